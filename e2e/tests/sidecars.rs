@@ -13,7 +13,7 @@ e2e::tests![
     game_pods_get_sidecars_from_the_operator_itself,
     a_set_that_clashes_is_left_out_and_shown,
     a_set_that_the_api_server_refuses_holds_creations_until_it_is_fixed,
-    without_the_webhook_game_pods_come_and_labelled_namespaces_refuse_others,
+    without_the_webhook_game_pods_are_created_and_labeled_namespaces_refuse_others,
     pods_of_a_deployment_get_the_sidecars_of_a_manifest_of_openkruise,
 ];
 
@@ -98,7 +98,7 @@ async fn remove(case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// Lets pods of all controllers in the test's namespace have sidecars, or no longer.
+/// Sets the label that says which pods in the test's namespace get sidecars.
 async fn label(case: &Case, value: &str) -> Result<()> {
     let label = format!("{LABEL}{value}");
     let args = ["label", "--overwrite", "namespace", &case.namespace, &label];
@@ -123,7 +123,7 @@ async fn until_injecting(case: &Case, container: &str) -> Result<()> {
 async fn a_set_gets_its_defaults_injects_into_pods_and_shows_them(case: &mut Case) -> Result<()> {
     let installed = Webhook::install(case, "2160h").await?;
     installed.until_called(case).await?;
-    // A webhook that changes objects is called some time after it was configured.
+    // A mutating webhook is called only some time after it was configured.
     case.eventually("a set without defaults gets them", async || {
         let create = ["create", "--dry-run=server", "-o=json", "-f", "-"];
         let created = case
@@ -187,7 +187,7 @@ async fn a_set_gets_its_defaults_injects_into_pods_and_shows_them(case: &mut Cas
     let message = "spec.containers[0].volumeMounts[0].name: Not found: \"missing\"";
     ensure!(error.contains(message), "{error}");
 
-    // A new image is for new pods; the old pod is not touched.
+    // A new image applies to new pods; the old pod is not changed.
     let image = json!([{"op": "replace", "path": "/spec/containers/0/image", "value": "log:1.1"}]);
     case.patch(&format!("sidecarset/{}", name(case)), image)
         .await?;
@@ -218,7 +218,7 @@ async fn game_pods_get_sidecars_from_the_operator_itself(case: &mut Case) -> Res
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
     case.apply(set(case, log())).await?;
-    // A new set does not touch running pods.
+    // A new set does not affect running pods.
     let shown = until_shown(case, [0, 0, 0, 2]).await?;
     ensure!(condition(&shown, "Ready").1 == "NotInjected", "{shown:#}");
     case.scale(4).await?;
@@ -232,7 +232,7 @@ async fn game_pods_get_sidecars_from_the_operator_itself(case: &mut Case) -> Res
     view.ensure(with.iter().all(|pod| containers(&pod.0) == ["log", "game"]))?;
     until_shown(case, [2, 2, 2, 2]).await?;
 
-    // An update in place changes the game and leaves its sidecar alone.
+    // An in-place update changes the game, but not its sidecar.
     case.set_image("game:v2").await?;
     let after = case.until_settled(4).await?;
     for pod in &with {
@@ -252,7 +252,7 @@ async fn game_pods_get_sidecars_from_the_operator_itself(case: &mut Case) -> Res
             same.0
         );
     }
-    // A paused set leaves new pods alone.
+    // A paused set is not injected into new pods.
     let paused =
         json!([{"op": "add", "path": "/spec/injectionStrategy", "value": {"paused": true}}]);
     case.patch(&format!("sidecarset/{}", name(case)), paused)
@@ -303,7 +303,7 @@ async fn a_set_that_the_api_server_refuses_holds_creations_until_it_is_fixed(
             .all(|pod| containers(&pod.0) == ["log", "game"]),
     )?;
 
-    // A set that is refused costs no running pod when the game is updated.
+    // A refused set affects no running pod when the game is updated.
     case.apply(set(case, port(99_999))).await?;
     until_shown(case, [2, 0, 2, 0]).await?;
     case.replace("/spec/updateStrategy/type", "RollingUpdate")
@@ -314,7 +314,7 @@ async fn a_set_that_the_api_server_refuses_holds_creations_until_it_is_fixed(
         condition.is_some_and(|it| it.reason == "TemplateRefused")
     })
     .await?;
-    case.consistently("both pods stay", 3, |view| {
+    case.consistently("both pods are kept", 3, |view| {
         view.pods.len() == 2
             && view
                 .pods
@@ -327,7 +327,7 @@ async fn a_set_that_the_api_server_refuses_holds_creations_until_it_is_fixed(
     remove(case).await
 }
 
-async fn without_the_webhook_game_pods_come_and_labelled_namespaces_refuse_others(
+async fn without_the_webhook_game_pods_are_created_and_labeled_namespaces_refuse_others(
     case: &mut Case,
 ) -> Result<()> {
     let installed = Webhook::install(case, "2160h").await?;
@@ -335,7 +335,7 @@ async fn without_the_webhook_game_pods_come_and_labelled_namespaces_refuse_other
     label(case, "=enabled").await?;
     case.apply(set(case, log())).await?;
     until_injecting(case, "log").await?;
-    // Nothing listens at the port of the webhook any more.
+    // No process listens at the webhook's port any more.
     installed.call_nothing(case).await?;
     case.apply(Game::in_place(2)).await?;
     let view = case.until_settled(2).await?;
@@ -352,7 +352,7 @@ async fn without_the_webhook_game_pods_come_and_labelled_namespaces_refuse_other
         "{error}"
     );
     label(case, "-").await?;
-    case.eventually("other namespaces are not concerned", async || {
+    case.eventually("other namespaces are not affected", async || {
         case.kubectl_with(&["create", "-f", "-"], &pod("a").to_string())
             .await
     })

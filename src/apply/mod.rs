@@ -73,7 +73,7 @@ impl Target {
 pub(crate) struct Memory {
     /// The API server's verdicts on pods, by revision.
     pub verdicts: BTreeMap<String, Verdict>,
-    /// The revisions of the SidecarSets that these pods had.
+    /// The revisions of the SidecarSets that applied to the pods of these verdicts.
     pub sidecars: Vec<String>,
     /// Revisions whose last pod was refused: the next pod is tried alone.
     pub refused: BTreeSet<String>,
@@ -112,7 +112,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Forgets what depends on the sidecars of pods, if they have changed.
+    /// Forgets verdicts on pods if the SidecarSets that apply to them have changed.
     pub(crate) fn retain_sidecars(&mut self, revisions: Vec<String>) {
         if self.sidecars != revisions {
             self.verdicts.clear();

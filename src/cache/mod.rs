@@ -286,7 +286,7 @@ impl Cache {
             .collect()
     }
 
-    /// The kinds that are watched now. Namespaces are, once there is a SidecarSet.
+    /// The kinds that are currently watched. Namespaces are watched once there has been a SidecarSet.
     fn watched(&self) -> impl Iterator<Item = (Kind, &Source)> {
         let sources = self.sources.iter().map(|(kind, source)| (*kind, source));
         sources.filter(|(kind, _)| *kind != Kind::Namespace || self.sidecars.is_used())
@@ -294,7 +294,7 @@ impl Cache {
 
     /// Waits until every kind has been listed.
     pub(crate) async fn filled(&self) {
-        // Namespaces come last: whether they are watched is known when SidecarSets have been listed.
+        // Namespaces come last, because a list of SidecarSets decides whether they are watched.
         for (kind, _) in self.watched() {
             // Cannot fail, because self holds the sender.
             let _ = self.seen(kind).wait_for(|seen| seen.listed > 0).await;

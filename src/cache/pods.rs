@@ -4,7 +4,7 @@
 //! be selected, and users may change labels. A pod that lost a selected label would vanish from the cache
 //! although its match continues. So each event is first parsed as far as the owner references. Pods of other
 //! controllers are dropped there, unless a SidecarSet reaches their namespace. Of an orphan only what decides its
-//! adoption is kept, because a workload that matches it may be created later, and what a SidecarSet shows.
+//! adoption is kept, because a workload that matches it may be created later, and what the status of a SidecarSet needs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -32,14 +32,14 @@ pub enum CachedPod {
     Foreign(Box<Orphan>),
 }
 
-/// What a SidecarSet shows about one of its pods.
+/// What the status of a SidecarSet depends on, for one of its pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SidecarPod<'a> {
     mark: Option<&'a SidecarMark>,
     ready: bool,
 }
 
-/// The head of all pods of other controllers: an owner that none of our workloads has.
+/// The controller under which all pods of other controllers are indexed. No uid of a workload is equal to it.
 const FOREIGN: &str = "-";
 
 impl CachedPod {
@@ -87,7 +87,7 @@ impl CachedPod {
         }
     }
 
-    /// What a SidecarSet shows about the pod; None if the pod does not count for it.
+    /// What the status of a set depends on, for this pod; None if the pod does not count.
     pub fn of_sidecar_set(&self, set: &Sidecars) -> Option<SidecarPod<'_>> {
         let (counts, selected, marks, ready) = match self {
             CachedPod::Own(pod) => (
@@ -109,7 +109,7 @@ impl CachedPod {
         })
     }
 
-    /// The pod for the status of a SidecarSet, if it counts; `all` says whether pods that are not our workloads' do.
+    /// The pod for the status of a set, if it counts. `all` says whether pods outside our workloads count.
     pub fn matched(&self, set: &Sidecars, all: bool) -> Option<MatchedPod> {
         let SidecarPod { ready, .. } = self.of_sidecar_set(set)?;
         let (labels, marks) = match self {
@@ -176,13 +176,13 @@ pub struct Orphan {
     /// `key=value`, separated by commas. Pods with equal labels share the text.
     labels: Arc<str>,
     phase: PodPhase,
-    /// None if its annotations say nothing that matters: most pods are spared the memory.
+    /// None if it has none of these annotations, which saves memory for most pods.
     annotated: Option<Box<Annotated>>,
     terminating: bool,
     ready: bool,
 }
 
-/// What an orphan's annotations say.
+/// The annotations of an orphan that matter.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Annotated {
     index: Option<u32>,

@@ -147,7 +147,7 @@ impl Router {
         own.chain(known).for_each(|key| (clusters.queue)(key));
     }
 
-    /// Takes the set in, and queues it.
+    /// Records the set, and queues it.
     pub(crate) fn sidecar_set(&self, (old, new): &Transition<Whole<SidecarSet>>) {
         let Some(set) = new.as_ref().or(old.as_ref()) else {
             return;
@@ -156,7 +156,7 @@ impl Router {
         (self.to_sidecar_sets)(set.key());
     }
 
-    /// Takes the namespace in, and queues all sets: any of them may reach it now, or no longer.
+    /// Records the namespace, and queues all sets: any of them may reach it now, or no longer.
     pub(crate) fn namespace(&self, (old, new): &Transition<CachedNamespace>) {
         let Some(namespace) = new.as_ref().or(old.as_ref()) else {
             return;

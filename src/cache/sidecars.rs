@@ -1,7 +1,6 @@
 //! The SidecarSets and the namespaces that they reach.
 //!
-//! Without a SidecarSet, nothing of this costs anything: namespaces are not watched, and pods of other controllers are
-//! not kept.
+//! Without a SidecarSet, this costs nothing: namespaces are not watched, and pods of other controllers are not kept.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -57,16 +56,16 @@ impl Cached for CachedNamespace {
     }
 }
 
-/// What pods get, and where. Readers get a state in which sets and namespaces belong together.
+/// The sets and the namespaces that they reach. Readers always get a consistent state of both.
 #[derive(Default)]
 pub(crate) struct SidecarIndex {
-    /// The only namespace of this process: then only sets for this namespace count, so that a set has one operator that
-    /// writes its status.
+    /// The namespace that this process is limited to, if it is. Then only sets for this namespace count, so that only one
+    /// operator writes the status of a set.
     scope: Option<String>,
     state: RwLock<State>,
-    /// Whether there is a set.
+    /// Whether there has been a set.
     used: watch::Sender<bool>,
-    /// How often pods that were not kept until then must be kept.
+    /// How often the namespaces whose pods are kept have grown.
     grown: watch::Sender<u64>,
 }
 
@@ -75,7 +74,7 @@ struct State {
     /// Sorted by name, which is the order of injection.
     sets: BTreeMap<String, Arc<Sidecars>>,
     namespaces: BTreeMap<String, Arc<Namespace>>,
-    /// The namespaces of which pods of other controllers are kept.
+    /// The namespaces in which pods of other controllers are kept.
     open: HashSet<String>,
 }
 
@@ -87,7 +86,7 @@ impl SidecarIndex {
         }
     }
 
-    /// Whether there is no set now.
+    /// Whether there is currently no set.
     pub(crate) fn is_empty(&self) -> bool {
         self.read().sets.is_empty()
     }
@@ -108,7 +107,7 @@ impl SidecarIndex {
         }
     }
 
-    /// The sets that reach a namespace that may be newer than the cache.
+    /// The sets that reach a namespace whose labels may be newer than those in the cache.
     pub(crate) fn reaching_newer(&self, namespace: &Namespace) -> Vec<Arc<Sidecars>> {
         self.read().reaching(namespace)
     }
@@ -123,7 +122,7 @@ impl SidecarIndex {
         self.read().sets.get(set).cloned()
     }
 
-    /// The names of all namespaces that a set reaches, with whether pods of all controllers count there.
+    /// The names of all namespaces that a set reaches, each with whether pods of all controllers count there.
     pub(crate) fn reached_by(&self, set: &Sidecars) -> Vec<(String, bool)> {
         let state = self.read();
         let namespaces = state.namespaces.values();
@@ -132,7 +131,7 @@ impl SidecarIndex {
         reached.collect()
     }
 
-    /// Whether a set is this process's to report on.
+    /// Whether this process reports on a set.
     pub(crate) fn is_ours(&self, set: &SidecarSet) -> bool {
         self.scope.is_none() || self.scope == set.spec.namespace
     }
@@ -142,7 +141,7 @@ impl SidecarIndex {
         self.scope.is_some()
     }
 
-    /// Whether there is a set.
+    /// Whether there has been a set.
     pub(super) fn is_used(&self) -> bool {
         *self.used.borrow()
     }
@@ -153,7 +152,7 @@ impl SidecarIndex {
         let _ = self.used.subscribe().wait_for(|used| *used).await;
     }
 
-    /// Counts how often pods that were not kept until then must be kept.
+    /// Counts how often the namespaces whose pods are kept have grown.
     pub(super) fn grown(&self) -> watch::Receiver<u64> {
         self.grown.subscribe()
     }
@@ -163,7 +162,7 @@ impl SidecarIndex {
         self.is_used() && self.read().open.contains(namespace)
     }
 
-    /// The names of the sets for which a pod with these labels or marks matters.
+    /// The names of the sets that a change concerns.
     pub(super) fn concerned_by(&self, concerns: impl Fn(&Sidecars) -> bool) -> Vec<String> {
         if !self.is_used() {
             return Vec::new();
@@ -178,7 +177,7 @@ impl SidecarIndex {
         self.read().sets.keys().cloned().collect()
     }
 
-    /// Takes a changed set in.
+    /// Records a changed set.
     pub(super) fn put_set(&self, name: &str, set: Option<&Whole<SidecarSet>>) {
         let set = set.filter(|set| self.is_ours(&set.object));
         let set = set.and_then(|set| Sidecars::of(&set.object));
@@ -190,7 +189,7 @@ impl SidecarIndex {
         });
     }
 
-    /// Takes a changed namespace in.
+    /// Records a changed namespace.
     pub(super) fn put_namespace(&self, name: &str, namespace: Option<&CachedNamespace>) {
         self.change(|state| {
             match namespace {

@@ -1,6 +1,6 @@
-//! Shows the state of SidecarSets: counts their pods, and writes the status.
+//! Reports on SidecarSets: counts their pods, and writes the status.
 //!
-//! Nothing else is done for a set here: its containers get into pods when these are created.
+//! Nothing else is done for a set here: its containers are injected when pods are created.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use gamekeeper_core::api::{ConditionType, SidecarSet, SidecarSetStatus};
 use gamekeeper_core::plan::Event;
 use gamekeeper_core::plan::sidecars::{Sidecars, sidecar_set_status};
 
-/// The shortest time between two counts of a set's pods: a thousand pods that start must not cause a thousand writes.
+/// The shortest time between two counts of a set's pods: a thousand starting pods must not cause a thousand writes.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// The time before a status that the API server has refused is written again.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
@@ -58,7 +58,7 @@ impl SidecarSets {
         let Some(set) = sets.get(&key) else {
             self.counted().remove(&key);
             return match sets.unreadable(&key) {
-                // Whether it belongs to this namespace is not known.
+                // An operator for one namespace does not know whether the set belongs to it.
                 Some(unreadable) if !self.cache.sidecars.is_scoped() => {
                     let reporter = &self.unreadable;
                     reporter
@@ -85,7 +85,7 @@ impl SidecarSets {
         Reconciled { requeue, planning }
     }
 
-    /// When the pods of the set may be counted; None if that is now.
+    /// When the pods of the set may be counted again; None if they may be counted now.
     fn wait(&self, key: &ObjectKey) -> Option<Instant> {
         let now = Instant::now();
         let mut counted = self.counted();
@@ -101,7 +101,7 @@ impl SidecarSets {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The status of a set, if it differs from what is shown.
+    /// The status of a set, if it has changed.
     fn status(&self, set: &Whole<SidecarSet>) -> Option<SidecarSetStatus> {
         let old = set.object.status.as_ref();
         let generation = set.object.metadata.generation.unwrap_or_default();
@@ -147,8 +147,8 @@ impl SidecarSets {
         }
     }
 
-    /// Publishes an event when new pods stop getting the containers. It belongs to namespace default, as all events of
-    /// cluster-scoped objects, so an operator for one namespace may not create it.
+    /// Publishes an event when new pods stop getting the containers. Like all events of cluster-scoped objects, it
+    /// belongs to the namespace default, so an operator for a single namespace may not create it.
     fn publish(&self, set: &Whole<SidecarSet>, status: &SidecarSetStatus) {
         if self.cache.sidecars.is_scoped() {
             return;

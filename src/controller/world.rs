@@ -80,7 +80,7 @@ pub(super) fn world<K: GameWorkload>(
         old_kubelets,
     } = nodes(cache, &pods);
     let sidecars = cache.sidecars.reaching(namespace);
-    // A verdict on pods says nothing about pods with other sidecars.
+    // A verdict on pods does not apply to pods with other sidecars.
     let is_same = sidecars.iter().map(|it| &it.revision).eq(&memory.sidecars);
     World {
         now: Timestamp::now(),

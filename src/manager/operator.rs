@@ -227,7 +227,7 @@ impl Operator {
             _ = stopped.wait_for(|stop| *stop) => return Ok(()),
             caught_up = retry_for(CATCH_UP_TIMEOUT, || cache.catch_up_with_server()) => caught_up?,
         }
-        // The first SidecarSet may have come to light only now, and with it the need for namespaces.
+        // If the first SidecarSet was observed only now, namespaces are not in the cache yet.
         cache.filled().await;
         add_all(&self.hook_runs, &cache.hook_runs);
         add_all(&self.sidecar_sets, &cache.sidecar_sets);

@@ -31,7 +31,7 @@ pub struct Options {
     /// Work in this namespace only; in all namespaces when absent.
     #[arg(long, env = "GAMEKEEPER_NAMESPACE")]
     pub namespace: Option<String>,
-    /// Serve SidecarSets; with --namespace, those whose spec.namespace it is.
+    /// Serve SidecarSets; with --namespace, only those whose spec.namespace is that one.
     #[arg(
         long,
         env = "GAMEKEEPER_SIDECAR_SETS",

@@ -18,7 +18,7 @@ const BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.025, 0.1, 0.25, 0.5, 1.0, 3.0];
 const OPERATIONS: [&str; 2] = ["CREATE", "UPDATE"];
 /// `failed_open` means that there was no response, so that the API server admitted the object.
 const VERDICTS: [&str; 3] = ["allowed", "refused", "failed_open"];
-/// The kind of pods that get sidecars. Without a response, the API server refuses them.
+/// The kind Pod, for pods that get sidecars. Without a response, the API server refuses them.
 const POD: &str = "Pod";
 const POD_FAILED: &str = "failed_closed";
 /// Results of dry runs of pod templates: a verdict, or why there is none.

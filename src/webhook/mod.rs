@@ -1,9 +1,10 @@
 //! The admission webhook: responds with the findings of [`gamekeeper_core::admission`] over HTTPS.
 //!
-//! Requests for the custom resources are sent here, and pods in namespaces that ask for sidecars. If no replica responds,
-//! the API server admits custom resources (failurePolicy Ignore, with a short timeout): the rules in the CRDs still
+//! The API server calls it for the custom resources, and for pods in namespaces labeled for sidecars. If no replica
+//! responds, the API server admits custom resources (failurePolicy Ignore, with a short timeout): the rules in the CRDs still
 //! apply, and the operator reports invalid objects in conditions. Pods in those namespaces are refused, because they
-//! could never get their sidecars later; the operator's own pods are not sent here. So an outage harms no game server.
+//! could never get their sidecars later; it is not called for pods that the operator creates. So an outage harms no game
+//! server.
 //!
 //! Every replica serves. The certificates are in a Secret; the first replica that finds them due renews them
 //! ([`rotation`]), and all replicas load them without a restart.
@@ -84,7 +85,7 @@ pub(crate) struct WebhookTarget {
     pub scope: Option<String>,
     /// The namespaces in which hooks may run commands.
     pub commands: ExecNamespaces,
-    /// Whether SidecarSets are served, and thus pods are changed.
+    /// Whether SidecarSets are served, so that pods are changed.
     pub sidecar_sets: bool,
 }
 

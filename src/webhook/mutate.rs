@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::review::{AdmissionRequest, AdmissionResponse};
 use gamekeeper_core::plan::sidecars::{Sidecars, inject, with_defaults};
 
-/// The defaults of a SidecarSet.
+/// Sets the defaults of a SidecarSet.
 pub(super) fn defaulted(request: &AdmissionRequest) -> AdmissionResponse {
     let is_set = request.object["kind"] == "SidecarSet" && request.operation == "CREATE";
     let changed = match is_set {
@@ -19,7 +19,7 @@ pub(super) fn defaulted(request: &AdmissionRequest) -> AdmissionResponse {
     allowed_with(request, &changed)
 }
 
-/// The sidecars of a pod that is created; `sets` reach its namespace.
+/// Injects sidecars into a new pod; `sets` are those that reach its namespace.
 pub(super) fn injected(request: &AdmissionRequest, sets: &[Arc<Sidecars>]) -> AdmissionResponse {
     let mut pod = request.object.clone();
     if request.operation == "CREATE" && request.sub_resource.is_empty() && pod["kind"] == "Pod" {
@@ -28,7 +28,7 @@ pub(super) fn injected(request: &AdmissionRequest, sets: &[Arc<Sidecars>]) -> Ad
     allowed_with(request, &pod)
 }
 
-/// Allows the object, with the fields that were changed.
+/// Allows the object, with a patch of the fields that were changed.
 fn allowed_with(request: &AdmissionRequest, changed: &Value) -> AdmissionResponse {
     let old = &request.object;
     let paths = ["/spec", "/metadata/annotations"].into_iter();

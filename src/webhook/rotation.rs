@@ -174,8 +174,8 @@ impl Rotation {
         Ok(())
     }
 
-    /// Writes the CA bundle to the webhook's configurations; returns whether there is one, which thus has the bundle
-    /// now.
+    /// Writes the CA bundle to the webhook's configurations. Returns whether there is a configuration, which now has the
+    /// bundle.
     async fn announce(&self, certificates: &Certificates) -> Result<bool, RotationError> {
         let bundle = certificates.bundle();
         let mut announced = false;
@@ -221,7 +221,7 @@ impl Rotation {
     }
 }
 
-/// Sets the CA bundle of each webhook of a configuration that has another one; None if none has.
+/// The patch that sets the CA bundle where a configuration has another one; None if it has no other one.
 fn patch<'a>(
     bundle: &str,
     version: Option<&str>,

@@ -81,19 +81,19 @@ pub(super) struct Reviewer {
     pub scope: Option<String>,
     /// The namespaces in which hooks may run commands.
     pub commands: Arc<ExecNamespaces>,
-    /// Namespaces whose labels may be newer than the cache.
+    /// Reads namespaces whose labels may be newer than the cache.
     pub namespaces: Api<core::Namespace>,
     pub cache: Box<dyn Fn() -> Option<Arc<Cache>> + Send + Sync>,
 }
 
-/// What a request is sent for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
-    /// To be validated.
+    /// Validate an object.
     Validate,
-    /// To get the defaults of a SidecarSet.
+    /// Set the defaults of a SidecarSet.
     Default,
-    /// To get the sidecars of a pod.
+    /// Inject the sidecars of a pod.
     Inject,
 }
 
@@ -160,7 +160,7 @@ impl Reviewer {
         let known = index.namespace(name).filter(|it| it.is_open_to_all());
         let namespace = match known {
             Some(namespace) => namespace,
-            // The API server asks, so the label is newer than the cache.
+            // The API server calls only for labeled namespaces, so the label is newer than the cache.
             None => Arc::new(self.read_namespace(name).await?),
         };
         Some(match namespace.is_open_to_all() {

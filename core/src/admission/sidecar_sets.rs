@@ -1,4 +1,4 @@
-//! SidecarSets: their containers, and what is accepted without an effect.
+//! SidecarSets: their containers, and fields that are accepted but have no effect.
 
 use kube::core::Selector;
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub(super) fn of_set(set: &SidecarSet, object: &Value) -> Vec<Finding> {
     findings
 }
 
-/// Rules that let a sidecar restart the game.
+/// Finds restart rules with which a sidecar would restart the game.
 fn restarts_of_all(spec: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
     for list in ["initContainers", "containers"] {
@@ -45,7 +45,7 @@ fn restarts_of_all(spec: &Value) -> Vec<Finding> {
     findings
 }
 
-/// A warning about an update strategy, because sidecars of running pods are not updated.
+/// A warning about an update strategy: sidecars of running pods are not updated.
 fn without_effect(spec: &Value) -> Option<Finding> {
     let strategy = spec["updateStrategy"].as_object()?;
     let is_known = |(field, value): (&String, &Value)| field == "type" && value == "NotUpdate";

@@ -86,7 +86,7 @@ pub const INDEX_ID: &str = "tkex.bkbcs.tencent.com/gamedeployment-index-id";
 pub const INDEX_ENV: &str = "POD_INDEX";
 /// Prefix of pod annotations: what a SidecarSet injected. The set's name follows.
 pub const SIDECARS_PREFIX: &str = "sidecars.gamekeeper.tkex.tencent.com/";
-/// Namespace label: `enabled` lets SidecarSets inject into pods of any controller, `disabled` into none at all.
+/// Namespace label: with `enabled`, pods of all controllers get sidecars; with `disabled`, no pods do.
 pub const SIDECARS_LABEL: &str = "gamekeeper.tkex.tencent.com/sidecars";
 /// Environment variable of injected containers (OpenKruise).
 pub const IS_INJECTED: &str = "IS_INJECTED";

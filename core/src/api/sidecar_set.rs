@@ -1,4 +1,4 @@
-//! SidecarSet: containers that are injected into pods when these are created.
+//! SidecarSet: containers that are injected into pods when they are created.
 
 use k8s_openapi::api::core::v1::LocalObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use super::schema;
 
-/// SidecarSet injects containers into the pods that it selects, when these are created.
+/// SidecarSet injects containers into the pods that it selects, when they are created.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "tkex.tencent.com",
     version = "v1alpha1",
     kind = "SidecarSet",
-    doc = "SidecarSet injects containers into the pods that it selects, when these are created.",
+    doc = "SidecarSet injects containers into the pods that it selects, when they are created.",
     plural = "sidecarsets",
     shortname = "scs",
     category = "game",
@@ -73,18 +73,17 @@ pub struct InjectionStrategy {
     pub paused: bool,
 }
 
-/// What a container of a SidecarSet has besides the fields of any container.
+/// The fields of a SidecarSet's container that other containers do not have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SidecarOptions {
-    /// Whether the container goes before or after the pod's own. When absent: before, and an init container
-    /// after.
+    /// Whether the container is placed before or after the pod's own. When absent: before; init containers after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_inject_policy: Option<PodInjectPolicy>,
     /// Whether the container mounts what the pod's own containers mount; disabled when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_volume_policy: Option<ShareVolumePolicy>,
-    /// Environment variables that it gets from the pod's own containers.
+    /// Environment variables to copy from the pod's own containers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub transfer_env: Vec<TransferEnv>,
@@ -117,7 +116,7 @@ pub struct ShareVolumePolicy {
 pub enum ShareVolumeType {
     /// The container mounts what the pod's own containers mount, at the same paths.
     Enabled,
-    /// The container has its own mounts alone.
+    /// The container has only its own mounts.
     Disabled,
 }
 
@@ -147,17 +146,17 @@ pub struct SidecarUpgradeStrategy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SidecarSetStatus {
-    /// The generation of the spec that this status is about.
+    /// The generation of the spec that this status describes.
     pub observed_generation: i64,
     /// Pods that match and have the containers.
     pub matched_pods: i32,
-    /// Those that have them as the spec says now.
+    /// Matched pods whose containers are of the latest revision.
     pub updated_pods: i32,
-    /// Those that are ready.
+    /// Matched pods that are ready.
     pub ready_pods: i32,
-    /// Those that are both.
+    /// Matched pods of the latest revision that are ready.
     pub updated_ready_pods: i32,
-    /// Pods that match and do not have the containers.
+    /// Pods that match but do not have the containers.
     pub uninjected_pods: i32,
     /// The revision of the containers and volumes of the spec.
     pub latest_revision: String,

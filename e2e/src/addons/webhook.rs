@@ -75,7 +75,7 @@ impl Webhook {
         call(case.plane(), &self.name, port).await
     }
 
-    /// Makes the API server call this port for the defaults of SidecarSets and the sidecars of pods. The operator runs
+    /// Makes the API server call this port to set the defaults of SidecarSets and to inject sidecars. The operator runs
     /// outside the cluster, so its namespace needs no exception.
     async fn call_to_change(&self, case: &Case, port: u16) -> Result<()> {
         let mut patch = Vec::new();

@@ -7,7 +7,7 @@ use super::rules::rule;
 /// The longest name of an annotation, without its prefix.
 const MAX_ANNOTATION_NAME: usize = 63;
 
-/// The name becomes that of an annotation. As for workloads, the rule applies on create only.
+/// The name becomes part of the key of an annotation. As for workloads, the rule applies on create only.
 pub fn sidecar_set_name() -> Rule {
     rule(
         "",
@@ -20,7 +20,7 @@ pub fn sidecar_set_name() -> Rule {
     .optional_old_self(true)
 }
 
-/// A set has containers, and one way to say in which namespaces.
+/// A set has containers, and selects namespaces in only one way.
 pub fn sidecar_set_rules() -> Vec<Rule> {
     vec![
         rule(
@@ -42,7 +42,7 @@ pub fn sidecar_set_rules() -> Vec<Rule> {
     ]
 }
 
-/// HotUpgrade needs two containers and an image that does nothing.
+/// HotUpgrade would need a second container with an idle image.
 pub fn cold_upgrade() -> Rule {
     rule(
         "",

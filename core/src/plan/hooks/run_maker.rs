@@ -284,8 +284,8 @@ fn given_by_operator(workload: &Workload, subject: &Subject) -> Vec<(String, Str
     given
 }
 
-/// The pod's containers: those of its template first, so that a sidecar that a SidecarSet puts before them changes
-/// no number.
+/// The pod's containers: those of its template first, so that the numbers of arguments do not depend on injected
+/// sidecars.
 fn own_before_injected(pod: &Pod) -> impl Iterator<Item = &Container> {
     let is_injected = |container: &&Container| {
         let mut marks = pod.sidecars.values();

@@ -1,4 +1,4 @@
-//! What a pod's annotations say about the SidecarSets that were considered when it was created.
+//! The marks on a pod: which SidecarSets were considered when it was created, and what they injected.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::api::names::SIDECARS_PREFIX;
 /// The marks of a pod, by the name of the SidecarSet.
 pub type SidecarMarks = BTreeMap<String, SidecarMark>;
 
-/// The mark of one SidecarSet. Each set has an annotation of its own, so that no two are written together.
+/// The mark of one SidecarSet. Each set has its own annotation, so that no value depends on two sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SidecarMark {
@@ -31,7 +31,7 @@ impl SidecarMark {
     }
 }
 
-/// The marks among a pod's annotations. A mark that cannot be decoded counts for nothing.
+/// The marks among a pod's annotations. Marks that cannot be decoded are ignored.
 pub fn sidecar_marks(annotations: &BTreeMap<String, String>) -> SidecarMarks {
     let from = SIDECARS_PREFIX.to_owned();
     let marks = annotations.range(from..);

@@ -6,33 +6,33 @@ use serde_json::{Value, json};
 use crate::api::names::IS_INJECTED;
 use crate::api::{PodInjectPolicy, ShareVolumeType, SidecarOptions, TransferEnv};
 
-/// Fields of a SidecarSet's container that are none of a pod's.
+/// Fields that only containers of a SidecarSet have.
 const OPTIONS: [&str; 4] = [
     "podInjectPolicy",
     "shareVolumePolicy",
     "transferEnv",
     "upgradeStrategy",
 ];
-/// Where the API server mounts the token of the service account, into every container.
+/// The path at which the API server mounts the service account's token into every container.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// A container to inject.
 #[derive(Clone, Debug)]
 pub(super) struct Sidecar {
     pub name: String,
-    /// Whether it goes before or after the pod's own containers.
+    /// Whether it is placed before or after the pod's own containers.
     pub place: PodInjectPolicy,
-    /// The container as pods get it, except for what it gets from their own containers.
+    /// The container as it is injected, without what it takes over from the pod's own containers.
     container: Value,
     shares_volumes: bool,
     transfers: Vec<TransferEnv>,
 }
 
 impl Sidecar {
-    /// A container of a set, whose default place is this one.
+    /// Parses a container of a set; `place` is the default of its list.
     pub fn of(container: &Value, place: PodInjectPolicy) -> Self {
         let options = SidecarOptions::deserialize(container).unwrap_or_default();
-        // The schema lets nothing but objects through.
+        // The schema refuses everything except objects.
         let mut fields = container.as_object().cloned().unwrap_or_default();
         fields.retain(|field, _| !OPTIONS.contains(&field.as_str()));
         let mut env = list(fields.get("env")).to_vec();
@@ -50,10 +50,10 @@ impl Sidecar {
         }
     }
 
-    /// The container for a pod with these containers of its own.
+    /// The container for a pod whose own containers are these.
     ///
     /// # Errors
-    /// If it would mount something else at a path than one of them, although it shares their volumes.
+    /// If it shares their volumes, and would have two different mounts at one path.
     pub fn for_pod(&self, own: &[Value]) -> Result<Value, String> {
         let mut container = self.container.clone();
         self.transfer(own, &mut container);
@@ -63,7 +63,7 @@ impl Sidecar {
         Ok(container)
     }
 
-    /// Adds the variables of other containers that it does not have itself.
+    /// Adds the requested variables of the pod's own containers, except those that it already has.
     fn transfer(&self, own: &[Value], container: &mut Value) {
         let mut env = list(container.get("env")).to_vec();
         for transfer in &self.transfers {
@@ -78,7 +78,7 @@ impl Sidecar {
         container["env"] = Value::Array(env);
     }
 
-    /// Adds the mounts of other containers.
+    /// Adds the mounts of the pod's own containers.
     fn share(&self, own: &[Value], container: &mut Value) -> Result<(), String> {
         let mut mounts = list(container.get("volumeMounts")).to_vec();
         let of_own = own.iter().flat_map(|it| list(it.get("volumeMounts")));
@@ -105,7 +105,7 @@ impl Sidecar {
     }
 }
 
-/// Whether two mounts show the same files.
+/// Whether two mounts contain the same files.
 fn is_same(one: &Value, other: &Value) -> bool {
     let same = |field: &str| one[field] == other[field];
     ["name", "subPath", "subPathExpr"].into_iter().all(same)
@@ -125,7 +125,7 @@ pub(super) fn name(object: &Value) -> &str {
         .unwrap_or_default()
 }
 
-/// The items of a list; none if it is no list.
+/// The items of a list; none if the value is not a list.
 pub(super) fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

@@ -1,10 +1,10 @@
-//! The defaults of a SidecarSet that its schema does not set, because they are within lists.
+//! The defaults of fields within the lists of a SidecarSet, which its schema does not set.
 
 use serde_json::{Value, json};
 
 use crate::api::PodInjectPolicy;
 
-/// A SidecarSet with its defaults, as the webhook returns it. Whatever is not as in a SidecarSet stays as it is.
+/// A SidecarSet with its defaults, as the webhook returns it. Parts that do not match the schema are not changed.
 pub fn with_defaults(set: &Value) -> Value {
     let mut set = set.clone();
     for (list, place) in [

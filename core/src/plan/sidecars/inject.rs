@@ -1,7 +1,7 @@
-//! Injects SidecarSets into a pod that is created.
+//! Injects SidecarSets into a new pod.
 //!
-//! Sets go by name, their containers as written; a set goes in whole or not at all. To inject again is harmless: a set
-//! whose containers are all there is left as it is.
+//! Sets are injected in the order of their names, and the containers of a set in the order in which it lists them. A set
+//! is injected completely or not at all. Injecting twice is harmless: a set whose containers are all there is skipped.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::api::PodInjectPolicy;
 use crate::api::names::{DEFAULT_CONTAINER, SIDECARS_PREFIX};
 use crate::plan::observed::{SidecarMark, SidecarMarks, sidecar_marks};
 
-/// Annotation of pods that a kubelet has from a file and only shows to the API server.
+/// Annotation of mirror pods: a kubelet runs them from a file, and only reports them to the API server.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The lists of containers in a pod.
 const LISTS: [&str; 2] = ["initContainers", "containers"];
 
-/// Injects the sets that select the pod; `sets` are sorted by name, and reach its namespace. What is no pod stays as
-/// it is.
+/// Injects the sets that select the pod. `sets` are those that reach its namespace, sorted by name. An object that is
+/// not a valid pod is not changed.
 pub fn inject(pod: &mut Value, sets: &[Arc<Sidecars>]) {
     let labels = pod.pointer("/metadata/labels").and_then(Value::as_object);
     let labels = labels.into_iter().flatten();
@@ -36,7 +36,7 @@ pub fn inject(pod: &mut Value, sets: &[Arc<Sidecars>]) {
     }
     let old_marks = marks_of(&annotations);
     let count = annotations.len();
-    // What the author of a pod says about its sidecars counts for nothing.
+    // Annotations about sidecars that the author of the pod has set are ignored.
     annotations.retain(|key, _| !key.starts_with(SIDECARS_PREFIX));
     let is_marked = count != annotations.len();
     let marks = selected(sets, &labels).map(|set| {
@@ -60,7 +60,7 @@ pub fn inject(pod: &mut Value, sets: &[Arc<Sidecars>]) {
     pod["metadata"]["annotations"] = Value::Object(annotations);
 }
 
-/// The pod's own first container, if another one stands before it.
+/// The first of the pod's own containers, if an injected one is placed before it.
 fn hidden_container(spec: &Value) -> Option<&str> {
     let containers = list(spec.get("containers"));
     let own = containers.iter().position(|it| !is_injected(it))?;
@@ -73,7 +73,7 @@ fn marks_of(annotations: &Map<String, Value>) -> SidecarMarks {
     sidecar_marks(&texts.collect())
 }
 
-/// Puts one set into a pod's spec, unless it clashes with what is there. Returns the set's mark.
+/// Injects one set into a pod's spec, unless it conflicts with the pod. Returns the set's mark.
 fn put(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) -> SidecarMark {
     let sidecars = set.init_containers.iter().chain(&set.containers);
     let containers: Vec<String> = sidecars.map(|it| it.name.clone()).collect();
@@ -81,7 +81,8 @@ fn put(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) -> Side
         revision: set.revision.clone(),
         ..SidecarMark::default()
     };
-    // The API server calls a webhook again if another one has changed the pod. A mark alone proves nothing.
+    // The API server calls the webhook again if another one has changed the pod. The mark alone proves nothing, because
+    // any client can write it.
     let is_claimed = old_mark.is_some_and(|mark| mark.containers == containers);
     if is_claimed && is_there(spec, set) {
         return SidecarMark { containers, ..mark };
@@ -98,7 +99,7 @@ fn put(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) -> Side
     }
 }
 
-/// Whether the pod has all containers of the set already.
+/// Whether the pod already has all containers of the set.
 fn is_there(spec: &Value, set: &Sidecars) -> bool {
     let has = |field: &str, sidecars: &[Sidecar]| {
         let containers = list(spec.get(field));
@@ -114,7 +115,7 @@ fn is_there(spec: &Value, set: &Sidecars) -> bool {
 /// The spec with the set's containers.
 ///
 /// # Errors
-/// Why they cannot be injected.
+/// If they cannot be injected. Contains the reason.
 fn with_set(spec: &Value, set: &Sidecars) -> Result<Value, String> {
     let mut spec = spec.clone();
     let all = LISTS.into_iter().flat_map(|field| list(spec.get(field)));
@@ -136,7 +137,7 @@ fn with_set(spec: &Value, set: &Sidecars) -> Result<Value, String> {
             let containers = items(&mut spec, field);
             let place = match sidecar.place {
                 PodInjectPolicy::AfterAppContainer => containers.len(),
-                // After those of other sets, so that containers have the order of their sets.
+                // After those of earlier sets, so that containers are in the order of their sets.
                 PodInjectPolicy::BeforeAppContainer => {
                     let is_own = |it: &Value| !is_injected(it);
                     containers
@@ -174,7 +175,7 @@ fn add_volumes(spec: &mut Value, added: &[Value]) -> Result<(), String> {
     Ok(())
 }
 
-/// The items of a list in a spec; an empty list is added where there is none.
+/// The items of a list in a spec; if there is no list, an empty one is added.
 fn items<'v>(spec: &'v mut Value, field: &str) -> &'v mut Vec<Value> {
     let value = &mut spec[field];
     if !value.is_array() {
@@ -182,6 +183,6 @@ fn items<'v>(spec: &'v mut Value, field: &str) -> &'v mut Vec<Value> {
     }
     match value {
         Value::Array(items) => items,
-        _ => unreachable!("it is an array now"),
+        _ => unreachable!("it was made an array"),
     }
 }

@@ -1,7 +1,7 @@
-//! SidecarSets: which pods get which containers, and what a set shows about its pods.
+//! SidecarSets: which pods get which containers, and the status of a set.
 //!
 //! One function, [`inject()`], serves the planner, for pods of our workloads, and the webhook, for pods of other
-//! controllers. So a game server never waits for a webhook to get its sidecars.
+//! controllers. So game servers get their sidecars without a webhook.
 
 mod containers;
 mod defaults;

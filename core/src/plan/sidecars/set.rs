@@ -1,4 +1,4 @@
-//! A SidecarSet, ready for use: which pods it selects, and what they get.
+//! A parsed SidecarSet: which pods it selects, and what is injected into them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::api::names::{SIDECARS_LABEL, safe_hash};
 use crate::api::{PodInjectPolicy, SidecarSet, SidecarSetSpec};
 use crate::plan::observed::SidecarMarks;
 
-/// A namespace, as far as SidecarSets depend on it.
+/// The parts of a namespace on which SidecarSets depend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespace {
     /// Name.
@@ -22,12 +22,12 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Whether no pod here gets sidecars.
+    /// Whether no pod in it gets sidecars.
     pub fn is_closed(&self) -> bool {
         self.name.starts_with("kube-") || self.label() == Some("disabled")
     }
 
-    /// Whether pods of other controllers get sidecars, too.
+    /// Whether pods of other controllers get sidecars as well.
     pub fn is_open_to_all(&self) -> bool {
         !self.is_closed() && self.label() == Some("enabled")
     }
@@ -37,14 +37,14 @@ impl Namespace {
     }
 }
 
-/// A SidecarSet, ready for use.
+/// A parsed SidecarSet.
 #[derive(Clone, Debug)]
 pub struct Sidecars {
     /// The set's name.
     pub name: String,
     /// The revision of what is injected.
     pub revision: String,
-    /// Whether new pods get nothing.
+    /// Whether nothing is injected into new pods.
     pub paused: bool,
     selector: Selector,
     /// The only namespace, if there is one.
@@ -57,7 +57,7 @@ pub struct Sidecars {
 }
 
 impl Sidecars {
-    /// A set that selects pods. None if it is being deleted, or if its selectors are empty or invalid.
+    /// Parses a set. None if it selects no pods: it is being deleted, or its selectors are empty or invalid.
     pub fn of(set: &SidecarSet) -> Option<Self> {
         if set.metadata.deletion_timestamp.is_some() {
             return None;
@@ -87,7 +87,7 @@ impl Sidecars {
         })
     }
 
-    /// Whether pods of a namespace can get its containers.
+    /// Whether pods in a namespace can get its containers.
     pub fn reaches(&self, namespace: &Namespace) -> bool {
         let is_named = self
             .namespace
@@ -98,7 +98,7 @@ impl Sidecars {
         is_named && is_selected && !namespace.is_closed()
     }
 
-    /// Whether a pod with these labels gets its containers, where it reaches the pod's namespace.
+    /// Whether a pod with these labels gets its containers, provided that it reaches the pod's namespace.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selector.matches(labels)
     }
@@ -108,7 +108,7 @@ fn selector(selector: &LabelSelector) -> Option<Selector> {
     Selector::try_from(selector.clone()).ok()
 }
 
-/// The sets of which a new pod with these labels gets the containers.
+/// The sets whose containers a new pod with these labels gets.
 pub fn selected<'a>(
     sets: &'a [Arc<Sidecars>],
     labels: &BTreeMap<String, String>,
@@ -117,7 +117,7 @@ pub fn selected<'a>(
     sets.filter(move |set| !set.paused && set.selects(labels))
 }
 
-/// Whether a pod is as it would be created now: every set that selects it was considered, at its newest revision.
+/// Whether a pod is up to date: every set that selects it was considered at the set's newest revision.
 pub fn is_current(
     sets: &[Arc<Sidecars>],
     labels: &BTreeMap<String, String>,
@@ -129,7 +129,8 @@ pub fn is_current(
     })
 }
 
-/// The revision of what is injected. Selectors and strategies are no part of it, nor are defaults.
+/// The revision of what is injected. It does not depend on selectors and strategies, nor on whether defaults are written
+/// out.
 fn revision(name: &str, spec: &SidecarSetSpec) -> String {
     let list = |list: &[Value], place| -> Vec<Value> {
         list.iter()

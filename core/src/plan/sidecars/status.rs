@@ -1,4 +1,4 @@
-//! What a SidecarSet shows about its pods.
+//! The status of a SidecarSet: counts of its pods, and conditions.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use super::set::Sidecars;
 use crate::api::{ConditionType, SidecarSetStatus};
 use crate::plan::observed::SidecarMarks;
 
-/// A pod of a namespace that the set reaches. Pods that ended or are Terminating do not count.
+/// A pod in a namespace that the set reaches. Pods that have ended or are Terminating do not count.
 #[derive(Clone, Debug)]
 pub struct MatchedPod {
     /// NAMESPACE/NAME.
     pub name: String,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// The SidecarSets that were considered at its creation.
+    /// The SidecarSets that were considered when it was created.
     pub marks: SidecarMarks,
     /// Whether it is ready.
     pub ready: bool,
 }
 
-/// Pods that a condition names.
+/// The maximum number of pods that a condition names.
 const MAX_NAMED: usize = 3;
 
-/// The status of a set with these pods; `set` is None if it selects nothing.
+/// The status of a set with these pods; `set` is None if it selects no pods.
 pub fn sidecar_set_status(
     set: Option<&Sidecars>,
     pods: impl Iterator<Item = MatchedPod>,

@@ -1,4 +1,4 @@
-//! Which pods get which containers, clashes, and properties of injection.
+//! Which pods get which containers, conflicts, and properties of injection.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ fn containers_go_before_or_after_the_game_in_the_order_of_their_sets() {
 }
 
 #[test]
-fn a_set_injects_where_it_reaches_and_selects_alone() {
+fn a_set_injects_only_into_pods_that_it_reaches_and_selects() {
     let namespace = |name: &str, labels: Value| Namespace {
         name: name.to_owned(),
         labels: serde_json::from_value(labels).expect("labels"),
@@ -150,7 +150,7 @@ fn a_set_injects_where_it_reaches_and_selects_alone() {
 }
 
 #[test]
-fn a_set_that_clashes_is_left_out_as_a_whole_and_the_mark_says_why() {
+fn a_conflicting_set_is_left_out_completely_and_the_mark_says_why() {
     let log = |volumes: Value| {
         set(
             "log",
@@ -230,7 +230,7 @@ fn a_container_gets_mounts_and_variables_of_the_game() {
 }
 
 #[test]
-fn marks_of_a_pods_author_count_for_nothing() {
+fn marks_set_by_the_author_of_a_pod_are_ignored() {
     let mut own = pod();
     own["metadata"]["annotations"] = json!({
         "team": "games",
@@ -246,7 +246,7 @@ fn marks_of_a_pods_author_count_for_nothing() {
 }
 
 #[test]
-fn revisions_differ_by_what_is_injected_and_not_by_defaults() {
+fn revisions_depend_on_what_is_injected_and_not_on_written_defaults() {
     let of = |container: Value, more: Value| {
         let mut spec = json!({"containers": [container]});
         for (field, value) in more.as_object().expect("fields") {
@@ -360,7 +360,7 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     );
 }
 
-/// Any pod of a few containers, volumes and annotations.
+/// Any pod with a few containers, volumes and annotations.
 fn any_pod() -> impl Strategy<Value = Value> {
     let names = ["game", "log", "mesh", "other"];
     let container = (0..names.len(), 0..3_usize, any::<bool>());
@@ -424,7 +424,7 @@ fn any_sets() -> impl Strategy<Value = Vec<Arc<Sidecars>>> {
 
 proptest! {
     #[test]
-    fn to_inject_twice_is_to_inject_once(pod in any_pod(), sets in any_sets()) {
+    fn injecting_twice_has_the_same_result_as_injecting_once(pod in any_pod(), sets in any_sets()) {
         let once = injected(pod, &sets);
         let twice = injected(once.clone(), &sets);
         prop_assert_eq!(&twice["spec"], &once["spec"]);
@@ -435,13 +435,13 @@ proptest! {
     }
 
     #[test]
-    fn a_pod_keeps_its_own_and_gets_a_set_in_whole_or_not_at_all(pod in any_pod(), sets in any_sets()) {
+    fn a_pod_keeps_its_own_containers_and_gets_a_set_completely_or_not_at_all(pod in any_pod(), sets in any_sets()) {
         let after = injected(pod.clone(), &sets);
         for field in ["initContainers", "containers", "volumes"] {
             let own = pod["spec"][field].as_array().cloned().unwrap_or_default();
             let all = after["spec"][field].as_array().cloned().unwrap_or_default();
             let kept: Vec<_> = all.iter().filter(|it| own.contains(it)).cloned().collect();
-            prop_assert_eq!(own, kept, "{} in their order", field);
+            prop_assert_eq!(own, kept, "{} keep their order", field);
         }
         let mut all = names(&after, "containers");
         all.extend(names(&after, "initContainers"));

@@ -9,7 +9,7 @@ use crate::api::{HookTemplate, SidecarSet};
 use crate::plan::sidecars::Sidecars;
 use crate::plan::*;
 
-/// A SidecarSet whose container stands before the game.
+/// A SidecarSet whose container is placed before the game.
 fn log(image: &str) -> Arc<Sidecars> {
     let set = json!({
         "metadata": {"name": "log"},
@@ -27,7 +27,7 @@ fn containers(pod: &Pod) -> Vec<&str> {
     pod.containers.iter().map(|it| it.image.as_str()).collect()
 }
 
-fn asks(story: &Story) -> bool {
+fn plans_dry_run_with_log(story: &Story) -> bool {
     let plan = story.plan();
     let mut actions = plan.actions.iter();
     actions.any(|action| matches!(action, Action::DryRun { pod, .. } if has_log(pod)))
@@ -42,7 +42,7 @@ fn new_pods_get_sidecars_and_running_ones_are_left_alone() {
     let mut story = story(2, json!({"updateStrategy": {"type": "InplaceUpdate"}}));
     story.settle();
     story.world.sidecars = vec![log("log:1")];
-    assert!(!story.sync(), "a new set concerns no running pod");
+    assert!(!story.sync(), "a new set does not affect running pods");
     story.user(json!({"replicas": 3})).settle();
     let count = |story: &Story| {
         let with = |pod: &&Arc<Pod>| containers(pod).contains(&"log:1");
@@ -56,13 +56,13 @@ fn new_pods_get_sidecars_and_running_ones_are_left_alone() {
 }
 
 #[test]
-fn the_api_server_judges_template_and_sidecars_together() {
+fn the_dry_run_checks_the_template_together_with_its_sidecars() {
     let mut story = story(2, json!({}));
     story.world.sidecars = vec![log("log:1")];
     story.settle();
-    // Another revision of the set makes other pods of the same template.
+    // Another revision of the set leads to different pods of the same template.
     story.image("v2");
-    assert!(story.sync() && asks(&story));
+    assert!(story.sync() && plans_dry_run_with_log(&story));
     story.settle();
     story.world.sidecars = vec![log("log:2")];
     story.world.verdicts.clear();
@@ -70,7 +70,10 @@ fn the_api_server_judges_template_and_sidecars_together() {
     let before: Vec<String> = story.world.pods.iter().map(|pod| pod.uid.clone()).collect();
     story.image("v3").settle();
     let after: Vec<String> = story.world.pods.iter().map(|pod| pod.uid.clone()).collect();
-    assert_eq!(before, after, "no pod is deleted for pods that are refused");
+    assert_eq!(
+        before, after,
+        "no pod is deleted if its replacement is refused"
+    );
     story.refuses = None;
     story.wait(60).settle();
     let mut pods = story.world.pods.iter();
@@ -78,7 +81,7 @@ fn the_api_server_judges_template_and_sidecars_together() {
 }
 
 #[test]
-fn a_claim_of_a_set_and_a_volume_of_sidecars_clash() {
+fn a_sidecars_volume_with_the_name_of_a_claim_is_a_conflict() {
     let claims = json!([{"metadata": {"name": "data"}, "spec": {}}]);
     let mut story = set(1, json!({"volumeClaimTemplates": claims}));
     story.world.sidecars = vec![log("log:1")];
