@@ -2,31 +2,43 @@
 //! fail, nodes that join, are lost or deleted, and a user who edits, pauses and deletes. From every state it is also
 //! checked that the Cluster settles once nothing else happens.
 
+mod fault;
 mod moves;
+mod proof;
 mod rules;
 mod state;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use self::fault::Fault;
 use self::moves::{Move, moves};
 use self::state::{Scope, State};
 
-/// Explores a scope breadth first. Panics with the shortest sequence of moves that leads to a violation.
-fn explore(scope: &Scope) -> usize {
-    let start = State::start(scope);
+/// A violation of a rule.
+struct Violation {
+    rule: String,
+    /// The shortest sequence of moves that leads to it, one a line.
+    moves: String,
+}
+
+/// Explores a scope breadth first, with a deliberate bug if any. Returns the number of states.
+fn explore(scope: &Scope, fault: Option<Fault>) -> Result<usize, Violation> {
+    let start = State::start(scope, fault);
     let mut reached = HashMap::from([(start.key(), None)]);
     let mut settled = HashSet::new();
     let mut waiting = VecDeque::from([start]);
     while let Some(state) = waiting.pop_front() {
         let key = state.key();
-        if let Err(why) = settles(&state, &mut settled) {
-            panic!("{why}\n{}", way(&reached, &key));
+        if let Err(rule) = settles(&state, &mut settled) {
+            let moves = path(&reached, &key);
+            return Err(Violation { rule, moves });
         }
         for next in moves(&state) {
             let mut after = state.clone();
-            if let Err(why) = after.make(next) {
-                panic!("{why}\n{}{next:?}", way(&reached, &key));
+            if let Err(rule) = after.make(next) {
+                let moves = format!("{}{next:?}\n", path(&reached, &key));
+                return Err(Violation { rule, moves });
             }
             let of_after = after.key();
             if let Entry::Vacant(entry) = reached.entry(of_after) {
@@ -35,11 +47,11 @@ fn explore(scope: &Scope) -> usize {
             }
         }
     }
-    reached.len()
+    Ok(reached.len())
 }
 
 /// The moves that lead to a state, one a line.
-fn way(reached: &HashMap<String, Option<(String, Move)>>, key: &str) -> String {
+fn path(reached: &HashMap<String, Option<(String, Move)>>, key: &str) -> String {
     let mut moves = Vec::new();
     let mut at = key;
     while let Some(Some((before, made))) = reached.get(at) {
@@ -76,7 +88,8 @@ fn settles(state: &State, settled: &mut HashSet<String>) -> Result<(), String> {
 }
 
 fn check(name: &str, scope: &Scope) {
-    let states = explore(scope);
+    let states = explore(scope, None);
+    let states = states.unwrap_or_else(|it| panic!("{}\n{}", it.rule, it.moves));
     println!("{name}: {states} states");
     assert!(states > 100, "{name}: only {states} states");
 }
@@ -140,6 +153,47 @@ fn a_user_who_pauses_and_resumes() {
         &Scope {
             workers: 1,
             pauses: 2,
+            deletions: 1,
+            ..Scope::default()
+        },
+    );
+}
+
+#[test]
+fn an_upgrade_there_and_back_with_a_failing_script_and_a_crash() {
+    check(
+        "upgraded",
+        &Scope {
+            workers: 1,
+            versions: 2,
+            failures: 1,
+            crashes: 1,
+            ..Scope::default()
+        },
+    );
+}
+
+#[test]
+fn an_upgrade_of_kubelets_before_their_turn() {
+    check(
+        "upgraded early",
+        &Scope {
+            workers: 2,
+            versions: 1,
+            early_kubelets: 1,
+            ..Scope::default()
+        },
+    );
+}
+
+#[test]
+fn an_upgrade_while_a_node_joins_and_the_cluster_is_deleted() {
+    check(
+        "upgraded nodes",
+        &Scope {
+            workers: 0,
+            versions: 1,
+            joins: 1,
             deletions: 1,
             ..Scope::default()
         },

@@ -2,6 +2,7 @@
 
 use gamekeeper_core::api::HookPhase;
 
+use super::fault::Fault;
 use super::state::{Cache, LONG_AGO, State};
 
 /// Runs and nodes are named by their place.
@@ -16,6 +17,9 @@ pub enum Move {
     Wait(usize),
     Delete,
     Edit,
+    SetVersion,
+    /// The kubelet of a node gets the version of the spec.
+    Kubelet(usize),
     Pause,
     Join,
     Lose(usize),
@@ -43,12 +47,16 @@ pub fn moves(state: &State) -> Vec<Move> {
     can(left.crashes > 0, Move::Crash);
     can(left.deletions > 0 && !is_deleted, Move::Delete);
     can(left.edits > 0 && !is_deleted, Move::Edit);
+    can(left.versions > 0 && !is_deleted, Move::SetVersion);
     can(left.pauses > 0 && exists.is_some(), Move::Pause);
     can(left.joins > 0, Move::Join);
     for (place, node) in state.stored.nodes.iter().enumerate() {
         let is_worker = node.name != "master";
         can(is_worker && left.losses > 0, Move::Lose(place));
         can(is_worker && node.lost, Move::DeleteNode(place));
+        let is_older = exists.is_some_and(|it| it.spec.version.as_ref() != Some(&node.version));
+        let may_change = left.early_kubelets > 0 || state.is_awaited(node);
+        can(is_older && may_change, Move::Kubelet(place));
     }
     moves
 }
@@ -67,7 +75,9 @@ fn own(state: &State) -> Vec<Move> {
     let mut moves: Vec<Move> = outdated.map(|(_, kind)| Move::CatchUp(kind)).collect();
     if !state.pending.is_empty() {
         moves.push(Move::Write);
-    } else if state.own.is_empty() && state.has_work() {
+    } else if (state.own.is_empty() || state.fault == Some(Fault::OwnWritesUnseen))
+        && state.has_work()
+    {
         moves.push(Move::Plan);
     }
     moves
@@ -94,7 +104,8 @@ fn backoffs(state: &State) -> impl Iterator<Item = usize> {
     waiting.map(|(place, _)| place)
 }
 
-/// The next move if scripts pass, lost nodes are deleted, pauses end, and nothing else happens; None if all is settled.
+/// The next move if scripts pass, kubelets that are waited for are upgraded, lost nodes are deleted, and nothing else
+/// happens; None if all is settled.
 pub fn fair(state: &State) -> Option<Move> {
     if let Some(own) = own(state).first() {
         return Some(*own);
@@ -104,6 +115,12 @@ pub fn fair(state: &State) -> Option<Move> {
     }
     if let Some(run) = backoffs(state).next() {
         return Some(Move::Wait(run));
+    }
+    let mut nodes = state.stored.nodes.iter();
+    let wanted = state.wanted_version();
+    let older = nodes.position(|it| Some(&it.version) != wanted.as_ref() && state.is_awaited(it));
+    if let Some(node) = older {
+        return Some(Move::Kubelet(node));
     }
     let mut nodes = state.stored.nodes.iter();
     nodes.position(|node| node.lost).map(Move::DeleteNode)

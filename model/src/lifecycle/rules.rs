@@ -1,66 +1,116 @@
 //! What must hold.
 
 use gamekeeper_core::api::names::{RUN_NODE, RUN_NODE_UID, RUN_STEP};
-use gamekeeper_core::api::{HookRun, LifecycleStep, StepScope};
-use gamekeeper_core::plan::cluster::{ClusterAction, NodeRecord, READY};
+use gamekeeper_core::api::{Cluster, ClusterPhase, HookRun, LifecycleStep, StepScope};
+use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode, NodeRecord, READY};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::state::{State, Step, of};
 
 /// Checks a write before it is made.
 pub fn check(state: &State, step: &Step) -> Result<(), String> {
     match step {
-        Step::Status(cluster) => {
-            let status = cluster.status.clone().unwrap_or_default();
-            let unproven = status
-                .passed_steps
-                .iter()
-                .find(|step| !has_passed(state, **step, None));
-            unproven.map_or(Ok(()), |step| {
-                Err(format!("{step} is recorded without a success"))
-            })
-        }
-        Step::Get => Ok(()),
+        Step::Status(cluster) => records_cluster(state, cluster),
         Step::Act(ClusterAction::CreateHookRun(run)) => starts(state, run),
         Step::Act(ClusterAction::RecordNode {
             node,
             record: Some(record),
-        }) => {
-            let record: NodeRecord = serde_json::from_str(record).map_err(|it| it.to_string())?;
-            let mut steps = record.passed.iter();
-            let unproven = steps.find(|step| !has_passed(state, **step, Some(&node.uid)));
-            unproven.map_or(Ok(()), |step| {
-                Err(format!("{step} is recorded without a success"))
-            })
-        }
-        Step::Act(ClusterAction::SetFinalizer(false)) => {
-            let unproven = LifecycleStep::DELETE.into_iter();
-            let mut unproven = unproven.filter(|step| !has_passed(state, *step, None));
-            if let Some(step) = unproven.next() {
-                return Err(format!("the finalizer goes before {step}"));
-            }
-            let mut nodes = state.planned_nodes.iter();
-            match nodes.any(|node| node.record.is_some()) {
-                true => Err("the finalizer goes before the records".to_owned()),
+        }) => records_node(state, node, record),
+        Step::Act(ClusterAction::SetFinalizer(false)) => removes_finalizer(state),
+        Step::Act(ClusterAction::AdmitNode(node)) => {
+            let hook = LifecycleStep::EnsurePreInstallHook;
+            match is_configured(state, hook) && !has_passed(state, hook, Some(&node.uid), None) {
+                true => Err(format!("{} loses its taint before {hook}", node.name)),
                 false => Ok(()),
             }
         }
-        Step::Act(ClusterAction::AdmitNode(node)) => {
-            let hook = LifecycleStep::EnsurePreInstallHook;
-            match has_passed(state, hook, Some(&node.uid)) {
-                true => Ok(()),
-                false => Err(format!("{} loses its taint before {hook}", node.name)),
-            }
-        }
-        Step::Act(_) => Ok(()),
+        Step::Get | Step::Act(_) => Ok(()),
     }
 }
 
-fn has_passed(state: &State, step: LifecycleStep, node: Option<&str>) -> bool {
+/// Whether a script has passed: on a node, or anywhere; in an upgrade, or outside of one.
+fn has_passed(
+    state: &State,
+    step: LifecycleStep,
+    node: Option<&str>,
+    upgrade: Option<i64>,
+) -> bool {
+    let upgrade = upgrade.filter(|_| LifecycleStep::UPGRADE.contains(&step));
     let mut passed = state.passed.iter();
-    passed.any(|(of, uid)| *of == step && node.is_none_or(|node| node == uid))
+    passed.any(|(of, uid, number)| {
+        *of == step && *number == upgrade && node.is_none_or(|node| node == uid)
+    })
 }
 
-/// Checks the start of a script.
+fn is_configured(state: &State, step: LifecycleStep) -> bool {
+    let planned_for = state.planned_for.as_ref();
+    planned_for.is_some_and(|it| step.command(&it.spec.features.hooks).is_some())
+}
+
+/// The number of the upgrade in a status.
+fn upgrade_of(cluster: &Cluster) -> Option<i64> {
+    let upgrade = cluster.status.as_ref()?.upgrade.as_ref();
+    upgrade.map(|it| it.number)
+}
+
+fn version_of(cluster: &Cluster) -> Option<&str> {
+    cluster.status.as_ref()?.version.as_deref()
+}
+
+/// Nothing is recorded without a success, no kubelet is waited for before its PreUpgrade, and an upgrade ends after its
+/// last hook.
+fn records_cluster(state: &State, cluster: &Cluster) -> Result<(), String> {
+    let status = cluster.status.clone().unwrap_or_default();
+    let upgrade = upgrade_of(cluster);
+    let mut passed = status.passed_steps.iter();
+    if let Some(step) = passed.find(|step| !has_passed(state, **step, None, upgrade)) {
+        return Err(format!("{step} is recorded without a success"));
+    }
+    let hook = LifecycleStep::EnsurePreUpgradeHook;
+    let is_awaited = |node: &&ClusterNode| {
+        let mut conditions = status.conditions.iter();
+        let words = format!("node {} has version", node.name);
+        let is_of = |it: &Condition| it.reason == "Waiting" && it.message.contains(&words);
+        conditions.any(|it| it.type_ == LifecycleStep::EnsureUpgrade.to_string() && is_of(it))
+    };
+    let mut nodes = state.planned_nodes.iter().filter(is_awaited);
+    if let Some(node) = nodes.find(|it| !has_passed(state, hook, Some(&it.uid), upgrade)) {
+        return Err(format!("{hook} was left out on {}", node.name));
+    }
+    let before = state.planned_for.as_ref().and_then(version_of);
+    let last = LifecycleStep::EnsurePostClusterUpgradeHook;
+    let is_over = before.is_some() && before != status.version.as_deref();
+    match is_over && !has_passed(state, last, None, upgrade) {
+        true => Err(format!("the upgrade ends before {last}")),
+        false => Ok(()),
+    }
+}
+
+fn records_node(state: &State, node: &ClusterNode, record: &str) -> Result<(), String> {
+    let record: NodeRecord = serde_json::from_str(record).map_err(|it| it.to_string())?;
+    let mut steps = record.passed.iter().chain(&record.upgraded);
+    let unproven = steps.find(|step| !has_passed(state, **step, Some(&node.uid), record.upgrade));
+    unproven.map_or(Ok(()), |step| {
+        Err(format!("{step} is recorded without a success"))
+    })
+}
+
+fn removes_finalizer(state: &State) -> Result<(), String> {
+    let mut steps = LifecycleStep::DELETE.into_iter();
+    let unproven =
+        |step: &LifecycleStep| is_configured(state, *step) && !has_passed(state, *step, None, None);
+    if let Some(step) = steps.find(unproven) {
+        return Err(format!("the finalizer is removed before {step}"));
+    }
+    let mut nodes = state.planned_nodes.iter();
+    match nodes.any(|node| node.record.is_some()) {
+        true => Err("the finalizer is removed before the records".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Checks the start of a script, by the Cluster that the last quorum GET returned.
 fn starts(state: &State, run: &HookRun) -> Result<(), String> {
     let [step, node, uid] = [RUN_STEP, RUN_NODE, RUN_NODE_UID].map(|key| of(run, key));
     let mut runs = state.stored.runs.iter();
@@ -72,48 +122,101 @@ fn starts(state: &State, run: &HookRun) -> Result<(), String> {
     if step.scope() == StepScope::FirstMaster && node != "master" {
         return Err(format!("{step} on {node}, which is not the first master"));
     }
-    let planned_for = state.planned_for.as_ref();
-    let is_deleted = planned_for.is_some_and(|it| it.metadata.deletion_timestamp.is_some());
+    let mut nodes = state.planned_nodes.iter();
+    if nodes.any(|it| it.uid == uid && it.lost) {
+        return Err(format!("{step} starts on {node}, which is lost"));
+    }
+    let cluster = state.confirmed.as_ref().or(state.stored.cluster.as_ref());
+    let Some(cluster) = cluster else {
+        return Err(format!("{step} starts without a Cluster"));
+    };
+    let is_deleted = cluster.metadata.deletion_timestamp.is_some();
     if is_deleted != LifecycleStep::DELETE.contains(&step) {
         return Err(format!("{step} in the wrong phase"));
     }
-    if planned_for.is_some_and(|it| it.spec.paused) {
+    if cluster.spec.paused {
         return Err(format!("{step} starts while paused"));
     }
-    let hook = |step: LifecycleStep| format!("{node} before {step}");
-    let all_nodes = |wanted: LifecycleStep| {
-        let mut nodes = state.planned_nodes.iter();
-        nodes.all(|node| has_passed(state, wanted, Some(&node.uid)))
+    if LifecycleStep::UPGRADE.contains(&step) {
+        upgrades(state, cluster, step, &uid)?;
+    } else if !is_due(state, step) {
+        return Err(format!("{step} starts on {node} too early"));
+    }
+    let upgrade = upgrade_of(cluster);
+    let is_repeated = match step.scope() {
+        StepScope::Nodes => has_passed(state, step, Some(&uid), upgrade),
+        StepScope::FirstMaster => has_passed(state, step, None, upgrade),
     };
-    let is_due = match step {
-        LifecycleStep::EnsurePreInstallHook => {
-            has_passed(state, LifecycleStep::EnsurePreClusterInstallHook, None)
-        }
+    // An edit after a success that was not recorded yet makes another script; an upgrade has a number of its own.
+    let is_same_script =
+        cluster.metadata.generation == Some(1) || LifecycleStep::UPGRADE.contains(&step);
+    match is_repeated && is_same_script {
+        true => Err(format!("{step} is repeated on {node}")),
+        false => Ok(()),
+    }
+}
+
+/// Whether the steps before one of an install or a deletion have passed.
+fn is_due(state: &State, step: LifecycleStep) -> bool {
+    let cluster =
+        |step: LifecycleStep| !is_configured(state, step) || has_passed(state, step, None, None);
+    match step {
+        LifecycleStep::EnsurePreInstallHook => cluster(LifecycleStep::EnsurePreClusterInstallHook),
         LifecycleStep::EnsurePostClusterInstallHook => {
-            all_nodes(LifecycleStep::EnsurePreInstallHook)
+            let hook = LifecycleStep::EnsurePreInstallHook;
+            let mut nodes = state.planned_nodes.iter();
+            nodes.all(|node| has_passed(state, hook, Some(&node.uid), None))
         }
         LifecycleStep::EnsurePostClusterDeleteHook => {
-            has_passed(state, LifecycleStep::EnsurePreClusterDeleteHook, None)
+            cluster(LifecycleStep::EnsurePreClusterDeleteHook)
         }
         _ => true,
-    };
-    let is_repeated = match step.scope() {
-        StepScope::Nodes => has_passed(state, step, Some(&uid)),
-        StepScope::FirstMaster => has_passed(state, step, None),
-    };
-    match (is_due, is_repeated) {
-        (false, _) => Err(format!("{step} starts on {}", hook(step))),
-        // An edit after a success that was not recorded yet is another script.
-        (_, true)
-            if state
-                .stored
-                .cluster
-                .as_ref()
-                .is_some_and(|it| it.metadata.generation == Some(1)) =>
-        {
-            Err(format!("{step} is repeated on {node}"))
+    }
+}
+
+/// Checks the start of a script of an upgrade: the user still wants it, the steps before it have passed, and no other
+/// node is being upgraded.
+fn upgrades(
+    state: &State,
+    cluster: &Cluster,
+    step: LifecycleStep,
+    uid: &str,
+) -> Result<(), String> {
+    let wanted = cluster.spec.version.as_deref();
+    if wanted == version_of(cluster) {
+        return Err(format!("{step} starts although the version was set back"));
+    }
+    let upgrade = upgrade_of(cluster);
+    let passed =
+        |step: LifecycleStep, node: &ClusterNode| has_passed(state, step, Some(&node.uid), upgrade);
+    let (before, after) = (
+        LifecycleStep::EnsurePreUpgradeHook,
+        LifecycleStep::EnsurePostUpgradeHook,
+    );
+    let mut nodes = state.planned_nodes.iter();
+    let has_version = nodes
+        .find(|node| node.uid == uid)
+        .is_some_and(|node| Some(node.version.as_str()) == wanted);
+    let first = LifecycleStep::EnsurePreClusterUpgradeHook;
+    let is_due = match step {
+        LifecycleStep::EnsurePreClusterUpgradeHook => true,
+        LifecycleStep::EnsurePostUpgradeHook => {
+            has_version && has_passed(state, first, None, upgrade)
         }
-        _ => Ok(()),
+        LifecycleStep::EnsurePostClusterUpgradeHook => {
+            let mut nodes = state.planned_nodes.iter();
+            nodes.all(|node| passed(after, node))
+        }
+        _ => has_passed(state, first, None, upgrade),
+    };
+    if !is_due {
+        return Err(format!("{step} starts too early"));
+    }
+    let mut others = state.planned_nodes.iter().filter(|node| node.uid != uid);
+    let is_begun = |node: &ClusterNode| passed(before, node) && !passed(after, node);
+    match step == before && others.any(is_begun) {
+        true => Err(format!("{step} starts while another node is upgraded")),
+        false => Ok(()),
     }
 }
 
@@ -126,15 +229,17 @@ pub fn is_settled(state: &State) -> Result<(), String> {
             false => Ok(()),
         };
     };
+    if cluster.spec.paused {
+        return Ok(());
+    }
     let status = cluster.status.clone().unwrap_or_default();
     let ready = status.conditions.iter().find(|it| it.type_ == READY);
     let is_ready = ready.is_some_and(|it| it.status == "True");
-    let is_complete = state
-        .stored
-        .nodes
-        .iter()
-        .all(|node| node.not_installed.is_none());
-    match (is_ready && is_complete) || cluster.spec.paused {
+    let mut nodes = state.stored.nodes.iter();
+    let is_complete = nodes.all(|node| node.not_installed.is_none());
+    let has_version =
+        status.phase == ClusterPhase::Running && status.version == cluster.spec.version;
+    match is_ready && is_complete && has_version {
         true => Ok(()),
         false => Err(format!("it hangs: {ready:?}")),
     }

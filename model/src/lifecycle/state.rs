@@ -8,8 +8,9 @@ use gamekeeper_core::api::{Cluster, HookPhase, HookRun, HookRunStatus, Lifecycle
 use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode, ClusterWorld, plan};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::fault::Fault;
 use super::moves::Move;
 use super::rules;
 
@@ -24,6 +25,10 @@ pub struct Scope {
     pub losses: usize,
     pub edits: usize,
     pub pauses: usize,
+    /// Changes of the version, there and back.
+    pub versions: usize,
+    /// Kubelets that are upgraded before their turn.
+    pub early_kubelets: usize,
 }
 
 /// What is stored, or what a cache shows.
@@ -61,13 +66,25 @@ pub struct State {
     pub planned_for: Option<Cluster>,
     /// The nodes that it was made for.
     pub planned_nodes: Vec<ClusterNode>,
+    /// The Cluster as the last quorum GET of this plan returned it.
+    pub confirmed: Option<Cluster>,
     /// What may still happen.
     pub left: Scope,
-    /// Steps and uids of nodes whose script has passed.
-    pub passed: BTreeSet<(LifecycleStep, String)>,
+    /// The deliberate bug, if any.
+    pub fault: Option<Fault>,
+    /// Scripts that have passed.
+    pub passed: BTreeSet<Success>,
+    /// By the name of a run: the number of the upgrade that it was created for.
+    pub upgrades: BTreeMap<String, i64>,
     /// The last version that was given, and the last uid.
     pub version: u64,
 }
+
+/// A script that has passed: its step, the uid of its node, and for a step of an upgrade the upgrade's number.
+pub type Success = (LifecycleStep, String, Option<i64>);
+
+/// The versions between which a user changes.
+pub const VERSIONS: [&str; 2] = ["1.36.3", "1.37.0"];
 
 pub const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
@@ -85,8 +102,29 @@ fn node(name: &str, more: &[&str]) -> ClusterNode {
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect(),
         ready: true,
+        version: VERSIONS[0].to_owned(),
         ..ClusterNode::default()
     }
+}
+
+/// The first example's hooks with those of a deletion, or those of an upgrade. Both would make too many states.
+fn hooks(scope: &Scope) -> Value {
+    let keys: &[&str] = match scope.versions {
+        0 => &[
+            "PreClusterInstall",
+            "PreInstall",
+            "PostClusterInstall",
+            "PreClusterDelete",
+            "PostClusterDelete",
+        ],
+        _ => &[
+            "PreClusterUpgrade",
+            "PreUpgrade",
+            "PostUpgrade",
+            "PostClusterUpgrade",
+        ],
+    };
+    keys.iter().map(|key| (*key, "/b")).collect()
 }
 
 /// A node that joins.
@@ -98,16 +136,16 @@ pub fn joined() -> ClusterNode {
 }
 
 impl State {
-    pub fn start(scope: &Scope) -> Self {
+    pub fn start(scope: &Scope, fault: Option<Fault>) -> Self {
+        let parallelism = if scope.versions > 0 { 1 } else { 2 };
         let cluster = json!({
             "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "Cluster",
             "metadata": {"name": "xa", "uid": "xa-uid", "generation": 1, "resourceVersion": "1"},
-            "spec": {"features": {
-                "parallelism": 2,
+            "spec": {"version": VERSIONS[0], "features": {
+                "parallelism": parallelism,
                 "files": [{"src": "a/b", "dst": "/b"}],
                 "skipConditions": ["EnsureCopyFiles"],
-                "hooks": {"PreClusterInstall": "/b", "PreInstall": "/b", "PostClusterInstall": "/b",
-                    "PreClusterDelete": "/b", "PostClusterDelete": "/b"},
+                "hooks": hooks(scope),
             }},
         });
         let cluster: Cluster = serde_json::from_value(cluster).expect("a Cluster");
@@ -125,8 +163,11 @@ impl State {
             pending: Vec::new(),
             planned_for: None,
             planned_nodes: Vec::new(),
+            confirmed: None,
             left: *scope,
+            fault,
             passed: BTreeSet::new(),
+            upgrades: BTreeMap::new(),
             version: 1,
         }
     }
@@ -146,6 +187,7 @@ impl State {
                         &node.name,
                         node.ready,
                         node.lost,
+                        &node.version,
                         &node.record,
                         node.not_installed,
                     )
@@ -252,6 +294,14 @@ impl State {
                     hooks.pre_install = Some(if changed { "/b x" } else { "/b" }.to_owned());
                 });
             }
+            Move::SetVersion => {
+                self.left.versions -= 1;
+                self.edit(|cluster| {
+                    let is_old = cluster.spec.version.as_deref() == Some(VERSIONS[0]);
+                    cluster.spec.version = Some(VERSIONS[usize::from(is_old)].to_owned());
+                });
+            }
+            Move::Kubelet(node) => self.upgrade_kubelet(node),
             Move::Pause => {
                 self.left.pauses -= 1;
                 self.edit(|cluster| cluster.spec.paused = !cluster.spec.paused);
@@ -276,6 +326,35 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// A kubelet gets the version of the spec.
+    fn upgrade_kubelet(&mut self, node: usize) {
+        if !self.is_awaited(&self.stored.nodes[node]) {
+            self.left.early_kubelets -= 1;
+        }
+        let wanted = self.wanted_version().unwrap_or_default();
+        let version = self.next_version();
+        let node = &mut self.stored.nodes[node];
+        (node.version, node.resource_version) = (wanted, version);
+    }
+
+    /// The version in the spec.
+    pub fn wanted_version(&self) -> Option<String> {
+        self.stored.cluster.as_ref()?.spec.version.clone()
+    }
+
+    /// Whether a condition says that the kubelet of a node is waited for.
+    pub fn is_awaited(&self, node: &ClusterNode) -> bool {
+        let status = self
+            .stored
+            .cluster
+            .as_ref()
+            .and_then(|it| it.status.as_ref());
+        let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
+        let is_of_step = |type_: &str| type_ == LifecycleStep::EnsureUpgrade.to_string();
+        let words = format!("node {} has version", node.name);
+        conditions.any(|it| is_of_step(&it.type_) && it.message.contains(&words))
     }
 
     /// A change of the spec by a user.
@@ -314,7 +393,10 @@ impl State {
         match phase {
             HookPhase::Successful => {
                 let step = LifecycleStep::parse(&of(run, RUN_STEP)).expect("a step");
-                self.passed.insert((step, of(run, RUN_NODE_UID)));
+                let name = run.metadata.name.as_ref();
+                let upgrade = name.and_then(|name| self.upgrades.get(name));
+                let success = (step, of(run, RUN_NODE_UID), upgrade.copied());
+                self.passed.insert(success);
             }
             _ => self.left.failures -= 1,
         }
@@ -324,7 +406,8 @@ impl State {
         let Some(cluster) = self.cached.cluster.clone() else {
             return;
         };
-        let world = ClusterWorld {
+        let mut seen = cluster.clone();
+        let mut world = ClusterWorld {
             now: NOW,
             nodes: self.cached.nodes.iter().cloned().map(Arc::new).collect(),
             runs: self.cached.runs.iter().cloned().map(Arc::new).collect(),
@@ -332,7 +415,13 @@ impl State {
             image: "gamekeeper:1".to_owned(),
             refused: BTreeMap::new(),
         };
-        let plan = plan(&cluster, &world);
+        if let Some(fault) = self.fault {
+            fault.corrupt_input(&mut seen, &mut world);
+        }
+        let mut plan = plan(&seen, &world);
+        if let Some(fault) = self.fault {
+            fault.corrupt_output(&mut plan, &world);
+        }
         let status = plan.status.map(|status| {
             let status = Some(status);
             Step::Status(Box::new(Cluster {
@@ -342,9 +431,11 @@ impl State {
         });
         let get = plan.actions.iter().any(ClusterAction::is_irrevocable);
         let get = get.then_some(Step::Get);
+        let get = get.filter(|_| self.fault != Some(Fault::NoQuorumGet));
         let actions = plan.actions.into_iter().map(Step::Act);
         self.pending = status.into_iter().chain(get).chain(actions).collect();
         self.planned_for = Some(cluster);
+        self.confirmed = None;
         self.planned_nodes.clone_from(&self.cached.nodes);
     }
 
@@ -386,6 +477,7 @@ impl State {
                     let metadata = it.as_ref().map(|it| &it.metadata);
                     metadata.map(|it| (it.generation, it.deletion_timestamp.is_some()))
                 };
+                self.confirmed.clone_from(&self.stored.cluster);
                 key(&self.stored.cluster) == key(&self.planned_for)
             }
             Step::Act(action) => self.act(action),
@@ -417,6 +509,13 @@ impl State {
             }
             ClusterAction::CreateHookRun(mut run) => {
                 let name = run.metadata.name.clone();
+                let step = LifecycleStep::parse(&of(&run, RUN_STEP));
+                if step.is_some_and(|step| LifecycleStep::UPGRADE.contains(&step)) {
+                    let planned_for = self.planned_for.as_ref();
+                    let status = planned_for.and_then(|it| it.status.as_ref());
+                    let number = status.and_then(|it| Some(it.upgrade.as_ref()?.number));
+                    self.upgrades.extend(name.clone().zip(number));
+                }
                 if !self.stored.runs.iter().any(|it| it.metadata.name == name) {
                     run.metadata.uid = name.map(|name| format!("{name}-{}", self.version));
                     self.stored.runs.push(*run);

@@ -1,0 +1,145 @@
+//! Deliberate bugs, each of which the checker must find. They corrupt what the planner sees or decides, or how a plan
+//! is carried out.
+
+use std::sync::Arc;
+
+use gamekeeper_core::api::{Cluster, ClusterPhase, HookPhase, HookRunStatus, Machine};
+use gamekeeper_core::plan::cluster::{
+    ClusterAction, ClusterNode, ClusterPlan, ClusterWorld, NodeRecord,
+};
+use jiff::{SignedDuration, Timestamp};
+
+/// A deliberate bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Scripts start without the quorum GET before them.
+    NoQuorumGet,
+    /// A plan is made before the cache shows the operator's own writes.
+    OwnWritesUnseen,
+    /// A run in progress counts as passed.
+    RunningMeansPassed,
+    /// A failed run counts as passed.
+    FailureMeansPassed,
+    /// A failed run is never repeated.
+    NeverRetried,
+    /// The first hook of the cluster is not waited for.
+    FirstHookIgnored,
+    /// Cluster hooks run on a worker.
+    WorkerIsMaster,
+    /// `paused` is ignored.
+    PauseIgnored,
+    /// Scripts start on lost nodes.
+    LossIgnored,
+    /// The taint is removed before the install is complete.
+    TaintRemovedFirst,
+    /// Delete hooks are ignored.
+    DeleteHooksIgnored,
+    /// The finalizer is removed although nodes have records.
+    RecordsIgnored,
+    /// What passed in an earlier upgrade counts for this one.
+    AnyUpgradeCounts,
+    /// Another node begins before the last one is upgraded.
+    NodesAtOnce,
+    /// PostUpgrade does not wait for the kubelet.
+    KubeletIgnored,
+    /// An upgrade goes on after the version was set back.
+    RevertIgnored,
+    /// A settled Cluster is written to.
+    StatusAlwaysWritten,
+}
+
+impl Fault {
+    /// Corrupts what the planner sees.
+    pub fn corrupt_input(self, cluster: &mut Cluster, world: &mut ClusterWorld) {
+        let is_deleted = cluster.metadata.deletion_timestamp.is_some();
+        let status = cluster.status.get_or_insert_default();
+        let upgrade = status.upgrade.clone();
+        let hooks = &mut cluster.spec.features.hooks;
+        match self {
+            Self::RunningMeansPassed => end_runs(world, |phase| !phase.is_completed()),
+            Self::FailureMeansPassed => end_runs(world, HookPhase::has_failed),
+            Self::NeverRetried => world.now = Timestamp::UNIX_EPOCH - SignedDuration::from_hours(1),
+            Self::FirstHookIgnored => hooks.pre_cluster_install = None,
+            Self::WorkerIsMaster => {
+                let machine = Machine {
+                    ip: "10.0.0.1".to_owned(),
+                    ..Machine::default()
+                };
+                cluster.spec.machines = vec![machine];
+                on_nodes(world, |node| {
+                    if !node.is_control_plane() {
+                        node.addresses = vec!["10.0.0.1".to_owned()];
+                    }
+                });
+            }
+            Self::PauseIgnored => cluster.spec.paused = false,
+            Self::LossIgnored => on_nodes(world, |node| node.lost = false),
+            Self::DeleteHooksIgnored if is_deleted => {
+                (hooks.pre_cluster_delete, hooks.post_cluster_delete) = (None, None);
+            }
+            Self::RecordsIgnored if is_deleted => on_nodes(world, |node| node.record = None),
+            Self::AnyUpgradeCounts => on_nodes(world, |node| {
+                let record = node.record.as_deref().unwrap_or_default();
+                if let (Ok(mut record), Some(upgrade)) =
+                    (serde_json::from_str::<NodeRecord>(record), &upgrade)
+                    && record.upgrade.is_some()
+                {
+                    record.upgrade = Some(upgrade.number);
+                    node.record = Some(record.text());
+                }
+            }),
+            Self::NodesAtOnce => cluster.spec.features.parallelism = 2,
+            Self::KubeletIgnored => on_nodes(world, |node| {
+                let is_begun = node
+                    .record
+                    .as_deref()
+                    .is_some_and(|it| it.contains("upgraded"));
+                if let (true, Some(upgrade)) = (is_begun, &upgrade) {
+                    node.version.clone_from(&upgrade.to);
+                }
+            }),
+            Self::RevertIgnored => {
+                if let (ClusterPhase::Upgrading, Some(upgrade)) = (status.phase, upgrade) {
+                    cluster.spec.version = Some(upgrade.to);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Corrupts what the planner decides.
+    pub fn corrupt_output(self, plan: &mut ClusterPlan, world: &ClusterWorld) {
+        match self {
+            Self::TaintRemovedFirst => {
+                let tainted = world
+                    .nodes
+                    .iter()
+                    .filter(|node| node.not_installed.is_some());
+                let actions = tainted.cloned().map(ClusterAction::AdmitNode);
+                plan.actions.extend(actions);
+            }
+            Self::StatusAlwaysWritten => {
+                plan.status.get_or_insert_default();
+            }
+            _ => {}
+        }
+    }
+}
+
+fn on_nodes(world: &mut ClusterWorld, change: impl Fn(&mut ClusterNode)) {
+    for node in &mut world.nodes {
+        change(Arc::make_mut(node));
+    }
+}
+
+/// Shows runs in some phases as Successful.
+fn end_runs(world: &mut ClusterWorld, is_meant: impl Fn(HookPhase) -> bool) {
+    for run in &mut world.runs {
+        if is_meant(run.phase()) {
+            Arc::make_mut(run).status = Some(HookRunStatus {
+                phase: HookPhase::Successful,
+                ..HookRunStatus::default()
+            });
+        }
+    }
+}
