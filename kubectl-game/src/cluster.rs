@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gamekeeper_core::api::names::{PLUGIN_FIELD_MANAGER, WorkloadKind};
+use gamekeeper_core::api::names::{HOOKS_NAMESPACE, PLUGIN_FIELD_MANAGER, WorkloadKind};
 use gamekeeper_core::api::{Cluster as Lifecycle, GameDeployment, GameStatefulSet, HookRun};
 use gamekeeper_core::causes::with_causes;
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -102,6 +102,11 @@ impl Cluster {
     /// Clusters, which run lifecycle hooks.
     pub fn lifecycles(&self) -> Api<Lifecycle> {
         Api::all(self.client.clone())
+    }
+
+    /// The attempts at the scripts of Clusters.
+    pub fn lifecycle_runs(&self) -> Api<HookRun> {
+        Api::namespaced(self.client.clone(), HOOKS_NAMESPACE)
     }
 
     pub fn api<K>(&self) -> Api<K>

@@ -43,15 +43,6 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
         } => show_tree(at, &workload, watch, all_pods).await?,
         Command::Status {
             workload,
-            watch: false,
-            output,
-            ..
-        } if lifecycle::named(&workload.words).is_some() => {
-            let name = lifecycle::named(&workload.words).unwrap_or_default();
-            return lifecycle::status(at, name, output).await;
-        }
-        Command::Status {
-            workload,
             watch,
             timeout,
             output,
@@ -162,6 +153,9 @@ async fn show_tree(
     watch: bool,
     all_pods: bool,
 ) -> Result<(), Error> {
+    if let Some(name) = lifecycle::named(&workload.words) {
+        return lifecycle::show_tree(at, name, watch).await;
+    }
     let style = Style::of_stdout();
     let max_pods = match all_pods {
         true => usize::MAX,
@@ -182,6 +176,9 @@ async fn status(
     wait: Option<Option<Duration>>,
     output: Option<Output>,
 ) -> Result<ExitCode, Error> {
+    if let Some(name) = lifecycle::named(&workload.words) {
+        return lifecycle::status(at, name, wait, output).await;
+    }
     let style = Style::of_stdout();
     let (scene, verdict) = match wait {
         None => {

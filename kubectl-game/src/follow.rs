@@ -18,11 +18,11 @@ use crate::view::tree::tree;
 use crate::watch::{Outage, SceneWatch, Update};
 
 /// How often a terminal is redrawn, so that ages advance.
-const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
+pub const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the first frame waits for the operator to observe a change that was just made.
 const OBSERVATION_WAIT: Duration = Duration::from_secs(1);
 /// Moves a terminal's cursor to the top and clears what is below.
-const REDRAW: &str = "\x1b[H\x1b[2J";
+pub const REDRAW: &str = "\x1b[H\x1b[2J";
 const RESTORED: &str = "connection restored";
 
 /// Redraws the tree whenever something changes, until the workload is deleted.

@@ -57,9 +57,7 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
     }
     if ["cluster", "clusters"].contains(&resource) {
         return Err(Error::Usage(
-            "a Cluster has only status, pause, resume and retry; wait with kubectl wait cluster/NAME \
-             --for=condition=Ready"
-                .to_owned(),
+            "a Cluster has only status, tree, pause, resume and retry".to_owned(),
         ));
     }
     let known = WorkloadKind::ALL
@@ -163,7 +161,7 @@ mod tests {
             ("pod/game", "write gd (GameDeployment) or gsts"),
             (
                 "cluster/xa",
-                "a Cluster has only status, pause, resume and retry",
+                "a Cluster has only status, tree, pause, resume and retry",
             ),
             ("gd/", "is not a workload"),
             ("gd game other", "expected one workload"),

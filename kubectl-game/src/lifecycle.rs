@@ -1,20 +1,26 @@
-//! Commands on `cluster/NAME`: status, pause, resume and retry of lifecycle hooks.
+//! Commands on `cluster/NAME`: status, tree, pause, resume and retry of lifecycle hooks.
 
+mod tree;
+
+use std::io::{Write as _, stdout};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use gamekeeper_core::api::names::{PLUGIN_FIELD_MANAGER, RETRY_ANNOTATION};
-use gamekeeper_core::api::{Cluster as Lifecycle, ClusterPhase};
+use gamekeeper_core::api::{Cluster as Lifecycle, ClusterPhase, HookRun};
 use gamekeeper_core::plan::cluster::READY;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
 
 use crate::cluster::Cluster;
 use crate::command::put;
 use crate::error::{Error, refuse};
+use crate::follow::{REDRAW, REDRAW_INTERVAL};
 use crate::options::{ChangeOptions, ClusterOptions, Output};
-use crate::page::Page;
+use crate::page::{Page, sanitize};
 use crate::print;
 use crate::style::{Style, Tone};
 use crate::table::{Cell, Table};
@@ -42,16 +48,132 @@ pub fn named(words: &[String]) -> Option<&str> {
 pub async fn status(
     at: &ClusterOptions,
     name: &str,
+    wait: Option<Option<Duration>>,
     output: Option<Output>,
 ) -> Result<ExitCode, Error> {
-    let cluster = Cluster::connect(at).await?;
-    let api = cluster.lifecycles();
-    let found = cluster.send(async || api.get(name).await).await?;
+    let found = match wait {
+        None => get(&Cluster::connect(at).await?, name).await?,
+        Some(limit) => {
+            let mut last = String::new();
+            let report = |cluster: &Lifecycle| {
+                let line = sentence(cluster);
+                if output.is_none() && line != last {
+                    put(&format!("{line}\n"))?;
+                }
+                last = line;
+                Ok(())
+            };
+            follow(at, name, limit, report).await?
+        }
+    };
     put(&match output {
         Some(output) => print::object(&value(&found)?, output)?,
         None => shown(&found, Style::of_stdout()),
     })?;
-    Ok(ExitCode::from(exit_code(&found)))
+    let code = exit_code(&found);
+    if wait.is_some() && code == IN_PROGRESS {
+        eprintln!("timed out waiting: the scripts continue");
+    }
+    Ok(ExitCode::from(code))
+}
+
+async fn get(cluster: &Cluster, name: &str) -> Result<Lifecycle, Error> {
+    let api = cluster.lifecycles();
+    cluster.send(async || api.get(name).await).await
+}
+
+/// Reads a Cluster every second until all is complete, or a user must act; or until the limit, which includes the time
+/// to connect.
+async fn follow(
+    at: &ClusterOptions,
+    name: &str,
+    limit: Option<Duration>,
+    mut report: impl FnMut(&Lifecycle) -> Result<(), Error>,
+) -> Result<Lifecycle, Error> {
+    let mut last = None;
+    let end = async {
+        let cluster = Cluster::connect(at).await?;
+        let mut outage = Outage::default();
+        loop {
+            if let Some(found) = outage.check(get(&cluster, name).await)? {
+                if exit_code(&found) != IN_PROGRESS {
+                    return Ok(found);
+                }
+                report(&found)?;
+                last = Some(found);
+            }
+            sleep(REDRAW_INTERVAL).await;
+        }
+    };
+    match limit {
+        None => end.await,
+        Some(limit) => match timeout(limit, end).await {
+            Ok(ended) => ended,
+            Err(_) => last.ok_or(Error::no_answer(limit)),
+        },
+    }
+}
+
+/// Shows the tree of a Cluster; with `watch`, whenever it changes, until the Cluster is deleted.
+pub async fn show_tree(at: &ClusterOptions, name: &str, watch: bool) -> Result<(), Error> {
+    let style = Style::of_stdout();
+    let cluster = Cluster::connect(at).await?;
+    let (mut outage, mut last) = (Outage::default(), String::new());
+    loop {
+        if let Some((found, runs)) = outage.check(with_runs(&cluster, name).await)? {
+            let now = Timestamp::now();
+            let drawn = tree::tree(&found, &runs, style, now);
+            // Without a terminal, ages alone are no change.
+            let timeless = tree::tree(&found, &runs, style, Timestamp::UNIX_EPOCH);
+            if watch && style.symbols {
+                put(&format!("{REDRAW}{drawn}"))?;
+                stdout().flush()?;
+            } else if timeless != last {
+                put(&drawn)?;
+            }
+            last = timeless;
+            if !watch {
+                return Ok(());
+            }
+        } else if !watch {
+            continue;
+        }
+        sleep(REDRAW_INTERVAL).await;
+    }
+}
+
+async fn with_runs(cluster: &Cluster, name: &str) -> Result<(Lifecycle, Vec<HookRun>), Error> {
+    let found = get(cluster, name).await?;
+    let api = cluster.lifecycle_runs();
+    let runs = cluster.send(async || api.list(&ListParams::default()).await);
+    Ok((found, runs.await?.items))
+}
+
+/// Reports on stderr that the connection is lost, and that it is restored.
+#[derive(Default)]
+struct Outage {
+    is_reported: bool,
+}
+
+impl Outage {
+    /// The answer; None if a retry may succeed.
+    fn check<T>(&mut self, answer: Result<T, Error>) -> Result<Option<T>, Error> {
+        match answer {
+            Ok(answer) => {
+                if std::mem::take(&mut self.is_reported) {
+                    eprintln!("connection restored");
+                }
+                Ok(Some(answer))
+            }
+            Err(error) if error.is_final() => Err(error),
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_reported, true) {
+                    eprintln!("connection lost: {error}");
+                }
+                Ok(None)
+            }
+        }
+    }
 }
 
 pub async fn change(
@@ -62,7 +184,7 @@ pub async fn change(
 ) -> Result<(), Error> {
     let cluster = Cluster::connect(at).await?;
     let api = cluster.lifecycles();
-    let found = cluster.send(async || api.get(name).await).await?;
+    let found = get(&cluster, name).await?;
     let (patch, outcome) = patch(&found, change, Timestamp::now())?;
     let params = PatchParams {
         dry_run: on.write.dry_run,
@@ -127,8 +249,15 @@ fn ready(cluster: &Lifecycle) -> Option<&Condition> {
     conditions(cluster).find(|it| it.type_ == READY)
 }
 
+/// The exit code while scripts run.
+const IN_PROGRESS: u8 = 3;
+
 /// As for rollouts: 0 complete, 2 stopped until a user acts, 3 in progress.
 fn exit_code(cluster: &Lifecycle) -> u8 {
+    let observed = cluster.status.as_ref().map(|it| it.observed_generation);
+    if observed.unwrap_or_default() != cluster.metadata.generation.unwrap_or_default() {
+        return IN_PROGRESS;
+    }
     let ready = ready(cluster);
     let is_held = ready.is_some_and(|it| {
         ["AnotherCluster", "InvalidSpec", "Paused"].contains(&it.reason.as_str())
@@ -138,7 +267,32 @@ fn exit_code(cluster: &Lifecycle) -> u8 {
     } else if is_held || failed(cluster).next().is_some() {
         2
     } else {
-        3
+        IN_PROGRESS
+    }
+}
+
+fn phase(cluster: &Lifecycle) -> &'static str {
+    let status = cluster.status.as_ref();
+    match status.map(|it| it.phase).unwrap_or_default() {
+        ClusterPhase::Initializing => "Initializing",
+        ClusterPhase::Running => "Running",
+        ClusterPhase::Upgrading => "Upgrading",
+        ClusterPhase::Terminating => "Terminating",
+    }
+}
+
+/// The state in a line.
+fn sentence(cluster: &Lifecycle) -> String {
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    let message = ready(cluster).map_or("", |it| it.message.as_str());
+    sanitize(&format!("cluster/{name}: {}: {message}", phase(cluster))).into_owned()
+}
+
+fn tone(condition: &Condition) -> Tone {
+    match condition.status.as_str() {
+        "True" => Tone::Good,
+        "False" if condition.reason != "Waiting" => Tone::Bad,
+        _ => Tone::Busy,
     }
 }
 
@@ -146,12 +300,7 @@ fn shown(cluster: &Lifecycle, style: Style) -> String {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let status = cluster.status.clone().unwrap_or_default();
     let mut page = Page::new(style);
-    let phase = match status.phase {
-        ClusterPhase::Initializing => "Initializing",
-        ClusterPhase::Running => "Running",
-        ClusterPhase::Upgrading => "Upgrading",
-        ClusterPhase::Terminating => "Terminating",
-    };
+    let phase = phase(cluster);
     let master = status.first_master.as_deref().unwrap_or("not known");
     let line = format!(
         "cluster/{name}: {phase}, {} of {} nodes installed, first master {master}",
@@ -160,14 +309,9 @@ fn shown(cluster: &Lifecycle, style: Style) -> String {
     page.line(Tone::Plain, &line);
     let mut table = Table::new(["CONDITION", "REASON", "MESSAGE"]);
     for condition in &status.conditions {
-        let tone = match condition.status.as_str() {
-            "True" => Tone::Good,
-            "False" if condition.reason != "Waiting" => Tone::Bad,
-            _ => Tone::Busy,
-        };
         table.push([
             Cell::from(condition.type_.as_str()),
-            Cell::state(tone, condition.reason.as_str()),
+            Cell::state(tone(condition), condition.reason.as_str()),
             Cell::from(condition.message.as_str()),
         ]);
     }
@@ -250,6 +394,28 @@ mod tests {
     }
 
     #[test]
+    fn the_state_is_a_line() {
+        assert_eq!(
+            sentence(&failing()),
+            "cluster/xa: Initializing: on node a failed: exit 3"
+        );
+    }
+
+    #[test]
+    fn an_outage_is_reported_once_and_a_refusal_is_an_error() {
+        let mut outage = Outage::default();
+        let lost = || Err::<(), _>(Error::Unreachable("no route".to_owned()));
+        for _ in 0..2 {
+            assert!(outage.check(lost()).expect("a retry").is_none());
+            assert!(outage.is_reported);
+        }
+        assert!(outage.check(Ok(())).expect("an answer").is_some());
+        assert!(!outage.is_reported);
+        let deleted = Err::<(), _>(Error::NotFound("gone".to_owned()));
+        assert!(outage.check(deleted).is_err());
+    }
+
+    #[test]
     fn the_exit_code_tells_whether_a_user_must_act() {
         let of_ready = |status: &str, reason: &str| {
             exit_code(&cluster(false, json!([["Ready", status, reason, ""]])))
@@ -259,6 +425,10 @@ mod tests {
         assert_eq!(of_ready("False", "Paused"), 2);
         assert_eq!(exit_code(&failing()), 2);
         assert_eq!(exit_code(&cluster(false, json!([]))), 3);
+        // The operator has not observed the spec yet.
+        let mut changed = cluster(false, json!([["Ready", "True", "Installed", ""]]));
+        changed.metadata.generation = Some(7);
+        assert_eq!(exit_code(&changed), 3);
     }
 
     #[test]

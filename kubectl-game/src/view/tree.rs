@@ -21,13 +21,14 @@ use crate::verdict::{Verdict, judge};
 /// Longest string in the last column.
 const MAX_INFO: usize = 120;
 
-struct Node {
-    name: String,
-    kind: &'static str,
-    state: Cell,
-    age: String,
-    info: String,
-    children: Vec<Node>,
+/// An object in a tree.
+pub struct Node {
+    pub name: String,
+    pub kind: &'static str,
+    pub state: Cell,
+    pub age: String,
+    pub info: String,
+    pub children: Vec<Node>,
 }
 
 /// Pods that are shown without --all-pods.
@@ -36,13 +37,15 @@ pub const MAX_PODS: usize = 50;
 /// The head and the tree, with at most `max_pods` pods.
 pub fn tree(scene: &Scene, max_pods: usize, style: Style, now: Timestamp) -> String {
     let verdict = judge(scene, now);
-    let mut text = head(scene, &verdict, style);
-    let mut table = Table::new(["NAME", "KIND", "STATUS", "AGE", "INFO"]);
     let root = root(scene, &verdict, &Shown::choose(scene, max_pods), now);
-    draw(&root, "", "", style, &mut table);
-    text.push('\n');
-    text.push_str(&table.render(style));
-    text
+    format!("{}\n{}", head(scene, &verdict, style), render(&root, style))
+}
+
+/// The table of a tree.
+pub fn render(root: &Node, style: Style) -> String {
+    let mut table = Table::new(["NAME", "KIND", "STATUS", "AGE", "INFO"]);
+    draw(root, "", "", style, &mut table);
+    table.render(style)
 }
 
 fn draw(node: &Node, lead: &str, below: &str, style: Style, table: &mut Table) {
