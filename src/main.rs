@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use gamekeeper::manager::{Options, RunError};
+use gamekeeper::manager::{Options, RunError, wait_for};
 use gamekeeper::{node_hook, try_run};
 use gamekeeper_core::causes::with_causes;
 
@@ -25,6 +25,8 @@ enum Command {
     Try(try_run::Options),
     /// Copy files to the node that this runs on, and run a script there. Used by the Jobs of lifecycle hooks.
     NodeHook(node_hook::Options),
+    /// Wait until the cluster is ready, or until an operator leads. Used by the chart's bootstrap hooks.
+    WaitFor(wait_for::Options),
     /// Check manifests without a cluster. Exit code: 0 no errors, 1 something would be rejected, 2 a file cannot be read.
     Lint(lint_command::Options),
 }
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         Command::Crds => print_crds(),
         Command::Try(options) => return try_template(&options),
         Command::NodeHook(options) => return ExitCode::from(node_hook::run(&options)),
+        Command::WaitFor(options) => wait_for(&options).map_err(Into::into),
         Command::Lint(options) => return ExitCode::from(lint_command::run(&options)),
     };
     match result {
@@ -49,6 +52,11 @@ fn main() -> ExitCode {
 #[tokio::main]
 async fn run_operator(options: Options) -> Result<(), RunError> {
     gamekeeper::manager::run(options).await
+}
+
+#[tokio::main]
+async fn wait_for(options: &wait_for::Options) -> Result<(), RunError> {
+    wait_for::wait(options).await
 }
 
 #[tokio::main]

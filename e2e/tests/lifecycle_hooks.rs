@@ -1,6 +1,8 @@
 //! Lifecycle hooks of Clusters. Each test has a control plane of its own, with the operator as the chart installs it.
 //! Simulated nodes run no scripts: the arguments say how one ends, such as `--kwok-exit=3`.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,15 +12,20 @@ use e2e::checkout::repository;
 use e2e::cluster::chart::CHART;
 use e2e::cluster::control_plane::ControlPlane;
 use e2e::cluster::operator::Operator;
+use e2e::process::command::run;
 use e2e::wait::{consistently, eventually};
 use judge::object::text;
 use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::time::timeout;
 
 e2e::tests![
     the_examples_run_from_install_to_deletion,
     a_failing_script_is_shown_retried_and_skipped,
     an_upgrade_goes_node_by_node,
+    an_operator_that_is_killed_after_each_write_repeats_no_script,
     switched_off_it_adds_nothing,
+    bootstrap_scripts_are_helm_hooks,
 ];
 
 const SYSTEM: &str = "gamekeeper-system";
@@ -541,6 +548,58 @@ async fn upgrade(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
+async fn an_operator_that_is_killed_after_each_write_repeats_no_script(
+    case: &mut Case,
+) -> Result<()> {
+    let mut stage = Stage::start("lifecycle-killed", case.folder()).await?;
+    let outcome = killed(&mut stage).await;
+    stage.stop().await?;
+    outcome
+}
+
+async fn killed(stage: &mut Stage) -> Result<()> {
+    stage.kubectl("delete node node-2 node-3 node-4").await?;
+    stage.operator.kill().await?;
+    // Without a lease, the next one does not wait for its expiry.
+    stage.operator.disable_leader_election();
+    stage.operator.start().await?;
+    let mut cluster = one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));
+    cluster["spec"]["features"]["hooks"]["PostClusterInstall"] = json!("/tmp/hooks/pre-install");
+    let mut known = stage.plane.audit.writes(HOOKS)?.len();
+    stage.apply(&cluster).await?;
+    let mut kills = 0;
+    loop {
+        let is_ready = eventually("another write, or the end", LIMIT, async || {
+            let ready = stage.condition("one", "Ready").await;
+            let is_ready = ready.is_ok_and(|it| it.starts_with("True"));
+            let writes = stage.plane.audit.writes(HOOKS)?.len();
+            ensure!(is_ready || writes > known, "{writes} writes");
+            known = writes;
+            Ok(is_ready)
+        })
+        .await?;
+        if is_ready {
+            break;
+        }
+        stage.operator.kill().await?;
+        stage.operator.start().await?;
+        kills += 1;
+    }
+    let mut runs = stage.created_runs()?;
+    ensure!(kills > 4 && runs.len() == 5, "{kills} kills: {runs:#?}");
+    let jobs = stage.jobs().await?;
+    ensure!(jobs.len() == 5, "{} Jobs", jobs.len());
+    ensure!(
+        runs.last()
+            .is_some_and(|it| it.starts_with("post-cluster-install-hook-one-")),
+        "{runs:#?}"
+    );
+    runs.sort();
+    runs.dedup();
+    ensure!(runs.len() == 5, "{runs:#?}");
+    Ok(())
+}
+
 async fn switched_off_it_adds_nothing(case: &mut Case) -> Result<()> {
     let objects = e2e::cluster::chart::render(&case.plane().helm, &[]).await?;
     let rendered = serde_json::to_string(&objects)?;
@@ -561,5 +620,81 @@ async fn switched_off_it_adds_nothing(case: &mut Case) -> Result<()> {
     );
     let error = format!("{:#}", refused.await.err().context("it was not refused")?);
     ensure!(error.contains("lifecycleHooks.enabled"), "{error}");
+    Ok(())
+}
+
+async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
+    let helm = &case.plane().helm;
+    let config_map = "--set=bootstrapHooks.configMap=bootstrap";
+    let refused = e2e::cluster::chart::render(helm, &[config_map]).await;
+    let error = format!("{:#}", refused.err().context("it was not refused")?);
+    ensure!(
+        error.contains("bootstrapHooks.image: set an image"),
+        "{error}"
+    );
+    let image = "--set=bootstrapHooks.image=busybox:1.37";
+    let objects = e2e::cluster::chart::render(helm, &[config_map, image]).await?;
+    let jobs: Vec<&Value> = objects.iter().filter(|it| it["kind"] == "Job").collect();
+    let found: Vec<[&str; 4]> = jobs
+        .iter()
+        .map(|job| {
+            [
+                text(job, "/metadata/name"),
+                text(job, "/metadata/annotations/helm.sh~1hook"),
+                text(job, "/metadata/annotations/helm.sh~1hook-weight"),
+                text(job, "/spec/template/spec/initContainers/0/args/1"),
+            ]
+        })
+        .collect();
+    let expected = [
+        ["gamekeeper-bootstrap-pre-install", "pre-install", "0", ""],
+        [
+            "gamekeeper-bootstrap-post-cluster-ready",
+            "post-install",
+            "1",
+            "cluster",
+        ],
+        [
+            "gamekeeper-bootstrap-post-install",
+            "post-install",
+            "2",
+            "leader",
+        ],
+    ];
+    ensure!(found == expected, "{found:#?}");
+    scripts_are_retried(jobs[0], case.folder()).await?;
+
+    // A cluster with an operator has all that the Jobs wait for.
+    for goal in ["cluster", "leader"] {
+        let mut wait = Command::new(case.operator.binary());
+        let kubeconfig = case.folder().join("gamekeeper.kubeconfig");
+        wait.args(["wait-for", goal]).env("KUBECONFIG", kubeconfig);
+        timeout(LIMIT, run(&mut wait, "")).await??;
+    }
+    Ok(())
+}
+
+/// Runs the command of a Job here: a missing script is skipped, a failing one is retried.
+async fn scripts_are_retried(job: &Value, folder: &Path) -> Result<()> {
+    let folder = folder.display().to_string();
+    let words = &job["spec"]["template"]["spec"]["containers"][0]["command"];
+    let script = text(words, "/2").replace("/app/hooks", &folder);
+    let script = script.replace("sleep 10", "sleep 0");
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &script]);
+    let printed = run(&mut shell, "").await?;
+    ensure!(
+        printed.contains("there is no script pre-install"),
+        "{printed}"
+    );
+    let path = format!("{folder}/pre-install");
+    // It fails until the third attempt.
+    let third =
+        format!("#!/bin/sh\necho x >> {folder}/attempts\ntest $(wc -l < {folder}/attempts) = 3\n");
+    std::fs::write(&path, third)?;
+    std::fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+    run(&mut shell, "").await?;
+    let attempts = std::fs::read_to_string(format!("{folder}/attempts"))?;
+    ensure!(attempts.lines().count() == 3, "{attempts}");
     Ok(())
 }

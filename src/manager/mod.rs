@@ -10,6 +10,7 @@ mod metrics;
 mod operator;
 mod options;
 mod requests;
+pub mod wait_for;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
