@@ -1,4 +1,4 @@
-//! Guarded pods (`spec.protection`): nobody ends a match before its hook allows it, with kubectl as users type it,
+//! Guarded pods (`spec.protection`): no client ends a match before its hook allows it, with kubectl as users type it,
 //! and also while no operator runs.
 
 use anyhow::{Context, Result, ensure};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::protection::{install, release, uninstall};
 
 e2e::tests![
-    nobody_ends_a_guarded_match,
+    no_client_ends_a_guarded_match,
     a_drain_waits_for_guarded_pods,
     a_guarded_workload_goes_with_its_last_match,
     foreground_deletion_waits_as_well,
@@ -21,7 +21,7 @@ e2e::tests![
     a_folder_is_deleted_with_its_hook_template,
     the_guard_is_switched_on_and_off,
     without_its_policy_a_guard_is_not_in_force,
-    a_guarded_pod_is_asked_again,
+    a_refusing_hook_is_run_again,
     a_guarded_pod_is_let_go_at_its_deadline,
     guarded_pods_are_released_by_users,
     a_removed_hook_keeps_its_guard,
@@ -31,21 +31,21 @@ e2e::tests![
 
 const LABEL: &str = "gamekeeper.tkex.tencent.com/guarded";
 
-fn no() -> Answer {
+pub(crate) fn no() -> Answer {
     Answer::Json(json!({"age": 10}))
 }
 
-fn yes() -> Answer {
+pub(crate) fn yes() -> Answer {
     Answer::Json(json!({"age": 45}))
 }
 
-async fn install_policy(case: &Case) -> Result<()> {
+pub(crate) async fn install_policy(case: &Case) -> Result<()> {
     let value = "admission.guardedPods=true";
     install(case, value, "guard", &[&case.namespace]).await
 }
 
 /// The guarded workload under test, whose hook says no, behind the policy.
-async fn play(case: &Case, game: Game, replicas: usize) -> Result<View> {
+pub(crate) async fn play(case: &Case, game: Game, replicas: usize) -> Result<View> {
     install_policy(case).await?;
     case.hooks.answer("/", no());
     case.apply(hook_template("test", &case.hooks.url("/")))
@@ -55,7 +55,7 @@ async fn play(case: &Case, game: Game, replicas: usize) -> Result<View> {
 }
 
 /// Waits until so many pods run and are guarded.
-async fn until_guarded(case: &Case, pods: usize) -> Result<View> {
+pub(crate) async fn until_guarded(case: &Case, pods: usize) -> Result<View> {
     case.until("the pods are guarded", |view| {
         condition(view) == ("True", "PodsGuarded")
             && view.pods.len() == pods
@@ -69,7 +69,7 @@ async fn until_guarded(case: &Case, pods: usize) -> Result<View> {
 }
 
 /// Status and reason of condition Guarded.
-fn condition(view: &View) -> (&str, &str) {
+pub(crate) fn condition(view: &View) -> (&str, &str) {
     let conditions = view.game.pointer("/status/conditions");
     let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
     match conditions.find(|it| it["type"] == "Guarded") {
@@ -78,19 +78,19 @@ fn condition(view: &View) -> (&str, &str) {
     }
 }
 
-fn label(pod: &Value) -> &str {
+pub(crate) fn label(pod: &Value) -> &str {
     text(pod, "/metadata/labels/gamekeeper.tkex.tencent.com~1guarded")
 }
 
 /// What pods wait for, as status.protection shows it.
-fn waiting(view: &View) -> Vec<&str> {
+pub(crate) fn waiting(view: &View) -> Vec<&str> {
     let waiting = view.game.pointer("/status/protection/waiting");
     let waiting = waiting.and_then(Value::as_array).into_iter().flatten();
     waiting.map(|it| text(it, "/reason")).collect()
 }
 
 /// The uids of all pods in the namespace that are not Terminating.
-async fn living(case: &Case) -> Result<Vec<String>> {
+pub(crate) async fn living(case: &Case) -> Result<Vec<String>> {
     let pods = case.list("pods").await?.into_iter();
     let pods = pods.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
     let mut uids: Vec<String> = pods
@@ -101,7 +101,7 @@ async fn living(case: &Case) -> Result<Vec<String>> {
 }
 
 /// The names of all PodDisruptionBudgets.
-async fn budgets(case: &Case) -> Result<Vec<String>> {
+pub(crate) async fn budgets(case: &Case) -> Result<Vec<String>> {
     let namespace = &case.namespace;
     let path = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets");
     let list = case.plane().get(&path).await?;
@@ -111,7 +111,7 @@ async fn budgets(case: &Case) -> Result<Vec<String>> {
         .collect())
 }
 
-async fn evict(case: &Case, pod: &str) -> Result<String> {
+pub(crate) async fn evict(case: &Case, pod: &str) -> Result<String> {
     let eviction = json!({
         "apiVersion": "policy/v1", "kind": "Eviction",
         "metadata": {"name": pod, "namespace": case.namespace},
@@ -165,7 +165,7 @@ async fn every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
     Ok(())
 }
 
-async fn nobody_ends_a_guarded_match(case: &mut Case) -> Result<()> {
+async fn no_client_ends_a_guarded_match(case: &mut Case) -> Result<()> {
     let view = play(case, Game::in_place(2), 2).await?;
     let pod = view.pod_names()[0].to_owned();
     every_way_is_refused(case, &pod).await?;
@@ -210,8 +210,10 @@ async fn nobody_ends_a_guarded_match(case: &mut Case) -> Result<()> {
 }
 
 /// Creates a node for the pods of this test.
-async fn own_node(case: &Case) -> Result<String> {
-    let node = format!("guard-{}", std::process::id());
+pub(crate) async fn own_node(case: &Case) -> Result<String> {
+    // It is also the value of a label.
+    let name = format!("guard-{}", case.namespace);
+    let node = name[..name.len().min(63)].trim_end_matches('-').to_owned();
     let taint = json!({"key": "only", "value": case.namespace, "effect": "NoSchedule"});
     case.apply(json!({
         "apiVersion": "v1", "kind": "Node",
@@ -255,7 +257,7 @@ async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
     uninstall(case, "guard").await
 }
 
-async fn is_gone(case: &Case) -> Result<()> {
+pub(crate) async fn is_gone(case: &Case) -> Result<()> {
     let workload = case.workload();
     case.eventually("the workload is gone", async || {
         let found = case
@@ -369,7 +371,7 @@ async fn a_folder_is_deleted_with_its_hook_template(case: &mut Case) -> Result<(
     case.kubectl(&["delete", "hooktemplate", "test"]).await?;
     case.kubectl(&["delete", "gamedeployment", GAME, "--wait=false"])
         .await?;
-    case.until("the hook is asked", |view| {
+    case.until("the hook runs", |view| {
         waiting(view) == ["HookNotSuccessful"]
     })
     .await?;
@@ -427,18 +429,20 @@ async fn without_its_policy_a_guard_is_not_in_force(case: &mut Case) -> Result<(
         "{tree}"
     );
     install_policy(case).await?;
-    until_guarded(case, 1).await?;
+    // Deletions are refused from the moment on at which the condition says so.
+    let view = until_guarded(case, 1).await?;
+    every_way_is_refused(case, view.pod_names()[0]).await?;
     uninstall(case, "guard").await
 }
 
-async fn a_guarded_pod_is_asked_again(case: &mut Case) -> Result<()> {
+async fn a_refusing_hook_is_run_again(case: &mut Case) -> Result<()> {
     play(case, Game::in_place(2), 2).await?;
     case.scale(1).await?;
     case.until("its hook said no", |view| {
         waiting(view) == ["HookNotSuccessful"]
     })
     .await?;
-    case.eventually("it is asked again", async || {
+    case.eventually("it is run again", async || {
         ensure!(case.hooks.calls("/").len() > 3);
         Ok(())
     })

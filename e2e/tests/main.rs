@@ -14,6 +14,7 @@ mod container_order;
 mod examples;
 mod first_hour;
 mod guard;
+mod guard_actors;
 mod histories;
 mod hook_examples;
 mod hook_exec;
@@ -101,6 +102,7 @@ fn main() -> anyhow::Result<ExitCode> {
         process::tests(),
         protection::tests(),
         guard::tests(),
+        guard_actors::tests(),
         leader::tests(),
         lifecycle_hooks::tests(),
         metrics::tests(),

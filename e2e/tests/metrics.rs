@@ -32,7 +32,7 @@ async fn prepare(case: &Case) -> Result<()> {
     case.apply(players).await?;
     let steps = json!([{"partition": 2}, {"hook": {"templateName": "gate"}}]);
     let game = Game::in_place(4).steps(steps).pre_delete("players");
-    case.apply(game.pre_inplace("ready")).await?;
+    case.apply(game.pre_inplace("ready").guarded()).await?;
     case.apply(Game::parallel(3).updated_by("InplaceUpdate"))
         .await?;
     case.until_settled(4).await?;
@@ -258,13 +258,15 @@ async fn check_queries_of_bk_bcs(case: &Case, prometheus: &Prometheus) -> Result
 }
 
 /// Panels that show 0 even without data, and are therefore checked for a value of at least 1.
-const AT_LEAST_ONE: [&str; 3] = [
+const AT_LEAST_ONE: [&str; 4] = [
     "Not matching the spec",
     "Paused by a failed hook",
     "Longest wait to be deleted",
+    // No policy is installed here.
+    "Guards not in force",
 ];
 /// Panels without data for a workload that has neither steps nor hooks, such as the GameStatefulSet.
-const OF_HOOKS: [&str; 7] = [
+const OF_HOOKS: [&str; 8] = [
     "Canary step",
     "Longest wait for a hook",
     "HookRuns",
@@ -272,6 +274,7 @@ const OF_HOOKS: [&str; 7] = [
     "Measurements",
     "Duration of a measurement",
     "Wait for hooks",
+    "Matches ended without their hook",
 ];
 
 async fn check_dashboards(case: &Case, prometheus: &Prometheus) -> Result<()> {

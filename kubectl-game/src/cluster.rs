@@ -6,7 +6,7 @@ use gamekeeper_core::api::names::{HOOKS_NAMESPACE, PLUGIN_FIELD_MANAGER, Workloa
 use gamekeeper_core::api::{Cluster as Lifecycle, GameDeployment, GameStatefulSet, HookRun};
 use gamekeeper_core::causes::with_causes;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
@@ -214,6 +214,33 @@ impl Cluster {
         let revisions = self.select::<ControllerRevision>(&game.revision_selector);
         let (pods, runs, revisions) = tokio::try_join!(pods, runs, revisions)?;
         Ok(Scene::new(game, pods, runs, revisions))
+    }
+
+    /// The same cluster, and another namespace.
+    pub fn within(&self, namespace: String) -> Self {
+        Cluster {
+            namespace,
+            ..self.clone()
+        }
+    }
+
+    /// The pods on a node.
+    pub async fn pods_on(&self, node: &str, all_namespaces: bool) -> Result<Vec<Pod>, Error> {
+        let api = match all_namespaces {
+            true => Api::all(self.client.clone()),
+            false => self.api::<Pod>(),
+        };
+        let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let found = self.send(async || api.list(&params).await).await?;
+        Ok(found.items)
+    }
+
+    /// Whether new pods may start on a node; false if that cannot be read.
+    pub async fn is_schedulable(&self, node: &str) -> bool {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let node = self.send(async || api.get(node).await).await;
+        let spec = node.ok().and_then(|node| node.spec);
+        spec.is_some_and(|spec| spec.unschedulable != Some(true))
     }
 
     /// A pod.

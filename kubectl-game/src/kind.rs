@@ -70,6 +70,18 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
     Err(Error::Usage(format!("unknown kind {word:?}: {hint}")))
 }
 
+/// The name in `KIND/NAME` or `KIND NAME`, if the kind is one of these.
+pub fn name_after<'a>(words: &'a [String], kinds: &[&str]) -> Option<&'a str> {
+    let (kind, name) = match words {
+        [word] => word.split_once('/')?,
+        [kind, name] => (kind.as_str(), name.as_str()),
+        _ => return None,
+    };
+    kinds
+        .contains(&kind.to_lowercase().as_str())
+        .then_some(name)
+}
+
 /// A workload as the command line names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {

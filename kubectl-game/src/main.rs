@@ -16,6 +16,7 @@ mod follow;
 mod game;
 mod kind;
 mod lifecycle;
+mod move_pods;
 mod options;
 mod page;
 mod print;

@@ -81,6 +81,23 @@ pub struct WriteOptions {
     pub output: Option<Output>,
 }
 
+/// Which pods are to be moved.
+#[derive(Args, Clone, Debug)]
+pub struct MoveOptions {
+    /// pod/NAME or node/NAME.
+    #[arg(value_name = "POD or NODE", required = true, num_args = 1..)]
+    pub words: Vec<String>,
+    /// All pods on the node, in all namespaces.
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+    /// Leave them where they are after all.
+    #[arg(long)]
+    pub cancel: bool,
+    /// Submit the change as a server-side dry run.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
 /// The options of a change.
 #[derive(Args, Clone, Debug)]
 pub struct ChangeOptions {
@@ -234,6 +251,8 @@ pub enum Steer {
         #[arg(long, value_name = "NUMBER")]
         to_revision: Option<i64>,
     },
+    /// Replace a pod, or all pods on a node, as soon as their hook allows it.
+    Move(MoveOptions),
     /// Let guarded pods be deleted without their hook: pod/NAME, or all pods of a workload.
     Release {
         /// pod/NAME; or NAME, gd/NAME or gsts/NAME for all its guarded pods.

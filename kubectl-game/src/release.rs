@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::command::put;
 use crate::error::{Error, refuse};
-use crate::kind::Reference;
+use crate::kind::{Reference, name_after};
 use crate::options::ClusterOptions;
 
 /// What the command names.
@@ -23,16 +23,7 @@ enum Released {
 
 impl Released {
     fn parse(words: &[String]) -> Result<Self, Error> {
-        let is_pod = |word: &str| ["pod", "pods", "po"].contains(&word.to_lowercase().as_str());
-        let name = match words {
-            [word] => match word.split_once('/') {
-                Some((kind, name)) if is_pod(kind) => Some(name),
-                _ => None,
-            },
-            [kind, name] if is_pod(kind) => Some(name.as_str()),
-            _ => None,
-        };
-        Ok(match name {
+        Ok(match name_after(words, &["pod", "pods", "po"]) {
             Some("") => return Err(Error::Usage("name a pod: pod/NAME".to_owned())),
             Some(name) => Self::Pod(name.to_owned()),
             None => Self::Workload(Reference::parse(words)?),

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::game::Game;
 use crate::kind::Reference;
 use crate::lifecycle;
+use crate::move_pods::move_pods;
 use crate::options::{ChangeOptions, ClusterOptions, SetCommand, Steer, WriteOptions};
 use crate::page::sanitize;
 use crate::print;
@@ -37,6 +38,7 @@ pub async fn steer(at: &ClusterOptions, command: Steer) -> Result<(), Error> {
         Steer::Resume(on) => on_game(at, &on, resume).await,
         Steer::Promote { on, full: false } => on_game(at, &on, promote).await,
         Steer::Promote { on, full: true } => on_game(at, &on, promote_fully).await,
+        Steer::Move(options) => move_pods(at, &options).await,
         Steer::Release { words, dry_run } => release(at, &words, dry_run).await,
         Steer::Restart(on) => {
             let now = Timestamp::now();

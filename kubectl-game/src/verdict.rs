@@ -106,7 +106,7 @@ fn deleting(game: &Game) -> Finding {
     };
     let sentence = format!("is being deleted as soon as its pods are; {pods} for their hook");
     let release = format!(
-        "end them all the same with: kubectl game release {}",
+        "end them nevertheless with: kubectl game release {}",
         game.short_name()
     );
     let finding = Finding::new(End::InProgress, "Deleting", sentence);

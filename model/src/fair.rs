@@ -269,6 +269,9 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     if is_left || pods.iter().any(|pod| pod.guarded != guarded) {
         return Some(format!("the guard is not {guarded}: {:?}", workload.guard));
     }
+    if let Some(pod) = pods.iter().find(|pod| pod.move_requested) {
+        return Some(format!("{pod:?} is not replaced"));
+    }
     let replicas = i64::from(workload.replicas);
     if pods.len() as i64 != replicas {
         return Some(format!("{} pods instead of {replicas}", pods.len()));

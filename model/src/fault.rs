@@ -134,7 +134,7 @@ impl Fault {
             }
             Fault::DeadlineCountsFromAnyTime => {
                 for pod in world.pods.iter_mut().map(Arc::make_mut) {
-                    pod.asked_since = pod.asked_since.map(|_| Timestamp::UNIX_EPOCH);
+                    pod.waiting_since = pod.waiting_since.map(|_| Timestamp::UNIX_EPOCH);
                 }
             }
             Fault::OffByOne => {

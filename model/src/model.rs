@@ -116,7 +116,7 @@ impl Model {
         let changes = self.scope.user.iter();
         for what in changes.filter(|it| user::is_change(**it, state)) {
             let seen = match what {
-                User::Delete(_) => caught_up_before(lags.pods, &state.pods),
+                User::Delete(_) | User::Move(_) => caught_up_before(lags.pods, &state.pods),
                 _ => caught_up_before(lags.workload, &state.workload),
             };
             moves.extend(seen.iter().map(|seen| Move::User(*what, *seen)));

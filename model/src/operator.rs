@@ -15,7 +15,7 @@ use super::translate::{View, as_set, wake_time};
 use super::writes;
 use super::{judge, pauses};
 
-/// When the operator asks again whether the guard is in force.
+/// When the operator checks again whether the guard is in force.
 const AGAIN: Time = 30;
 
 /// A plan in the model's terms.

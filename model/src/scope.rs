@@ -109,6 +109,8 @@ pub enum User {
     Guard(bool),
     /// kubectl delete of the workload.
     DeleteWorkload(Cascade),
+    /// kubectl game move.
+    Move(Name),
     /// kubectl delete pod. The policy refuses it for guarded pods.
     Delete(Name),
     /// The workload is deleted with `--cascade=orphan` and applied again: its status and the operator's

@@ -27,6 +27,7 @@ pub fn is_change(what: User, state: &State) -> bool {
         User::Unreserve(name) => workload.is_reserved(name),
         User::Guard(wanted) => workload.guard.wanted != wanted,
         User::DeleteWorkload(_) => workload.guard.deletion.is_none(),
+        User::Move(name) => exists(state, name) && !is_moving(state, name),
         User::Delete(name) => exists(state, name) && !is_refused(state, name),
         User::Recreate => workload.status != 0,
     }
@@ -36,6 +37,11 @@ pub fn is_change(what: User, state: &State) -> bool {
 fn is_refused(state: &State, name: Name) -> bool {
     let mut pods = state.pods.now.iter();
     pods.any(|pod| pod.name == name && pod.guarded && pod.up && !pod.orphan)
+}
+
+fn is_moving(state: &State, name: Name) -> bool {
+    let mut pods = state.pods.now.iter();
+    pods.any(|pod| pod.name == name && pod.move_requested)
 }
 
 fn exists(state: &State, name: Name) -> bool {
@@ -52,6 +58,13 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         for pod in pods.iter_mut().filter(|pod| pod.name == name) {
             pod.terminating = true;
             pod.ready = None;
+        }
+        return;
+    }
+    if let User::Move(name) = what {
+        let pods = state.pods.change(scope.lags.pods, seen_before);
+        for pod in pods.iter_mut().filter(|pod| pod.name == name) {
+            pod.move_requested = true;
         }
         return;
     }
@@ -118,6 +131,6 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
             workload.guard.deletion = Some(cascade);
             workload.guard.gone = workload.guard.is_over();
         }
-        User::Delete(_) => {}
+        User::Delete(_) | User::Move(_) => {}
     }
 }

@@ -164,6 +164,7 @@ fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &W
         terminating: false,
         orphan: false,
         guarded,
+        move_requested: false,
         asked: None,
         marked: false,
         hot: false,

@@ -1,15 +1,18 @@
 //! Carries out single actions: one write for each.
 
 use jiff::Timestamp;
+use k8s_openapi::List;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::Resource;
+use kube::core::Selector;
+use kube::{Resource, ResourceExt};
 use serde_json::Value;
+use tracing::debug;
 
 use super::request::{Content, Refusal, RequestResult, ResponseMetadata, to_bytes};
 use super::{Applier, Target, body, go_json};
 use crate::objects::{Deleted, Kind, ObjectKey, Write};
 use gamekeeper_core::api::names;
-use gamekeeper_core::plan::{Action, Budget, PodRef};
+use gamekeeper_core::plan::{Action, Budget, OtherBudget, PodRef};
 
 /// The message with which the chart's policy, and nothing else, refuses the operator's dry run.
 const POLICY_ANSWER: &str = "the guard of pods is in force";
@@ -80,14 +83,18 @@ impl Applier {
                 to.patch(Kind::Claim, id, "", Content::StrategicPatch, &body)
                     .await
             }
+            Action::RequestMove { pod, requested } => {
+                let value = requested.then_some(names::MOVE_OF_NODE);
+                to.annotate(pod, &[(names::MOVE_ANNOTATION, value)]).await
+            }
             Action::MarkDeleting { pod, since } => {
                 let since = since.map(|since| since.to_string());
                 let marked = (names::DELETING_ANNOTATION, Some("true"));
-                let asked = (names::ASKED_ANNOTATION, since.as_deref());
+                let asked = (names::WAITING_SINCE_ANNOTATION, since.as_deref());
                 to.annotate(pod, &[marked, asked]).await
             }
             Action::UnmarkDeleting(pod) => {
-                let marks = [names::DELETING_ANNOTATION, names::ASKED_ANNOTATION];
+                let marks = [names::DELETING_ANNOTATION, names::WAITING_SINCE_ANNOTATION];
                 to.annotate(pod, &marks.map(|key| (key, None))).await
             }
             Action::CreateHookRun(run) => {
@@ -115,6 +122,27 @@ impl Applier {
             Action::ProbeGuard { budget } => to.probe_guard(budget).await,
             Action::DeleteBudget { name } => to.delete_budget(name).await,
         }
+    }
+}
+
+impl Applier {
+    /// The PodDisruptionBudgets of other clients in the namespace. They do not weaken the guard, so none are reported
+    /// if they cannot be read.
+    pub(super) async fn other_budgets(&self, target: &Target) -> Vec<OtherBudget> {
+        let budgets = PodDisruptionBudget::url_path(&(), Some(&target.namespace));
+        let without_ours = format!("%21{}", names::GUARDED_LABEL.replace('/', "%2F"));
+        let path = format!("{budgets}?labelSelector={without_ours}&resourceVersion=0");
+        let read = self.requests.read::<List<PodDisruptionBudget>>(&path);
+        let list = read.await.inspect_err(|error| {
+            debug!(%error, namespace = target.namespace, "cannot list PodDisruptionBudgets");
+        });
+        let items = list.map_or_else(|_| Vec::new(), |list| list.items);
+        let other = |budget: PodDisruptionBudget| {
+            let name = budget.name_any();
+            let selector = Selector::try_from(budget.spec?.selector?).ok()?;
+            Some(OtherBudget { name, selector })
+        };
+        items.into_iter().filter_map(other).collect()
     }
 }
 

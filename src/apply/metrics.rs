@@ -11,7 +11,7 @@ use prometheus_client::encoding::{
 use super::{Refusal, Target};
 use crate::metrics::{Counts, Timings};
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::plan::{Action, DeletionReason, Ground};
+use gamekeeper_core::plan::{Action, DeletionReason, Disruption, Ground};
 
 /// The histogram buckets of bk-bcs, in seconds.
 pub(crate) const BUCKETS: [f64; 11] = [
@@ -136,6 +136,29 @@ struct GuardedLabels {
     why: &'static str,
 }
 
+/// The values of the label `why`.
+const WHY_ENDED: [&str; 8] = [
+    "deadline",
+    "released",
+    "eviction",
+    "preemption",
+    "taint",
+    "lost_node",
+    "kubelet",
+    "other_client",
+];
+
+fn ended_by(disruption: Option<Disruption>) -> &'static str {
+    match disruption {
+        Some(Disruption::Eviction) => "eviction",
+        Some(Disruption::Preemption) => "preemption",
+        Some(Disruption::Taint) => "taint",
+        Some(Disruption::LostNode) => "lost_node",
+        Some(Disruption::Kubelet) => "kubelet",
+        Some(Disruption::Other) | None => "other_client",
+    }
+}
+
 impl GuardedLabels {
     fn of(of: WorkloadLabels, why: &'static str) -> Self {
         Self {
@@ -184,11 +207,14 @@ impl Metrics {
         self.plans.observe(KindLabel { kind }, took);
     }
 
-    /// Counts guarded pods that other clients have ended.
-    pub(crate) fn ended_without_hook(&self, of: WorkloadLabels, pods: usize) {
-        for _ in 0..pods {
-            self.guarded
-                .increment(GuardedLabels::of(of.clone(), "other_client"));
+    /// Counts guarded pods that the operator has not ended.
+    pub(crate) fn ended_without_hook(&self, of: &WorkloadLabels, pods: &[Option<Disruption>]) {
+        for why in WHY_ENDED {
+            self.guarded.init(GuardedLabels::of(of.clone(), why));
+        }
+        for disruption in pods {
+            let why = ended_by(*disruption);
+            self.guarded.increment(GuardedLabels::of(of.clone(), why));
         }
     }
 

@@ -182,6 +182,10 @@ impl<S: Serialize> Execution<'_, S> {
                 .metrics
                 .wrote(target, action, &result, started.elapsed());
             let sequel = result.as_ref().ok().and_then(|it| sequel(action, it, now));
+            if result.is_ok() && matches!(action, Action::ProbeGuard { .. }) {
+                let others = applier.other_budgets(target).await;
+                lock().observe_budgets(others);
+            }
             lock().count(action, result);
             sequel
         };

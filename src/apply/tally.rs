@@ -11,7 +11,8 @@ use super::run::Stop;
 use super::{ApplyOutcome, Memory};
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::plan::{
-    Action, Attempt, Backoff, DeletionReason, Ground, GuardState, GuardedPlayers, Verdict,
+    Action, Attempt, Backoff, DeletionReason, Ground, GuardState, GuardedPlayers, OtherBudget,
+    Verdict,
 };
 
 #[derive(Default)]
@@ -38,6 +39,8 @@ pub(super) struct Tally {
     backs_off: bool,
     /// Whether the guard of pods turned out to be in force.
     guard: Option<GuardState>,
+    /// The PodDisruptionBudgets of other clients, as last read.
+    other_budgets: Vec<OtherBudget>,
     /// Guarded pods that may have players.
     players: GuardedPlayers,
     created: Vec<String>,
@@ -82,6 +85,11 @@ impl Tally {
             self.tried.insert(new.revision.clone());
         }
         true
+    }
+
+    /// Records the PodDisruptionBudgets of other clients, before the answer that the guard is in force.
+    pub(super) fn observe_budgets(&mut self, others: Vec<OtherBudget>) {
+        self.other_budgets = others;
     }
 
     pub(super) fn count(&mut self, action: &Action, result: RequestResult) {
@@ -134,7 +142,8 @@ impl Tally {
                 let at = Timestamp::now();
                 // Before, any client could change the budget: it is applied again.
                 let was_open = matches!(self.guard, Some(GuardState::NotInForce { .. }));
-                self.found((!was_open).then_some(GuardState::InForce { at }));
+                let others = std::mem::take(&mut self.other_budgets);
+                self.found((!was_open).then_some(GuardState::InForce { at, others }));
             }
             Action::DeleteBudget { .. } => self.found(Some(GuardState::NoBudget)),
             Action::PatchInPlace(patch) if !patch.is_continuation() => {

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Deserialize;
 
+use super::Settings;
 use super::control::{Control, control};
 use super::slim::cost;
 use super::store::{Cached, Head};
@@ -16,7 +17,7 @@ use super::watch::version_number;
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::{self, NODE_DELETION_COST, NODE_RECORD, NOT_INSTALLED_TAINT};
 use gamekeeper_core::plan::cluster::ClusterNode;
-use gamekeeper_core::plan::{Claim, ClaimOwner, Revision, recorded_template};
+use gamekeeper_core::plan::{Claim, ClaimOwner, Revision, Taint, recorded_template};
 
 /// A whole object, with the metadata that the cache needs.
 #[derive(Clone, Debug)]
@@ -143,12 +144,18 @@ pub(crate) struct NodeHead {
 #[derive(Debug, Default, Deserialize)]
 struct NodeSpec {
     #[serde(default)]
-    taints: Vec<Taint>,
+    taints: Vec<NodeTaint>,
+    #[serde(default)]
+    unschedulable: bool,
 }
 
 #[derive(Debug, Deserialize)]
-struct Taint {
+struct NodeTaint {
     key: String,
+    #[serde(default)]
+    value: String,
+    #[serde(default)]
+    effect: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -193,6 +200,25 @@ fn old_kubelet(version: &str) -> Option<Arc<str>> {
 /// The taint that the node lifecycle controller sets on an unreachable node.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
+/// Taints of nodes that may come back at any moment: what the node controller reports is no removal.
+const BLIPS: [&str; 2] = ["node.kubernetes.io/not-ready", UNREACHABLE];
+
+/// The taints that say that a node is going to be removed: it is cordoned, a taint ends pods, or one of these keys.
+fn going(node: NodeSpec, keys: &[String]) -> Vec<Taint> {
+    let says_so = |taint: &NodeTaint| {
+        let ends_pods = taint.effect == "NoExecute" && !BLIPS.contains(&taint.key.as_str());
+        ends_pods || keys.contains(&taint.key)
+    };
+    let cordon = node.unschedulable.then(|| Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        value: String::new(),
+        effect: "NoSchedule".to_owned(),
+    });
+    let taints = node.taints.into_iter().filter(says_so);
+    let taints = taints.map(|NodeTaint { key, value, effect }| Taint { key, value, effect });
+    cordon.into_iter().chain(taints).collect()
+}
+
 /// The cached form of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeState {
@@ -207,23 +233,32 @@ pub(crate) struct NodeState {
     pub old_kubelet: Option<Arc<str>>,
     /// What plans for Clusters read, if lifecycle hooks are enabled.
     pub for_clusters: Option<Arc<ClusterNode>>,
+    /// Taints that say that it is going to be removed.
+    pub going: Arc<[Taint]>,
 }
 
 impl NodeState {
     /// The cached form of a node; None if no plan depends on it.
-    pub(crate) fn new(node: NodeHead, with_clusters: bool) -> Option<Self> {
+    pub(crate) fn new(node: NodeHead, settings: &Settings) -> Option<Self> {
+        let with_clusters = settings.kinds.clusters;
         let for_clusters = with_clusters.then(|| Arc::new(node.for_clusters()));
         let meta = node.metadata;
         let annotations = meta.annotations.unwrap_or_default();
         let annotation = annotations.get(NODE_DELETION_COST);
         let lost = node.spec.taints.iter().any(|it| it.key == UNREACHABLE);
         let old_kubelet = old_kubelet(&node.status.node_info.kubelet_version);
-        let is_read = lost || annotation.is_some() || old_kubelet.is_some() || with_clusters;
+        let going = going(node.spec, &settings.going_taints);
+        let is_read = lost
+            || annotation.is_some()
+            || old_kubelet.is_some()
+            || !going.is_empty()
+            || with_clusters;
         is_read.then(|| Self {
             cost: annotation.map(|annotation| cost(Some(annotation))),
             lost,
             old_kubelet,
             for_clusters,
+            going: going.into(),
             name: meta.name.unwrap_or_default(),
             uid: meta.uid.unwrap_or_default(),
             version: version_number(&meta.resource_version.unwrap_or_default()),

@@ -56,7 +56,7 @@ use gamekeeper_core::api::{
 use gamekeeper_core::plan::Claim;
 
 /// Kinds that are watched only if the features that need them are enabled.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct OptionalKinds {
     pub sidecar_sets: bool,
     pub clusters: bool,
@@ -72,6 +72,14 @@ impl OptionalKinds {
     }
 }
 
+/// Settings of the operator on which plans depend.
+#[derive(Clone, Default)]
+pub(crate) struct Settings {
+    pub kinds: OptionalKinds,
+    /// Keys of taints that say that a node is going to be removed.
+    pub going_taints: Arc<[String]>,
+}
+
 #[derive(Default)]
 pub(crate) struct Cache {
     pub game_deployments: Arc<Reflector<Whole<GameDeployment>>>,
@@ -84,6 +92,7 @@ pub(crate) struct Cache {
     pub revisions: Arc<Reflector<CachedRevision>>,
     /// Nodes that plans must know.
     pub nodes: Arc<Reflector<NodeState>>,
+    settings: Settings,
     pub claims: Arc<Reflector<Claim>>,
     pub sidecar_sets: Arc<Reflector<Whole<SidecarSet>>>,
     /// Namespaces; empty until there is a SidecarSet.
@@ -148,10 +157,10 @@ impl Cache {
         client: &Client,
         namespace: Option<&str>,
         streaming: bool,
-        optional: OptionalKinds,
+        settings: Settings,
     ) -> Self {
         let kinds = Kind::ALL.into_iter();
-        let kinds = kinds.filter(|kind| optional.has(*kind));
+        let kinds = kinds.filter(|kind| settings.kinds.has(*kind));
         let sources = kinds.clone().map(|kind| {
             let source = Source {
                 client: client.clone(),
@@ -165,6 +174,7 @@ impl Cache {
             newest: kinds.map(|kind| (kind, Newest::default())).collect(),
             sources: sources.collect(),
             sidecars: Arc::new(SidecarIndex::new(namespace)),
+            settings,
             ..Self::default()
         }
     }
@@ -232,10 +242,10 @@ impl Cache {
                 routed(router, Kind::Revision, Router::revision),
             )),
             Kind::Node => {
-                let with_clusters = self.sources.contains_key(&Kind::Cluster);
+                let settings = self.settings.clone();
                 watches.spawn(Arc::clone(&self.nodes).feed(
                     source,
-                    move |_, _, _, node| Ok(NodeState::new(node.read()?, with_clusters)),
+                    move |_, _, _, node| Ok(NodeState::new(node.read()?, &settings)),
                     routed(router, Kind::Node, Router::node),
                 ))
             }

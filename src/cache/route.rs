@@ -224,20 +224,24 @@ impl Router {
         }
     }
 
-    /// Queues the workloads that force-delete pods on lost nodes if the node was lost or came back, and those
-    /// with native sidecars if its kubelet was upgraded.
+    /// Queues the workloads that force-delete pods on lost nodes if the node was lost or came back, those with
+    /// native sidecars if its kubelet was upgraded, and those whose pods leave going nodes.
     pub(crate) fn node(&self, (old, new): &Transition<NodeState>) {
         self.node_of_clusters(old.as_deref(), new.as_deref());
         let lost = |side: &Option<Arc<NodeState>>| side.as_ref().is_some_and(|node| node.lost);
         let kubelet = |side: &Option<Arc<NodeState>>| side.as_ref()?.old_kubelet.clone();
+        let going = |side: &Option<Arc<NodeState>>| Some(Arc::clone(&side.as_ref()?.going));
         let is_lost = lost(old) != lost(new);
         let is_upgraded = kubelet(old) != kubelet(new);
-        if !is_lost && !is_upgraded {
+        let is_going = going(old).unwrap_or_default() != going(new).unwrap_or_default();
+        if !is_lost && !is_upgraded && !is_going {
             return;
         }
         let workloads = self.read();
         self.queue(workloads.all().filter(|it| {
-            (is_lost && it.forced_off_lost_nodes) || (is_upgraded && it.has_sidecars)
+            (is_lost && it.forced_off_lost_nodes)
+                || (is_upgraded && it.has_sidecars)
+                || (is_going && it.moves_off_nodes)
         }));
     }
 
@@ -294,7 +298,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cache::{Interner, NodeHead, Sight, slim_claim, test_feed};
+    use crate::cache::{Interner, NodeHead, Settings, Sight, slim_claim, test_feed};
     use gamekeeper_core::api::names;
     use gamekeeper_core::api::{GameDeployment, GameStatefulSet};
 
@@ -497,7 +501,8 @@ mod tests {
             let node = json!({
                 "metadata": {"name": "n"}, "status": {"nodeInfo": {"kubeletVersion": version}},
             });
-            NodeState::new(serde_json::from_value(node).unwrap(), false).map(Arc::new)
+            NodeState::new(serde_json::from_value(node).unwrap(), &Settings::default())
+                .map(Arc::new)
         };
         router.node(&(node("v1.31.0"), node("v1.32.0")));
         assert_eq!(queued(&keys), ["workload games/world"]);
@@ -513,7 +518,7 @@ mod tests {
                 "metadata": {"name": "n"}, "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]},
             });
             let node: NodeHead = serde_json::from_value(node).unwrap();
-            NodeState::new(node, false).map(Arc::new)
+            NodeState::new(node, &Settings::default()).map(Arc::new)
         };
         let lost = node("node.kubernetes.io/unreachable");
         router.node(&(None, lost.clone()));

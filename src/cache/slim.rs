@@ -17,8 +17,8 @@ use super::resources;
 use super::watch::version_number;
 use gamekeeper_core::api::names;
 use gamekeeper_core::plan::{
-    Container, ContainerStatus, FirstStatus, Gate, InPlaceRecord, Pod, PodPhase, Resize,
-    sidecar_marks,
+    Container, ContainerStatus, Disruption, FirstStatus, Gate, InPlaceRecord, MoveRequest, Pod,
+    PodPhase, Resize, sidecar_marks,
 };
 
 /// Strings that many pods share.
@@ -101,9 +101,15 @@ pub(super) fn slim(
         marked_deleting: annotations
             .get(names::DELETING_ANNOTATION)
             .is_some_and(|it| it == "true"),
-        asked_since: annotations
-            .get(names::ASKED_ANNOTATION)
+        waiting_since: annotations
+            .get(names::WAITING_SINCE_ANNOTATION)
             .and_then(|it| it.parse().ok()),
+        move_requested: annotations
+            .get(names::MOVE_ANNOTATION)
+            .map(|it| match it.as_str() {
+                names::MOVE_OF_NODE => MoveRequest::NodeGoing,
+                _ => MoveRequest::User,
+            }),
         released: annotations.contains_key(names::RELEASED_ANNOTATION),
         hot_patched: annotations.contains_key(names::HOT_PATCH_ANNOTATION),
         index: annotations
@@ -112,6 +118,7 @@ pub(super) fn slim(
         sidecars: sidecar_marks(&annotations),
         record,
         phase: phase(status.phase.as_deref()),
+        disruption: disruption(&status),
         ended_at_once: ended_at_once(&status),
         ready_since: ready_since(&status),
         gate,
@@ -207,6 +214,18 @@ fn hardly_ran(container: &core::ContainerStatus) -> bool {
 fn condition<'a>(status: &'a core::PodStatus, type_: &str) -> Option<&'a core::PodCondition> {
     let conditions = status.conditions.as_deref().unwrap_or_default();
     conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+fn disruption(status: &core::PodStatus) -> Option<Disruption> {
+    let target = condition(status, "DisruptionTarget").filter(|it| it.status == "True")?;
+    Some(match target.reason.as_deref() {
+        Some("EvictionByEvictionAPI") => Disruption::Eviction,
+        Some("PreemptionByScheduler") => Disruption::Preemption,
+        Some("DeletionByTaintManager") => Disruption::Taint,
+        Some("DeletionByPodGC") => Disruption::LostNode,
+        Some("TerminationByKubelet") => Disruption::Kubelet,
+        _ => Disruption::Other,
+    })
 }
 
 fn since(time: Option<&Time>) -> Timestamp {

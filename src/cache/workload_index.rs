@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::kinds::Whole;
 use super::store::Cached;
 use crate::objects::ObjectKey;
-use gamekeeper_core::api::GameWorkload;
 use gamekeeper_core::api::names::{self, WorkloadKind};
+use gamekeeper_core::api::{GameWorkload, OnNodeGoing};
 
 pub(super) struct Entry {
     pub kind: WorkloadKind,
@@ -23,6 +23,8 @@ pub(super) struct Entry {
     pub forced_off_lost_nodes: bool,
     /// Whether its pods have native sidecars.
     pub has_sidecars: bool,
+    /// Whether its pods leave nodes that are going.
+    pub moves_off_nodes: bool,
 }
 
 /// A property that objects and their workloads have in common.
@@ -66,6 +68,9 @@ impl WorkloadIndex {
                 .collect(),
             forced_off_lost_nodes: object.is_forced_off_lost_nodes(),
             has_sidecars: has_sidecars(object.pod_template()),
+            moves_off_nodes: object
+                .protection()
+                .is_some_and(|it| it.on_node_going == OnNodeGoing::Move),
         };
         let by_key = self.by_key.entry(known.key.namespace.clone()).or_default();
         for key in &known.keys {

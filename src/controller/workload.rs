@@ -15,7 +15,9 @@ use crate::apply::events::PendingEvent;
 use crate::apply::{ApplyOutcome, Memory, Report, Target, WorkloadLabels};
 use crate::cache::{Cache, Cached, Reflector, Whole};
 use crate::objects::ObjectKey;
-use gamekeeper_core::plan::{Event, GuardedPlayers, InvalidWorkload, Plan, Planned, Revision};
+use gamekeeper_core::plan::{
+    Disruption, Event, GuardedPlayers, InvalidWorkload, Plan, Planned, Revision,
+};
 
 /// Planning that takes longer is logged. A plan of ten thousand pods takes a tenth of this.
 const SLOW_PLAN: Duration = Duration::from_millis(500);
@@ -94,7 +96,9 @@ impl<K: Planned> Workloads<K> {
         let mut target = target(workload, read_at);
         memory.players = players;
         let metrics = &self.shared.metrics;
-        metrics.ended_without_hook(target.of(), ended_without_hook);
+        if workload.object.protection().is_some() {
+            metrics.ended_without_hook(&target.of(), &ended_without_hook);
+        }
         memory.retain_sidecars(sidecars);
         memory.retain_revisions(|name| revisions.iter().any(|it| it.name == name));
         let plan = match plan {
@@ -181,8 +185,8 @@ struct Planning<S> {
     plan: Result<Plan<S>, InvalidWorkload>,
     /// Guarded pods that may have players now.
     players: GuardedPlayers,
-    /// Those before that other clients have ended.
-    ended_without_hook: usize,
+    /// What ended those before that the operator has not deleted.
+    ended_without_hook: Vec<Option<Disruption>>,
     /// How long reading and planning took.
     took: Duration,
 }
@@ -203,7 +207,7 @@ impl<S> Planning<S> {
             now: world.now,
             plan,
             players: GuardedPlayers::of(object, &world),
-            ended_without_hook: before.gone(object, &world),
+            ended_without_hook: before.ended(object, &world),
             took: read_at.elapsed(),
             sidecars: world
                 .sidecars

@@ -11,7 +11,7 @@ use crate::cache::{Cache, Cached, Whole};
 use crate::objects::ObjectKey;
 use gamekeeper_core::api::GameWorkload;
 use gamekeeper_core::plan::{
-    Backoff, Claim, Failures, GuardState, GuardedPlayers, Pod, Verdict, World,
+    Backoff, Claim, Failures, GuardState, GuardedPlayers, Pod, Taint, Verdict, World,
 };
 
 /// The part of a workload's memory that a plan reads.
@@ -78,6 +78,7 @@ pub(super) fn world<K: GameWorkload>(
         node_costs,
         lost_nodes,
         old_kubelets,
+        going_nodes,
     } = nodes(cache, &pods);
     let sidecars = cache.sidecars.reaching(namespace);
     // A verdict on pods does not apply to pods with other sidecars.
@@ -95,6 +96,7 @@ pub(super) fn world<K: GameWorkload>(
         node_costs,
         lost_nodes,
         old_kubelets,
+        going_nodes,
         claims: claims(cache, workload),
         sidecars,
         verdicts: if is_same {
@@ -116,6 +118,7 @@ struct Nodes {
     lost_nodes: BTreeSet<String>,
     /// Versions of kubelets that do not update images of native sidecars.
     old_kubelets: BTreeMap<String, Arc<str>>,
+    going_nodes: BTreeMap<String, Arc<[Taint]>>,
 }
 
 /// Reads the nodes that these pods are bound to.
@@ -130,6 +133,10 @@ fn nodes(cache: &Cache, pods: &[Arc<Pod>]) -> Nodes {
         let node_cost = node.cost.map(|cost| (name.clone(), cost));
         nodes.node_costs.extend(node_cost);
         nodes.lost_nodes.extend(node.lost.then(|| name.clone()));
+        if !node.going.is_empty() {
+            let going = Arc::clone(&node.going);
+            nodes.going_nodes.insert(name.clone(), going);
+        }
         let version = node.old_kubelet.clone();
         nodes
             .old_kubelets

@@ -33,7 +33,7 @@ use self::http::Health;
 use self::lease::Elector;
 use self::metrics::{Counters, MetricsRegistry};
 use self::operator::Operator;
-use crate::cache::{Cache, OptionalKinds};
+use crate::cache::{Cache, OptionalKinds, Settings};
 use crate::inbound;
 use crate::provider::{Commands, HttpOptions, Probe, ProbeError};
 use crate::webhook;
@@ -160,9 +160,12 @@ pub async fn run(options: Options) -> Result<(), RunError> {
                 &client,
                 options.namespace.as_deref(),
                 streaming,
-                OptionalKinds {
-                    sidecar_sets: options.sidecar_sets,
-                    clusters: options.lifecycle_hooks_image.is_some(),
+                Settings {
+                    kinds: OptionalKinds {
+                        sidecar_sets: options.sidecar_sets,
+                        clusters: options.lifecycle_hooks_image.is_some(),
+                    },
+                    going_taints: options.going_taints.as_slice().into(),
                 },
             ),
             probe,

@@ -52,6 +52,16 @@ pub struct Options {
         value_delimiter = ','
     )]
     pub hook_exec_namespaces: Vec<String>,
+    /// Keys of taints that say that a node is going to be removed, separated by commas, for workloads with
+    /// spec.protection.onNodeGoing: Move.
+    #[arg(
+        long,
+        env = "GAMEKEEPER_GOING_TAINTS",
+        value_name = "KEYS",
+        value_delimiter = ',',
+        default_values_t = going_taints()
+    )]
+    pub going_taints: Vec<String>,
     /// Let hooks call link-local and cloud metadata addresses.
     #[arg(long, env = "GAMEKEEPER_HOOK_ALLOW_LINK_LOCAL")]
     pub hook_allow_link_local: bool,
@@ -77,6 +87,22 @@ pub struct Options {
         value_parser = log_level
     )]
     pub log_level: String,
+}
+
+/// What the cluster autoscaler, Karpenter, and the termination handlers of AWS and Google Cloud set.
+fn going_taints() -> Vec<String> {
+    [
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",
+        "aws-node-termination-handler/spot-itn",
+        "aws-node-termination-handler/scheduled-maintenance",
+        "aws-node-termination-handler/asg-lifecycle-termination",
+        "aws-node-termination-handler/rebalance-recommendation",
+        "cloud.google.com/impending-node-termination",
+    ]
+    .map(str::to_owned)
+    .to_vec()
 }
 
 /// Format of log lines.

@@ -61,6 +61,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with .Values.hooks.exec }}
 - --hook-exec-namespaces={{ join "," . }}
 {{- end }}
+{{- with .Values.nodes.goingTaints }}
+- --going-taints={{ join "," . }}
+{{- end }}
 {{- if .Values.hooks.allowLinkLocal }}
 - --hook-allow-link-local
 {{- end }}

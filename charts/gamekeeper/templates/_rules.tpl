@@ -42,10 +42,10 @@
   resources: [pods/status, pods/resize]
   verbs: [patch]
 {{- if .Values.admission.guardedPods }}
-# Budgets that guard pods against evictions.
+# Budgets that guard pods against evictions. Other budgets over the same pods make evictions fail; the condition Guarded says so.
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [create, patch, delete]
+  verbs: [list, create, patch, delete]
 {{- end }}
 # Volume claims of GameStatefulSets. The operator never deletes them: it sets the owner with which they are deleted.
 - apiGroups: [""]

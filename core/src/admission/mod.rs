@@ -32,6 +32,7 @@ use crate::api::{Cluster, GameDeployment, GameStatefulSet, HookRun, HookTemplate
 pub use exec::disabled_commands;
 pub use finding::{Finding, Severity, lies_in};
 pub use labels::is_dns_label;
+pub use protection::another_budget;
 pub use schema::{Schemas, unknown_fields};
 
 /// The kinds that are checked.

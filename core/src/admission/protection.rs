@@ -1,5 +1,8 @@
 //! `spec.protection`: what has no effect, and what is left open.
 
+use std::collections::BTreeMap;
+
+use kube::core::{Selector, SelectorExt};
 use serde_json::Value;
 
 use super::Finding;
@@ -30,7 +33,7 @@ pub(super) fn of_workload(workload: &impl GameWorkload) -> Vec<Finding> {
     if pre_delete.hook.is_none() {
         findings.push(warning(
             "pods",
-            "Guarded has no effect without a hook that can be asked; set preDeleteUpdateStrategy.hook",
+            "Guarded has no effect without a PreDelete hook; set preDeleteUpdateStrategy.hook",
         ));
     }
     let containers = workload.pod_template().pointer("/spec/containers");
@@ -45,6 +48,21 @@ pub(super) fn of_workload(workload: &impl GameWorkload) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// A PodDisruptionBudget over the pods of a guarded workload, which makes their evictions fail.
+pub fn another_budget(workload: &Value, name: &str, selector: &Selector) -> Option<Finding> {
+    let is_guarded = workload["spec"]["protection"]["pods"] == "Guarded";
+    let labels = &workload["spec"]["template"]["metadata"]["labels"];
+    let labels: BTreeMap<String, String> = serde_json::from_value(labels.clone()).ok()?;
+    let is_selected = is_guarded && selector.matches(&labels);
+    is_selected.then(|| {
+        let why = format!(
+            "Invalid value: PodDisruptionBudget {name:?} also selects these pods, so their evictions fail with an \
+             error instead of waiting; delete it"
+        );
+        Finding::error("spec.protection.pods", why).as_warning()
+    })
 }
 
 /// The label belongs to the operator: a pod that has it from its template could not be deleted.

@@ -109,6 +109,8 @@ pub enum Reason {
     FailedUpdate,
     /// Guarded: policy and budget are in force, and all pods have the label.
     PodsGuarded,
+    /// A PodDisruptionBudget of the user selects guarded pods, too.
+    AnotherBudget,
     /// Not Guarded: policy or budget is not in force, or that is not known yet.
     GuardNotInForce,
     /// Not Guarded: pods do not have the label yet.

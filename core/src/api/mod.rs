@@ -52,7 +52,9 @@ pub use hook_template::{
 pub use index_range::{IndexRange, InvalidIndexRange};
 pub use lifecycle::{LifecycleStep, StepScope};
 pub use metric::{Metric, MetricProvider};
-pub use protection::{PodProtection, Protection, ProtectionStatus, WaitReason, WaitingPod};
+pub use protection::{
+    OnNodeGoing, PodProtection, Protection, ProtectionStatus, WaitReason, WaitingPod,
+};
 pub use provider::*;
 pub use raw_json::{RawJson, json_memory};
 pub use schema::crds;

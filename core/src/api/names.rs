@@ -103,8 +103,12 @@ pub const GUARDED_LABEL: &str = "gamekeeper.tkex.tencent.com/guarded";
 pub const GUARD_FINALIZER: &str = "gamekeeper.tkex.tencent.com/guarded";
 /// Pod annotation of `kubectl game release`: the pod no longer needs a hook, and is not guarded again.
 pub const RELEASED_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/released";
+/// Pod annotation of `kubectl game move`: the pod is to be replaced as soon as its hook and the budget allow it.
+pub const MOVE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/move-requested";
+/// Its value where the operator sets it, because the pod's node is going to be removed.
+pub const MOVE_OF_NODE: &str = "node-going";
 /// Pod annotation beside [`DELETING_ANNOTATION`] on guarded pods: when its PreDelete hook was first needed.
-pub const ASKED_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/asked-since";
+pub const WAITING_SINCE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/waiting-since";
 /// Annotation of a guarded workload: its PreDelete HookTemplate as last observed, because
 /// `kubectl delete -f FOLDER` may delete the template first.
 pub const KEPT_HOOK_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/pre-delete-hook";

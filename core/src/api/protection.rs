@@ -10,18 +10,21 @@ use super::schema;
 /// How pods are protected against deletions by other clients: kubectl, drains, garbage collection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [schema::deadline_after_first_question()]))]
+#[schemars(extend("x-kubernetes-validations" = [schema::deadline_after_first_rerun()]))]
 pub struct Protection {
-    /// Guarded: nobody deletes, evicts or restarts a pod before its PreDelete hook allows it.
+    /// Guarded: no client can delete, evict or restart a pod before its PreDelete hook allows it.
     #[serde(default)]
     pub pods: PodProtection,
-    /// Seconds until the PreDelete hook of a guarded pod is run again after it did not allow the deletion. The
-    /// pause doubles up to ten times this.
+    /// What happens to pods on a node that is going to be removed: one that is cordoned, or has a taint that says so.
+    #[serde(default)]
+    pub on_node_going: OnNodeGoing,
+    /// Seconds until the PreDelete hook of a guarded pod is run again after it has refused the deletion. The
+    /// interval doubles each time, up to ten times this value.
     #[serde(default = "ask_again_seconds")]
     #[schemars(range(min = 1, max = 86400))]
     pub ask_again_seconds: i32,
-    /// Seconds after which a guarded pod that waits for its PreDelete hook is deleted although the hook does not
-    /// allow it. Without it, the pod waits for as long as it takes.
+    /// Seconds after which a guarded pod that waits for its PreDelete hook is deleted even though the hook does
+    /// not allow it. Without it, the pod waits until the hook does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub deadline_seconds: Option<i32>,
@@ -37,8 +40,18 @@ pub enum PodProtection {
     /// Only deletions by the operator wait for hooks.
     #[default]
     None,
-    /// All do.
+    /// Deletions by all clients do.
     Guarded,
+}
+
+/// What happens to pods on a node that is going to be removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum OnNodeGoing {
+    /// They stay.
+    #[default]
+    Wait,
+    /// They are replaced as soon as their hooks and maxUnavailable allow it.
+    Move,
 }
 
 /// What the status shows of a workload whose pods are guarded.
@@ -48,6 +61,9 @@ pub struct ProtectionStatus {
     /// Pods that carry the label of guarded pods.
     #[serde(default)]
     pub guarded: i32,
+    /// Pods that are to be replaced because of `kubectl game move`, or because their node is going to be removed.
+    #[serde(default)]
+    pub moving: i32,
     /// Pods that are to be deleted and wait for their PreDelete hook: the 100 that have waited longest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::merged_by("podName"))]
@@ -63,7 +79,7 @@ pub struct WaitingPod {
     /// Its node.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// When its hook was first asked.
+    /// When its hook was first needed.
     pub since: Time,
     /// What it waits for.
     pub reason: WaitReason,
@@ -75,9 +91,9 @@ pub struct WaitingPod {
 /// What a guarded pod waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum WaitReason {
-    /// Its hook runs, or is about to.
+    /// Its hook is running, or is about to start.
     HookRunning,
-    /// Its hook did not allow the deletion, and is run again later.
+    /// Its hook refused the deletion, and is run again later.
     HookNotSuccessful,
     /// Its hook cannot be run.
     HookCannotRun,

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::Selector;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -13,6 +15,19 @@ use crate::api::{API_VERSION, GROUP, HookTemplate};
 
 /// HookTemplates by namespace and name.
 type Known = BTreeMap<(String, String), Arc<HookTemplate>>;
+
+/// A PodDisruptionBudget: its namespace, name and selector.
+struct Budget {
+    namespace: String,
+    name: String,
+    selector: Selector,
+}
+
+/// What the files contain beside an object.
+struct Others {
+    templates: Known,
+    budgets: Vec<Budget>,
+}
 
 /// An object in a file.
 struct Object<'a> {
@@ -26,9 +41,11 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
     let schemas = Schemas::default();
     let mut diagnostics = Vec::new();
     let mut objects = Vec::new();
+    let mut budgets = Vec::new();
     for Source { name, text } in sources {
         match yaml::read(text) {
             Ok(documents) => {
+                budgets.extend(documents.iter().filter_map(budget));
                 let own = documents.into_iter().filter(has_own_group);
                 objects.extend(own.map(|document| Object::new(name, document, &schemas)));
             }
@@ -39,11 +56,14 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
             }),
         }
     }
-    let known: Known = objects.iter().filter_map(template).collect();
+    let others = Others {
+        templates: objects.iter().filter_map(template).collect(),
+        budgets,
+    };
     diagnostics.extend(
         objects
             .into_iter()
-            .flat_map(|object| object.diagnose(&known)),
+            .flat_map(|object| object.diagnose(&others)),
     );
     diagnostics.sort();
     diagnostics.dedup();
@@ -66,6 +86,29 @@ fn template(object: &Object) -> Option<((String, String), Arc<HookTemplate>)> {
     let template = HookTemplate::deserialize(object).ok();
     let template = template.filter(|_| object["kind"] == "HookTemplate")?;
     Some((key(object, name), Arc::new(template)))
+}
+
+/// A budget without a selector selects nothing.
+fn budget(document: &Document) -> Option<Budget> {
+    let object = &document.object;
+    if object["kind"] != "PodDisruptionBudget" {
+        return None;
+    }
+    let selector = LabelSelector::deserialize(&object["spec"]["selector"]).ok()?;
+    let (namespace, name) = key(object, object["metadata"]["name"].as_str()?);
+    Some(Budget {
+        namespace,
+        name,
+        selector: selector.try_into().ok()?,
+    })
+}
+
+impl Budget {
+    fn over(&self, workload: &Value) -> Option<Finding> {
+        let (namespace, _) = key(workload, "");
+        let is_near = self.namespace.is_empty() || self.namespace == namespace;
+        is_near.then(|| admission::another_budget(workload, &self.name, &self.selector))?
+    }
 }
 
 impl<'a> Object<'a> {
@@ -94,7 +137,8 @@ impl<'a> Object<'a> {
         }
     }
 
-    fn diagnose(self, known: &Known) -> Vec<Diagnostic> {
+    fn diagnose(self, others: &Others) -> Vec<Diagnostic> {
+        let known = &others.templates;
         let object = &self.document.object;
         // A HookTemplate without a namespace may be applied to the namespace of this object.
         let find = |name: &str| {
@@ -112,8 +156,10 @@ impl<'a> Object<'a> {
         let fields = findings.iter().map(|it| &it.field);
         let fields: Vec<_> = fields.filter(|field| !field.is_empty()).cloned().collect();
         let overlaps = |one: &str, other: &str| lies_in(one, other) || lies_in(other, one);
-        let others = admission::check(object, &templates).into_iter();
-        findings.extend(others.filter(|it| !fields.iter().any(|of| overlaps(&it.field, of))));
+        let rules = admission::check(object, &templates).into_iter();
+        let of_budgets = others.budgets.iter().filter_map(|it| it.over(object));
+        let rules = rules.chain(of_budgets);
+        findings.extend(rules.filter(|it| !fields.iter().any(|of| overlaps(&it.field, of))));
         let file = self.file;
         let document = &self.document;
         findings

@@ -204,6 +204,32 @@ fn a_workload_is_checked_against_the_templates_of_other_files_and_documents() {
 }
 
 #[test]
+fn a_budget_over_guarded_pods_is_a_warning() {
+    let guarded = WORKLOAD.replace("  preDelete", "  protection: {pods: Guarded}\n  preDelete");
+    let budget = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: mine}\n\
+                  spec: {maxUnavailable: 1, selector: {matchLabels: {app: game}}}\n";
+    let found = |workload: &str, budget: &str| printed(&[workload, budget]);
+    let expected = "0.yaml:6: warning: spec.protection.pods: Invalid value: PodDisruptionBudget \"mine\" also \
+                    selects these pods, so their evictions fail with an error instead of waiting; delete it";
+    assert!(
+        found(&guarded, budget).contains(expected),
+        "{}",
+        found(&guarded, budget)
+    );
+    for harmless in [
+        budget.replace("app: game", "app: web"),
+        budget.replace("name: mine", "name: mine, namespace: other"),
+        budget.replace(
+            "selector: {matchLabels: {app: game}}",
+            "unhealthyPodEvictionPolicy: AlwaysAllow",
+        ),
+    ] {
+        assert!(!found(&guarded, &harmless).contains("mine"), "{harmless}");
+    }
+    assert!(!found(WORKLOAD, budget).contains("mine"));
+}
+
+#[test]
 fn a_finding_has_the_line_of_its_field_or_of_the_nearest_parent() {
     let bad = TEMPLATE.replace(
         "    provider:",

@@ -99,7 +99,7 @@ pub fn plan(
         update: None,
     });
     let mut budget = Budget::of(&scene);
-    draft.extend(update::replace_named(&scene, &mut budget, &mut hooks));
+    draft.extend(update::replace_requested(&scene, &mut budget, &mut hooks));
     let moved = update::move_pods(&scene, &mut budget, &mut hooks);
     draft.update(moved.decided);
     draft.update(follow(&scene, &moved.changing, &mut hooks));

@@ -110,12 +110,15 @@ pub fn plan(
         true => Budget::spent(),
         false => Budget::of(&scene),
     };
+    let replaced = update::replace_requested(&scene, &mut budget, &mut hooks);
     let moved = update::move_pods(&scene, &mut budget, &mut hooks);
     let mut attempts = moved.decided.actions.iter().filter_map(Attempt::of);
-    if identity.ordered && attempts.any(Attempt::updates) {
+    let updates = attempts.any(Attempt::updates) || !replaced.is_empty();
+    if identity.ordered && updates {
         created.pods.clear();
     }
     draft.extend(removed);
+    draft.extend(replaced);
     draft.extend(created.pods.into_iter().map(Action::CreatePod));
     draft.block(created.obstacles);
     draft.waits_for = created.waits_for;

@@ -62,9 +62,9 @@ pub use decision::{
 pub use hooks::makes_same_plan;
 pub use hooks::run_maker::{CannotMake, OPERATOR_ARGUMENTS};
 pub use observed::{
-    Claim, ClaimOwner, Container, ContainerChange, ContainerStatus, FirstStatus, Gate,
-    InPlaceRecord, Pod, PodPhase, PodUid, Resize, RevisionName, SidecarMark, SidecarMarks, Turn,
-    sidecar_marks,
+    Claim, ClaimOwner, Container, ContainerChange, ContainerStatus, Disruption, FirstStatus, Gate,
+    InPlaceRecord, MoveRequest, Pod, PodPhase, PodUid, Resize, RevisionName, SidecarMark,
+    SidecarMarks, Taint, Turn, sidecar_marks,
 };
 pub use planned::Planned;
 pub use protection::GuardedPlayers;
@@ -73,4 +73,4 @@ pub use rollout::{Promotion, Rollout};
 pub use status::unreadable::{unreadable_conditions, unreadable_message};
 pub use time::{duration, parse_duration};
 pub use workload::{InvalidWorkload, Workload};
-pub use world::{Attempt, Backoff, Failures, GuardState, Revision, Verdict, World};
+pub use world::{Attempt, Backoff, Failures, GuardState, OtherBudget, Revision, Verdict, World};

@@ -8,7 +8,7 @@ use crate::plan::hooks::run_maker::CannotMake;
 use crate::plan::hooks::{Hooks, retry};
 use crate::plan::observed::{Pod, RevisionName};
 use crate::plan::pods::{Own, own_pods};
-use crate::plan::protection::protect;
+use crate::plan::protection::{move_off_nodes, protect};
 use crate::plan::revision::Found;
 use crate::plan::status::{Reasons, conclusion, events};
 use crate::plan::update::Scene;
@@ -41,6 +41,7 @@ pub fn begin<'a>(workload: &'a Workload<'a>, world: &'a World) -> Beginning<'a> 
     draft.extend(guarding.actions);
     draft.patch_workload(guarding.patch);
     draft.wake_at(guarding.wake);
+    draft.extend(move_off_nodes(workload, world, &pods));
     Beginning {
         own: pods,
         hooks: Hooks::new(workload, world),

@@ -18,10 +18,12 @@ pub const INDEX: &str = "tkex.bkbcs.tencent.com/gamedeployment-index-id";
 pub const DELETING: &str = "io.tencent.bcs.dev/game-pod-deleting";
 /// Label of guarded pods: the uid of their workload.
 pub const GUARDED: &str = "gamekeeper.tkex.tencent.com/guarded";
+/// Annotation of pods that a user wants to be replaced.
+pub(crate) const MOVE: &str = "gamekeeper.tkex.tencent.com/move-requested";
 /// Annotation of pods that a user released from their guard.
 pub(crate) const RELEASED: &str = "gamekeeper.tkex.tencent.com/released";
 /// Annotation of guarded pods: since when they have waited for their PreDelete hook.
-pub(crate) const ASKED: &str = "gamekeeper.tkex.tencent.com/asked-since";
+pub(crate) const WAITING_SINCE: &str = "gamekeeper.tkex.tencent.com/waiting-since";
 /// Annotation of hot patched pods.
 pub(crate) const HOT_PATCH: &str = "io.kubernetes.hotpatch.container";
 /// Readiness gate of in-place updates.

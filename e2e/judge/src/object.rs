@@ -206,7 +206,13 @@ pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String,
         found.cloned().unwrap_or_default()
     };
     let mut annotations = map("/metadata/annotations");
-    for annotation in [names::DELETING, names::RECORD, names::ASKED] {
+    let own = [
+        names::DELETING,
+        names::RECORD,
+        names::WAITING_SINCE,
+        names::MOVE,
+    ];
+    for annotation in own {
         annotations.remove(annotation);
     }
     let mut labels = map("/metadata/labels");

@@ -1,7 +1,8 @@
 //! A pod as kubectl shows it, with what the operator does with it.
 
 use gamekeeper_core::api::names::{
-    DELETING_ANNOTATION, GUARDED_LABEL, IN_PLACE_GATE, INDEX_ID, RELEASED_ANNOTATION,
+    DELETING_ANNOTATION, GUARDED_LABEL, IN_PLACE_GATE, INDEX_ID, MOVE_ANNOTATION,
+    RELEASED_ANNOTATION,
 };
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::ResourceExt;
@@ -97,6 +98,9 @@ pub fn info(pod: &Pod, is_to_change: bool, is_reserved: bool) -> String {
     if is_marked_deleting(pod) && !is_going {
         let what = if is_to_change { "updated" } else { "deleted" };
         words.push(format!("to be {what}"));
+    }
+    if pod.annotations().contains_key(MOVE_ANNOTATION) && !is_going {
+        words.push("to be moved".to_owned());
     }
     if is_reserved {
         words.push("ordinal reserved".to_owned());

@@ -170,8 +170,10 @@ impl<'a> Case<'a> {
             DeletionReason::Ended | DeletionReason::EndedAtOnce => {
                 return violation("1: hook first", format!("{pod:?} runs"));
             }
-            DeletionReason::Replace if !self.workload.named.contains(&pod.name) => {
-                return violation("2: enough pods", format!("{pod:?} is not in podsToDelete"));
+            DeletionReason::Replace
+                if !self.workload.named.contains(&pod.name) && !pod.move_requested =>
+            {
+                return violation("2: enough pods", format!("{pod:?} is not to be replaced"));
             }
             DeletionReason::Replace => self.budget(pod)?,
             DeletionReason::Update => {
@@ -420,6 +422,8 @@ impl<'a> Case<'a> {
             && self.workload.hooked
             && self.workload.guard.deletion.is_none()
             && self.workload.named.is_empty()
+            // The cache may not show yet that another pod is to be moved.
+            && !self.active().any(|pod| pod.move_requested)
             && !self.model.scope.has_surprises();
         let is_live = |run: &Run| run.id == *id && !run.phase.is_completed();
         let is_chosen = id.point == HookPoint::PreDelete && id.target.is_none();

@@ -47,6 +47,18 @@ fn parallel() {
 }
 
 #[test]
+fn pods_moved() {
+    for (name, scope) in [
+        ("moved", guarded()),
+        ("moved, ordered", set(OrderedReady)),
+        ("moved, parallel", set(Parallel)),
+    ] {
+        let user = vec![User::Move(0), User::Scale(1), User::Template(1)];
+        check(name, Scope { user, ..scope });
+    }
+}
+
+#[test]
 fn ordered_with_pods_that_break() {
     check(
         "ordered, pods break",

@@ -229,6 +229,8 @@ pub struct Pod {
     pub orphan: bool,
     /// Whether it has the label of guarded pods.
     pub guarded: bool,
+    /// Whether a user requested its replacement.
+    pub move_requested: bool,
     /// Since when it has waited for its PreDelete hook.
     pub asked: Option<Time>,
     pub marked: bool,

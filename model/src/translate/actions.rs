@@ -78,6 +78,7 @@ impl Translator {
             | Action::ResizePod { .. }
             | Action::ForceDeletePod(_)
             | Action::LabelPod { .. }
+            | Action::RequestMove { .. }
             | Action::CreateClaim(_)
             | Action::OwnClaim(_)
             | Action::ProbeGuard { .. } => panic!("not part of the model: {action:?}"),

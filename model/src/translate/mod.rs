@@ -142,6 +142,7 @@ impl Translator {
             taken: BTreeSet::new(),
             failures: plan::Failures::default(),
             backoff: None,
+            going_nodes: BTreeMap::new(),
             guard: None,
         }
     }

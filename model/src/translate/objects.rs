@@ -7,7 +7,7 @@ use gamekeeper_core::api::names;
 use gamekeeper_core::api::{
     GameDeployment, GameDeploymentStatus, GameStatefulSet, GameStatefulSetScaleStrategy,
     GameStatefulSetSpec, GameStatefulSetStatus, GameStatefulSetUpdateStrategy, HookRun,
-    HookRunStatus, PodManagementPolicy, PodProtection, Protection,
+    HookRunStatus, OnNodeGoing, PodManagementPolicy, PodProtection, Protection,
 };
 use gamekeeper_core::plan;
 use jiff::SignedDuration;
@@ -91,6 +91,7 @@ impl Translator {
         } = workload.guard;
         gd.spec.protection = wanted.then(|| Protection {
             pods: PodProtection::Guarded,
+            on_node_going: OnNodeGoing::Wait,
             ask_again_seconds: SECONDS as i32,
             deadline_seconds: Some(SECONDS as i32 * i32::from(DEADLINE)),
         });
@@ -125,7 +126,10 @@ impl Translator {
             .map(|pod| Arc::new(self.pod(pod)))
             .collect();
         world.guard = view.budget.map(|exists| match exists {
-            true => plan::GuardState::InForce { at: world.now },
+            true => plan::GuardState::InForce {
+                at: world.now,
+                others: Vec::new(),
+            },
             false => plan::GuardState::NoBudget,
         });
         world.runs = view
@@ -183,8 +187,10 @@ impl Translator {
             deletion_cost: 0,
             annotated: true,
             marked_deleting: pod.marked,
-            asked_since: pod.asked.map(clock),
+            waiting_since: pod.asked.map(clock),
+            move_requested: pod.move_requested.then_some(plan::MoveRequest::User),
             released: false,
+            disruption: None,
             hot_patched: pod.hot,
             index: pod.index.map(u32::from),
             sidecars: plan::SidecarMarks::new(),

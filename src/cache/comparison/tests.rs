@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use tower::service_fn;
 
 use super::*;
-use crate::cache::{OptionalKinds, Router};
+use crate::cache::{OptionalKinds, Router, Settings};
 use crate::objects::Write;
 
 /// The numbers of requests for pods.
@@ -50,11 +50,14 @@ fn quiet() -> (Cache, Arc<RequestCounts>) {
             async move { Ok::<_, Infallible>(Response::new(body)) }
         }
     });
-    let kinds = OptionalKinds {
-        sidecar_sets: true,
-        clusters: false,
+    let settings = Settings {
+        kinds: OptionalKinds {
+            sidecar_sets: true,
+            clusters: false,
+        },
+        ..Settings::default()
     };
-    let cache = Cache::new(&Client::new(server, "default"), None, true, kinds);
+    let cache = Cache::new(&Client::new(server, "default"), None, true, settings);
     (cache, counts)
 }
 

@@ -13,8 +13,8 @@ use crate::apply::WorkloadLabels;
 use crate::cache::Cache;
 use crate::controller::{RunOwner, point};
 use crate::metrics::encode_family;
-use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::api::{GameWorkload, HookRun, WorkloadStatus};
 
 #[derive(Default)]
 pub(super) struct Hooks {
@@ -45,6 +45,12 @@ pub(super) fn read(cache: &Cache, owners: &Owners, waits: &Waits, now: Timestamp
         hooks.add(&run.object, owners, waits, now);
     }
     waits.remove_old(now);
+    for it in cache.game_deployments.store().all() {
+        hooks.add_guarded(&*it.object, now);
+    }
+    for it in cache.game_stateful_sets.store().all() {
+        hooks.add_guarded(&*it.object, now);
+    }
     hooks
 }
 
@@ -69,6 +75,28 @@ impl Hooks {
             raise(&mut self.waits, at.clone(), seconds(since, now));
         }
         *self.runs.entry((at, phase)).or_default() += 1.0;
+    }
+
+    /// Guarded pods also wait while they have no HookRun, because none can be created, or their hook was removed.
+    fn add_guarded<K: GameWorkload>(&mut self, workload: &K, now: Timestamp) {
+        let status = workload.status().map(AsRef::as_ref);
+        let shown = status.and_then(|it: &WorkloadStatus| it.protection.as_ref());
+        let waiting = shown.map_or(&[][..], |shown| &shown.waiting);
+        let Some(since) = waiting.iter().map(|it| it.since.0).min() else {
+            return;
+        };
+        let meta = workload.meta();
+        let of = WorkloadLabels {
+            kind: K::KIND,
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+        };
+        let point = HookPoint::PreDelete;
+        raise(
+            &mut self.waits,
+            WorkloadPoint { of, point },
+            seconds(since, now),
+        );
     }
 
     pub(super) fn encode(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {

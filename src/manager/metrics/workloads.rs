@@ -230,7 +230,11 @@ fn encode_guards(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt:
         let shown = it.status.protection.as_ref();
         let counts = shown.map(|shown| {
             let waiting = i32::try_from(shown.waiting.len()).unwrap_or(i32::MAX);
-            [("guarded", shown.guarded), ("waiting", waiting)]
+            [
+                ("guarded", shown.guarded),
+                ("moving", shown.moving),
+                ("waiting", waiting),
+            ]
         });
         counts.into_iter().flatten().map(|(state, count)| {
             let [kind, namespace, name] = it.labels();

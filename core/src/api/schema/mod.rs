@@ -40,6 +40,6 @@ pub(super) use hook_rules::{
 pub(super) use rules::{exactly_one_of, immutable};
 pub(super) use sidecar_rules::{cold_upgrade, sidecar_set_name, sidecar_set_rules};
 pub(super) use workload_rules::{
-    deadline_after_first_question, dns_label_name, game_deployment_limits,
-    game_stateful_set_limits, no_deadline, selector_matches_template, workload_name,
+    deadline_after_first_rerun, dns_label_name, game_deployment_limits, game_stateful_set_limits,
+    no_deadline, selector_matches_template, workload_name,
 };

@@ -69,11 +69,11 @@ pub fn no_deadline() -> Rule {
 }
 
 /// A deadline leaves time to ask a hook again.
-pub fn deadline_after_first_question() -> Rule {
+pub fn deadline_after_first_rerun() -> Rule {
     rule(
         "deadlineSeconds",
         "!has(self.deadlineSeconds) || self.deadlineSeconds > self.askAgainSeconds",
-        "must be more than askAgainSeconds, or a hook that did not allow the deletion would never be asked again",
+        "must be more than askAgainSeconds, or a hook that has refused the deletion would never be run again",
     )
 }
 

@@ -114,6 +114,13 @@ pub enum Action {
     CreateClaim(NewClaim),
     /// Change the owners of a claim.
     OwnClaim(ClaimOwnership),
+    /// Request the replacement of a pod whose node is going to be removed, or withdraw that request.
+    RequestMove {
+        /// The pod.
+        pod: PodRef,
+        /// Whether it is to be replaced.
+        requested: bool,
+    },
     /// Set the annotation game-pod-deleting.
     MarkDeleting {
         /// The pod.
@@ -368,6 +375,7 @@ impl Action {
             | Action::AdoptPod(_)
             | Action::ReleasePod(_)
             | Action::LabelPod { .. }
+            | Action::RequestMove { .. }
             | Action::OwnClaim(ClaimOwnership { add: None, .. })
             | Action::FinishInPlace { .. }
             | Action::ApplyBudget(_)
@@ -409,6 +417,7 @@ impl Action {
             | Action::ReleasePod(_)
             | Action::DryRun { .. }
             | Action::LabelPod { .. }
+            | Action::RequestMove { .. }
             | Action::OwnClaim(ClaimOwnership { add: None, .. })
             | Action::MarkDeleting { .. }
             | Action::UnmarkDeleting(_)
@@ -433,6 +442,7 @@ impl Action {
             | Action::UnmarkDeleting(pod)
             | Action::OpenGate(pod)
             | Action::LabelPod { pod, .. }
+            | Action::RequestMove { pod, .. }
             | Action::CloseGate { pod, .. }
             | Action::ResizePod { pod, .. }
             | Action::FinishInPlace { pod, .. } => Some(pod),

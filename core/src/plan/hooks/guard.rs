@@ -138,7 +138,7 @@ fn ground<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Gr
     }
     match hooks.clear(pod, intent) {
         Answer::Cleared => Some(Ground::Hook),
-        Answer::Overdue => Some(Ground::Deadline),
+        Answer::PastDeadline => Some(Ground::Deadline),
         Answer::Held => None,
     }
 }

@@ -87,7 +87,7 @@ pub enum Answer {
     /// Its hook is running, ended badly, is about to start, or cannot be made.
     Held,
     /// The same, for longer than spec.protection allows.
-    Overdue,
+    PastDeadline,
 }
 
 /// A guarded pod that waits for its PreDelete hook.
@@ -115,8 +115,8 @@ pub struct Hooks<'a> {
     names: OnceCell<HashSet<&'a str>>,
     retry: Option<Retry>,
     wanted: HashSet<&'a str>,
-    /// Pods that are to have the annotation game-pod-deleting, and whether the time since when their PreDelete hook
-    /// is asked is recorded with it.
+    /// Pods that are to have the annotation game-pod-deleting, and whether it records since when they have waited for
+    /// their PreDelete hook.
     marked: HashMap<PodUid<'a>, bool>,
     /// Hooks to start.
     starts: Vec<Action>,
@@ -206,8 +206,8 @@ impl<'a> Hooks<'a> {
             && !self.is_configured(point)
     }
 
-    /// What the pod's hook says, and whether the deadline of spec.protection allows a guarded pod's deletion
-    /// although the hook does not.
+    /// Whether the pod's hook allows an action, or the deadline of spec.protection allows the deletion of a guarded
+    /// pod even though its hook does not.
     pub fn clear(&mut self, pod: &'a Pod, intent: &Intent) -> Answer {
         if self.lacks_removed_hook(intent.point, pod) {
             if intent.possible || pod.marked_deleting {
@@ -216,13 +216,13 @@ impl<'a> Hooks<'a> {
             let message = "its PreDelete hook was removed from the workload; configure a hook, or confirm with \
                            kubectl game release";
             self.wait(pod, intent, WaitReason::HookRemoved, message.to_owned());
-            return self.overdue(pod, intent).unwrap_or(Answer::Held);
+            return self.past_deadline(pod, intent).unwrap_or(Answer::Held);
         }
-        match self.ask(pod, intent) {
+        match self.state(pod, intent) {
             Answer::Held => {
                 let (reason, message) = (WaitReason::HookRunning, String::new());
                 self.wait(pod, intent, reason, message);
-                self.overdue(pod, intent).unwrap_or(Answer::Held)
+                self.past_deadline(pod, intent).unwrap_or(Answer::Held)
             }
             answer => answer,
         }
@@ -230,8 +230,8 @@ impl<'a> Hooks<'a> {
 
     /// Records that a guarded pod waits; what was recorded first is more precise.
     fn wait(&mut self, pod: &'a Pod, intent: &Intent, reason: WaitReason, message: String) {
-        let is_asked = intent.possible || self.has_run(intent.point, pod);
-        if intent.point == HookPoint::PreDelete && is_asked && self.workload.guarded.is_some() {
+        let waits = intent.possible || self.has_run(intent.point, pod);
+        if intent.point == HookPoint::PreDelete && waits && self.workload.guarded.is_some() {
             self.waiting.entry(&pod.name).or_insert(Waiting {
                 pod,
                 reason,
@@ -240,35 +240,35 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    fn overdue(&mut self, pod: &Pod, intent: &Intent) -> Option<Answer> {
+    fn past_deadline(&mut self, pod: &Pod, intent: &Intent) -> Option<Answer> {
         let guarded = self.workload.guarded.as_ref()?;
-        let since = pod.asked_since?;
-        let is_asked = intent.point == HookPoint::PreDelete && intent.possible && intent.deletes;
-        let deadline = guarded.deadline.filter(|_| is_asked)?;
+        let since = pod.waiting_since?;
+        let applies = intent.point == HookPoint::PreDelete && intent.possible && intent.deletes;
+        let deadline = guarded.deadline.filter(|_| applies)?;
         let at = since.checked_add(deadline).ok()?;
         if at <= self.world.now {
-            return Some(Answer::Overdue);
+            return Some(Answer::PastDeadline);
         }
         self.wake = earlier(self.wake, Some(at));
         None
     }
 
     /// When the unsuccessful run of a guarded pod is followed by another one.
-    fn asked_again_at(&self, run: &HookRun, pod: &Pod, intent: &Intent) -> Option<Timestamp> {
+    fn rerun_at(&self, run: &HookRun, pod: &Pod, intent: &Intent) -> Option<Timestamp> {
         let guarded = self.workload.guarded.as_ref()?;
         if intent.point != HookPoint::PreDelete || !intent.possible {
             return None;
         }
         let ended = run.status.as_ref()?.finished_at.as_ref()?.0;
-        let since = pod.asked_since.unwrap_or(ended);
+        let since = pod.waiting_since.unwrap_or(ended);
         ended
-            .checked_add(guarded.pause(ended.duration_since(since)))
+            .checked_add(guarded.interval(ended.duration_since(since)))
             .ok()
     }
 
-    /// What the pod's hook says. It is started when the pod has no run at this point, in whatever phase
-    /// (invariant 6). A run that is not looked at here is deleted by [`Hooks::settle`].
-    fn ask(&mut self, pod: &'a Pod, intent: &Intent) -> Answer {
+    /// Whether the pod's hook allows an action. The hook is started when the pod has no run at this point, in whatever phase
+    /// (invariant 6). A run that is not checked here is deleted by [`Hooks::settle`].
+    fn state(&mut self, pod: &'a Pod, intent: &Intent) -> Answer {
         if !self.is_configured(intent.point) {
             return Answer::Cleared;
         }
@@ -327,10 +327,10 @@ impl<'a> Hooks<'a> {
             }
         }
         for pod in pods.iter().filter(|pod| !pod.terminating) {
-            let was_asked = pod.asked_since.is_some();
+            let is_recorded = pod.waiting_since.is_some();
             match (pod.marked_deleting, self.marked.get(&pod.uid())) {
-                (is_marked, Some(&is_asked)) if !is_marked || is_asked != was_asked => {
-                    let since = is_asked.then(|| whole_seconds(self.world.now));
+                (is_marked, Some(&waits)) if !is_marked || waits != is_recorded => {
+                    let since = waits.then(|| whole_seconds(self.world.now));
                     let pod = PodRef::of(pod);
                     actions.push(Action::MarkDeleting { pod, since });
                 }
@@ -344,8 +344,8 @@ impl<'a> Hooks<'a> {
     /// Marks a pod whose hook runs. The deadline of guarded pods applies only to their PreDelete hook.
     fn mark(&mut self, pod: &'a Pod, intent: &Intent) {
         if intent.point.marks_pods() {
-            let is_asked = intent.point == HookPoint::PreDelete && self.workload.guarded.is_some();
-            *self.marked.entry(pod.uid()).or_default() |= is_asked;
+            let waits = intent.point == HookPoint::PreDelete && self.workload.guarded.is_some();
+            *self.marked.entry(pod.uid()).or_default() |= waits;
         }
     }
 
@@ -414,7 +414,7 @@ impl<'a> Hooks<'a> {
         let message = || status.and_then(|it| it.message.clone()).unwrap_or_default();
         let why = format!("its PreDelete hook ended {:?}: {}", run.phase(), message());
         self.wait(pod, intent, WaitReason::HookNotSuccessful, why);
-        match self.asked_again_at(run, pod, intent) {
+        match self.rerun_at(run, pod, intent) {
             // `settle` deletes it, and the next plan runs it again.
             Some(at) if at <= self.world.now => return,
             at => self.wake = earlier(self.wake, at),

@@ -103,8 +103,8 @@ pub fn patch_of(
         if pod.marked_deleting {
             annotations.push((names::DELETING_ANNOTATION.to_owned(), None));
         }
-        if pod.asked_since.is_some() {
-            annotations.push((names::ASKED_ANNOTATION.to_owned(), None));
+        if pod.waiting_since.is_some() {
+            annotations.push((names::WAITING_SINCE_ANNOTATION.to_owned(), None));
         }
     }
     let gate_closed_at = match pod.gate {

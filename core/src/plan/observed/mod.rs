@@ -8,7 +8,7 @@ mod sidecar_mark;
 pub use claim::{Claim, ClaimOwner};
 pub use ids::{PodUid, RevisionName};
 pub use pod::{
-    Container, ContainerChange, ContainerStatus, FirstStatus, Gate, InPlaceRecord, Pod, PodPhase,
-    Resize, Turn,
+    Container, ContainerChange, ContainerStatus, Disruption, FirstStatus, Gate, InPlaceRecord,
+    MoveRequest, Pod, PodPhase, Resize, Taint, Turn,
 };
 pub use sidecar_mark::{SidecarMark, SidecarMarks, sidecar_marks};

@@ -37,7 +37,9 @@ pub struct Pod {
     /// Whether its annotation game-pod-deleting is "true".
     pub marked_deleting: bool,
     /// Since when it has waited for its PreDelete hook, according to its annotation; only on guarded pods.
-    pub asked_since: Option<Timestamp>,
+    pub waiting_since: Option<Timestamp>,
+    /// Who wants it to be replaced.
+    pub move_requested: Option<MoveRequest>,
     /// Whether a user released it from its guard.
     pub released: bool,
     /// Whether it has the annotation of hot patches.
@@ -55,6 +57,8 @@ pub struct Pod {
     pub node: Option<String>,
     /// status.phase.
     pub phase: PodPhase,
+    /// What is ending it, or has (condition DisruptionTarget).
+    pub disruption: Option<Disruption>,
     /// Why it has ended, if that was before any container had run for ten seconds.
     pub ended_at_once: Option<Arc<str>>,
     /// Since when condition Ready is True.
@@ -89,6 +93,43 @@ pub enum PodPhase {
     Failed,
     /// The node cannot be reached.
     Unknown,
+}
+
+/// Who wants a pod to be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveRequest {
+    /// A user.
+    User,
+    /// The operator, because the pod's node is going.
+    NodeGoing,
+}
+
+/// A taint of a node that is going.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taint {
+    /// Its key.
+    pub key: String,
+    /// Its value; empty for none.
+    pub value: String,
+    /// NoSchedule, PreferNoSchedule or NoExecute.
+    pub effect: String,
+}
+
+/// What ends a pod against the will of its controller, as the reason of condition DisruptionTarget says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Disruption {
+    /// The eviction API: a drain, an autoscaler.
+    Eviction,
+    /// A pod of a higher priority.
+    Preemption,
+    /// A NoExecute taint of its node.
+    Taint,
+    /// The pod garbage collector, because its node is gone.
+    LostNode,
+    /// The kubelet: pressure on the node, or its shutdown.
+    Kubelet,
+    /// A reason that is not known here.
+    Other,
 }
 
 /// State of the readiness gate `InPlaceUpdateReady`.

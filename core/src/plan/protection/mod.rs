@@ -9,9 +9,11 @@
 //! So the finalizer says that there may be a budget and labels, and no watch is needed.
 
 mod budget;
+mod node_going;
 mod players;
 mod shown;
 
+pub use node_going::move_off_nodes;
 pub use players::GuardedPlayers;
 pub use shown::{status, verdict};
 
@@ -74,7 +76,7 @@ fn set_up(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     guarding
 }
 
-/// Creates the budget, or changes it back where another client may have changed it, and asks again whether the guard
+/// Creates the budget, or changes it back where another client may have changed it, and checks again whether the guard
 /// is in force.
 pub fn keep_in_force(workload: &Workload, world: &World) -> Guarding {
     let due = world.guard.as_ref().map(GuardState::due);

@@ -1,10 +1,10 @@
 //! Which guarded pods have players: what is counted when another client ends one nevertheless.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::GameWorkload;
 use crate::plan::hooks::guard::may_have_players;
-use crate::plan::observed::Pod;
+use crate::plan::observed::{Disruption, Pod};
 use crate::plan::workload::guarded::Guarded;
 use crate::plan::world::World;
 
@@ -24,21 +24,31 @@ impl GuardedPlayers {
         Self(pods.map(|pod| pod.uid.clone()).collect())
     }
 
-    /// How many of them are gone or Terminating in a later world.
-    pub fn gone(&self, workload: &impl GameWorkload, world: &World) -> usize {
+    /// What ended those of them that are gone, Terminating, or stopped by their kubelet in a later world, as far as
+    /// their last status tells. A match that ends by itself is not among them.
+    pub fn ended(&self, workload: &impl GameWorkload, world: &World) -> Vec<Option<Disruption>> {
         if self.0.is_empty() {
-            return 0;
+            return Vec::new();
         }
-        let pods = living(workload.meta().uid.as_deref(), world);
-        let there: BTreeSet<&str> = pods.map(|pod| pod.uid.as_str()).collect();
-        let uids = self.0.iter();
-        uids.filter(|uid| !there.contains(uid.as_str())).count()
+        let uid = workload.meta().uid.as_deref();
+        let living = living(uid, world).filter(|pod| !is_stopped(pod));
+        let living: BTreeSet<&str> = living.map(|pod| pod.uid.as_str()).collect();
+        let pods = world.pods.iter();
+        let pods: BTreeMap<_, _> = pods.map(|pod| (pod.uid.as_str(), pod)).collect();
+        let gone = self.0.iter().map(String::as_str);
+        let gone = gone.filter(|uid| !living.contains(uid));
+        gone.map(|uid| pods.get(uid)?.disruption).collect()
     }
 
     /// The operator itself deletes this pod.
     pub fn forget(&mut self, uid: &str) {
         self.0.remove(uid);
     }
+}
+
+/// Whether a kubelet ended the pod, which takes no deletion.
+fn is_stopped(pod: &Pod) -> bool {
+    pod.disruption == Some(Disruption::Kubelet) && !may_have_players(pod)
 }
 
 /// Pods that are not Terminating; an orphaned one keeps running.

@@ -8,7 +8,7 @@ use crate::plan::hooks::Hooks;
 use crate::plan::observed::Pod;
 use crate::plan::protection::unlabelled;
 use crate::plan::workload::Workload;
-use crate::plan::world::{GuardState, World};
+use crate::plan::world::{GuardState, OtherBudget, World};
 
 /// The maximum number of waiting pods in a status.
 const WAITING: usize = 100;
@@ -32,7 +32,7 @@ pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdi
         without_hook(guarded)
     } else {
         match &world.guard {
-            Some(GuardState::InForce { .. }) => in_force(workload, own, guarded),
+            Some(GuardState::InForce { others, .. }) => in_force(workload, own, guarded, others),
             Some(GuardState::NotInForce { message, .. }) => {
                 (false, Reason::GuardNotInForce, message.clone())
             }
@@ -49,11 +49,24 @@ pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdi
     })
 }
 
-fn in_force(workload: &Workload, own: &[&Pod], guarded: usize) -> (bool, Reason, String) {
+fn in_force(
+    workload: &Workload,
+    own: &[&Pod],
+    guarded: usize,
+    others: &[OtherBudget],
+) -> (bool, Reason, String) {
     let unlabelled = unlabelled(workload, own).count();
     if unlabelled > 0 {
         let message = format!("{unlabelled} pods do not have the label of guarded pods yet");
         return (false, Reason::PodsUnlabelled, message);
+    }
+    if let Some(other) = others.iter().find(|it| selects_guarded(it, workload, own)) {
+        let message = format!(
+            "{guarded} pods are guarded, but PodDisruptionBudget {} also selects them: evictions fail with an error \
+             instead of waiting, and so do drains; delete it",
+            other.name
+        );
+        return (true, Reason::AnotherBudget, message);
     }
     let released = own.iter().filter(|pod| workload.has_released(pod)).count();
     let message = match released {
@@ -61,6 +74,11 @@ fn in_force(workload: &Workload, own: &[&Pod], guarded: usize) -> (bool, Reason,
         _ => format!("{guarded} pods are guarded; {released} were released by a user"),
     };
     (true, Reason::PodsGuarded, message)
+}
+
+fn selects_guarded(other: &OtherBudget, workload: &Workload, own: &[&Pod]) -> bool {
+    let mut guarded = own.iter().filter(|pod| workload.guards(pod));
+    guarded.any(|pod| other.selects(&pod.labels))
 }
 
 fn without_hook(guarded: usize) -> (bool, Reason, String) {
@@ -95,7 +113,7 @@ pub fn status(workload: &Workload, hooks: &Hooks, own: &[&Pod]) -> Option<Protec
             Some(WaitingPod {
                 pod_name: it.pod.name.clone(),
                 node: it.pod.node.clone().unwrap_or_default(),
-                since: Time(it.pod.asked_since?),
+                since: Time(it.pod.waiting_since?),
                 reason: it.reason,
                 message: it.message.clone(),
             })
@@ -103,8 +121,11 @@ pub fn status(workload: &Workload, hooks: &Hooks, own: &[&Pod]) -> Option<Protec
         .collect();
     waiting.sort_by_key(|it| it.since.0);
     waiting.truncate(WAITING);
+    let shown = |count| i32::try_from(count).unwrap_or(i32::MAX);
+    let is_moving = |pod: &&&Pod| pod.move_requested.is_some() && !pod.terminating;
     Some(ProtectionStatus {
-        guarded: i32::try_from(count(workload, own)).unwrap_or(i32::MAX),
+        guarded: shown(count(workload, own)),
+        moving: shown(own.iter().filter(is_moving).count()),
         waiting,
     })
 }

@@ -82,7 +82,7 @@ impl<'a> ScaleIn<'a> {
             .unwrap_or_default();
         let pod_cost = pod.deletion_cost;
         Rank {
-            not_named: !self.workload.is_named(pod),
+            not_named: !self.workload.is_to_replace(pod),
             waiting,
             scheduled: node.is_some(),
             phase: match pod.phase {

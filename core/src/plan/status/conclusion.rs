@@ -27,14 +27,14 @@ pub fn status(
         sizes,
         ..
     } = scene;
-    let named = sizes.kept.iter().filter(|pod| workload.is_named(pod));
-    let named = named.count();
-    let has_arrived = named == 0 && has_arrived(scene, &counts);
+    let replaced = sizes.kept.iter();
+    let replaced = replaced.filter(|pod| workload.is_to_replace(pod)).count();
+    let has_arrived = replaced == 0 && has_arrived(scene, &counts);
     let outcome = Outcome {
         rollout: &sizes.rollout,
         complete: has_arrived && reasons.obstacles.is_none(),
         counts,
-        victims: sizes.victims.len() + named,
+        victims: sizes.victims.len() + replaced,
         reserved: reserved(scene),
         reasons,
     };

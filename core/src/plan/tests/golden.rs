@@ -51,6 +51,7 @@ fn line(action: &Action) -> String {
         Action::CreateClaim(_) => "create a claim".to_owned(),
         Action::OwnClaim(it) if it.add.is_some() => "add an owner to a claim".to_owned(),
         Action::OwnClaim(_) => "remove an owner from a claim".to_owned(),
+        Action::RequestMove { pod: it, .. } => format!("mark {} as to be moved", pod(it)),
         Action::MarkDeleting { pod: it, .. } => format!("mark {} as to be deleted", pod(it)),
         Action::UnmarkDeleting(it) => format!("unmark {}", pod(it)),
         Action::CreateHookRun(run) => format!("create HookRun of {}", point(&run.name_any())),

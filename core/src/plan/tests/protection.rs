@@ -1,14 +1,20 @@
 //! Guarded pods: labels, budget and finalizer; what the hook's answer, its deadline and a release lead to; and the
 //! deletion of the workload.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use serde_json::{Value, json};
 
 use super::story::{Story, set, story};
 use crate::api::names::{GUARD_FINALIZER, GUARDED_LABEL, KEPT_HOOK_ANNOTATION, ORPHAN_FINALIZER};
 use crate::api::{HookPhase, WaitReason};
-use crate::plan::{Action, Deletion, Ground, GuardState, Planned};
+use crate::plan::{
+    Action, Deletion, Disruption, Ground, GuardState, GuardedPlayers, MoveRequest, OtherBudget,
+    Planned, Pod, PodPhase, Taint,
+};
 
 fn guarded() -> Value {
     json!({
@@ -118,7 +124,7 @@ fn the_guard_is_set_up_and_taken_down_in_order() {
     );
 
     story.has_policies = true;
-    assert!(!story.sync(), "not asked again before it is due");
+    assert!(!story.sync(), "not run again before it is due");
     story.wait(1).settle();
     assert_eq!(
         (labelled(&story), guard_condition(&story)),
@@ -141,7 +147,7 @@ fn the_guard_is_set_up_and_taken_down_in_order() {
 fn a_guard_that_was_removed_is_noticed_and_restored() {
     let mut story = story(2, guarded());
     story.settle();
-    let due = story.plan().wake.expect("asked again");
+    let due = story.plan().wake.expect("run again");
     (story.world.now, story.has_policies) = (due, false);
     story.settle();
     assert_eq!(guard_condition(&story), "GuardNotInForce");
@@ -153,20 +159,23 @@ fn a_guard_that_was_removed_is_noticed_and_restored() {
 }
 
 #[test]
-fn a_hook_that_said_no_is_asked_again_less_and_less_often() {
+fn a_refusing_hook_is_run_again_at_growing_intervals() {
     let mut story = story(2, guarded());
     story.settle();
     story.user(json!({"replicas": 1})).settle();
     let mut pauses = Vec::new();
     for _ in 0..4 {
         assert_eq!(story.hooks_end("", HookPhase::Failed), 1);
-        // Seen in force just now: otherwise that would be asked first.
+        // Seen in force just now: otherwise that would be checked first.
         let at = story.world.now;
-        story.world.guard = Some(GuardState::InForce { at });
+        story.world.guard = Some(GuardState::InForce {
+            at,
+            others: Vec::new(),
+        });
         story.settle();
         let waiting = &story.status().protection.expect("shown").waiting;
         assert_eq!(waiting[0].reason, WaitReason::HookNotSuccessful);
-        let wake = story.plan().wake.expect("asked again");
+        let wake = story.plan().wake.expect("run again");
         pauses.push(wake.duration_since(story.world.now).as_secs());
         story.world.now = wake;
         story.settle();
@@ -179,7 +188,7 @@ fn a_hook_that_said_no_is_asked_again_less_and_less_often() {
 }
 
 #[test]
-fn without_protection_a_hook_that_said_no_is_not_asked_again() {
+fn without_protection_a_refusing_hook_is_not_run_again() {
     let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
     let mut story = story(2, hook);
     story.settle();
@@ -222,7 +231,7 @@ fn a_deadline_counts_from_the_last_time_that_the_pod_was_to_go() {
     story.user(json!({"replicas": 1})).settle();
     story.wait(500).settle();
     story.user(json!({"replicas": 2})).settle();
-    assert!(story.pods().iter().all(|pod| pod.asked_since.is_none()));
+    assert!(story.pods().iter().all(|pod| pod.waiting_since.is_none()));
     story.user(json!({"replicas": 1})).settle();
     story.wait(599).settle();
     assert_eq!(story.pods().len(), 2);
@@ -244,7 +253,7 @@ fn an_in_place_update_waits_for_its_hook_beyond_the_deadline() {
     story.hooks_end("", HookPhase::Successful);
     story.settle();
     assert_eq!(story.images(), "v2 v2");
-    assert!(story.pods().iter().all(|pod| pod.asked_since.is_none()));
+    assert!(story.pods().iter().all(|pod| pod.waiting_since.is_none()));
 }
 
 #[test]
@@ -370,7 +379,7 @@ fn a_deleted_workload_stays_until_its_last_match_is_over() {
 }
 
 #[test]
-fn orphaned_pods_lose_their_label_and_nobody_asks_them() {
+fn orphaned_pods_lose_their_label_and_no_hook_runs() {
     let mut story = story(2, guarded());
     story.settle();
     delete(&mut story, &[ORPHAN_FINALIZER]);
@@ -405,6 +414,155 @@ fn no_pod_that_was_orphaned_is_deleted_although_its_hook_allows_it() {
 }
 
 #[test]
+fn a_budget_of_another_client_over_the_same_pods_is_shown() {
+    for (app, reason) in [("game", "AnotherBudget"), ("web", "PodsGuarded")] {
+        let mut story = story(2, guarded());
+        let labels = json!({"matchLabels": {"app": app}});
+        let labels: LabelSelector = serde_json::from_value(labels).expect("a selector");
+        story.other_budgets = vec![OtherBudget {
+            name: "mine".to_owned(),
+            selector: labels.try_into().expect("a selector"),
+        }];
+        story.settle();
+        assert_eq!(guard_condition(&story), reason);
+        assert_eq!(labelled(&story), 2);
+    }
+}
+
+/// `kubectl game move`: one after the other, within the budget, until it is canceled.
+fn move_two_of_three<K: Planned + serde::Serialize>(mut story: Story<K>) -> Vec<String> {
+    story.settle();
+    let mut names = story.names();
+    names.sort();
+    let uid = |story: &Story<K>, name: &str| {
+        let mut pods = story.pods().into_iter();
+        pods.find(|pod| pod.name == name).map(|pod| pod.uid.clone())
+    };
+    let before: Vec<_> = names.iter().map(|name| uid(&story, name)).collect();
+    for name in &names[..2] {
+        story.edit_pod(name, |pod| pod.move_requested = Some(MoveRequest::User));
+    }
+    story.settle();
+    let shown = story.status().protection.expect("shown");
+    assert_eq!((shown.moving, shown.waiting.len()), (2, 1));
+    assert_eq!(story.condition("Ready").expect("shown").0, "PodsToDelete");
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
+    story.settle();
+    let shown = story.status().protection.expect("shown");
+    assert_eq!((shown.moving, shown.waiting.len()), (1, 1));
+    for pod in story.names() {
+        story.edit_pod(&pod, |pod| pod.move_requested = None);
+    }
+    story.settle();
+    let shown = story.status().protection.expect("shown");
+    assert_eq!((shown.moving, shown.waiting.len()), (0, 0));
+    let left = names.iter().zip(before);
+    let replaced = left.filter(|(name, before)| uid(&story, name) != *before);
+    let replaced: Vec<_> = replaced.map(|(name, _)| name.clone()).collect();
+    assert_eq!((replaced.len(), story.pods().len()), (1, 3));
+    assert_eq!(grounds(&story), [Ground::Hook]);
+    replaced
+}
+
+#[test]
+fn moved_pods_are_replaced_as_their_hooks_allow() {
+    let mut spec = guarded();
+    spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
+    move_two_of_three(story(3, spec));
+    for policy in ["OrderedReady", "Parallel"] {
+        let mut spec = guarded();
+        spec["podManagementPolicy"] = json!(policy);
+        spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
+        // Highest first, as in an update; the new pod has the same ordinal.
+        assert_eq!(move_two_of_three(set(3, spec)), ["game-1"]);
+    }
+}
+
+/// A node that is going to be removed causes requests to move, which are withdrawn when it stays. A taint that the
+/// template tolerates causes none.
+#[test]
+fn pods_leave_a_node_that_is_going() {
+    let mut spec = guarded();
+    spec["protection"]["onNodeGoing"] = json!("Move");
+    spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 2});
+    let mut story = story(3, spec);
+    story.settle();
+    let names = story.names();
+    for name in &names {
+        story.edit_pod(name, |pod| pod.node = Some("stays".to_owned()));
+    }
+    for name in &names[..2] {
+        story.edit_pod(name, |pod| pod.node = Some("goes".to_owned()));
+    }
+    let taint = Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        value: String::new(),
+        effect: "NoSchedule".to_owned(),
+    };
+    let going = BTreeMap::from([("goes".to_owned(), Arc::from([taint]))]);
+    let moving = |story: &Story| story.status().protection.expect("shown").moving;
+    story.world.going_nodes.clone_from(&going);
+    story.settle();
+    assert_eq!(moving(&story), 2);
+    // The node stays after all.
+    story.world.going_nodes.clear();
+    story.settle();
+    assert_eq!(moving(&story), 0);
+    let tolerations = json!([{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]);
+    let spec_of_pods = json!({"template": {"spec": {"tolerations": tolerations}}});
+    story.user(spec_of_pods).settle();
+    story.world.going_nodes.clone_from(&going);
+    story.settle();
+    assert_eq!(moving(&story), 0);
+    let spec_of_pods = json!({"template": {"spec": {"tolerations": null}}});
+    story.user(spec_of_pods).settle();
+    assert_eq!(moving(&story), 2);
+    // As long as a pod finds no room, no other one leaves.
+    story.edit_pod(&names[2], |pod| pod.node = None);
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 2);
+    story.settle();
+    assert_eq!(grounds(&story), []);
+    story.edit_pod(&names[2], |pod| pod.node = Some("stays".to_owned()));
+    story.settle();
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(grounds(&story), [Ground::Hook, Ground::Hook]);
+    assert_eq!((moving(&story), story.pods().len()), (0, 3));
+}
+
+/// What is counted when a match ends without its hook.
+#[test]
+fn the_last_status_of_a_guarded_pod_tells_what_ended_it() {
+    fn stop(pod: &mut Pod) {
+        let statuses = pod.containers.iter_mut();
+        for status in statuses.filter_map(|it| it.status.as_mut()) {
+            status.running = false;
+        }
+        pod.phase = PodPhase::Failed;
+    }
+    let mut story = story(4, guarded());
+    story.settle();
+    let before = GuardedPlayers::of(&story.object, &story.world);
+    assert_eq!(before.ended(&story.object, &story.world), []);
+    let names = story.names();
+    story.edit_pod(&names[0], |pod| {
+        pod.terminating = true;
+        pod.disruption = Some(Disruption::Eviction);
+    });
+    story.edit_pod(&names[1], |pod| {
+        stop(pod);
+        pod.disruption = Some(Disruption::Kubelet);
+    });
+    // The game ended by itself.
+    story.edit_pod(&names[2], stop);
+    story.world.pods.retain(|pod| pod.name != names[3]);
+    let mut ended = before.ended(&story.object, &story.world);
+    ended.sort();
+    let expected = [None, Some(Disruption::Eviction), Some(Disruption::Kubelet)];
+    assert_eq!(ended, expected);
+}
+
+#[test]
 fn a_workload_that_is_not_guarded_is_left_to_the_garbage_collector() {
     let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
     let mut story = story(2, hook);
@@ -413,7 +571,7 @@ fn a_workload_that_is_not_guarded_is_left_to_the_garbage_collector() {
     assert!(!story.sync());
 }
 
-/// The deadline is about deletions: it does not count from the time at which another hook was asked.
+/// The deadline is about deletions: it does not count from the time at which another hook was first needed.
 #[test]
 fn the_time_that_a_pod_waits_for_its_update_is_not_part_of_its_deadline() {
     let mut spec = with_deadline(600);
@@ -423,14 +581,14 @@ fn the_time_that_a_pod_waits_for_its_update_is_not_part_of_its_deadline() {
     story.settle();
     story.image("v2").settle();
     let pod = &story.pods()[0];
-    assert_eq!((pod.marked_deleting, pod.asked_since), (true, None));
+    assert_eq!((pod.marked_deleting, pod.waiting_since), (true, None));
     story.wait(3600).settle();
     story.user(json!({"replicas": 0})).settle();
     assert_eq!(grounds(&story), []);
-    assert_eq!(story.pods()[0].asked_since, Some(story.world.now));
+    assert_eq!(story.pods()[0].waiting_since, Some(story.world.now));
     story.user(json!({"replicas": 1})).settle();
     let pod = &story.pods()[0];
-    assert_eq!((pod.marked_deleting, pod.asked_since), (true, None));
+    assert_eq!((pod.marked_deleting, pod.waiting_since), (true, None));
 }
 
 #[test]
@@ -446,7 +604,7 @@ fn the_deadline_and_a_release_end_a_deletion_that_waits() {
     });
     story.settle();
     assert_eq!(grounds(&story), [Ground::Released]);
-    let since: Timestamp = story.pods()[0].asked_since.expect("recorded");
+    let since: Timestamp = story.pods()[0].waiting_since.expect("recorded");
     assert_eq!(since, story.world.now);
     story.wait(600).settle();
     assert_eq!(grounds(&story), [Ground::Released, Ground::Deadline]);

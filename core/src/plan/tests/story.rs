@@ -32,6 +32,8 @@ pub struct Story<K = GameDeployment> {
     pub kubelet: bool,
     /// The budget that guards pods.
     pub budget: Option<Value>,
+    /// The PodDisruptionBudgets of other clients.
+    pub other_budgets: Vec<OtherBudget>,
     /// Whether the chart's policies are in force.
     pub has_policies: bool,
     /// Whether deleted pods stay Terminating until [`Story::end_terminating`].
@@ -77,6 +79,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         node_costs: BTreeMap::new(),
         lost_nodes: BTreeSet::new(),
         old_kubelets: BTreeMap::new(),
+        going_nodes: BTreeMap::new(),
         claims: BTreeMap::new(),
         sidecars: Vec::new(),
         verdicts: BTreeMap::new(),
@@ -95,6 +98,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         rejects: None,
         kubelet: true,
         budget: None,
+        other_budgets: Vec::new(),
         has_policies: true,
         slow_to_end: false,
         clock: 100,
@@ -491,13 +495,17 @@ impl<K: Planned + Serialize> Story<K> {
             }
             Action::CreateClaim(new) => self.create_claim(&new, tick),
             Action::OwnClaim(change) => self.own_claim(change),
+            Action::RequestMove { pod, requested } => {
+                let pod = self.pod(&pod).expect("pod");
+                pod.move_requested = requested.then_some(MoveRequest::NodeGoing);
+            }
             Action::MarkDeleting { pod, since } => {
                 let pod = self.pod(&pod).expect("pod");
-                (pod.marked_deleting, pod.asked_since) = (true, since);
+                (pod.marked_deleting, pod.waiting_since) = (true, since);
             }
             Action::UnmarkDeleting(pod) => {
                 let pod = self.pod(&pod).expect("pod");
-                (pod.marked_deleting, pod.asked_since) = (false, None);
+                (pod.marked_deleting, pod.waiting_since) = (false, None);
             }
             Action::CreateHookRun(run) => self.create_run(*run, tick),
             Action::DeleteHookRun { uid, .. } => {
@@ -577,7 +585,10 @@ impl<K: Planned + Serialize> Story<K> {
         let at = self.world.now;
         match (&self.budget, self.has_policies) {
             (None, _) => GuardState::NoBudget,
-            (Some(_), true) => GuardState::InForce { at },
+            (Some(_), true) => GuardState::InForce {
+                at,
+                others: self.other_budgets.clone(),
+            },
             (Some(_), false) => {
                 let message = "no policy".to_owned();
                 GuardState::not_in_force(self.world.guard.as_ref(), message, at)
@@ -653,7 +664,7 @@ impl<K: Planned + Serialize> Story<K> {
         for (key, value) in patch.annotations {
             match key.as_str() {
                 names::DELETING_ANNOTATION => pod.marked_deleting = value.is_some(),
-                names::ASKED_ANNOTATION => pod.asked_since = None,
+                names::WAITING_SINCE_ANNOTATION => pod.waiting_since = None,
                 names::HOT_PATCH_ANNOTATION => pod.hot_patched = value.is_some(),
                 names::BCS_IN_PLACE_GRACE => pod.postponed = None,
                 _ => {}
@@ -777,8 +788,10 @@ fn made(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
         deletion_cost: 0,
         annotated: true,
         marked_deleting: false,
-        asked_since: None,
+        waiting_since: None,
+        move_requested: None,
         released: false,
+        disruption: None,
         hot_patched: false,
         index: new.pod["metadata"]["annotations"][names::INDEX_ID]
             .as_str()

@@ -66,7 +66,7 @@ fn follow_change<'a>(
             };
             match hooks.clear(pod, &intent) {
                 Answer::Cleared => Decision::Do(finish(pod, record)),
-                Answer::Held | Answer::Overdue => Decision::Wait,
+                Answer::Held | Answer::PastDeadline => Decision::Wait,
             }
         }
     }

@@ -23,7 +23,7 @@ use crate::plan::hooks::{Hooks, Intent, MAX_CLOCK_SKEW, Target, guard};
 use crate::plan::in_place;
 use crate::plan::in_place::hot_patch::Proof;
 use crate::plan::in_place::{Change, InPlaceState, Patching, hot_patch};
-use crate::plan::observed::{Gate, Pod, PodPhase, PodUid};
+use crate::plan::observed::{Gate, MoveRequest, Pod, PodPhase, PodUid};
 use crate::plan::pods::availability::is_available;
 use crate::plan::pods::index;
 use crate::plan::update::acceptance::Acceptance;
@@ -36,9 +36,9 @@ fn is_new(pod: &Pod) -> bool {
     pod.phase == PodPhase::Pending && !guard::may_have_players(pod)
 }
 
-/// Replaces pods that podsToDelete names with new ones of the same revision, within the budget. No pod is deleted while
-/// its replacement could not be created.
-pub fn replace_named<'a>(
+/// Replaces the pods that a user wants replaced with new ones of the same revision, within the budget. No pod is deleted
+/// while its replacement could not be created.
+pub fn replace_requested<'a>(
     scene: &Scene<'a>,
     budget: &mut Budget,
     hooks: &mut Hooks<'a>,
@@ -47,10 +47,16 @@ pub fn replace_named<'a>(
         return Vec::new();
     }
     let kept = scene.sizes.kept.iter().copied();
-    let deletions = kept.filter(|pod| scene.workload.is_named(pod));
+    // No more pods leave a node while there is no room elsewhere for those that have.
+    let is_full = scene
+        .own
+        .iter()
+        .any(|pod| pod.node.is_none() && !pod.terminating);
+    let deletions = kept.filter(|pod| scene.workload.is_to_replace(pod));
+    let may_leave = |pod: &Pod| !(is_full && pod.move_requested == Some(MoveRequest::NodeGoing));
     let deletions = deletions.filter_map(|pod| {
         let intent = Intent {
-            possible: budget.take(scene, pod),
+            possible: may_leave(pod) && budget.take(scene, pod),
             ..guard::removal(scene.world.now)
         };
         let cleared = may_touch(pod, &intent, hooks)?;
@@ -85,8 +91,9 @@ pub fn move_pods<'a>(scene: &Scene<'a>, budget: &mut Budget, hooks: &mut Hooks<'
     }
     let methods = Methods::new(scene);
     moved.decided.blocked = methods.refusal();
-    let is_movable =
-        |pod: &&'a Pod| !workload.is_named(pod) && !matches!(methods.of(pod), Method::Refused(_));
+    let is_movable = |pod: &&'a Pod| {
+        !workload.is_to_replace(pod) && !matches!(methods.of(pod), Method::Refused(_))
+    };
     let mut movable: Vec<&Pod> = moves.old.iter().copied().filter(is_movable).collect();
     let mut mover = Mover {
         scene,

@@ -9,14 +9,14 @@ use crate::api::{GameWorkload, HookTemplate, HookTemplateSpec, PodProtection};
 use crate::plan::observed::Pod;
 use crate::plan::workload::Workload;
 
-/// The longest pause until a hook is run again, as a multiple of the first pause.
-const LONGEST_PAUSE: i32 = 10;
+/// The longest interval until a hook is run again, as a multiple of the first one.
+const MAX_INTERVAL_FACTOR: i32 = 10;
 
 /// spec.protection of a workload whose pods are guarded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guarded {
-    /// The first pause until a hook that did not allow the deletion is run again.
-    pub ask_again: SignedDuration,
+    /// The first interval until a hook that has refused the deletion is run again.
+    pub rerun_after: SignedDuration,
     /// The maximum time for which a pod waits for its hook.
     pub deadline: Option<SignedDuration>,
 }
@@ -27,15 +27,15 @@ impl Guarded {
         let protection = workload.protection()?;
         let seconds = |seconds: i32| SignedDuration::from_secs(i64::from(seconds));
         (protection.pods == PodProtection::Guarded).then(|| Self {
-            ask_again: seconds(protection.ask_again_seconds.max(1)),
+            rerun_after: seconds(protection.ask_again_seconds.max(1)),
             deadline: protection.deadline_seconds.map(seconds),
         })
     }
 
-    /// The pause after an answer that came so long after the first question: each pause is as long as all before,
-    /// within limits.
-    pub fn pause(&self, asked_for: SignedDuration) -> SignedDuration {
-        asked_for.clamp(self.ask_again, self.ask_again * LONGEST_PAUSE)
+    /// The interval until the hook of a pod that has waited for so long is run again: each is as long as all before
+    /// together, within limits.
+    pub fn interval(&self, waited: SignedDuration) -> SignedDuration {
+        waited.clamp(self.rerun_after, self.rerun_after * MAX_INTERVAL_FACTOR)
     }
 }
 
@@ -114,18 +114,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_ten_times_the_first() {
+    fn intervals_double_up_to_ten_times_the_first() {
         let guarded = Guarded {
-            ask_again: SignedDuration::from_secs(60),
+            rerun_after: SignedDuration::from_secs(60),
             deadline: None,
         };
-        let mut asked_for = SignedDuration::ZERO;
-        let mut pauses = Vec::new();
+        let mut waited = SignedDuration::ZERO;
+        let mut intervals = Vec::new();
         for _ in 0..7 {
-            let pause = guarded.pause(asked_for);
-            pauses.push(pause.as_secs());
-            asked_for += pause;
+            let interval = guarded.interval(waited);
+            intervals.push(interval.as_secs());
+            waited += interval;
         }
-        assert_eq!(pauses, [60, 60, 120, 240, 480, 600, 600]);
+        assert_eq!(intervals, [60, 60, 120, 240, 480, 600, 600]);
     }
 }

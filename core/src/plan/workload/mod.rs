@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::api::names::{self, HookPoint, WorkloadKind};
 use crate::api::{
     CanaryStatus, CanaryStep, ContainerOrder, GameDeployment, GameStatefulSet, GameWorkload,
-    HookStep, InPlaceUpdateStrategy, IndexRange, InvalidIndexRange, PauseCondition,
+    HookStep, InPlaceUpdateStrategy, IndexRange, InvalidIndexRange, OnNodeGoing, PauseCondition,
     PodHookStrategy, UpdateStrategyType, WhenImpossible, WorkloadStatus,
 };
 use crate::plan::observed::{Pod, RevisionName};
@@ -85,6 +85,8 @@ pub struct Workload<'a> {
     pub steps: &'a [CanaryStep],
     /// Hook of each point in a pod's life.
     pub hooks: PodHooks<'a>,
+    /// Whether its pods are replaced when their node is going.
+    pub moves_off_nodes: bool,
     /// How its pods are guarded against other clients, if they are.
     pub guarded: Option<Guarded>,
     /// What its metadata says about that.
@@ -332,6 +334,9 @@ impl<'a> Workload<'a> {
                 pre_inplace,
                 post_inplace,
             },
+            moves_off_nodes: object
+                .protection()
+                .is_some_and(|it| it.on_node_going == OnNodeGoing::Move),
             guarded: Guarded::of(object),
             guard_marks: GuardMarks::of(object.meta()),
             progress: object
@@ -380,9 +385,9 @@ impl<'a> Workload<'a> {
         ordinal.is_some_and(|ordinal| self.reserved.contains(&ordinal))
     }
 
-    /// Whether podsToDelete names a pod.
-    pub fn is_named(&self, pod: &Pod) -> bool {
-        self.named.contains(pod.name.as_str())
+    /// Whether a user wants a pod to be replaced: podsToDelete names it, or it is to be moved.
+    pub fn is_to_replace(&self, pod: &Pod) -> bool {
+        self.named.contains(pod.name.as_str()) || pod.move_requested.is_some()
     }
 
     /// Whether pods with a higher deletion cost are deleted first.

@@ -50,6 +50,7 @@ impl Attempt {
             | Action::ReleasePod(_)
             | Action::DryRun { .. }
             | Action::LabelPod { .. }
+            | Action::RequestMove { .. }
             | Action::MarkDeleting { .. }
             | Action::UnmarkDeleting(_)
             | Action::DeleteHookRun { .. }

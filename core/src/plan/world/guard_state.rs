@@ -2,7 +2,10 @@
 //! PodDisruptionBudget. No watch shows that, but the response to a request does. A policy is in force about a
 //! second after it is created, and may be deleted at any time, so the request is repeated.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
+use kube::core::{Selector, SelectorExt};
 
 /// How long a response is valid.
 const GOOD_FOR: SignedDuration = SignedDuration::from_secs(300);
@@ -16,6 +19,8 @@ pub enum GuardState {
     InForce {
         /// When it responded.
         at: Timestamp,
+        /// The PodDisruptionBudgets of other clients in the namespace.
+        others: Vec<OtherBudget>,
     },
     /// It did not.
     NotInForce {
@@ -28,6 +33,23 @@ pub enum GuardState {
     },
     /// There is no budget.
     NoBudget,
+}
+
+/// A PodDisruptionBudget of another client. The API server answers evictions of a pod that two budgets select with an
+/// error, instead of asking to try again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OtherBudget {
+    /// Its name.
+    pub name: String,
+    /// The pods that it selects.
+    pub selector: Selector,
+}
+
+impl OtherBudget {
+    /// Whether it selects a pod with these labels.
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.selector.matches(labels)
+    }
 }
 
 impl GuardState {
@@ -47,7 +69,7 @@ impl GuardState {
     /// When the request is to be repeated.
     pub fn due(&self) -> Timestamp {
         match self {
-            Self::InForce { at } => at.checked_add(GOOD_FOR).unwrap_or(*at),
+            Self::InForce { at, .. } => at.checked_add(GOOD_FOR).unwrap_or(*at),
             Self::NotInForce { at, times, .. } => {
                 let pause = SignedDuration::from_secs(1 << times.saturating_sub(1).min(6));
                 at.checked_add(pause.min(LONGEST)).unwrap_or(*at)

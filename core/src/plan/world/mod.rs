@@ -6,7 +6,7 @@ mod guard_state;
 
 pub use backoff::Backoff;
 pub use failures::{Attempt, Failures};
-pub use guard_state::GuardState;
+pub use guard_state::{GuardState, OtherBudget};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::api::{HookRun, HookTemplate};
-use crate::plan::observed::{Claim, Pod, RevisionName};
+use crate::plan::observed::{Claim, Pod, RevisionName, Taint};
 use crate::plan::sidecars::Sidecars;
 
 /// Everything observed around one workload at one moment. The workload itself is a separate argument,
@@ -42,6 +42,8 @@ pub struct World {
     /// Nodes that pods are bound to and whose kubelet ignores image changes of native sidecars, with the
     /// kubelet's version.
     pub old_kubelets: BTreeMap<String, Arc<str>>,
+    /// Nodes that pods are bound to and that are going, with the taints that say so.
+    pub going_nodes: BTreeMap<String, Arc<[Taint]>>,
     /// Claims that are named after pods of the workload, or owned by it; by name.
     pub claims: BTreeMap<String, Arc<Claim>>,
     /// The SidecarSets that reach the workload's namespace, sorted by name.

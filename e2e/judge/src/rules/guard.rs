@@ -1,4 +1,4 @@
-//! Invariant 11: nobody ends a container of a guarded pod before its hook was Successful for that, its deadline
+//! Invariant 11: no client ends a container of a guarded pod before its hook was Successful for that, its deadline
 //! passed, or a user released it.
 //!
 //! This is the only rule about all users. Kubelets and the scheduler are not refused: docs/guard.md lists what cannot
@@ -60,7 +60,7 @@ pub(crate) fn is_let_go(start: &Start, version: &Version, write: &Write) -> bool
         .object
         .pointer("/spec/protection/deadlineSeconds")
         .and_then(Value::as_i64);
-    let asked = annotation(pod, names::ASKED).and_then(time_of);
+    let asked = annotation(pod, names::WAITING_SINCE).and_then(time_of);
     match (start.act, seconds, asked) {
         (Act::Delete, Some(seconds), Some(asked)) => {
             asked + SignedDuration::from_secs(seconds) <= write.received + LAG
@@ -158,7 +158,7 @@ mod tests {
         ] {
             let mut scenario = guarded(json!({"pods": "Guarded", "deadlineSeconds": 1}));
             scenario.spec("user", json!({"replicas": 2}));
-            scenario.annotate("a", names::ASKED, asked);
+            scenario.annotate("a", names::WAITING_SINCE, asked);
             scenario.wait(5);
             scenario.delete("a");
             assert_eq!(scenario.broken(), broken, "{asked}");

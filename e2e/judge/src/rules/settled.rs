@@ -1,5 +1,7 @@
 //! Invariant 8: nothing is written for a settled workload.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -36,6 +38,8 @@ impl Settled {
         if is_operators && is_status && !write.changed() {
             return Some(("settled", "a status write that changes nothing".to_owned()));
         }
+        // What happens to nodes is not in the log of a namespace: the operator's request to move a pod stands for it.
+        let is_operators = is_operators && !requests_move(write);
         let since = self.since;
         // The operator's own writes do not end the settled state; otherwise they would excuse later ones.
         if since.is_none() || !is_operators {
@@ -49,6 +53,17 @@ impl Settled {
             ),
         ))
     }
+}
+
+/// Whether a write requests that a pod is moved, or withdraws such a request.
+fn requests_move(write: &Write) -> bool {
+    let request = |pod: &Option<Arc<Value>>| {
+        let pod = pod.as_ref()?;
+        Some(annotation(pod, names::MOVE)?.to_owned())
+    };
+    write.resource == Resource::Pod
+        && write.after.is_some()
+        && request(&write.before) != request(&write.after)
 }
 
 /// Whether every workload of the namespace is settled.
@@ -91,10 +106,12 @@ fn has_reached_spec(world: &World, uid: &str, workload: &Version) -> bool {
         && pods.iter().all(|pod| {
             pod.is_active()
                 && pod.ongoing_update.is_none()
-                && annotation(&pod.object, names::DELETING).is_none()
+                && [names::DELETING, names::MOVE]
+                    .iter()
+                    .all(|it| annotation(&pod.object, it).is_none())
                 && label(&pod.object, names::REVISION) == Some(workload.update_revision())
         });
-    // Until its guard is in force, the operator asks again.
+    // Until its guard is in force, the operator checks again.
     let guard = condition(object, "Guarded").map(|it| text(it, "/status"));
     counts_match
         && guard.is_none_or(|status| status == "True")
@@ -109,6 +126,7 @@ fn has_reached_spec(world: &World, uid: &str, workload: &Version) -> bool {
 mod tests {
     use serde_json::json;
 
+    use crate::names;
     use crate::scenario::Scenario;
 
     fn settled() -> Scenario {
@@ -145,6 +163,15 @@ mod tests {
         scenario.settle();
         scenario.wait(10);
         scenario.drop_run("a", "PreDelete");
+        assert_eq!(scenario.verdict(), []);
+    }
+
+    #[test]
+    fn a_workload_with_a_pod_to_be_moved_is_not_settled() {
+        let mut scenario = settled();
+        scenario.annotate("a", names::MOVE, "2026-01-01T00:00:00Z");
+        scenario.wait(10);
+        scenario.status(json!({"conditions": [1]}));
         assert_eq!(scenario.verdict(), []);
     }
 

@@ -41,7 +41,7 @@ pub(crate) enum Act {
 pub(crate) enum Purpose {
     /// There are more pods than replicas.
     ScaleIn,
-    /// It is named in podsToDelete.
+    /// It is named in podsToDelete, or a user moves it.
     Replace,
     /// It is replaced by a pod of another revision.
     Update,
@@ -104,8 +104,10 @@ impl<'a> Start<'a> {
         if is_terminating(&version.object) {
             return Purpose::Removal;
         }
+        let is_moved = annotation(&self.pod.object, names::MOVE).is_some();
         if version.is_set() {
             return match version.is_regular(name(&self.pod.object)) {
+                true if is_moved => Purpose::Replace,
                 true => Purpose::Update,
                 false => Purpose::ScaleIn,
             };
@@ -116,7 +118,7 @@ impl<'a> Start<'a> {
             .collect();
         if count(&active) > version.replicas() + surge(&active, version) {
             Purpose::ScaleIn
-        } else if version.is_to_delete(name(&self.pod.object)) {
+        } else if is_moved || version.is_to_delete(name(&self.pod.object)) {
             Purpose::Replace
         } else {
             Purpose::Update

@@ -1,0 +1,48 @@
+//! `spec.protection.onNodeGoing: Move`: the replacement of pods on a node that is going to be removed is requested as by
+//! `kubectl game move`, and the request is withdrawn when the node stays after all. The pods are replaced as soon as
+//! their hooks and the budget allow it.
+
+use serde_json::Value;
+
+use crate::plan::decision::{Action, PodRef};
+use crate::plan::observed::{MoveRequest, Pod, Taint};
+use crate::plan::workload::Workload;
+use crate::plan::world::World;
+
+/// Requests the replacement of pods whose node is going to be removed, and withdraws outdated requests.
+pub fn move_off_nodes(workload: &Workload, world: &World, own: &[&Pod]) -> Vec<Action> {
+    let living = own.iter().filter(|pod| !pod.terminating && !pod.ended());
+    let changes = living.filter_map(|pod| {
+        let requested = match (is_going(workload, world, pod), pod.move_requested) {
+            (true, None) => true,
+            (false, Some(MoveRequest::NodeGoing)) => false,
+            _ => return None,
+        };
+        let pod = PodRef::of(pod);
+        Some(Action::RequestMove { pod, requested })
+    });
+    changes.collect()
+}
+
+/// Whether a pod is to leave its node. A taint that the pod template tolerates never counts, because the
+/// replacement might start on the same node.
+fn is_going(workload: &Workload, world: &World, pod: &Pod) -> bool {
+    let taints = pod.node.as_ref().and_then(|it| world.going_nodes.get(it));
+    let mut taints = taints.into_iter().flat_map(|it| it.iter());
+    workload.moves_off_nodes && taints.any(|taint| !is_tolerated(workload, taint))
+}
+
+fn is_tolerated(workload: &Workload, taint: &Taint) -> bool {
+    let tolerations = workload.template.pointer("/spec/tolerations");
+    let mut tolerations = tolerations.and_then(Value::as_array).into_iter().flatten();
+    tolerations.any(|toleration| {
+        let field = |name: &str| toleration[name].as_str().unwrap_or_default();
+        let has_key = match field("key") {
+            "" => field("operator") == "Exists",
+            key => key == taint.key,
+        };
+        let has_effect = ["", taint.effect.as_str()].contains(&field("effect"));
+        let has_value = field("operator") == "Exists" || field("value") == taint.value;
+        has_key && has_effect && has_value
+    })
+}

@@ -1,0 +1,381 @@
+//! Guarded pods and what else happens around them: resizes, budgets of users, webhooks, kubelets, missing Secrets.
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::wait::consistently;
+use e2e::workload::SET;
+use e2e::workload::manifest::Game;
+use e2e::workload::view::View;
+use judge::object::text;
+use serde_json::json;
+
+use crate::guard::{
+    budgets, condition, evict, install_policy, is_gone, label, living, no, own_node, play,
+    until_guarded, waiting, yes,
+};
+use crate::protection::{release, uninstall};
+
+e2e::tests![
+    a_resize_that_restarts_containers_is_refused,
+    a_drain_beside_a_foreground_deletion_waits,
+    a_policy_that_removes_the_label_is_shown,
+    a_missing_secret_holds_a_guarded_pod_until_its_deadline,
+    a_budget_of_the_user_over_guarded_pods_is_named,
+    a_guarded_pod_that_its_kubelet_ends_is_counted,
+    a_node_is_emptied_by_a_move,
+    a_pod_of_a_set_is_moved,
+    pods_leave_a_cordoned_node_by_themselves,
+];
+
+const CONTAINER: &str = "/spec/template/spec/containers/0";
+
+async fn a_resize_that_restarts_containers_is_refused(case: &mut Case) -> Result<()> {
+    let requests = json!({"requests": {"cpu": "100m", "memory": "64Mi"}});
+    let policy = json!([
+        {"resourceName": "cpu", "restartPolicy": "NotRequired"},
+        {"resourceName": "memory", "restartPolicy": "RestartContainer"},
+    ]);
+    let game = Game::in_place(1)
+        .set(&format!("{CONTAINER}/resources"), requests)
+        .set(&format!("{CONTAINER}/resizePolicy"), policy);
+    let view = play(case, game, 1).await?;
+    let pod = view.pod_names()[0].to_owned();
+    let resize = |resource: &str, value: &str| {
+        let container = json!({"name": "game", "resources": {"requests": {resource: value}}});
+        format!("-p={}", json!({"spec": {"containers": [container]}}))
+    };
+    let patch = ["patch", "pod", &pod, "--subresource=resize"];
+    let memory = resize("memory", "128Mi");
+    let error = case
+        .refused(&[&patch[..], &[memory.as_str()]].concat(), "")
+        .await?;
+    let expected = "a resize with restartPolicy RestartContainer would end its containers";
+    ensure!(error.contains(expected), "{error}");
+    let cpu = resize("cpu", "200m");
+    case.kubectl(&[&patch[..], &[cpu.as_str()]].concat())
+        .await?;
+    uninstall(case, "guard").await
+}
+
+async fn a_drain_beside_a_foreground_deletion_waits(case: &mut Case) -> Result<()> {
+    let node = own_node(case).await?;
+    let tolerations = json!([{"key": "only", "operator": "Exists"}]);
+    let game = Game::rolling(2)
+        .set("/spec/template/spec/tolerations", tolerations)
+        .set(
+            "/spec/template/spec/nodeSelector/kubernetes.io~1hostname",
+            node.as_str(),
+        );
+    play(case, game, 2).await?;
+    let before = living(case).await?;
+    let workload = case.workload();
+    case.kubectl(&["delete", &workload, "--cascade=foreground", "--wait=false"])
+        .await?;
+    let error = case.refused(&["drain", &node, "--timeout=4s"], "").await?;
+    ensure!(error.contains("disruption budget"), "{error}");
+    ensure!(living(case).await? == before, "a pod is gone");
+    ensure!(budgets(case).await?.len() == 1, "the budget is gone");
+    case.hooks.answer("/", yes());
+    case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
+    is_gone(case).await?;
+    case.kubectl(&["delete", "node", &node]).await?;
+    uninstall(case, "guard").await
+}
+
+/// A policy of the cluster that removes the label from pods of this namespace.
+async fn remove_labels(case: &Case) -> Result<String> {
+    let name = format!("{}-strip", release(case));
+    let path = "/metadata/labels/gamekeeper.tkex.tencent.com~1guarded";
+    let expression = format!(
+        "'gamekeeper.tkex.tencent.com/guarded' in object.metadata.?labels.orValue({{}}) ? \
+         [JSONPatch{{op: 'remove', path: '{path}'}}] : []"
+    );
+    let version = "admissionregistration.k8s.io/v1";
+    let policy = json!({
+        "apiVersion": version, "kind": "MutatingAdmissionPolicy", "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["pods"],
+            }]},
+            "reinvocationPolicy": "Never",
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": version, "kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": name},
+        "spec": {
+            "policyName": name,
+            "matchResources": {"namespaceSelector": {
+                "matchLabels": {"kubernetes.io/metadata.name": case.namespace},
+            }},
+        },
+    });
+    case.plane().apply(&[policy, binding]).await?;
+    let labelled = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "probe", "labels": {"gamekeeper.tkex.tencent.com/guarded": "x"}},
+        "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
+    });
+    let create = ["create", "--dry-run=server", "-o=json", "-f=-"];
+    case.eventually("the policy is in force", async || {
+        let pod = case.kubectl_with(&create, &labelled.to_string()).await?;
+        ensure!(label(&serde_json::from_str(&pod)?).is_empty(), "{pod}");
+        Ok(())
+    })
+    .await?;
+    Ok(name)
+}
+
+async fn a_policy_that_removes_the_label_is_shown(case: &mut Case) -> Result<()> {
+    install_policy(case).await?;
+    let policy = remove_labels(case).await?;
+    case.hooks.answer("/", no());
+    case.apply(e2e::workload::manifest::hook_template(
+        "test",
+        &case.hooks.url("/"),
+    ))
+    .await?;
+    case.apply(Game::in_place(1).pre_delete("test").guarded())
+        .await?;
+    case.until("the guard is not in force", |view| {
+        condition(view) == ("False", "PodsUnlabelled") && view.pods.len() == 1
+    })
+    .await?;
+    for kind in ["mutatingadmissionpolicybinding", "mutatingadmissionpolicy"] {
+        case.plane().kubectl(&["delete", kind, &policy], "").await?;
+    }
+    case.scale(2).await?;
+    until_guarded(case, 2).await?;
+    uninstall(case, "guard").await
+}
+
+async fn a_missing_secret_holds_a_guarded_pod_until_its_deadline(case: &mut Case) -> Result<()> {
+    install_policy(case).await?;
+    let source = json!({"secretKeyRef": {"name": "missing", "key": "token"}});
+    let metric = json!({
+        "name": "players", "consecutiveErrorLimit": 0,
+        "provider": {"web": {
+            "url": case.hooks.url("/"), "headers": [{"key": "x-token", "value": "{{ args.token }}"}],
+        }},
+    });
+    case.apply(json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookTemplate", "metadata": {"name": "test"},
+        "spec": {"args": [{"name": "token", "valueFrom": source}], "metrics": [metric]},
+    }))
+    .await?;
+    case.apply(Game::in_place(1).pre_delete("test").guarded())
+        .await?;
+    until_guarded(case, 1).await?;
+    let before = living(case).await?;
+    case.kubectl(&["delete", &case.workload(), "--wait=false"])
+        .await?;
+    let view = case
+        .until("the status says what is missing", |view| {
+            waiting(view) == ["HookNotSuccessful"]
+        })
+        .await?;
+    let message = view.text("/status/protection/waiting/0/message");
+    ensure!(
+        message.contains("secrets \"missing\" not found"),
+        "{message}"
+    );
+    consistently(
+        "the pod is kept",
+        std::time::Duration::from_secs(3),
+        async || {
+            ensure!(living(case).await? == before, "a pod is gone");
+            Ok(())
+        },
+    )
+    .await?;
+    let deadline = json!([{"op": "add", "path": "/spec/protection/deadlineSeconds", "value": 8}]);
+    case.patch(&case.workload(), deadline).await?;
+    is_gone(case).await?;
+    uninstall(case, "guard").await
+}
+
+async fn a_budget_of_the_user_over_guarded_pods_is_named(case: &mut Case) -> Result<()> {
+    install_policy(case).await?;
+    case.apply(json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "mine"},
+        "spec": {"minAvailable": 1, "selector": {}},
+    }))
+    .await?;
+    case.hooks.answer("/", no());
+    case.apply(e2e::workload::manifest::hook_template(
+        "test",
+        &case.hooks.url("/"),
+    ))
+    .await?;
+    case.apply(Game::in_place(1).pre_delete("test").guarded())
+        .await?;
+    let view = case
+        .until("the condition names it", |view| {
+            condition(view) == ("True", "AnotherBudget")
+        })
+        .await?;
+    let guarded = view.condition("Guarded").context("a condition")?;
+    ensure!(
+        guarded
+            .message
+            .contains("PodDisruptionBudget mine also selects them")
+    );
+    let error = evict(case, view.pod_names()[0]).await.err();
+    let error = format!("{:#}", error.context("evicted")?);
+    ensure!(
+        error.contains("more than one PodDisruptionBudget"),
+        "{error}"
+    );
+    uninstall(case, "guard").await
+}
+
+async fn a_guarded_pod_that_its_kubelet_ends_is_counted(case: &mut Case) -> Result<()> {
+    let view = play(case, Game::in_place(2), 2).await?;
+    let pod = view.pod_names()[0];
+    let target =
+        json!({"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"});
+    let patch = format!("-p={}", json!({"status": {"conditions": [target]}}));
+    case.kubectl(&["patch", "pod", pod, "--subresource=status", &patch])
+        .await?;
+    case.end_pod(pod, "Failed").await?;
+    case.eventually("the match is counted", async || {
+        let (_, page) = case.operator.get("/metrics").await?;
+        for (why, count) in [("kubelet", 1), ("other_client", 0), ("eviction", 0)] {
+            let series = format!("why=\"{why}\"}} {count}\n");
+            let is_shown = page.split_inclusive('\n').any(|it| {
+                it.starts_with("gamekeeper_guarded_pods_ended_total") && it.ends_with(&series)
+            });
+            ensure!(is_shown, "no {series}");
+        }
+        Ok(())
+    })
+    .await?;
+    until_guarded(case, 2).await?;
+    uninstall(case, "guard").await
+}
+
+/// Two pods that start on a node as long as it accepts them.
+fn at_home_on(node: &str) -> Game {
+    let tolerations = json!([{"key": "only", "operator": "Exists"}]);
+    let prefers = json!([{"weight": 100, "preference": {"matchExpressions": [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]},
+    ]}}]);
+    Game::rolling(2)
+        .max_unavailable(1)
+        .set("/spec/template/spec/tolerations", tolerations)
+        .set(
+            "/spec/template/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution",
+            prefers,
+        )
+}
+
+fn count_on(view: &View, node: &str) -> usize {
+    let pods = view.pods.iter();
+    pods.filter(|pod| text(&pod.0, "/spec/nodeName") == node)
+        .count()
+}
+
+async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
+    let node = own_node(case).await?;
+    let view = play(case, at_home_on(&node), 2).await?;
+    let on_node = |view: &View| count_on(view, &node);
+    view.ensure(on_node(&view) == 2)?;
+    let named = format!("node/{node}");
+    let moved = case.game(&["move", &named]).await?;
+    ensure!(moved.stdout.contains("2 pods are to be moved"), "{moved:?}");
+    ensure!(moved.stderr.contains("kubectl cordon"), "{moved:?}");
+    case.kubectl(&["cordon", &node]).await?;
+    case.until("the hook of one pod runs", |view| waiting(view).len() == 1)
+        .await?;
+    let error = case.refused(&["drain", &node, "--timeout=3s"], "").await?;
+    ensure!(error.contains("disruption budget"), "{error}");
+    ensure!(on_node(&case.view().await?) == 2, "a pod is gone");
+    case.hooks.answer("/", yes());
+    case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
+    let view = until_guarded(case, 2).await?;
+    view.ensure(on_node(&view) == 0)?;
+    let again = case.game(&["move", &named]).await?;
+    ensure!(
+        again.stderr.contains("no pod of a GameDeployment"),
+        "{again:?}"
+    );
+    case.kubectl(&["delete", "node", &node]).await?;
+    uninstall(case, "guard").await
+}
+
+async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
+    case.use_stateful_set();
+    let view = play(case, Game::ordered(2), 2).await?;
+    let pod = format!("{SET}-0");
+    let uid = view.pod(&pod)?.uid().to_owned();
+    let named = format!("pod/{pod}");
+    let error = case.refused(&["delete", &named], "").await?;
+    ensure!(
+        error.contains(&format!("kubectl game move {named}")),
+        "{error}"
+    );
+    case.game(&["move", &named]).await?;
+    let is_moving = |view: &View| view.number("/status/protection/moving") == 1;
+    case.until("it waits for its hook", |view| {
+        is_moving(view) && waiting(view) == ["HookNotSuccessful"]
+    })
+    .await?;
+    let again = case.game(&["move", &named]).await?;
+    ensure!(again.stderr.contains("is to be moved already"), "{again:?}");
+    case.game(&["move", &named, "--cancel"]).await?;
+    case.until("it stays", |view| {
+        !is_moving(view) && waiting(view).is_empty()
+    })
+    .await?;
+    case.game(&["move", &named]).await?;
+    case.hooks.answer("/", yes());
+    case.until("it is replaced", |view| {
+        let new = view.pod(&pod);
+        new.is_ok_and(|new| new.uid() != uid) && !is_moving(view)
+    })
+    .await?;
+    until_guarded(case, 2).await?;
+    uninstall(case, "guard").await
+}
+
+async fn pods_leave_a_cordoned_node_by_themselves(case: &mut Case) -> Result<()> {
+    let node = own_node(case).await?;
+    let game = at_home_on(&node);
+    let view = play(case, game.clone(), 2).await?;
+    view.ensure(count_on(&view, &node) == 2)?;
+    let moving = |view: &View| view.number("/status/protection/moving");
+    case.kubectl(&["cordon", &node]).await?;
+    case.consistently("nothing moves by default", 2, |view| moving(view) == 0)
+        .await?;
+    let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
+    case.patch(&case.workload(), moves).await?;
+    case.until("both are to be moved", |view| {
+        moving(view) == 2 && waiting(view).len() == 1
+    })
+    .await?;
+    case.kubectl(&["uncordon", &node]).await?;
+    case.until("both stay", |view| {
+        moving(view) == 0 && waiting(view).is_empty()
+    })
+    .await?;
+    // A taint that the pods tolerate is none.
+    let taint = format!("only={}:NoExecute", case.namespace);
+    case.kubectl(&["taint", "node", &node, &taint]).await?;
+    case.consistently("nothing moves", 2, |view| moving(view) == 0)
+        .await?;
+    case.kubectl(&[
+        "taint",
+        "node",
+        &node,
+        "ToBeDeletedByClusterAutoscaler=1:NoSchedule",
+    ])
+    .await?;
+    case.until("both are to be moved", |view| moving(view) == 2)
+        .await?;
+    case.hooks.answer("/", yes());
+    case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
+    let view = until_guarded(case, 2).await?;
+    view.ensure(count_on(&view, &node) == 0)?;
+    case.kubectl(&["delete", "node", &node]).await?;
+    uninstall(case, "guard").await
+}

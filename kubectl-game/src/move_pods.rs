@@ -1,0 +1,168 @@
+//! `move`: requests the replacement of a pod, or of all pods on a node, as soon as their hooks allow it.
+//!
+//! The request is an annotation of the pod, so the workload's manifest does not change.
+
+use gamekeeper_core::api::GROUP;
+use gamekeeper_core::api::names::{MOVE_ANNOTATION, controller_of};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::command::put;
+use crate::error::{Error, refuse};
+use crate::kind::name_after;
+use crate::options::{ClusterOptions, MoveOptions};
+
+/// What the command names.
+#[derive(Debug, PartialEq, Eq)]
+enum Moved {
+    Pod(String),
+    Node(String),
+}
+
+impl Moved {
+    fn parse(words: &[String]) -> Result<Self, Error> {
+        let pod = name_after(words, &["pod", "pods", "po"]);
+        let node = name_after(words, &["node", "nodes", "no"]);
+        match (pod, node) {
+            (Some(name), _) if !name.is_empty() => Ok(Self::Pod(name.to_owned())),
+            (_, Some(name)) if !name.is_empty() => Ok(Self::Node(name.to_owned())),
+            _ => Err(Error::Usage(
+                "name a pod or a node: pod/NAME or node/NAME".to_owned(),
+            )),
+        }
+    }
+}
+
+/// Requests the replacement of pods, or withdraws the request.
+pub async fn move_pods(at: &ClusterOptions, options: &MoveOptions) -> Result<(), Error> {
+    let moved = Moved::parse(&options.words)?;
+    let cluster = Cluster::connect(at).await?;
+    let pods = match &moved {
+        Moved::Pod(name) => vec![movable(cluster.pod(name).await?)?],
+        Moved::Node(name) => on_node(&cluster, name, options.all_namespaces).await?,
+    };
+    let changes = |pod: &&Pod| is_requested(pod) == options.cancel;
+    let changed: Vec<&Pod> = pods.iter().filter(changes).collect();
+    let (what, done) = match options.cancel {
+        false => ("to be moved", "is to be moved"),
+        true => ("not to be moved", "is not to be moved any more"),
+    };
+    if let (Moved::Pod(name), true) = (&moved, changed.is_empty()) {
+        return refuse(format!("pod/{name} is {what} already"));
+    }
+    let suffix = if options.dry_run {
+        " (server dry run)"
+    } else {
+        ""
+    };
+    for pod in &changed {
+        let at = (!options.cancel).then(Timestamp::now);
+        let namespace = pod.namespace().unwrap_or_default();
+        let cluster = cluster.within(namespace);
+        let patch = patch(pod, at);
+        cluster
+            .patch_pod(&pod.name_any(), &patch, options.dry_run)
+            .await?;
+        put(&format!("pod/{} {done}{suffix}\n", pod.name_any()))?;
+    }
+    if let Moved::Node(name) = &moved {
+        let count = pods.len();
+        let are = if count == 1 { "pod is" } else { "pods are" };
+        put(&format!("node/{name}: {count} {are} {what}{suffix}\n"))?;
+        if !options.cancel && cluster.is_schedulable(name).await {
+            eprintln!(
+                "note: node/{name} accepts new pods, so replacements may start on it: kubectl cordon {name}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The pods of workloads on a node.
+async fn on_node(cluster: &Cluster, node: &str, everywhere: bool) -> Result<Vec<Pod>, Error> {
+    let pods = cluster.pods_on(node, everywhere).await?.into_iter();
+    let pods: Vec<Pod> = pods.filter_map(|pod| movable(pod).ok()).collect();
+    if pods.is_empty() {
+        let place = match everywhere {
+            true => "the cluster".to_owned(),
+            false => format!("namespace {} (all: -A)", cluster.namespace),
+        };
+        return refuse(format!(
+            "no pod of a GameDeployment or GameStatefulSet in {place} is on node/{node}"
+        ));
+    }
+    Ok(pods)
+}
+
+/// A pod that the operator can replace.
+fn movable(pod: Pod) -> Result<Pod, Error> {
+    let name = pod.name_any();
+    let owner = controller_of(&pod.metadata);
+    let group = owner.and_then(|it| it.api_version.split('/').next());
+    if group != Some(GROUP) {
+        return refuse(format!(
+            "pod/{name} is not controlled by a GameDeployment or GameStatefulSet"
+        ));
+    }
+    if pod.metadata.deletion_timestamp.is_some() {
+        return refuse(format!("pod/{name} is being deleted already"));
+    }
+    Ok(pod)
+}
+
+fn is_requested(pod: &Pod) -> bool {
+    pod.annotations().contains_key(MOVE_ANNOTATION)
+}
+
+/// The uid is a precondition: another pod may have the name by now.
+fn patch(pod: &Pod, at: Option<Timestamp>) -> Value {
+    json!({"metadata": {
+        "uid": pod.metadata.uid,
+        "annotations": {MOVE_ANNOTATION: at.map(|at| at.to_string())},
+    }})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Moved, Error> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        Moved::parse(&words)
+    }
+
+    #[test]
+    fn a_pod_or_a_node_is_named() {
+        for line in ["pod/game-x", "po game-x"] {
+            let moved = parsed(line).expect("words");
+            assert_eq!(moved, Moved::Pod("game-x".to_owned()), "{line}");
+        }
+        for line in ["node/n1", "nodes n1"] {
+            let moved = parsed(line).expect("words");
+            assert_eq!(moved, Moved::Node("n1".to_owned()), "{line}");
+        }
+        for line in ["game", "pod/", "gd/game"] {
+            assert!(parsed(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn only_pods_of_workloads_are_moved() {
+        let pod = |api: &str| -> Pod {
+            let owner = json!({
+                "apiVersion": api, "kind": "Any", "name": "game", "uid": "w", "controller": true,
+            });
+            let metadata = json!({"name": "game-x", "uid": "u", "ownerReferences": [owner]});
+            serde_json::from_value(json!({"metadata": metadata})).expect("a pod")
+        };
+        let ours = movable(pod("tkex.tencent.com/v1alpha1")).expect("ours");
+        assert!(movable(pod("apps/v1")).is_err());
+        let requested = patch(&ours, Some(Timestamp::UNIX_EPOCH));
+        assert_eq!(requested["metadata"]["uid"], "u");
+        assert!(requested["metadata"]["annotations"][MOVE_ANNOTATION].is_string());
+        assert!(patch(&ours, None)["metadata"]["annotations"][MOVE_ANNOTATION].is_null());
+    }
+}
