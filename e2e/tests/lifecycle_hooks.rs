@@ -23,6 +23,7 @@ e2e::tests![
     the_examples_run_from_install_to_deletion,
     a_failing_script_is_shown_retried_and_skipped,
     an_upgrade_goes_node_by_node,
+    a_node_is_drained_before_its_upgrade,
     an_operator_that_is_killed_after_each_write_repeats_no_script,
     switched_off_it_adds_nothing,
     bootstrap_scripts_are_helm_hooks,
@@ -130,6 +131,21 @@ impl Stage {
         let path = format!("/apis/batch/v1/namespaces/{HOOKS}/jobs");
         let jobs = self.plane.get(&path).await?;
         Ok(jobs["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    async fn upgrade_kubelet(&self, node: &str) -> Result<()> {
+        let version = json!({"status": {"nodeInfo": {"kubeletVersion": "v1.37.0"}}}).to_string();
+        let patch = [
+            "patch",
+            "node",
+            node,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            &version,
+        ];
+        self.plane.kubectl(&patch, "").await?;
+        Ok(())
     }
 
     async fn stop(self) -> Result<()> {
@@ -502,17 +518,7 @@ async fn upgrade(stage: &mut Stage) -> Result<()> {
             .await?;
         stage.operator.kill().await?;
         stage.operator.start().await?;
-        let version = json!({"status": {"nodeInfo": {"kubeletVersion": "v1.37.0"}}}).to_string();
-        let patch = [
-            "patch",
-            "node",
-            node,
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            &version,
-        ];
-        stage.plane.kubectl(&patch, "").await?;
+        stage.upgrade_kubelet(node).await?;
     }
     stage
         .until_condition("one", "EnsurePostClusterUpgradeHook", "True Passed")
@@ -545,6 +551,66 @@ async fn upgrade(stage: &mut Stage) -> Result<()> {
         format!("post-cluster-upgrade-hook-one-{master}"),
     ];
     ensure!(upgrades == expected, "{upgrades:#?}");
+    Ok(())
+}
+
+async fn a_node_is_drained_before_its_upgrade(case: &mut Case) -> Result<()> {
+    let mut stage = Stage::start("lifecycle-drain", case.folder()).await?;
+    let outcome = drained(&mut stage).await;
+    stage.stop().await?;
+    outcome
+}
+
+async fn drained(stage: &mut Stage) -> Result<()> {
+    stage.kubectl("delete node node-2 node-3 node-4").await?;
+    let game = json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment",
+        "metadata": {"name": "arena", "namespace": "default"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": "arena"}},
+            "template": {
+                "metadata": {"labels": {"app": "arena"}},
+                "spec": {"containers": [{"name": "game", "image": "nginx:1.29"}]},
+            },
+        },
+    });
+    stage.apply(&game).await?;
+    stage
+        .kubectl("wait gamedeployment/arena --for=jsonpath={.status.readyReplicas}=2 --timeout=60s")
+        .await?;
+    let mut cluster = one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));
+    cluster["spec"]["version"] = json!("1.36.3");
+    let features = &mut cluster["spec"]["features"];
+    features["parallelism"] = json!(1);
+    features["hooks"] = json!({"PreUpgrade": "/tmp/hooks/pre-install"});
+    features["upgrade"] = json!({"strategy": {"drainNodeBeforeUpgrade": true}});
+    stage.apply(&cluster).await?;
+    stage
+        .until_condition("one", "Ready", "True Installed")
+        .await?;
+    stage.patch("one", json!({"version": "1.37.0"})).await?;
+    for node in ["node-0", "node-1"] {
+        stage
+            .until_condition("one", "EnsureUpgrade", &format!("node {node} has version"))
+            .await?;
+        let pods = format!("get pods -l app=arena --field-selector spec.nodeName={node} -o name");
+        let left = stage.kubectl(&pods).await?;
+        ensure!(left.is_empty(), "left on {node}: {left}");
+        let cordoned = format!("get node {node} -o jsonpath={{.spec.unschedulable}}");
+        ensure!(
+            stage.kubectl(&cordoned).await? == "true",
+            "{node} is not cordoned"
+        );
+        stage.upgrade_kubelet(node).await?;
+    }
+    stage
+        .until_condition("one", "Ready", "True Installed")
+        .await?;
+    let cordons = stage
+        .kubectl("get nodes -o jsonpath={.items[*].spec.unschedulable}")
+        .await?;
+    ensure!(cordons.is_empty(), "{cordons}");
     Ok(())
 }
 
@@ -603,8 +669,25 @@ async fn killed(stage: &mut Stage) -> Result<()> {
 async fn switched_off_it_adds_nothing(case: &mut Case) -> Result<()> {
     let objects = e2e::cluster::chart::render(&case.plane().helm, &[]).await?;
     let rendered = serde_json::to_string(&objects)?;
-    for word in ["clusters", "gamekeeper-hooks", "lifecycle-hooks"] {
+    for word in [
+        "clusters",
+        "gamekeeper-hooks",
+        "lifecycle-hooks",
+        "bootstrap",
+    ] {
         ensure!(!rendered.contains(word), "the chart renders {word}");
+    }
+    let rules = objects
+        .iter()
+        .filter_map(|it| it["rules"].as_array())
+        .flatten();
+    for rule in rules {
+        let resources = rule["resources"].as_array();
+        let is_of_nodes = resources.is_some_and(|it| it.iter().any(|it| it == "nodes"));
+        ensure!(
+            !is_of_nodes || rule["verbs"] == json!(["list", "watch"]),
+            "{rule}"
+        );
     }
     let metrics = case.operator.get("/metrics").await?.1;
     ensure!(

@@ -289,6 +289,7 @@ impl NodeHead {
             version: self.status.node_info.kubelet_version.clone(),
             lost: ready == Some("Unknown") || taints.iter().any(|it| it.key == UNREACHABLE),
             record: annotations.and_then(|it| it.get(NODE_RECORD)).cloned(),
+            unschedulable: self.spec.unschedulable,
             not_installed: taints.iter().position(|it| it.key == NOT_INSTALLED_TAINT),
         }
     }

@@ -17,10 +17,10 @@ use crate::apply::{Content, Refusal, RequestResult, Requests, to_bytes};
 use crate::cache::{Cache, Cached, Whole};
 use crate::objects::{Deleted, Kind, ObjectKey, Write};
 use gamekeeper_core::api::names::{
-    HOOKS_NAMESPACE, LIFECYCLE_FINALIZER, NODE_RECORD, NOT_INSTALLED_TAINT,
+    HOOKS_NAMESPACE, LIFECYCLE_FINALIZER, MOVE_ANNOTATION, NODE_RECORD, NOT_INSTALLED_TAINT,
 };
-use gamekeeper_core::api::{Cluster, ClusterStatus, HookRun};
-use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode, ClusterWorld, plan};
+use gamekeeper_core::api::{Cluster, ClusterPhase, ClusterStatus, HookRun};
+use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode, ClusterWorld, GamePod, plan};
 
 /// The interval at which a refused run is retried.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(10);
@@ -135,12 +135,36 @@ impl Clusters {
             runs: runs.filter(|run| is_own(run)).collect(),
             older: self.older(cluster),
             image: self.image.clone(),
+            game_pods: self.game_pods(cluster),
             refused: self
                 .refused()
                 .get(&cluster.key())
                 .cloned()
                 .unwrap_or_default(),
         }
+    }
+
+    /// The pods of game workloads that have not ended, if nodes are drained for an upgrade.
+    fn game_pods(&self, cluster: &Whole<Cluster>) -> Vec<GamePod> {
+        let strategy = &cluster.object.spec.features.upgrade.strategy;
+        let status = cluster.object.status.as_ref();
+        let is_upgrading = status.is_some_and(|it| it.phase == ClusterPhase::Upgrading);
+        if !strategy.drain_node_before_upgrade || !is_upgrading {
+            return Vec::new();
+        }
+        let pods = self.cache.pods.store().all();
+        let pods = pods.iter().filter_map(|pod| pod.own());
+        let pods = pods.filter(|pod| !pod.ended());
+        pods.filter_map(|pod| {
+            Some(GamePod {
+                node: pod.node.clone()?,
+                namespace: pod.namespace.to_string(),
+                name: pod.name.to_string(),
+                uid: pod.uid.clone(),
+                move_requested: pod.move_requested.is_some(),
+            })
+        })
+        .collect()
     }
 
     /// The name of the oldest Cluster, if it is another one.
@@ -221,17 +245,40 @@ impl Clusters {
                 self.expect(cluster, Write::Deleted(deleted));
                 Ok(())
             }
-            ClusterAction::RecordNode { node, record } => {
-                let body = json!({"metadata": {
+            ClusterAction::MovePod(pod) => self.move_pod(cluster, &pod).await,
+            ClusterAction::RecordNode {
+                node,
+                record,
+                cordon,
+            } => {
+                let mut body = json!({"metadata": {
                     "uid": node.uid, "resourceVersion": node.resource_version,
                     "annotations": {NODE_RECORD: record},
                 }});
+                if let Some(cordon) = cordon {
+                    body["spec"] = json!({"unschedulable": cordon});
+                }
                 self.node(cluster, &node, Content::MergePatch, &body).await
             }
             ClusterAction::AdmitNode(node) => {
                 let body = without_taint(&node);
                 self.node(cluster, &node, Content::JsonPatch, &body).await
             }
+        }
+    }
+
+    /// Sets the annotation that `kubectl game move` sets. A pod that is gone needs none.
+    async fn move_pod(&self, cluster: &Whole<Cluster>, pod: &GamePod) -> Result<(), Stop> {
+        let value = format!("cluster/{}", cluster.name());
+        let body = json!({"metadata": {
+            "uid": pod.uid, "annotations": {MOVE_ANNOTATION: value},
+        }});
+        let path = Kind::Pod.path(&pod.namespace, &pod.name);
+        let content = Content::MergePatch;
+        let written = self.requests.patch(&path, content, to_bytes(&body)).await;
+        match written {
+            Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => Ok(()),
+            written => self.note(cluster, Kind::Pod, written),
         }
     }
 

@@ -116,6 +116,25 @@ pub struct ClusterFeatures {
     /// Labels of the nodes on which scripts run.
     #[schemars(schema_with = "schema::node_selector")]
     pub node_selector: std::collections::BTreeMap<String, String>,
+    /// How nodes are upgraded.
+    pub upgrade: UpgradeOptions,
+}
+
+/// How nodes are upgraded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UpgradeOptions {
+    /// What happens to a node before its upgrade.
+    pub strategy: UpgradeStrategy,
+}
+
+/// What happens to a node before its upgrade.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UpgradeStrategy {
+    /// Cordon each node before its upgrade, and wait until the pods of game workloads were replaced on other nodes, which
+    /// their hooks and budgets must allow.
+    pub drain_node_before_upgrade: bool,
 }
 
 impl Default for ClusterFeatures {
@@ -129,6 +148,7 @@ impl Default for ClusterFeatures {
             parallelism: 1,
             hook_timeout_seconds: 3600,
             node_selector: [linux].into(),
+            upgrade: UpgradeOptions::default(),
         }
     }
 }

@@ -31,7 +31,8 @@ pub use authentication::{
 };
 pub use cluster::{
     ClaimSource, Cluster, ClusterFeatures, ClusterHooks, ClusterPhase, ClusterSpec, ClusterStatus,
-    ClusterUpgrade, ConfigMapSource, FileSource, HookFile, Machine,
+    ClusterUpgrade, ConfigMapSource, FileSource, HookFile, Machine, UpgradeOptions,
+    UpgradeStrategy,
 };
 pub use condition::{ConditionType, Reason};
 pub use game_deployment::{

@@ -42,6 +42,10 @@ pub enum Fault {
     NodesAtOnce,
     /// PostUpgrade does not wait for the kubelet.
     KubeletIgnored,
+    /// A node is not cordoned before its upgrade.
+    CordonIgnored,
+    /// A node is not uncordoned after its upgrade.
+    CordonKept,
     /// An upgrade goes on after the version was set back.
     RevertIgnored,
     /// A settled Cluster is written to.
@@ -88,6 +92,7 @@ impl Fault {
                     node.record = Some(record.text());
                 }
             }),
+            Self::CordonIgnored => on_nodes(world, |node| node.unschedulable = true),
             Self::NodesAtOnce => cluster.spec.features.parallelism = 2,
             Self::KubeletIgnored => on_nodes(world, |node| {
                 let is_begun = node
@@ -117,6 +122,13 @@ impl Fault {
                     .filter(|node| node.not_installed.is_some());
                 let actions = tainted.cloned().map(ClusterAction::AdmitNode);
                 plan.actions.extend(actions);
+            }
+            Self::CordonKept => {
+                for action in &mut plan.actions {
+                    if let ClusterAction::RecordNode { cordon, .. } = action {
+                        *cordon = cordon.filter(|cordon| *cordon);
+                    }
+                }
             }
             Self::StatusAlwaysWritten => {
                 plan.status.get_or_insert_default();

@@ -16,6 +16,7 @@ pub fn check(state: &State, step: &Step) -> Result<(), String> {
         Step::Act(ClusterAction::RecordNode {
             node,
             record: Some(record),
+            ..
         }) => records_node(state, node, record),
         Step::Act(ClusterAction::SetFinalizer(false)) => removes_finalizer(state),
         Step::Act(ClusterAction::AdmitNode(node)) => {
@@ -194,9 +195,11 @@ fn upgrades(
         LifecycleStep::EnsurePostUpgradeHook,
     );
     let mut nodes = state.planned_nodes.iter();
-    let has_version = nodes
-        .find(|node| node.uid == uid)
-        .is_some_and(|node| Some(node.version.as_str()) == wanted);
+    let node = nodes.find(|node| node.uid == uid);
+    let has_version = node.is_some_and(|node| Some(node.version.as_str()) == wanted);
+    if step == before && node.is_some_and(|node| !node.unschedulable) {
+        return Err(format!("{step} starts before its node is cordoned"));
+    }
     let first = LifecycleStep::EnsurePreClusterUpgradeHook;
     let is_due = match step {
         LifecycleStep::EnsurePreClusterUpgradeHook => true,
@@ -224,11 +227,15 @@ fn upgrades(
 pub fn is_settled(state: &State) -> Result<(), String> {
     let Some(cluster) = &state.stored.cluster else {
         let mut nodes = state.stored.nodes.iter();
-        return match nodes.any(|node| node.record.is_some()) {
-            true => Err("records are left behind".to_owned()),
+        return match nodes.any(|node| node.record.is_some() || node.unschedulable) {
+            true => Err("records or cordons are left behind".to_owned()),
             false => Ok(()),
         };
     };
+    let mut nodes = state.stored.nodes.iter();
+    if let Some(node) = nodes.find(|it| it.unschedulable) {
+        return Err(format!("{} is left cordoned", node.name));
+    }
     if cluster.spec.paused {
         return Ok(());
     }

@@ -146,6 +146,7 @@ impl State {
                 "files": [{"src": "a/b", "dst": "/b"}],
                 "skipConditions": ["EnsureCopyFiles"],
                 "hooks": hooks(scope),
+                "upgrade": {"strategy": {"drainNodeBeforeUpgrade": scope.versions > 0}},
             }},
         });
         let cluster: Cluster = serde_json::from_value(cluster).expect("a Cluster");
@@ -187,7 +188,7 @@ impl State {
                         &node.name,
                         node.ready,
                         node.lost,
-                        &node.version,
+                        (&node.version, node.unschedulable),
                         &node.record,
                         node.not_installed,
                     )
@@ -232,7 +233,8 @@ impl State {
                 format!("create {:?} for {nodes:?}", run.metadata.name)
             }
             Step::Act(ClusterAction::DeleteHookRun { name, .. }) => format!("delete {name}"),
-            Step::Act(ClusterAction::RecordNode { node, record }) => {
+            Step::Act(ClusterAction::MovePod(pod)) => format!("move {}", pod.name),
+            Step::Act(ClusterAction::RecordNode { node, record, .. }) => {
                 let mut nodes = self.stored.nodes.iter();
                 let is_new = nodes.any(|it| it.resource_version == node.resource_version);
                 format!("record {} {record:?} {is_new}", node.name)
@@ -413,6 +415,7 @@ impl State {
             runs: self.cached.runs.iter().cloned().map(Arc::new).collect(),
             older: None,
             image: "gamekeeper:1".to_owned(),
+            game_pods: Vec::new(),
             refused: BTreeMap::new(),
         };
         if let Some(fault) = self.fault {
@@ -528,11 +531,18 @@ impl State {
                     .retain(|run| run.metadata.uid.as_ref() != Some(&uid));
                 self.own.push(Cache::Runs);
             }
-            ClusterAction::RecordNode { node, record } => {
+            // There are no pods in the model.
+            ClusterAction::MovePod(_) => {}
+            ClusterAction::RecordNode {
+                node,
+                record,
+                cordon,
+            } => {
                 let version = self.next_version();
                 let Some(stored) = self.unchanged(&node) else {
                     return false;
                 };
+                stored.unschedulable = cordon.unwrap_or(stored.unschedulable);
                 (stored.record, stored.resource_version) = (record, version);
                 self.own.push(Cache::Nodes);
             }

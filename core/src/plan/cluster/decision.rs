@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::ClusterNode;
+use super::{ClusterNode, GamePod};
 use crate::api::{ClusterStatus, HookRun};
 use crate::plan::decision::Event;
 
@@ -35,13 +35,18 @@ pub enum ClusterAction {
         /// Its uid.
         uid: String,
     },
-    /// Records what has passed on a node, or (None) removes the record. The precondition is the node's resourceVersion.
+    /// Records what has passed on a node, or (None) removes the record, and cordons or uncordons the node in the same
+    /// write. The precondition is the node's resourceVersion.
     RecordNode {
         /// The node.
         node: Arc<ClusterNode>,
         /// The annotation's value.
         record: Option<String>,
+        /// Whether to cordon (true) or uncordon the node.
+        cordon: Option<bool>,
     },
+    /// Requests the replacement of a pod on another node.
+    MovePod(GamePod),
     /// Removes the taint of a node whose install is complete.
     AdmitNode(Arc<ClusterNode>),
 }
@@ -54,6 +59,7 @@ impl ClusterAction {
             Self::SetFinalizer(_)
             | Self::DeleteHookRun { .. }
             | Self::RecordNode { .. }
+            | Self::MovePod(_)
             | Self::AdmitNode(_) => false,
         }
     }

@@ -13,6 +13,7 @@ mod attempt;
 mod check;
 mod conditions;
 mod decision;
+mod drain;
 mod paths;
 mod record;
 mod run;
@@ -26,7 +27,7 @@ pub use check::{ClusterProblem, problems};
 pub use conditions::{LifecycleReason, READY};
 pub use decision::{ClusterAction, ClusterPlan};
 pub use record::NodeRecord;
-pub use world::{ClusterNode, ClusterWorld};
+pub use world::{ClusterNode, ClusterWorld, GamePod};
 
 use crate::api::names::LIFECYCLE_FINALIZER;
 use crate::api::{Cluster, ClusterPhase, ClusterStatus, LifecycleStep};
@@ -79,6 +80,8 @@ fn install(scene: &Scene) -> ClusterPlan {
     let mut walk = Walk::new(scene);
     walk.cancel_unwanted(&LifecycleStep::INSTALL);
     let is_over = walk.steps(&LifecycleStep::INSTALL);
+    walk.cordon_nodes();
+    walk.uncordon_others();
     walk.admit_installed_nodes();
     walk.report_late_revert();
     // A node that joins is installed while the Cluster is running.
@@ -107,6 +110,9 @@ fn upgrade(scene: &Scene) -> ClusterPlan {
     let is_installed = walk.steps(&LifecycleStep::INSTALL);
     walk.select_nodes();
     let is_over = walk.steps(&LifecycleStep::UPGRADE) && is_installed;
+    walk.cordon_nodes();
+    walk.uncordon_others();
+    walk.move_pods();
     walk.admit_installed_nodes();
     if is_over {
         walk.forget_upgrade();

@@ -27,6 +27,9 @@ pub struct NodeRecord {
     /// The steps of that upgrade that have passed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub upgraded: BTreeSet<LifecycleStep>,
+    /// Whether the operator has cordoned the node; it uncordons no other.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cordoned: bool,
 }
 
 impl NodeRecord {

@@ -22,8 +22,8 @@ enum OnNode {
 }
 
 pub struct Walk<'a> {
-    scene: &'a Scene<'a>,
-    plan: ClusterPlan,
+    pub(super) scene: &'a Scene<'a>,
+    pub(super) plan: ClusterPlan,
     states: Vec<(LifecycleStep, StepState)>,
     /// Uids of nodes on which a script may be running.
     busy: BTreeSet<String>,
@@ -33,7 +33,7 @@ pub struct Walk<'a> {
     records: BTreeMap<String, NodeRecord>,
     passed_steps: Vec<LifecycleStep>,
     /// Uids of the nodes that are being upgraded.
-    selected: BTreeSet<String>,
+    pub(super) selected: BTreeSet<String>,
 }
 
 impl<'a> Walk<'a> {
@@ -217,6 +217,10 @@ impl<'a> Walk<'a> {
             if !may_start || !self.is_reached(step, node, record) {
                 continue;
             }
+            if let Some(why) = self.undrained_for(step, node) {
+                states.push(OnNode::Waiting(why));
+                continue;
+            }
             if is_observed(step) {
                 states.push(OnNode::Waiting(self.unobserved(step, node)));
                 continue;
@@ -224,9 +228,8 @@ impl<'a> Walk<'a> {
             let state = self.drive(Task { step, node });
             if matches!(state, OnNode::Passed) {
                 passed += 1;
-                let record = self.records.entry(node.uid.clone());
-                let record = record.or_insert_with(|| NodeRecord::of(node, scene.uid));
-                record.pass(step, scene.upgrade_of(step));
+                let upgrade = scene.upgrade_of(step);
+                self.record_of(node, record).pass(step, upgrade);
                 self.plan.events.push(Event {
                     warning: false,
                     reason: LifecycleReason::Passed.to_string(),
@@ -281,10 +284,7 @@ impl<'a> Walk<'a> {
         if self.without_script(step).is_some() {
             return true;
         }
-        let has_version = || {
-            let upgrade = self.scene.upgrade.as_ref();
-            upgrade.is_some_and(|it| is_same_version(&node.version, &it.to))
-        };
+        let has_version = || self.has_new_kubelet(node);
         match (step, self.scene.upgrade_of(step)) {
             (LifecycleStep::EnsureUpgrade, _) => has_version(),
             // A kubelet that was upgraded before its turn gets PostUpgrade only.
@@ -295,6 +295,28 @@ impl<'a> Walk<'a> {
             (LifecycleStep::EnsureNodesReady, None) if node.ready => true,
             (_, None) => record.installed || record.passed.contains(&step),
         }
+    }
+
+    /// What a step of an upgrade waits for before its node is drained.
+    fn undrained_for(&self, step: LifecycleStep, node: &ClusterNode) -> Option<String> {
+        let is_of_upgrade = LifecycleStep::UPGRADE.contains(&step);
+        is_of_upgrade.then(|| self.undrained(node)).flatten()
+    }
+
+    /// Whether the kubelet of a node has the version of the upgrade in progress.
+    pub(super) fn has_new_kubelet(&self, node: &ClusterNode) -> bool {
+        let upgrade = self.scene.upgrade.as_ref();
+        upgrade.is_some_and(|it| is_same_version(&node.version, &it.to))
+    }
+
+    /// The record of a node with what this plan changes.
+    pub(super) fn record_of(
+        &mut self,
+        node: &ClusterNode,
+        written: &NodeRecord,
+    ) -> &mut NodeRecord {
+        let record = self.records.entry(node.uid.clone());
+        record.or_insert_with(|| written.clone())
     }
 
     /// What a step without a script waits for.
@@ -476,9 +498,11 @@ impl<'a> Walk<'a> {
                 record.installed = true;
             }
             if record != *written {
+                let has_changed = record.cordoned != written.cordoned;
                 self.plan.actions.push(ClusterAction::RecordNode {
                     node: Arc::clone(node),
                     record: Some(record.text()),
+                    cordon: has_changed.then_some(record.cordoned),
                 });
             } else if record.installed && node.not_installed.is_some() {
                 self.plan
@@ -508,11 +532,13 @@ impl<'a> Walk<'a> {
     pub fn remove_records(&mut self) -> bool {
         let mut is_over = true;
         for node in &self.scene.world.nodes {
-            if NodeRecord::of(node, self.scene.uid) != NodeRecord::empty(node, self.scene.uid) {
+            let written = NodeRecord::of(node, self.scene.uid);
+            if written != NodeRecord::empty(node, self.scene.uid) {
                 is_over = false;
                 self.plan.actions.push(ClusterAction::RecordNode {
                     node: Arc::clone(node),
                     record: None,
+                    cordon: written.cordoned.then_some(false),
                 });
             }
         }

@@ -20,6 +20,8 @@ pub struct ClusterWorld {
     pub older: Option<String>,
     /// The image of the operator, which runs the scripts.
     pub image: String,
+    /// The pods of game workloads that have not ended; empty unless nodes are drained.
+    pub game_pods: Vec<GamePod>,
     /// Why the API server refused to create a run, by the run's name.
     pub refused: BTreeMap<String, String>,
 }
@@ -47,8 +49,25 @@ pub struct ClusterNode {
     pub lost: bool,
     /// The annotation with what has passed.
     pub record: Option<String>,
+    /// Whether it is cordoned.
+    pub unschedulable: bool,
     /// The index of the taint that is removed when the install is complete.
     pub not_installed: Option<usize>,
+}
+
+/// A pod of a game workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GamePod {
+    /// The node it is bound to.
+    pub node: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Uid.
+    pub uid: String,
+    /// Whether its replacement has been requested.
+    pub move_requested: bool,
 }
 
 /// The labels of control-plane nodes.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::names::{NODE_RECORD, RUN_NODE, RUN_STEP};
 use crate::api::{Cluster, HookRun, HookRunStatus};
-use crate::plan::cluster::{ClusterAction, ClusterNode, ClusterPlan, ClusterWorld, plan};
+use crate::plan::cluster::{ClusterAction, ClusterNode, ClusterPlan, ClusterWorld, GamePod, plan};
 
 pub struct Sim {
     pub cluster: Cluster,
@@ -19,6 +19,7 @@ pub struct Sim {
     pub events: Vec<String>,
     pub refused: BTreeMap<String, String>,
     pub older: Option<String>,
+    pub pods: Vec<GamePod>,
     next_uid: u32,
 }
 
@@ -90,6 +91,7 @@ impl Sim {
             events: Vec::new(),
             refused: BTreeMap::new(),
             older: None,
+            pods: Vec::new(),
             next_uid: 0,
         }
     }
@@ -101,6 +103,7 @@ impl Sim {
             runs: self.runs.iter().cloned().map(Arc::new).collect(),
             older: self.older.clone(),
             image: "gamekeeper:1".to_owned(),
+            game_pods: self.pods.clone(),
             refused: self.refused.clone(),
         };
         plan(&self.cluster, &world)
@@ -157,11 +160,21 @@ impl Sim {
                 self.runs
                     .retain(|run| run.metadata.uid.as_ref() != Some(&uid));
             }
-            ClusterAction::RecordNode { node, record } => {
+            ClusterAction::MovePod(pod) => {
+                let mut pods = self.pods.iter_mut();
+                let found = pods.find(|it| it.uid == pod.uid).expect("a pod");
+                found.move_requested = true;
+            }
+            ClusterAction::RecordNode {
+                node,
+                record,
+                cordon,
+            } => {
                 let found = self.nodes.iter_mut().find(|it| it.uid == node.uid);
                 let found = found.unwrap_or_else(|| panic!("{NODE_RECORD} of a node that is gone"));
                 assert_eq!(found.resource_version, node.resource_version);
                 found.record = record;
+                found.unschedulable = cordon.unwrap_or(found.unschedulable);
             }
             ClusterAction::AdmitNode(node) => {
                 let mut nodes = self.nodes.iter_mut();

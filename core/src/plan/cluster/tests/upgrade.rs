@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::sim::Sim;
+use crate::plan::cluster::GamePod;
 
 /// An installed cluster with upgrade hooks, whose version the user has changed.
 fn upgrading() -> Sim {
@@ -171,4 +172,91 @@ fn a_deletion_cancels_the_upgrade() {
     let mut sim = upgrading();
     sim.delete();
     assert!(sim.is_gone() && sim.live().is_empty());
+}
+
+fn draining() -> Sim {
+    let mut sim = Sim::new(&json!({
+        "hooks": {"PreUpgrade": "/tmp/hooks/pre/b"},
+        "upgrade": {"strategy": {"drainNodeBeforeUpgrade": true}},
+    }));
+    sim.pass_all();
+    sim.pods = ["master-0", "world-1"]
+        .map(|node| GamePod {
+            node: node.to_owned(),
+            namespace: "games".to_owned(),
+            name: format!("arena-{node}"),
+            uid: format!("{node}-pod"),
+            move_requested: false,
+        })
+        .into();
+    set_version(&mut sim, "1.19.0");
+    sim
+}
+
+/// The names of the nodes that are cordoned.
+fn cordoned(sim: &Sim) -> Vec<&str> {
+    let nodes = sim.nodes.iter().filter(|it| it.unschedulable);
+    nodes.map(|it| it.name.as_str()).collect()
+}
+
+#[test]
+fn a_node_is_drained_before_its_upgrade_and_uncordoned_after_it() {
+    let mut sim = draining();
+    assert_eq!(cordoned(&sim), ["master-0"]);
+    assert!(sim.pods[0].move_requested && !sim.pods[1].move_requested);
+    assert!(sim.live().is_empty());
+    let condition = sim.condition("EnsurePreUpgradeHook");
+    assert!(
+        condition.contains("node master-0 is being drained: 1 game pod is left"),
+        "{condition}"
+    );
+    sim.pods.remove(0);
+    sim.wait(5);
+    assert_eq!(sim.live()[0].1, "master-0");
+    sim.end("master-0", None);
+    // The node stays cordoned until it is upgraded.
+    assert_eq!(cordoned(&sim), ["master-0"]);
+    sim.nodes[0].version = "v1.19.0".to_owned();
+    sim.settle();
+    assert_eq!(cordoned(&sim), ["world-1"]);
+    sim.pods.clear();
+    sim.wait(5);
+    play(&mut sim);
+    assert_eq!(phase(&sim), "Running 1.19.0");
+    assert!(cordoned(&sim).is_empty());
+}
+
+#[test]
+fn only_own_cordons_are_removed() {
+    let mut sim = draining();
+    sim.nodes[1].unschedulable = true;
+    sim.pods.clear();
+    sim.wait(5);
+    play(&mut sim);
+    assert_eq!(phase(&sim), "Running 1.19.0");
+    assert_eq!(cordoned(&sim), ["world-1"]);
+}
+
+#[test]
+fn nodes_that_are_no_longer_upgraded_are_uncordoned() {
+    let mut sim = draining();
+    set_version(&mut sim, "1.18.3");
+    assert!(cordoned(&sim).is_empty());
+    let mut sim = draining();
+    sim.nodes[0].labels.remove("kubernetes.io/os");
+    sim.settle();
+    assert_eq!(cordoned(&sim), ["world-1"]);
+    let mut sim = draining();
+    sim.delete();
+    assert!(sim.is_gone() && cordoned(&sim).is_empty());
+}
+
+#[test]
+fn nothing_is_drained_while_paused() {
+    let mut sim = draining();
+    sim.pods.clear();
+    sim.cluster.spec.paused = true;
+    sim.nodes[0].version = "v1.19.0".to_owned();
+    sim.wait(5);
+    assert!(cordoned(&sim).is_empty(), "{:?}", cordoned(&sim));
 }

@@ -1,0 +1,100 @@
+//! Draining nodes before their upgrade: cordon the node, request the replacement of the game pods there, and wait until
+//! none is left. Hooks, budgets and revisions of the workloads hold, because their own plans replace the pods.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+
+use super::walk::Walk;
+use super::{ClusterAction, ClusterNode, GamePod, NodeRecord};
+use crate::plan::time::earlier;
+
+/// Pods are counted again after this time.
+const INTERVAL: SignedDuration = SignedDuration::from_secs(5);
+
+impl Walk<'_> {
+    /// Whether nodes are drained.
+    fn drains(&self) -> bool {
+        let strategy = &self.scene.features.upgrade.strategy;
+        strategy.drain_node_before_upgrade
+    }
+
+    /// What a node that is selected for its upgrade still waits for.
+    pub(super) fn undrained(&self, node: &ClusterNode) -> Option<String> {
+        if !self.drains() || self.has_new_kubelet(node) {
+            return None;
+        }
+        let name = &node.name;
+        if !node.unschedulable {
+            return Some(format!("node {name} is being cordoned"));
+        }
+        match self.pods_on(node).count() {
+            0 => None,
+            1 => Some(format!("node {name} is being drained: 1 game pod is left")),
+            left => Some(format!(
+                "node {name} is being drained: {left} game pods are left"
+            )),
+        }
+    }
+
+    fn pods_on<'w>(&'w self, node: &'w ClusterNode) -> impl Iterator<Item = &'w GamePod> {
+        let pods = self.scene.world.game_pods.iter();
+        pods.filter(|pod| pod.node == node.name)
+    }
+
+    /// Cordons the nodes that are selected for their upgrade, and uncordons those that are no longer, if the operator
+    /// has cordoned them.
+    pub(super) fn cordon_nodes(&mut self) {
+        let scene = self.scene;
+        for (node, written) in &scene.nodes {
+            let is_selected = self.drains() && self.selected.contains(&node.uid);
+            let may_start = !scene.cluster.spec.paused && !self.has_new_kubelet(node);
+            let cordoned = match is_selected {
+                true if !node.unschedulable && may_start => true,
+                true => written.cordoned,
+                false => false,
+            };
+            if cordoned != written.cordoned {
+                self.record_of(node, written).cordoned = cordoned;
+            }
+        }
+    }
+
+    /// Uncordons nodes that `nodeSelector` no longer selects.
+    pub(super) fn uncordon_others(&mut self) {
+        let scene = self.scene;
+        let is_other = |node: &&Arc<ClusterNode>| {
+            let mut nodes = scene.nodes.iter();
+            nodes.all(|(selected, _)| selected.uid != node.uid)
+        };
+        for node in scene.world.nodes.iter().filter(is_other) {
+            let mut record = NodeRecord::of(node, scene.uid);
+            if std::mem::take(&mut record.cordoned) {
+                self.plan.actions.push(ClusterAction::RecordNode {
+                    node: Arc::clone(node),
+                    record: Some(record.text()),
+                    cordon: Some(false),
+                });
+            }
+        }
+    }
+
+    /// Requests the replacement of the game pods on nodes that are cordoned for their upgrade.
+    pub(super) fn move_pods(&mut self) {
+        let scene = self.scene;
+        if scene.cluster.spec.paused {
+            return;
+        }
+        for (node, _) in &scene.nodes {
+            let is_selected = self.selected.contains(&node.uid);
+            if !is_selected || !node.unschedulable || self.undrained(node).is_none() {
+                continue;
+            }
+            let requests = self.pods_on(node).filter(|pod| !pod.move_requested);
+            let requests: Vec<_> = requests.cloned().map(ClusterAction::MovePod).collect();
+            self.plan.actions.extend(requests);
+            let again = scene.world.now.checked_add(INTERVAL).ok();
+            self.plan.wake = earlier(self.plan.wake, again);
+        }
+    }
+}
