@@ -291,7 +291,7 @@ async fn a_lost_node_keeps_its_terminating_pods(case: &mut Case) -> Result<()> {
     // The taint keeps other tests' pods away.
     let taint = json!({"key": "lost", "effect": "NoSchedule"});
     let spec = json!({"podCIDR": "127.99.0.0/16", "taints": [taint]});
-    let metadata = json!({"name": name});
+    let metadata = json!({"name": name, "labels": {"kubernetes.io/hostname": name}});
     case.apply(json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}))
         .await?;
     case.apply(pod(json!({"nodeName": name}))).await?;
