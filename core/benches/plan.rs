@@ -5,7 +5,7 @@
 //! shows how much more a single pod costs. The benchmark fails if a phase exceeds `GROWTH` or
 //! `LIMIT`.
 
-#[path = "../src/plan/tests/story.rs"]
+#[path = "../src/plan/tests/story/mod.rs"]
 #[expect(
     dead_code,
     reason = "the planner's tests use more of a story than the benchmark"

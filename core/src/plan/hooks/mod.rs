@@ -9,6 +9,13 @@ pub mod guard;
 pub mod retry;
 pub mod run_maker;
 
+mod configured;
+mod intent;
+mod same_plan;
+
+pub use intent::{Intent, Target};
+pub use same_plan::makes_same_plan;
+
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -16,11 +23,12 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
 use crate::api::names::{self, HookPoint};
-use crate::api::{HookPhase, HookRun, HookStep, PodHookCondition, WaitReason};
+use crate::api::{HookPhase, HookRun, PodHookCondition, WaitReason};
 use crate::plan::decision::{Action, Concern, PodRef, WorkloadPatch};
+use crate::plan::hooks::configured::Hook;
 use crate::plan::hooks::retry::Retry;
-use crate::plan::hooks::run_maker::{CannotMake, HookMaker, Subject};
-use crate::plan::observed::{Pod, PodUid, RevisionName};
+use crate::plan::hooks::run_maker::{CannotMake, Subject};
+use crate::plan::observed::{Pod, PodUid};
 use crate::plan::time::{earlier, whole_seconds};
 use crate::plan::workload::Workload;
 use crate::plan::world::{Attempt, World};
@@ -34,50 +42,6 @@ pub const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(5);
 /// The maximum number of pod hooks that one plan starts. Each run is a copy of its template, and no more than
 /// these are created in the half second for which a plan is applied. The next plan starts the others.
 const MAX_STARTS: usize = 500;
-
-/// What an action on a pod leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target<'a> {
-    /// The pod is deleted for good, or replaced with one of the same revision.
-    Removal,
-    /// The pod is updated to this revision.
-    Revision(RevisionName<'a>),
-}
-
-impl<'a> Target<'a> {
-    /// The value of the annotation on a HookRun.
-    pub fn annotation(self) -> &'a str {
-        match self {
-            Self::Removal => "",
-            Self::Revision(name) => name.as_str(),
-        }
-    }
-
-    /// What is blocked when its hook cannot be created.
-    fn concern(self) -> Concern {
-        match self {
-            Self::Removal => Concern::Scale,
-            Self::Revision(_) => Concern::Update,
-        }
-    }
-}
-
-/// An action on a pod, as far as its hook is concerned.
-#[derive(Clone, Copy, Debug)]
-pub struct Intent<'a> {
-    /// The point whose hook guards it.
-    pub point: HookPoint,
-    /// What it leads to.
-    pub target: Target<'a>,
-    /// Containers whose image changes.
-    pub modified: &'a [String],
-    /// Whether it is possible now, apart from its hook. Only then is a hook started.
-    pub possible: bool,
-    /// Whether the pod is deleted. Only then does the deadline of a guarded pod apply.
-    pub deletes: bool,
-    /// The time at which a success must be valid: now, or when the gate was closed.
-    pub at: Timestamp,
-}
 
 /// Whether a pod's hook allows an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -478,55 +442,4 @@ impl<'a> Hooks<'a> {
             }
         }
     }
-}
-
-/// The hook of a point: what all its runs have in common.
-struct Hook<'a> {
-    point: HookPoint,
-    step: &'a HookStep,
-    /// Part of the identity of its runs.
-    hash: String,
-    /// Creates its runs; it is built when the first one is needed.
-    maker: OnceCell<Result<HookMaker<'a>, CannotMake>>,
-}
-
-impl<'a> Hook<'a> {
-    fn of(workload: &'a Workload<'a>, point: HookPoint) -> Option<Self> {
-        let step = workload.hooks.hook(point)?;
-        Some(Self {
-            point,
-            step,
-            hash: run_maker::hook_hash(step),
-            maker: OnceCell::new(),
-        })
-    }
-
-    fn maker(
-        &self,
-        workload: &'a Workload<'a>,
-        world: &'a World,
-    ) -> &Result<HookMaker<'a>, CannotMake> {
-        let make = || HookMaker::new(workload, world, self.point, self.step);
-        self.maker.get_or_init(make)
-    }
-}
-
-/// Whether two states of a run make the same plan. The status of a run that has not ended is not read.
-pub fn makes_same_plan(old: &HookRun, new: &HookRun) -> bool {
-    fn end(run: &HookRun) -> Option<impl PartialEq> {
-        let status = run.status.as_ref()?;
-        let end = (
-            status.phase,
-            &status.message,
-            &status.started_at,
-            &status.finished_at,
-        );
-        status.phase.is_completed().then_some(end)
-    }
-    let (before, after) = (&old.metadata, &new.metadata);
-    end(old) == end(new)
-        && before.uid == after.uid
-        && before.labels == after.labels
-        && before.annotations == after.annotations
-        && before.deletion_timestamp == after.deletion_timestamp
 }

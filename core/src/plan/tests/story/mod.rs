@@ -1,4 +1,4 @@
-//! A simulated cluster for stories: it carries out plans as an API server and a kubelet would.
+//! A simulated cluster for stories, which carries out plans as an API server would.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,6 +14,10 @@ use crate::api::{
     GameDeployment, GameStatefulSet, HookPhase, HookRun, HookTemplate, WorkloadStatus,
 };
 use crate::plan::*;
+
+mod kubelet;
+mod user;
+mod view;
 
 pub struct Story<K = GameDeployment> {
     pub object: K,
@@ -125,47 +129,6 @@ pub fn merge(into: &mut Value, from: Value) {
 }
 
 impl<K: Planned + Serialize> Story<K> {
-    /// The user (or an autoscaler) changes the spec.
-    pub fn user(&mut self, change: Value) -> &mut Self {
-        let before = serde_json::to_value(&self.object).expect("object");
-        let mut after = before.clone();
-        merge(&mut after, json!({"spec": change}));
-        if after["spec"] != before["spec"] {
-            self.object = serde_json::from_value(after).expect("object");
-            *self.object.meta_mut().generation.get_or_insert(0) += 1;
-        }
-        self
-    }
-
-    /// The user sets an annotation.
-    pub fn annotate(&mut self, key: &str, value: &str) {
-        let annotations = self.object.annotations_mut();
-        annotations.insert(key.to_owned(), value.to_owned());
-    }
-
-    /// An annotation of the workload.
-    pub fn annotation(&self, key: &str) -> Option<&String> {
-        self.object.annotations().get(key)
-    }
-
-    pub fn image(&mut self, tag: &str) -> &mut Self {
-        let image = format!("game:{tag}");
-        self.user(json!({"template": {"spec": {"containers": [{"name": "game", "image": image}]}}}))
-    }
-
-    /// A HookTemplate without arguments.
-    pub fn template(&mut self, name: &str) -> &mut Self {
-        let template: HookTemplate = serde_json::from_value(json!({
-            "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookTemplate", "metadata": {"name": name},
-            "spec": {"metrics": [{"name": "webtest", "provider": {"web": {"url": "http://127.0.0.1:9091"}}}]},
-        }))
-        .expect("template");
-        self.world
-            .templates
-            .insert(name.to_owned(), Arc::new(template));
-        self
-    }
-
     pub fn plan(&self) -> Plan<K::Status> {
         self.object.plan(&self.world).expect("plan")
     }
@@ -202,7 +165,7 @@ impl<K: Planned + Serialize> Story<K> {
         changed
     }
 
-    /// Syncs until nothing changes any more.
+    /// Makes and carries out plans until nothing changes.
     pub fn settle(&mut self) -> &mut Self {
         for _ in 0..500 {
             if !self.sync() {
@@ -210,124 +173,6 @@ impl<K: Planned + Serialize> Story<K> {
             }
         }
         panic!("never settles: {:#?}", self.plan());
-    }
-
-    pub fn wait(&mut self, seconds: i64) -> &mut Self {
-        self.world.now = self
-            .world
-            .now
-            .checked_add(SignedDuration::from_secs(seconds))
-            .expect("time");
-        self
-    }
-
-    /// Ends all running HookRuns whose name contains this string with a phase.
-    pub fn hooks_end(&mut self, containing: &str, phase: HookPhase) -> usize {
-        let now = self.world.now;
-        let mut ended = 0;
-        for run in &mut self.world.runs {
-            let status = run.status.clone().unwrap_or_default();
-            let name = run.metadata.name.clone().unwrap_or_default();
-            if !status.phase.is_completed() && name.contains(containing) {
-                let run = Arc::make_mut(run);
-                run.status = Some(crate::api::HookRunStatus {
-                    phase,
-                    started_at: Some(Time(now)),
-                    finished_at: Some(Time(now)),
-                    ..status
-                });
-                ended += 1;
-            }
-        }
-        ended
-    }
-
-    pub fn edit_pod(&mut self, name: &str, edit: impl FnOnce(&mut Pod)) {
-        let pod = self
-            .world
-            .pods
-            .iter_mut()
-            .find(|pod| pod.name == name)
-            .expect("pod");
-        let pod = Arc::make_mut(pod);
-        edit(pod);
-        self.clock += 1;
-        pod.resource_version = self.clock;
-    }
-
-    /// A pod ends by itself.
-    pub fn fail_pod(&mut self, name: &str) {
-        self.stop_containers(name);
-        self.edit_pod(name, |pod| pod.phase = PodPhase::Failed);
-    }
-
-    /// The containers of a pod crash, and wait to be started again.
-    pub fn stop_containers(&mut self, name: &str) {
-        let now = self.world.now;
-        self.edit_pod(name, |pod| {
-            pod.ready_since = None;
-            for container in &mut pod.containers {
-                start(container, false, now);
-            }
-        });
-    }
-
-    pub fn pods(&self) -> Vec<&Pod> {
-        self.world.pods.iter().map(AsRef::as_ref).collect()
-    }
-
-    pub fn names(&self) -> Vec<String> {
-        self.world.pods.iter().map(|pod| pod.name.clone()).collect()
-    }
-
-    pub fn runs(&self) -> Vec<String> {
-        self.world
-            .runs
-            .iter()
-            .map(|run| run.metadata.name.clone().unwrap_or_default())
-            .collect()
-    }
-
-    /// Images of all pods, sorted.
-    pub fn images(&self) -> String {
-        let mut images: Vec<_> = self
-            .pods()
-            .iter()
-            .map(|pod| {
-                pod.containers[0]
-                    .image
-                    .trim_start_matches("game:")
-                    .to_owned()
-            })
-            .collect();
-        images.sort();
-        images.join(" ")
-    }
-
-    /// The columns of `kubectl get`.
-    pub fn columns(&self) -> String {
-        let status = self.status();
-        format!(
-            "{} {} {} {} {}",
-            self.spec()["replicas"],
-            status.updated_replicas,
-            status.updated_ready_replicas,
-            status.ready_replicas,
-            status.replicas
-        )
-    }
-
-    pub fn status(&self) -> WorkloadStatus {
-        let status = self.object.status();
-        status.map(|it| it.as_ref().clone()).unwrap_or_default()
-    }
-
-    fn spec(&self) -> Value {
-        serde_json::to_value(&self.object).expect("object")["spec"].take()
-    }
-
-    pub fn paused(&self) -> bool {
-        self.spec()["updateStrategy"]["paused"] == true
     }
 
     /// Ends Terminating pods, and collects the garbage.
@@ -343,19 +188,6 @@ impl<K: Planned + Serialize> Story<K> {
         self.world
             .claims
             .retain(|_, claim| claim.owners.is_empty() || claim.owners.iter().any(is_there));
-    }
-
-    pub fn condition(&self, type_: &str) -> Option<(String, String)> {
-        let condition = self
-            .status()
-            .conditions
-            .into_iter()
-            .find(|it| it.type_ == type_)?;
-        Some((condition.reason, condition.message))
-    }
-
-    pub fn count(&self, like: impl Fn(&Action) -> bool) -> usize {
-        self.done.iter().filter(|action| like(action)).count()
     }
 
     /// The message of a full quota about an additional pod.
@@ -405,11 +237,6 @@ impl<K: Planned + Serialize> Story<K> {
         let place = self.place(&pod.uid);
         let found = place.map(|place| self.world.pods[place].resource_version);
         found.is_some_and(|found| pod.version.is_none_or(|seen| seen == found))
-    }
-
-    /// Lets the kubelets act.
-    pub fn kubelets_act(&mut self) {
-        self.kubelet_follows();
     }
 
     pub fn carry_out(&mut self, action: Action) {
@@ -624,15 +451,6 @@ impl<K: Planned + Serialize> Story<K> {
         claim.owners.extend(change.add.iter().map(claim_owner));
     }
 
-    /// The claims and the kinds of their owners, as text.
-    pub fn claims(&self) -> String {
-        let claims = self.world.claims.values().map(|claim| {
-            let owners: Vec<_> = claim.owners.iter().map(|it| it.kind.as_str()).collect();
-            format!("{}:{}", claim.name, owners.join("+"))
-        });
-        claims.collect::<Vec<_>>().join(" ")
-    }
-
     fn create_run(&mut self, mut run: HookRun, tick: u64) {
         let name = run.metadata.name.clone().expect("name");
         assert!(self.taken.insert(name), "HookRun exists already");
@@ -672,40 +490,6 @@ impl<K: Planned + Serialize> Story<K> {
         }
         pod.record = Some(Arc::new(patch.record));
     }
-
-    /// Pods run the images of their spec, and become ready if their gate is open.
-    fn kubelet_follows(&mut self) -> bool {
-        let now = self.world.now;
-        let mut changed = false;
-        self.clock += 1;
-        for slot in &mut self.world.pods {
-            let mut pod = slot.as_ref().clone();
-            pod.phase = match (&self.rejects, pod.phase) {
-                (_, PodPhase::Failed | PodPhase::Succeeded) => pod.phase,
-                (Some(why), PodPhase::Pending) => {
-                    pod.ended_at_once = Some(why.as_str().into());
-                    PodPhase::Failed
-                }
-                _ => PodPhase::Running,
-            };
-            pod.observed_generation = pod.generation;
-            let runs = !pod.ended();
-            for container in &mut pod.containers {
-                run_desired_image(container, pod.hot_patched, now);
-                start(container, runs, now);
-            }
-            let ready = !pod.ended()
-                && !pod.labels.contains_key("broken")
-                && matches!(pod.gate, Gate::None | Gate::Open);
-            pod.ready_since = ready.then(|| pod.ready_since.unwrap_or(now));
-            if pod != **slot {
-                pod.resource_version = self.clock;
-                *slot = Arc::new(pod);
-                changed = true;
-            }
-        }
-        changed
-    }
 }
 
 fn claim_owner(reference: &Value) -> ClaimOwner {
@@ -716,32 +500,6 @@ fn claim_owner(reference: &Value) -> ClaimOwner {
         uid: text("uid"),
         controller: reference["controller"] == true,
     }
-}
-
-fn run_desired_image(container: &mut Container, hot: bool, now: Timestamp) {
-    let Some(status) = &mut container.status else {
-        return;
-    };
-    if status.image != container.image {
-        status.image = container.image.clone();
-        status.image_id = format!("id-{}", container.image);
-        if !hot {
-            status.restart_count += 1;
-            status.container_id = format!("{}+", status.container_id);
-            status.started_at = Some(now);
-        }
-    }
-}
-
-fn start(container: &mut Container, runs: bool, now: Timestamp) {
-    let Some(status) = &mut container.status else {
-        return;
-    };
-    if status.running != runs {
-        status.started_at = runs.then_some(now);
-    }
-    status.running = runs;
-    status.ready = runs;
 }
 
 fn made(new: &NewPod, now: Timestamp, tick: u64) -> Pod {

@@ -1,0 +1,51 @@
+//! What a rule wants to do with a pod: the action that a hook must allow.
+
+use jiff::Timestamp;
+
+use crate::api::names::HookPoint;
+use crate::plan::decision::Concern;
+use crate::plan::observed::RevisionName;
+
+/// What an action on a pod leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// The pod is deleted for good, or replaced with one of the same revision.
+    Removal,
+    /// The pod is updated to this revision.
+    Revision(RevisionName<'a>),
+}
+
+impl<'a> Target<'a> {
+    /// The value of the annotation on a HookRun.
+    pub fn annotation(self) -> &'a str {
+        match self {
+            Self::Removal => "",
+            Self::Revision(name) => name.as_str(),
+        }
+    }
+
+    /// What is blocked when its hook cannot be created.
+    pub(super) fn concern(self) -> Concern {
+        match self {
+            Self::Removal => Concern::Scale,
+            Self::Revision(_) => Concern::Update,
+        }
+    }
+}
+
+/// An action on a pod, as far as its hook is concerned.
+#[derive(Clone, Copy, Debug)]
+pub struct Intent<'a> {
+    /// The point whose hook guards it.
+    pub point: HookPoint,
+    /// What it leads to.
+    pub target: Target<'a>,
+    /// Containers whose image changes.
+    pub modified: &'a [String],
+    /// Whether it is possible now, apart from its hook. Only then is a hook started.
+    pub possible: bool,
+    /// Whether the pod is deleted. Only then does the deadline of a guarded pod apply.
+    pub deletes: bool,
+    /// The time at which a success must be valid: now, or when the gate was closed.
+    pub at: Timestamp,
+}

@@ -1,0 +1,23 @@
+//! Whether a change of a HookRun matters to a plan. Most measurements change only the status of a run in progress.
+
+use crate::api::HookRun;
+
+/// Whether two states of a run make the same plan. The status of a run that has not ended is not read.
+pub fn makes_same_plan(old: &HookRun, new: &HookRun) -> bool {
+    fn end(run: &HookRun) -> Option<impl PartialEq> {
+        let status = run.status.as_ref()?;
+        let end = (
+            status.phase,
+            &status.message,
+            &status.started_at,
+            &status.finished_at,
+        );
+        status.phase.is_completed().then_some(end)
+    }
+    let (before, after) = (&old.metadata, &new.metadata);
+    end(old) == end(new)
+        && before.uid == after.uid
+        && before.labels == after.labels
+        && before.annotations == after.annotations
+        && before.deletion_timestamp == after.deletion_timestamp
+}

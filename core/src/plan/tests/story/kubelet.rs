@@ -1,0 +1,70 @@
+//! The kubelets of a story: containers start from their images, and pods become ready.
+
+use super::*;
+
+impl<K: Planned + Serialize> Story<K> {
+    /// Lets the kubelets act.
+    pub fn kubelets_act(&mut self) {
+        self.kubelet_follows();
+    }
+
+    /// Pods run the images of their spec, and become ready if their gate is open.
+    pub(super) fn kubelet_follows(&mut self) -> bool {
+        let now = self.world.now;
+        let mut changed = false;
+        self.clock += 1;
+        for slot in &mut self.world.pods {
+            let mut pod = slot.as_ref().clone();
+            pod.phase = match (&self.rejects, pod.phase) {
+                (_, PodPhase::Failed | PodPhase::Succeeded) => pod.phase,
+                (Some(why), PodPhase::Pending) => {
+                    pod.ended_at_once = Some(why.as_str().into());
+                    PodPhase::Failed
+                }
+                _ => PodPhase::Running,
+            };
+            pod.observed_generation = pod.generation;
+            let runs = !pod.ended();
+            for container in &mut pod.containers {
+                run_desired_image(container, pod.hot_patched, now);
+                start(container, runs, now);
+            }
+            let ready = !pod.ended()
+                && !pod.labels.contains_key("broken")
+                && matches!(pod.gate, Gate::None | Gate::Open);
+            pod.ready_since = ready.then(|| pod.ready_since.unwrap_or(now));
+            if pod != **slot {
+                pod.resource_version = self.clock;
+                *slot = Arc::new(pod);
+                changed = true;
+            }
+        }
+        changed
+    }
+}
+
+fn run_desired_image(container: &mut Container, hot: bool, now: Timestamp) {
+    let Some(status) = &mut container.status else {
+        return;
+    };
+    if status.image != container.image {
+        status.image = container.image.clone();
+        status.image_id = format!("id-{}", container.image);
+        if !hot {
+            status.restart_count += 1;
+            status.container_id = format!("{}+", status.container_id);
+            status.started_at = Some(now);
+        }
+    }
+}
+
+pub(super) fn start(container: &mut Container, runs: bool, now: Timestamp) {
+    let Some(status) = &mut container.status else {
+        return;
+    };
+    if status.running != runs {
+        status.started_at = runs.then_some(now);
+    }
+    status.running = runs;
+    status.ready = runs;
+}
