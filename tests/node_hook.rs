@@ -106,7 +106,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn files_are_copied_and_the_script_gets_its_arguments_as_they_are() {
+fn files_are_copied_and_the_script_gets_its_arguments_unchanged() {
     let Some(stage) = Stage::new("arguments") else {
         return;
     };
@@ -115,7 +115,7 @@ fn files_are_copied_and_the_script_gets_its_arguments_as_they_are() {
         "#!/bin/sh\nfor word in \"$@\"; do echo \"[$word]\"; done\necho \"$PWD $NODE $HOME $SECRET_OF_THE_CONTAINER\"\n",
     );
     stage.source("pre/other", "data");
-    // As a kubelet lays out a ConfigMap.
+    // The layout in which a kubelet mounts a ConfigMap.
     let link = stage.path("pre/..data");
     symlink("..2026", &link).expect("a link");
     stage.source("pre/..2026/key", "of a ConfigMap");
@@ -173,7 +173,7 @@ fn the_exit_code_and_the_end_of_stderr_are_reported() {
     assert_eq!(text(&output.stderr), "first\ndisk full\n");
     let (code, message, _) = run("#!/bin/sh\nkill -9 $$\n");
     assert_eq!((code, message.as_str()), (Some(137), ""));
-    // A process that is left behind does not hold it up.
+    // A background process does not delay the end.
     let (code, message, _) = run("#!/bin/sh\nsleep 500 >/dev/null &\necho left >&2\nexit 1\n");
     assert_eq!((code, message.as_str()), (Some(1), "stderr left"));
     let (code, message, _) = run("echo without a first line\n");
@@ -191,7 +191,7 @@ fn the_exit_code_and_the_end_of_stderr_are_reported() {
 }
 
 #[test]
-fn a_source_must_be_regular_files_within_it() {
+fn files_must_be_regular_and_within_their_source() {
     let Some(stage) = Stage::new("sources") else {
         return;
     };

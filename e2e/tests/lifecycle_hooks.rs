@@ -1,5 +1,5 @@
 //! Lifecycle hooks of Clusters. Each test has a control plane of its own, with the operator as the chart installs it.
-//! Simulated nodes run no scripts: the arguments say how one ends, such as `--kwok-exit=3`.
+//! Simulated nodes run no scripts: the script's arguments say how it ends, such as `--kwok-exit=3`.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -25,14 +25,14 @@ e2e::tests![
     an_upgrade_goes_node_by_node,
     a_node_is_drained_before_its_upgrade,
     an_operator_that_is_killed_after_each_write_repeats_no_script,
-    switched_off_it_adds_nothing,
+    a_disabled_feature_adds_nothing_to_the_chart,
     bootstrap_scripts_are_helm_hooks,
 ];
 
 const SYSTEM: &str = "gamekeeper-system";
 const HOOKS: &str = "gamekeeper-hooks";
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long an object must stay as it is.
+/// How long an object must not change.
 const QUIET: Duration = Duration::from_secs(3);
 
 /// A control plane with the chart's operator.
@@ -176,7 +176,7 @@ fn node(name: &str, address: &str, taints: Value) -> Value {
 async fn life(stage: &mut Stage) -> Result<()> {
     stage.kubectl("delete node node-2 node-3 node-4").await?;
     stage.apply_example("directories").await?;
-    // The first machine is no node yet.
+    // The first machine has no node yet.
     let missing = "spec.machines[0].ip: no node has the address 10.0.0.9";
     stage
         .until_condition("xa", "EnsurePreClusterInstallHook", missing)
@@ -267,11 +267,11 @@ async fn check_job(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// A node that joins is installed, and then loses its taint. One that is lost is waited for until it is deleted. What
-/// is settled is not written to.
+/// A node that joins is installed, and then loses its taint. Steps wait for a lost node until it is deleted. A settled
+/// Cluster is not written to.
 async fn joins_and_leaves(stage: &mut Stage) -> Result<()> {
     let before = stage.cluster("xa").await?;
-    consistently("the Cluster stays as it is", QUIET, async || {
+    consistently("the Cluster does not change", QUIET, async || {
         let now = stage.cluster("xa").await?;
         let version = "/metadata/resourceVersion";
         ensure!(text(&now, version) == text(&before, version), "{now:#}");
@@ -323,7 +323,7 @@ async fn joins_and_leaves(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Delete hooks run on the first master; the Cluster goes only after them.
+/// Delete hooks run on the first master. The Cluster is removed only after them.
 async fn deletion(stage: &mut Stage) -> Result<()> {
     let hooks = json!({
         "PreClusterDelete": "/tmp/hooks/pre/bye --kwok-exit=4 --kwok-message=busy",
@@ -399,7 +399,7 @@ async fn failing(stage: &mut Stage) -> Result<()> {
         .kubectl("get events -n default --field-selector reason=FailedInit -o jsonpath={..message}{..note}")
         .await?;
     ensure!(events.contains("exit 3: disk-full"), "{events}");
-    // The second attempt follows after ten seconds, whichever operator leads.
+    // The second attempt follows after ten seconds, even if another operator leads.
     stage.operator.kill().await?;
     stage.operator.start().await?;
     stage
@@ -449,7 +449,7 @@ async fn failing(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// What the API server itself refuses.
+/// Checks what the API server itself refuses.
 async fn refusals(stage: &Stage) -> Result<()> {
     let refused = async |cluster: Value, words: &str| {
         let outcome = stage.apply(&cluster).await;
@@ -666,7 +666,7 @@ async fn killed(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-async fn switched_off_it_adds_nothing(case: &mut Case) -> Result<()> {
+async fn a_disabled_feature_adds_nothing_to_the_chart(case: &mut Case) -> Result<()> {
     let objects = e2e::cluster::chart::render(&case.plane().helm, &[]).await?;
     let rendered = serde_json::to_string(&objects)?;
     for word in [

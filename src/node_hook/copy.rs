@@ -1,4 +1,4 @@
-//! Files: opened in the container, then written on the node.
+//! Copies files: opens them in the container, then writes them on the node.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -29,7 +29,7 @@ pub(super) fn open(src: &Path, dst: &Path) -> Result<Vec<Copy>, NotRun> {
     let mut copies = Vec::new();
     for entry in fs::read_dir(&found).map_err(cannot())? {
         let name = entry.map_err(cannot())?.file_name();
-        // A kubelet keeps the versions of a ConfigMap in such directories; no key begins with two dots.
+        // A kubelet keeps the versions of a ConfigMap in directories of such names; no key begins with two dots.
         if name.as_encoded_bytes().starts_with(b"..") {
             continue;
         }

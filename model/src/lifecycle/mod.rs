@@ -50,7 +50,7 @@ fn explore(scope: &Scope, fault: Option<Fault>) -> Result<usize, Violation> {
     Ok(reached.len())
 }
 
-/// The moves that lead to a state, one a line.
+/// The moves that lead to a state, one per line.
 fn path(reached: &HashMap<String, Option<(String, Move)>>, key: &str) -> String {
     let mut moves = Vec::new();
     let mut at = key;

@@ -1,11 +1,11 @@
-//! What can happen next.
+//! The moves: what can happen next.
 
 use gamekeeper_core::api::HookPhase;
 
 use super::fault::Fault;
 use super::state::{Cache, LONG_AGO, State};
 
-/// Runs and nodes are named by their place.
+/// A move. Runs and nodes are given by their index.
 #[derive(Clone, Copy, Debug)]
 pub enum Move {
     Plan,
@@ -13,7 +13,7 @@ pub enum Move {
     Crash,
     CatchUp(Cache),
     End(usize, HookPhase),
-    /// The time passes until the next attempt is due.
+    /// Time passes until the next attempt is due.
     Wait(usize),
     Delete,
     Edit,

@@ -1,4 +1,4 @@
-//! What must hold.
+//! The rules that writes and settled states must satisfy.
 
 use gamekeeper_core::api::names::{RUN_NODE, RUN_NODE_UID, RUN_STEP};
 use gamekeeper_core::api::{Cluster, ClusterPhase, HookRun, LifecycleStep, StepScope};

@@ -14,7 +14,7 @@ use super::fault::Fault;
 use super::moves::Move;
 use super::rules;
 
-/// How many nodes there are, and how much may happen.
+/// The number of nodes, and bounds on what may happen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scope {
     pub workers: usize,
@@ -31,7 +31,7 @@ pub struct Scope {
     pub early_kubelets: usize,
 }
 
-/// What is stored, or what a cache shows.
+/// The objects that the API server stores, or that a cache shows.
 #[derive(Clone, Debug)]
 pub struct Objects {
     pub cluster: Option<Cluster>,
@@ -47,7 +47,7 @@ pub enum Cache {
     Runs,
 }
 
-/// A write that a plan asks for, or the GET before those that cannot be taken back.
+/// A write of a plan, or the GET before writes that cannot be undone.
 #[derive(Clone, Debug)]
 pub enum Step {
     Status(Box<Cluster>),
@@ -76,7 +76,7 @@ pub struct State {
     pub passed: BTreeSet<Success>,
     /// By the name of a run: the number of the upgrade that it was created for.
     pub upgrades: BTreeMap<String, i64>,
-    /// The last version that was given, and the last uid.
+    /// The last version and uid that were assigned.
     pub version: u64,
 }
 
@@ -173,7 +173,7 @@ impl State {
         }
     }
 
-    /// Equal for states from which the same can happen: versions count only in whether they differ.
+    /// A key that is equal for equivalent states. Of versions, it matters only whether they are outdated.
     pub fn key(&self) -> String {
         let objects = |it: &Objects| {
             let mut cluster = it.cluster.clone();
@@ -264,7 +264,7 @@ impl State {
         self.version.to_string()
     }
 
-    /// Makes a move; an error if it breaks a rule.
+    /// Makes a move. Fails if it violates a rule.
     pub fn make(&mut self, next: Move) -> Result<(), String> {
         match next {
             Move::Plan => self.plan(),

@@ -30,7 +30,7 @@ pub enum Progress {
     },
     /// The last one failed, and the next one is not due yet.
     Failed {
-        /// Why.
+        /// Why it failed.
         failure: Failure,
         /// When the next one is due.
         next: Timestamp,

@@ -1,9 +1,9 @@
-//! Lifecycle hooks of a Cluster: which script runs on which node, and what has passed.
+//! Lifecycle hooks of a Cluster: which script runs on which node, and which steps have passed.
 //!
 //! A phase is a table of steps ([`LifecycleStep::INSTALL`], `UPGRADE`, `DELETE`), walked from the top at every
 //! reconcile ([`walk`]). What has passed is recorded before anything that depends on it begins: of a node in an
 //! annotation of the node ([`record`]), of the cluster in its status. An attempt at a step on a node is a HookRun whose
-//! name identifies step, node and attempt ([`run`]), so a new leader finds it and no attempt is made twice.
+//! name identifies step, node and attempt ([`run`]), so a new leader finds it, and no attempt is started twice.
 //!
 //! Invariants: a step begins after those before it have passed; there is at most one live run per node; cluster hooks
 //! run on the first master only; nothing is recorded without a Successful run; the finalizer is removed last; and a
@@ -121,7 +121,7 @@ fn upgrade(scene: &Scene) -> ClusterPlan {
     walk.end(ClusterPhase::Upgrading)
 }
 
-/// The delete hooks, the removal of the nodes' records between them, and at last the finalizer.
+/// The delete hooks with the removal of the nodes' records between them, and finally the removal of the finalizer.
 fn delete(scene: &Scene) -> ClusterPlan {
     let mut walk = Walk::new(scene);
     let [before, after] = LifecycleStep::DELETE;

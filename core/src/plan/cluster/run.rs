@@ -230,7 +230,7 @@ fn volume_name(number: usize) -> String {
     format!("source-{number}")
 }
 
-/// The text that the kubelet's expansion of `$(NAME)` turns into this one.
+/// Escapes a text, so that the kubelet's expansion of `$(NAME)` restores it.
 fn unexpanded(text: &str) -> String {
     text.replace('$', "$$")
 }

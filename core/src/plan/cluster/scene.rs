@@ -127,7 +127,7 @@ fn master(
 ) -> Result<Arc<ClusterNode>, String> {
     let mut nodes = world.nodes.iter();
     if let Some(machine) = cluster.spec.machines.first() {
-        // Of several with a shared address, always the same one.
+        // If several nodes share the address, always the same one.
         let found = nodes.filter(|node| node.addresses.contains(&machine.ip));
         let found = found.min_by_key(|node| &node.name);
         return found.cloned().ok_or_else(|| {

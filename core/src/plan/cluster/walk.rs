@@ -1,4 +1,4 @@
-//! Walks through the steps of a phase: what has passed, what runs, what may start.
+//! Walks through the steps of a phase: which ones have passed, which one is in progress, and which may start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Walk<'a> {
     busy: BTreeSet<String>,
     /// How many more scripts may start now.
     free: usize,
-    /// By uid of the node: its record with what this plan adds.
+    /// The records of nodes by uid, including what this plan adds.
     records: BTreeMap<String, NodeRecord>,
     passed_steps: Vec<LifecycleStep>,
     /// Uids of the nodes that are being upgraded.
@@ -558,7 +558,7 @@ impl<'a> Walk<'a> {
         let count = |nodes: usize| i32::try_from(nodes).unwrap_or(i32::MAX);
         let mut old = scene.old.conditions.clone();
         if phase != ClusterPhase::Upgrading {
-            // Those of an upgrade that was canceled.
+            // Drops those of a canceled upgrade.
             let is_of_upgrade = |it: &str| {
                 LifecycleStep::UPGRADE
                     .iter()

@@ -1,5 +1,5 @@
-//! Invariant 2: no start of an update takes the available pods below replicas - maxUnavailable, nor does the deletion of
-//! a surge pod at its end, and there are never more pods than replicas + maxSurge.
+//! Invariant 2: neither the start of an update nor the deletion of a surge pod takes the available pods below
+//! replicas - maxUnavailable, and there are never more pods than replicas + maxSurge.
 
 use jiff::SignedDuration;
 
@@ -50,8 +50,8 @@ fn availability(world: &World, write: &Write) -> Option<String> {
     })
 }
 
-/// Whether a pod of a GameStatefulSet was created as a surge pod, and still is one. Not one that waits for its PreDelete
-/// hook: the operator chose it before the hook started, and other pods may have become unavailable since.
+/// Whether a pod of a GameStatefulSet was created as a surge pod, and still is one. A pod that waits for its PreDelete
+/// hook does not count: the operator chose it before the hook started, and other pods may have become unavailable since.
 fn is_surge(world: &World, start: &Start, version: &Version) -> bool {
     let pod = start.pod;
     let name = name(&pod.object);

@@ -10,7 +10,7 @@ fn steps_run_in_their_order_on_one_node_at_a_time() {
     let on_all = |step: &str| nodes.map(|node| format!("{step} {node}")).to_vec();
     let mut expected = on_all("EnsureCopyFiles");
     expected.push("EnsurePreClusterInstallHook master-0".to_owned());
-    // A node goes on as soon as it may.
+    // A node continues as soon as its next script may start.
     for node in nodes {
         expected.push(format!("EnsurePreInstallHook {node}"));
         expected.push(format!("EnsurePostInstallHook {node}"));
@@ -47,7 +47,7 @@ fn steps_run_in_their_order_on_one_node_at_a_time() {
 }
 
 #[test]
-fn as_many_nodes_run_scripts_as_parallelism_says() {
+fn scripts_run_on_at_most_as_many_nodes_as_parallelism_allows() {
     let mut sim = Sim::new(&json!({"parallelism": 2}));
     sim.settle();
     assert_eq!(sim.live().len(), 2);
@@ -95,7 +95,7 @@ fn a_failing_script_is_repeated_with_backoff_until_it_passes() {
         );
         assert!(condition.contains(&progress), "{condition}");
         sim.end("world-22", Some("exit 3: disk full"));
-        // The last attempt is kept, the others are not.
+        // Only the last attempt is kept.
         let failed = sim.runs.iter().filter(|run| run.phase().has_failed());
         assert_eq!(failed.count(), 1, "after {at} s");
     }
@@ -113,7 +113,7 @@ fn a_failing_script_is_repeated_with_backoff_until_it_passes() {
 }
 
 #[test]
-fn an_edit_or_a_request_brings_the_next_attempt_at_once() {
+fn an_edit_or_a_request_starts_the_next_attempt_immediately() {
     let fail = |sim: &mut Sim| {
         sim.settle();
         sim.end("master-0", Some("exit 1"));
@@ -130,7 +130,7 @@ fn an_edit_or_a_request_brings_the_next_attempt_at_once() {
     );
     sim.settle();
     assert!(sim.live().iter().any(|(_, node)| node == "master-0"));
-    // The same request asks for no third one.
+    // The same request does not start a third one.
     sim.end("master-0", Some("exit 1"));
     assert!(!sim.live().iter().any(|(_, node)| node == "master-0"));
 
@@ -144,7 +144,7 @@ fn an_edit_or_a_request_brings_the_next_attempt_at_once() {
 }
 
 #[test]
-fn an_edit_cancels_what_runs_before_the_new_script_starts() {
+fn an_edit_cancels_the_running_script_before_the_new_one_starts() {
     let mut sim = Sim::new(&json!({}));
     sim.settle();
     let old = sim.run_of("master-0").metadata.name.clone();
@@ -187,7 +187,7 @@ fn a_step_that_is_skipped_or_has_no_script_counts_as_passed() {
 }
 
 #[test]
-fn a_failing_step_that_is_skipped_lets_the_others_go_on() {
+fn skipping_a_failing_step_lets_the_others_continue() {
     let mut sim = Sim::new(&json!({}));
     sim.settle();
     sim.end("master-0", Some("exit 1"));
@@ -202,7 +202,7 @@ fn a_failing_step_that_is_skipped_lets_the_others_go_on() {
 }
 
 #[test]
-fn nothing_starts_while_paused_and_what_runs_ends() {
+fn no_script_starts_while_paused_and_a_running_one_completes() {
     let mut sim = Sim::new(&json!({}));
     sim.settle();
     sim.cluster.spec.paused = true;
@@ -247,7 +247,7 @@ fn without_a_first_master_cluster_hooks_wait() {
 }
 
 #[test]
-fn a_wrong_field_and_an_older_cluster_hold_everything_back() {
+fn an_invalid_field_or_an_older_cluster_blocks_everything() {
     let mut sim = Sim::new(&json!({"hooks": {"PreInstall": "/usr/bin/true"}}));
     sim.settle();
     let condition = sim.condition("Ready");

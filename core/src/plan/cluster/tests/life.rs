@@ -46,11 +46,11 @@ fn a_node_that_joins_is_installed_and_then_loses_its_taint() {
 }
 
 #[test]
-fn a_node_of_the_same_name_is_another_node() {
+fn a_new_node_with_the_same_name_is_installed() {
     let mut sim = installed();
     let mut again = node("world-1");
     again.uid = "another".to_owned();
-    // Even if the annotation was copied.
+    // Even if it has a copy of the annotation.
     again.record.clone_from(&sim.nodes[1].record);
     sim.nodes[1] = again;
     sim.settle();
@@ -77,7 +77,7 @@ fn an_installed_node_is_not_installed_again_when_hooks_change_or_it_is_not_ready
 }
 
 #[test]
-fn a_lost_node_is_waited_for_until_it_is_deleted() {
+fn a_step_waits_for_a_lost_node_until_it_is_deleted() {
     let mut sim = Sim::new(&json!({}));
     sim.nodes[1].lost = true;
     sim.nodes[1].ready = false;
@@ -96,7 +96,7 @@ fn a_lost_node_is_waited_for_until_it_is_deleted() {
 }
 
 #[test]
-fn a_run_on_a_node_that_is_lost_goes_on_and_one_on_a_deleted_node_is_canceled() {
+fn a_run_on_a_lost_node_is_kept_and_one_on_a_deleted_node_is_canceled() {
     let mut sim = Sim::new(&json!({"parallelism": 3}));
     sim.settle();
     sim.nodes[1].lost = true;
@@ -129,7 +129,7 @@ fn another_first_master_is_chosen_once_its_node_is_deleted() {
 }
 
 #[test]
-fn delete_hooks_run_and_the_finalizer_goes_last() {
+fn delete_hooks_run_and_the_finalizer_is_removed_last() {
     let mut sim = Sim::new(&json!({"hooks": {
         "PreClusterDelete": "/tmp/hooks/pre/bye", "PostClusterDelete": "/tmp/hooks/post/gone",
     }}));
@@ -176,14 +176,14 @@ fn a_deletion_cancels_the_install_and_can_be_skipped() {
 }
 
 #[test]
-fn a_cluster_that_nothing_was_begun_for_goes_at_once() {
+fn a_cluster_for_which_nothing_has_started_is_removed_immediately() {
     let mut sim = Sim::new(&json!({}));
     sim.delete();
     assert!(sim.is_gone() && sim.runs.is_empty());
 }
 
 #[test]
-fn a_run_that_a_user_deletes_is_made_again() {
+fn a_run_that_a_user_deletes_is_created_again() {
     let mut sim = Sim::new(&json!({}));
     sim.settle();
     sim.runs.clear();

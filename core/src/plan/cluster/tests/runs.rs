@@ -95,7 +95,7 @@ fn too_many_or_too_long_annotations_are_reported() {
 }
 
 #[test]
-fn a_src_is_read_from_its_source_or_from_the_config_map_that_it_names() {
+fn a_src_is_read_from_its_source_or_from_the_config_map_that_its_first_part_names() {
     let mut sim = Sim::new(&json!({"sources": [
         {"path": "hooks", "persistentVolumeClaim": {"claimName": "scripts"}},
         {"path": "hooks/pre", "configMap": {"name": "hooks-pre"}},

@@ -1,4 +1,4 @@
-//! A cluster of a few nodes on which plans are carried out, and whose scripts end as a test says.
+//! A simulated cluster of a few nodes, which carries out plans. A test decides how scripts end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl Sim {
         plan(&self.cluster, &world)
     }
 
-    /// Plans and carries out until nothing is left to do now.
+    /// Makes and carries out plans until nothing changes.
     pub fn settle(&mut self) {
         for _ in 0..50 {
             let plan = self.plan();
@@ -171,7 +171,8 @@ impl Sim {
                 cordon,
             } => {
                 let found = self.nodes.iter_mut().find(|it| it.uid == node.uid);
-                let found = found.unwrap_or_else(|| panic!("{NODE_RECORD} of a node that is gone"));
+                let found =
+                    found.unwrap_or_else(|| panic!("{NODE_RECORD} of a node that does not exist"));
                 assert_eq!(found.resource_version, node.resource_version);
                 found.record = record;
                 found.unschedulable = cordon.unwrap_or(found.unschedulable);
@@ -197,7 +198,7 @@ impl Sim {
         found.unwrap_or_else(|| panic!("no run on {node}"))
     }
 
-    /// Ends the run on a node: successfully, or with these words of its Job.
+    /// Ends the run on a node: successfully, or with this failure of its Job.
     pub fn end(&mut self, node: &str, failure: Option<&str>) {
         let now = self.now;
         let run = self.run_of(node);
@@ -219,7 +220,7 @@ impl Sim {
         self.settle();
     }
 
-    /// Lets all runs pass until none starts any more. Returns what ran, in order.
+    /// Lets all runs pass until no new one starts. Returns what ran, in order.
     pub fn pass_all(&mut self) -> Vec<String> {
         let mut ran = Vec::new();
         self.settle();

@@ -29,7 +29,8 @@ fn phase(sim: &Sim) -> String {
     )
 }
 
-/// Passes what runs, and upgrades the kubelet that is waited for, until nothing happens. Returns what happened.
+/// Lets running scripts pass, and upgrades the kubelets that a step waits for, until nothing happens. Returns what
+/// happened.
 fn play(sim: &mut Sim) -> Vec<String> {
     let mut story = Vec::new();
     let to = sim.cluster.spec.version.clone().expect("a version");
@@ -69,18 +70,18 @@ fn nodes_are_upgraded_one_after_the_other_masters_first() {
     assert_eq!(play(&mut sim), expected);
     assert_eq!(phase(&sim), "Running 1.19.0");
     assert!(sim.condition("Ready").starts_with("True"));
-    // The next one runs all hooks again, also back to a version that was there before.
+    // The next upgrade runs all hooks again, even if it goes back to an earlier version.
     set_version(&mut sim, "v1.18.3");
     assert_eq!(play(&mut sim).len(), expected.len());
     assert_eq!(phase(&sim), "Running v1.18.3");
-    // A v or a suffix is no other version.
+    // A leading v or a suffix makes no difference.
     set_version(&mut sim, "1.18.3+k3s1");
     assert_eq!(phase(&sim), "Running 1.18.3+k3s1");
     assert!(sim.live().is_empty());
 }
 
 #[test]
-fn no_further_node_begins_while_a_script_fails() {
+fn no_further_node_is_upgraded_while_a_script_fails() {
     let mut sim = upgrading();
     sim.cluster.spec.features.parallelism = 2;
     sim.settle();
@@ -95,7 +96,7 @@ fn no_further_node_begins_while_a_script_fails() {
     );
     sim.nodes[1].version = "v1.19.0".to_owned();
     sim.settle();
-    // The other node that had begun goes on to its end.
+    // The other node, which has begun already, is upgraded completely.
     sim.end("world-1", None);
     assert!(sim.live().is_empty(), "{:?}", sim.live());
     sim.wait(10);
@@ -112,7 +113,7 @@ fn an_upgrade_is_canceled_by_setting_the_version_back_before_a_kubelet_has_chang
     assert!(sim.live().is_empty());
     assert_eq!(phase(&sim), "Running 1.18.3");
     assert!(sim.condition("Ready").starts_with("True"));
-    // What passed then counts for nothing.
+    // Steps that passed in the canceled upgrade do not count.
     set_version(&mut sim, "1.19.0");
     assert_eq!(sim.live()[0].0, "EnsurePreClusterUpgradeHook");
 }
@@ -138,7 +139,7 @@ fn a_version_that_is_set_back_too_late_is_reported() {
 }
 
 #[test]
-fn a_kubelet_that_was_upgraded_before_its_turn_gets_post_upgrade_alone() {
+fn a_node_that_was_upgraded_before_its_turn_runs_only_post_upgrade() {
     let mut sim = upgrading();
     sim.nodes[2].version = "v1.19.0".to_owned();
     let story = play(&mut sim);
