@@ -245,7 +245,7 @@ impl Router {
         }));
     }
 
-    /// Queues all Clusters if a node has changed in what their plans read.
+    /// Queues all Clusters if a change of a node can affect their plans.
     fn node_of_clusters(&self, old: Option<&NodeState>, new: Option<&NodeState>) {
         let Some(clusters) = &self.clusters else {
             return;
@@ -388,8 +388,8 @@ mod tests {
     #[test]
     fn a_pod_concerns_the_sidecar_sets_whose_counts_it_changes() {
         let (router, keys) = router();
-        let labelled = || pod(json!({"app": "lobby"}), Some("lobby-uid"));
-        router.pod(&(None, labelled()));
+        let labeled = || pod(json!({"app": "lobby"}), Some("lobby-uid"));
+        router.pod(&(None, labeled()));
         assert_eq!(queued(&keys), ["workload games/lobby"]);
         let set = json!({
             "metadata": {"name": "log"},
@@ -398,9 +398,9 @@ mod tests {
         let set: SidecarSet = serde_json::from_value(set).unwrap();
         router.sidecar_set(&(None, Some(Arc::new(Whole::new(set, true)))));
         assert_eq!(queued(&keys), ["set /log"]);
-        router.pod(&(None, labelled()));
+        router.pod(&(None, labeled()));
         assert_eq!(queued(&keys), ["set /log", "workload games/lobby"]);
-        router.pod(&(labelled(), labelled()));
+        router.pod(&(labeled(), labeled()));
         router.pod(&(None, pod(json!({"app": "other"}), Some("lobby-uid"))));
         assert_eq!(queued(&keys), ["workload games/lobby"]);
     }

@@ -151,7 +151,7 @@ impl Reviewer {
         response.await.ok()
     }
 
-    /// The SidecarSets that reach the namespace of a pod of another controller; None if that is unknown.
+    /// The SidecarSets that reach the namespace of a pod of another controller; None if the namespace cannot be read.
     async fn sets(&self, cache: &Cache, name: &str) -> Option<Vec<Arc<Sidecars>>> {
         let index = &cache.sidecars;
         if index.is_empty() {
@@ -170,7 +170,7 @@ impl Reviewer {
     }
 
     async fn read_namespace(&self, name: &str) -> Option<Namespace> {
-        // The name becomes a part of the path, and any caller of the port may have written it.
+        // The name becomes a part of the path, and it may come from any client that can connect to this port.
         if !is_dns_label(name) {
             return None;
         }

@@ -92,8 +92,8 @@ pub struct Machine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterFeatures {
-    /// What files are read from, in namespace gamekeeper-hooks. A file without a source is read from the ConfigMap that
-    /// the first part of its src names.
+    /// Sources of files, in namespace gamekeeper-hooks. A file without a source is read from the ConfigMap that the
+    /// first part of its src names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), transform = schema::merged_by("path"))]
     pub sources: Vec<FileSource>,
@@ -153,7 +153,7 @@ impl Default for ClusterFeatures {
     }
 }
 
-/// What files are read from; exactly one of configMap and persistentVolumeClaim is set.
+/// A source of files; exactly one of configMap and persistentVolumeClaim is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [schema::exactly_one_of(&["configMap", "persistentVolumeClaim"])]))]
@@ -203,7 +203,7 @@ pub struct HookFile {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ClusterHooks {
-    /// Runs on every node, before the node has to be ready.
+    /// Runs on every node, which need not be ready yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub pre_install: Option<String>,
@@ -211,11 +211,11 @@ pub struct ClusterHooks {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub post_install: Option<String>,
-    /// Runs on the first master, before the first script of a node.
+    /// Runs on the first master, before the scripts of the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub pre_cluster_install: Option<String>,
-    /// Runs on the first master, after the last script of a node.
+    /// Runs on the first master, after the scripts of the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub post_cluster_install: Option<String>,
@@ -294,15 +294,15 @@ pub struct ClusterStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterUpgrade {
-    /// Its number; what passed in an earlier upgrade does not count for this one.
+    /// Number of the upgrade. Steps that passed in an earlier upgrade do not count.
     pub number: i64,
     /// The new version.
     pub to: String,
 }
 
 impl Cluster {
-    /// The owner reference of objects that are deleted with it. It is not a controller reference: runs that have passed
-    /// expire.
+    /// The owner reference of objects that are deleted with it. It is not a controller reference, so that runs that
+    /// have passed can expire.
     pub fn owner_reference(&self) -> OwnerReference {
         OwnerReference {
             api_version: super::API_VERSION.to_owned(),

@@ -104,7 +104,7 @@ impl Fleet {
                 case.apply(set()).await?
             }
             Fleet::Many => {
-                let games = (0..pods / FEW).map(|n| Value::from(game.clone().named(&few(n))));
+                let games = (0..pods / FEW).map(|n| Value::from(game.clone().named(&numbered(n))));
                 let games: Vec<Value> = games.collect();
                 case.apply(json!({"apiVersion": "v1", "kind": "List", "items": games}))
                     .await?
@@ -128,7 +128,7 @@ impl Fleet {
             let operations = &operations;
             return stream::iter(from / FEW..to / FEW)
                 .map(async |n| {
-                    let path = format!("{ours}/gamedeployments/{}", few(n));
+                    let path = format!("{ours}/gamedeployments/{}", numbered(n));
                     case.plane().patch(&path, operations).await.map(|_| ())
                 })
                 .buffer_unordered(AT_ONCE)
@@ -154,7 +154,7 @@ impl Fleet {
 }
 
 /// The name of a workload in a fleet of many.
-fn few(n: usize) -> String {
+fn numbered(n: usize) -> String {
     format!("few-{n:04}")
 }
 
