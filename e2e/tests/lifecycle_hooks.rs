@@ -626,7 +626,7 @@ async fn an_operator_that_is_killed_after_each_write_repeats_no_script(
 async fn killed(stage: &mut Stage) -> Result<()> {
     stage.kubectl("delete node node-2 node-3 node-4").await?;
     stage.operator.kill().await?;
-    // Without a lease, the next one does not wait for its expiry.
+    // Without a lease, the next operator need not wait for it to expire.
     stage.operator.disable_leader_election();
     stage.operator.start().await?;
     let mut cluster = one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));

@@ -82,8 +82,8 @@ async fn get(cluster: &Cluster, name: &str) -> Result<Lifecycle, Error> {
     cluster.send(async || api.get(name).await).await
 }
 
-/// Reads a Cluster every second until all is complete, or a user must act; or until the limit, which includes the time
-/// to connect.
+/// Reads a Cluster every second until everything is complete or a user must act, but no longer than the limit, which
+/// includes the time to connect.
 async fn follow(
     at: &ClusterOptions,
     name: &str,
@@ -123,7 +123,7 @@ pub async fn show_tree(at: &ClusterOptions, name: &str, watch: bool) -> Result<(
         if let Some((found, runs)) = outage.check(with_runs(&cluster, name).await)? {
             let now = Timestamp::now();
             let drawn = tree::tree(&found, &runs, style, now);
-            // Without a terminal, ages alone are no change.
+            // Without a terminal, the tree is not printed again if only ages have changed.
             let timeless = tree::tree(&found, &runs, style, Timestamp::UNIX_EPOCH);
             if watch && style.symbols {
                 put(&format!("{REDRAW}{drawn}"))?;
@@ -281,7 +281,7 @@ fn phase(cluster: &Lifecycle) -> &'static str {
     }
 }
 
-/// The state in a line.
+/// The state in one line.
 fn sentence(cluster: &Lifecycle) -> String {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let message = ready(cluster).map_or("", |it| it.message.as_str());
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_is_a_line() {
+    fn the_state_is_one_line() {
         assert_eq!(
             sentence(&failing()),
             "cluster/xa: Initializing: on node a failed: exit 3"

@@ -22,7 +22,7 @@ use gamekeeper_core::causes::with_causes;
 
 /// The time between two checks.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// A lease that was not renewed for this long is held by no operator that runs.
+/// A lease that was not renewed for this long is not held by a running operator.
 const MAX_LEASE_AGE: SignedDuration = SignedDuration::from_secs(15);
 /// The kinds that the chart always installs.
 const RESOURCES: [&str; 4] = [
@@ -83,7 +83,7 @@ pub async fn wait(options: &Options) -> Result<(), RunError> {
     }
 }
 
-/// What a cluster lacks.
+/// What the cluster still lacks; None if it is ready.
 async fn cluster(client: &Client) -> Result<Option<String>, kube::Error> {
     let (group, version) = API_VERSION.split_once('/').unwrap_or_default();
     let path = format!("/apis/{group}/{version}");
@@ -98,7 +98,7 @@ async fn cluster(client: &Client) -> Result<Option<String>, kube::Error> {
     Ok(not_ready(&nodes.items))
 }
 
-/// What an election lacks.
+/// Why no operator leads; None if one does.
 async fn leader(client: &Client, lease: &str) -> Result<Option<String>, kube::Error> {
     let leases: Api<Lease> = Api::default_namespaced(client.clone());
     let lease = leases.get_opt(lease).await?;

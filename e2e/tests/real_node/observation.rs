@@ -1,8 +1,8 @@
 //! What players see of pods while they change: every few milliseconds, each pod is asked for its version. Afterwards the
 //! answers are compared with the pods' gates.
 //!
-//! The times at which a gate was open come from the audit log, which has the time before and after each write of a pod,
-//! and all writes. A watch would tell of a write only some time after it. An answer counts if the gate was open from
+//! The times at which a gate was open come from the audit log, which contains every write of a pod, with the times
+//! before and after it. A watch would report a write only some time later. An answer counts if the gate was open from
 //! before the question until after the answer.
 //!
 //! What this cannot see: a gate that opens too early or closes too late by less than the time between two questions.
@@ -166,7 +166,7 @@ impl Findings {
 #[derive(Debug)]
 struct Span {
     from: Timestamp,
-    /// None if it lasts.
+    /// None if it has not ended.
     to: Option<Timestamp>,
     image: String,
 }

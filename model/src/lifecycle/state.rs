@@ -83,7 +83,7 @@ pub struct State {
 /// A script that has passed: its step, the uid of its node, and for a step of an upgrade the upgrade's number.
 pub type Success = (LifecycleStep, String, Option<i64>);
 
-/// The versions between which a user changes.
+/// The versions between which a user switches.
 pub const VERSIONS: [&str; 2] = ["1.36.3", "1.37.0"];
 
 pub const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
@@ -107,7 +107,8 @@ fn node(name: &str, more: &[&str]) -> ClusterNode {
     }
 }
 
-/// The first example's hooks with those of a deletion, or those of an upgrade. Both would make too many states.
+/// The first example's hooks with those of a deletion, or those of an upgrade. Both together would make too many
+/// states.
 fn hooks(scope: &Scope) -> Value {
     let keys: &[&str] = match scope.versions {
         0 => &[
