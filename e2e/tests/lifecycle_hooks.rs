@@ -58,7 +58,9 @@ impl Stage {
         ];
         plane.helm(&install).await?;
         let wait = ["wait", "--for=condition=Established", "crd", "--all"];
-        plane.kubectl(&wait, "").await?;
+        // Right after its creation a CRD has no conditions, which kubectl wait reports as an error.
+        let established = async || plane.kubectl(&wait, "").await;
+        eventually("the CRDs are established", LIMIT, established).await?;
         let mut operator = Operator::installed(&plane, SYSTEM, "gamekeeper", folder).await?;
         operator.start().await?;
         Ok(Self { plane, operator })
