@@ -65,7 +65,7 @@ image-check: ## check what the Dockerfile builds, as far as this machine can: la
 test-kubelet: ## the tests on a node with a real kubelet, containerd and runc, as far as this machine can run it (root, cgroup v1)
 	@e2e/require.sh cargo cc go flock
 	@e2e/cluster/build.sh >/dev/null
-	cargo test --locked --package e2e --test real-node
+	cargo test --locked --package e2e --test real-node --test real-lifecycle
 
 COUNT ?= 300
 CASES ?= 2000

@@ -2,7 +2,7 @@
 # Runs the node real-0, with a real kubelet, until standard input ends; then removes everything that it has made. There
 # is one at a time on a machine: a second one waits.
 # usage: run.sh KUBECONFIG REGISTRY FOLDER    REGISTRY is a URL that images of registry.test/ are pulled from; the
-#                                             logs are written to FOLDER
+#                                             logs, and a process id of the node, are written to FOLDER
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 kubeconfig=$1 registry=$2 folder=$3
@@ -67,6 +67,7 @@ mkdir -p "$folder/root"
 setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --propagation private \
   "$here/init.sh" "$here" "$bin" "$kubeconfig" "$registry" "$folder" </dev/null >"$folder/init.log" 2>&1 9>&- &
 node=$!
+echo "$node" >"$folder/pid"
 cat <&3 >/dev/null 9>&- &
 reader=$!
 wait -n

@@ -14,14 +14,19 @@ use crate::servers::registry::Image;
 /// Its files are made in `folder`.
 pub(crate) async fn layer(program: &Path, folder: &Path) -> Result<Bytes> {
     let (files, archive) = (folder.join("image"), folder.join("image.tar"));
+    // Symbols for debugging are most of a program, and the node keeps its files in memory.
+    let stripped = folder.join(program.file_name().unwrap_or_default());
+    let mut strip = Command::new("strip");
+    run(strip.arg("-o").arg(&stripped).arg(program), "").await?;
     let script = repository().join("e2e/image/files.sh");
-    run(Command::new(script).arg(program).arg(&files), "").await?;
+    run(Command::new(script).arg(&stripped).arg(&files), "").await?;
     let mut tar = Command::new("tar");
     tar.arg("-C").arg(&files).arg("-cf").arg(&archive).arg(".");
     run(&mut tar, "").await?;
     let bytes = std::fs::read(&archive).with_context(|| archive.display().to_string())?;
     std::fs::remove_dir_all(&files)?;
     std::fs::remove_file(&archive)?;
+    std::fs::remove_file(&stripped)?;
     Ok(bytes.into())
 }
 

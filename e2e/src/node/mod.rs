@@ -34,6 +34,8 @@ static NODE: OnceCell<Node> = OnceCell::const_new();
 pub struct Node {
     /// Where its images come from.
     pub registry: Registry,
+    /// Its logs and temporary files.
+    folder: PathBuf,
     game_server: PathBuf,
     /// The layer of all its images.
     layer: Bytes,
@@ -71,6 +73,42 @@ pub async fn stop() {
 }
 
 impl Node {
+    /// Publishes an image of another program under a name with a tag.
+    pub async fn publish_program(&self, tag: &str, program: &Path) -> Result<()> {
+        let layer = image::layer(program, &self.folder).await?;
+        self.registry.publish(tag, &image::of(&layer, program, &[]));
+        Ok(())
+    }
+
+    /// A file of the node, by its path without the first slash.
+    pub fn file(&self, path: &str) -> Result<PathBuf> {
+        Ok(self.process()?.join("root").join(path))
+    }
+
+    /// Kills the kubelet (kill -9), which is then started again. Containers go on.
+    pub async fn kill_kubelet(&self) -> Result<()> {
+        let namespace = std::fs::read_link(self.process()?.join("ns/mnt"))?;
+        let is_kubelet = |process: &Path| {
+            let name = std::fs::read_to_string(process.join("comm"));
+            name.is_ok_and(|name| name.trim() == "kubelet")
+                && std::fs::read_link(process.join("ns/mnt")).is_ok_and(|it| it == namespace)
+        };
+        let mut processes =
+            std::fs::read_dir("/proc")?.filter_map(|entry| Some(entry.ok()?.path()));
+        let kubelet = processes.find(|it| is_kubelet(it));
+        let kubelet = kubelet.context("the node has no kubelet")?;
+        let id = kubelet.file_name().context("a process has an ID")?;
+        run(Command::new("kill").arg("-KILL").arg(id), "").await?;
+        Ok(())
+    }
+
+    /// The folder in /proc of a process in the node's mount namespace.
+    fn process(&self) -> Result<PathBuf> {
+        let id = self.folder.join("pid");
+        let id = std::fs::read_to_string(&id).with_context(|| id.display().to_string())?;
+        Ok(Path::new("/proc").join(id.trim()))
+    }
+
     /// Publishes an image of the game server with these environment variables under a name with a tag, and
     /// returns its full name and its digest.
     pub fn publish(&self, tag: &str, environment: &[String]) -> (String, String) {
@@ -111,6 +149,7 @@ impl Node {
         }
         Ok(Node {
             registry,
+            folder,
             game_server: game_server.to_owned(),
             layer,
             plane,

@@ -94,7 +94,8 @@ impl Registry {
         let config = json!({
             "architecture": "amd64",
             "os": "linux",
-            "config": {"Entrypoint": image.command, "Env": image.environment},
+            // As in the operator's image.
+            "config": {"User": "65532:65532", "Entrypoint": image.command, "Env": image.environment},
             "rootfs": {"type": "layers", "diff_ids": [layer]},
         });
         let (config, config_size) = add(config.to_string().into());
