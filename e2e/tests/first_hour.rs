@@ -42,7 +42,7 @@ const SECTIONS: [&[Section]; 3] = [
 const SYSTEM: &str = "gamekeeper-system";
 
 /// Commands of the documents that are not run here, and why.
-const NOT_RUN: [(&str, &str); 9] = [
+const NOT_RUN: [(&str, &str); 10] = [
     (
         "make demo",
         "takes minutes and leaves a cluster behind; walkthroughs.rs tests the same steps",
@@ -62,6 +62,10 @@ const NOT_RUN: [(&str, &str); 9] = [
         "run as kubectl game lint, which is the same code",
     ),
     ("gamekeeper try", "tested by tests/try.rs"),
+    (
+        "kubectl game status cluster/",
+        "lifecycle hooks are disabled by default, so there is no kind Cluster; the plugin's unit tests show the output",
+    ),
     ("kubectl logs", "nodes are simulated and have no logs"),
     (
         "kubectl -n gamekeeper-system logs",

@@ -255,8 +255,9 @@ async fn a_guarded_pod_that_its_kubelet_ends_is_counted(case: &mut Case) -> Resu
 }
 
 /// Two pods that start on a node as long as it accepts them.
-fn at_home_on(node: &str) -> Game {
-    let tolerations = json!([{"key": "only", "operator": "Exists"}]);
+fn at_home_on(case: &Case, node: &str) -> Game {
+    // Without the value, replacements would be scheduled to the nodes of other tests.
+    let tolerations = json!([{"key": "only", "operator": "Equal", "value": case.namespace}]);
     let prefers = json!([{"weight": 100, "preference": {"matchExpressions": [
         {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]},
     ]}}]);
@@ -277,7 +278,7 @@ fn count_on(view: &View, node: &str) -> usize {
 
 async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
     let node = own_node(case).await?;
-    let view = play(case, at_home_on(&node), 2).await?;
+    let view = play(case, at_home_on(case, &node), 2).await?;
     let on_node = |view: &View| count_on(view, &node);
     view.ensure(on_node(&view) == 2)?;
     let named = format!("node/{node}");
@@ -340,7 +341,7 @@ async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
 
 async fn pods_leave_a_cordoned_node_by_themselves(case: &mut Case) -> Result<()> {
     let node = own_node(case).await?;
-    let game = at_home_on(&node);
+    let game = at_home_on(case, &node);
     let view = play(case, game.clone(), 2).await?;
     view.ensure(count_on(&view, &node) == 2)?;
     let moving = |view: &View| view.number("/status/protection/moving");
