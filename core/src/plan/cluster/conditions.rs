@@ -91,11 +91,13 @@ impl StepState {
     }
 }
 
-/// The conditions, with those of these steps and Ready replaced.
+/// The conditions, with those of these steps and Ready replaced. Ready is True only if the install or upgrade
+/// `is_recorded`, so that it never precedes the phase and the version.
 pub fn of_steps(
     cluster: &Cluster,
     old: &[Condition],
     steps: &[(LifecycleStep, StepState)],
+    is_recorded: bool,
     now: Timestamp,
 ) -> Vec<Condition> {
     let mut conditions = old.to_vec();
@@ -105,6 +107,10 @@ pub fn of_steps(
     let open = steps.iter().find(|(_, state)| !state.is_over());
     let ready = match open {
         Some((step, state)) => StepState::new(state.reason, format!("{step}: {}", state.message)),
+        None if !is_recorded => StepState::new(
+            LifecycleReason::Waiting,
+            "all steps have passed and are being recorded",
+        ),
         None => StepState::new(
             LifecycleReason::Installed,
             "the install is complete on every node",

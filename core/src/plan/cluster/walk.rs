@@ -555,6 +555,8 @@ impl<'a> Walk<'a> {
     pub fn end(self, phase: ClusterPhase) -> ClusterPlan {
         let scene = self.scene;
         let installed = scene.nodes.iter().filter(|(_, record)| record.installed);
+        let installed = installed.count();
+        let is_recorded = phase == ClusterPhase::Running && installed == scene.nodes.len();
         let count = |nodes: usize| i32::try_from(nodes).unwrap_or(i32::MAX);
         let mut old = scene.old.conditions.clone();
         if phase != ClusterPhase::Upgrading {
@@ -578,8 +580,8 @@ impl<'a> Walk<'a> {
             upgrade: scene.upgrade.clone().or_else(|| scene.old.upgrade.clone()),
             passed_steps: self.passed_steps,
             nodes: count(scene.nodes.len()),
-            installed_nodes: count(installed.count()),
-            conditions: conditions::of_steps(scene.cluster, &old, &self.states, now),
+            installed_nodes: count(installed),
+            conditions: conditions::of_steps(scene.cluster, &old, &self.states, is_recorded, now),
         };
         conditions::finish(scene.cluster, status, self.plan)
     }

@@ -8,8 +8,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use crate::api::names::{NODE_RECORD, RUN_NODE, RUN_STEP};
-use crate::api::{Cluster, HookRun, HookRunStatus};
-use crate::plan::cluster::{ClusterAction, ClusterNode, ClusterPlan, ClusterWorld, GamePod, plan};
+use crate::api::{Cluster, ClusterPhase, HookRun, HookRunStatus};
+use crate::plan::cluster::{
+    ClusterAction, ClusterNode, ClusterPlan, ClusterWorld, GamePod, READY, plan,
+};
 
 pub struct Sim {
     pub cluster: Cluster,
@@ -126,6 +128,11 @@ impl Sim {
         self.events
             .extend(events.map(|it| format!("{}: {}", it.reason, it.message)));
         if let Some(status) = plan.status {
+            let ready = status.conditions.iter().find(|it| it.type_ == READY);
+            if ready.is_some_and(|it| it.status == "True") {
+                assert_eq!(status.phase, ClusterPhase::Running);
+                assert_eq!(status.installed_nodes, status.nodes);
+            }
             self.cluster.status = Some(status);
         }
         for action in plan.actions {
