@@ -42,7 +42,7 @@ const SECTIONS: [&[Section]; 3] = [
 const SYSTEM: &str = "gamekeeper-system";
 
 /// Commands of the documents that are not run here, and why.
-const NOT_RUN: [(&str, &str); 10] = [
+const NOT_RUN: [(&str, &str); 11] = [
     (
         "make demo",
         "takes minutes and leaves a cluster behind; walkthroughs.rs tests the same steps",
@@ -64,7 +64,11 @@ const NOT_RUN: [(&str, &str); 10] = [
     ("gamekeeper try", "tested by tests/try.rs"),
     (
         "kubectl game status cluster/",
-        "lifecycle hooks are disabled by default, so there is no kind Cluster; the plugin's unit tests show the output",
+        "lifecycle hooks are disabled by default, so there is no kind Cluster; run by real_lifecycle.rs",
+    ),
+    (
+        "kubectl delete hookrun -n gamekeeper-hooks",
+        "ends a script on a node; run by real_lifecycle.rs",
     ),
     ("kubectl logs", "nodes are simulated and have no logs"),
     (

@@ -8,24 +8,25 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::checkout::repository;
-use e2e::cluster::chart::CHART;
-use e2e::cluster::control_plane::ControlPlane;
-use e2e::cluster::operator::Operator;
+use e2e::cluster::lifecycle::{HOOKS, Stage};
+use e2e::documents::shell::Shell;
+use e2e::documents::transcript::commands;
 use e2e::node::{self, Node};
+use e2e::process::command::run_unchecked;
 use e2e::wait::eventually;
 use judge::object::text;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 e2e::tests![scripts_run_on_a_real_node];
 
-const SYSTEM: &str = "gamekeeper-system";
-const HOOKS: &str = "gamekeeper-hooks";
 const LIMIT: Duration = Duration::from_secs(120);
 /// What the scripts of the examples print of the Cluster.
-const PRINTED: &str = "the cluster labels and annotations key=value pair:location=xa node.alpha.kubernetes.io/test=hello";
+const PRINTED: &str = "the cluster labels and annotations key=value pair:location=xa node.alpha.kubernetes.io/test=hello\n";
 /// Waits until the test releases it.
 const WAIT: &str = r#"#!/bin/bash
 echo "$1" >>/tmp/started
+echo "waiting for $1"
 until [ -e "/tmp/release-$1" ]; do sleep 0.1; done
 "#;
 /// Fails the first time.
@@ -45,209 +46,219 @@ fn main() -> Result<ExitCode> {
     e2e::trial::main(tests())
 }
 
-/// A control plane with the chart's operator, and the real node.
-struct Stage {
-    plane: &'static ControlPlane,
-    operator: Operator,
-    node: &'static Node,
-}
-
-impl Stage {
-    async fn start(case: &Case) -> Result<Self> {
-        // The node is stopped after the test has ended, and needs the control plane until then.
-        let plane: &'static _ = Box::leak(Box::new(ControlPlane::empty("real").await?));
-        let install = [
-            "install",
-            "gamekeeper",
-            CHART,
-            "--namespace",
-            SYSTEM,
-            "--create-namespace",
-            "--set=lifecycleHooks.enabled=true",
-            // Its Service would not reach the operator, which runs outside of the cluster.
-            "--set=admission.enabled=false",
-            "--set=image.repository=registry.test/gamekeeper",
-        ];
-        plane.helm(&install).await?;
-        let wait = ["wait", "--for=condition=Established", "crd", "--all"];
-        plane.kubectl(&wait, "").await?;
-        let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", case.folder()).await?;
-        // A new one does not wait for the lease of a killed one.
-        operator.disable_leader_election();
-        operator.start().await?;
-        let node = node::shared(plane, env!("CARGO_BIN_EXE_game-server")).await?;
-        let path = format!("/apis/apps/v1/namespaces/{SYSTEM}/deployments/gamekeeper");
-        let deployment = plane.get(&path).await?;
-        let image = "/spec/template/spec/containers/0/image";
-        let image = text(&deployment, image).strip_prefix("registry.test/");
-        let tag = image.context("the chart's image is in the registry")?;
-        node.publish_program(tag, operator.binary()).await?;
-        Ok(Stage {
-            plane,
-            operator,
-            node,
-        })
-    }
-
-    async fn config_map(&self, name: &str, scripts: &[(&str, &str)]) -> Result<()> {
-        let data: Value = scripts.iter().map(|(key, text)| (*key, *text)).collect();
-        let metadata = json!({"name": name, "namespace": HOOKS});
-        let object =
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
-        self.plane.apply(&[object]).await
-    }
-
-    /// Creates a Cluster whose only node, and first master, is the real one.
-    async fn create(&self, mut cluster: Value) -> Result<()> {
-        cluster["spec"]["machines"] = json!([{"ip": "10.213.77.1"}]);
-        cluster["spec"]["features"]["nodeSelector"] = json!({"gamekeeper/kubelet": "real"});
-        self.plane.apply(&[cluster]).await
-    }
-
-    async fn until_condition(&self, cluster: &str, type_: &str, words: &str) -> Result<()> {
-        let path = format!("/apis/tkex.tencent.com/v1alpha1/clusters/{cluster}");
-        eventually(&format!("{type_} has {words:?}"), LIMIT, async || {
-            let cluster = self.plane.get(&path).await?;
-            let conditions = cluster["status"]["conditions"].as_array();
-            let mut conditions = conditions.into_iter().flatten();
-            let found = conditions.find(|it| it["type"] == type_);
-            let found = found.with_context(|| format!("no {type_}: {:#}", cluster["status"]))?;
-            let [status, reason, message] =
-                ["/status", "/reason", "/message"].map(|field| text(found, field));
-            let line = format!("{status} {reason}: {message}");
-            ensure!(line.contains(words), "{line}");
-            Ok(())
-        })
-        .await
-    }
-
-    /// The output of the script whose Job's name begins like this.
-    async fn log(&self, prefix: &str) -> Result<String> {
-        let path = format!("/apis/batch/v1/namespaces/{HOOKS}/jobs");
-        let jobs = self.plane.get(&path).await?;
-        let jobs = jobs["items"].as_array().into_iter().flatten();
-        let mut names = jobs.map(|job| text(job, "/metadata/name"));
-        let name = names.find(|name| name.starts_with(prefix));
-        let name = format!("job/{}", name.with_context(|| format!("no Job {prefix}"))?);
-        self.plane.kubectl(&["logs", "-n", HOOKS, &name], "").await
-    }
-
-    /// Waits until a script has started, as often as it should have.
-    async fn until_started(&self, expected: &[&str]) -> Result<()> {
-        eventually("the script has started", LIMIT, async || {
-            let started = std::fs::read_to_string(self.node.file("tmp/started")?)?;
-            let started: Vec<&str> = started.lines().collect();
-            ensure!(started == expected, "{started:?}");
-            Ok(())
-        })
-        .await
-    }
-}
-
 async fn scripts_run_on_a_real_node(case: &mut Case) -> Result<()> {
-    let mut stage = Stage::start(case).await?;
-    examples(&stage).await?;
-    failures(&mut stage).await
+    Stage::play("real", case.folder(), async |stage| {
+        let node = node::shared(stage.plane, env!("CARGO_BIN_EXE_game-server")).await?;
+        let image = stage.image().await?;
+        node.publish_program(&image, stage.operator.binary())
+            .await?;
+        let outcome = scripts(stage, node).await;
+        // It needs the control plane until it has ended.
+        node::stop().await;
+        outcome
+    })
+    .await
 }
 
-/// The scripts of the documentation's example print what they should.
-async fn examples(stage: &Stage) -> Result<()> {
-    let print = |what: &str| {
-        format!(
-            "#!/bin/bash\necho \"the cluster labels and annotations key=value pair:$@\"\necho \"{what}\"\n"
-        )
-    };
-    let pre = [
-        ("pre-install", "#!/bin/bash\necho \"pre node install\"\n"),
-        ("cluster-pre-install", &print("pre cluster install")),
-    ];
-    let post = [
-        ("post-install", "#!/bin/bash\necho \"post node install\"\n"),
-        ("cluster-post-install", &print("post cluster install")),
-    ];
-    stage.config_map("hooks-pre", &pre).await?;
-    stage.config_map("hooks-post", &post).await?;
-    let example = repository().join("examples/lifecycle/directories/cluster.yaml");
-    let example: Value = serde_yaml_ng::from_str(&std::fs::read_to_string(example)?)?;
-    stage.create(example).await?;
-    stage
-        .until_condition("xa", "Ready", "True Installed")
-        .await?;
-    for (job, expected) in [
-        (
-            "pre-install-hook-xa-real-0-",
-            "pre node install\n".to_owned(),
-        ),
-        (
-            "post-install-hook-xa-real-0-",
-            "post node install\n".to_owned(),
-        ),
-        (
-            "pre-cluster-install-hook-xa-real-0-",
-            format!("{PRINTED}\npre cluster install\n"),
-        ),
-        (
-            "post-cluster-install-hook-xa-real-0-",
-            format!("{PRINTED}\npost cluster install\n"),
-        ),
-    ] {
-        let printed = stage.log(job).await?;
-        ensure!(printed == expected, "{job} printed {printed:?}");
-    }
-    let copied = stage.node.file("tmp/hooks/pre/pre-install")?;
-    let mode = std::fs::metadata(copied)?.permissions().mode();
-    ensure!(mode & 0o777 == 0o755, "mode {mode:o}");
-    let delete = ["delete", "cluster", "xa", "--timeout=60s"];
-    stage.plane.kubectl(&delete, "").await?;
+async fn scripts(stage: &mut Stage, node: &Node) -> Result<()> {
+    examples(stage, node).await?;
+    let cluster = "mended";
+    mended(stage, cluster).await?;
+    interruptions(stage, node, cluster).await?;
+    hanging(stage, node, cluster).await
+}
+
+/// Creates a Cluster whose only node, and first master, is the real one.
+async fn create(stage: &Stage, mut cluster: Value) -> Result<()> {
+    cluster["spec"]["machines"][0]["ip"] = json!("10.213.77.1");
+    cluster["spec"]["features"]["nodeSelector"] = json!({"gamekeeper/kubelet": "real"});
+    stage.apply(&cluster).await?;
     Ok(())
 }
 
-/// A script that fails is retried. One that is interrupted by the end of the kubelet or of the operator runs once.
-async fn failures(stage: &mut Stage) -> Result<()> {
+/// The name of a Job that begins like this.
+async fn job(stage: &Stage, prefix: &str) -> Result<String> {
+    let jobs = stage.jobs().await?;
+    let mut names = jobs.iter().map(|job| text(job, "/metadata/name"));
+    let name = names.find(|name| name.starts_with(prefix));
+    Ok(name.with_context(|| format!("no Job {prefix}"))?.to_owned())
+}
+
+/// Waits until scripts have started, as often as they should have.
+async fn until_started(node: &Node, expected: &[&str]) -> Result<()> {
+    eventually("the script has started", LIMIT, async || {
+        let started = std::fs::read_to_string(node.file("tmp/started")?)?;
+        let started: Vec<&str> = started.lines().collect();
+        ensure!(started == expected, "{started:?}");
+        Ok(())
+    })
+    .await
+}
+
+fn release(node: &Node, script: &str) -> Result<()> {
+    Ok(std::fs::write(
+        node.file(&format!("tmp/release-{script}"))?,
+        "",
+    )?)
+}
+
+/// The manifests and scripts of the documentation's examples, which are those of TKEStack: single files, and
+/// directories.
+async fn examples(stage: &Stage, node: &Node) -> Result<()> {
+    let nodes = |name: &str| {
+        let output = |when: &str| format!("{when} node install\n");
+        [
+            (format!("pre-install-hook-{name}-real-0-"), output("pre")),
+            (format!("post-install-hook-{name}-real-0-"), output("post")),
+        ]
+    };
+    example(stage, "one-file", "one", &nodes("one")).await?;
+    let files = ["tmp/hooks/pre-install", "tmp/hooks/post-install"];
+    for file in files {
+        let file = node.file(file)?;
+        let mode = std::fs::metadata(&file)?.permissions().mode();
+        ensure!(mode & 0o777 == 0o755, "mode {mode:o}");
+        std::fs::remove_file(file)?;
+    }
+    let cluster = |when: &str| {
+        let job = format!("{when}-cluster-install-hook-xa-real-0-");
+        (job, format!("{PRINTED}{when} cluster install\n"))
+    };
+    let [first, second] = nodes("xa");
+    let printed = [first, second, cluster("pre"), cluster("post")];
+    example(stage, "directories", "xa", &printed).await?;
+    for file in ["pre/pre-install", "post/cluster-post-install"] {
+        let file = node.file(&format!("tmp/hooks/{file}"))?;
+        let mode = std::fs::metadata(file)?.permissions().mode();
+        ensure!(mode & 0o777 == 0o755, "mode {mode:o}");
+    }
+    Ok(())
+}
+
+/// Runs an example from its install to its deletion, and checks what the scripts of these Jobs print.
+async fn example(
+    stage: &Stage,
+    folder: &str,
+    name: &str,
+    printed: &[(String, String)],
+) -> Result<()> {
+    let folder = repository().join("examples/lifecycle").join(folder);
+    for file in ["scripts.yaml", "cluster.yaml"] {
+        let file = std::fs::read_to_string(folder.join(file))?;
+        for document in serde_yaml_ng::Deserializer::from_str(&file) {
+            let object = Value::deserialize(document)?;
+            match object["kind"] == "Cluster" {
+                true => create(stage, object).await?,
+                false => stage.apply(&object).await.map(|_| ())?,
+            }
+        }
+    }
     stage
-        .config_map("hooks", &[("wait", WAIT), ("mended-script", MENDED)])
+        .until_condition(name, "Ready", "True Installed")
         .await?;
-    let file = |name: &str| json!({"src": format!("hooks/{name}"), "dst": format!("/tmp/{name}")});
+    for (prefix, expected) in printed {
+        let job = job(stage, prefix).await?;
+        let found = stage.kubectl(&format!("logs -n {HOOKS} job/{job}")).await?;
+        ensure!(found == *expected, "{job} printed {found:?}");
+    }
+    let delete = format!("delete cluster {name} --timeout=60s");
+    stage.kubectl(&delete).await?;
+    Ok(())
+}
+
+/// A script that fails is shown with its exit code and standard error, and retried.
+async fn mended(stage: &Stage, name: &str) -> Result<()> {
+    let scripts = json!({"wait": WAIT, "mended-script": MENDED});
+    let metadata = json!({"name": "own", "namespace": HOOKS});
     stage
-        .create(json!({
-            "apiVersion": "tkex.tencent.com/v1alpha1",
-            "kind": "Cluster",
-            "metadata": {"name": "one"},
-            "spec": {
-                "version": "1.36.3",
-                "features": {
-                    "files": [file("wait"), file("mended-script")],
-                    "hooks": {
-                        "PreClusterInstall": "/tmp/mended-script",
-                        "PreInstall": "/tmp/wait kubelet",
-                        "PostInstall": "/tmp/wait operator",
-                    },
+        .apply(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": scripts}))
+        .await?;
+    let file = |name: &str| json!({"src": format!("own/{name}"), "dst": format!("/tmp/{name}")});
+    let cluster = json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1",
+        "kind": "Cluster",
+        "metadata": {"name": name},
+        "spec": {
+            "version": "1.36.3",
+            "machines": [{}],
+            "features": {
+                "files": [file("wait"), file("mended-script")],
+                "hooks": {
+                    "PreClusterInstall": "/tmp/mended-script",
+                    "PreInstall": "/tmp/wait kubelet",
+                    "PostInstall": "/tmp/wait operator",
+                    "PostClusterInstall": "/tmp/wait hang",
                 },
             },
-        }))
-        .await?;
+        },
+    });
+    create(stage, cluster).await?;
     let failed = "False FailedInit: exec \"/tmp/mended-script\" on node real-0 failed: exit 3: stderr disk full; attempt 1";
-    stage
-        .until_condition("one", "EnsurePreClusterInstallHook", failed)
-        .await?;
-    stage
-        .until_condition("one", "EnsurePreClusterInstallHook", "True Passed")
-        .await?;
+    let step = "EnsurePreClusterInstallHook";
+    stage.until_condition(name, step, failed).await?;
+    stage.until_condition(name, step, "True Passed").await?;
+    Ok(())
+}
 
-    stage.until_started(&["kubelet"]).await?;
-    stage.node.kill_kubelet().await?;
-    std::fs::write(stage.node.file("tmp/release-kubelet")?, "")?;
-    stage
-        .until_condition("one", "EnsurePreInstallHook", "True Passed")
-        .await?;
+/// A script that is interrupted by the end of the kubelet or of the operator runs once.
+async fn interruptions(stage: &mut Stage, node: &Node, name: &str) -> Result<()> {
+    until_started(node, &["kubelet"]).await?;
+    node.kill_kubelet().await?;
+    release(node, "kubelet")?;
+    let step = "EnsurePreInstallHook";
+    stage.until_condition(name, step, "True Passed").await?;
 
-    let started = ["kubelet", "operator"];
-    stage.until_started(&started).await?;
+    until_started(node, &["kubelet", "operator"]).await?;
     stage.operator.kill().await?;
-    std::fs::write(stage.node.file("tmp/release-operator")?, "")?;
+    release(node, "operator")?;
     stage.operator.start().await?;
+    let step = "EnsurePostInstallHook";
+    stage.until_condition(name, step, "True Passed").await?;
+    Ok(())
+}
+
+/// A script that hangs is visible in the metric of its alert, and the commands of the runbook end it.
+async fn hanging(stage: &Stage, node: &Node, name: &str) -> Result<()> {
+    let started = ["kubelet", "operator", "hang"];
+    until_started(node, &started).await?;
+    let series = format!(
+        "gamekeeper_cluster_attempt_seconds{{name=\"{name}\",condition=\"EnsurePostClusterInstallHook\"}}"
+    );
+    let (_, metrics) = stage.operator.get("/metrics").await?;
+    ensure!(metrics.contains(&series), "no {series} in:\n{metrics}");
+
+    let runs = stage.created_runs()?;
+    let run = runs.last().context("no HookRun")?;
+    let job = job(stage, run).await?;
+    let document = std::fs::read_to_string(repository().join("docs/operations.md"))?;
+    let mut runbook = commands(&document)?;
+    runbook.retain(|it| it.section == "A lifecycle hook hangs");
+    ensure!(runbook.len() == 4, "{runbook:#?}");
+    let shell = Shell::admin(stage.plane).await?;
+    let mut shown = Vec::new();
+    for step in &runbook {
+        let line = step.command.replace("NAME", name);
+        let line = line.replace("JOB", &job).replace("RUN", run);
+        let output = run_unchecked(&mut shell.command(&line)).await?;
+        // The exit code of status is that of a Cluster in progress.
+        let expected = if line.contains("status") { 3 } else { 0 };
+        ensure!(output.code == expected, "{line}: {output:?}");
+        shown.push(output.stdout);
+    }
+    let expected = [
+        "exec \"/tmp/wait\" on node real-0, attempt 1 in progress",
+        run.as_str(),
+        "waiting for hang\n",
+        "deleted",
+    ];
+    for (shown, expected) in shown.iter().zip(expected) {
+        ensure!(shown.contains(expected), "no {expected:?} in:\n{shown}");
+    }
+    let again = [&started[..], &["hang"]].concat();
+    until_started(node, &again).await?;
+    release(node, "hang")?;
     stage
-        .until_condition("one", "Ready", "True Installed")
+        .until_condition(name, "Ready", "True Installed")
         .await?;
-    stage.until_started(&started).await
+    until_started(node, &again).await
 }

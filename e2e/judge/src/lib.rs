@@ -20,6 +20,7 @@
 //! | 9: only the leader writes | [`writes_without_lease`], for tests with several operators |
 //! | 10: all of it after crashes, on stale caches and on errors | every rule, because the rules make no exception for crashes and faults |
 //! | 11: no client ends a guarded pod before its hook allows it | `rules/guard.rs`, about all users |
+//! | 12: scripts of a Cluster run in order, once, and one at a time on a node | `lifecycle`, for tests with a Cluster |
 //!
 //! Five more rules are about what is not in that list. A pod that is updated in place gets no traffic while it is
 //! changed (`rules/gate.rs`), or before it runs the new image (`rules/completion.rs`), and its containers are
@@ -57,6 +58,7 @@
 mod counts;
 mod evidence;
 mod leadership;
+mod lifecycle;
 pub mod names;
 pub mod object;
 mod replay;
@@ -68,4 +70,5 @@ mod verdict;
 pub use counts::{Counts, WriteKind};
 pub use evidence::{AuditLog, Event, Witness};
 pub use leadership::{takeovers, writes_without_lease};
+pub use lifecycle::lifecycle_violations;
 pub use verdict::{Violation, violations};

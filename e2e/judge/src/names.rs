@@ -48,3 +48,15 @@ pub(crate) const RUN_TYPE: [&str; 2] = ["gamedeployment-type", "gamestatefulset-
 pub(crate) const RUN_REVISION: [&str; 2] = ["gamedeployment-revision", "gamestatefulset-revision"];
 /// Label of HookRuns of canary steps: the step.
 pub(crate) const RUN_STEP: &str = "step-index";
+/// Annotations of HookRuns of Clusters: the step, and the node's name and uid.
+pub(crate) const LIFECYCLE_STEP: &str = "gamekeeper.tkex.tencent.com/lifecycle-step";
+pub(crate) const LIFECYCLE_NODE: &str = "gamekeeper.tkex.tencent.com/node";
+pub(crate) const LIFECYCLE_NODE_UID: &str = "gamekeeper.tkex.tencent.com/node-uid";
+/// Annotation of nodes: what has passed there.
+pub(crate) const NODE_RECORD: &str = "gamekeeper.tkex.tencent.com/lifecycle-record";
+/// Finalizer of Clusters.
+pub(crate) const LIFECYCLE_FINALIZER: &str = "gamekeeper.tkex.tencent.com/lifecycle";
+/// Taint of nodes that are not installed.
+pub(crate) const NOT_INSTALLED: &str = "gamekeeper.tkex.tencent.com/not-installed";
+/// Taint of nodes whose kubelet has stopped reporting.
+pub(crate) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";

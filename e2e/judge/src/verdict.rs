@@ -79,7 +79,8 @@ pub fn violations(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<V
     found
 }
 
-fn describe(write: &Write) -> String {
+/// A write in a few words.
+pub(crate) fn describe(write: &Write) -> String {
     let sub = match write.subresource.as_str() {
         "" => String::new(),
         sub => format!("/{sub}"),

@@ -1,8 +1,5 @@
 //! The files that a failed test leaves for debugging.
 
-use std::fs::File;
-use std::io::Write;
-
 use crate::case::Case;
 
 /// Writes objects, events and the namespace's writes next to the operator's log. If something cannot be
@@ -28,30 +25,9 @@ pub async fn collect(case: &Case, error: &str) {
         "events.txt",
         &events.unwrap_or_else(|error| format!("{error:#}")),
     );
-    if let Err(error) = save_writes(case) {
-        save("writes.txt", &format!("{error:#}"));
-    }
-}
-
-/// Saves a summary of all writes in the namespace, in order.
-fn save_writes(case: &Case) -> anyhow::Result<()> {
-    let events = case.plane().audit.writes(&case.namespace)?;
-    let mut file = File::create(case.folder().join("writes.txt"))?;
-    for event in events {
-        let object = event.object_ref.clone().unwrap_or_default();
-        let body = event.request_object.as_ref().map(ToString::to_string);
-        let body: String = body.unwrap_or_default().chars().take(600).collect();
-        writeln!(
-            file,
-            "{} {} {} {}/{} {} {} {body}",
-            event.received,
-            event.user.username,
-            event.verb,
-            object.resource,
-            object.subresource,
-            object.name,
-            event.code()
-        )?;
-    }
-    Ok(())
+    let writes = case.plane().writes_as_text(&case.namespace);
+    save(
+        "writes.txt",
+        &writes.unwrap_or_else(|error| format!("{error:#}")),
+    );
 }

@@ -214,6 +214,26 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// All writes in a namespace so far, one a line.
+    pub fn writes_as_text(&self, namespace: &str) -> Result<String> {
+        let lines = self.audit.writes(namespace)?.into_iter().map(|event| {
+            let object = event.object_ref.clone().unwrap_or_default();
+            let body = event.request_object.as_ref().map(ToString::to_string);
+            let body: String = body.unwrap_or_default().chars().take(600).collect();
+            format!(
+                "{} {} {} {}/{} {} {} {body}\n",
+                event.received,
+                event.user.username,
+                event.verb,
+                object.resource,
+                object.subresource,
+                object.name,
+                event.code()
+            )
+        });
+        Ok(lines.collect())
+    }
+
     /// The CPU time of a component, such as `kube-apiserver`.
     pub fn processor_time(&self, component: &str) -> Result<Duration> {
         let folder = self.audit.path().parent().and_then(Path::parent);

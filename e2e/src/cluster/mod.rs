@@ -2,5 +2,6 @@
 
 pub mod chart;
 pub mod control_plane;
+pub mod lifecycle;
 pub mod link;
 pub mod operator;

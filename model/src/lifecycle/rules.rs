@@ -1,4 +1,4 @@
-//! The rules that writes and settled states must satisfy.
+//! The rules that writes and settled states must satisfy: invariant 12.
 
 use gamekeeper_core::api::names::{RUN_NODE, RUN_NODE_UID, RUN_STEP};
 use gamekeeper_core::api::{Cluster, ClusterPhase, HookRun, LifecycleStep, StepScope};

@@ -19,8 +19,11 @@ use tokio::task::JoinHandle;
 use super::event::Event;
 use super::unanswered::unanswered;
 
+/// A kind: group, version, name, and plural name.
+type Gvk = (&'static str, &'static str, &'static str, &'static str);
+
 /// The kinds whose writes are checked.
-const KINDS: [(&str, &str, &str, &str); 4] = [
+const KINDS: [Gvk; 4] = [
     ("", "v1", "Pod", "pods"),
     ("tkex.tencent.com", "v1alpha1", "HookRun", "hookruns"),
     (
@@ -35,6 +38,16 @@ const KINDS: [(&str, &str, &str, &str); 4] = [
         "GameStatefulSet",
         "gamestatefulsets",
     ),
+];
+
+/// The namespace of the scripts of Clusters.
+const SCRIPTS: &str = "gamekeeper-hooks";
+/// The kinds in that namespace whose writes are checked.
+const OF_SCRIPTS: [Gvk; 3] = [KINDS[0], KINDS[1], ("batch", "v1", "Job", "jobs")];
+/// The kinds without a namespace whose writes are checked.
+const OF_CLUSTERS: [Gvk; 2] = [
+    ("", "v1", "Node", "nodes"),
+    ("tkex.tencent.com", "v1alpha1", "Cluster", "clusters"),
 ];
 
 /// A version of an object.
@@ -57,7 +70,18 @@ struct Kind {
     api: Api<DynamicObject>,
 }
 
-/// The watches of a namespace. They end when this is dropped.
+impl Kind {
+    fn new(client: &Client, (group, version, name, plural): Gvk, namespace: Option<&str>) -> Self {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, name));
+        let api = match namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        Self { name, plural, api }
+    }
+}
+
+/// Watches. They end when this is dropped.
 #[derive(Debug)]
 pub struct Witness {
     kinds: Vec<Kind>,
@@ -66,18 +90,28 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Starts the watches. Writes that begin after this returns are observed.
+    /// Starts the watches of workloads in a namespace. Writes that begin after this returns are observed.
     pub async fn start(client: &Client, namespace: &str) -> Result<Self> {
+        let kinds = KINDS.map(|kind| Kind::new(client, kind, Some(namespace)));
+        Self::of(kinds.into()).await
+    }
+
+    /// Starts the watches of Clusters, nodes and scripts.
+    pub async fn of_lifecycle(client: &Client) -> Result<Self> {
+        let of_scripts = OF_SCRIPTS.map(|kind| Kind::new(client, kind, Some(SCRIPTS)));
+        let of_clusters = OF_CLUSTERS.map(|kind| Kind::new(client, kind, None));
+        let kinds = of_scripts.into_iter().chain(of_clusters);
+        Self::of(kinds.collect()).await
+    }
+
+    async fn of(kinds: Vec<Kind>) -> Result<Self> {
         let mut witness = Witness {
-            kinds: Vec::new(),
+            kinds: kinds.clone(),
             seen: Arc::default(),
             watches: Vec::new(),
         };
-        for (group, version, name, plural) in KINDS {
-            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, name));
-            let api = Api::namespaced_with(client.clone(), namespace, &resource);
-            let kind = Kind { name, plural, api };
-            witness.kinds.push(kind.clone());
+        for kind in kinds {
+            let plural = kind.plural;
             let (tx, started) = oneshot::channel();
             let watch = follow(kind, witness.seen.clone(), tx);
             witness.watches.push(tokio::spawn(watch));

@@ -134,7 +134,8 @@ fn has_version_precondition(body: &Value) -> bool {
     }
 }
 
-/// Successful writes by resourceVersion.
+/// Successful writes by resourceVersion. The write that removes the last finalizer of an object has no version of its own:
+/// its response shows the last one of the object.
 fn in_order(events: &[Event]) -> Vec<&Event> {
     let mut by_time: Vec<&Event> = events
         .iter()
@@ -144,7 +145,9 @@ fn in_order(events: &[Event]) -> Vec<&Event> {
     let mut newest = 0;
     let mut placed: Vec<(u64, &Event)> = Vec::new();
     for event in by_time {
-        let version = event.response_object.as_ref().and_then(resource_version);
+        let answer = event.response_object.as_ref();
+        let answer = answer.filter(|it| event.resource() == "pods" || !is_finalized(it));
+        let version = answer.and_then(resource_version);
         newest = newest.max(version.unwrap_or(0));
         placed.push((version.unwrap_or(newest), event));
     }
@@ -342,6 +345,22 @@ mod tests {
         ];
         let gone: Vec<bool> = history(&events).iter().map(|w| w.after.is_none()).collect();
         assert_eq!(gone, [false, true, false]);
+    }
+
+    #[test]
+    fn an_object_ends_after_the_writes_before_its_last_finalizer_was_removed() {
+        let mut ended = object("Cluster", 10, json!(1));
+        ended["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:01Z");
+        let events = [
+            event("delete", "clusters", 1, object("Cluster", 10, json!(1))),
+            event("patch", "nodes", 2, object("Node", 11, json!(1))),
+            event("patch", "clusters", 3, ended),
+        ];
+        let order: Vec<String> = history(&events)
+            .into_iter()
+            .map(|it| it.verb + &it.plural)
+            .collect();
+        assert_eq!(order, ["deleteclusters", "patchnodes", "patchclusters"]);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use jiff::SignedDuration;
 
 use super::start::{Act, Purpose, Start, count, is_victim, name};
 use super::{Found, wrong_under_all};
-use crate::object::uid;
+use crate::names;
+use crate::object::{annotation, uid};
 use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::{Pod, Workload, World};
@@ -70,10 +71,16 @@ fn others_available(world: &World, start: &Start, version: &Version, write: &Wri
     let others: Vec<&Pod> = world
         .pods_seen_by(write, start.owner)
         .filter(is_other)
-        .filter(|pod| pod.ongoing_update.is_none() && !is_victim(world, pod))
+        // A pod that is to be moved stays available until its hook allows that.
+        .filter(|pod| is_moved(pod) || !is_victim(world, pod))
+        .filter(|pod| pod.ongoing_update.is_none())
         .filter(|pod| pod.may_be_available(write.received, version.min_ready()))
         .collect();
     count(&others)
+}
+
+fn is_moved(pod: &Pod) -> bool {
+    annotation(&pod.object, names::MOVE).is_some()
 }
 
 fn surge(world: &World, write: &Write) -> Option<String> {
@@ -105,6 +112,7 @@ fn surge(world: &World, write: &Write) -> Option<String> {
 mod tests {
     use serde_json::json;
 
+    use crate::names;
     use crate::scenario::Scenario;
 
     #[test]
@@ -126,6 +134,23 @@ mod tests {
         scenario.wait(2);
         scenario.close_gate("a");
         assert_eq!(scenario.broken(), ["budget"]);
+    }
+
+    #[test]
+    fn a_pod_that_waits_to_be_moved_is_available() {
+        for (is_ready, broken) in [(true, vec![]), (false, vec!["budget"])] {
+            let strategy = json!({"type": "RollingUpdate", "maxUnavailable": 1});
+            let mut scenario = Scenario::with(json!({"replicas": 2, "updateStrategy": strategy}));
+            for pod in ["a", "b"] {
+                scenario.annotate(pod, names::MOVE, "cluster/xa");
+                scenario.run(pod, "PreDelete", "");
+            }
+            scenario.finish("a", "PreDelete", "Failed");
+            scenario.set_ready("a", is_ready);
+            scenario.wait(2);
+            scenario.delete("b");
+            assert_eq!(scenario.broken(), broken);
+        }
     }
 
     #[test]

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{Event, Violation, names, violations};
+use self::log::{Log, merge};
+use crate::{Violation, names, violations};
+
+pub(crate) mod log;
 
 /// Name and uid of the workload.
 const GAME: &str = "game";
@@ -15,14 +18,10 @@ pub(crate) const OPERATOR: &str = "system:serviceaccount:x:gamekeeper";
 /// A simulated cluster with its log.
 #[derive(Clone)]
 pub(crate) struct Scenario {
-    events: Vec<Event>,
-    now: Timestamp,
-    version: u64,
+    log: Log,
     workload: Value,
     pods: BTreeMap<String, Value>,
     runs: BTreeMap<String, Value>,
-    /// The body of the next request.
-    request: Value,
 }
 
 impl Scenario {
@@ -63,9 +62,7 @@ impl Scenario {
     /// A workload of this kind with this spec, before its first pod is created.
     pub(crate) fn of(kind: &'static str, spec: Value) -> Self {
         let mut scenario = Scenario {
-            events: Vec::new(),
-            now: "2026-01-01T00:00:00Z".parse().expect("a time"),
-            version: 100,
+            log: Log::new(),
             workload: json!({
                 "kind": kind,
                 "metadata": {"name": GAME, "uid": GAME, "generation": 1},
@@ -73,7 +70,6 @@ impl Scenario {
             }),
             pods: BTreeMap::new(),
             runs: BTreeMap::new(),
-            request: Value::Null,
         };
         let created = scenario.workload.clone();
         let plural = scenario.plural();
@@ -105,7 +101,7 @@ impl Scenario {
 
     /// Lets time pass.
     pub(crate) fn wait(&mut self, seconds: i64) {
-        self.now += SignedDuration::from_secs(seconds);
+        self.log.wait(seconds);
     }
 
     fn log(
@@ -115,28 +111,10 @@ impl Scenario {
         resource: &str,
         subresource: &str,
         name: &str,
-        mut answer: Value,
+        answer: Value,
     ) -> Value {
-        self.now += SignedDuration::from_millis(20);
-        self.version += 1;
-        if answer.get("metadata").is_some() {
-            answer["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        }
-        let event = json!({
-            "stage": "ResponseComplete",
-            "requestURI": "/x",
-            "verb": verb,
-            "user": {"username": user},
-            "objectRef": {"resource": resource, "subresource": subresource, "name": name},
-            "responseStatus": {"code": 200},
-            "requestObject": self.request.take(),
-            "responseObject": answer,
-            "requestReceivedTimestamp": self.now - SignedDuration::from_millis(5),
-            "stageTimestamp": self.now,
-        });
-        self.events
-            .push(serde_json::from_value(event).expect("an event"));
-        answer
+        self.log
+            .write(user, verb, resource, subresource, name, answer)
     }
 
     fn write_workload(&mut self, user: &str, subresource: &str) {
@@ -170,7 +148,7 @@ impl Scenario {
     /// A user applies a manifest with these fields.
     pub(crate) fn apply(&mut self, patch: Value) {
         self.spec("user", patch);
-        if let Some(event) = self.events.last_mut() {
+        if let Some(event) = self.log.events.last_mut() {
             event
                 .uri
                 .push_str("?fieldManager=kubectl-client-side-apply");
@@ -199,7 +177,7 @@ impl Scenario {
 
     /// The operator writes the same status again.
     pub(crate) fn repeat_status(&mut self) {
-        self.version -= 1;
+        self.log.version -= 1;
         self.write_workload(OPERATOR, "status");
     }
 
@@ -270,7 +248,7 @@ impl Scenario {
 
     /// Adds a resourceVersion precondition to the next request.
     pub(crate) fn if_unchanged(&mut self) -> &mut Self {
-        self.request = json!({"preconditions": {"uid": "x", "resourceVersion": "1"}});
+        self.log.request = json!({"preconditions": {"uid": "x", "resourceVersion": "1"}});
         self
     }
 
@@ -285,7 +263,7 @@ impl Scenario {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["status"]["phase"] = json!("Running");
         pod["status"]["conditions"] = json!([
-            {"type": "Ready", "status": text(ready), "lastTransitionTime": self.now},
+            {"type": "Ready", "status": text(ready), "lastTransitionTime": self.log.now},
             {"type": names::GATE, "status": text(gate)},
         ]);
         self.write_pod(user, "patch", "status", name);
@@ -395,7 +373,7 @@ impl Scenario {
     /// A user deletes a pod.
     pub(crate) fn delete_by(&mut self, user: &str, name: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
-        pod["metadata"]["deletionTimestamp"] = json!(self.now);
+        pod["metadata"]["deletionTimestamp"] = json!(self.log.now);
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(30);
         self.write_pod(user, "delete", "", name);
     }
@@ -415,7 +393,7 @@ impl Scenario {
     /// A user creates a HookRun for a pod.
     pub(crate) fn run_by(&mut self, user: &str, pod: &str, point: &str, target: &str) {
         let prefix = point.to_lowercase();
-        let name = format!("{prefix}-{pod}-{}-test", self.version);
+        let name = format!("{prefix}-{pod}-{}-test", self.log.version);
         let run = json!({
             "kind": "HookRun",
             "metadata": {
@@ -436,7 +414,7 @@ impl Scenario {
 
     /// A HookRun ends.
     pub(crate) fn finish(&mut self, pod: &str, point: &str, phase: &str) {
-        self.end_run(pod, point, phase, self.now);
+        self.end_run(pod, point, phase, self.log.now);
     }
 
     fn end_run(&mut self, pod: &str, point: &str, phase: &str, at: Timestamp) {
@@ -453,7 +431,7 @@ impl Scenario {
     /// A HookRun succeeds, according to a clock that is ahead by this many seconds.
     pub(crate) fn finish_ahead(&mut self, pod: &str, point: &str, seconds: i64) {
         self.wait(seconds);
-        let ahead = self.now;
+        let ahead = self.log.now;
         self.wait(-seconds);
         self.end_run(pod, point, "Successful", ahead);
     }
@@ -482,23 +460,11 @@ impl Scenario {
 
     /// The violations that the judge finds.
     pub(crate) fn verdict(&self) -> Vec<Violation> {
-        violations(&self.events, |user| user == OPERATOR)
+        violations(&self.log.events, |user| user == OPERATOR)
     }
 
     /// The rules that are violated.
     pub(crate) fn broken(&self) -> Vec<&'static str> {
         self.verdict().iter().map(|found| found.rule).collect()
-    }
-}
-
-/// JSON merge patch, without removals.
-fn merge(object: &mut Value, patch: &Value) {
-    match (object.as_object_mut(), patch.as_object()) {
-        (Some(object), Some(patch)) => {
-            for (key, value) in patch {
-                merge(object.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        _ => *object = patch.clone(),
     }
 }

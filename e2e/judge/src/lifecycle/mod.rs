@@ -1,0 +1,77 @@
+//! Judges the lifecycle hooks of Clusters: which scripts ran, where, and in which order.
+//!
+//! Clusters and nodes are objects without a namespace, and scripts have a namespace of their own. So this is a judge of its
+//! own, with the evidence and the replay of the other one. The rules, by the names that a [`Violation`] has:
+//!
+//! | rule | violations that it finds |
+//! |---|---|
+//! | phase | a script that is not wanted: of another phase, without a hook, skipped, or while paused |
+//! | order | a script that starts before the steps before it have passed, on its node or for the cluster on all nodes |
+//! | alone | a second script on a node while one runs |
+//! | repeat | a script where the record says that it has passed |
+//! | parallelism, nodes at once | scripts or upgrades on more nodes at a time than the Cluster allows |
+//! | master | a script of the cluster on another node than the first master |
+//! | lost | a script that starts on a lost node |
+//! | drain, cordon | an upgrade of a node that is not cordoned; a node that is cordoned without need, or uncordoned although another client cordoned it |
+//! | record | a step recorded as passed although no pod of it has succeeded |
+//! | taint, finalizer | a node admitted before its install, a Cluster removed before its delete hooks or its records |
+//! | settled | a status write that changes nothing |
+
+mod nodes;
+mod object;
+#[cfg(test)]
+mod scenario;
+mod scripts;
+mod step;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use self::object::Cluster;
+use self::world::World;
+use crate::evidence::Event;
+use crate::replay::history::history;
+use crate::verdict::{Violation, describe};
+
+/// A violation: the name of the rule and a sentence.
+type Found = (&'static str, String);
+
+/// Checks the writes to cluster-scoped objects and those in the namespace of the scripts. `is_operator` says whether a
+/// user is an operator.
+pub fn lifecycle_violations(
+    events: &[Event],
+    is_operator: impl Fn(&str) -> bool,
+) -> Vec<Violation> {
+    let mut world = World::default();
+    let mut found = Vec::new();
+    for write in history(events) {
+        if is_operator(&write.user) {
+            let mut wrong = scripts::scripts(&world, &write);
+            wrong.extend(scripts::records(&world, &write));
+            wrong.extend(nodes::cordons(&world, &write, &is_operator));
+            wrong.extend(nodes::taint(&write));
+            wrong.extend(nodes::finalizer(&world, &write));
+            found.extend(wrong.into_iter().map(|(rule, why)| Violation {
+                rule,
+                at: write.received,
+                write: describe(&write),
+                why,
+            }));
+        }
+        world.apply(&write);
+    }
+    found
+}
+
+/// None if a write is right for one of the versions of the Cluster; otherwise why it is wrong for the newest.
+fn wrong_under_all(
+    versions: &[Cluster],
+    wrong: impl Fn(&Cluster) -> Option<String>,
+) -> Option<String> {
+    let mut newest = None;
+    for version in versions.iter().rev() {
+        let why = wrong(version)?;
+        newest.get_or_insert(why);
+    }
+    newest
+}

@@ -1,0 +1,102 @@
+//! What the operator may do to a node and to the Cluster beside its scripts: cordon and uncordon, remove the taint of a
+//! node that is installed, and let the Cluster go.
+
+use super::object::{Cluster, Record, is_cordoned, is_tainted};
+use super::step::{Phase, Step};
+use super::world::World;
+use super::{Found, wrong_under_all};
+use crate::names;
+use crate::object::uid;
+use crate::replay::history::Write;
+
+/// Only a node that is drained for its upgrade is cordoned, and only by a client that cordoned it uncordoned.
+pub(crate) fn cordons(
+    world: &World,
+    write: &Write,
+    is_operator: &impl Fn(&str) -> bool,
+) -> Option<Found> {
+    let (Some(before), Some(after)) = (&write.before, &write.after) else {
+        return None;
+    };
+    if write.plural != "nodes" {
+        return None;
+    }
+    match (is_cordoned(before), is_cordoned(after)) {
+        (true, false) => {
+            let by = world.cordoned_by.get(uid(after));
+            let is_own = by.is_some_and(|by| is_operator(by));
+            (!is_own).then(|| {
+                (
+                    "cordon",
+                    format!("a node is uncordoned that {by:?} cordoned"),
+                )
+            })
+        }
+        (false, true) => {
+            let cluster = Record::any(after).map(|it| it.cluster).unwrap_or_default();
+            let versions = world.cluster(&cluster, write);
+            let is_meant = |it: &Cluster| it.is_upgrading() && it.drains();
+            let is_wrong = !versions.iter().any(is_meant);
+            is_wrong.then(|| {
+                (
+                    "cordon",
+                    "a node is cordoned without an upgrade that drains it".to_owned(),
+                )
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The taint of a node stays until its install is complete.
+pub(crate) fn taint(write: &Write) -> Option<Found> {
+    let (Some(before), Some(after)) = (&write.before, &write.after) else {
+        return None;
+    };
+    let is_removed = write.plural == "nodes"
+        && is_tainted(before, names::NOT_INSTALLED)
+        && !is_tainted(after, names::NOT_INSTALLED);
+    let is_installed = Record::any(before).is_some_and(|it| it.is_installed);
+    (is_removed && !is_installed).then(|| {
+        (
+            "taint",
+            "the taint is removed before the install is complete".to_owned(),
+        )
+    })
+}
+
+/// The finalizer of a Cluster is removed last: after the delete hooks, and after the records of its nodes.
+pub(crate) fn finalizer(world: &World, write: &Write) -> Option<Found> {
+    let before = write
+        .before
+        .as_ref()
+        .filter(|_| write.plural == "clusters")?;
+    let has_it = |object: &serde_json::Value| {
+        let finalizers = object.pointer("/metadata/finalizers");
+        let finalizers = finalizers.and_then(serde_json::Value::as_array);
+        finalizers
+            .into_iter()
+            .flatten()
+            .any(|it| it == names::LIFECYCLE_FINALIZER)
+    };
+    if !has_it(before) || write.after.as_ref().is_some_and(|it| has_it(it)) {
+        return None;
+    }
+    let cluster = uid(before);
+    let mut nodes = world.nodes.values().filter_map(|it| it.newest());
+    if nodes.any(|it| Record::any(it).is_some_and(|it| it.cluster == cluster)) {
+        return Some((
+            "finalizer",
+            "a node still has a record of the Cluster".to_owned(),
+        ));
+    }
+    let why = wrong_under_all(&world.cluster(cluster, write), |cluster| {
+        let mut steps = Step::all(Phase::Delete).filter(|it| cluster.wants(it));
+        let open = steps.find(|it| !cluster.has_passed(it))?;
+        Some(format!(
+            "the Cluster is let go before {} has passed",
+            open.name
+        ))
+    })?;
+    Some(("finalizer", why))
+}

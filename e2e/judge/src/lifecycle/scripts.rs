@@ -1,0 +1,281 @@
+//! When a script may start.
+
+use super::object::{Cluster, Record, is_cordoned, is_tainted};
+use super::step::{Phase, Step, Work};
+use super::world::{Run, World};
+use super::{Found, wrong_under_all};
+use crate::names;
+use crate::object::uid;
+use crate::replay::history::Write;
+
+/// Checks the start of a script.
+pub(crate) fn scripts(world: &World, write: &Write) -> Vec<Found> {
+    let Some(run) = world.created(write) else {
+        return Vec::new();
+    };
+    let rules: [(&'static str, Rule); 7] = [
+        ("phase", phase),
+        ("order", order),
+        ("repeat", repeat),
+        ("master", master),
+        ("parallelism", parallelism),
+        ("nodes at once", nodes_at_once),
+        ("drain", drain),
+    ];
+    let versions = world.cluster(&run.task.cluster, write);
+    let rules = rules.into_iter().filter_map(|(name, rule)| {
+        let why = wrong_under_all(&versions, |it| {
+            rule(
+                &Start {
+                    world,
+                    write,
+                    run: &run,
+                },
+                it,
+            )
+        })?;
+        Some((name, why))
+    });
+    let alone = alone(world, &run);
+    let lost = lost(world, write, &run);
+    rules.chain(alone).chain(lost).collect()
+}
+
+/// The start of a script.
+struct Start<'a> {
+    world: &'a World,
+    write: &'a Write,
+    run: &'a Run,
+}
+
+/// Why a start is wrong under a version of the Cluster.
+type Rule = fn(&Start, &Cluster) -> Option<String>;
+
+impl Start<'_> {
+    fn step(&self) -> &'static Step {
+        self.run.task.step
+    }
+
+    /// Whether a step has passed on the run's node.
+    fn has_passed_here(&self, step: &Step, cluster: &Cluster) -> bool {
+        let node = self.world.node(&self.run.task.node, self.write);
+        // A node that was deleted meanwhile.
+        node.is_empty() || node.iter().any(|it| cluster.has_passed_on(step, it))
+    }
+
+    /// Whether a step has passed on every node that the operator must know of.
+    fn has_passed_everywhere(&self, step: &Step, cluster: &Cluster) -> bool {
+        let nodes = self.world.nodes.values();
+        let mut nodes = nodes.filter(|it| it.is_known_at(self.write.received));
+        nodes.all(|node| {
+            let mut seen = node.seen_at(self.write.received);
+            seen.any(|it| !cluster.selects(it) || cluster.has_passed_on(step, it))
+        })
+    }
+}
+
+/// A script runs in its phase, if it is wanted and nothing is paused.
+fn phase(start: &Start, cluster: &Cluster) -> Option<String> {
+    let step = start.step();
+    let is_due = match step.phase {
+        Phase::Install => !cluster.is_deleted(),
+        Phase::Upgrade => !cluster.is_deleted() && cluster.is_upgrading(),
+        Phase::Delete => cluster.is_deleted(),
+    };
+    if !is_due {
+        Some(format!("{} starts in another phase", step.name))
+    } else if !cluster.wants(step) {
+        Some(format!("{} has no script, or is skipped", step.name))
+    } else if cluster.is_paused() {
+        Some(format!("{} starts while paused", step.name))
+    } else {
+        None
+    }
+}
+
+/// The steps before it have passed: on its node, and for a script of the cluster on every node.
+fn order(start: &Start, cluster: &Cluster) -> Option<String> {
+    let step = start.step();
+    let mut before = step.before().filter(|it| cluster.wants(it));
+    let open = before.find(|before| match (before.is_of_nodes, step.is_of_nodes) {
+        (false, _) => !cluster.has_passed(before),
+        (true, true) => !start.has_passed_here(before, cluster),
+        (true, false) => !start.has_passed_everywhere(before, cluster),
+    })?;
+    Some(format!(
+        "{} starts before {} has passed",
+        step.name, open.name
+    ))
+}
+
+/// It has not passed yet.
+fn repeat(start: &Start, cluster: &Cluster) -> Option<String> {
+    let step = start.step();
+    let is_recorded = match step.is_of_nodes {
+        false => cluster.has_passed(step),
+        true => {
+            let seen = start.world.node(&start.run.task.node, start.write);
+            !seen.is_empty() && seen.iter().all(|it| cluster.has_passed_on(step, it))
+        }
+    };
+    is_recorded.then(|| format!("{} has passed on {}", step.name, start.run.node))
+}
+
+/// A script of the cluster runs on the first master that the status names.
+fn master(start: &Start, cluster: &Cluster) -> Option<String> {
+    let first = crate::object::text(cluster.0, "/status/firstMaster");
+    let is_elsewhere = !start.step().is_of_nodes && start.run.node != first;
+    is_elsewhere.then(|| format!("it runs on {}, not on first master {first}", start.run.node))
+}
+
+/// Scripts run on no more nodes than `parallelism`.
+fn parallelism(start: &Start, cluster: &Cluster) -> Option<String> {
+    let live = start.world.live().map(|it| it.task.node.as_str());
+    let nodes: std::collections::BTreeSet<&str> =
+        live.chain([start.run.task.node.as_str()]).collect();
+    let allowed = cluster.parallelism();
+    (nodes.len() > allowed)
+        .then(|| format!("scripts run on {} nodes instead of {allowed}", nodes.len()))
+}
+
+/// No more nodes than `parallelism` are between their PreUpgrade and the end of their upgrade.
+fn nodes_at_once(start: &Start, cluster: &Cluster) -> Option<String> {
+    if start.step().work != Work::Hook("PreUpgrade") {
+        return None;
+    }
+    let number = start.run.task.upgrade;
+    let has_begun = |uid: &str| {
+        let mut runs = start.world.runs.values().map(|it| &it.task);
+        runs.any(|it| it.step == start.step() && it.upgrade == number && it.node == uid)
+    };
+    let nodes = start.world.nodes.values().filter_map(|it| it.newest());
+    let is_open = |node: &&serde_json::Value| {
+        let steps = Step::all(Phase::Upgrade).filter(|it| it.is_of_nodes && cluster.wants(it));
+        let mut steps = steps.filter(|it| !cluster.has_passed_on(it, node));
+        cluster.selects(node) && has_begun(uid(node)) && steps.next().is_some()
+    };
+    let mut others = nodes
+        .filter(is_open)
+        .filter(|it| uid(it) != start.run.task.node);
+    let allowed = cluster.parallelism();
+    let is_new = !has_begun(&start.run.task.node);
+    let too_many = is_new && others.by_ref().nth(allowed.saturating_sub(1)).is_some();
+    too_many.then(|| format!("another node begins while {allowed} are being upgraded"))
+}
+
+/// A node that is to be drained is cordoned first.
+fn drain(start: &Start, cluster: &Cluster) -> Option<String> {
+    let is_first = start.step().work == Work::Hook("PreUpgrade") && cluster.drains();
+    let seen = start.world.node(&start.run.task.node, start.write);
+    let is_open = !seen.is_empty() && !seen.iter().any(|it| is_cordoned(it));
+    (is_first && is_open).then(|| format!("{} is not cordoned", start.run.node))
+}
+
+/// One script runs on a node at a time.
+fn alone(world: &World, run: &Run) -> Option<Found> {
+    let mut live = world.live();
+    let other = live.find(|it| it.task.node == run.task.node && it.name != run.name)?;
+    Some((
+        "alone",
+        format!("{} is still running on {}", other.name, run.node),
+    ))
+}
+
+/// Nothing starts on a lost node.
+fn lost(world: &World, write: &Write, run: &Run) -> Option<Found> {
+    let seen = world.node(&run.task.node, write);
+    let is_lost = !seen.is_empty() && seen.iter().all(|it| is_tainted(it, names::UNREACHABLE));
+    is_lost.then(|| ("lost", format!("{} is lost", run.node)))
+}
+
+/// Checks a record of what has passed: each step in it was successful.
+pub(crate) fn records(world: &World, write: &Write) -> Vec<Found> {
+    let Some(after) = &write.after else {
+        return Vec::new();
+    };
+    match write.plural.as_str() {
+        "clusters" if write.subresource == "status" => of_cluster(world, write, &Cluster(after))
+            .into_iter()
+            .collect(),
+        "nodes" => of_node(world, write, after).into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn of_cluster(world: &World, write: &Write, after: &Cluster) -> Option<Found> {
+    if !write.changed() {
+        return Some(("settled", "a status write that changes nothing".to_owned()));
+    }
+    let before = write.before.as_ref().map(|it| Cluster(it));
+    let old: Vec<&str> = before.iter().flat_map(Cluster::passed).collect();
+    let mut new = after
+        .passed()
+        .filter(|it| !old.contains(it))
+        .filter_map(Step::of);
+    let unproven = new.find(|step| {
+        let upgrade = after.upgrade().filter(|_| step.phase == Phase::Upgrade);
+        let mut passed = world.passed.iter();
+        !passed.any(|it| it.cluster == uid(after.0) && it.step == *step && it.upgrade == upgrade)
+    })?;
+    Some((
+        "record",
+        format!("{} is recorded without a success", unproven.name),
+    ))
+}
+
+fn of_node(world: &World, write: &Write, after: &serde_json::Value) -> Option<Found> {
+    let record = Record::any(after)?;
+    let old = write
+        .before
+        .as_ref()
+        .map(|it| Record::of(it, &record.cluster));
+    let old = old.unwrap_or_default();
+    if record.node != uid(after) {
+        return Some(("record", format!("a record of node {}", record.node)));
+    }
+    let is_old = |step: &Step| match step.phase {
+        Phase::Upgrade => {
+            old.upgrade == record.upgrade && old.upgraded.iter().any(|it| it == step.name)
+        }
+        _ => old.passed.iter().any(|it| it == step.name),
+    };
+    let recorded = record.passed.iter().chain(&record.upgraded);
+    let mut new = recorded
+        .filter_map(|it| Step::of(it))
+        .filter(|it| !is_old(it));
+    let unproven = new.find(|step| {
+        let upgrade = record.upgrade.filter(|_| step.phase == Phase::Upgrade);
+        let mut passed = world.passed.iter();
+        !passed.any(|it| {
+            it.cluster == record.cluster
+                && it.node == record.node
+                && it.step == *step
+                && it.upgrade == upgrade
+        })
+    });
+    if let Some(step) = unproven {
+        return Some((
+            "record",
+            format!("{} is recorded without a success", step.name),
+        ));
+    }
+    if !record.is_installed || old.is_installed {
+        return None;
+    }
+    let versions = world.cluster(&record.cluster, write);
+    let why = wrong_under_all(&versions, |cluster| {
+        let steps = Step::all(Phase::Install).filter(|it| it.is_of_nodes && cluster.wants(it));
+        let mut open = steps.filter(|step| match step.work {
+            Work::Ready => {
+                let seen = world.node(&record.node, write);
+                !seen.iter().any(|it| cluster.has_passed_on(step, it))
+            }
+            _ => !record.passed.iter().any(|it| it == step.name),
+        });
+        Some(format!(
+            "the install is recorded as complete before {}",
+            open.next()?.name
+        ))
+    })?;
+    Some(("record", why))
+}

@@ -1,0 +1,260 @@
+//! A Cluster's life without a violation, and one violation of each rule.
+
+use serde_json::json;
+
+use super::scenario::{MASTER, Scenario, WORKER};
+use crate::scenario::OPERATOR;
+
+const FIRST: &str = "EnsurePreClusterInstallHook";
+const OF_NODES: &str = "EnsurePreInstallHook";
+const LAST: &str = "EnsurePostClusterInstallHook";
+const BEFORE: &str = "EnsurePreUpgradeHook";
+const AFTER: &str = "EnsurePostUpgradeHook";
+
+/// A Cluster whose nodes are installed, up to the last script of the cluster.
+fn installed() -> Scenario {
+    let mut scenario = Scenario::installing();
+    scenario.run(FIRST, MASTER);
+    scenario.pass_cluster(&[FIRST]);
+    for node in [MASTER, WORKER] {
+        scenario.run(OF_NODES, node);
+        scenario.record(node, json!({"passed": [OF_NODES], "installed": true}));
+    }
+    scenario.wait(2);
+    scenario
+}
+
+#[test]
+fn a_life_in_order_is_no_violation() {
+    let mut scenario = installed();
+    scenario.run(LAST, MASTER);
+    scenario.status(json!({"passedSteps": [FIRST, LAST], "phase": "Running", "version": "1.36.3"}));
+    let bare = json!({"spec": {"taints": []}});
+    scenario.change_node(OPERATOR, WORKER, bare);
+    scenario.spec(json!({"features": {"hooks": {"PreClusterDelete": "/d"}}}));
+    scenario.delete();
+    let step = "EnsurePreClusterDeleteHook";
+    scenario.run(step, MASTER);
+    scenario.pass_cluster(&[FIRST, LAST, step]);
+    for node in [MASTER, WORKER] {
+        let none = json!({"metadata": {"annotations": null}});
+        scenario.change_node(OPERATOR, node, none);
+    }
+    scenario.let_go();
+    assert_eq!(scenario.broken(), [""; 0]);
+}
+
+#[test]
+fn no_script_starts_before_the_one_before_has_passed() {
+    let mut scenario = Scenario::installing();
+    scenario.run(OF_NODES, WORKER);
+    assert_eq!(
+        scenario.broken(),
+        ["order"],
+        "before the first script of the cluster"
+    );
+    let mut scenario = Scenario::installing();
+    scenario.run(FIRST, MASTER);
+    scenario.pass_cluster(&[FIRST]);
+    scenario.run(OF_NODES, MASTER);
+    scenario.record(MASTER, json!({"passed": [OF_NODES], "installed": true}));
+    scenario.wait(2);
+    scenario.run(LAST, MASTER);
+    assert_eq!(
+        scenario.broken(),
+        ["order"],
+        "before the script on the other node"
+    );
+}
+
+#[test]
+fn a_failed_script_has_not_passed() {
+    let mut scenario = Scenario::installing();
+    let attempt = scenario.start(FIRST, MASTER);
+    scenario.end(attempt, false);
+    scenario.run(FIRST, MASTER);
+    assert_eq!(scenario.broken(), [""; 0], "it may be repeated");
+    let mut scenario = Scenario::installing();
+    let attempt = scenario.start(FIRST, MASTER);
+    scenario.end(attempt, false);
+    scenario.pass_cluster(&[FIRST]);
+    assert_eq!(scenario.broken(), ["record"]);
+}
+
+#[test]
+fn no_second_script_starts_on_a_node_while_one_runs() {
+    let mut scenario = Scenario::installing();
+    let first = scenario.start(FIRST, MASTER);
+    scenario.wait(60);
+    let second = scenario.start(FIRST, MASTER);
+    scenario.end(first, false);
+    scenario.end(second, true);
+    assert_eq!(scenario.broken(), ["alone"]);
+}
+
+#[test]
+fn no_script_runs_where_its_record_says_that_it_passed() {
+    let mut scenario = installed();
+    scenario.run(OF_NODES, WORKER);
+    assert_eq!(scenario.broken(), ["repeat"]);
+    let mut scenario = installed();
+    scenario.run(FIRST, MASTER);
+    assert_eq!(scenario.broken(), ["repeat"]);
+}
+
+#[test]
+fn scripts_run_on_as_many_nodes_as_the_user_allows() {
+    for (parallelism, expected) in [(1, vec!["parallelism"]), (2, vec![])] {
+        let mut scenario = Scenario::with(json!({
+            "hooks": {"PreInstall": "/a"}, "parallelism": parallelism,
+        }));
+        let attempts = [MASTER, WORKER].map(|node| scenario.start(OF_NODES, node));
+        for attempt in attempts {
+            scenario.end(attempt, true);
+        }
+        assert_eq!(scenario.broken(), expected);
+    }
+}
+
+#[test]
+fn nothing_starts_that_the_user_does_not_want() {
+    for patch in [
+        json!({"paused": true}),
+        json!({"features": {"skipConditions": [FIRST]}}),
+        json!({"features": {"hooks": {"PreClusterInstall": ""}}}),
+    ] {
+        let mut scenario = Scenario::installing();
+        scenario.spec(patch.clone());
+        scenario.run(FIRST, MASTER);
+        assert_eq!(scenario.broken(), ["phase"], "{patch}");
+    }
+    let mut scenario = Scenario::installing();
+    scenario.delete();
+    scenario.run(FIRST, MASTER);
+    assert_eq!(scenario.broken(), ["phase"], "while it is deleted");
+}
+
+#[test]
+fn what_the_user_changed_a_moment_ago_may_be_unknown() {
+    let mut scenario = Scenario::installing();
+    scenario.spec(json!({"paused": true}));
+    scenario.wait(-2);
+    scenario.run(FIRST, MASTER);
+    assert_eq!(scenario.broken(), [""; 0]);
+}
+
+#[test]
+fn scripts_of_the_cluster_run_on_the_first_master() {
+    let mut scenario = Scenario::installing();
+    scenario.run(FIRST, WORKER);
+    assert_eq!(scenario.broken(), ["master"]);
+}
+
+#[test]
+fn nothing_starts_on_a_lost_node() {
+    let mut scenario = Scenario::installing();
+    let taint = json!([{"key": "node.kubernetes.io/unreachable"}]);
+    scenario.change_node("controller", MASTER, json!({"spec": {"taints": taint}}));
+    scenario.wait(2);
+    scenario.run(FIRST, MASTER);
+    assert_eq!(scenario.broken(), ["lost"]);
+}
+
+#[test]
+fn nothing_is_recorded_without_a_success() {
+    let mut scenario = Scenario::installing();
+    scenario.pass_cluster(&[FIRST]);
+    scenario.record(WORKER, json!({"passed": [OF_NODES]}));
+    scenario.record(MASTER, json!({"installed": true}));
+    assert_eq!(scenario.broken(), ["record"; 3]);
+}
+
+#[test]
+fn an_upgrade_goes_node_by_node() {
+    let mut scenario = Scenario::upgrading();
+    for node in [MASTER, WORKER] {
+        scenario.cordon(OPERATOR, node, true);
+        scenario.run(BEFORE, node);
+        let installed = json!({"installed": true, "upgrade": 1, "upgraded": [BEFORE]});
+        scenario.record(node, installed);
+        scenario.upgrade_kubelet(node);
+        scenario.run(AFTER, node);
+        let upgraded = json!({"installed": true, "upgrade": 1, "upgraded": [BEFORE, AFTER]});
+        scenario.record(node, upgraded);
+        scenario.cordon(OPERATOR, node, false);
+        scenario.record(
+            node,
+            json!({"installed": true, "upgrade": 1, "upgraded": [BEFORE, AFTER]}),
+        );
+    }
+    assert_eq!(scenario.broken(), [""; 0]);
+}
+
+#[test]
+fn no_node_begins_while_another_is_upgraded() {
+    let mut scenario = Scenario::upgrading();
+    for node in [MASTER, WORKER] {
+        scenario.cordon(OPERATOR, node, true);
+        scenario.run(BEFORE, node);
+    }
+    assert_eq!(scenario.broken(), ["nodes at once"]);
+}
+
+#[test]
+fn a_node_is_drained_before_and_upgraded_before_its_second_script() {
+    let mut scenario = Scenario::upgrading();
+    scenario.run(BEFORE, MASTER);
+    assert_eq!(scenario.broken(), ["drain"]);
+    let mut scenario = Scenario::upgrading();
+    scenario.cordon(OPERATOR, MASTER, true);
+    scenario.run(BEFORE, MASTER);
+    scenario.record(
+        MASTER,
+        json!({"installed": true, "upgrade": 1, "upgraded": [BEFORE]}),
+    );
+    scenario.run(AFTER, MASTER);
+    assert_eq!(scenario.broken(), ["order"]);
+}
+
+#[test]
+fn only_own_cordons_are_lifted() {
+    for (by, expected) in [(OPERATOR, vec![]), ("user", vec!["cordon"])] {
+        let mut scenario = Scenario::upgrading();
+        scenario.cordon(by, WORKER, true);
+        scenario.wait(2);
+        scenario.cordon(OPERATOR, WORKER, false);
+        assert_eq!(scenario.broken(), expected, "{by}");
+    }
+    let mut scenario = Scenario::installing();
+    scenario.cordon(OPERATOR, WORKER, true);
+    assert_eq!(scenario.broken(), ["cordon"], "without an upgrade");
+}
+
+#[test]
+fn a_node_is_admitted_when_its_install_is_complete() {
+    let mut scenario = Scenario::installing();
+    let bare = json!({"spec": {"taints": []}});
+    scenario.change_node(OPERATOR, WORKER, bare);
+    assert_eq!(scenario.broken(), ["taint"]);
+}
+
+#[test]
+fn the_finalizer_is_removed_last() {
+    let delete = json!({"hooks": {"PostClusterDelete": "/a"}});
+    let mut scenario = Scenario::with(delete);
+    scenario.delete();
+    scenario.let_go();
+    assert_eq!(scenario.broken(), ["finalizer"], "before the script");
+    let mut scenario = installed();
+    scenario.delete();
+    scenario.let_go();
+    assert_eq!(scenario.broken(), ["finalizer"], "before the records");
+}
+
+#[test]
+fn a_status_that_says_nothing_new_is_not_written() {
+    let mut scenario = installed();
+    scenario.status(json!({}));
+    scenario.repeat_status();
+    assert_eq!(scenario.broken(), ["settled"]);
+}

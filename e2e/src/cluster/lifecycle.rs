@@ -1,0 +1,237 @@
+//! A control plane of its own with the chart's operator and lifecycle hooks enabled, for tests of Clusters.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use judge::object::text;
+use judge::{Event, Witness, lifecycle_violations, violations};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::cluster::chart::CHART;
+use crate::cluster::control_plane::ControlPlane;
+use crate::cluster::operator::Operator;
+use crate::process::command::{CommandOutput, run_unchecked};
+use crate::wait::eventually;
+
+/// Namespace of the release.
+pub const SYSTEM: &str = "gamekeeper-system";
+/// Namespace of the scripts.
+pub const HOOKS: &str = "gamekeeper-hooks";
+/// Namespace of the games.
+const GAMES: &str = "default";
+/// The registry of the operator's image, which only the real node pulls.
+const REGISTRY: &str = "registry.test/";
+/// How long a condition may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A control plane with the chart's operator.
+pub struct Stage {
+    /// The control plane. It is never dropped, because a node may need it until the end.
+    pub plane: &'static ControlPlane,
+    /// The operator.
+    pub operator: Operator,
+    witness: Witness,
+    folder: PathBuf,
+}
+
+impl Stage {
+    /// Starts a stage, plays a test on it, and stops it. Fails if the judge finds a violation.
+    pub async fn play(
+        name: &str,
+        folder: &Path,
+        test: impl AsyncFnOnce(&mut Stage) -> Result<()>,
+    ) -> Result<()> {
+        let plane: &'static _ = Box::leak(Box::new(ControlPlane::empty(name).await?));
+        let outcome = match Self::install(plane, folder).await {
+            Ok(mut stage) => {
+                let outcome = test(&mut stage).await;
+                stage.close(outcome).await
+            }
+            Err(error) => Err(error),
+        };
+        plane.stop().await?;
+        outcome
+    }
+
+    async fn install(plane: &'static ControlPlane, folder: &Path) -> Result<Self> {
+        let image = format!("--set=image.repository={REGISTRY}gamekeeper");
+        let install = [
+            "install",
+            "gamekeeper",
+            CHART,
+            "--namespace",
+            SYSTEM,
+            "--create-namespace",
+            "--set=lifecycleHooks.enabled=true",
+            // Its Service would not reach the operator, which runs outside of the cluster.
+            "--set=admission.enabled=false",
+            &image,
+        ];
+        plane.helm(&install).await?;
+        let wait = ["wait", "--for=condition=Established", "crd", "--all"];
+        // Right after its creation a CRD has no conditions, which kubectl wait reports as an error.
+        let established = async || plane.kubectl(&wait, "").await;
+        eventually("the CRDs are established", LIMIT, established).await?;
+        let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
+        // A new one does not wait for the lease of a killed one.
+        operator.disable_leader_election();
+        operator.start().await?;
+        let witness = Witness::of_lifecycle(&plane.client()).await?;
+        let folder = folder.to_owned();
+        Ok(Self {
+            plane,
+            operator,
+            witness,
+            folder,
+        })
+    }
+
+    /// Kills the operator (kill -9) and starts another one.
+    pub async fn replace_operator(&mut self) -> Result<()> {
+        self.operator.kill().await?;
+        self.operator.start().await
+    }
+
+    /// The outcome of a test together with what the judge finds. If it failed, objects and writes are saved for
+    /// debugging.
+    async fn close(&mut self, outcome: Result<()>) -> Result<()> {
+        let outcome = match (outcome, self.verdict().await) {
+            (Err(error), Err(verdict)) => Err(anyhow!("{error:#}\n{verdict:#}")),
+            (outcome, verdict) => outcome.and(verdict),
+        };
+        if outcome.is_err() {
+            let objects = "clusters,nodes,hookruns,jobs,pods,gamedeployments,events";
+            let objects = ["get", objects, "-A", "-o", "yaml"];
+            let objects = self.plane.kubectl(&objects, "").await;
+            let objects = objects.unwrap_or_else(|error| format!("{error:#}"));
+            std::fs::write(self.folder.join("lifecycle.yaml"), objects)?;
+            let writes = ["", HOOKS, GAMES].map(|it| self.plane.writes_as_text(it));
+            let writes: String = writes.into_iter().collect::<Result<_>>()?;
+            std::fs::write(self.folder.join("lifecycle-writes.txt"), writes)?;
+        }
+        outcome
+    }
+
+    /// Fails if the operator violated a rule, or lacked a permission.
+    async fn verdict(&mut self) -> Result<()> {
+        if self.operator.is_running() {
+            self.operator.terminate().await?;
+        }
+        let mut events = self.plane.audit.writes("")?;
+        events.extend(self.plane.audit.writes(HOOKS)?);
+        let unanswered = self.witness.unanswered(&events).await?;
+        events.extend(unanswered);
+        let own = self.operator.username();
+        let is_operator = |user: &str| user == own;
+        let mut games = self.plane.audit.writes(GAMES)?;
+        // Those of objects without a namespace.
+        games.retain(|event| event.resource() != "events");
+        let all = || events.iter().chain(&games);
+        let refused: Vec<&str> = all()
+            .filter(|event| is_operator(&event.user.username))
+            .filter_map(Event::missing_permission)
+            .collect();
+        ensure!(
+            refused.is_empty(),
+            "the operator lacks permissions: {refused:#?}"
+        );
+        let scripts = events.iter().filter(|event| event.resource() == "hookruns");
+        ensure!(scripts.count() > 0, "the audit log shows no script");
+        let mut found = lifecycle_violations(&events, is_operator);
+        found.extend(violations(&games, is_operator));
+        let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
+        ensure!(lines.is_empty(), "violations:\n{}", lines.join("\n"));
+        Ok(())
+    }
+
+    /// The name and tag of the operator's image, without its registry.
+    pub async fn image(&self) -> Result<String> {
+        let path = format!("/apis/apps/v1/namespaces/{SYSTEM}/deployments/gamekeeper");
+        let deployment = self.plane.get(&path).await?;
+        let image = text(&deployment, "/spec/template/spec/containers/0/image");
+        let image = image.strip_prefix(REGISTRY);
+        Ok(image
+            .context("the chart's image is in the registry")?
+            .to_owned())
+    }
+
+    /// Runs kubectl with the words of a line.
+    pub async fn kubectl(&self, line: &str) -> Result<String> {
+        let words: Vec<&str> = line.split(' ').collect();
+        self.plane.kubectl(&words, "").await
+    }
+
+    /// Runs `kubectl game` with the words of a line. It may fail.
+    pub async fn game(&self, line: &str) -> Result<CommandOutput> {
+        let mut command = Command::new(&self.plane.kubectl);
+        command
+            .arg("game")
+            .args(line.split(' '))
+            .env("PATH", self.plane.path().await?)
+            .env("KUBECONFIG", &self.plane.kubeconfig);
+        run_unchecked(&mut command).await
+    }
+
+    /// Applies an object.
+    pub async fn apply(&self, object: &Value) -> Result<String> {
+        let object = object.to_string();
+        self.plane.kubectl(&["apply", "-f", "-"], &object).await
+    }
+
+    /// Merges fields into a Cluster's spec.
+    pub async fn patch(&self, cluster: &str, spec: Value) -> Result<()> {
+        let patch = json!({"spec": spec}).to_string();
+        let words = ["patch", "cluster", cluster, "--type=merge", "-p", &patch];
+        self.plane.kubectl(&words, "").await?;
+        Ok(())
+    }
+
+    /// Reads a Cluster.
+    pub async fn cluster(&self, name: &str) -> Result<Value> {
+        let path = format!("/apis/tkex.tencent.com/v1alpha1/clusters/{name}");
+        self.plane.get(&path).await
+    }
+
+    /// Status, reason and message of a condition.
+    pub async fn condition(&self, cluster: &str, type_: &str) -> Result<String> {
+        let cluster = self.cluster(cluster).await?;
+        let conditions = cluster["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        let found = conditions.find(|it| it["type"] == type_);
+        let found = found.with_context(|| format!("no {type_} in {:#}", cluster["status"]))?;
+        let [status, reason, message] =
+            ["/status", "/reason", "/message"].map(|field| text(found, field));
+        Ok(format!("{status} {reason}: {message}"))
+    }
+
+    /// Waits until a condition contains these words.
+    pub async fn until_condition(&self, cluster: &str, type_: &str, words: &str) -> Result<String> {
+        eventually(&format!("{type_} has {words:?}"), LIMIT, async || {
+            let condition = self.condition(cluster, type_).await?;
+            ensure!(condition.contains(words), "{condition}");
+            Ok(condition)
+        })
+        .await
+    }
+
+    /// The names of all HookRuns that were created, in order.
+    pub fn created_runs(&self) -> Result<Vec<String>> {
+        let writes = self.plane.audit.writes(HOOKS)?;
+        let created = writes.iter().filter(|event| {
+            event.verb == "create" && event.resource() == "hookruns" && event.succeeded()
+        });
+        let objects = created.filter_map(|event| event.response_object.as_ref());
+        Ok(objects
+            .map(|run| text(run, "/metadata/name").to_owned())
+            .collect())
+    }
+
+    /// The Jobs of scripts.
+    pub async fn jobs(&self) -> Result<Vec<Value>> {
+        let path = format!("/apis/batch/v1/namespaces/{HOOKS}/jobs");
+        let jobs = self.plane.get(&path).await?;
+        Ok(jobs["items"].as_array().cloned().unwrap_or_default())
+    }
+}

@@ -1,0 +1,238 @@
+//! What the chart installs: nothing of lifecycle hooks by default, and bootstrap scripts as Helm hooks.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::cluster::chart::CHART;
+use e2e::cluster::control_plane::ControlPlane;
+use e2e::cluster::lifecycle::{HOOKS, SYSTEM};
+use e2e::cluster::operator::Operator;
+use e2e::process::command::run;
+use e2e::workload::manifest::Game;
+use judge::object::text;
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::{LIMIT, reads_clusters};
+
+e2e::tests![
+    a_disabled_feature_adds_nothing_to_the_chart,
+    bootstrap_scripts_are_helm_hooks,
+    an_installation_runs_bootstrap_scripts_and_calls_nothing_of_lifecycle_hooks,
+];
+
+async fn a_disabled_feature_adds_nothing_to_the_chart(case: &mut Case) -> Result<()> {
+    let objects = e2e::cluster::chart::render(&case.plane().helm, &[]).await?;
+    let rendered = serde_json::to_string(&objects)?;
+    for word in [
+        "clusters",
+        "gamekeeper-hooks",
+        "lifecycle-hooks",
+        "bootstrap",
+    ] {
+        ensure!(!rendered.contains(word), "the chart renders {word}");
+    }
+    let rules = objects
+        .iter()
+        .filter_map(|it| it["rules"].as_array())
+        .flatten();
+    for rule in rules {
+        let resources = rule["resources"].as_array();
+        let is_of_nodes = resources.is_some_and(|it| it.iter().any(|it| it == "nodes"));
+        ensure!(
+            !is_of_nodes || rule["verbs"] == json!(["list", "watch"]),
+            "{rule}"
+        );
+    }
+    let metrics = case.operator.get("/metrics").await?.1;
+    ensure!(
+        metrics.contains("kind=\"Node\"") && !metrics.contains("kind=\"Cluster\""),
+        "{metrics}"
+    );
+    let refused = e2e::cluster::chart::render(
+        &case.plane().helm,
+        &[
+            "--set=lifecycleHooks.enabled=true",
+            "--set=watchNamespace=games",
+        ],
+    );
+    let error = format!("{:#}", refused.await.err().context("it was not refused")?);
+    ensure!(error.contains("lifecycleHooks.enabled"), "{error}");
+    Ok(())
+}
+
+async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
+    let helm = &case.plane().helm;
+    let config_map = "--set=bootstrapHooks.configMap=bootstrap";
+    let refused = e2e::cluster::chart::render(helm, &[config_map]).await;
+    let error = format!("{:#}", refused.err().context("it was not refused")?);
+    ensure!(
+        error.contains("bootstrapHooks.image: set an image"),
+        "{error}"
+    );
+    let image = "--set=bootstrapHooks.image=busybox:1.37";
+    let objects = e2e::cluster::chart::render(helm, &[config_map, image]).await?;
+    let jobs: Vec<&Value> = objects.iter().filter(|it| it["kind"] == "Job").collect();
+    let found: Vec<[&str; 4]> = jobs
+        .iter()
+        .map(|job| {
+            [
+                text(job, "/metadata/name"),
+                text(job, "/metadata/annotations/helm.sh~1hook"),
+                text(job, "/metadata/annotations/helm.sh~1hook-weight"),
+                text(job, "/spec/template/spec/initContainers/0/args/1"),
+            ]
+        })
+        .collect();
+    let expected = [
+        ["gamekeeper-bootstrap-pre-install", "pre-install", "0", ""],
+        [
+            "gamekeeper-bootstrap-post-cluster-ready",
+            "post-install",
+            "1",
+            "cluster",
+        ],
+        [
+            "gamekeeper-bootstrap-post-install",
+            "post-install",
+            "2",
+            "leader",
+        ],
+    ];
+    ensure!(found == expected, "{found:#?}");
+    scripts_are_retried(jobs[0], case.folder()).await?;
+
+    // A cluster with an operator has all that the Jobs wait for.
+    for goal in ["cluster", "leader"] {
+        let mut wait = Command::new(case.operator.binary());
+        let kubeconfig = case.folder().join("gamekeeper.kubeconfig");
+        wait.args(["wait-for", goal]).env("KUBECONFIG", kubeconfig);
+        timeout(LIMIT, run(&mut wait, "")).await??;
+    }
+    Ok(())
+}
+
+/// Runs the command of a Job here: a missing script is skipped, a failing one is retried.
+async fn scripts_are_retried(job: &Value, folder: &Path) -> Result<()> {
+    let folder = folder.display().to_string();
+    let words = &job["spec"]["template"]["spec"]["containers"][0]["command"];
+    let script = text(words, "/2").replace("/app/hooks", &folder);
+    let script = script.replace("sleep 10", "sleep 0");
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &script]);
+    let printed = run(&mut shell, "").await?;
+    ensure!(
+        printed.contains("there is no script pre-install"),
+        "{printed}"
+    );
+    let path = format!("{folder}/pre-install");
+    // It fails until the third attempt.
+    let third =
+        format!("#!/bin/sh\necho x >> {folder}/attempts\ntest $(wc -l < {folder}/attempts) = 3\n");
+    std::fs::write(&path, third)?;
+    std::fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+    run(&mut shell, "").await?;
+    let attempts = std::fs::read_to_string(format!("{folder}/attempts"))?;
+    ensure!(attempts.lines().count() == 3, "{attempts}");
+    Ok(())
+}
+
+async fn an_installation_runs_bootstrap_scripts_and_calls_nothing_of_lifecycle_hooks(
+    case: &mut Case,
+) -> Result<()> {
+    let plane = ControlPlane::empty("bootstrap").await?;
+    let outcome = installation(&plane, case.folder()).await;
+    plane.stop().await?;
+    outcome
+}
+
+async fn installation(plane: &ControlPlane, folder: &Path) -> Result<()> {
+    let kubectl = async |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        plane.kubectl(&words, "").await
+    };
+    kubectl(&format!("create namespace {SYSTEM}")).await?;
+    let script = "create configmap bootstrap --from-literal=pre-install=true";
+    kubectl(&format!("{script} -n {SYSTEM}")).await?;
+    let install = [
+        "install",
+        "gamekeeper",
+        CHART,
+        "--namespace",
+        SYSTEM,
+        "--set=bootstrapHooks.configMap=bootstrap",
+        "--set=bootstrapHooks.image=busybox:1.37",
+        "--timeout=90s",
+    ];
+    plane.helm(&install).await?;
+    let [first, second, third] = ["pre-install", "post-cluster-ready", "post-install"]
+        .map(|script| format!("gamekeeper-bootstrap-{script}"));
+    let expected = [
+        format!("Job {first}"),
+        format!("end of {first}"),
+        "Deployment".to_owned(),
+        format!("Job {second}"),
+        format!("end of {second}"),
+        format!("Job {third}"),
+        format!("end of {third}"),
+    ];
+    let found = order(plane)?;
+    ensure!(found == expected, "{found:#?}");
+
+    let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
+    operator.start().await?;
+    let game = Game::in_place(2).named("arena").to_string();
+    plane.kubectl(&["apply", "-f", "-"], &game).await?;
+    kubectl("wait gamedeployment/arena --for=jsonpath={.status.readyReplicas}=2 --timeout=60s")
+        .await?;
+    // A node that is cordoned is an occasion to write to it.
+    kubectl("cordon node-0").await?;
+    kubectl("scale gamedeployment/arena --replicas=0").await?;
+    kubectl("wait gamedeployment/arena --for=jsonpath={.status.replicas}=0 --timeout=60s").await?;
+    // A watch is logged when it ends.
+    operator.terminate().await?;
+    ensure!(!reads_clusters(plane)?, "the operator reads Clusters");
+    let own = operator.username();
+    let writes = plane.audit.writes("")?;
+    let to_nodes = writes
+        .iter()
+        .find(|it| it.user.username == own && it.resource() == "nodes");
+    ensure!(to_nodes.is_none(), "{to_nodes:#?}");
+    let scripts = plane.audit.requests(HOOKS)?;
+    ensure!(scripts.is_empty(), "{scripts:#?}");
+    let kinds = kubectl("api-resources --api-group=tkex.tencent.com -o=name").await?;
+    ensure!(!kinds.contains("clusters."), "{kinds}");
+    let namespaces = kubectl("get namespaces -o name").await?;
+    ensure!(!namespaces.contains(HOOKS), "{namespaces}");
+    Ok(())
+}
+
+/// In which order Jobs and the Deployment were created, and the scripts of the Jobs ended.
+fn order(plane: &ControlPlane) -> Result<Vec<String>> {
+    let mut order = Vec::new();
+    for event in plane
+        .audit
+        .writes(SYSTEM)?
+        .iter()
+        .filter(|it| it.succeeded())
+    {
+        let object = event.response_object.as_ref().unwrap_or(&Value::Null);
+        let step = match event.resource() {
+            "jobs" if event.verb == "create" => format!("Job {}", text(object, "/metadata/name")),
+            "pods" if text(object, "/status/phase") == "Succeeded" => {
+                let job = text(object, "/metadata/labels/job-name");
+                format!("end of {job}")
+            }
+            "deployments" => "Deployment".to_owned(),
+            _ => continue,
+        };
+        if !order.contains(&step) {
+            order.push(step);
+        }
+    }
+    Ok(order)
+}

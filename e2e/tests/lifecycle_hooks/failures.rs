@@ -1,0 +1,212 @@
+//! Scripts that fail: what is shown, the next attempt, a pause, skipped steps; and what the API server refuses.
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::checkout::repository;
+use e2e::cluster::lifecycle::Stage;
+use e2e::wait::eventually;
+use serde_json::{Value, json};
+
+use super::{DELETE_NODES, LIMIT, apply_example, node, one};
+
+e2e::tests![a_failing_script_is_shown_retried_and_skipped];
+
+async fn a_failing_script_is_shown_retried_and_skipped(case: &mut Case) -> Result<()> {
+    Stage::play("lifecycle-fails", case.folder(), failing).await
+}
+
+async fn failing(stage: &mut Stage) -> Result<()> {
+    refusals(stage).await?;
+    stage.kubectl(DELETE_NODES).await?;
+    let failing = "/tmp/hooks/pre-install --kwok-exit=3 --kwok-message=disk-full";
+    let machine = json!({"ip": "127.0.0.1"});
+    stage.apply(&one(failing, machine.clone())).await?;
+    let condition = "EnsurePreInstallHook";
+    let failure = "False FailedInit: exec \"/tmp/hooks/pre-install\" on node node-0 failed: exit 3: disk-full; attempt 1";
+    let message = stage.until_condition("one", condition, failure).await?;
+    ensure!(message.ends_with("; passed on 0 of 2 nodes"), "{message}");
+    let events = stage
+        .kubectl("get events -n default --field-selector reason=FailedInit -o jsonpath={..message}{..note}")
+        .await?;
+    ensure!(events.contains("exit 3: disk-full"), "{events}");
+    // The second attempt follows after ten seconds, even if another operator leads.
+    stage.replace_operator().await?;
+    stage
+        .until_condition("one", condition, "attempt 2, next at")
+        .await?;
+    let shown = shown(stage).await?;
+    game(
+        stage,
+        0,
+        "retry cluster/one",
+        "cluster.tkex.tencent.com/one retried\n",
+    )
+    .await?;
+    let next = format!("attempt {}, next at", shown + 1);
+    stage.until_condition("one", condition, &next).await?;
+    // Nothing starts while it is paused.
+    game(
+        stage,
+        0,
+        "pause cluster/one",
+        "cluster.tkex.tencent.com/one paused\n",
+    )
+    .await?;
+    game(stage, 1, "pause cluster/one", "").await?;
+    stage
+        .apply(&one("/tmp/hooks/pre-install", machine.clone()))
+        .await?;
+    stage
+        .until_condition("one", condition, "Unknown Paused: spec.paused is true")
+        .await?;
+    game(
+        stage,
+        0,
+        "resume cluster/one",
+        "cluster.tkex.tencent.com/one resumed\n",
+    )
+    .await?;
+    let watch = stage
+        .game("status cluster/one --watch --timeout 60s")
+        .await?;
+    let is_over = watch
+        .stdout
+        .contains("cluster/one: Running, 2 of 2 nodes installed");
+    ensure!(watch.code == 0 && is_over, "{watch:?}");
+    game(stage, 1, "retry cluster/one", "").await?;
+
+    // A node that joins, and whose script fails, is skipped.
+    stage.apply(&one(failing, machine)).await?;
+    stage.apply(&node("node-9", "10.0.0.19", json!([]))).await?;
+    stage
+        .until_condition("one", condition, "on node node-9 failed")
+        .await?;
+    let skip = json!({"skipConditions": ["EnsurePreInstallHook"]});
+    stage.patch("one", json!({"features": skip})).await?;
+    stage.until_condition("one", condition, "True Skip").await?;
+    stage
+        .until_condition("one", "Ready", "True Installed")
+        .await?;
+
+    // A second Cluster waits, and can be deleted.
+    apply_example(stage, "one-file").await?;
+    let mut second = one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));
+    second["metadata"]["name"] = json!("two");
+    stage.apply(&second).await?;
+    stage
+        .until_condition("two", "Ready", "False AnotherCluster: Cluster one is older")
+        .await?;
+    stage.kubectl("delete cluster two --timeout=30s").await?;
+    Ok(())
+}
+
+/// Runs a command of the plugin that ends with this code and prints this.
+async fn game(stage: &Stage, code: i32, line: &str, expected: &str) -> Result<()> {
+    let output = stage.game(line).await?;
+    ensure!(
+        output.code == code && output.stdout == expected,
+        "{line}: {output:?}"
+    );
+    ensure!(
+        (code == 0) == output.stderr.is_empty(),
+        "{line}: {output:?}"
+    );
+    Ok(())
+}
+
+/// Checks what the plugin shows of a Cluster whose script fails. Returns the number of the last attempt.
+async fn shown(stage: &Stage) -> Result<usize> {
+    let status = stage.game("status cluster/one").await?;
+    ensure!(status.code == 2, "{status:?}");
+    let tree = stage.game("tree cluster/one").await?;
+    ensure!(tree.code == 0, "{tree:?}");
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let has = |text: &str, start: &str| -> Result<()> {
+        let mut lines = text
+            .lines()
+            .map(|it| words(it.trim_start_matches(['|', '`', '-', ' '])));
+        ensure!(
+            lines.any(|it| it.starts_with(start)),
+            "no {start:?} in:\n{text}"
+        );
+        Ok(())
+    };
+    let failure =
+        "exec \"/tmp/hooks/pre-install\" on node node-0 failed: exit 3: disk-full; attempt ";
+    for line in [
+        "cluster/one: Initializing, 0 of 2 nodes installed, first master node-0",
+        "CONDITION REASON MESSAGE",
+        "EnsureCopyFiles Passed passed on 2 of 2 nodes",
+        "EnsurePreClusterInstallHook NotConfigured",
+        &format!("EnsurePreInstallHook FailedInit {failure}"),
+        "EnsurePostInstallHook NotConfigured",
+        &format!("Ready FailedInit EnsurePreInstallHook: {failure}"),
+    ] {
+        has(&status.stdout, line)?;
+    }
+    let runs = stage.created_runs()?;
+    let start = "pre-install-hook-one-node-0-";
+    let of_node: Vec<&String> = runs.iter().filter(|it| it.starts_with(start)).collect();
+    let last = of_node.last().context("no run on node-0")?;
+    has(&tree.stdout, "one Cluster Initializing ")?;
+    has(&tree.stdout, "EnsurePreInstallHook Condition FailedInit ")?;
+    has(&tree.stdout, &format!("{last} HookRun "))?;
+
+    let folder = repository();
+    let lint = folder.join("examples/lifecycle/directories/cluster.yaml");
+    let found = stage.game(&format!("lint {}", lint.display())).await?;
+    let has_warnings = found
+        .stdout
+        .contains("warning: spec.clusterCIDR: has no effect");
+    ensure!(found.code == 0 && has_warnings, "{found:?}");
+    let bad = folder.join("e2e/manifests/bad/cluster-file-outside.yaml");
+    let found = stage.game(&format!("lint {}", bad.display())).await?;
+    let message = "spec.features.files[0].src: Invalid value: \"hooks/../../etc\": must be a path";
+    ensure!(
+        found.code == 1 && found.stdout.contains(message),
+        "{found:?}"
+    );
+    Ok(of_node.len())
+}
+
+/// Checks what the API server itself refuses.
+async fn refusals(stage: &Stage) -> Result<()> {
+    let refused = async |cluster: Value, words: &str| {
+        let outcome = stage.apply(&cluster).await;
+        let error = format!("{:#}", outcome.err().context("it was not refused")?);
+        ensure!(error.contains(words), "{error}");
+        Ok(())
+    };
+    let hook = "/tmp/hooks/pre-install";
+    let machine = json!({"ip": "1.2.3.4", "port": 22, "username": "root", "password": "MTIzNDU2"});
+    let why = "spec.machines[0].password: Invalid value";
+    refused(one(hook, machine), why).await?;
+    let mut relative = one(hook, json!({"ip": "1.2.3.4"}));
+    relative["spec"]["features"]["files"][0]["dst"] = json!("tmp/../x");
+    refused(relative, "must be an absolute path").await?;
+    let mut outside = one(hook, json!({"ip": "1.2.3.4"}));
+    outside["spec"]["features"]["files"][0]["src"] = json!("../etc/passwd");
+    refused(outside, "must be a path without a leading").await?;
+    // A user who may write Clusters, but may not create pods in the namespace of the scripts, is refused.
+    stage
+        .kubectl("create clusterrole clusters --verb=* --resource=clusters.tkex.tencent.com")
+        .await?;
+    stage
+        .kubectl("create clusterrolebinding clusters --clusterrole=clusters --user=jane")
+        .await?;
+    let cluster = one(hook, json!({"ip": "1.2.3.4"})).to_string();
+    let create = ["create", "--as=jane", "-f", "-"];
+    eventually("the policy is in force", LIMIT, async || {
+        let outcome = stage
+            .plane
+            .kubectl(&[&create[..], &["--dry-run=server"]].concat(), &cluster)
+            .await;
+        let error = format!("{:#}", outcome.err().context("it was not refused")?);
+        ensure!(
+            error.contains("may create pods in namespace gamekeeper-hooks"),
+            "{error}"
+        );
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,158 @@
+//! What interrupts scripts: an operator that is killed, and a node that is lost.
+
+use anyhow::{Result, ensure};
+use e2e::case::Case;
+use e2e::cluster::lifecycle::{HOOKS, Stage};
+use e2e::wait::{consistently, eventually};
+use serde_json::json;
+
+use super::{DELETE_NODES, LIMIT, QUIET, one, upgrade_kubelet};
+
+e2e::tests![
+    an_operator_that_is_killed_after_each_write_repeats_no_script,
+    a_script_on_a_lost_node_is_waited_for_until_its_node_is_deleted,
+];
+
+async fn an_operator_that_is_killed_after_each_write_repeats_no_script(
+    case: &mut Case,
+) -> Result<()> {
+    Stage::play("lifecycle-killed", case.folder(), killed).await
+}
+
+/// A life in which each operator makes a few writes, to Clusters, nodes, HookRuns and Jobs.
+async fn killed(stage: &mut Stage) -> Result<()> {
+    stage.kubectl(DELETE_NODES).await?;
+    let script = "/tmp/hooks/pre-install";
+    let mut cluster = one(script, json!({"ip": "127.0.0.1"}));
+    cluster["spec"]["version"] = json!("1.36.3");
+    let features = &mut cluster["spec"]["features"];
+    features["parallelism"] = json!(1);
+    features["upgrade"] = json!({"strategy": {"drainNodeBeforeUpgrade": true}});
+    for hook in ["PostClusterInstall", "PreUpgrade", "PreClusterDelete"] {
+        features["hooks"][hook] = json!(script);
+    }
+    stage.apply(&cluster).await?;
+    let mut kills = kill_until(stage, async |stage| {
+        let ready = stage.condition("one", "Ready").await;
+        Ok(ready.is_ok_and(|it| it.starts_with("True")))
+    })
+    .await?;
+    stage.patch("one", json!({"version": "1.37.0"})).await?;
+    kills += kill_until(stage, async |stage| {
+        let step = stage.condition("one", "EnsureUpgrade").await;
+        for node in ["node-0", "node-1"] {
+            let awaited = format!("node {node} has version");
+            if step.as_ref().is_ok_and(|it| it.contains(&awaited)) {
+                upgrade_kubelet(stage, node).await?;
+            }
+        }
+        let status = stage.cluster("one").await?["status"].take();
+        Ok(status["version"] == "1.37.0")
+    })
+    .await?;
+    stage.kubectl("delete cluster one --wait=false").await?;
+    kills += kill_until(stage, async |stage| {
+        let found = stage.kubectl("get clusters -o name").await?;
+        Ok(found.is_empty())
+    })
+    .await?;
+
+    let nodes = stage.kubectl("get nodes -o json").await?;
+    ensure!(
+        !nodes.contains("lifecycle-record") && !nodes.contains("\"unschedulable\": true"),
+        "{nodes}"
+    );
+    let mut runs = stage.created_runs()?;
+    let names = ["copy-files", "pre-install-hook", "pre-upgrade-hook"];
+    let expected = 2 * names.len() + 2;
+    let is_first = runs.iter().all(|it| it.ends_with("-1"));
+    ensure!(kills > 30 && is_first, "{kills} kills: {runs:#?}");
+    ensure!(runs.len() == expected, "{runs:#?}");
+    runs.sort();
+    runs.dedup();
+    ensure!(runs.len() == expected, "{runs:#?}");
+    Ok(())
+}
+
+/// Replaces the operator whenever it has written, until it is over. Returns how often.
+async fn kill_until(
+    stage: &mut Stage,
+    is_over: impl AsyncFn(&Stage) -> Result<bool>,
+) -> Result<usize> {
+    let (mut kills, mut known) = (0, writes(stage)?);
+    while !eventually("another write, or the end", LIMIT, async || {
+        let is_over = is_over(stage).await?;
+        let now = writes(stage)?;
+        ensure!(is_over || now > known, "{now} writes");
+        known = now;
+        Ok(is_over)
+    })
+    .await?
+    {
+        stage.replace_operator().await?;
+        kills += 1;
+    }
+    Ok(kills)
+}
+
+/// The number of the operator's writes to Clusters and nodes, and in the namespace of the scripts.
+fn writes(stage: &Stage) -> Result<usize> {
+    let operator = stage.operator.username();
+    let mut writes = stage.plane.audit.writes("")?;
+    writes.extend(stage.plane.audit.writes(HOOKS)?);
+    writes.retain(|event| event.user.username == operator);
+    Ok(writes.len())
+}
+
+async fn a_script_on_a_lost_node_is_waited_for_until_its_node_is_deleted(
+    case: &mut Case,
+) -> Result<()> {
+    Stage::play("lifecycle-lost", case.folder(), lost).await
+}
+
+async fn lost(stage: &mut Stage) -> Result<()> {
+    stage.kubectl(DELETE_NODES).await?;
+    let slow = "/tmp/hooks/pre-install --kwok-seconds=600";
+    let mut cluster = one(slow, json!({"ip": "127.0.0.1"}));
+    cluster["spec"]["features"]["parallelism"] = json!(1);
+    stage.apply(&cluster).await?;
+    let step = "EnsurePreInstallHook";
+    let runs = "on node node-0, attempt 1 in progress";
+    stage.until_condition("one", step, runs).await?;
+    let lose = "label node node-0 stage.gamekeeper/lost=true";
+    stage.kubectl(lose).await?;
+    let lost = "attempt 1 in progress: node node-0 is lost";
+    stage.until_condition("one", step, lost).await?;
+    let before = stage.created_runs()?;
+    consistently("nothing starts elsewhere", QUIET, async || {
+        let now = stage.created_runs()?;
+        ensure!(now == before, "{now:#?}");
+        Ok(())
+    })
+    .await?;
+    // An operator that starts now knows of the attempt.
+    stage.replace_operator().await?;
+    stage.kubectl("delete node node-0").await?;
+    let other = "on node node-1, attempt 1 in progress; passed on 0 of 1 nodes";
+    stage.until_condition("one", step, other).await?;
+    // An edit cancels an attempt in progress.
+    let hooks = json!({"hooks": {"PreInstall": "/tmp/hooks/pre-install"}});
+    stage.patch("one", json!({"features": hooks})).await?;
+    stage
+        .until_condition("one", "Ready", "True Installed")
+        .await?;
+    let runs = stage.created_runs()?;
+    let is_of = |run: &&String| run.starts_with("pre-install-hook-one-");
+    let of_node = |node: &str| {
+        let part = format!("-{node}-");
+        runs.iter()
+            .filter(is_of)
+            .filter(|it| it.contains(&part))
+            .count()
+    };
+    ensure!(
+        [of_node("node-0"), of_node("node-1")] == [1, 2],
+        "{runs:#?}"
+    );
+    Ok(())
+}

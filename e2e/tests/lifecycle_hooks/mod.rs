@@ -1,0 +1,101 @@
+//! Lifecycle hooks of Clusters. Most tests have a control plane of their own, with the operator as the chart installs it.
+//! Simulated nodes run no scripts: the script's arguments say how it ends, such as `--kwok-exit=3`.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use e2e::checkout::repository;
+use e2e::cluster::control_plane::ControlPlane;
+use e2e::cluster::lifecycle::{SYSTEM, Stage};
+use e2e::trial::Test;
+use serde_json::{Value, json};
+
+mod chart;
+mod failures;
+mod install;
+mod interruptions;
+mod upgrades;
+
+/// The tests of these modules.
+pub fn tests() -> Vec<Test> {
+    let tests = [
+        install::tests(),
+        failures::tests(),
+        interruptions::tests(),
+        upgrades::tests(),
+        chart::tests(),
+    ];
+    tests.into_iter().flatten().collect()
+}
+
+/// How long changes may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How long an object must not change.
+const QUIET: Duration = Duration::from_secs(3);
+/// The nodes that a test of two nodes does not need.
+const DELETE_NODES: &str = "delete node node-2 node-3 node-4";
+
+/// The node that the example's first machine names.
+fn node(name: &str, address: &str, taints: Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {"kubernetes.io/os": "linux", "kubernetes.io/hostname": name},
+            "annotations": {"stage.gamekeeper/address": address},
+        },
+        "spec": {"podCIDR": "127.40.0.0/16", "taints": taints},
+    })
+}
+
+/// The first example, with a script that fails.
+fn one(pre_install: &str, machine: Value) -> Value {
+    json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": "one"},
+        "spec": {
+            "machines": [machine],
+            "features": {
+                "parallelism": 10,
+                "files": [{"src": "hooks/pre-install", "dst": "/tmp/hooks/pre-install"}],
+                "hooks": {"PreInstall": pre_install},
+            },
+        },
+    })
+}
+
+async fn apply_example(stage: &Stage, name: &str) -> Result<()> {
+    let folder = repository().join("examples/lifecycle").join(name);
+    stage
+        .kubectl(&format!("apply -f {}", folder.display()))
+        .await?;
+    Ok(())
+}
+
+/// The kubelet of a node gets version 1.37.0.
+async fn upgrade_kubelet(stage: &Stage, node: &str) -> Result<()> {
+    let version = json!({"status": {"nodeInfo": {"kubeletVersion": "v1.37.0"}}}).to_string();
+    let patch = [
+        "patch",
+        "node",
+        node,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &version,
+    ];
+    stage.plane.kubectl(&patch, "").await?;
+    Ok(())
+}
+
+/// Whether the chart's operator has read or watched Clusters. A watch counts when it has ended.
+fn reads_clusters(plane: &ControlPlane) -> Result<bool> {
+    let log = std::fs::read_to_string(plane.audit.path())?;
+    let user = format!("\"username\":\"system:serviceaccount:{SYSTEM}:gamekeeper\"");
+    Ok(log.lines().any(|line| {
+        let is_read = ["get", "list", "watch"]
+            .iter()
+            .any(|verb| line.contains(&format!("\"verb\":\"{verb}\"")));
+        is_read && line.contains("\"resource\":\"clusters\"") && line.contains(&user)
+    }))
+}

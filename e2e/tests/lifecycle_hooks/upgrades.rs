@@ -1,0 +1,160 @@
+//! Upgrades: node by node, after their games were moved, with the user's own cordons kept.
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::cluster::lifecycle::Stage;
+use e2e::servers::hook_server::Answer;
+use e2e::wait::{consistently, eventually};
+use e2e::workload::manifest::{Game, hook_template};
+use serde_json::{Value, json};
+
+use super::{DELETE_NODES, LIMIT, QUIET, one, upgrade_kubelet};
+
+e2e::tests![
+    an_upgrade_goes_node_by_node,
+    a_node_is_upgraded_when_the_hooks_of_its_games_allow_it,
+];
+
+async fn an_upgrade_goes_node_by_node(case: &mut Case) -> Result<()> {
+    Stage::play("lifecycle-upgrade", case.folder(), upgrade).await
+}
+
+async fn upgrade(stage: &mut Stage) -> Result<()> {
+    stage.kubectl(DELETE_NODES).await?;
+    let mut cluster = one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));
+    cluster["spec"]["version"] = json!("1.36.3");
+    cluster["spec"]["features"]["parallelism"] = json!(1);
+    let script = "/tmp/hooks/pre-install";
+    cluster["spec"]["features"]["hooks"] = json!({
+        "PreClusterUpgrade": script, "PreUpgrade": script, "PostUpgrade": script, "PostClusterUpgrade": script,
+    });
+    stage.apply(&cluster).await?;
+    stage
+        .until_condition("one", "Ready", "True Installed")
+        .await?;
+    stage.patch("one", json!({"version": "1.37.0"})).await?;
+    for node in ["node-0", "node-1"] {
+        stage
+            .until_condition("one", "EnsureUpgrade", &format!("node {node} has version"))
+            .await?;
+        stage.replace_operator().await?;
+        upgrade_kubelet(stage, node).await?;
+    }
+    stage
+        .until_condition("one", "EnsurePostClusterUpgradeHook", "True Passed")
+        .await?;
+    stage
+        .until_condition("one", "Ready", "True Installed")
+        .await?;
+    eventually("the upgrade is over", LIMIT, async || {
+        let status = stage.cluster("one").await?["status"].take();
+        let is_over = status["phase"] == "Running" && status["version"] == "1.37.0";
+        ensure!(is_over, "{status:#}");
+        Ok(())
+    })
+    .await?;
+    let runs = stage.created_runs()?;
+    let upgrades: Vec<&str> = runs
+        .iter()
+        .filter(|run| run.contains("-upgrade-hook-"))
+        .filter_map(|run| run.rsplit_once('-')?.0.rsplit_once('-'))
+        .map(|(name, _)| name)
+        .collect();
+    let master = upgrades
+        .first()
+        .and_then(|it| it.strip_prefix("pre-cluster-upgrade-hook-one-"));
+    let master = master.with_context(|| format!("{upgrades:#?}"))?;
+    let expected = [
+        format!("pre-cluster-upgrade-hook-one-{master}"),
+        "pre-upgrade-hook-one-node-0".to_owned(),
+        "post-upgrade-hook-one-node-0".to_owned(),
+        "pre-upgrade-hook-one-node-1".to_owned(),
+        "post-upgrade-hook-one-node-1".to_owned(),
+        format!("post-cluster-upgrade-hook-one-{master}"),
+    ];
+    ensure!(upgrades == expected, "{upgrades:#?}");
+    Ok(())
+}
+
+async fn a_node_is_upgraded_when_the_hooks_of_its_games_allow_it(case: &mut Case) -> Result<()> {
+    let hook = hook_template("matches", &case.hooks.url("/matches"));
+    case.hooks
+        .answer("/matches", Answer::Json(json!({"age": 10})));
+    let allow = || {
+        case.hooks
+            .answer("/matches", Answer::Json(json!({"age": 45})))
+    };
+    Stage::play("lifecycle-drain", case.folder(), async |stage| {
+        drained(stage, &hook, allow).await
+    })
+    .await
+}
+
+/// Guarded pods hold the upgrade of their node until their hook allows it to move them.
+async fn drained(stage: &mut Stage, hook: &Value, allow: impl Fn()) -> Result<()> {
+    stage.kubectl("delete node node-3 node-4").await?;
+    // This node was cordoned before.
+    stage.kubectl("cordon node-2").await?;
+    stage.apply(hook).await?;
+    let game = Game::in_place(2).named("arena").max_unavailable(1);
+    let game = game.pre_delete("matches").guarded();
+    stage.apply(&game.into()).await?;
+    stage
+        .kubectl(
+            "wait gamedeployment/arena --for=jsonpath={.status.protection.guarded}=2 --timeout=60s",
+        )
+        .await?;
+    let mut cluster = one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));
+    cluster["spec"]["version"] = json!("1.36.3");
+    let features = &mut cluster["spec"]["features"];
+    features["parallelism"] = json!(1);
+    features["hooks"] = json!({"PreUpgrade": "/tmp/hooks/pre-install"});
+    features["upgrade"] = json!({"strategy": {"drainNodeBeforeUpgrade": true}});
+    stage.apply(&cluster).await?;
+    stage
+        .until_condition("one", "Ready", "True Installed")
+        .await?;
+    let pods = "get pods -l app=arena -o jsonpath={range.items[*]}{.metadata.uid}{.spec.nodeName}{'\\n'}{end}";
+    let before = stage.kubectl(pods).await?;
+    stage.patch("one", json!({"version": "1.37.0"})).await?;
+    let mut is_refused = false;
+    for node in ["node-0", "node-1", "node-2"] {
+        if !is_refused && before.contains(node) {
+            is_refused = true;
+            let left = format!("node {node} is being drained: ");
+            stage
+                .until_condition("one", "EnsurePreUpgradeHook", &left)
+                .await?;
+            consistently("the matches go on, and nothing starts", QUIET, async || {
+                ensure!(stage.kubectl(pods).await? == before, "a pod was replaced");
+                let runs = stage.created_runs()?;
+                let upgrade = format!("pre-upgrade-hook-one-{node}-");
+                ensure!(!runs.iter().any(|it| it.starts_with(&upgrade)), "{runs:#?}");
+                Ok(())
+            })
+            .await?;
+            stage.replace_operator().await?;
+            allow();
+        }
+        stage
+            .until_condition("one", "EnsureUpgrade", &format!("node {node} has version"))
+            .await?;
+        let left = format!("get pods -l app=arena --field-selector spec.nodeName={node} -o name");
+        let left = stage.kubectl(&left).await?;
+        ensure!(left.is_empty(), "left on {node}: {left}");
+        let cordoned = format!("get node {node} -o jsonpath={{.spec.unschedulable}}");
+        ensure!(
+            stage.kubectl(&cordoned).await? == "true",
+            "{node} is not cordoned"
+        );
+        upgrade_kubelet(stage, node).await?;
+    }
+    ensure!(is_refused, "no pod was on a node: {before}");
+    stage
+        .until_condition("one", "Ready", "True Installed")
+        .await?;
+    let cordons = "get nodes -o jsonpath={.items[?(@.spec.unschedulable)].metadata.name}";
+    let cordons = stage.kubectl(cordons).await?;
+    ensure!(cordons == "node-2", "cordoned: {cordons}");
+    Ok(())
+}
