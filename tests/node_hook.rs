@@ -54,7 +54,7 @@ impl Stage {
         self.folder.join("sources/0").join(path)
     }
 
-    /// Sources lie in /sources/N in a Job; a mount there needs a namespace of its own.
+    /// Sources lie in /sources/NAME in a Job; a mount there needs a namespace of its own.
     fn run(&self, arguments: &[&str]) -> Output {
         let log = self.folder.join("termination-log");
         fs::write(&log, "").expect("a file");
@@ -197,6 +197,8 @@ fn files_must_be_regular_and_within_their_source() {
     };
     stage.source("dir/sub/file", "x");
     stage.source("dir/file", "x");
+    // What a kubelet mounts for a ConfigMap that is missing.
+    stage.source("empty/..2026/x", "");
     symlink("/etc/passwd", stage.path("outside")).expect("a link");
     symlink("../outside", stage.path("dir2")).expect("a link");
     symlink("/dev/null", stage.path("device")).expect("a link");
@@ -208,6 +210,7 @@ fn files_must_be_regular_and_within_their_source() {
     };
     for (src, expected) in [
         ("missing", "cannot find /mnt/0/missing"),
+        ("empty", "there is no file in /mnt/0/empty"),
         (
             "outside",
             "/mnt/0/outside links to /etc/passwd, outside of its source",

@@ -166,13 +166,8 @@ async fn example(
     Ok(())
 }
 
-/// A script that fails is shown with its exit code and standard error, and retried.
+/// A missing ConfigMap is named. A script that fails is shown with its exit code and standard error, and retried.
 async fn mended(stage: &Stage, name: &str) -> Result<()> {
-    let scripts = json!({"wait": WAIT, "mended-script": MENDED});
-    let metadata = json!({"name": "own", "namespace": HOOKS});
-    stage
-        .apply(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": scripts}))
-        .await?;
     let file = |name: &str| json!({"src": format!("own/{name}"), "dst": format!("/tmp/{name}")});
     let cluster = json!({
         "apiVersion": "tkex.tencent.com/v1alpha1",
@@ -193,6 +188,17 @@ async fn mended(stage: &Stage, name: &str) -> Result<()> {
         },
     });
     create(stage, cluster).await?;
+    let missing = "exit 125: cannot find /sources/configmap-own/wait";
+    stage
+        .until_condition(name, "EnsureCopyFiles", missing)
+        .await?;
+    let scripts = json!({"wait": WAIT, "mended-script": MENDED});
+    let metadata = json!({"name": "own", "namespace": HOOKS});
+    stage
+        .apply(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": scripts}))
+        .await?;
+    let retry = stage.game(&format!("retry cluster/{name}")).await?;
+    ensure!(retry.code == 0, "{retry:?}");
     let failed = "False FailedInit: exec \"/tmp/mended-script\" on node real-0 failed: exit 3: stderr disk full; attempt 1";
     let step = "EnsurePreClusterInstallHook";
     stage.until_condition(name, step, failed).await?;

@@ -10,6 +10,9 @@ use super::NotRun;
 /// The mode of a file on the node.
 const MODE: u32 = 0o755;
 
+/// What to check if a file is missing.
+const READ_FROM: &str = "spec.features.files and sources say what is read from which ConfigMap or volume in namespace gamekeeper-hooks";
+
 /// An open source file and its destination.
 pub(super) struct Copy {
     from: File,
@@ -34,6 +37,13 @@ pub(super) fn open(src: &Path, dst: &Path) -> Result<Vec<Copy>, NotRun> {
             continue;
         }
         copies.push(regular(&root, &src.join(&name), dst.join(&name))?);
+    }
+    if copies.is_empty() {
+        // A missing ConfigMap is mounted as an empty directory.
+        return Err(NotRun::Source(format!(
+            "there is no file in {} ({READ_FROM})",
+            src.display()
+        )));
     }
     copies.sort_by(|a, b| a.dst.cmp(&b.dst));
     Ok(copies)
@@ -78,12 +88,7 @@ fn within(root: &Path, src: &Path) -> Result<PathBuf, NotRun> {
 }
 
 fn resolved(path: &Path) -> Result<PathBuf, NotRun> {
-    let missing = || {
-        format!(
-            "cannot find {} (spec.features.files and sources say what is read)",
-            path.display()
-        )
-    };
+    let missing = || format!("cannot find {} ({READ_FROM})", path.display());
     fs::canonicalize(path).map_err(NotRun::io(missing()))
 }
 

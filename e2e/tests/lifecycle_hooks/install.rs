@@ -83,10 +83,10 @@ async fn check_job(stage: &Stage) -> Result<()> {
     let expected = json!([
         "node-hook",
         "--copy",
-        "/sources/0",
+        "/sources/configmap-hooks-pre",
         "/tmp/hooks/pre",
         "--copy",
-        "/sources/1",
+        "/sources/configmap-hooks-post",
         "/tmp/hooks/post",
         "--",
         "/tmp/hooks/pre/cluster-pre-install",

@@ -52,9 +52,12 @@ fn volume(source: &FileSource) -> Option<Volume<'_>> {
     config_map.or_else(|| claim.map(|it| Volume::Claim(&it.claim_name)))
 }
 
-/// Where the volume with this number is mounted.
-pub fn mount(number: usize) -> String {
-    format!("{SOURCES}/{number}")
+/// Where a volume is mounted. Error messages of the script show this path, so it names the volume.
+pub fn mount(volume: &Volume) -> String {
+    match volume {
+        Volume::ConfigMap(name) => format!("{SOURCES}/configmap-{name}"),
+        Volume::Claim(name) => format!("{SOURCES}/claim-{name}"),
+    }
 }
 
 /// Whether the first word of a hook is a file's dst, or lies directly in it.

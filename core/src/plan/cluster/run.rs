@@ -138,12 +138,10 @@ impl Task<'_> {
         let (mut arguments, mut volumes) = (vec!["node-hook".to_owned()], Vec::new());
         for file in &features.files {
             let Origin { volume, path } = origin(features, &file.src);
-            let known = volumes.iter().position(|it| *it == volume);
-            let number = known.unwrap_or_else(|| {
+            let mount = mount(&volume);
+            if !volumes.contains(&volume) {
                 volumes.push(volume);
-                volumes.len() - 1
-            });
-            let mount = mount(number);
+            }
             let src = match path {
                 "" => mount,
                 path => format!("{mount}/{path}"),
@@ -159,13 +157,14 @@ impl Task<'_> {
         let numbered = volumes.iter().enumerate();
         let mounts: Vec<Value> = numbered
             .clone()
-            .map(|(number, _)| json!({"name": volume_name(number), "mountPath": mount(number), "readOnly": true}))
+            .map(|(number, volume)| json!({"name": volume_name(number), "mountPath": mount(volume), "readOnly": true}))
             .collect();
         let volumes: Vec<Value> = numbered
             .map(|(number, volume)| match volume {
-                Volume::ConfigMap(name) => {
-                    json!({"name": volume_name(number), "configMap": {"name": name}})
-                }
+                // If it is missing, the script reports that; otherwise, the pod would wait for it.
+                Volume::ConfigMap(name) => json!({
+                    "name": volume_name(number), "configMap": {"name": name, "optional": true},
+                }),
                 Volume::Claim(name) => json!({
                     "name": volume_name(number),
                     "persistentVolumeClaim": {"claimName": name, "readOnly": true},

@@ -32,10 +32,10 @@ fn a_cluster_hook_gets_labels_and_annotations_as_arguments() {
         json!([
             "node-hook",
             "--copy",
-            "/sources/0",
+            "/sources/configmap-hooks-pre",
             "/tmp/hooks/pre",
             "--copy",
-            "/sources/1",
+            "/sources/configmap-hooks-post",
             "/tmp/hooks/post",
             "--",
             "/tmp/hooks/pre/cluster-pre-install",
@@ -60,6 +60,7 @@ fn a_cluster_hook_gets_labels_and_annotations_as_arguments() {
         ("/containers/0/image", json!("gamekeeper:1")),
         ("/containers/0/securityContext/privileged", json!(true)),
         ("/volumes/1/configMap/name", json!("hooks-post")),
+        ("/volumes/1/configMap/optional", json!(true)),
     ] {
         assert_eq!(pod.pointer(field), Some(&value), "{field}");
     }
