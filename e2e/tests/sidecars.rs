@@ -187,6 +187,20 @@ async fn a_set_gets_its_defaults_injects_into_pods_and_shows_them(case: &mut Cas
     let message = "spec.containers[0].volumeMounts[0].name: Not found: \"missing\"";
     ensure!(error.contains(message), "{error}");
 
+    // A set with a container of the same name is accepted with a warning.
+    let mut second = set(case, log());
+    second["metadata"]["name"] = json!(format!("z-{}", name(case)));
+    let create = [
+        "create",
+        "--dry-run=server",
+        "--warnings-as-errors",
+        "-f",
+        "-",
+    ];
+    let warned = case.refused(&create, &second.to_string()).await?;
+    let message = "may select the same pods and has a container of this name too";
+    ensure!(warned.contains(message), "{warned}");
+
     // A new image applies to new pods; the old pod is not changed.
     let image = json!([{"op": "replace", "path": "/spec/containers/0/image", "value": "log:1.1"}]);
     case.patch(&format!("sidecarset/{}", name(case)), image)

@@ -1,11 +1,16 @@
 //! One review, from the request to the response. Pure.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::dry_run::DryRunFindings;
-use gamekeeper_core::admission::{Finding, Templates, check, disabled_commands, lies_in};
-use gamekeeper_core::api::GROUP;
+use crate::cache::Whole;
+use gamekeeper_core::admission::{
+    Finding, Templates, another_sidecar_set, check, disabled_commands, lies_in,
+};
+use gamekeeper_core::api::{GROUP, SidecarSet};
 use gamekeeper_core::plan::hook_run::ExecNamespaces;
 
 /// Longer warnings are cut: the API server limits their total length.
@@ -50,17 +55,19 @@ impl AdmissionResponse {
     }
 }
 
-/// Reviews a request, given the findings of the API server about its pod templates, and the namespaces in which hooks
-/// may run commands.
+/// Reviews a request, given the findings of the API server about its pod templates, the namespaces in which hooks may
+/// run commands, and the stored SidecarSets.
 pub(super) fn review(
     request: &AdmissionRequest,
     templates: &Templates,
     dry_run: &DryRunFindings,
     commands: &ExecNamespaces,
+    sidecar_sets: &[Arc<Whole<SidecarSet>>],
 ) -> AdmissionResponse {
     let findings_of = |object: &Value, by_server: &[Finding]| {
         let mut findings = findings(object, templates, by_server);
         findings.extend(disabled_commands(object, &request.namespace, commands));
+        findings.extend(conflicts(object, sidecar_sets));
         findings
     };
     let mut findings = match concerns_spec(request) {
@@ -104,6 +111,20 @@ fn findings(object: &Value, templates: &Templates, dry_run: &[Finding]) -> Vec<F
     let others: Vec<Finding> = others.collect();
     findings.extend(others);
     findings
+}
+
+/// The conflicts of a SidecarSet with the stored ones.
+fn conflicts(object: &Value, sidecar_sets: &[Arc<Whole<SidecarSet>>]) -> Vec<Finding> {
+    if object["kind"] != "SidecarSet" {
+        return Vec::new();
+    }
+    let Ok(set) = SidecarSet::deserialize(object) else {
+        return Vec::new();
+    };
+    let others = sidecar_sets.iter();
+    others
+        .flat_map(|other| another_sidecar_set(&set, &other.object))
+        .collect()
 }
 
 /// Turns findings that the stored object already has into warnings.

@@ -146,7 +146,8 @@ impl Reviewer {
                 find: &find,
                 place: "this namespace",
             };
-            review(&request, &templates, &dry_run, &commands)
+            let sidecar_sets = cache.sidecar_sets.store().all();
+            review(&request, &templates, &dry_run, &commands, &sidecar_sets)
         });
         response.await.ok()
     }

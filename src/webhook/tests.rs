@@ -56,6 +56,7 @@ fn reviewed(operation: &str, object: Value, old_object: Value) -> AdmissionRespo
         &NO_TEMPLATES,
         &DryRunFindings::default(),
         &nowhere,
+        &[],
     )
 }
 
@@ -191,14 +192,14 @@ fn findings_of_the_api_server_are_used_for_fields_without_own_findings() {
     };
     let nowhere = ExecNamespaces::default();
     let create = request(workload(""), Value::Null);
-    let response = review(&create, &NO_TEMPLATES, &dry_run, &nowhere);
+    let response = review(&create, &NO_TEMPLATES, &dry_run, &nowhere, &[]);
     let message = response.status.expect("a refusal")["message"].clone();
     let own = "Required value: set the image of the container";
     assert_eq!(message, format!("{image}: {own}; {unknown}"));
 
     let update = request(workload(""), workload("game:1"));
     dry_run.old_object = vec![unknown.clone()];
-    let response = review(&update, &NO_TEMPLATES, &dry_run, &nowhere);
+    let response = review(&update, &NO_TEMPLATES, &dry_run, &nowhere, &[]);
     let message = response.status.expect("a refusal")["message"].clone();
     assert_eq!(message, format!("{image}: {own}"));
     assert_eq!(response.warnings, [unknown.to_string()]);
@@ -217,7 +218,13 @@ fn a_command_gets_a_warning_where_hooks_may_not_run_any() {
             ..AdmissionRequest::default()
         };
         let here = ExecNamespaces::from_iter(["games"]);
-        let answer = review(&request, &NO_TEMPLATES, &DryRunFindings::default(), &here);
+        let answer = review(
+            &request,
+            &NO_TEMPLATES,
+            &DryRunFindings::default(),
+            &here,
+            &[],
+        );
         assert!(answer.allowed);
         answer.warnings
     };

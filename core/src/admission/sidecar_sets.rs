@@ -1,10 +1,16 @@
-//! SidecarSets: their containers, and fields that are accepted but have no effect.
+//! SidecarSets: their containers, conflicts with other sets, and fields that are accepted but have no effect.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
 use serde_json::Value;
 
 use super::{Finding, pods};
-use crate::api::SidecarSet;
+use crate::api::{SidecarSet, SidecarSetSpec};
+
+/// The lists of containers in a set.
+const LISTS: [&str; 2] = ["initContainers", "containers"];
 
 pub(super) fn of_set(set: &SidecarSet, object: &Value) -> Vec<Finding> {
     let spec = &object["spec"];
@@ -30,7 +36,7 @@ pub(super) fn of_set(set: &SidecarSet, object: &Value) -> Vec<Finding> {
 /// Finds restart rules with which a sidecar would restart the game.
 fn restarts_of_all(spec: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for list in ["initContainers", "containers"] {
+    for list in LISTS {
         for (index, container) in spec[list].as_array().into_iter().flatten().enumerate() {
             let rules = container["restartPolicyRules"].as_array();
             for (number, rule) in rules.into_iter().flatten().enumerate() {
@@ -53,4 +59,170 @@ fn without_effect(spec: &Value) -> Option<Finding> {
     let why = "Invalid value: has no effect: containers of running pods are not updated, and new pods get the newest; \
                write type: NotUpdate";
     (!has_effect).then(|| Finding::error("spec.updateStrategy", why).as_warning())
+}
+
+/// Warnings about what a SidecarSet cannot inject together with another one: containers of the same name, and volumes
+/// of the same name with other contents. Only labels can tell whether a pod will ever get both.
+pub fn another_sidecar_set(set: &SidecarSet, other: &SidecarSet) -> Vec<Finding> {
+    let names = [set, other].map(|it| it.metadata.name.as_deref().unwrap_or_default());
+    let [name, other_name] = names;
+    if name == other_name || !may_select_the_same(&set.spec, &other.spec) {
+        return Vec::new();
+    }
+    let left_out = names.into_iter().max().unwrap_or_default();
+    let warning = |field: String, item: &Value, what: &str| {
+        let why = format!(
+            "SidecarSet {other_name:?} may select the same pods and has {what} too; rename one of the two, or \
+             {left_out:?} is left out of these pods"
+        );
+        Finding::invalid(field, name_of(item), why).as_warning()
+    };
+    let is_taken = |container: &Value| {
+        let mut others = other
+            .spec
+            .init_containers
+            .iter()
+            .chain(&other.spec.containers);
+        others.any(|it| name_of(it) == name_of(container))
+    };
+    let mut findings = Vec::new();
+    let lists = [&set.spec.init_containers, &set.spec.containers];
+    for (list, containers) in LISTS.into_iter().zip(lists) {
+        for (index, container) in containers.iter().enumerate() {
+            if is_taken(container) {
+                let field = format!("spec.{list}[{index}].name");
+                findings.push(warning(field, container, "a container of this name"));
+            }
+        }
+    }
+    for (index, volume) in set.spec.volumes.iter().enumerate() {
+        let mut others = other.spec.volumes.iter();
+        if others.any(|it| name_of(it) == name_of(volume) && it != volume) {
+            let field = format!("spec.volumes[{index}].name");
+            findings.push(warning(field, volume, "another volume of this name"));
+        }
+    }
+    findings
+}
+
+fn name_of(object: &Value) -> &str {
+    object["name"].as_str().unwrap_or_default()
+}
+
+/// Whether there may be a pod that both sets select.
+fn may_select_the_same(one: &SidecarSetSpec, other: &SidecarSetSpec) -> bool {
+    let is_same_namespace = match (&one.namespace, &other.namespace) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    };
+    let may_be_same_namespace = match (&one.namespace_selector, &other.namespace_selector) {
+        (Some(one), Some(other)) => may_both_match(one, other),
+        _ => true,
+    };
+    is_same_namespace && may_be_same_namespace && may_both_match(&one.selector, &other.selector)
+}
+
+/// Whether there may be an object that both selectors match: they do not require different values of a label.
+fn may_both_match(one: &LabelSelector, other: &LabelSelector) -> bool {
+    let others = required(other);
+    required(one).iter().all(|(label, values)| {
+        let others = others.get(label);
+        others.is_none_or(|others| !values.is_disjoint(others))
+    })
+}
+
+/// The values that a selector allows for labels that must be present.
+fn required(selector: &LabelSelector) -> BTreeMap<&str, BTreeSet<&str>> {
+    let expressions = selector.match_expressions.iter().flatten();
+    let listed = expressions.filter(|it| it.operator == "In").map(|it| {
+        let values = it.values.iter().flatten().map(String::as_str);
+        (it.key.as_str(), values.collect())
+    });
+    let labels = selector.match_labels.iter().flatten();
+    let labels = labels.map(|(label, value)| (label.as_str(), BTreeSet::from([value.as_str()])));
+    listed.chain(labels).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn set(name: &str, spec: Value) -> SidecarSet {
+        let mut set = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "selector": {"matchLabels": {"app": "arena"}},
+                "containers": [{"name": "log", "image": "log:1"}],
+                "volumes": [{"name": "logs", "emptyDir": {}}],
+            },
+        });
+        let fields = set["spec"].as_object_mut().expect("a spec");
+        fields.extend(spec.as_object().expect("fields").clone());
+        serde_json::from_value(set).expect("a set")
+    }
+
+    fn fields(set: &SidecarSet, other: &SidecarSet) -> Vec<String> {
+        let findings = another_sidecar_set(set, other).into_iter();
+        findings.map(|it| it.field).collect()
+    }
+
+    #[test]
+    fn a_container_of_another_set_is_a_warning_that_names_the_set_left_out() {
+        let found = another_sidecar_set(&set("mesh", json!({})), &set("agent", json!({})));
+        assert_eq!(found.len(), 1, "equal volumes are shared");
+        assert!(!found[0].is_error());
+        assert_eq!(
+            found[0].to_string(),
+            "spec.containers[0].name: Invalid value: \"log\": SidecarSet \"agent\" may select the same pods and has \
+             a container of this name too; rename one of the two, or \"mesh\" is left out of these pods"
+        );
+        let more = json!({
+            "containers": [{"name": "ship"}],
+            "initContainers": [{"name": "init"}, {"name": "log"}],
+            "volumes": [{"name": "logs", "hostPath": {"path": "/logs"}}],
+        });
+        let expected = ["spec.initContainers[1].name", "spec.volumes[0].name"];
+        assert_eq!(fields(&set("a", more), &set("b", json!({}))), expected);
+        assert!(fields(&set("a", json!({})), &set("a", json!({}))).is_empty());
+    }
+
+    #[test]
+    fn only_sets_that_may_select_the_same_pods_conflict() {
+        let labels = |value: &str| json!({"matchLabels": {"team": value}});
+        let one_of = |values: Value| json!({"matchExpressions": [{"key": "team", "operator": "In", "values": values}]});
+        let not = |value: &str| json!({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": [value]}]});
+        for (field, one, other, may_conflict) in [
+            ("namespace", json!("games"), json!("games"), true),
+            ("namespace", json!("games"), json!("tools"), false),
+            ("namespace", json!("games"), Value::Null, true),
+            ("selector", labels("a"), labels("a"), true),
+            ("selector", labels("a"), labels("b"), false),
+            ("selector", labels("a"), one_of(json!(["a", "b"])), true),
+            ("selector", labels("c"), one_of(json!(["a", "b"])), false),
+            (
+                "selector",
+                labels("a"),
+                json!({"matchLabels": {"app": "arena"}}),
+                true,
+            ),
+            ("selector", labels("a"), not("b"), true),
+            ("namespaceSelector", labels("a"), labels("b"), false),
+            ("namespaceSelector", labels("a"), Value::Null, true),
+        ] {
+            let [one, other] = [("one", one), ("other", other)]
+                .map(|(name, value)| set(name, json!({field: value})));
+            assert_eq!(
+                !fields(&one, &other).is_empty(),
+                may_conflict,
+                "{one:?} {other:?}"
+            );
+            assert_eq!(
+                !fields(&other, &one).is_empty(),
+                may_conflict,
+                "{one:?} {other:?}"
+            );
+        }
+    }
 }

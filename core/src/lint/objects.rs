@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::yaml::{self, Document};
 use super::{Diagnostic, Source};
 use crate::admission::{self, Finding, KINDS, Schemas, Templates, lies_in};
-use crate::api::{API_VERSION, GROUP, HookTemplate};
+use crate::api::{API_VERSION, GROUP, HookTemplate, SidecarSet};
 
 /// HookTemplates by namespace and name.
 type Known = BTreeMap<(String, String), Arc<HookTemplate>>;
@@ -27,6 +27,19 @@ struct Budget {
 struct Others {
     templates: Known,
     budgets: Vec<Budget>,
+    sidecar_sets: Vec<SidecarSet>,
+}
+
+impl Others {
+    /// The conflicts of a SidecarSet with others.
+    fn conflicts(&self, object: &Value) -> Vec<Finding> {
+        let set = sidecar_set(object);
+        let pairs = set
+            .iter()
+            .flat_map(|set| self.sidecar_sets.iter().map(move |it| (set, it)));
+        let conflicts = pairs.flat_map(|(set, other)| admission::another_sidecar_set(set, other));
+        conflicts.collect()
+    }
 }
 
 /// An object in a file.
@@ -59,6 +72,10 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
     let others = Others {
         templates: objects.iter().filter_map(template).collect(),
         budgets,
+        sidecar_sets: objects
+            .iter()
+            .filter_map(|it| sidecar_set(&it.document.object))
+            .collect(),
     };
     diagnostics.extend(
         objects
@@ -86,6 +103,11 @@ fn template(object: &Object) -> Option<((String, String), Arc<HookTemplate>)> {
     let template = HookTemplate::deserialize(object).ok();
     let template = template.filter(|_| object["kind"] == "HookTemplate")?;
     Some((key(object, name), Arc::new(template)))
+}
+
+fn sidecar_set(object: &Value) -> Option<SidecarSet> {
+    let is_set = object["kind"] == "SidecarSet";
+    is_set.then(|| SidecarSet::deserialize(object).ok())?
 }
 
 /// A budget without a selector selects nothing.
@@ -158,7 +180,7 @@ impl<'a> Object<'a> {
         let overlaps = |one: &str, other: &str| lies_in(one, other) || lies_in(other, one);
         let rules = admission::check(object, &templates).into_iter();
         let of_budgets = others.budgets.iter().filter_map(|it| it.over(object));
-        let rules = rules.chain(of_budgets);
+        let rules = rules.chain(of_budgets).chain(others.conflicts(object));
         findings.extend(rules.filter(|it| !fields.iter().any(|of| overlaps(&it.field, of))));
         let file = self.file;
         let document = &self.document;

@@ -204,6 +204,30 @@ fn a_workload_is_checked_against_the_templates_of_other_files_and_documents() {
 }
 
 #[test]
+fn sidecar_sets_that_conflict_are_warnings() {
+    let set = |name: &str, app: &str| {
+        format!(
+            "apiVersion: tkex.tencent.com/v1alpha1\nkind: SidecarSet\nmetadata: {{name: {name}}}\nspec:\n  \
+             selector: {{matchLabels: {{app: {app}}}}}\n  containers:\n  - {{name: log, image: \"log:1\"}}\n"
+        )
+    };
+    let (a, b) = (set("a", "game"), set("b", "game"));
+    let expected = |file: usize, other: &str| {
+        format!(
+            "{file}.yaml:7: warning: spec.containers[0].name: Invalid value: \"log\": SidecarSet {other:?} may \
+             select the same pods and has a container of this name too; rename one of the two, or \"b\" is left out \
+             of these pods"
+        )
+    };
+    let both = printed(&[&a, &b]);
+    assert!(
+        both.contains(&expected(0, "b")) && both.contains(&expected(1, "a")),
+        "{both}"
+    );
+    assert_eq!(printed(&[&a, &set("b", "web")]), "");
+}
+
+#[test]
 fn a_budget_over_guarded_pods_is_a_warning() {
     let guarded = WORKLOAD.replace("  preDelete", "  protection: {pods: Guarded}\n  preDelete");
     let budget = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: mine}\n\

@@ -1,0 +1,147 @@
+//! The namespaces and pods that SidecarSets need, and the requests of a cluster without any.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use tower::service_fn;
+
+use super::*;
+use crate::cache::{Cache, OptionalKinds, Router, Settings, Sink};
+
+fn set(name: &str, namespace: Option<&str>) -> Whole<SidecarSet> {
+    let set = json!({
+        "metadata": {"name": name, "uid": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": "arena"}}, "namespace": namespace,
+            "containers": [{"name": "log"}],
+        },
+    });
+    Whole::new(serde_json::from_value(set).expect("a set"), true)
+}
+
+fn namespace(name: &str, labels: Value) -> CachedNamespace {
+    let head = json!({"metadata": {"name": name, "labels": labels}});
+    let head: NamespaceHead = serde_json::from_value(head).expect("a namespace");
+    head.into()
+}
+
+fn names(index: &SidecarIndex, namespace: &str) -> Vec<String> {
+    let sets = index.reaching(namespace);
+    sets.iter().map(|set| set.name.clone()).collect()
+}
+
+#[test]
+fn pods_of_other_controllers_are_kept_where_a_set_reaches_an_open_namespace() {
+    let index = SidecarIndex::new(None);
+    let open = json!({"gamekeeper.tkex.tencent.com/sidecars": "enabled"});
+    for (name, labels) in [
+        ("games", open.clone()),
+        ("tools", json!({})),
+        ("kube-a", open),
+    ] {
+        index.put_namespace(name, Some(&namespace(name, labels)));
+    }
+    assert!(!index.is_used() && !index.keeps_pods_of("games"));
+    index.put_set("log", Some(&set("log", None)));
+    index.put_set("b", Some(&set("b", Some("games"))));
+    assert!(index.is_used() && index.keeps_pods_of("games"));
+    assert!(!index.keeps_pods_of("tools") && !index.keeps_pods_of("kube-a"));
+    assert_eq!(*index.grown().borrow(), 1);
+    assert_eq!(names(&index, "games"), ["b", "log"]);
+    assert_eq!(names(&index, "tools"), ["log"]);
+    assert_eq!(names(&index, "new"), ["log"]);
+    let log = index.get("log").expect("a set");
+    let reached = [("games".to_owned(), true), ("tools".to_owned(), false)];
+    assert_eq!(index.reached_by(&log), reached);
+    index.put_set("log", None);
+    index.put_set("b", None);
+    assert!(!index.keeps_pods_of("games"));
+}
+
+#[test]
+fn an_operator_for_one_namespace_has_only_sets_for_that_namespace() {
+    let index = SidecarIndex::new(Some("games"));
+    for (name, of) in [
+        ("all", None),
+        ("other", Some("tools")),
+        ("own", Some("games")),
+    ] {
+        index.put_set(name, Some(&set(name, of)));
+    }
+    assert_eq!(names(&index, "games"), ["own"]);
+    assert_eq!(index.all(), ["own"]);
+}
+
+/// The paths that a cache requests within an hour from a server with this SidecarSet.
+async fn requested(set: Option<Value>) -> BTreeSet<String> {
+    let paths = Arc::new(Mutex::new(BTreeSet::new()));
+    let server = service_fn({
+        let paths = Arc::clone(&paths);
+        move |request: Request<Body>| {
+            let path = request.uri().path().to_owned();
+            let added = set.as_ref().filter(|_| path.ends_with("/sidecarsets"));
+            let added = added.map(|set| json!({"type": "ADDED", "object": set}));
+            let metadata = json!({
+                "resourceVersion": "2", "annotations": {"k8s.io/initial-events-end": "true"},
+            });
+            let end = json!({"type": "BOOKMARK", "object": {"metadata": metadata}});
+            let lines: Vec<_> = added.into_iter().chain([end]).collect();
+            let lines = lines
+                .into_iter()
+                .map(|it| Ok::<_, Infallible>(format!("{it}\n")));
+            let body = stream::iter(lines).chain(stream::pending());
+            paths.lock().expect("no panic").insert(path);
+            let response = Response::new(axum::body::Body::from_stream(body));
+            async move { Ok::<_, Infallible>(response) }
+        }
+    });
+    let settings = Settings {
+        kinds: OptionalKinds {
+            sidecar_sets: true,
+            clusters: false,
+        },
+        ..Settings::default()
+    };
+    let cache = Cache::new(&Client::new(server, "default"), None, true, settings);
+    let nowhere = || -> Sink { Box::new(|_| {}) };
+    let sidecars = Arc::clone(&cache.sidecars);
+    let router = Router::new(
+        Box::new(|_, _| {}),
+        nowhere(),
+        nowhere(),
+        sidecars,
+        nowhere(),
+    );
+    let _watches = cache.start(&Arc::new(router));
+    cache.filled().await;
+    sleep(Duration::from_hours(1)).await;
+    let paths = paths.lock().expect("no panic");
+    paths.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_set_namespaces_are_not_watched() {
+    let without = requested(None).await;
+    let sets = "/apis/tkex.tencent.com/v1alpha1/sidecarsets";
+    assert!(without.contains(sets), "{without:?}");
+    let set = json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1",
+        "kind": "SidecarSet",
+        "metadata": {"name": "log", "uid": "1", "resourceVersion": "1"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "arena"}},
+            "containers": [{"name": "log", "image": "log:1"}],
+        },
+    });
+    let with = requested(Some(set)).await;
+    let more: Vec<_> = with.difference(&without).collect();
+    assert_eq!(more, ["/api/v1/namespaces"]);
+}
