@@ -97,6 +97,20 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
     ensure!(pod["imagePullSecrets"][1]["name"] == "b", "{pod:#}");
     ensure!(pod["priorityClassName"] == "high", "{pod:#}");
     ensure!(pod["topologySpreadConstraints"].is_null(), "{pod:#}");
+    for (value, name) in [
+        (
+            "guardedPods.priorityClass.create=true",
+            "gamekeeper-guarded",
+        ),
+        ("guardedPods.priorityClass.name=high", "high"),
+    ] {
+        let objects = render(program, &["--set", value]).await?;
+        let args = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]
+            ["args"];
+        let args = args.as_array().context("arguments")?;
+        let expected = format!("--guarded-priority-class={name}");
+        ensure!(args.iter().any(|it| *it == expected.as_str()), "{args:?}");
+    }
     Ok(())
 }
 
@@ -153,6 +167,10 @@ async fn wrong_values_are_refused_with_a_reason(case: &mut Case) -> Result<()> {
             "no hook runs in namespace b, because watchNamespace is a",
         ),
         ("priorityClass.name=high", "set create to false"),
+        (
+            "guardedPods.priorityClass.create=true,guardedPods.priorityClass.name=high",
+            "guardedPods.priorityClass: set create to false",
+        ),
         (
             "watchNamespace=a,hooks.secrets[0].namespace=b,hooks.secrets[0].names={c}",
             "no hook runs in namespace b, because watchNamespace is a",

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::servers::hook_server::Answer;
 use e2e::workload::manifest::{Game, hook_template};
-use e2e::workload::view::View;
+use e2e::workload::view::{Pod, View};
 use e2e::workload::{GAME, SET};
 use judge::object::text;
 use serde_json::{Value, json};
@@ -381,6 +381,12 @@ async fn a_folder_is_deleted_with_its_hook_template(case: &mut Case) -> Result<(
     uninstall(case, "guard").await
 }
 
+fn is_kept_by_autoscalers(pod: &Pod) -> bool {
+    let annotation = |key: &str| text(&pod.0, &format!("/metadata/annotations/{key}"));
+    annotation("cluster-autoscaler.kubernetes.io~1safe-to-evict") == "false"
+        && annotation("karpenter.sh~1do-not-disrupt") == "true"
+}
+
 async fn the_guard_is_switched_on_and_off(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     case.hooks.answer("/", no());
@@ -398,11 +404,13 @@ async fn the_guard_is_switched_on_and_off(case: &mut Case) -> Result<()> {
         case.patch(&workload, protect("Guarded")).await?;
         let guarded = until_guarded(case, 3).await?;
         every_way_is_refused(case, guarded.pod_names()[0]).await?;
+        guarded.ensure(guarded.pods.iter().all(is_kept_by_autoscalers))?;
         case.patch(&workload, protect("None")).await?;
         case.until("the guard is gone", |view| {
             condition(view) == ("", "")
                 && view.game["metadata"]["finalizers"].is_null()
                 && view.pods.iter().all(|pod| label(&pod.0).is_empty())
+                && !view.pods.iter().any(is_kept_by_autoscalers)
         })
         .await?;
         ensure!(budgets(case).await?.is_empty());

@@ -2,7 +2,7 @@
 //!
 //! The change is made as the user, so the audit log shows who ended a match.
 
-use gamekeeper_core::api::names::{GUARDED_LABEL, RELEASED_ANNOTATION};
+use gamekeeper_core::api::names::{GUARDED_LABEL, KEPT_BY_AUTOSCALERS, RELEASED_ANNOTATION};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -73,10 +73,16 @@ fn is_guarded(pod: &Pod) -> bool {
 
 /// The uid is a precondition, because another pod may have the name by now.
 fn patch(pod: &Pod, now: Timestamp) -> Value {
+    let mut annotations = json!({RELEASED_ANNOTATION: now.to_string()});
+    let is_set =
+        |(key, value): &(&str, &str)| pod.annotations().get(*key).is_some_and(|it| it == value);
+    for (key, _) in KEPT_BY_AUTOSCALERS.into_iter().filter(is_set) {
+        annotations[key] = Value::Null;
+    }
     json!({"metadata": {
         "uid": pod.metadata.uid,
         "labels": {GUARDED_LABEL: null},
-        "annotations": {RELEASED_ANNOTATION: now.to_string()},
+        "annotations": annotations,
     }})
 }
 
@@ -102,11 +108,19 @@ mod tests {
 
     #[test]
     fn a_release_names_the_very_pod_it_saw() {
-        let pod =
-            json!({"metadata": {"name": "game-x", "uid": "u", "labels": {GUARDED_LABEL: "w"}}});
+        let annotations = json!({"karpenter.sh/do-not-disrupt": "true", "other": "1"});
+        let pod = json!({"metadata": {
+            "name": "game-x", "uid": "u", "labels": {GUARDED_LABEL: "w"}, "annotations": annotations,
+        }});
         let pod: Pod = serde_json::from_value(pod).expect("pod");
         let patch = patch(&pod, Timestamp::UNIX_EPOCH);
         assert_eq!(patch["metadata"]["uid"], "u");
         assert_eq!(patch["metadata"]["labels"], json!({GUARDED_LABEL: null}));
+        let annotations = &patch["metadata"]["annotations"];
+        assert_eq!(
+            annotations.get("karpenter.sh/do-not-disrupt"),
+            Some(&Value::Null)
+        );
+        assert_eq!(annotations.as_object().map(|it| it.len()), Some(2));
     }
 }

@@ -249,7 +249,7 @@ impl Fault {
 impl Fault {
     /// Takes the guard down in the wrong order.
     fn hurry(self, plan: &mut Plan<GameDeploymentStatus>) {
-        let unlabels = |action: &Action| matches!(action, Action::LabelPod { labels, .. } if labels[0].1.is_none());
+        let unlabels = |action: &Action| matches!(action, Action::GuardPod { label: None, .. });
         if self == Fault::BudgetFirst && plan.actions.iter().any(unlabels) {
             let name = "budget".to_owned();
             plan.actions = vec![Action::DeleteBudget { name }];

@@ -83,6 +83,14 @@ impl Applier {
                 to.patch(Kind::Claim, id, "", Content::StrategicPatch, &body)
                     .await
             }
+            Action::GuardPod {
+                pod,
+                label,
+                annotations,
+            } => {
+                let body = body::guard(&pod.uid, label.as_deref(), annotations);
+                to.pod(pod, "", &body).await
+            }
             Action::RequestMove { pod, requested } => {
                 let value = requested.then_some(names::MOVE_OF_NODE);
                 to.annotate(pod, &[(names::MOVE_ANNOTATION, value)]).await

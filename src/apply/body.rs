@@ -22,13 +22,20 @@ pub(super) fn annotate(uid: &str, annotations: &[(&str, Option<&str>)]) -> Value
     json!({"metadata": {"uid": uid, "annotations": annotations}})
 }
 
-/// A strategic merge patch of a pod's labels (None removes).
-pub(super) fn label(uid: &str, labels: &[(String, Option<String>)]) -> Value {
+/// A strategic merge patch of a pod's labels.
+pub(super) fn label(uid: &str, labels: &[(String, String)]) -> Value {
     let labels: Map<String, Value> = labels
         .iter()
         .map(|(key, value)| (key.clone(), json!(value)))
         .collect();
     json!({"metadata": {"uid": uid, "labels": labels}})
+}
+
+/// A strategic merge patch that guards a pod, or (None) ends that.
+pub(super) fn guard(uid: &str, label: Option<&str>, annotations: &[(&str, Option<&str>)]) -> Value {
+    let mut patch = annotate(uid, annotations);
+    patch["metadata"]["labels"] = json!({names::GUARDED_LABEL: label});
+    patch
 }
 
 /// A strategic merge patch of a claim's owner references.

@@ -78,6 +78,8 @@ pub(crate) struct Settings {
     pub kinds: OptionalKinds,
     /// Keys of taints that say that a node is going to be removed.
     pub going_taints: Arc<[String]>,
+    /// PriorityClass of new guarded pods whose template names none.
+    pub priority_class: Option<Arc<str>>,
 }
 
 #[derive(Default)]
@@ -92,7 +94,7 @@ pub(crate) struct Cache {
     pub revisions: Arc<Reflector<CachedRevision>>,
     /// Nodes that plans must know.
     pub nodes: Arc<Reflector<NodeState>>,
-    settings: Settings,
+    pub settings: Settings,
     pub claims: Arc<Reflector<Claim>>,
     pub sidecar_sets: Arc<Reflector<Whole<SidecarSet>>>,
     /// Namespaces; empty until there is a SidecarSet.

@@ -107,6 +107,7 @@ pub(super) fn world<K: GameWorkload>(
         taken: memory.taken,
         failures: memory.failures,
         backoff: memory.backoff,
+        priority_class: cache.settings.priority_class.clone(),
         guard: memory.guard,
     }
 }

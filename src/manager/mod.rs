@@ -166,6 +166,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
                         clusters: options.lifecycle_hooks_image.is_some(),
                     },
                     going_taints: options.going_taints.as_slice().into(),
+                    priority_class: options.guarded_priority_class.as_deref().map(Into::into),
                 },
             ),
             probe,

@@ -62,6 +62,9 @@ pub struct Options {
         default_values_t = going_taints()
     )]
     pub going_taints: Vec<String>,
+    /// PriorityClass of guarded pods whose template names none; they get none when absent.
+    #[arg(long, env = "GAMEKEEPER_GUARDED_PRIORITY_CLASS", value_name = "NAME")]
+    pub guarded_priority_class: Option<String>,
     /// Let hooks call link-local and cloud metadata addresses.
     #[arg(long, env = "GAMEKEEPER_HOOK_ALLOW_LINK_LOCAL")]
     pub hook_allow_link_local: bool,

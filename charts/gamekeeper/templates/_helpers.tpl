@@ -64,6 +64,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with .Values.nodes.goingTaints }}
 - --going-taints={{ join "," . }}
 {{- end }}
+{{- with include "gamekeeper.guardedPriorityClass" . }}
+- --guarded-priority-class={{ . }}
+{{- end }}
 {{- if .Values.hooks.allowLinkLocal }}
 - --hook-allow-link-local
 {{- end }}
@@ -85,4 +88,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The operator's PriorityClass: the chart's, an existing one, or none. */}}
 {{- define "gamekeeper.priorityClass" -}}
 {{- if .Values.priorityClass.create }}{{ include "gamekeeper.fullname" . }}{{ else }}{{ .Values.priorityClass.name }}{{ end -}}
+{{- end }}
+
+{{/* The PriorityClass of guarded pods: the chart's, an existing one, or none. */}}
+{{- define "gamekeeper.guardedPriorityClass" -}}
+{{- if .Values.guardedPods.priorityClass.create }}{{ include "gamekeeper.fullname" . }}-guarded{{ else }}{{ .Values.guardedPods.priorityClass.name }}{{ end -}}
 {{- end }}

@@ -109,6 +109,11 @@ pub const MOVE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/move-requested";
 pub const MOVE_OF_NODE: &str = "node-going";
 /// Pod annotation beside [`DELETING_ANNOTATION`] on guarded pods: when its PreDelete hook was first needed.
 pub const WAITING_SINCE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/waiting-since";
+/// Pod annotations that keep autoscalers from choosing the pod's node, with the values that guarded pods have.
+pub const KEPT_BY_AUTOSCALERS: [(&str, &str); 2] = [
+    ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+    ("karpenter.sh/do-not-disrupt", "true"),
+];
 /// Annotation of a guarded workload: its PreDelete HookTemplate as last observed, because
 /// `kubectl delete -f FOLDER` may delete the template first.
 pub const KEPT_HOOK_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/pre-delete-hook";

@@ -246,7 +246,7 @@ fn repair(
         let labels: Vec<_> = identity::labels(&pod.name, ordinal)
             .into_iter()
             .filter(|(key, value)| pod.labels.get(*key) != Some(value))
-            .map(|(key, value)| (key.to_owned(), Some(value)))
+            .map(|(key, value)| (key.to_owned(), value))
             .collect();
         if !labels.is_empty() {
             let pod = PodRef::of(pod);

@@ -198,7 +198,7 @@ pub(crate) fn images(pod: &Value) -> Vec<(String, String)> {
     containers.map(|(name, image, _)| (name, image)).collect()
 }
 
-/// Labels and annotations of the template: all except the operator's annotations, and except the labels of
+/// Labels and annotations of the template: all except the operator's annotations and those for autoscalers, and except the labels of
 /// identity and guard, which the operator restores.
 pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String, Value>) {
     let map = |pointer| {
@@ -211,6 +211,8 @@ pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String,
         names::RECORD,
         names::WAITING_SINCE,
         names::MOVE,
+        "cluster-autoscaler.kubernetes.io/safe-to-evict",
+        "karpenter.sh/do-not-disrupt",
     ];
     for annotation in own {
         annotations.remove(annotation);

@@ -44,8 +44,8 @@ impl Translator {
             Action::MarkDeleting { pod, since } => {
                 Write::Mark(parse_uid(&pod.uid), since.map(time_of))
             }
-            Action::LabelPod { pod, labels } if labels[0].0 == names::GUARDED_LABEL => {
-                Write::Label(parse_uid(&pod.uid), labels[0].1.is_some())
+            Action::GuardPod { pod, label, .. } => {
+                Write::Label(parse_uid(&pod.uid), label.is_some())
             }
             // The check whether it is in force follows immediately.
             Action::ApplyBudget(_) => Write::Budget(true),

@@ -135,6 +135,7 @@ impl Translator {
             unreadable_templates: BTreeSet::new(),
             node_costs: BTreeMap::new(),
             lost_nodes: BTreeSet::new(),
+            priority_class: None,
             old_kubelets: BTreeMap::new(),
             claims: BTreeMap::new(),
             sidecars: Vec::new(),

@@ -103,12 +103,21 @@ pub enum Action {
     DeletePod(Deletion),
     /// Force the deletion of a Terminating pod that cannot terminate because its node is lost.
     ForceDeletePod(PodRef),
-    /// Change labels of the operator on a pod: those of its identity, and that of guarded pods.
+    /// Set labels of a pod's identity.
     LabelPod {
         /// The pod.
         pod: PodRef,
-        /// Labels to set, or (None) to remove.
-        labels: Vec<(String, Option<String>)>,
+        /// Labels to set.
+        labels: Vec<(String, String)>,
+    },
+    /// Guard a pod, or end that: its label, and the annotations for autoscalers.
+    GuardPod {
+        /// The pod.
+        pod: PodRef,
+        /// The label's value; None removes it.
+        label: Option<String>,
+        /// Annotations to set, or (None) to remove.
+        annotations: Vec<(&'static str, Option<&'static str>)>,
     },
     /// Create a volume claim.
     CreateClaim(NewClaim),
@@ -375,6 +384,7 @@ impl Action {
             | Action::AdoptPod(_)
             | Action::ReleasePod(_)
             | Action::LabelPod { .. }
+            | Action::GuardPod { .. }
             | Action::RequestMove { .. }
             | Action::OwnClaim(ClaimOwnership { add: None, .. })
             | Action::FinishInPlace { .. }
@@ -417,6 +427,7 @@ impl Action {
             | Action::ReleasePod(_)
             | Action::DryRun { .. }
             | Action::LabelPod { .. }
+            | Action::GuardPod { .. }
             | Action::RequestMove { .. }
             | Action::OwnClaim(ClaimOwnership { add: None, .. })
             | Action::MarkDeleting { .. }
@@ -442,6 +453,7 @@ impl Action {
             | Action::UnmarkDeleting(pod)
             | Action::OpenGate(pod)
             | Action::LabelPod { pod, .. }
+            | Action::GuardPod { pod, .. }
             | Action::RequestMove { pod, .. }
             | Action::CloseGate { pod, .. }
             | Action::ResizePod { pod, .. }

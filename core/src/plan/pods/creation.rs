@@ -8,6 +8,7 @@ use crate::api::names;
 use crate::plan::decision::NewPod;
 use crate::plan::pods::index;
 use crate::plan::sidecars::inject;
+use crate::plan::workload::guarded::annotations_of_guard;
 use crate::plan::workload::{Workload, identity};
 use crate::plan::world::{Revision, World};
 
@@ -63,7 +64,7 @@ impl<'a> PodNames<'a> {
     pub fn new_pod(&mut self, revision: &Revision, index: Option<u32>) -> NewPod {
         let id = self.next_instance();
         let name = format!("{}-{id}", self.workload.name);
-        let mut pod = pod_of(self.workload, revision, &name);
+        let mut pod = pod_of(self.workload, self.world, revision, &name);
         pod["metadata"]["labels"][names::INSTANCE_LABEL] = Value::String(id);
         if let Some(index) = index {
             index::set(index, &mut pod);
@@ -85,7 +86,7 @@ pub fn pod_with_ordinal(
     revision: &Revision,
 ) -> NewPod {
     let name = workload.pod_name(ordinal);
-    let mut pod = pod_of(workload, revision, &name);
+    let mut pod = pod_of(workload, world, revision, &name);
     if let Some(identity) = &workload.identity {
         identity::set(identity, ordinal, &mut pod);
     }
@@ -100,7 +101,7 @@ pub fn pod_with_ordinal(
 /// A pod for a dry run; it is not stored.
 pub fn dry_run_pod(workload: &Workload, world: &World, revision: &Revision) -> Value {
     let name = format!("{}-dry-run", workload.name);
-    let mut pod = pod_of(workload, revision, &name);
+    let mut pod = pod_of(workload, world, revision, &name);
     if let Some(identity) = &workload.identity {
         identity::set(identity, identity.start, &mut pod);
     }
@@ -114,13 +115,14 @@ pub fn dry_run_pod(workload: &Workload, world: &World, revision: &Revision) -> V
 }
 
 /// A pod of a revision.
-fn pod_of(workload: &Workload, revision: &Revision, name: &str) -> Value {
+fn pod_of(workload: &Workload, world: &World, revision: &Revision, name: &str) -> Value {
     let template = &revision.template;
     let part = |path: &str| template.pointer(path).filter(|it| !it.is_null()).cloned();
     let mut labels = part("/metadata/labels").unwrap_or_else(|| json!({}));
     labels[names::REVISION_LABEL] = Value::String(revision.name.clone());
-    // From the start, so that there is no moment in between.
-    if workload.labels_new_pods() {
+    // From the start, so that no other client can delete the pod before it is guarded.
+    let is_guarded = workload.labels_new_pods();
+    if is_guarded {
         labels[names::GUARDED_LABEL] = Value::String(workload.uid.clone());
     } else if let Some(labels) = labels.as_object_mut() {
         labels.remove(names::GUARDED_LABEL);
@@ -139,6 +141,12 @@ fn pod_of(workload: &Workload, revision: &Revision, name: &str) -> Value {
             metadata.insert(field.to_owned(), value);
         }
     }
+    if is_guarded {
+        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        for (key, value) in annotations_of_guard(template) {
+            annotations[key] = json!(value);
+        }
+    }
     // With an index in the template, all pods would have the same one.
     if let Some(annotations) = metadata
         .get_mut("annotations")
@@ -149,6 +157,12 @@ fn pod_of(workload: &Workload, revision: &Revision, name: &str) -> Value {
     let mut spec = part("/spec").unwrap_or_else(|| json!({}));
     if workload.gated {
         add_gate(&mut spec);
+    }
+    let class = world.priority_class.as_ref().filter(|_| is_guarded);
+    if let Some(class) = class
+        && spec["priorityClassName"].as_str().unwrap_or_default() == ""
+    {
+        spec["priorityClassName"] = json!(class.as_ref());
     }
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }

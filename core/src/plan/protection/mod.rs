@@ -19,12 +19,12 @@ pub use shown::{status, verdict};
 
 use jiff::Timestamp;
 
-use crate::api::names::{GUARD_FINALIZER, GUARDED_LABEL, HookPoint, KEPT_HOOK_ANNOTATION};
+use crate::api::names::{GUARD_FINALIZER, HookPoint, KEPT_HOOK_ANNOTATION};
 use crate::plan::decision::{Action, PodRef, WorkloadPatch};
 use crate::plan::observed::Pod;
 use crate::plan::protection::budget::budget;
 use crate::plan::workload::Workload;
-use crate::plan::workload::guarded::KeptTemplate;
+use crate::plan::workload::guarded::{KeptTemplate, annotations_of_guard};
 use crate::plan::world::{GuardState, World};
 
 /// The longest template that is kept with its workload: annotations have room for 256 KiB in total.
@@ -71,7 +71,7 @@ fn set_up(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
         let unlabelled = unlabelled(workload, own);
         guarding
             .actions
-            .extend(unlabelled.map(|pod| label(pod, Some(workload.uid.clone()))));
+            .extend(unlabelled.map(|pod| guard(workload, pod, Some(workload.uid.clone()))));
     }
     guarding
 }
@@ -106,7 +106,7 @@ pub fn take_down(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     let own = own.iter().copied();
     let labelled = own.filter(|pod| pod.guarded_by().is_some()).chain(orphans);
     let labelled = labelled.filter(|pod| !pod.terminating);
-    let actions: Vec<Action> = labelled.map(|pod| label(pod, None)).collect();
+    let actions: Vec<Action> = labelled.map(|pod| guard(workload, pod, None)).collect();
     if !actions.is_empty() || !workload.guard_marks.has_finalizer() {
         return Guarding {
             actions,
@@ -141,10 +141,14 @@ fn unlabelled<'a>(
         .filter(move |pod| has_hook && is_unlabelled(pod))
 }
 
-fn label(pod: &Pod, value: Option<String>) -> Action {
-    Action::LabelPod {
+/// Labels a pod, or removes the label, and the annotations for autoscalers with it. What the template says stays.
+fn guard(workload: &Workload, pod: &Pod, label: Option<String>) -> Action {
+    let value = |value| label.is_some().then_some(value);
+    let annotations = annotations_of_guard(workload.template);
+    Action::GuardPod {
         pod: PodRef::of(pod),
-        labels: vec![(GUARDED_LABEL.to_owned(), value)],
+        annotations: annotations.map(|(key, to)| (key, value(to))).collect(),
+        label,
     }
 }
 

@@ -47,7 +47,9 @@ fn line(action: &Action) -> String {
         Action::CreatePod(it) => format!("create a pod of {}", image(&it.pod)),
         Action::DeletePod(it) => format!("delete {} ({:?})", pod(&it.pod), it.reason),
         Action::ForceDeletePod(it) => format!("force the deletion of {}", pod(it)),
-        Action::LabelPod { pod: it, .. } => format!("label {}", pod(it)),
+        Action::GuardPod { pod: it, .. } | Action::LabelPod { pod: it, .. } => {
+            format!("label {}", pod(it))
+        }
         Action::CreateClaim(_) => "create a claim".to_owned(),
         Action::OwnClaim(it) if it.add.is_some() => "add an owner to a claim".to_owned(),
         Action::OwnClaim(_) => "remove an owner from a claim".to_owned(),

@@ -70,7 +70,7 @@ fn new_pods_have_the_label_from_the_start() {
     story.settle();
     assert_eq!(labelled(&story), 2);
     assert_eq!(
-        story.count(|it| matches!(it, Action::LabelPod { .. })),
+        story.count(|it| matches!(it, Action::GuardPod { .. })),
         0,
         "no write more"
     );
@@ -94,13 +94,46 @@ fn a_workload_that_is_not_guarded_needs_no_write_more() {
                 Action::ApplyBudget(_)
                     | Action::ProbeGuard { .. }
                     | Action::DeleteBudget { .. }
-                    | Action::LabelPod { .. }
+                    | Action::GuardPod { .. }
             )
         };
         assert_eq!(story.count(of_guard), 0);
         assert_eq!(story.status().protection, None);
         assert!(!has_finalizer(&story));
     }
+}
+
+/// Autoscalers and other pods leave guarded pods alone; what the template says counts more.
+#[test]
+fn new_guarded_pods_have_annotations_and_a_priority_class() {
+    let created = |spec: Value| -> Value {
+        let mut story = story(1, spec);
+        story.world.priority_class = Some("guarded".into());
+        story.settle();
+        let mut pods = story.done.iter().filter_map(|action| match action {
+            Action::CreatePod(new) => Some(new.pod.clone()),
+            _ => None,
+        });
+        pods.next().expect("a pod")
+    };
+    let (to_evict, to_disrupt) = (
+        "cluster-autoscaler.kubernetes.io/safe-to-evict",
+        "karpenter.sh/do-not-disrupt",
+    );
+    let pod = created(guarded());
+    let expected = json!({to_evict: "false", to_disrupt: "true"});
+    assert_eq!(pod["metadata"]["annotations"], expected);
+    assert_eq!(pod["spec"]["priorityClassName"], "guarded");
+    let mut own = guarded();
+    own["template"] = json!({
+        "metadata": {"annotations": {to_disrupt: "false"}}, "spec": {"priorityClassName": "mine"},
+    });
+    let pod = created(own);
+    let expected = json!({to_evict: "false", to_disrupt: "false"});
+    assert_eq!(pod["metadata"]["annotations"], expected);
+    assert_eq!(pod["spec"]["priorityClassName"], "mine");
+    let pod = created(json!({}));
+    assert!(pod["metadata"]["annotations"].is_null() && pod["spec"]["priorityClassName"].is_null());
 }
 
 /// On: finalizer, budget, policies seen in force, labels. Off: labels, budget, finalizer.

@@ -3,8 +3,11 @@
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::api::names::{GUARD_FINALIZER, HookPoint, KEPT_HOOK_ANNOTATION, ORPHAN_FINALIZER};
+use crate::api::names::{
+    GUARD_FINALIZER, HookPoint, KEPT_BY_AUTOSCALERS, KEPT_HOOK_ANNOTATION, ORPHAN_FINALIZER,
+};
 use crate::api::{GameWorkload, HookTemplate, HookTemplateSpec, PodProtection};
 use crate::plan::observed::Pod;
 use crate::plan::workload::Workload;
@@ -107,6 +110,16 @@ impl Workload<'_> {
     pub fn has_released(&self, pod: &Pod) -> bool {
         pod.released && self.guarded.is_some()
     }
+}
+
+/// The annotations for autoscalers that guarded pods of a template get: those that the template does not set itself.
+pub fn annotations_of_guard(
+    template: &Value,
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let annotations = template.pointer("/metadata/annotations");
+    let is_set = move |key: &str| annotations.is_some_and(|it| it.get(key).is_some());
+    let all = KEPT_BY_AUTOSCALERS.into_iter();
+    all.filter(move |(key, _)| !is_set(key))
 }
 
 #[cfg(test)]

@@ -50,6 +50,7 @@ impl Attempt {
             | Action::ReleasePod(_)
             | Action::DryRun { .. }
             | Action::LabelPod { .. }
+            | Action::GuardPod { .. }
             | Action::RequestMove { .. }
             | Action::MarkDeleting { .. }
             | Action::UnmarkDeleting(_)

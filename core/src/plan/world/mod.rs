@@ -56,6 +56,8 @@ pub struct World {
     pub failures: Failures,
     /// The backoff for the replacement of pods that ended as soon as they were started.
     pub backoff: Option<Backoff>,
+    /// PriorityClass of new guarded pods whose template names none.
+    pub priority_class: Option<Arc<str>>,
     /// What is known of the policies and the budget that guard its pods; None when nothing is.
     pub guard: Option<GuardState>,
 }

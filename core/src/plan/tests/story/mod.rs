@@ -74,6 +74,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
     });
     merge(&mut manifest["spec"], spec);
     let world = World {
+        priority_class: None,
         now: "2026-01-01T00:00:00Z".parse().expect("time"),
         pods: Vec::new(),
         runs: Vec::new(),
@@ -312,13 +313,15 @@ impl<K: Planned + Serialize> Story<K> {
                 self.world.pods.remove(place);
             }
             Action::LabelPod { pod, labels } => {
-                let pod = self.pod(&pod).expect("pod");
-                for (key, value) in labels {
-                    match value {
-                        Some(value) => pod.labels.insert(key, value),
-                        None => pod.labels.remove(&key),
-                    };
-                }
+                self.pod(&pod).expect("pod").labels.extend(labels);
+            }
+            Action::GuardPod { pod, label, .. } => {
+                let labels = &mut self.pod(&pod).expect("pod").labels;
+                let key = names::GUARDED_LABEL.to_owned();
+                match label {
+                    Some(label) => labels.insert(key, label),
+                    None => labels.remove(&key),
+                };
             }
             Action::CreateClaim(new) => self.create_claim(&new, tick),
             Action::OwnClaim(change) => self.own_claim(change),
