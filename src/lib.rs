@@ -18,4 +18,5 @@ pub mod node_hook;
 mod objects;
 pub mod provider;
 pub mod try_run;
+pub mod unguard;
 mod webhook;

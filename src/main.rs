@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use gamekeeper::manager::{Options, RunError, wait_for};
-use gamekeeper::{node_hook, try_run};
+use gamekeeper::{node_hook, try_run, unguard};
 use gamekeeper_core::causes::with_causes;
 
 /// Runs game servers on Kubernetes without ever killing a match.
@@ -19,6 +19,8 @@ struct Cli {
 enum Command {
     /// Run the operator.
     Run(Options),
+    /// Remove everything that guards pods, before the operator is uninstalled.
+    Unguard(unguard::Options),
     /// Print the CustomResourceDefinitions as YAML documents.
     Crds,
     /// Run a HookTemplate once, without a cluster. Exit code: 0 Successful, 1 Failed, 2 Error, 3 Inconclusive.
@@ -34,6 +36,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(options) => run_operator(options).map_err(Into::into),
+        Command::Unguard(options) => remove_guards(&options).map_err(Into::into),
         Command::Crds => print_crds(),
         Command::Try(options) => return try_template(&options),
         Command::NodeHook(options) => return ExitCode::from(node_hook::run(&options)),
@@ -57,6 +60,11 @@ async fn run_operator(options: Options) -> Result<(), RunError> {
 #[tokio::main]
 async fn wait_for(options: &wait_for::Options) -> Result<(), RunError> {
     wait_for::wait(options).await
+}
+
+#[tokio::main]
+async fn remove_guards(options: &unguard::Options) -> Result<(), unguard::UnguardError> {
+    unguard::run(options).await
 }
 
 #[tokio::main]

@@ -3,10 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::wait::consistently;
-use e2e::workload::SET;
 use e2e::workload::manifest::Game;
-use e2e::workload::view::View;
-use judge::object::text;
 use serde_json::json;
 
 use crate::guard::{
@@ -22,9 +19,6 @@ e2e::tests![
     a_missing_secret_holds_a_guarded_pod_until_its_deadline,
     a_budget_of_the_user_over_guarded_pods_is_named,
     a_guarded_pod_that_its_kubelet_ends_is_counted,
-    a_node_is_emptied_by_a_move,
-    a_pod_of_a_set_is_moved,
-    pods_leave_a_cordoned_node_by_themselves,
 ];
 
 const CONTAINER: &str = "/spec/template/spec/containers/0";
@@ -251,132 +245,5 @@ async fn a_guarded_pod_that_its_kubelet_ends_is_counted(case: &mut Case) -> Resu
     })
     .await?;
     until_guarded(case, 2).await?;
-    uninstall(case, "guard").await
-}
-
-/// Two pods that start on a node as long as it accepts them.
-fn at_home_on(case: &Case, node: &str) -> Game {
-    // Without the value, replacements would be scheduled to the nodes of other tests.
-    let tolerations = json!([{"key": "only", "operator": "Equal", "value": case.namespace}]);
-    let prefers = json!([{"weight": 100, "preference": {"matchExpressions": [
-        {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]},
-    ]}}]);
-    Game::rolling(2)
-        .max_unavailable(1)
-        .set("/spec/template/spec/tolerations", tolerations)
-        .set(
-            "/spec/template/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution",
-            prefers,
-        )
-}
-
-fn count_on(view: &View, node: &str) -> usize {
-    let pods = view.pods.iter();
-    pods.filter(|pod| text(&pod.0, "/spec/nodeName") == node)
-        .count()
-}
-
-async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
-    let node = own_node(case).await?;
-    let view = play(case, at_home_on(case, &node), 2).await?;
-    let on_node = |view: &View| count_on(view, &node);
-    view.ensure(on_node(&view) == 2)?;
-    let named = format!("node/{node}");
-    let moved = case.game(&["move", &named]).await?;
-    ensure!(moved.stdout.contains("2 pods are to be moved"), "{moved:?}");
-    ensure!(moved.stderr.contains("kubectl cordon"), "{moved:?}");
-    case.kubectl(&["cordon", &node]).await?;
-    case.until("the hook of one pod runs", |view| waiting(view).len() == 1)
-        .await?;
-    let error = case.refused(&["drain", &node, "--timeout=3s"], "").await?;
-    ensure!(error.contains("disruption budget"), "{error}");
-    ensure!(on_node(&case.view().await?) == 2, "a pod is gone");
-    case.hooks.answer("/", yes());
-    case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
-    let view = until_guarded(case, 2).await?;
-    view.ensure(on_node(&view) == 0)?;
-    let again = case.game(&["move", &named]).await?;
-    ensure!(
-        again.stderr.contains("no pod of a GameDeployment"),
-        "{again:?}"
-    );
-    case.kubectl(&["delete", "node", &node]).await?;
-    uninstall(case, "guard").await
-}
-
-async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
-    case.use_stateful_set();
-    let view = play(case, Game::ordered(2), 2).await?;
-    let pod = format!("{SET}-0");
-    let uid = view.pod(&pod)?.uid().to_owned();
-    let named = format!("pod/{pod}");
-    let error = case.refused(&["delete", &named], "").await?;
-    ensure!(
-        error.contains(&format!("kubectl game move {named}")),
-        "{error}"
-    );
-    case.game(&["move", &named]).await?;
-    let is_moving = |view: &View| view.number("/status/protection/moving") == 1;
-    case.until("it waits for its hook", |view| {
-        is_moving(view) && waiting(view) == ["HookNotSuccessful"]
-    })
-    .await?;
-    let again = case.game(&["move", &named]).await?;
-    ensure!(again.stderr.contains("is to be moved already"), "{again:?}");
-    case.game(&["move", &named, "--cancel"]).await?;
-    case.until("it stays", |view| {
-        !is_moving(view) && waiting(view).is_empty()
-    })
-    .await?;
-    case.game(&["move", &named]).await?;
-    case.hooks.answer("/", yes());
-    case.until("it is replaced", |view| {
-        let new = view.pod(&pod);
-        new.is_ok_and(|new| new.uid() != uid) && !is_moving(view)
-    })
-    .await?;
-    until_guarded(case, 2).await?;
-    uninstall(case, "guard").await
-}
-
-async fn pods_leave_a_cordoned_node_by_themselves(case: &mut Case) -> Result<()> {
-    let node = own_node(case).await?;
-    let game = at_home_on(case, &node);
-    let view = play(case, game.clone(), 2).await?;
-    view.ensure(count_on(&view, &node) == 2)?;
-    let moving = |view: &View| view.number("/status/protection/moving");
-    case.kubectl(&["cordon", &node]).await?;
-    case.consistently("nothing moves by default", 2, |view| moving(view) == 0)
-        .await?;
-    let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
-    case.patch(&case.workload(), moves).await?;
-    case.until("both are to be moved", |view| {
-        moving(view) == 2 && waiting(view).len() == 1
-    })
-    .await?;
-    case.kubectl(&["uncordon", &node]).await?;
-    case.until("both stay", |view| {
-        moving(view) == 0 && waiting(view).is_empty()
-    })
-    .await?;
-    // A taint that the pods tolerate is none.
-    let taint = format!("only={}:NoExecute", case.namespace);
-    case.kubectl(&["taint", "node", &node, &taint]).await?;
-    case.consistently("nothing moves", 2, |view| moving(view) == 0)
-        .await?;
-    case.kubectl(&[
-        "taint",
-        "node",
-        &node,
-        "ToBeDeletedByClusterAutoscaler=1:NoSchedule",
-    ])
-    .await?;
-    case.until("both are to be moved", |view| moving(view) == 2)
-        .await?;
-    case.hooks.answer("/", yes());
-    case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
-    let view = until_guarded(case, 2).await?;
-    view.ensure(count_on(&view, &node) == 0)?;
-    case.kubectl(&["delete", "node", &node]).await?;
     uninstall(case, "guard").await
 }

@@ -15,6 +15,9 @@ mod examples;
 mod first_hour;
 mod guard;
 mod guard_actors;
+mod guard_evictions;
+mod guard_nodes;
+mod guard_uninstall;
 mod histories;
 mod hook_examples;
 mod hook_exec;
@@ -103,6 +106,9 @@ fn main() -> anyhow::Result<ExitCode> {
         protection::tests(),
         guard::tests(),
         guard_actors::tests(),
+        guard_evictions::tests(),
+        guard_nodes::tests(),
+        guard_uninstall::tests(),
         leader::tests(),
         lifecycle_hooks::tests(),
         metrics::tests(),

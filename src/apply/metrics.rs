@@ -243,6 +243,7 @@ impl Metrics {
                 let why = match it.ground {
                     Ground::Deadline => Some("deadline"),
                     Ground::Released => Some("released"),
+                    Ground::NodeLost => Some("lost_node"),
                     Ground::Unguarded | Ground::Hook | Ground::NothingRuns => None,
                 };
                 if let Some(why) = why.filter(|_| result.is_ok()) {

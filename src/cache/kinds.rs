@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use serde::Deserialize;
 
@@ -17,7 +17,7 @@ use super::watch::version_number;
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::{self, NODE_DELETION_COST, NODE_RECORD, NOT_INSTALLED_TAINT};
 use gamekeeper_core::plan::cluster::ClusterNode;
-use gamekeeper_core::plan::{Claim, ClaimOwner, Revision, Taint, recorded_template};
+use gamekeeper_core::plan::{Claim, ClaimOwner, LostNode, Revision, Taint, recorded_template};
 
 /// A whole object, with the metadata that the cache needs.
 #[derive(Clone, Debug)]
@@ -150,12 +150,15 @@ struct NodeSpec {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct NodeTaint {
     key: String,
     #[serde(default)]
     value: String,
     #[serde(default)]
     effect: String,
+    #[serde(default)]
+    time_added: Option<Time>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -200,8 +203,11 @@ fn old_kubelet(version: &str) -> Option<Arc<str>> {
 /// The taint that the node lifecycle controller sets on an unreachable node.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// Taints of nodes that may come back at any moment: what the node controller reports is no removal.
-const BLIPS: [&str; 2] = ["node.kubernetes.io/not-ready", UNREACHABLE];
+/// The taint that an administrator sets on a node that was shut down.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// Taints of nodes that no longer answer. Some come back at any moment, and from the others no pod can be moved.
+const BLIPS: [&str; 3] = ["node.kubernetes.io/not-ready", UNREACHABLE, OUT_OF_SERVICE];
 
 /// The taints that say that a node is going to be removed: it is cordoned, a taint ends pods, or one of these keys.
 fn going(node: NodeSpec, keys: &[String]) -> Vec<Taint> {
@@ -215,8 +221,23 @@ fn going(node: NodeSpec, keys: &[String]) -> Vec<Taint> {
         effect: "NoSchedule".to_owned(),
     });
     let taints = node.taints.into_iter().filter(says_so);
-    let taints = taints.map(|NodeTaint { key, value, effect }| Taint { key, value, effect });
+    let taints = taints.map(|it| Taint {
+        key: it.key,
+        value: it.value,
+        effect: it.effect,
+    });
     cordon.into_iter().chain(taints).collect()
+}
+
+fn lost(taints: &[NodeTaint]) -> Option<LostNode> {
+    let unreachable = || taints.iter().filter(|it| it.key == UNREACHABLE);
+    let times = unreachable().filter_map(|it| it.time_added.as_ref());
+    let lost = LostNode {
+        unreachable: unreachable().next().is_some(),
+        since: times.map(|time| time.0).min(),
+        out_of_service: taints.iter().any(|it| it.key == OUT_OF_SERVICE),
+    };
+    (lost != LostNode::default()).then_some(lost)
 }
 
 /// The cached form of a node.
@@ -227,8 +248,8 @@ pub(crate) struct NodeState {
     version: u64,
     /// Its deletion cost, in millionths.
     pub cost: Option<i64>,
-    /// Whether it is unreachable.
-    pub lost: bool,
+    /// Whether and how it is lost.
+    pub lost: Option<LostNode>,
     /// Its kubelet's version, if the kubelet ignores new images of native sidecars.
     pub old_kubelet: Option<Arc<str>>,
     /// What plans for Clusters read, if lifecycle hooks are enabled.
@@ -245,10 +266,10 @@ impl NodeState {
         let meta = node.metadata;
         let annotations = meta.annotations.unwrap_or_default();
         let annotation = annotations.get(NODE_DELETION_COST);
-        let lost = node.spec.taints.iter().any(|it| it.key == UNREACHABLE);
+        let lost = lost(&node.spec.taints);
         let old_kubelet = old_kubelet(&node.status.node_info.kubelet_version);
         let going = going(node.spec, &settings.going_taints);
-        let is_read = lost
+        let is_read = lost.is_some()
             || annotation.is_some()
             || old_kubelet.is_some()
             || !going.is_empty()

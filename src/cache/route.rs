@@ -224,11 +224,11 @@ impl Router {
         }
     }
 
-    /// Queues the workloads that force-delete pods on lost nodes if the node was lost or came back, those with
+    /// Queues the workloads whose pods leave lost nodes if the node was lost or came back, those with
     /// native sidecars if its kubelet was upgraded, and those whose pods leave going nodes.
     pub(crate) fn node(&self, (old, new): &Transition<NodeState>) {
         self.node_of_clusters(old.as_deref(), new.as_deref());
-        let lost = |side: &Option<Arc<NodeState>>| side.as_ref().is_some_and(|node| node.lost);
+        let lost = |side: &Option<Arc<NodeState>>| side.as_ref().and_then(|node| node.lost);
         let kubelet = |side: &Option<Arc<NodeState>>| side.as_ref()?.old_kubelet.clone();
         let going = |side: &Option<Arc<NodeState>>| Some(Arc::clone(&side.as_ref()?.going));
         let is_lost = lost(old) != lost(new);
@@ -239,7 +239,7 @@ impl Router {
         }
         let workloads = self.read();
         self.queue(workloads.all().filter(|it| {
-            (is_lost && it.forced_off_lost_nodes)
+            (is_lost && it.leaves_lost_nodes)
                 || (is_upgraded && it.has_sidecars)
                 || (is_going && it.moves_off_nodes)
         }));

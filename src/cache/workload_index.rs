@@ -12,15 +12,15 @@ use super::kinds::Whole;
 use super::store::Cached;
 use crate::objects::ObjectKey;
 use gamekeeper_core::api::names::{self, WorkloadKind};
-use gamekeeper_core::api::{GameWorkload, OnNodeGoing};
+use gamekeeper_core::api::{GameWorkload, OnNodeGoing, PodProtection};
 
 pub(super) struct Entry {
     pub kind: WorkloadKind,
     pub key: ObjectKey,
     selector: Option<Selector>,
     keys: BTreeSet<IndexKey>,
-    /// Whether its pods on lost nodes are force-deleted.
-    pub forced_off_lost_nodes: bool,
+    /// Whether the operator deletes its pods on lost nodes.
+    pub leaves_lost_nodes: bool,
     /// Whether its pods have native sidecars.
     pub has_sidecars: bool,
     /// Whether its pods leave nodes that are going.
@@ -66,7 +66,10 @@ impl WorkloadIndex {
                 .chain(templates.map(IndexKey::HookTemplate))
                 .chain(label.map(IndexKey::Label))
                 .collect(),
-            forced_off_lost_nodes: object.is_forced_off_lost_nodes(),
+            leaves_lost_nodes: object.is_forced_off_lost_nodes()
+                || object
+                    .protection()
+                    .is_some_and(|it| it.pods == PodProtection::Guarded),
             has_sidecars: has_sidecars(object.pod_template()),
             moves_off_nodes: object
                 .protection()

@@ -11,7 +11,7 @@ use crate::cache::{Cache, Cached, Whole};
 use crate::objects::ObjectKey;
 use gamekeeper_core::api::GameWorkload;
 use gamekeeper_core::plan::{
-    Backoff, Claim, Failures, GuardState, GuardedPlayers, Pod, Taint, Verdict, World,
+    Backoff, Claim, Failures, GuardState, GuardedPlayers, LostNode, Pod, Taint, Verdict, World,
 };
 
 /// The part of a workload's memory that a plan reads.
@@ -116,7 +116,7 @@ pub(super) fn world<K: GameWorkload>(
 #[derive(Default)]
 struct Nodes {
     node_costs: BTreeMap<String, i64>,
-    lost_nodes: BTreeSet<String>,
+    lost_nodes: BTreeMap<String, LostNode>,
     /// Versions of kubelets that do not update images of native sidecars.
     old_kubelets: BTreeMap<String, Arc<str>>,
     going_nodes: BTreeMap<String, Arc<[Taint]>>,
@@ -133,7 +133,9 @@ fn nodes(cache: &Cache, pods: &[Arc<Pod>]) -> Nodes {
         };
         let node_cost = node.cost.map(|cost| (name.clone(), cost));
         nodes.node_costs.extend(node_cost);
-        nodes.lost_nodes.extend(node.lost.then(|| name.clone()));
+        nodes
+            .lost_nodes
+            .extend(node.lost.map(|lost| (name.clone(), lost)));
         if !node.going.is_empty() {
             let going = Arc::clone(&node.going);
             nodes.going_nodes.insert(name.clone(), going);

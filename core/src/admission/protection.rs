@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::{Selector, SelectorExt};
 use serde_json::Value;
 
 use super::Finding;
 use crate::api::names::GUARDED_LABEL;
-use crate::api::{GameWorkload, PodProtection};
+use crate::api::{GameWorkload, OnNodeGoing, PodProtection};
 
 /// Findings about a workload's protection, and about the label that the operator sets for it.
 pub(super) fn of_workload(workload: &impl GameWorkload) -> Vec<Finding> {
@@ -48,6 +49,29 @@ pub(super) fn of_workload(workload: &impl GameWorkload) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// Pods that are to leave nodes but cannot, because none may be unavailable and none gets its replacement first.
+pub(super) fn moves_nothing(
+    workload: &impl GameWorkload,
+    max_unavailable: Option<&IntOrString>,
+    max_surge: Option<&IntOrString>,
+    may_surge: bool,
+) -> Option<Finding> {
+    let is_zero = |it: &IntOrString| match it {
+        IntOrString::Int(count) => *count == 0,
+        IntOrString::String(text) => text == "0%",
+    };
+    let moves = workload.protection()?.on_node_going == OnNodeGoing::Move;
+    // Without surge, 0 means 1.
+    let is_stuck = max_unavailable.is_some_and(is_zero)
+        && max_surge.is_some_and(|it| !is_zero(it))
+        && !may_surge;
+    (moves && is_stuck).then(|| {
+        let why = "Invalid value: Move moves no pod with maxUnavailable 0, because here none gets its replacement \
+                   first; set updateStrategy.maxUnavailable to at least 1";
+        Finding::error("spec.protection.onNodeGoing", why).as_warning()
+    })
 }
 
 /// A PodDisruptionBudget over the pods of a guarded workload, which makes their evictions fail.

@@ -62,6 +62,15 @@ pub(super) fn of_deployment(workload: &GameDeployment, templates: &Templates) ->
         ));
     }
     findings.extend(indexes::of_deployment(workload));
+    findings.extend(protection::moves_nothing(
+        workload,
+        strategy.max_unavailable.as_ref(),
+        strategy.max_surge.as_ref(),
+        matches!(
+            strategy.type_,
+            UpdateStrategyType::RollingUpdate | UpdateStrategyType::InplaceUpdate
+        ),
+    ));
     let partition = strategy.partition.as_ref();
     findings.extend(partition_without_effect(workload, "partition", partition));
     findings
@@ -78,6 +87,17 @@ pub(super) fn of_set(workload: &GameStatefulSet, templates: &Templates) -> Vec<F
     findings.extend(reserved_without_effect(&workload.spec));
     findings.extend(batch_without_effect(workload));
     let rolling = strategy.rolling_update.as_ref();
+    let is_ordered = workload.spec.pod_management_policy == PodManagementPolicy::OrderedReady;
+    findings.extend(protection::moves_nothing(
+        workload,
+        rolling
+            .and_then(|it| it.max_unavailable.as_ref())
+            .or(strategy.max_unavailable.as_ref()),
+        rolling
+            .and_then(|it| it.max_surge.as_ref())
+            .or(strategy.max_surge.as_ref()),
+        is_ordered,
+    ));
     let inner = rolling.and_then(|it| it.partition.as_ref());
     let partitions = [
         ("partition", strategy.partition.as_ref()),

@@ -134,6 +134,8 @@ fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &mut Hooks<'a>) -> Vec<
             DeletionReason::of_end(pod)
         } else if scene.sizes.victims.contains(&pod.uid()) {
             DeletionReason::ScaleIn
+        } else if hooks.is_on_lost_node(pod) {
+            DeletionReason::NodeLost
         } else {
             return None;
         };

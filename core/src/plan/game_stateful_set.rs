@@ -163,9 +163,12 @@ impl<'a> Removal<'_, 'a> {
     }
 
     /// Why a pod is to be deleted, and whether it is its turn. None if the pod is to be kept.
-    fn reason(&self, pod: &Pod) -> Option<(DeletionReason, bool)> {
+    fn reason(&mut self, pod: &Pod) -> Option<(DeletionReason, bool)> {
         if pod.ended() {
             return Some((DeletionReason::of_end(pod), true));
+        }
+        if self.hooks.is_on_lost_node(pod) {
+            return Some((DeletionReason::NodeLost, true));
         }
         let is_victim = self.scene.sizes.victims.contains(&pod.uid());
         is_victim.then(|| {
@@ -236,7 +239,8 @@ fn repair(
     for pod in scene.own {
         let ordinal = ordinals.of(pod);
         let lost = &scene.world.lost_nodes;
-        let is_lost = pod.node.as_ref().is_some_and(|node| lost.contains(node));
+        let node = pod.node.as_ref().and_then(|node| lost.get(node));
+        let is_lost = node.is_some_and(|node| node.unreachable);
         if pod.terminating {
             if identity.forced_off_lost_nodes && is_lost {
                 actions.push(Action::ForceDeletePod(PodRef::of(pod)));

@@ -63,7 +63,7 @@ pub use hooks::makes_same_plan;
 pub use hooks::run_maker::{CannotMake, OPERATOR_ARGUMENTS};
 pub use observed::{
     Claim, ClaimOwner, Container, ContainerChange, ContainerStatus, Disruption, FirstStatus, Gate,
-    InPlaceRecord, MoveRequest, Pod, PodPhase, PodUid, Resize, RevisionName, SidecarMark,
+    InPlaceRecord, LostNode, MoveRequest, Pod, PodPhase, PodUid, Resize, RevisionName, SidecarMark,
     SidecarMarks, Taint, Turn, sidecar_marks,
 };
 pub use planned::Planned;

@@ -19,7 +19,7 @@ use crate::cluster::control_plane::ControlPlane;
 use crate::cluster::link::Link;
 use crate::faults::FaultProxy;
 use crate::faults::clock::Clock;
-use crate::process::command::run;
+use crate::process::command::{CommandOutput, run, run_unchecked};
 use crate::process::program::program;
 use crate::process::usage::processor_time;
 use crate::wait::eventually;
@@ -168,6 +168,13 @@ impl Operator {
     /// Its binary.
     pub fn binary(&self) -> &Path {
         &self.binary
+    }
+
+    /// Runs another command of its binary with its permissions, beside it. It may fail.
+    pub async fn run(&self, args: &[&str]) -> Result<CommandOutput> {
+        let mut command = Command::new(&self.binary);
+        command.args(args).env("KUBECONFIG", &self.kubeconfig);
+        run_unchecked(&mut command).await
     }
 
     /// The port of its HTTP server.

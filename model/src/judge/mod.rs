@@ -167,7 +167,7 @@ impl<'a> Case<'a> {
         match reason {
             DeletionReason::ScaleIn | DeletionReason::Reserved => self.scaled_in(pod)?,
             DeletionReason::WorkloadDeleted => self.deleted_with_its_workload(pod)?,
-            DeletionReason::Ended | DeletionReason::EndedAtOnce => {
+            DeletionReason::Ended | DeletionReason::EndedAtOnce | DeletionReason::NodeLost => {
                 return violation("1: hook first", format!("{pod:?} runs"));
             }
             DeletionReason::Replace

@@ -134,7 +134,7 @@ impl Translator {
             templates: BTreeMap::from([(TEMPLATE.to_owned(), self.hook_template.clone())]),
             unreadable_templates: BTreeSet::new(),
             node_costs: BTreeMap::new(),
-            lost_nodes: BTreeSet::new(),
+            lost_nodes: BTreeMap::new(),
             priority_class: None,
             old_kubelets: BTreeMap::new(),
             claims: BTreeMap::new(),

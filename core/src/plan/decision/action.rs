@@ -283,6 +283,8 @@ pub enum Ground {
     /// the pod's resourceVersion as a precondition, which changes with the status that reports the container. A
     /// deletion has no other precondition that would.
     NothingRuns,
+    /// It is guarded, and its node is lost: neither its hook nor its players can reach it.
+    NodeLost,
     /// A user released the guarded pod, so it no longer needs a hook.
     Released,
     /// It is guarded, and its hook has not said yes before the deadline of spec.protection.
@@ -300,6 +302,8 @@ pub enum DeletionReason {
     Update,
     /// Named in podsToDelete.
     Replace,
+    /// Its node is lost.
+    NodeLost,
     /// Its workload is being deleted.
     WorkloadDeleted,
     /// It has ended by itself.

@@ -70,7 +70,8 @@ impl<'a> Cleared<'a> {
 
     fn as_decided_on(&self) -> PodRef {
         match self.ground {
-            Ground::NothingRuns => PodRef::unchanged(self.pod),
+            // The node may have come back, which the kubelet's next status shows.
+            Ground::NothingRuns | Ground::NodeLost => PodRef::unchanged(self.pod),
             Ground::Unguarded | Ground::Hook | Ground::Released | Ground::Deadline => {
                 PodRef::of(self.pod)
             }
@@ -95,9 +96,9 @@ pub fn may_have_players(pod: &Pod) -> bool {
 /// - no hook guards this (the intent says which one would), or
 /// - no players can be on it, or
 /// - its hook was successful, for exactly this pod, target and hook, a short time ago, or
-/// - it is guarded (spec.protection), and a user released it, or its deadline passed.
+/// - it is guarded (spec.protection), and its node is lost, a user released it, or its deadline passed.
 ///
-/// The last two are invariant 11 (see `protection`).
+/// The last three are invariant 11 (see `protection`).
 pub fn may_touch<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Cleared<'a>> {
     let ground = ground(pod, intent, hooks)?;
     intent.possible.then_some(Cleared { pod, ground })
@@ -132,6 +133,9 @@ fn ground<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Gr
     }
     if !may_have_players(pod) {
         return Some(Ground::NothingRuns);
+    }
+    if intent.deletes && hooks.is_on_lost_node(pod) {
+        return Some(Ground::NodeLost);
     }
     if hooks.has_released(pod) {
         return Some(Ground::Released);

@@ -6,6 +6,7 @@
 //! [`Hooks::clear`]; a run that no rule needs by the end of the plan is deleted.
 
 pub mod guard;
+mod lost_node;
 pub mod retry;
 pub mod run_maker;
 
@@ -150,6 +151,24 @@ impl<'a> Hooks<'a> {
         self.run_for(pod, intent).is_some_and(|run| {
             run.phase() == HookPhase::Successful && self.is_fresh(run, intent.at)
         })
+    }
+
+    /// Whether this is a guarded pod on a lost node.
+    pub fn is_on_lost_node(&mut self, pod: &Pod) -> bool {
+        let given_up = lost_node::given_up_at(self.workload, self.world, pod);
+        let is_lost = given_up.is_some_and(|at| at <= self.world.now);
+        if !is_lost {
+            self.wake = earlier(self.wake, given_up);
+        }
+        is_lost
+    }
+
+    /// When the hook for the removal of this pod refused it, if that is the last thing that happened to it.
+    pub fn refused_at(&self, pod: &Pod) -> Option<Timestamp> {
+        let run = self.run_for(pod, &guard::removal(self.world.now))?;
+        let has_refused = run.phase().is_completed() && run.phase() != HookPhase::Successful;
+        let finished = run.status.as_ref()?.finished_at.as_ref()?;
+        has_refused.then_some(finished.0)
     }
 
     /// Whether a user released this pod from its guard.

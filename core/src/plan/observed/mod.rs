@@ -9,6 +9,6 @@ pub use claim::{Claim, ClaimOwner};
 pub use ids::{PodUid, RevisionName};
 pub use pod::{
     Container, ContainerChange, ContainerStatus, Disruption, FirstStatus, Gate, InPlaceRecord,
-    MoveRequest, Pod, PodPhase, Resize, Taint, Turn,
+    LostNode, MoveRequest, Pod, PodPhase, Resize, Taint, Turn,
 };
 pub use sidecar_mark::{SidecarMark, SidecarMarks, sidecar_marks};

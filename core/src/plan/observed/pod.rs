@@ -115,6 +115,17 @@ pub struct Taint {
     pub effect: String,
 }
 
+/// A node that no longer answers, or never will.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LostNode {
+    /// Whether it is unreachable.
+    pub unreachable: bool,
+    /// Since when, according to its taint.
+    pub since: Option<Timestamp>,
+    /// Whether an administrator declared it to be shut down.
+    pub out_of_service: bool,
+}
+
 /// What ends a pod against the will of its controller, as the reason of condition DisruptionTarget says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Disruption {

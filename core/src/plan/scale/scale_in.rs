@@ -156,7 +156,11 @@ pub fn choose<'a>(
     let update = sizing.revisions.update.name();
     let is_old = |pod: &&&Pod| !is_at(pod, update);
     let old = sizing.active.iter().filter(is_old).count() as i64;
-    let surge = sizing.surge(old - (replicas - rollout.target));
+    let to_update = old - (replicas - rollout.target);
+    // Pods to be moved also get their replacement first, where maxSurge allows it.
+    let is_moved = |pod: &&&Pod| pod.move_requested.is_some();
+    let to_move = sizing.active.iter().filter(is_moved).count() as i64;
+    let surge = sizing.surge(to_update.max(to_move));
     let keep = Keep {
         total: replicas + surge,
         updated: rollout.target,

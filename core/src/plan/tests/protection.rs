@@ -12,8 +12,8 @@ use super::story::{Story, set, story};
 use crate::api::names::{GUARD_FINALIZER, GUARDED_LABEL, KEPT_HOOK_ANNOTATION, ORPHAN_FINALIZER};
 use crate::api::{HookPhase, WaitReason};
 use crate::plan::{
-    Action, Deletion, Disruption, Ground, GuardState, GuardedPlayers, MoveRequest, OtherBudget,
-    Planned, Pod, PodPhase, Taint,
+    Action, Deletion, Disruption, Ground, GuardState, GuardedPlayers, LostNode, MoveRequest,
+    OtherBudget, Planned, Pod, PodPhase, Taint,
 };
 
 fn guarded() -> Value {
@@ -509,6 +509,141 @@ fn moved_pods_are_replaced_as_their_hooks_allow() {
         // Highest first, as in an update; the new pod has the same ordinal.
         assert_eq!(move_two_of_three(set(3, spec)), ["game-1"]);
     }
+}
+
+/// A pod whose hook refused leaves its slot to the next one, so idle pods are moved first.
+#[test]
+fn idle_pods_are_moved_first() {
+    let mut spec = guarded();
+    spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
+    let mut story = story(3, spec);
+    story.settle();
+    for name in story.names() {
+        story.edit_pod(&name, |pod| pod.move_requested = Some(MoveRequest::User));
+    }
+    story.settle();
+    let busy = story.runs();
+    assert_eq!(story.hooks_end("", HookPhase::Failed), 1);
+    story.settle();
+    assert_eq!(story.runs().len(), 2, "the hook of the next pod runs");
+    assert!(grounds(&story).is_empty());
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
+    story.settle();
+    assert_eq!(grounds(&story), [Ground::Hook]);
+    assert!(story.runs().contains(&busy[0]), "the busy pod was replaced");
+}
+
+/// With maxUnavailable 0, the replacement of a moved pod comes first.
+#[test]
+fn moved_pods_have_surge() {
+    let mut spec = guarded();
+    spec["updateStrategy"] = json!({"type": "RollingUpdate", "maxUnavailable": 0, "maxSurge": 1});
+    let mut story = story(3, spec);
+    story.settle();
+    let names = story.names();
+    for name in &names[..2] {
+        story.edit_pod(name, |pod| pod.move_requested = Some(MoveRequest::User));
+    }
+    story.settle();
+    assert_eq!(story.pods().len(), 4);
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
+    story.settle();
+    assert_eq!((story.pods().len(), grounds(&story).len()), (4, 1));
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
+    story.settle();
+    assert_eq!((story.pods().len(), grounds(&story).len()), (3, 2));
+    assert!(!names[..2].iter().any(|name| story.names().contains(name)));
+    // Canceled, the surplus pod goes as in any scale-in.
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| pod.move_requested = Some(MoveRequest::User));
+    story.settle();
+    assert_eq!(story.pods().len(), 4);
+    story.edit_pod(&name, |pod| pod.move_requested = None);
+    story.settle();
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.pods().len(), 3);
+}
+
+/// Kubernetes has tried to delete these pods, and the guard has refused.
+#[test]
+fn guarded_pods_on_lost_nodes_are_deleted() {
+    let tolerations = |seconds: Value| {
+        let mut spec = guarded();
+        let toleration = json!({
+            "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute",
+            "tolerationSeconds": seconds,
+        });
+        spec["template"] = json!({"spec": {"tolerations": [toleration]}});
+        spec
+    };
+    let unprotected = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
+    let taint = Some(Disruption::Taint);
+    let lost = |unreachable, out_of_service| LostNode {
+        unreachable,
+        since: unreachable.then_some(Timestamp::UNIX_EPOCH),
+        out_of_service,
+    };
+    for (spec, disruption, node, after) in [
+        (guarded(), taint, lost(true, false), Some(300)),
+        (tolerations(json!(20)), taint, lost(true, false), Some(20)),
+        (tolerations(Value::Null), taint, lost(true, false), None),
+        (tolerations(Value::Null), taint, lost(false, true), Some(0)),
+        (guarded(), None, lost(true, true), None),
+        (guarded(), taint, lost(false, false), None),
+        (
+            guarded(),
+            Some(Disruption::Eviction),
+            lost(true, true),
+            None,
+        ),
+        (unprotected, taint, lost(true, true), None),
+    ] {
+        let case = format!("{spec} {disruption:?} {node:?}");
+        let mut story = story(2, spec);
+        story.settle();
+        let since = node.since.map(|_| story.world.now);
+        let name = story.names()[0].clone();
+        story.edit_pod(&name, |pod| {
+            (pod.node, pod.disruption) = (Some("lost".to_owned()), disruption);
+            pod.ready_since = None;
+        });
+        story
+            .world
+            .lost_nodes
+            .insert("lost".to_owned(), LostNode { since, ..node });
+        story.settle();
+        if let Some(after) = after.filter(|after| *after > 0) {
+            assert!(grounds(&story).is_empty(), "{case}");
+            story.wait(after - 1).settle();
+            assert!(grounds(&story).is_empty(), "{case}");
+            story.wait(1);
+        } else {
+            story.wait(i64::from(after.is_none()) * 1000);
+        }
+        story.settle();
+        let expected: &[Ground] = if after.is_some() {
+            &[Ground::NodeLost]
+        } else {
+            &[]
+        };
+        assert_eq!(grounds(&story), expected, "{case}");
+        assert_eq!(story.names().contains(&name), after.is_none(), "{case}");
+    }
+}
+
+/// The pod garbage collector has found that the node does not exist.
+#[test]
+fn guarded_pods_of_deleted_nodes_are_deleted() {
+    let mut story = story(2, guarded());
+    story.settle();
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| {
+        (pod.phase, pod.disruption) = (PodPhase::Failed, Some(Disruption::LostNode));
+    });
+    story.settle();
+    assert_eq!(grounds(&story), [Ground::NodeLost]);
+    assert!(!story.names().contains(&name));
 }
 
 /// A node that is going to be removed causes requests to move, which are withdrawn when it stays. A taint that the

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::story::{Story, set};
 use crate::api::{GameStatefulSet, HookPhase};
-use crate::plan::{Action, Phase, PodPhase};
+use crate::plan::{Action, LostNode, Phase, PodPhase};
 
 pub(super) type Set = Story<GameStatefulSet>;
 
@@ -285,7 +285,11 @@ fn a_pod_on_a_lost_node_is_force_deleted_only_with_the_annotation() {
         let mut story = set(1, json!({}));
         story.settle();
         story.edit_pod("game-0", |pod| pod.terminating = true);
-        story.world.lost_nodes.insert("node".to_owned());
+        let lost = LostNode {
+            unreachable: true,
+            ..LostNode::default()
+        };
+        story.world.lost_nodes.insert("node".to_owned(), lost);
         if allowed {
             let key = crate::api::names::FORCE_OFF_LOST_NODES;
             story.user(json!({"template": {"metadata": {"annotations": {key: "true"}}}}));

@@ -52,9 +52,16 @@ pub fn replace_requested<'a>(
         .own
         .iter()
         .any(|pod| pod.node.is_none() && !pod.terminating);
-    let deletions = kept.filter(|pod| scene.workload.is_to_replace(pod));
+    let mut replaced: Vec<&Pod> = kept
+        .filter(|pod| scene.workload.is_to_replace(pod))
+        .collect();
+    // A guarded pod whose hook refused is asked again later, and leaves its slot to others until then: idle pods go
+    // first.
+    if scene.workload.guarded.is_some() {
+        replaced.sort_by_cached_key(|pod| (hooks.refused_at(pod), !hooks.has_removal_run(pod)));
+    }
     let may_leave = |pod: &Pod| !(is_full && pod.move_requested == Some(MoveRequest::NodeGoing));
-    let deletions = deletions.filter_map(|pod| {
+    let deletions = replaced.into_iter().filter_map(|pod| {
         let intent = Intent {
             possible: may_leave(pod) && budget.take(scene, pod),
             ..guard::removal(scene.world.now)

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::api::{HookRun, HookTemplate};
-use crate::plan::observed::{Claim, Pod, RevisionName, Taint};
+use crate::plan::observed::{Claim, LostNode, Pod, RevisionName, Taint};
 use crate::plan::sidecars::Sidecars;
 
 /// Everything observed around one workload at one moment. The workload itself is a separate argument,
@@ -37,8 +37,8 @@ pub struct World {
     pub unreadable_templates: BTreeSet<String>,
     /// Deletion cost of the nodes that have one.
     pub node_costs: BTreeMap<String, i64>,
-    /// Nodes that pods are bound to and that no longer answer.
-    pub lost_nodes: BTreeSet<String>,
+    /// Nodes that pods are bound to and that are lost.
+    pub lost_nodes: BTreeMap<String, LostNode>,
     /// Nodes that pods are bound to and whose kubelet ignores image changes of native sidecars, with the
     /// kubelet's version.
     pub old_kubelets: BTreeMap<String, Arc<str>>,

@@ -3,6 +3,7 @@
 
 use jiff::SignedDuration;
 
+use super::guard::is_on_lost_node;
 use super::start::{Act, Purpose, Start, count, is_victim, name};
 use super::{Found, wrong_under_all};
 use crate::names;
@@ -35,7 +36,8 @@ fn availability(world: &World, write: &Write) -> Option<String> {
         let was_ready = start
             .pod
             .is_surely_available(write.received, SignedDuration::ZERO);
-        if is_scale_in || !was_ready {
+        let is_lost = start.act == Act::Delete && is_on_lost_node(&start.pod.object);
+        if is_scale_in || is_lost || !was_ready {
             return None;
         }
         let left = others_available(world, &start, version, write);

@@ -11,7 +11,8 @@ use super::start::{Act, Start};
 use super::{Found, wrong_under_all};
 use crate::names;
 use crate::object::{
-    annotation, controller, images, is_terminating, is_true, label, pod_hook, text, time_of,
+    annotation, condition, controller, images, is_terminating, is_true, label, phase, pod_hook,
+    text, time_of,
 };
 use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
@@ -26,6 +27,10 @@ pub(crate) fn guard(world: &World, write: &Write) -> Option<Found> {
         return None;
     }
     let what = ends_containers(&pod.object, write)?;
+    // The API server evicts Pending pods whatever budgets say.
+    if what == "evicts" && phase(&pod.object) == "Pending" {
+        return None;
+    }
     let (_, workload) = world.workload_of(&pod.object)?;
     let why = wrong_under_all(workload.seen_at(write.received), |version| {
         is_true(&version.object, "Guarded").then(|| format!("{} {what} a guarded pod", write.user))
@@ -47,13 +52,16 @@ pub(crate) fn kept_guard(world: &World, write: &Write) -> Option<Found> {
     Some(("guard", why?))
 }
 
-/// Whether a user released the pod, or (for a deletion) its deadline has passed: then it needs no hook.
+/// Whether a user released the pod, or (for a deletion) its deadline has passed or its node is lost: then it needs no
+/// hook.
 pub(crate) fn is_let_go(start: &Start, version: &Version, write: &Write) -> bool {
     let pod = &start.pod.object;
     if !protects(version) {
         return false;
     }
-    if annotation(pod, names::RELEASED).is_some() {
+    if annotation(pod, names::RELEASED).is_some()
+        || (start.act == Act::Delete && is_on_lost_node(pod))
+    {
         return true;
     }
     let seconds = version
@@ -67,6 +75,13 @@ pub(crate) fn is_let_go(start: &Start, version: &Version, write: &Write) -> bool
         }
         _ => false,
     }
+}
+
+/// Whether Kubernetes tried to delete a pod because its node is lost.
+pub(crate) fn is_on_lost_node(pod: &Value) -> bool {
+    let target = condition(pod, "DisruptionTarget").filter(|it| text(it, "/status") == "True");
+    let reason = target.map_or("", |it| text(it, "/reason"));
+    ["DeletionByTaintManager", "DeletionByPodGC"].contains(&reason)
 }
 
 fn protects(version: &Version) -> bool {

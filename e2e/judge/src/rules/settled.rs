@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::Found;
+use super::guard::is_on_lost_node;
 use crate::names;
 use crate::object::{annotation, condition, controller, is_terminating, label, text};
 use crate::replay::history::{Resource, Write};
@@ -30,7 +31,8 @@ impl Settled {
         is_operators: bool,
     ) -> Option<Found> {
         // The lease and the webhook's certificates do not belong to a workload.
-        let exempt = ["leases", "secrets"];
+        // Whether a budget still exists, the operator learns after a start by writing it again.
+        let exempt = ["leases", "secrets", "poddisruptionbudgets"];
         if matches!(&write.resource, Resource::Other(plural) if exempt.contains(&plural.as_str())) {
             return None;
         }
@@ -106,6 +108,7 @@ fn has_reached_spec(world: &World, uid: &str, workload: &Version) -> bool {
         && pods.iter().all(|pod| {
             pod.is_active()
                 && pod.ongoing_update.is_none()
+                && !is_on_lost_node(&pod.object)
                 && [names::DELETING, names::MOVE]
                     .iter()
                     .all(|it| annotation(&pod.object, it).is_none())

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::guard::is_on_lost_node;
 use crate::names;
 use crate::object::{
     annotation, containers, controller, gate_is_closed, has_gate, is_terminating, point, revision,
@@ -104,7 +105,8 @@ impl<'a> Start<'a> {
         if is_terminating(&version.object) {
             return Purpose::Removal;
         }
-        let is_moved = annotation(&self.pod.object, names::MOVE).is_some();
+        let is_moved = annotation(&self.pod.object, names::MOVE).is_some()
+            || is_on_lost_node(&self.pod.object);
         if version.is_set() {
             return match version.is_regular(name(&self.pod.object)) {
                 true if is_moved => Purpose::Replace,
@@ -157,17 +159,19 @@ fn surge(active: &[&Pod], version: &Version) -> i64 {
     version.max_surge().min(above)
 }
 
-/// Whether a pod waits for a scale-in.
+/// Whether a pod waits for a scale-in, and not for its replacement.
 pub(crate) fn is_victim(world: &World, pod: &Pod) -> bool {
-    world.runs.values().any(|run| {
-        let object = &run.object;
-        run.end.is_none()
-            && point(object) == "PreDelete"
-            && annotation(object, names::RUN_POD_UID) == Some(uid(&pod.object))
-            && annotation(object, names::RUN_TARGET)
-                .unwrap_or_default()
-                .is_empty()
-    })
+    let is_moved = annotation(&pod.object, names::MOVE).is_some();
+    !is_moved
+        && world.runs.values().any(|run| {
+            let object = &run.object;
+            run.end.is_none()
+                && point(object) == "PreDelete"
+                && annotation(object, names::RUN_POD_UID) == Some(uid(&pod.object))
+                && annotation(object, names::RUN_TARGET)
+                    .unwrap_or_default()
+                    .is_empty()
+        })
 }
 
 /// The number of pods.

@@ -82,7 +82,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         templates: BTreeMap::new(),
         unreadable_templates: BTreeSet::new(),
         node_costs: BTreeMap::new(),
-        lost_nodes: BTreeSet::new(),
+        lost_nodes: BTreeMap::new(),
         old_kubelets: BTreeMap::new(),
         going_nodes: BTreeMap::new(),
         claims: BTreeMap::new(),

@@ -1,0 +1,62 @@
+//! Guarded pods on lost nodes, which neither hooks nor players can reach.
+//!
+//! Kubernetes tries to delete such pods, and the guard refuses that. But before, it writes the condition
+//! DisruptionTarget to the pod: then its node is gone, or tolerationSeconds have passed. An earlier outage of the node
+//! may have left the condition, so the time is computed as well.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use crate::plan::observed::{Disruption, Pod};
+use crate::plan::workload::Workload;
+use crate::plan::world::World;
+
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+/// What Kubernetes sets on pods that do not say how long they tolerate an unreachable node.
+const DEFAULT_TOLERATION: SignedDuration = SignedDuration::from_secs(300);
+
+/// When a guarded pod is given up because its node is lost; None if it is not lost, or its template waits forever.
+pub fn given_up_at(workload: &Workload, world: &World, pod: &Pod) -> Option<Timestamp> {
+    if !workload.guards(pod) || workload.guarded.is_none() {
+        return None;
+    }
+    match pod.disruption? {
+        // The node was deleted.
+        Disruption::LostNode => pod.ended().then_some(Timestamp::MIN),
+        Disruption::Taint => {
+            let node = world.lost_nodes.get(pod.node.as_ref()?)?;
+            if node.out_of_service {
+                return Some(Timestamp::MIN);
+            }
+            let since = node.since.filter(|_| node.unreachable)?;
+            since.checked_add(toleration(workload, world, pod)?).ok()
+        }
+        _ => None,
+    }
+}
+
+/// How long a pod stays on an unreachable node; None without limit.
+fn toleration(workload: &Workload, world: &World, pod: &Pod) -> Option<SignedDuration> {
+    let mut revisions = world.revisions.iter();
+    let revision = revisions.find(|it| it.name() == pod.revision());
+    let template = revision.map_or(workload.template, |it| &it.template);
+    let tolerations = template.pointer("/spec/tolerations");
+    let tolerations = tolerations.and_then(Value::as_array).into_iter().flatten();
+    let matches = |toleration: &&Value| {
+        let field = |name: &str| toleration[name].as_str().unwrap_or_default();
+        let has_key = match field("key") {
+            "" => field("operator") == "Exists",
+            key => key == UNREACHABLE,
+        };
+        has_key && ["", "NoExecute"].contains(&field("effect"))
+    };
+    let mut tolerations = tolerations.filter(matches).peekable();
+    if tolerations.peek().is_none() {
+        return Some(DEFAULT_TOLERATION);
+    }
+    let seconds = tolerations.filter_map(|it| it["tolerationSeconds"].as_i64());
+    seconds
+        .min()
+        .map(|seconds| SignedDuration::from_secs(seconds.max(0)))
+}

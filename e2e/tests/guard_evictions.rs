@@ -1,0 +1,182 @@
+//! Guarded pods and evictions: beside a pod that waits for its deletion, and of a Pending pod; preemption; and a budget that
+//! an administrator has deleted.
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::servers::hook_server::Answer;
+use e2e::workload::manifest::{Game, hook_template};
+use e2e::workload::view::View;
+use judge::object::text;
+use serde_json::{Value, json};
+
+use crate::guard::{
+    budgets, evict, install_policy, label, living, no, own_node, play, until_guarded, waiting,
+};
+use crate::protection::uninstall;
+
+e2e::tests![
+    an_eviction_beside_a_pod_that_waits_is_refused,
+    an_eviction_of_a_pending_pod_passes,
+    a_priority_class_keeps_guarded_pods_from_preemption,
+    a_deleted_budget_is_restored,
+];
+
+async fn an_eviction_beside_a_pod_that_waits_is_refused(case: &mut Case) -> Result<()> {
+    play(case, Game::in_place(3), 3).await?;
+    case.scale(2).await?;
+    let view = case
+        .until("a pod waits", |view| waiting(view) == ["HookNotSuccessful"])
+        .await?;
+    let before = living(case).await?;
+    for is_alive in [true, false] {
+        if !is_alive {
+            case.kill_operator().await?;
+        }
+        for pod in view.pod_names() {
+            let error = evict(case, pod).await.err().context("evicted")?;
+            let error = format!("{error:#}");
+            ensure!(error.contains("disruption budget"), "{error}");
+        }
+        ensure!(living(case).await? == before, "a pod is gone");
+    }
+    case.operator.start().await?;
+    uninstall(case, "guard").await
+}
+
+/// The hole that docs/guard.md describes: the API server evicts Pending pods whatever budgets say.
+async fn an_eviction_of_a_pending_pod_passes(case: &mut Case) -> Result<()> {
+    install_policy(case).await?;
+    case.hooks.answer("/", no());
+    case.apply(hook_template("test", &case.hooks.url("/")))
+        .await?;
+    let container = |name: &str, image: &str| json!({"name": name, "image": image});
+    let containers = [
+        container("game", "game:v1"),
+        container("sidecar", "sidecar:nope"),
+    ];
+    let game = Game::rolling(1).set("/spec/template/spec/containers", containers.to_vec());
+    case.apply(game.pre_delete("test").guarded()).await?;
+    let view = case
+        .until("the game runs in a Pending pod", |view| {
+            let mut pods = view.pods.iter();
+            view.pods.len() == 1
+                && pods.all(|pod| {
+                    let is_pending = text(&pod.0, "/status/phase") == "Pending";
+                    is_pending && pod.runs() && !label(&pod.0).is_empty()
+                })
+        })
+        .await?;
+    let pod = view.pod_names()[0];
+    let error = case.refused(&["delete", "pod", pod], "").await?;
+    ensure!(error.contains("players may be on"), "{error}");
+    evict(case, pod).await?;
+    case.until("it is replaced", |view| {
+        view.pods.len() == 1 && view.pod_names()[0] != pod
+    })
+    .await?;
+    uninstall(case, "guard").await
+}
+
+fn priority_class(case: &Case, name: &str, value: i32) -> Value {
+    json!({
+        "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value,
+        "metadata": {"name": format!("{name}-{}", case.namespace)},
+    })
+}
+
+/// A pod of a workload that takes most of its own node, and a pod of a priority that needs as much.
+async fn compete(case: &Case, value: i32) -> Result<(View, String)> {
+    let node = own_node(case).await?;
+    let tolerations = json!([{"key": "only", "operator": "Exists"}]);
+    let needs = json!({"requests": {"cpu": "600"}});
+    let game = Game::rolling(1)
+        .set("/spec/template/spec/tolerations", tolerations.clone())
+        .set("/spec/template/spec/containers/0/resources", needs.clone())
+        .set(
+            "/spec/template/spec/nodeSelector/kubernetes.io~1hostname",
+            node.as_str(),
+        );
+    let view = play(case, game, 1).await?;
+    let class = priority_class(case, "rival", value);
+    case.plane().apply(std::slice::from_ref(&class)).await?;
+    let container = json!({"name": "game", "image": "game:v1", "resources": needs});
+    case.apply(json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "rival"},
+        "spec": {
+            "priorityClassName": class["metadata"]["name"], "containers": [container],
+            "nodeSelector": {"kubernetes.io/hostname": node}, "tolerations": tolerations,
+        },
+    }))
+    .await?;
+    Ok((view, node))
+}
+
+async fn tidy(case: &Case, node: &str) -> Result<()> {
+    case.kubectl(&["delete", "pod", "rival"]).await?;
+    for class in ["rival", "guarded"] {
+        let name = format!("{class}-{}", case.namespace);
+        case.plane()
+            .kubectl(&["delete", "priorityclass", &name], "")
+            .await?;
+    }
+    case.kubectl(&["delete", "node", node]).await?;
+    uninstall(case, "guard").await
+}
+
+async fn a_priority_class_keeps_guarded_pods_from_preemption(case: &mut Case) -> Result<()> {
+    let mut class = priority_class(case, "guarded", 2000);
+    class["preemptionPolicy"] = json!("Never");
+    let name = text(&class, "/metadata/name").to_owned();
+    case.plane().apply(&[class]).await?;
+    case.operator
+        .add_args(vec![format!("--guarded-priority-class={name}")]);
+    case.operator.terminate().await?;
+    case.operator.start().await?;
+    let (view, node) = compete(case, 1000).await?;
+    let pod = &view.pods[0].0;
+    ensure!(text(pod, "/spec/priorityClassName") == name, "{pod:#}");
+    case.eventually("the rival finds no room", async || {
+        let rival = case.get("pods/rival").await?;
+        let conditions = &rival["status"]["conditions"];
+        ensure!(
+            conditions.to_string().contains("Unschedulable"),
+            "{conditions}"
+        );
+        Ok(())
+    })
+    .await?;
+    case.consistently("the guarded pod stays", 2, |after| {
+        after.pod_names() == view.pod_names()
+    })
+    .await?;
+    tidy(case, &node).await
+}
+
+/// An administrator has removed the policy, deleted the budget, and installed the policy again.
+async fn a_deleted_budget_is_restored(case: &mut Case) -> Result<()> {
+    let view = play(case, Game::in_place(2), 2).await?;
+    let budget = budgets(case).await?.remove(0);
+    case.kill_operator().await?;
+    uninstall(case, "guard").await?;
+    case.eventually("the budget can be deleted", async || {
+        case.kubectl(&["delete", "pdb", &budget]).await
+    })
+    .await?;
+    install_policy(case).await?;
+    case.hooks.answer("/", Answer::Json(json!({"age": 10})));
+    case.operator.start().await?;
+    case.eventually("the budget is back", async || {
+        ensure!(budgets(case).await?.contains(&budget));
+        Ok(())
+    })
+    .await?;
+    until_guarded(case, 2).await?;
+    case.eventually("evictions are refused", async || {
+        let error = evict(case, view.pod_names()[0]).await.err();
+        let error = format!("{:#}", error.context("evicted")?);
+        ensure!(error.contains("disruption budget"), "{error}");
+        Ok(())
+    })
+    .await?;
+    uninstall(case, "guard").await
+}

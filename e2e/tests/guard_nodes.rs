@@ -1,0 +1,296 @@
+//! Guarded pods and their nodes: moves by users, nodes that are going to be removed, and lost nodes.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::case::Case;
+use e2e::wait::{consistently, eventually};
+use e2e::workload::SET;
+use e2e::workload::manifest::Game;
+use e2e::workload::view::View;
+use judge::object::text;
+use serde_json::json;
+
+use crate::guard::{living, own_node, play, until_guarded, waiting, yes};
+use crate::protection::uninstall;
+
+e2e::tests![
+    a_node_is_emptied_by_a_move,
+    a_pod_of_a_set_is_moved,
+    pods_leave_a_cordoned_node_by_themselves,
+    a_taint_that_pods_do_not_tolerate_waits_or_moves_them,
+    a_paused_canary_leaves_a_node_with_its_revisions,
+    guarded_pods_on_an_unreachable_node_are_replaced,
+    guarded_pods_on_a_node_out_of_service_are_replaced,
+    guarded_pods_of_a_deleted_node_are_replaced,
+];
+
+/// Two pods that start on a node as long as it accepts them.
+fn at_home_on(case: &Case, node: &str) -> Game {
+    // Without the value, replacements would be scheduled to the nodes of other tests.
+    let tolerations = json!([{"key": "only", "operator": "Equal", "value": case.namespace}]);
+    let prefers = json!([{"weight": 100, "preference": {"matchExpressions": [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]},
+    ]}}]);
+    Game::rolling(2)
+        .max_unavailable(1)
+        .set("/spec/template/spec/tolerations", tolerations)
+        .set(
+            "/spec/template/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution",
+            prefers,
+        )
+}
+
+fn count_on(view: &View, node: &str) -> usize {
+    let pods = view.pods.iter();
+    pods.filter(|pod| text(&pod.0, "/spec/nodeName") == node)
+        .count()
+}
+
+async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
+    let node = own_node(case).await?;
+    let view = play(case, at_home_on(case, &node), 2).await?;
+    let on_node = |view: &View| count_on(view, &node);
+    view.ensure(on_node(&view) == 2)?;
+    let named = format!("node/{node}");
+    let moved = case.game(&["move", &named]).await?;
+    ensure!(moved.stdout.contains("2 pods are to be moved"), "{moved:?}");
+    ensure!(moved.stderr.contains("kubectl cordon"), "{moved:?}");
+    case.kubectl(&["cordon", &node]).await?;
+    case.until("pods wait for their hooks", |view| {
+        !waiting(view).is_empty()
+    })
+    .await?;
+    let error = case.refused(&["drain", &node, "--timeout=3s"], "").await?;
+    ensure!(error.contains("disruption budget"), "{error}");
+    ensure!(on_node(&case.view().await?) == 2, "a pod is gone");
+    case.hooks.answer("/", yes());
+    case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
+    let view = until_guarded(case, 2).await?;
+    view.ensure(on_node(&view) == 0)?;
+    let again = case.game(&["move", &named]).await?;
+    ensure!(
+        again.stderr.contains("no pod of a GameDeployment"),
+        "{again:?}"
+    );
+    case.kubectl(&["delete", "node", &node]).await?;
+    uninstall(case, "guard").await
+}
+
+async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
+    case.use_stateful_set();
+    let view = play(case, Game::ordered(2), 2).await?;
+    let pod = format!("{SET}-0");
+    let uid = view.pod(&pod)?.uid().to_owned();
+    let named = format!("pod/{pod}");
+    let error = case.refused(&["delete", &named], "").await?;
+    ensure!(
+        error.contains(&format!("kubectl game move {named}")),
+        "{error}"
+    );
+    case.game(&["move", &named]).await?;
+    let is_moving = |view: &View| view.number("/status/protection/moving") == 1;
+    case.until("it waits for its hook", |view| {
+        is_moving(view) && waiting(view) == ["HookNotSuccessful"]
+    })
+    .await?;
+    let again = case.game(&["move", &named]).await?;
+    ensure!(again.stderr.contains("is to be moved already"), "{again:?}");
+    case.game(&["move", &named, "--cancel"]).await?;
+    case.until("it stays", |view| {
+        !is_moving(view) && waiting(view).is_empty()
+    })
+    .await?;
+    case.game(&["move", &named]).await?;
+    case.hooks.answer("/", yes());
+    case.until("it is replaced", |view| {
+        let new = view.pod(&pod);
+        new.is_ok_and(|new| new.uid() != uid) && !is_moving(view)
+    })
+    .await?;
+    until_guarded(case, 2).await?;
+    uninstall(case, "guard").await
+}
+
+async fn pods_leave_a_cordoned_node_by_themselves(case: &mut Case) -> Result<()> {
+    let node = own_node(case).await?;
+    let game = at_home_on(case, &node);
+    let view = play(case, game.clone(), 2).await?;
+    view.ensure(count_on(&view, &node) == 2)?;
+    let moving = |view: &View| view.number("/status/protection/moving");
+    case.kubectl(&["cordon", &node]).await?;
+    case.consistently("nothing moves by default", 2, |view| moving(view) == 0)
+        .await?;
+    let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
+    case.patch(&case.workload(), moves).await?;
+    case.until("both are to be moved", |view| {
+        moving(view) == 2 && !waiting(view).is_empty()
+    })
+    .await?;
+    case.kubectl(&["uncordon", &node]).await?;
+    case.until("both stay", |view| {
+        moving(view) == 0 && waiting(view).is_empty()
+    })
+    .await?;
+    // A taint that the pods tolerate is none.
+    let taint = format!("only={}:NoExecute", case.namespace);
+    case.kubectl(&["taint", "node", &node, &taint]).await?;
+    case.consistently("nothing moves", 2, |view| moving(view) == 0)
+        .await?;
+    case.kubectl(&[
+        "taint",
+        "node",
+        &node,
+        "ToBeDeletedByClusterAutoscaler=1:NoSchedule",
+    ])
+    .await?;
+    case.until("both are to be moved", |view| moving(view) == 2)
+        .await?;
+    case.hooks.answer("/", yes());
+    case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
+    let view = until_guarded(case, 2).await?;
+    view.ensure(count_on(&view, &node) == 0)?;
+    case.kubectl(&["delete", "node", &node]).await?;
+    uninstall(case, "guard").await
+}
+
+/// Waits until no pod is left on this node that is not Terminating.
+async fn until_replaced(case: &Case, node: &str) -> Result<()> {
+    // The pod garbage collector waits for 40 s before it believes that a node is gone, and runs every 20 s.
+    eventually(
+        "the pods are replaced",
+        Duration::from_secs(120),
+        async || {
+            let pods = case.view().await?.pods.into_iter();
+            let left = pods
+                .filter(|pod| text(&pod.0, "/spec/nodeName") == node)
+                .count();
+            ensure!(left == 0, "{left} pods are left");
+            Ok(())
+        },
+    )
+    .await?;
+    until_guarded(case, 2).await?;
+    ensure!(case.hooks.calls("/").is_empty(), "a hook was called");
+    Ok(())
+}
+
+async fn guarded_pods_on_an_unreachable_node_are_replaced(case: &mut Case) -> Result<()> {
+    let node = own_node(case).await?;
+    let tolerations = json!([
+        {"key": "only", "operator": "Exists"},
+        {
+            "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute",
+            "tolerationSeconds": 2,
+        },
+    ]);
+    let game = at_home_on(case, &node).set("/spec/template/spec/tolerations", tolerations);
+    let view = play(case, game, 2).await?;
+    view.ensure(count_on(&view, &node) == 2)?;
+    let before = living(case).await?;
+    case.kill_operator().await?;
+    case.kubectl(&["label", "node", &node, "stage.gamekeeper/lost=true"])
+        .await?;
+    case.eventually("Kubernetes has tried to delete them", async || {
+        let pods = case.list("pods").await?;
+        let is_target = |pod: &&serde_json::Value| judge::object::is_true(pod, "DisruptionTarget");
+        ensure!(pods.iter().filter(is_target).count() == 2);
+        Ok(())
+    })
+    .await?;
+    consistently("the guard keeps them", Duration::from_secs(2), async || {
+        ensure!(living(case).await? == before, "a pod is gone");
+        Ok(())
+    })
+    .await?;
+    case.operator.start().await?;
+    until_replaced(case, &node).await?;
+    case.kubectl(&["delete", "node", &node]).await?;
+    uninstall(case, "guard").await
+}
+
+async fn guarded_pods_on_a_node_out_of_service_are_replaced(case: &mut Case) -> Result<()> {
+    let node = own_node(case).await?;
+    let view = play(case, at_home_on(case, &node), 2).await?;
+    view.ensure(count_on(&view, &node) == 2)?;
+    let taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
+    case.kubectl(&["taint", "node", &node, taint]).await?;
+    until_replaced(case, &node).await?;
+    case.kubectl(&["delete", "node", &node]).await?;
+    uninstall(case, "guard").await
+}
+
+async fn guarded_pods_of_a_deleted_node_are_replaced(case: &mut Case) -> Result<()> {
+    let node = own_node(case).await?;
+    let view = play(case, at_home_on(case, &node), 2).await?;
+    view.ensure(count_on(&view, &node) == 2)?;
+    case.kubectl(&["delete", "node", &node]).await?;
+    until_replaced(case, &node).await?;
+    uninstall(case, "guard").await
+}
+
+/// The taint manager is refused, with the operator dead and alive; with Move, the pods are replaced.
+async fn a_taint_that_pods_do_not_tolerate_waits_or_moves_them(case: &mut Case) -> Result<()> {
+    let node = own_node(case).await?;
+    let view = play(case, at_home_on(case, &node), 2).await?;
+    view.ensure(count_on(&view, &node) == 2)?;
+    let before = living(case).await?;
+    case.kill_operator().await?;
+    case.kubectl(&["taint", "node", &node, "maintenance=1:NoExecute"])
+        .await?;
+    let kept = async |case: &Case| {
+        consistently("the guard keeps them", Duration::from_secs(2), async || {
+            ensure!(living(case).await? == before, "a pod is gone");
+            Ok(())
+        })
+        .await
+    };
+    case.eventually("Kubernetes has tried to delete them", async || {
+        let pods = case.list("pods").await?;
+        let is_target = |pod: &&serde_json::Value| judge::object::is_true(pod, "DisruptionTarget");
+        ensure!(pods.iter().filter(is_target).count() == 2);
+        Ok(())
+    })
+    .await?;
+    kept(case).await?;
+    case.operator.start().await?;
+    kept(case).await?;
+    case.hooks.answer("/", yes());
+    let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
+    case.patch(&case.workload(), moves).await?;
+    case.until("the pods are replaced", |view| {
+        count_on(view, &node) == 0 && view.pods.len() == 2
+    })
+    .await?;
+    until_guarded(case, 2).await?;
+    case.kubectl(&["delete", "node", &node]).await?;
+    uninstall(case, "guard").await
+}
+
+async fn a_paused_canary_leaves_a_node_with_its_revisions(case: &mut Case) -> Result<()> {
+    let node = own_node(case).await?;
+    let game = at_home_on(case, &node).steps(json!([{"partition": 1}, {"pause": {}}]));
+    play(case, game, 2).await?;
+    case.hooks.answer("/", yes());
+    let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
+    case.patch(&case.workload(), moves).await?;
+    case.set_image("game:v2").await?;
+    let is_paused = |view: &View| {
+        view.step() == 1
+            && view.is_paused()
+            && view.ready_with("game:v1") == 1
+            && view.ready_with("game:v2") == 1
+    };
+    let view = case.until("paused at step 1", is_paused).await?;
+    view.ensure(count_on(&view, &node) == 2)?;
+    case.kubectl(&["cordon", &node]).await?;
+    case.until("both revisions run elsewhere", |view| {
+        is_paused(view) && count_on(view, &node) == 0
+    })
+    .await?;
+    case.resume().await?;
+    case.until("the rollout ends", |view| view.ready_with("game:v2") == 2)
+        .await?;
+    case.kubectl(&["delete", "node", &node]).await?;
+    uninstall(case, "guard").await
+}
