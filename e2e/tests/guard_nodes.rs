@@ -178,7 +178,7 @@ async fn until_replaced(case: &Case, node: &str) -> Result<()> {
 async fn guarded_pods_on_an_unreachable_node_are_replaced(case: &mut Case) -> Result<()> {
     let node = own_node(case).await?;
     let tolerations = json!([
-        {"key": "only", "operator": "Exists"},
+        {"key": "only", "operator": "Equal", "value": case.namespace},
         {
             "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute",
             "tolerationSeconds": 2,

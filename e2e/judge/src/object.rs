@@ -198,8 +198,8 @@ pub(crate) fn images(pod: &Value) -> Vec<(String, String)> {
     containers.map(|(name, image, _)| (name, image)).collect()
 }
 
-/// Labels and annotations of the template: all except the operator's annotations and those for autoscalers, and except the labels of
-/// identity and guard, which the operator restores.
+/// Labels and annotations of the template: all except the operator's annotations and those for autoscalers, and except
+/// the labels of identity and guard, which the operator restores.
 pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String, Value>) {
     let map = |pointer| {
         let found = pod.pointer(pointer).and_then(Value::as_object);

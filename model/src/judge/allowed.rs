@@ -77,6 +77,20 @@ impl Case<'_> {
 
     /// How many surge pods an update may have.
     pub(super) fn surge(&self) -> i64 {
+        let is_old = |pod: &&Pod| pod.rev != self.workload.template;
+        let old = self.active().filter(is_old).count() as i64;
+        self.surge_for(old - (self.replicas() - self.may_be_updated()))
+    }
+
+    /// How many surge pods there may be for an update, or for pods that are to be moved. A user may request or forget a
+    /// move behind the cache, so surge pods for a move may be missing, and pods that are surplus without it may go.
+    pub(super) fn surge_with_moves(&self) -> i64 {
+        let moved = self.active().filter(|pod| pod.move_requested).count() as i64;
+        self.surge().max(self.surge_for(moved))
+    }
+
+    /// The number of surge pods when this many pods are to be replaced.
+    fn surge_for(&self, replaced: i64) -> i64 {
         let scope = &self.model.scope;
         let replicas = self.workload.replicas;
         let may_surge = match scope.strategy {
@@ -84,11 +98,8 @@ impl Case<'_> {
             UpdateStrategyType::InplaceUpdate => scope.max_unavailable(replicas) == 0,
             UpdateStrategyType::HotPatchUpdate | UpdateStrategyType::OnDelete => false,
         };
-        let is_old = |pod: &&Pod| pod.rev != self.workload.template;
-        let old = self.active().filter(is_old).count() as i64;
-        let above = (old - (self.replicas() - self.may_be_updated())).max(0);
         if may_surge {
-            above.min(scope.max_surge(replicas))
+            replaced.max(0).min(scope.max_surge(replicas))
         } else {
             0
         }
@@ -110,7 +121,7 @@ impl Case<'_> {
     pub(super) fn is_victim(&self, pod: &Pod) -> bool {
         match self.model.scope.set {
             Some(_) => !self.wanted(self.surge()).contains(&pod.name) && !self.is_surge(pod),
-            None => self.excess() > 0 && self.is_waiting(pod),
+            None => self.excess() > 0 && self.is_waiting(pod) && !pod.move_requested,
         }
     }
 }

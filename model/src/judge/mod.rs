@@ -363,7 +363,8 @@ impl<'a> Case<'a> {
             return self.ordinal_created(ordinal);
         }
         let waiting = self.active().filter(|pod| self.is_waiting(pod)).count() as i64;
-        let excess = self.excess() + 1 - waiting;
+        let surplus = self.active().count() as i64 - self.replicas() - self.surge_with_moves();
+        let excess = surplus + 1 - waiting;
         if excess > 0 {
             return violation("2: not too many pods", format!("{excess} too many"));
         }

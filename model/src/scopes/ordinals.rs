@@ -50,6 +50,15 @@ fn parallel() {
 fn pods_moved() {
     for (name, scope) in [
         ("moved", guarded()),
+        (
+            "moved, surge",
+            Scope {
+                max_unavailable: Amount::Number(0),
+                max_surge: Amount::Number(1),
+                ..guarded()
+            },
+        ),
+        ("moved, protected", protected()),
         ("moved, ordered", set(OrderedReady)),
         ("moved, parallel", set(Parallel)),
     ] {

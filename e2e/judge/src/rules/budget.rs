@@ -6,8 +6,7 @@ use jiff::SignedDuration;
 use super::guard::is_on_lost_node;
 use super::start::{Act, Purpose, Start, count, is_victim, name};
 use super::{Found, wrong_under_all};
-use crate::names;
-use crate::object::{annotation, uid};
+use crate::object::uid;
 use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::{Pod, Workload, World};
@@ -73,16 +72,11 @@ fn others_available(world: &World, start: &Start, version: &Version, write: &Wri
     let others: Vec<&Pod> = world
         .pods_seen_by(write, start.owner)
         .filter(is_other)
-        // A pod that is to be moved stays available until its hook allows that.
-        .filter(|pod| is_moved(pod) || !is_victim(world, pod))
+        .filter(|pod| !is_victim(world, pod))
         .filter(|pod| pod.ongoing_update.is_none())
         .filter(|pod| pod.may_be_available(write.received, version.min_ready()))
         .collect();
     count(&others)
-}
-
-fn is_moved(pod: &Pod) -> bool {
-    annotation(&pod.object, names::MOVE).is_some()
 }
 
 fn surge(world: &World, write: &Write) -> Option<String> {

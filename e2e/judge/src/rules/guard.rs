@@ -77,7 +77,8 @@ pub(crate) fn is_let_go(start: &Start, version: &Version, write: &Write) -> bool
     }
 }
 
-/// Whether Kubernetes tried to delete a pod because its node is lost.
+/// Whether Kubernetes tried to delete a pod because its node is lost, or has a taint. The log of a namespace does not show
+/// nodes: a deletion because of a user's taint on a node that is not lost is not found here.
 pub(crate) fn is_on_lost_node(pod: &Value) -> bool {
     let target = condition(pod, "DisruptionTarget").filter(|it| text(it, "/status") == "True");
     let reason = target.map_or("", |it| text(it, "/reason"));
@@ -188,6 +189,21 @@ mod tests {
         scenario.wait(5);
         scenario.delete("a");
         assert_eq!(scenario.verdict(), []);
+    }
+
+    #[test]
+    fn a_pod_on_a_lost_node_needs_no_hook() {
+        for (reason, broken) in [
+            ("DeletionByPodGC", vec![]),
+            ("DeletionByTaintManager", vec![]),
+            ("EvictionByEvictionAPI", vec!["hooks"]),
+        ] {
+            let mut scenario = without_deadline();
+            scenario.disrupt("a", reason);
+            scenario.wait(5);
+            scenario.delete("a");
+            assert_eq!(scenario.broken(), broken, "{reason}");
+        }
     }
 
     #[test]

@@ -31,7 +31,8 @@ impl Settled {
         is_operators: bool,
     ) -> Option<Found> {
         // The lease and the webhook's certificates do not belong to a workload.
-        // Whether a budget still exists, the operator learns after a start by writing it again.
+        // After a start the operator writes a budget again to learn whether it still exists, so a needless write of
+        // one is not found here.
         let exempt = ["leases", "secrets", "poddisruptionbudgets"];
         if matches!(&write.resource, Resource::Other(plural) if exempt.contains(&plural.as_str())) {
             return None;

@@ -159,7 +159,7 @@ fn surge(active: &[&Pod], version: &Version) -> i64 {
     version.max_surge().min(above)
 }
 
-/// Whether a pod waits for a scale-in, and not for its replacement.
+/// Whether a pod waits for a scale-in. One that is to be moved stays available until its hook allows that.
 pub(crate) fn is_victim(world: &World, pod: &Pod) -> bool {
     let is_moved = annotation(&pod.object, names::MOVE).is_some();
     !is_moved

@@ -230,6 +230,16 @@ impl Scenario {
         self.write_pod("kubelet", "patch", "status", name);
     }
 
+    /// Kubernetes is about to delete a pod for this reason.
+    pub(crate) fn disrupt(&mut self, name: &str, reason: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        let conditions = pod["status"]["conditions"].as_array_mut();
+        conditions
+            .expect("conditions")
+            .push(json!({"type": "DisruptionTarget", "status": "True", "reason": reason}));
+        self.write_pod("kubelet", "patch", "status", name);
+    }
+
     /// A user labels a pod.
     pub(crate) fn label(&mut self, name: &str, key: &str, value: &str) {
         self.note("labels", name, key, value);
