@@ -105,14 +105,14 @@ async fn remove_labels(case: &Case) -> Result<String> {
         },
     });
     case.plane().apply(&[policy, binding]).await?;
-    let labelled = json!({
+    let labeled = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "probe", "labels": {"gamekeeper.tkex.tencent.com/guarded": "x"}},
         "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
     });
     let create = ["create", "--dry-run=server", "-o=json", "-f=-"];
     case.eventually("the policy is in force", async || {
-        let pod = case.kubectl_with(&create, &labelled.to_string()).await?;
+        let pod = case.kubectl_with(&create, &labeled.to_string()).await?;
         ensure!(label(&serde_json::from_str(&pod)?).is_empty(), "{pod}");
         Ok(())
     })
@@ -132,7 +132,7 @@ async fn a_policy_that_removes_the_label_is_shown(case: &mut Case) -> Result<()>
     case.apply(Game::in_place(1).pre_delete("test").guarded())
         .await?;
     case.until("the guard is not in force", |view| {
-        condition(view) == ("False", "PodsUnlabelled") && view.pods.len() == 1
+        condition(view) == ("False", "PodsUnlabeled") && view.pods.len() == 1
     })
     .await?;
     for kind in ["mutatingadmissionpolicybinding", "mutatingadmissionpolicy"] {

@@ -77,9 +77,9 @@ pub(crate) async fn uninstall(case: &Case, policy: &str) -> Result<()> {
 
 async fn deletion_protection_follows_the_label(case: &mut Case) -> Result<()> {
     for (policy, label, allowed) in [
-        ("Labelled", None, true),
-        ("Labelled", Some("Always"), true),
-        ("Labelled", Some("Never"), false),
+        ("Labeled", None, true),
+        ("Labeled", Some("Always"), true),
+        ("Labeled", Some("Never"), false),
         ("All", None, false),
     ] {
         protect(case, policy, &[&case.namespace]).await?;
@@ -133,7 +133,7 @@ async fn deletion_protection_follows_the_label(case: &mut Case) -> Result<()> {
 
 async fn a_protected_set_is_kept_until_its_last_pod_is_gone(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    protect(case, "Labelled", &[&case.namespace]).await?;
+    protect(case, "Labeled", &[&case.namespace]).await?;
     let online = |age: i64| Answer::Json(json!({"age": age}));
     case.hooks.answer("/players", online(1));
     let players = retrying_hook_template("players", &case.hooks.url("/players"));
@@ -172,7 +172,7 @@ async fn a_protected_set_is_kept_until_its_last_pod_is_gone(case: &mut Case) -> 
 
 async fn a_namespace_is_deleted_with_its_protected_workloads(case: &mut Case) -> Result<()> {
     let other = format!("{}-x", case.namespace);
-    protect(case, "Labelled", &[&other]).await?;
+    protect(case, "Labeled", &[&other]).await?;
     let plane = case.plane();
     plane.kubectl(&["create", "namespace", &other], "").await?;
     // No operator runs there. The workloads have no pods, and are protected because of spec.replicas.
@@ -244,7 +244,7 @@ fn copy_of(run: &Value, case: &Case) -> Value {
 async fn crds_and_hook_templates_are_deleted_only_if_their_label_allows_it(
     case: &mut Case,
 ) -> Result<()> {
-    let templates = "admission.deletionProtection=Labelled,admission.protectHookTemplates=true";
+    let templates = "admission.deletionProtection=Labeled,admission.protectHookTemplates=true";
     install(case, templates, "deletion", &[&case.namespace]).await?;
     install(case, templates, "deletion-crds", &[&case.namespace]).await?;
     case.apply(hook_template("check", "http://10.0.0.1"))

@@ -165,7 +165,7 @@ fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &W
         orphan: false,
         guarded,
         move_requested: false,
-        asked: None,
+        waiting_since: None,
         marked: false,
         hot: false,
         gate: if gate { Gate::Unset } else { Gate::Absent },
@@ -230,8 +230,8 @@ fn change_pod(model: &Model, state: &mut State, uid: Uid, write: &Write) {
             pod.terminating = true;
             pod.ready = None;
         }
-        Write::Mark(_, since) => (pod.marked, pod.asked) = (true, *since),
-        Write::Unmark(_) => (pod.marked, pod.asked) = (false, None),
+        Write::Mark(_, since) => (pod.marked, pod.waiting_since) = (true, *since),
+        Write::Unmark(_) => (pod.marked, pod.waiting_since) = (false, None),
         Write::Label(_, guarded) => pod.guarded = *guarded,
         Write::Adopt(_) => pod.orphan = false,
         Write::OpenGate(_) => pod.gate = Gate::Open,
@@ -252,7 +252,7 @@ fn change_pod(model: &Model, state: &mut State, uid: Uid, write: &Write) {
                 }
             }
             if patch.unmark {
-                (pod.marked, pod.asked) = (false, None);
+                (pod.marked, pod.waiting_since) = (false, None);
             }
             pod.hot = patch.hot.unwrap_or(pod.hot);
             pod.record = Some(patch.record.clone());

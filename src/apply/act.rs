@@ -98,8 +98,8 @@ impl Applier {
             Action::MarkDeleting { pod, since } => {
                 let since = since.map(|since| since.to_string());
                 let marked = (names::DELETING_ANNOTATION, Some("true"));
-                let asked = (names::WAITING_SINCE_ANNOTATION, since.as_deref());
-                to.annotate(pod, &[marked, asked]).await
+                let waiting_since = (names::WAITING_SINCE_ANNOTATION, since.as_deref());
+                to.annotate(pod, &[marked, waiting_since]).await
             }
             Action::UnmarkDeleting(pod) => {
                 let marks = [names::DELETING_ANNOTATION, names::WAITING_SINCE_ANNOTATION];

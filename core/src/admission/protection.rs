@@ -12,7 +12,7 @@ use crate::api::{GameWorkload, OnNodeGoing, PodProtection};
 
 /// Findings about a workload's protection, and about the label that the operator sets for it.
 pub(super) fn of_workload(workload: &impl GameWorkload) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = labelled(workload.pod_template()).into_iter().collect();
+    let mut findings: Vec<Finding> = labeled(workload.pod_template()).into_iter().collect();
     let Some(protection) = workload.protection() else {
         return findings;
     };
@@ -90,7 +90,7 @@ pub fn another_budget(workload: &Value, name: &str, selector: &Selector) -> Opti
 }
 
 /// The label belongs to the operator: a pod that has it from its template could not be deleted.
-fn labelled(template: &Value) -> Option<Finding> {
+fn labeled(template: &Value) -> Option<Finding> {
     let labels = template.pointer("/metadata/labels")?;
     labels.get(GUARDED_LABEL)?;
     let field = format!("spec.template.metadata.labels[{GUARDED_LABEL}]");

@@ -114,7 +114,7 @@ pub enum Reason {
     /// Not Guarded: policy or budget is not in force, or that is not known yet.
     GuardNotInForce,
     /// Not Guarded: pods do not have the label yet.
-    PodsUnlabelled,
+    PodsUnlabeled,
     /// Not Guarded: no PreDelete hook is configured.
     NoPreDeleteHook,
     /// Not Guarded: the PreDelete hook was removed, and pods are still guarded.

@@ -10,12 +10,12 @@ use crate::translate::DEADLINE;
 
 const GUARDED: &str = "11: guarded";
 
-/// What keeps other clients from pods.
+/// Checks the labels and the budget of guarded pods.
 pub(super) fn state(model: &Model, state: &State) -> Result<(), Violation> {
     let guard = state.workload.now.guard;
     let pods = &state.pods.now;
-    let is_labelled = |pod: &&Pod| pod.guarded && !pod.terminating;
-    if let Some(pod) = pods.iter().find(is_labelled).filter(|_| !state.budget) {
+    let is_labeled = |pod: &&Pod| pod.guarded && !pod.terminating;
+    if let Some(pod) = pods.iter().find(is_labeled).filter(|_| !state.budget) {
         return violation(
             GUARDED,
             format!("{pod:?} may be evicted: there is no budget"),
@@ -39,12 +39,12 @@ pub(super) fn state(model: &Model, state: &State) -> Result<(), Violation> {
 
 impl Case<'_> {
     /// Whether the pod's deadline has passed.
-    pub(super) fn is_overdue(&self, pod: &Pod) -> bool {
+    pub(super) fn is_past_deadline(&self, pod: &Pod) -> bool {
         let is_over = |since: Time| since + DEADLINE <= self.reconcile.at;
-        self.workload.guard.wanted && pod.asked.is_some_and(is_over)
+        self.workload.guard.wanted && pod.waiting_since.is_some_and(is_over)
     }
 
-    /// Pods that are orphaned belong to the user.
+    /// Checks a deletion because the workload is deleted. Orphaned pods belong to the user.
     pub(super) fn deleted_with_its_workload(&self, pod: &Pod) -> Result<(), Violation> {
         if pod.orphan || self.workload.guard.deletion.is_none() {
             return violation(GUARDED, format!("{pod:?} is not to be deleted"));
@@ -52,7 +52,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// The last match is over before a workload is gone.
+    /// Checks the removal of the finalizer: no match may be in progress.
     pub(super) fn finalizer_removed(&self, change: &WorkloadChange) -> Result<(), Violation> {
         let guard = self.state.workload.now.guard;
         let is_awaited = guard.wanted && guard.deletion == Some(Cascade::Background);

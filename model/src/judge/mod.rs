@@ -186,7 +186,7 @@ impl<'a> Case<'a> {
         } else {
             HookPoint::PreDelete
         };
-        if self.is_overdue(pod) {
+        if self.is_past_deadline(pod) {
             return Ok(());
         }
         let target = is_for_update.then_some(self.workload.template);

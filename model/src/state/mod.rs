@@ -232,7 +232,7 @@ pub struct Pod {
     /// Whether a user requested its replacement.
     pub move_requested: bool,
     /// Since when it has waited for its PreDelete hook.
-    pub asked: Option<Time>,
+    pub waiting_since: Option<Time>,
     pub marked: bool,
     pub hot: bool,
     pub gate: Gate,

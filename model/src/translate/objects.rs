@@ -187,7 +187,7 @@ impl Translator {
             deletion_cost: 0,
             annotated: true,
             marked_deleting: pod.marked,
-            waiting_since: pod.asked.map(clock),
+            waiting_since: pod.waiting_since.map(clock),
             move_requested: pod.move_requested.then_some(plan::MoveRequest::User),
             released: false,
             disruption: None,

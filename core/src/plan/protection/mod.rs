@@ -1,12 +1,13 @@
 //! Invariant 11: while `spec.protection.pods` is Guarded, no client ends a pod before its hook allows it.
 //!
-//! The API server itself enforces that, even while no operator runs: the chart's ValidatingAdmissionPolicy for
-//! deletions and changes of pods with the label of guarded pods, and a PodDisruptionBudget of the workload for
-//! evictions, to which that policy does not apply. This module decides on the budget, the labels and the finalizer.
+//! The API server enforces it, even while no operator runs: the chart's ValidatingAdmissionPolicy refuses deletions and
+//! changes of pods with the label of guarded pods, and a PodDisruptionBudget of the workload refuses evictions, to which
+//! the policy does not apply. This module decides on the budget, the labels and the finalizer.
 //!
-//! The order makes a crash at any point safe. On: finalizer, budget, then (once both budget and policies
-//! are seen in force) the label of existing pods; new pods have it from the start. Off: labels, budget, finalizer.
-//! So the finalizer says that there may be a budget and labels, and no watch is needed.
+//! The order makes a crash at any point safe. To switch the guard on, the finalizer is added, the budget is created, and
+//! existing pods are labeled once budget and policy are in force; new pods have the label from the start. To switch it
+//! off, the labels, the budget and the finalizer are removed in this order. A workload without the finalizer therefore
+//! has neither a budget nor labels, and no watch is needed.
 
 mod budget;
 mod node_going;
@@ -30,7 +31,7 @@ use crate::plan::world::{GuardState, World};
 /// The longest template that is kept with its workload: annotations have room for 256 KiB in total.
 const MAX_KEPT_BYTES: usize = 64 << 10;
 
-/// What the plan does about the guard of a workload's pods.
+/// The part of a plan that guards the pods of a workload.
 #[derive(Debug, Default)]
 pub struct Guarding {
     /// A change of its finalizers and annotations.
@@ -50,7 +51,7 @@ pub fn protect(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     }
 }
 
-/// Whether the guard is wanted. One whose hook was removed from the workload stays until its pods are released.
+/// Whether pods are to be guarded. If the hook was removed from the workload, the guard stays until the pods are released.
 fn is_kept(workload: &Workload, own: &[&Pod]) -> bool {
     workload.guarded.is_some()
         && (workload.hooks.hook(HookPoint::PreDelete).is_some()
@@ -68,10 +69,10 @@ fn set_up(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     let mut guarding = keep_in_force(workload, world);
     guarding.patch = patch;
     if matches!(world.guard, Some(GuardState::InForce { .. })) {
-        let unlabelled = unlabelled(workload, own);
+        let unlabeled = unlabeled(workload, own);
         guarding
             .actions
-            .extend(unlabelled.map(|pod| guard(workload, pod, Some(workload.uid.clone()))));
+            .extend(unlabeled.map(|pod| guard(workload, pod, Some(workload.uid.clone()))));
     }
     guarding
 }
@@ -104,9 +105,9 @@ pub fn take_down(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     let pods = world.pods.iter().map(AsRef::as_ref);
     let orphans = pods.filter(|pod| pod.controller.is_none() && workload.guards(pod));
     let own = own.iter().copied();
-    let labelled = own.filter(|pod| pod.guarded_by().is_some()).chain(orphans);
-    let labelled = labelled.filter(|pod| !pod.terminating);
-    let actions: Vec<Action> = labelled.map(|pod| guard(workload, pod, None)).collect();
+    let labeled = own.filter(|pod| pod.guarded_by().is_some()).chain(orphans);
+    let labeled = labeled.filter(|pod| !pod.terminating);
+    let actions: Vec<Action> = labeled.map(|pod| guard(workload, pod, None)).collect();
     if !actions.is_empty() || !workload.guard_marks.has_finalizer() {
         return Guarding {
             actions,
@@ -128,17 +129,17 @@ pub fn take_down(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
 }
 
 /// Pods that are to get the label.
-fn unlabelled<'a>(
+fn unlabeled<'a>(
     workload: &'a Workload,
     own: &'a [&'a Pod],
 ) -> impl Iterator<Item = &'a Pod> + use<'a> {
-    let is_unlabelled = |pod: &&Pod| {
+    let is_unlabeled = |pod: &&Pod| {
         !workload.guards(pod) && !pod.terminating && !pod.ended() && !workload.has_released(pod)
     };
     let has_hook = workload.hooks.hook(HookPoint::PreDelete).is_some();
     own.iter()
         .copied()
-        .filter(move |pod| has_hook && is_unlabelled(pod))
+        .filter(move |pod| has_hook && is_unlabeled(pod))
 }
 
 /// Labels a pod, or removes the label, and the annotations for autoscalers with it. What the template says stays.

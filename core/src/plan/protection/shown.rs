@@ -6,7 +6,7 @@ use crate::api::names::HookPoint;
 use crate::api::{ProtectionStatus, Reason, WaitingPod};
 use crate::plan::hooks::Hooks;
 use crate::plan::observed::Pod;
-use crate::plan::protection::unlabelled;
+use crate::plan::protection::unlabeled;
 use crate::plan::workload::Workload;
 use crate::plan::world::{GuardState, OtherBudget, World};
 
@@ -16,11 +16,11 @@ const WAITING: usize = 100;
 /// Whether the pods of a workload are guarded, as in the condition Guarded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// Whether they are.
+    /// The status of the condition.
     pub holds: bool,
-    /// The reason, as one word.
+    /// The reason of the condition.
     pub reason: Reason,
-    /// The same as a sentence.
+    /// The message of the condition.
     pub message: String,
 }
 
@@ -55,10 +55,10 @@ fn in_force(
     guarded: usize,
     others: &[OtherBudget],
 ) -> (bool, Reason, String) {
-    let unlabelled = unlabelled(workload, own).count();
-    if unlabelled > 0 {
-        let message = format!("{unlabelled} pods do not have the label of guarded pods yet");
-        return (false, Reason::PodsUnlabelled, message);
+    let unlabeled = unlabeled(workload, own).count();
+    if unlabeled > 0 {
+        let message = format!("{unlabeled} pods do not have the label of guarded pods yet");
+        return (false, Reason::PodsUnlabeled, message);
     }
     if let Some(other) = others.iter().find(|it| selects_guarded(it, workload, own)) {
         let message = format!(

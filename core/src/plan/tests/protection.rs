@@ -30,7 +30,7 @@ fn with_deadline(seconds: i32) -> Value {
 }
 
 /// Pods with the label.
-fn labelled<K: Planned + serde::Serialize>(story: &Story<K>) -> usize {
+fn labeled<K: Planned + serde::Serialize>(story: &Story<K>) -> usize {
     let pods = story.pods().into_iter();
     pods.filter(|pod| pod.guarded_by() == Some("uid-game"))
         .count()
@@ -68,7 +68,7 @@ fn delete<K: Planned + serde::Serialize>(story: &mut Story<K>, finalizers: &[&st
 fn new_pods_have_the_label_from_the_start() {
     let mut story = story(2, guarded());
     story.settle();
-    assert_eq!(labelled(&story), 2);
+    assert_eq!(labeled(&story), 2);
     assert_eq!(
         story.count(|it| matches!(it, Action::GuardPod { .. })),
         0,
@@ -152,7 +152,7 @@ fn the_guard_is_set_up_and_taken_down_in_order() {
     assert!(story.budget.is_some());
     story.settle();
     assert_eq!(
-        (labelled(&story), guard_condition(&story)),
+        (labeled(&story), guard_condition(&story)),
         (0, "GuardNotInForce".to_owned())
     );
 
@@ -160,13 +160,13 @@ fn the_guard_is_set_up_and_taken_down_in_order() {
     assert!(!story.sync(), "not run again before it is due");
     story.wait(1).settle();
     assert_eq!(
-        (labelled(&story), guard_condition(&story)),
+        (labeled(&story), guard_condition(&story)),
         (2, "PodsGuarded".to_owned())
     );
 
     story.user(json!({"protection": {"pods": "None"}}));
     story.sync();
-    assert_eq!(labelled(&story), 0);
+    assert_eq!(labeled(&story), 0);
     assert!(story.budget.is_some() && has_finalizer(&story));
     story.sync();
     assert!(story.budget.is_none() && has_finalizer(&story));
@@ -299,7 +299,7 @@ fn a_released_pod_needs_no_hook_and_is_not_guarded_again() {
         pod.labels.remove(GUARDED_LABEL);
     });
     story.settle();
-    assert_eq!(labelled(&story), 1);
+    assert_eq!(labeled(&story), 1);
     let (_, message) = story.condition("Guarded").expect("condition");
     assert_eq!(message, "1 pods are guarded; 1 were released by a user");
     story.user(json!({"replicas": 0})).settle();
@@ -327,7 +327,7 @@ fn a_guard_whose_hook_was_removed_stays_until_its_pods_are_released() {
         .user(json!({"preDeleteUpdateStrategy": {"hook": null}}))
         .settle();
     assert_eq!(
-        (labelled(&story), guard_condition(&story)),
+        (labeled(&story), guard_condition(&story)),
         (2, "HookRemoved".to_owned())
     );
     story.user(json!({"replicas": 1})).settle();
@@ -359,7 +359,7 @@ fn a_pod_with_the_label_of_another_workload_gets_that_of_its_own() {
     };
     other(&mut story);
     story.settle();
-    assert_eq!(labelled(&story), 1);
+    assert_eq!(labeled(&story), 1);
     story.user(json!({"protection": null})).settle();
     other(&mut story);
     story.settle();
@@ -420,7 +420,7 @@ fn orphaned_pods_lose_their_label_and_no_hook_runs() {
     let name = story.names()[0].clone();
     story.edit_pod(&name, |pod| pod.controller = None);
     story.settle();
-    assert_eq!((story.pods().len(), labelled(&story)), (2, 0));
+    assert_eq!((story.pods().len(), labeled(&story)), (2, 0));
     assert!(story.runs().is_empty() && story.budget.is_none());
     assert!(!has_finalizer(&story));
 }
@@ -442,7 +442,7 @@ fn no_pod_that_was_orphaned_is_deleted_although_its_hook_allows_it() {
     }
     assert_eq!(story.pods().len(), 2);
     story.settle();
-    assert_eq!((story.pods().len(), labelled(&story)), (2, 0));
+    assert_eq!((story.pods().len(), labeled(&story)), (2, 0));
     assert!(!has_finalizer(&story));
 }
 
@@ -458,7 +458,7 @@ fn a_budget_of_another_client_over_the_same_pods_is_shown() {
         }];
         story.settle();
         assert_eq!(guard_condition(&story), reason);
-        assert_eq!(labelled(&story), 2);
+        assert_eq!(labeled(&story), 2);
     }
 }
 

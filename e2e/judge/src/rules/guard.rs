@@ -1,5 +1,5 @@
 //! Invariant 11: no client ends a container of a guarded pod before its hook was Successful for that, its deadline
-//! passed, or a user released it.
+//! passed, its node was lost, or a user released it.
 //!
 //! This is the only rule about all users. Kubelets and the scheduler are not refused: docs/guard.md lists what cannot
 //! be guarded.
@@ -27,7 +27,7 @@ pub(crate) fn guard(world: &World, write: &Write) -> Option<Found> {
         return None;
     }
     let what = ends_containers(&pod.object, write)?;
-    // The API server evicts Pending pods whatever budgets say.
+    // The API server evicts Pending pods whatever budgets say, which docs/guard.md tells users.
     if what == "evicts" && phase(&pod.object) == "Pending" {
         return None;
     }
@@ -68,10 +68,10 @@ pub(crate) fn is_let_go(start: &Start, version: &Version, write: &Write) -> bool
         .object
         .pointer("/spec/protection/deadlineSeconds")
         .and_then(Value::as_i64);
-    let asked = annotation(pod, names::WAITING_SINCE).and_then(time_of);
-    match (start.act, seconds, asked) {
-        (Act::Delete, Some(seconds), Some(asked)) => {
-            asked + SignedDuration::from_secs(seconds) <= write.received + LAG
+    let since = annotation(pod, names::WAITING_SINCE).and_then(time_of);
+    match (start.act, seconds, since) {
+        (Act::Delete, Some(seconds), Some(since)) => {
+            since + SignedDuration::from_secs(seconds) <= write.received + LAG
         }
         _ => false,
     }
@@ -168,16 +168,16 @@ mod tests {
 
     #[test]
     fn the_operator_deletes_after_the_deadline_alone() {
-        for (asked, broken) in [
+        for (since, broken) in [
             ("2026-01-01T00:00:00Z", vec![]),
             ("2027-01-01T00:00:00Z", vec!["hooks"]),
         ] {
             let mut scenario = guarded(json!({"pods": "Guarded", "deadlineSeconds": 1}));
             scenario.spec("user", json!({"replicas": 2}));
-            scenario.annotate("a", names::WAITING_SINCE, asked);
+            scenario.annotate("a", names::WAITING_SINCE, since);
             scenario.wait(5);
             scenario.delete("a");
-            assert_eq!(scenario.broken(), broken, "{asked}");
+            assert_eq!(scenario.broken(), broken, "{since}");
         }
     }
 
