@@ -313,7 +313,7 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
         || (workload.promote_annotation != 0 && !facts.is_rolling())
         || workload.retry != 0
         || !workload.named.is_empty();
-    is_left.then(|| format!("something is left of {workload:?}"))
+    is_left.then(|| format!("requests by a user are left behind: {workload:?}"))
 }
 
 /// The obstacle that a user has to remove.

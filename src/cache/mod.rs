@@ -88,18 +88,19 @@ pub(crate) struct Cache {
     pub game_stateful_sets: Arc<Reflector<Whole<GameStatefulSet>>>,
     pub hook_runs: Arc<Reflector<CachedHookRun>>,
     pub hook_templates: Arc<Reflector<Whole<HookTemplate>>>,
-    /// Pods that our workloads control, those without a controller, and those of others that SidecarSets reach.
+    /// Pods that workloads of this operator control, pods without a controller, and pods of other controllers in
+    /// namespaces that SidecarSets select.
     pub pods: Arc<Reflector<CachedPod>>,
-    /// ControllerRevisions, likewise.
+    /// ControllerRevisions of these workloads, and those without a controller.
     pub revisions: Arc<Reflector<CachedRevision>>,
-    /// Nodes that plans must know.
+    /// Nodes on which a plan depends.
     pub nodes: Arc<Reflector<NodeState>>,
     pub settings: Settings,
     pub claims: Arc<Reflector<Claim>>,
     pub sidecar_sets: Arc<Reflector<Whole<SidecarSet>>>,
     /// Namespaces; empty until there is a SidecarSet.
     pub namespaces: Arc<Reflector<CachedNamespace>>,
-    /// The SidecarSets, and what they reach.
+    /// The SidecarSets, and the namespaces that they select.
     pub sidecars: Arc<SidecarIndex>,
     pub clusters: Arc<Reflector<Whole<Cluster>>>,
     pub expectations: Expectations,
@@ -350,10 +351,11 @@ impl Cache {
     }
 }
 
-/// The shortest time between two lists of pods because SidecarSets reach more namespaces.
+/// The minimum time between two lists of pods that are made because SidecarSets select more namespaces.
 const SIDECARS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Lists the pods again when SidecarSets reach further namespaces, whose pods of other controllers were not kept.
+/// Lists the pods again when SidecarSets select more namespaces: the cache has dropped the pods of other controllers
+/// there.
 async fn keep_pods(pods: Arc<Reflector<CachedPod>>, sidecars: Arc<SidecarIndex>) {
     let mut grown = sidecars.grown();
     while grown.changed().await.is_ok() {

@@ -11,8 +11,8 @@ use crate::fair::{Capacity, NamespaceLimiter, Permit};
 
 /// The longest text that a measurement may hold without a permit for long texts, in bytes.
 pub(super) const MAX_SHORT_TEXT: usize = 32 << 10;
-/// The limits of concurrent measurements, counted until they are assessed. Further ones wait, so that neither file
-/// descriptors nor memory run out.
+/// The limits of concurrent measurements. A measurement counts until its result has been evaluated, and further ones
+/// wait, so that neither file descriptors nor memory run out.
 const CALL_CAPACITY: Capacity = Capacity {
     shared: 1_024,
     per_namespace: 896,

@@ -16,9 +16,9 @@ use crate::plan::observed::{
 /// The progress of a change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Completion {
-    /// Every changed container has what was changed, and is ready.
+    /// Every change has taken effect, and its container is ready.
     Done,
-    /// Not complete. To be checked again at this time even if no change is observed.
+    /// Not complete. It is checked again at this time, even if the pod does not change until then.
     Pending(Option<Timestamp>),
     /// The node refuses or defers the resize.
     Stuck(String),
@@ -75,11 +75,11 @@ pub fn is_observed(pod: &Pod) -> bool {
 
 /// Whether a container runs the image of its spec.
 pub enum RunsNewImage {
-    /// It does.
+    /// It runs that image.
     Yes,
-    /// It does not, or this is unknown.
+    /// It runs another image, or this is unknown.
     No,
-    /// From this time on, it is assumed to.
+    /// It is assumed to run that image from this time on.
     From(Timestamp),
 }
 
