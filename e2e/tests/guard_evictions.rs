@@ -70,8 +70,10 @@ async fn an_eviction_of_a_pending_pod_passes(case: &mut Case) -> Result<()> {
     let error = case.refused(&["delete", "pod", pod], "").await?;
     ensure!(error.contains("players may be on"), "{error}");
     evict(case, pod).await?;
+    // The name of a pod that is gone is used again.
+    let uid = view.pods[0].uid();
     case.until("it is replaced", |view| {
-        view.pods.len() == 1 && view.pod_names()[0] != pod
+        view.pods.len() == 1 && view.pods[0].uid() != uid
     })
     .await?;
     uninstall(case, "guard").await
