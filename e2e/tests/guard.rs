@@ -1,5 +1,5 @@
-//! Guarded pods (`spec.protection`): no client ends a match before its hook allows it, with kubectl as users type it,
-//! and also while no operator runs.
+//! Guarded pods (`spec.protection`): no client ends a match before its hook allows it, not even while no operator runs.
+//! The commands are those that users type.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -44,7 +44,7 @@ pub(crate) async fn install_policy(case: &Case) -> Result<()> {
     install(case, value, "guard", &[&case.namespace]).await
 }
 
-/// The guarded workload under test, whose hook says no, behind the policy.
+/// Installs the policy, and applies a guarded workload whose hook refuses all deletions.
 pub(crate) async fn play(case: &Case, game: Game, replicas: usize) -> Result<View> {
     install_policy(case).await?;
     case.hooks.answer("/", no());
@@ -54,7 +54,7 @@ pub(crate) async fn play(case: &Case, game: Game, replicas: usize) -> Result<Vie
     until_guarded(case, replicas).await
 }
 
-/// Waits until so many pods run and are guarded.
+/// Waits until this number of pods run and are guarded.
 pub(crate) async fn until_guarded(case: &Case, pods: usize) -> Result<View> {
     case.until("the pods are guarded", |view| {
         condition(view) == ("True", "PodsGuarded")
@@ -82,7 +82,7 @@ pub(crate) fn label(pod: &Value) -> &str {
     text(pod, "/metadata/labels/gamekeeper.tkex.tencent.com~1guarded")
 }
 
-/// What pods wait for, as status.protection shows it.
+/// The reasons for which pods wait, as in status.protection.
 pub(crate) fn waiting(view: &View) -> Vec<&str> {
     let waiting = view.game.pointer("/status/protection/waiting");
     let waiting = waiting.and_then(Value::as_array).into_iter().flatten();
@@ -124,7 +124,7 @@ pub(crate) async fn evict(case: &Case, pod: &str) -> Result<String> {
     .await
 }
 
-/// Each way to end a match is refused, and says what to do instead.
+/// Every request that would end a match is refused, with a message that says what to do instead.
 async fn every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
     let before = living(case).await?;
     let says = async |args: &[&str], words: &str| -> Result<()> {
@@ -171,7 +171,7 @@ async fn no_client_ends_a_guarded_match(case: &mut Case) -> Result<()> {
     every_way_is_refused(case, &pod).await?;
     case.kill_operator().await?;
     every_way_is_refused(case, &pod).await?;
-    // What does not end a container passes.
+    // Requests that end no container are accepted.
     case.kubectl(&["annotate", "pod", &pod, "note=x"]).await?;
     case.kubectl(&["label", "pod", &pod, "note=x"]).await?;
     let policy = format!("{}-guard", release(case));
@@ -194,13 +194,13 @@ async fn no_client_ends_a_guarded_match(case: &mut Case) -> Result<()> {
         let error = case.refused(args, "").await?;
         ensure!(error.contains("only the operator"), "{error}");
     }
-    // The operator may do it, as its hook says.
+    // The operator deletes the pod once its hook allows it.
     case.hooks.answer("/", yes());
     case.operator.start().await?;
     case.scale(1).await?;
     case.until("one pod is left", |view| view.pods.len() == 1)
         .await?;
-    // A pod in which nothing runs has no players.
+    // A pod without a running container has no players.
     let left = case.view().await?.pod_names()[0].to_owned();
     case.operator.terminate().await?;
     case.end_pod(&left, "Failed").await?;
@@ -275,7 +275,7 @@ pub(crate) async fn is_gone(case: &Case) -> Result<()> {
     .await
 }
 
-/// Deletes the workload while its hook says no, first without an operator, until its hook says yes.
+/// Deletes the workload while its hook refuses, at first without an operator. Then the hook allows the deletion.
 async fn delete_with(case: &mut Case, options: &[&str]) -> Result<()> {
     let before = living(case).await?;
     case.kill_operator().await?;
@@ -329,7 +329,7 @@ async fn foreground_deletion_waits_as_well(case: &mut Case) -> Result<()> {
 async fn orphaned_guarded_pods_are_left_to_the_user(case: &mut Case) -> Result<()> {
     play(case, Game::in_place(2), 2).await?;
     let before = living(case).await?;
-    // The garbage collector is done before the operator looks.
+    // The garbage collector removes the owner references before the operator starts.
     case.operator.terminate().await?;
     case.kubectl(&[
         "delete",
@@ -437,7 +437,7 @@ async fn without_its_policy_a_guard_is_not_in_force(case: &mut Case) -> Result<(
         "{tree}"
     );
     install_policy(case).await?;
-    // Deletions are refused from the moment on at which the condition says so.
+    // From the time at which the condition becomes True, deletions are refused.
     let view = until_guarded(case, 1).await?;
     every_way_is_refused(case, view.pod_names()[0]).await?;
     uninstall(case, "guard").await

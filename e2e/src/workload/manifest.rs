@@ -110,7 +110,7 @@ impl Game {
         self.set("/spec/preDeleteUpdateStrategy/hook/templateName", template)
     }
 
-    /// Sets spec.protection: guarded pods, whose hooks are asked again each second.
+    /// Guards the pods (spec.protection), and repeats hooks that refuse every second.
     pub fn guarded(self) -> Self {
         let protection = json!({"pods": "Guarded", "askAgainSeconds": 1});
         self.set("/spec/protection", protection)

@@ -59,8 +59,8 @@ fn version_of(cluster: &Cluster) -> Option<&str> {
     cluster.status.as_ref()?.version.as_deref()
 }
 
-/// Nothing is recorded without a success, no kubelet is waited for before its PreUpgrade, and an upgrade ends after its
-/// last hook.
+/// Checks what the status records: only steps that have passed, EnsureUpgrade only after PreUpgrade, and the end of an
+/// upgrade only after its last hook.
 fn records_cluster(state: &State, cluster: &Cluster) -> Result<(), String> {
     let status = cluster.status.clone().unwrap_or_default();
     let upgrade = upgrade_of(cluster);
