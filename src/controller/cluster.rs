@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_own_taint_is_removed() {
+    fn only_the_operators_own_taint_is_removed() {
         let node = ClusterNode {
             uid: "u".to_owned(),
             not_installed: Some(2),
