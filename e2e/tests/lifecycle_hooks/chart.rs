@@ -76,7 +76,10 @@ async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
     );
     let image = "--set=bootstrapHooks.image=busybox:1.37";
     let objects = e2e::cluster::chart::render(helm, &[config_map, image]).await?;
-    let jobs: Vec<&Value> = objects.iter().filter(|it| it["kind"] == "Job").collect();
+    let is_bootstrap = |it: &&Value| {
+        it["kind"] == "Job" && text(it, "/metadata/name").starts_with("gamekeeper-bootstrap-")
+    };
+    let jobs: Vec<&Value> = objects.iter().filter(is_bootstrap).collect();
     let found: Vec<[&str; 4]> = jobs
         .iter()
         .map(|job| {
