@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
 use gamekeeper_core::api::names::{
-    GUARD_FINALIZER, GUARDED_LABEL, KEPT_BY_AUTOSCALERS, KEPT_HOOK_ANNOTATION,
+    GUARD_FINALIZER, GUARDED_LABEL, KEPT_HOOK_ANNOTATION, kept_by_autoscalers,
 };
 use gamekeeper_core::api::{GROUP, VERSION};
 use jiff::{SignedDuration, Timestamp};
@@ -276,11 +276,9 @@ fn waits((kind, workload): &(ApiResource, DynamicObject)) -> Option<String> {
 
 /// The uid is a precondition. Annotations that the user has set to other values stay.
 fn unlabel(pod: &PartialObjectMeta<Pod>) -> Value {
-    let is_set =
-        |(key, value): &(&str, &str)| pod.annotations().get(*key).is_some_and(|it| it == value);
-    let ours = KEPT_BY_AUTOSCALERS.into_iter().filter(is_set);
+    let ours = kept_by_autoscalers(pod.annotations());
     let annotations: serde_json::Map<String, Value> =
-        ours.map(|(key, _)| (key.to_owned(), Value::Null)).collect();
+        ours.map(|key| (key.to_owned(), Value::Null)).collect();
     json!({"metadata": {
         "uid": pod.metadata.uid,
         "labels": {GUARDED_LABEL: null},

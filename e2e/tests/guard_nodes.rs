@@ -47,11 +47,17 @@ fn count_on(view: &View, node: &str) -> usize {
         .count()
 }
 
-async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
+/// Creates a node with two guarded pods. Returns its name.
+async fn two_on_own_node(case: &mut Case) -> Result<String> {
     let node = own_node(case).await?;
     let view = play(case, at_home_on(case, &node), 2).await?;
+    view.ensure(count_on(&view, &node) == 2)?;
+    Ok(node)
+}
+
+async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
+    let node = two_on_own_node(case).await?;
     let on_node = |view: &View| count_on(view, &node);
-    view.ensure(on_node(&view) == 2)?;
     let named = format!("node/{node}");
     let moved = case.game(&["move", &named]).await?;
     ensure!(moved.stdout.contains("2 pods are to be moved"), "{moved:?}");
@@ -210,9 +216,7 @@ async fn guarded_pods_on_an_unreachable_node_are_replaced(case: &mut Case) -> Re
 }
 
 async fn guarded_pods_on_a_node_out_of_service_are_replaced(case: &mut Case) -> Result<()> {
-    let node = own_node(case).await?;
-    let view = play(case, at_home_on(case, &node), 2).await?;
-    view.ensure(count_on(&view, &node) == 2)?;
+    let node = two_on_own_node(case).await?;
     let taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
     case.kubectl(&["taint", "node", &node, taint]).await?;
     until_replaced(case, &node).await?;
@@ -221,9 +225,7 @@ async fn guarded_pods_on_a_node_out_of_service_are_replaced(case: &mut Case) -> 
 }
 
 async fn guarded_pods_of_a_deleted_node_are_replaced(case: &mut Case) -> Result<()> {
-    let node = own_node(case).await?;
-    let view = play(case, at_home_on(case, &node), 2).await?;
-    view.ensure(count_on(&view, &node) == 2)?;
+    let node = two_on_own_node(case).await?;
     case.kubectl(&["delete", "node", &node]).await?;
     until_replaced(case, &node).await?;
     uninstall(case, "guard").await
@@ -231,9 +233,7 @@ async fn guarded_pods_of_a_deleted_node_are_replaced(case: &mut Case) -> Result<
 
 /// The taint manager is refused, with the operator dead and alive; with Move, the pods are replaced.
 async fn a_taint_that_pods_do_not_tolerate_waits_or_moves_them(case: &mut Case) -> Result<()> {
-    let node = own_node(case).await?;
-    let view = play(case, at_home_on(case, &node), 2).await?;
-    view.ensure(count_on(&view, &node) == 2)?;
+    let node = two_on_own_node(case).await?;
     let before = living(case).await?;
     case.kill_operator().await?;
     case.kubectl(&["taint", "node", &node, "maintenance=1:NoExecute"])

@@ -30,9 +30,9 @@ echo "waiting for $1"
 until [ -e "/tmp/release-$1" ]; do sleep 0.1; done
 "#;
 /// Fails the first time.
-const MENDED: &str = r#"#!/bin/bash
-[ ! -e /tmp/mended ] || exit 0
-touch /tmp/mended
+const FAILS_ONCE: &str = r#"#!/bin/bash
+[ ! -e /tmp/failed ] || exit 0
+touch /tmp/failed
 echo "disk full" >&2
 exit 3
 "#;
@@ -62,8 +62,8 @@ async fn scripts_run_on_a_real_node(case: &mut Case) -> Result<()> {
 
 async fn scripts(stage: &mut Stage, node: &Node) -> Result<()> {
     examples(stage, node).await?;
-    let cluster = "mended";
-    mended(stage, cluster).await?;
+    let cluster = "flaky";
+    retried(stage, cluster).await?;
     interruptions(stage, node, cluster).await?;
     hanging(stage, node, cluster).await
 }
@@ -167,7 +167,7 @@ async fn example(
 }
 
 /// A missing ConfigMap is named. A script that fails is shown with its exit code and standard error, and retried.
-async fn mended(stage: &Stage, name: &str) -> Result<()> {
+async fn retried(stage: &Stage, name: &str) -> Result<()> {
     let file = |name: &str| json!({"src": format!("own/{name}"), "dst": format!("/tmp/{name}")});
     let cluster = json!({
         "apiVersion": "tkex.tencent.com/v1alpha1",
@@ -177,9 +177,9 @@ async fn mended(stage: &Stage, name: &str) -> Result<()> {
             "version": "1.36.3",
             "machines": [{}],
             "features": {
-                "files": [file("wait"), file("mended-script")],
+                "files": [file("wait"), file("fails-once")],
                 "hooks": {
-                    "PreClusterInstall": "/tmp/mended-script",
+                    "PreClusterInstall": "/tmp/fails-once",
                     "PreInstall": "/tmp/wait kubelet",
                     "PostInstall": "/tmp/wait operator",
                     "PostClusterInstall": "/tmp/wait hang",
@@ -192,14 +192,14 @@ async fn mended(stage: &Stage, name: &str) -> Result<()> {
     stage
         .until_condition(name, "EnsureCopyFiles", missing)
         .await?;
-    let scripts = json!({"wait": WAIT, "mended-script": MENDED});
+    let scripts = json!({"wait": WAIT, "fails-once": FAILS_ONCE});
     let metadata = json!({"name": "own", "namespace": HOOKS});
     stage
         .apply(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": scripts}))
         .await?;
     let retry = stage.game(&format!("retry cluster/{name}")).await?;
     ensure!(retry.code == 0, "{retry:?}");
-    let failed = "False FailedInit: exec \"/tmp/mended-script\" on node real-0 failed: exit 3: stderr disk full; attempt 1";
+    let failed = "False FailedInit: exec \"/tmp/fails-once\" on node real-0 failed: exit 3: stderr disk full; attempt 1";
     let step = "EnsurePreClusterInstallHook";
     stage.until_condition(name, step, failed).await?;
     stage.until_condition(name, step, "True Passed").await?;

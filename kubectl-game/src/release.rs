@@ -2,7 +2,7 @@
 //!
 //! The change is made as the user, so the audit log shows who ended a match.
 
-use gamekeeper_core::api::names::{GUARDED_LABEL, KEPT_BY_AUTOSCALERS, RELEASED_ANNOTATION};
+use gamekeeper_core::api::names::{GUARDED_LABEL, RELEASED_ANNOTATION, kept_by_autoscalers};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -74,9 +74,7 @@ fn is_guarded(pod: &Pod) -> bool {
 /// The uid is a precondition, because another pod may have the name by now.
 fn patch(pod: &Pod, now: Timestamp) -> Value {
     let mut annotations = json!({RELEASED_ANNOTATION: now.to_string()});
-    let is_set =
-        |(key, value): &(&str, &str)| pod.annotations().get(*key).is_some_and(|it| it == value);
-    for (key, _) in KEPT_BY_AUTOSCALERS.into_iter().filter(is_set) {
+    for key in kept_by_autoscalers(pod.annotations()) {
         annotations[key] = Value::Null;
     }
     json!({"metadata": {

@@ -59,6 +59,15 @@ impl Router {
         }
     }
 
+    /// A router that queues nothing.
+    #[cfg(test)]
+    pub(crate) fn to_nowhere(sidecars: &Arc<SidecarIndex>) -> Self {
+        let nowhere = || -> Sink { Box::new(|_| {}) };
+        let to_workloads = Box::new(|_, _| {});
+        let sidecars = Arc::clone(sidecars);
+        Self::new(to_workloads, nowhere(), nowhere(), sidecars, nowhere())
+    }
+
     /// Also routes to Clusters.
     pub(crate) fn with_clusters(mut self, queue: Sink) -> Self {
         let keys = RwLock::default();

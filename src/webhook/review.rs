@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::dry_run::DryRunFindings;
 use crate::cache::Whole;
 use gamekeeper_core::admission::{
-    Finding, Templates, another_sidecar_set, check, disabled_commands, lies_in,
+    Finding, Templates, check, conflicts_of_sidecar_sets, disabled_commands, lies_in,
 };
 use gamekeeper_core::api::{GROUP, SidecarSet};
 use gamekeeper_core::plan::hook_run::ExecNamespaces;
@@ -67,7 +67,8 @@ pub(super) fn review(
     let findings_of = |object: &Value, by_server: &[Finding]| {
         let mut findings = findings(object, templates, by_server);
         findings.extend(disabled_commands(object, &request.namespace, commands));
-        findings.extend(conflicts(object, sidecar_sets));
+        let others = sidecar_sets.iter().map(|it| it.object.as_ref());
+        findings.extend(conflicts_of_sidecar_sets(object, others));
         findings
     };
     let mut findings = match concerns_spec(request) {
@@ -111,20 +112,6 @@ fn findings(object: &Value, templates: &Templates, dry_run: &[Finding]) -> Vec<F
     let others: Vec<Finding> = others.collect();
     findings.extend(others);
     findings
-}
-
-/// The conflicts of a SidecarSet with the stored ones.
-fn conflicts(object: &Value, sidecar_sets: &[Arc<Whole<SidecarSet>>]) -> Vec<Finding> {
-    if object["kind"] != "SidecarSet" {
-        return Vec::new();
-    }
-    let Ok(set) = SidecarSet::deserialize(object) else {
-        return Vec::new();
-    };
-    let others = sidecar_sets.iter();
-    others
-        .flat_map(|other| another_sidecar_set(&set, &other.object))
-        .collect()
 }
 
 /// Turns findings that the stored object already has into warnings.

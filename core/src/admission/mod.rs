@@ -34,7 +34,7 @@ pub use finding::{Finding, Severity, lies_in};
 pub use labels::is_dns_label;
 pub use protection::another_budget;
 pub use schema::{Schemas, unknown_fields};
-pub use sidecar_sets::another_sidecar_set;
+pub use sidecar_sets::{conflicts_of_sidecar_sets, sidecar_set};
 
 /// The kinds that are checked.
 pub const KINDS: [&str; 6] = [

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Finding, pods};
@@ -61,9 +62,29 @@ fn without_effect(spec: &Value) -> Option<Finding> {
     (!has_effect).then(|| Finding::error("spec.updateStrategy", why).as_warning())
 }
 
+/// The SidecarSet that this object is; None for other kinds, and if it cannot be decoded.
+pub fn sidecar_set(object: &Value) -> Option<SidecarSet> {
+    let is_set = object["kind"] == "SidecarSet";
+    is_set.then(|| SidecarSet::deserialize(object).ok())?
+}
+
+/// Warnings about the conflicts of this object, if it is a SidecarSet, with others.
+pub fn conflicts_of_sidecar_sets<'a>(
+    object: &Value,
+    others: impl IntoIterator<Item = &'a SidecarSet>,
+) -> Vec<Finding> {
+    let Some(set) = sidecar_set(object) else {
+        return Vec::new();
+    };
+    let others = others.into_iter();
+    others
+        .flat_map(|other| another_sidecar_set(&set, other))
+        .collect()
+}
+
 /// Warnings about what a SidecarSet cannot inject together with another one: containers of the same name, and volumes
 /// of the same name with other contents. Only labels can tell whether a pod will ever get both.
-pub fn another_sidecar_set(set: &SidecarSet, other: &SidecarSet) -> Vec<Finding> {
+fn another_sidecar_set(set: &SidecarSet, other: &SidecarSet) -> Vec<Finding> {
     let names = [set, other].map(|it| it.metadata.name.as_deref().unwrap_or_default());
     let [name, other_name] = names;
     if name == other_name || !may_select_the_same(&set.spec, &other.spec) {

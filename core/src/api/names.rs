@@ -2,6 +2,8 @@
 //!
 //! Those of bk-bcs are kept unchanged. The operator's own begin with `gamekeeper.tkex.tencent.com/`.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 /// The operator in managed fields.
@@ -114,6 +116,17 @@ pub const KEPT_BY_AUTOSCALERS: [(&str, &str); 2] = [
     ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
     ("karpenter.sh/do-not-disrupt", "true"),
 ];
+
+/// Those of [`KEPT_BY_AUTOSCALERS`] that a pod has with the value that guarded pods have. They are removed with its
+/// guard; a user's other values stay.
+pub fn kept_by_autoscalers(
+    annotations: &BTreeMap<String, String>,
+) -> impl Iterator<Item = &'static str> {
+    let all = KEPT_BY_AUTOSCALERS.into_iter();
+    let kept = all.filter(|(key, value)| annotations.get(*key).is_some_and(|it| it == value));
+    kept.map(|(key, _)| key)
+}
+
 /// Annotation of a guarded workload: its PreDelete HookTemplate as last observed, because
 /// `kubectl delete -f FOLDER` may delete the template first.
 pub const KEPT_HOOK_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/pre-delete-hook";

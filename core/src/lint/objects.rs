@@ -30,18 +30,6 @@ struct Others {
     sidecar_sets: Vec<SidecarSet>,
 }
 
-impl Others {
-    /// The conflicts of a SidecarSet with others.
-    fn conflicts(&self, object: &Value) -> Vec<Finding> {
-        let set = sidecar_set(object);
-        let pairs = set
-            .iter()
-            .flat_map(|set| self.sidecar_sets.iter().map(move |it| (set, it)));
-        let conflicts = pairs.flat_map(|(set, other)| admission::another_sidecar_set(set, other));
-        conflicts.collect()
-    }
-}
-
 /// An object in a file.
 struct Object<'a> {
     file: &'a str,
@@ -74,7 +62,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
         budgets,
         sidecar_sets: objects
             .iter()
-            .filter_map(|it| sidecar_set(&it.document.object))
+            .filter_map(|it| admission::sidecar_set(&it.document.object))
             .collect(),
     };
     diagnostics.extend(
@@ -103,11 +91,6 @@ fn template(object: &Object) -> Option<((String, String), Arc<HookTemplate>)> {
     let template = HookTemplate::deserialize(object).ok();
     let template = template.filter(|_| object["kind"] == "HookTemplate")?;
     Some((key(object, name), Arc::new(template)))
-}
-
-fn sidecar_set(object: &Value) -> Option<SidecarSet> {
-    let is_set = object["kind"] == "SidecarSet";
-    is_set.then(|| SidecarSet::deserialize(object).ok())?
 }
 
 /// A budget without a selector selects nothing.
@@ -180,7 +163,12 @@ impl<'a> Object<'a> {
         let overlaps = |one: &str, other: &str| lies_in(one, other) || lies_in(other, one);
         let rules = admission::check(object, &templates).into_iter();
         let of_budgets = others.budgets.iter().filter_map(|it| it.over(object));
-        let rules = rules.chain(of_budgets).chain(others.conflicts(object));
+        let rules = rules
+            .chain(of_budgets)
+            .chain(admission::conflicts_of_sidecar_sets(
+                object,
+                &others.sidecar_sets,
+            ));
         findings.extend(rules.filter(|it| !fields.iter().any(|of| overlaps(&it.field, of))));
         let file = self.file;
         let document = &self.document;

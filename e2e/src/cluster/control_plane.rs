@@ -162,6 +162,12 @@ impl ControlPlane {
         run(&mut command, stdin).await
     }
 
+    /// Runs kubectl as the administrator, with the words of a line.
+    pub async fn kubectl_line(&self, line: &str) -> Result<String> {
+        let words: Vec<&str> = line.split(' ').collect();
+        self.kubectl(&words, "").await
+    }
+
     /// Applies objects that name their namespace.
     pub async fn apply(&self, objects: &[Value]) -> Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});

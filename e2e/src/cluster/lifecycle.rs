@@ -159,8 +159,7 @@ impl Stage {
 
     /// Runs kubectl with the words of a line.
     pub async fn kubectl(&self, line: &str) -> Result<String> {
-        let words: Vec<&str> = line.split(' ').collect();
-        self.plane.kubectl(&words, "").await
+        self.plane.kubectl_line(line).await
     }
 
     /// Runs `kubectl game` with the words of a line. It may fail.

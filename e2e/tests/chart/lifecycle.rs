@@ -31,10 +31,7 @@ async fn install_upgrade_rollback_and_uninstall(case: &mut Case) -> Result<()> {
 }
 
 async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
-    let kubectl = async |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        plane.kubectl(&words, "").await
-    };
+    let kubectl = async |line: &str| plane.kubectl_line(line).await;
     release::nodes_with_common_addresses(plane).await?;
     for namespace in [SYSTEM, GAMES, "team"] {
         kubectl(&format!("create namespace {namespace}")).await?;

@@ -154,10 +154,7 @@ async fn an_installation_runs_bootstrap_scripts_and_calls_nothing_of_lifecycle_h
 }
 
 async fn installation(plane: &ControlPlane, folder: &Path) -> Result<()> {
-    let kubectl = async |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        plane.kubectl(&words, "").await
-    };
+    let kubectl = async |line: &str| plane.kubectl_line(line).await;
     kubectl(&format!("create namespace {SYSTEM}")).await?;
     let script = "create configmap bootstrap --from-literal=pre-install=true";
     kubectl(&format!("{script} -n {SYSTEM}")).await?;

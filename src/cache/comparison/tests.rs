@@ -66,15 +66,7 @@ async fn a_thousand_writes_without_response_cost_a_request_per_second_and_a_list
 {
     let (cache, counts) = quiet();
     let cache = Arc::new(cache);
-    let sidecars = Arc::clone(&cache.sidecars);
-    let nowhere = || -> crate::cache::Sink { Box::new(|_| {}) };
-    let router = Router::new(
-        Box::new(|_, _| {}),
-        nowhere(),
-        nowhere(),
-        sidecars,
-        nowhere(),
-    );
+    let router = Router::to_nowhere(&cache.sidecars);
     let _watches = cache.start(&Arc::new(router));
     cache.filled().await;
     let started = Instant::now();

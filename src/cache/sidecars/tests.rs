@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use tower::service_fn;
 
 use super::*;
-use crate::cache::{Cache, OptionalKinds, Router, Settings, Sink};
+use crate::cache::{Cache, OptionalKinds, Router, Settings};
 
 fn set(name: &str, namespace: Option<&str>) -> Whole<SidecarSet> {
     let set = json!({
@@ -111,15 +111,7 @@ async fn requested(set: Option<Value>) -> BTreeSet<String> {
         ..Settings::default()
     };
     let cache = Cache::new(&Client::new(server, "default"), None, true, settings);
-    let nowhere = || -> Sink { Box::new(|_| {}) };
-    let sidecars = Arc::clone(&cache.sidecars);
-    let router = Router::new(
-        Box::new(|_, _| {}),
-        nowhere(),
-        nowhere(),
-        sidecars,
-        nowhere(),
-    );
+    let router = Router::to_nowhere(&cache.sidecars);
     let _watches = cache.start(&Arc::new(router));
     cache.filled().await;
     sleep(Duration::from_hours(1)).await;

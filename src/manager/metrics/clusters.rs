@@ -25,8 +25,12 @@ pub(super) struct Clusters {
 }
 
 pub(super) fn read(cache: &Cache, now: Timestamp) -> Clusters {
-    let since = |time: Timestamp| now.duration_since(time).as_secs_f64().max(0.0);
     let clusters = cache.clusters.store().all();
+    if clusters.is_empty() {
+        // There may be thousands of HookRuns of workloads.
+        return Clusters::default();
+    }
+    let since = |time: Timestamp| now.duration_since(time).as_secs_f64().max(0.0);
     let failing = clusters.iter().flat_map(|cluster| {
         let name = cluster.object.metadata.name.clone().unwrap_or_default();
         let status = cluster.object.status.iter();

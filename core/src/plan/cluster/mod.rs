@@ -5,9 +5,9 @@
 //! annotation of the node ([`record`]), of the cluster in its status. An attempt at a step on a node is a HookRun whose
 //! name identifies step, node and attempt ([`run`]), so a new leader finds it, and no attempt is started twice.
 //!
-//! Invariant 12, in detail: a step begins after those before it have passed; there is at most one live run per node; cluster hooks
-//! run on the first master only; nothing is recorded without a Successful run; the finalizer is removed last; and a
-//! settled Cluster is not written to.
+//! Invariant 12, in detail: a step begins after those before it have passed; there is at most one live run per node;
+//! cluster hooks run on the first master only; nothing is recorded without a Successful run; the finalizer is removed
+//! last; and a settled Cluster is not written to.
 
 mod attempt;
 mod check;

@@ -55,8 +55,8 @@ pub fn replace_requested<'a>(
     let mut replaced: Vec<&Pod> = kept
         .filter(|pod| scene.workload.is_to_replace(pod))
         .collect();
-    // A guarded pod whose hook refused is asked again later, and leaves its slot to others until then: idle pods go
-    // first.
+    // The hook of a guarded pod that refused is run again later. Until then the pod leaves its slot to others, so idle
+    // pods go first.
     if scene.workload.guarded.is_some() {
         replaced.sort_by_cached_key(|pod| (hooks.refused_at(pod), !hooks.has_removal_run(pod)));
     }

@@ -27,14 +27,10 @@ mod step;
 mod tests;
 mod world;
 
-use self::object::Cluster;
 use self::world::World;
 use crate::evidence::Event;
 use crate::replay::history::history;
 use crate::verdict::{Violation, describe};
-
-/// A violation: the name of the rule and a sentence.
-type Found = (&'static str, String);
 
 /// Checks the writes to cluster-scoped objects and those in the namespace of the scripts. `is_operator` says whether a
 /// user is an operator.
@@ -61,17 +57,4 @@ pub fn lifecycle_violations(
         world.apply(&write);
     }
     found
-}
-
-/// None if a write is right for one of the versions of the Cluster; otherwise why it is wrong for the newest.
-fn wrong_under_all(
-    versions: &[Cluster],
-    wrong: impl Fn(&Cluster) -> Option<String>,
-) -> Option<String> {
-    let mut newest = None;
-    for version in versions.iter().rev() {
-        let why = wrong(version)?;
-        newest.get_or_insert(why);
-    }
-    newest
 }

@@ -4,10 +4,10 @@
 use super::object::{Cluster, Record, is_cordoned, is_tainted};
 use super::step::{Phase, Step};
 use super::world::World;
-use super::{Found, wrong_under_all};
 use crate::names;
 use crate::object::uid;
 use crate::replay::history::Write;
+use crate::rules::{Found, wrong_under_all};
 
 /// Only a node that is drained for its upgrade is cordoned, and only by a client that cordoned it uncordoned.
 pub(crate) fn cordons(

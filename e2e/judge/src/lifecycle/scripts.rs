@@ -3,10 +3,10 @@
 use super::object::{Cluster, Record, is_cordoned, is_tainted};
 use super::step::{Phase, Step, Work};
 use super::world::{Run, World};
-use super::{Found, wrong_under_all};
 use crate::names;
 use crate::object::uid;
 use crate::replay::history::Write;
+use crate::rules::{Found, wrong_under_all};
 
 /// Checks the start of a script.
 pub(crate) fn scripts(world: &World, write: &Write) -> Vec<Found> {

@@ -54,9 +54,9 @@ fn is_held_by_a_user(world: &World, workload: &Version, write: &Write) -> bool {
 }
 
 /// None if a write is right for one of the versions; otherwise why it is wrong for the newest.
-fn wrong_under_all(
-    versions: &[Version],
-    wrong: impl Fn(&Version) -> Option<String>,
+pub(crate) fn wrong_under_all<V>(
+    versions: &[V],
+    wrong: impl Fn(&V) -> Option<String>,
 ) -> Option<String> {
     let mut newest = None;
     for version in versions.iter().rev() {

@@ -73,7 +73,9 @@ impl Scenario {
         };
         let created = scenario.workload.clone();
         let plural = scenario.plural();
-        scenario.workload = scenario.log("user", "create", &plural, "", GAME, created);
+        scenario.workload = scenario
+            .log
+            .write("user", "create", &plural, "", GAME, created);
         scenario.status(json!({"updateRevision": "v1", "canary": {"revision": "v1"}}));
         scenario
     }
@@ -90,13 +92,15 @@ impl Scenario {
             "kind": "PersistentVolumeClaim",
             "metadata": {"name": name, "uid": name, "ownerReferences": [owner]},
         });
-        self.log(OPERATOR, "patch", "persistentvolumeclaims", "", name, claim);
+        self.log
+            .write(OPERATOR, "patch", "persistentvolumeclaims", "", name, claim);
     }
 
     /// The operator deletes a claim.
     pub(crate) fn delete_claim(&mut self, name: &str) {
         let gone = json!({"kind": "Status"});
-        self.log(OPERATOR, "delete", "persistentvolumeclaims", "", name, gone);
+        self.log
+            .write(OPERATOR, "delete", "persistentvolumeclaims", "", name, gone);
     }
 
     /// Lets time pass.
@@ -104,22 +108,11 @@ impl Scenario {
         self.log.wait(seconds);
     }
 
-    fn log(
-        &mut self,
-        user: &str,
-        verb: &str,
-        resource: &str,
-        subresource: &str,
-        name: &str,
-        answer: Value,
-    ) -> Value {
-        self.log
-            .write(user, verb, resource, subresource, name, answer)
-    }
-
     fn write_workload(&mut self, user: &str, subresource: &str) {
         let (workload, plural) = (self.workload.clone(), self.plural());
-        self.workload = self.log(user, "patch", &plural, subresource, GAME, workload);
+        self.workload = self
+            .log
+            .write(user, "patch", &plural, subresource, GAME, workload);
     }
 
     /// A user patches the spec of the workload.
@@ -215,7 +208,7 @@ impl Scenario {
                 "containers": [{"name": "main", "image": format!("image-{revision}")}],
             },
         });
-        let pod = self.log(OPERATOR, "create", "pods", "", name, pod);
+        let pod = self.log.write(OPERATOR, "create", "pods", "", name, pod);
         self.pods.insert(name.to_owned(), pod);
     }
 
@@ -264,7 +257,7 @@ impl Scenario {
 
     fn write_pod(&mut self, user: &str, verb: &str, subresource: &str, name: &str) {
         let pod = self.pods[name].clone();
-        let pod = self.log(user, verb, "pods", subresource, name, pod);
+        let pod = self.log.write(user, verb, "pods", subresource, name, pod);
         self.pods.insert(name.to_owned(), pod);
     }
 
@@ -418,7 +411,7 @@ impl Scenario {
             },
             "status": {"phase": "Running"},
         });
-        let run = self.log(user, "create", "hookruns", "", &name, run);
+        let run = self.log.write(user, "create", "hookruns", "", &name, run);
         self.runs.insert(format!("{pod}/{point}"), run);
     }
 
@@ -434,7 +427,9 @@ impl Scenario {
             .as_str()
             .unwrap_or_default()
             .to_owned();
-        let run = self.log(OPERATOR, "patch", "hookruns", "status", &name, run);
+        let run = self
+            .log
+            .write(OPERATOR, "patch", "hookruns", "status", &name, run);
         self.runs.insert(format!("{pod}/{point}"), run);
     }
 
@@ -465,7 +460,7 @@ impl Scenario {
             .unwrap_or_default()
             .to_owned();
         let gone = json!({"kind": "Status"});
-        self.log(user, "delete", "hookruns", "", &name, gone);
+        self.log.write(user, "delete", "hookruns", "", &name, gone);
     }
 
     /// The violations that the judge finds.
