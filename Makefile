@@ -1,7 +1,7 @@
 # `make` without a target lists all targets.
 .DEFAULT_GOAL := help
 PREFIX ?= $(HOME)/.local
-.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test doc lint deny advisories image-check test-kubelet random campaign bench archives
+.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test doc lint deny advisories image-check test-kubelet random campaign guard-campaign bench archives
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -79,6 +79,12 @@ campaign: ## play COUNT (300) histories from SEED (0) on, with faults, kills and
 	@e2e/cluster/build.sh >/dev/null
 	cargo build --locked --package gamekeeper --package e2e --bins
 	target/debug/campaign $(COUNT) $(SEED)
+
+guard-campaign: ## play COUNT (100) histories from SEED (0) on in which others end matches, with guarded pods and without, and print the table; RESUME=1 goes on
+	@e2e/require.sh cargo cc go flock
+	@e2e/cluster/build.sh >/dev/null
+	cargo build --locked --package gamekeeper --package kubectl-game --package e2e --bins
+	RESUME=$(RESUME) target/debug/guard-campaign $(COUNT) $(SEED)
 
 bench: ## measure plans of 10,000 pods; 1,000 pods of the operator, native controllers and a bare client; 10,000 HookRuns; takeovers; PART=scale: 10,000 pods
 	@e2e/require.sh cargo cc go flock

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::addons::webhook::rendered;
+pub(crate) use e2e::addons::policy::{install, release, uninstall};
 use e2e::case::Case;
 use e2e::servers::hook_server::Answer;
 use e2e::wait::eventually;
@@ -26,53 +26,14 @@ e2e::tests![
 /// The JSON pointer of the label for deletion protection.
 const LABEL: &str = "/metadata/labels/io.tencent.bcs.dev~1deletion-allow";
 
-/// The release name of a test. Policies are named after it.
-pub(crate) fn release(case: &Case) -> String {
-    let name = format!("keep-{}", case.namespace);
-    name[..name.len().min(40)].trim_end_matches('-').to_owned()
-}
-
 /// Installs the policy for deletion protection, for these namespaces only.
 async fn protect(case: &Case, policy: &str, namespaces: &[&str]) -> Result<()> {
     let value = format!("admission.deletionProtection={policy}");
     install(case, &value, "deletion", namespaces).await
 }
 
-/// Installs one of the chart's policies, for these namespaces only.
-pub(crate) async fn install(
-    case: &Case,
-    value: &str,
-    policy: &str,
-    namespaces: &[&str],
-) -> Result<()> {
-    let mut objects = rendered(case, &release(case), value).await?;
-    let name = format!("{}-{policy}", release(case));
-    objects.retain(|it| it["metadata"]["name"] == name.as_str());
-    ensure!(objects.len() == 2, "{objects:#?}");
-    for binding in objects
-        .iter_mut()
-        .filter(|it| it["spec"]["policyName"].is_string())
-    {
-        binding["spec"]["matchResources"] = json!({"namespaceSelector": {"matchExpressions": [
-            {"key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces},
-        ]}});
-    }
-    case.plane().apply(&objects).await
-}
-
 async fn unprotect(case: &Case) -> Result<()> {
     uninstall(case, "deletion").await
-}
-
-pub(crate) async fn uninstall(case: &Case, policy: &str) -> Result<()> {
-    let policy = format!("{}-{policy}", release(case));
-    for kind in [
-        "validatingadmissionpolicybinding",
-        "validatingadmissionpolicy",
-    ] {
-        case.plane().kubectl(&["delete", kind, &policy], "").await?;
-    }
-    Ok(())
 }
 
 async fn deletion_protection_follows_the_label(case: &mut Case) -> Result<()> {

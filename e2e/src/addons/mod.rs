@@ -1,4 +1,5 @@
 //! Components that some tests install in addition to the operator.
 
+pub mod policy;
 pub mod prometheus;
 pub mod webhook;

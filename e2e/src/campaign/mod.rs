@@ -5,10 +5,13 @@
 //! clock jumps, while the proxy injects faults. Then the faults stop, hooks answer yes, and the workload
 //! must settle. The judge reads the audit log. [`play()`] plays a history, [`Figures`] adds up results.
 //!
+//! [`guard`] is another campaign: what others do to guarded pods.
+//!
 //! A history is a value: it can be printed, and its seed reproduces it. The processes are real, so their
 //! timing differs from run to run.
 
 mod figures;
+pub mod guard;
 mod history;
 mod play;
 mod settle;

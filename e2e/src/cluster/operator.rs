@@ -89,6 +89,17 @@ impl Operator {
         Self::with_account(plane, namespace, account, args, folder).await
     }
 
+    /// An operator for a namespace whose service account is in another one, where it exists already.
+    pub async fn with_account_of(
+        plane: &ControlPlane,
+        account_namespace: &str,
+        namespace: &str,
+        folder: &Path,
+    ) -> Result<Self> {
+        let args = vec!["run".to_owned(), format!("--namespace={namespace}")];
+        Self::with_account(plane, account_namespace, ACCOUNT, args, folder).await
+    }
+
     /// The operator of a release, with its service account and the arguments of its Deployment. Waits for
     /// discovery, because this process starts faster than a pod would.
     pub async fn installed(

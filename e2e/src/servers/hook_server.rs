@@ -33,6 +33,8 @@ struct Script {
     /// Answers that are given first, each once.
     queued: HashMap<String, VecDeque<Answer>>,
     by_pod: HashMap<(IpAddr, String), Answer>,
+    /// The answer for all other paths.
+    default: Option<Answer>,
     calls: Vec<Call>,
 }
 
@@ -109,6 +111,11 @@ impl HookServer {
         self.script().answers.insert(path.to_owned(), answer);
     }
 
+    /// Sets the answer for all paths without one of their own.
+    pub fn answer_all(&self, answer: Answer) {
+        self.script().default = Some(answer);
+    }
+
     /// Makes a path return these answers in order, and then its usual one.
     pub fn answer_in_sequence(&self, path: &str, answers: impl IntoIterator<Item = Answer>) {
         let answers = answers.into_iter().collect();
@@ -178,7 +185,8 @@ async fn answer(
         let of_pod = script.by_pod.get(&(to, call.path.clone())).cloned();
         let answer = queued
             .or(of_pod)
-            .or_else(|| script.answers.get(&call.path).cloned());
+            .or_else(|| script.answers.get(&call.path).cloned())
+            .or_else(|| script.default.clone());
         script.calls.push(call);
         answer.unwrap_or_else(example_answer)
     };

@@ -16,6 +16,9 @@ pub struct Event {
     pub uri: String,
     /// The client's user.
     pub user: User,
+    /// The user for whom the client made the request (kubectl --as).
+    #[serde(default)]
+    pub impersonated_user: Option<User>,
     /// The client's user agent.
     #[serde(default)]
     pub user_agent: String,
@@ -93,6 +96,12 @@ impl Event {
                 "create" | "update" | "patch" | "delete" | "deletecollection"
             )
             && !self.uri.contains("dryRun=All")
+    }
+
+    /// Name of the user for whom the request was made.
+    pub fn username(&self) -> &str {
+        let user = self.impersonated_user.as_ref().unwrap_or(&self.user);
+        &user.username
     }
 
     /// Plural name of the resource; empty for a request without an object.

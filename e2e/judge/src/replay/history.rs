@@ -4,7 +4,7 @@
 //! The log is in the order of responses, which may differ from the order in etcd. The resourceVersion in a
 //! response gives that order; the few responses without one (deletions of custom resources) are placed by time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -47,6 +47,8 @@ pub(crate) struct Write {
     pub(crate) done: Timestamp,
     /// User of the client.
     pub(crate) user: String,
+    /// Name and version of the client.
+    pub(crate) user_agent: String,
     /// Verb.
     pub(crate) verb: String,
     /// Path and query.
@@ -103,7 +105,8 @@ pub(crate) fn history(events: &[Event]) -> Vec<Write> {
             writes.push(Write {
                 received: event.received,
                 done: event.done,
-                user: event.user.username.clone(),
+                user: event.username().to_owned(),
+                user_agent: event.user_agent.clone(),
                 verb: event.verb.clone(),
                 uri: event.uri.clone(),
                 resource: Resource::of(&reference.resource),
@@ -135,7 +138,8 @@ fn has_version_precondition(body: &Value) -> bool {
 }
 
 /// Successful writes by resourceVersion. The write that removes the last finalizer of an object has no version of its own:
-/// its response shows the last one of the object.
+/// its response shows the last one of the object. Nor has another deletion of a Terminating pod, which changes nothing:
+/// its response shows a version that another write has made.
 fn in_order(events: &[Event]) -> Vec<&Event> {
     let mut by_time: Vec<&Event> = events
         .iter()
@@ -143,11 +147,14 @@ fn in_order(events: &[Event]) -> Vec<&Event> {
         .collect();
     by_time.sort_by_key(|event| event.done);
     let mut newest = 0;
+    let mut returned = HashSet::new();
     let mut placed: Vec<(u64, &Event)> = Vec::new();
     for event in by_time {
         let answer = event.response_object.as_ref();
         let answer = answer.filter(|it| event.resource() == "pods" || !is_finalized(it));
         let version = answer.and_then(resource_version);
+        let is_new = version.is_some_and(|version| returned.insert(version));
+        let version = version.filter(|_| is_new || event.verb != "delete");
         newest = newest.max(version.unwrap_or(0));
         placed.push((version.unwrap_or(newest), event));
     }
@@ -345,6 +352,23 @@ mod tests {
         ];
         let gone: Vec<bool> = history(&events).iter().map(|w| w.after.is_none()).collect();
         assert_eq!(gone, [false, true, false]);
+    }
+
+    #[test]
+    fn another_deletion_of_a_terminating_pod_changes_nothing() {
+        let mut deleted = object("Pod", 11, json!(1));
+        deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:02Z");
+        deleted["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+        let mut reported = deleted.clone();
+        reported["metadata"]["resourceVersion"] = json!("12");
+        let events = [
+            event("create", "pods", 1, object("Pod", 10, json!(1))),
+            event("delete", "pods", 2, deleted.clone()),
+            event("patch", "pods/status", 3, reported),
+            event("delete", "pods", 4, deleted),
+        ];
+        let verbs: Vec<String> = history(&events).into_iter().map(|it| it.verb).collect();
+        assert_eq!(verbs, ["create", "delete", "patch", "delete"]);
     }
 
     #[test]

@@ -1,0 +1,156 @@
+//! From when to when the containers of a pod run, and which client ends them.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::evidence::Event;
+use crate::object::{controller, images, is_terminating, runs, uid};
+use crate::replay::history::{Resource, Write, history};
+
+/// The life of a pod of a controller.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Life {
+    /// Uid of the pod.
+    pub uid: String,
+    /// Its name.
+    pub name: String,
+    /// When it was reported that a container runs.
+    pub began: Timestamp,
+    /// The request that deleted or evicted the pod, or changed an image of it.
+    pub end: Option<End>,
+}
+
+/// The end of a life.
+#[derive(Clone, Debug, PartialEq)]
+pub struct End {
+    /// When the request was received.
+    pub at: Timestamp,
+    /// The user.
+    pub user: String,
+    /// Name and version of the client.
+    pub user_agent: String,
+    /// Verb and resource.
+    pub request: String,
+}
+
+/// The lives of all pods of controllers in a namespace of which a container has run. A pod whose containers are restarted
+/// has one life, up to its first restart.
+pub fn pod_lives(events: &[Event]) -> Vec<Life> {
+    let mut lives: BTreeMap<String, Life> = BTreeMap::new();
+    for write in history(events) {
+        if write.resource != Resource::Pod {
+            continue;
+        }
+        if let Some(end) = end_of(&write) {
+            let life = write.before.as_deref().and_then(|it| lives.get_mut(uid(it)));
+            if let Some(life) = life.filter(|it| it.end.is_none()) {
+                life.end = Some(end);
+            }
+        }
+        let after = write.after.as_deref();
+        if let Some(pod) = after.filter(|it| controller(it).is_some() && runs(it)) {
+            let life = || Life {
+                uid: uid(pod).to_owned(),
+                name: write.name.clone(),
+                began: write.done,
+                end: None,
+            };
+            lives.entry(uid(pod).to_owned()).or_insert_with(life);
+        }
+    }
+    lives.into_values().collect()
+}
+
+/// The end that a write is, if it ends running containers.
+fn end_of(write: &Write) -> Option<End> {
+    let before = write.before.as_deref()?;
+    let ends = match write.after.as_deref() {
+        None => true,
+        Some(after) => is_terminating(after) || images(before) != images(after),
+    };
+    let is_end = ends && runs(before) && !is_terminating(before);
+    is_end.then(|| End {
+        at: write.received,
+        user: write.user.clone(),
+        user_agent: write.user_agent.clone(),
+        request: request(write, before),
+    })
+}
+
+fn request(write: &Write, before: &Value) -> String {
+    let phase = crate::object::phase(before);
+    format!("{} {} ({phase})", write.verb, write.uri)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(version: u32, spec: Value, is_running: bool) -> Value {
+        let state = if is_running { "running" } else { "waiting" };
+        json!({
+            "kind": "Pod",
+            "metadata": {
+                "name": "x", "uid": "pod", "resourceVersion": version.to_string(),
+                "ownerReferences": [{"uid": "game", "controller": true}],
+            },
+            "spec": {"containers": [spec]},
+            "status": {"containerStatuses": [{"name": "game", "state": {state: {}}}]},
+        })
+    }
+
+    fn event(verb: &str, subresource: &str, second: u32, user: &str, answer: Value) -> Event {
+        serde_json::from_value(json!({
+            "stage": "ResponseComplete", "requestURI": "/x", "verb": verb,
+            "user": {"username": "admin"}, "impersonatedUser": {"username": user},
+            "objectRef": {"resource": "pods", "subresource": subresource, "name": "x"},
+            "responseStatus": {"code": 200}, "responseObject": answer,
+            "requestReceivedTimestamp": format!("2026-01-01T00:00:{second:02}Z"),
+            "stageTimestamp": format!("2026-01-01T00:00:{second:02}.1Z"),
+        }))
+        .expect("an event")
+    }
+
+    /// Who ended the pod, if one has lived.
+    fn ended_by(is_running: bool, end: Event) -> Option<Option<String>> {
+        let container = json!({"name": "game", "image": "game:v1"});
+        let events = [
+            event("create", "", 1, "a", pod(10, container.clone(), false)),
+            event("patch", "status", 2, "kubelet", pod(11, container, is_running)),
+            end,
+        ];
+        let life = pod_lives(&events).pop()?;
+        Some(life.end.map(|end| end.user))
+    }
+
+    #[test]
+    fn a_life_ends_with_a_deletion_an_eviction_or_another_image() {
+        let container = |image: &str| json!({"name": "game", "image": image});
+        let status = || json!({"kind": "Status", "metadata": {}});
+        let mut terminating = pod(12, container("game:v1"), true);
+        terminating["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:03Z");
+        terminating["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+        let user = || Some(Some("u".to_owned()));
+        for (end, expected) in [
+            (event("delete", "", 3, "u", terminating), user()),
+            (event("delete", "", 3, "u", status()), user()),
+            (event("create", "eviction", 3, "u", status()), user()),
+            (event("deletecollection", "", 3, "u", status()), user()),
+            (event("patch", "", 3, "u", pod(12, container("game:v2"), true)), user()),
+            (event("patch", "", 3, "u", pod(12, container("game:v1"), true)), Some(None)),
+        ] {
+            let what = format!("{end:?}");
+            assert_eq!(ended_by(true, end), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_never_ran_has_no_life() {
+        let gone = event("delete", "", 3, "u", json!({"kind": "Status", "metadata": {}}));
+        assert_eq!(ended_by(false, gone), None);
+    }
+}

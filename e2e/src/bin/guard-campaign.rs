@@ -1,0 +1,135 @@
+//! `make guard-campaign`: plays seeded histories of guarded pods, and prints the table of docs/guard.md.
+//!
+//! Usage: `guard-campaign [COUNT [SEED]]`, by default 100 histories from seed 0 on. With RESUME=1, what these programs
+//! have played already is not played again. The outcomes are in target/e2e/guard-campaign, with the files of a history
+//! that failed.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use e2e::campaign::guard::{History, Record, Stage, Table, Variant, play};
+use e2e::cluster::control_plane::stop_all;
+use e2e::trial::plane;
+use futures::StreamExt;
+use futures::stream::iter;
+use ring::digest::{Context as Digest, SHA256};
+
+/// The default number of histories.
+const COUNT: u64 = 100;
+/// How many run at a time. They mostly wait.
+const CONCURRENCY: usize = 4;
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let mut args = std::env::args().skip(1);
+    let mut number = |default| match args.next() {
+        Some(text) => text.parse().context("usage: guard-campaign [COUNT [SEED]]"),
+        None => Ok(default),
+    };
+    let (count, first) = (number(COUNT)?, number(0)?);
+    let folder = folder()?;
+    let build = build()?;
+    let ran = tokio::select! {
+        ran = campaign(first, count, &folder, &build) => ran,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted; go on with RESUME=1")),
+    };
+    stop_all().await;
+    let mut table = Table::default();
+    for (seed, variant) in all(first, count) {
+        if let Some(record) = recorded(&folder, seed, variant, &build) {
+            table.add(record);
+        }
+    }
+    println!("{table}");
+    let is_complete = ran?;
+    Ok(match is_complete && table.passed() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// Plays histories, and records their outcomes. Returns whether all could be played.
+async fn campaign(first: u64, count: u64, folder: &Path, build: &str) -> Result<bool> {
+    let stage = Stage::install(plane().await?, "guard-campaign", &folder.join("system")).await?;
+    let resumes = std::env::var("RESUME").is_ok_and(|it| it == "1");
+    let mut todo = Vec::new();
+    for (seed, variant) in all(first, count) {
+        match resumes && recorded(folder, seed, variant, build).is_some() {
+            true => continue,
+            false => todo.push((seed, variant)),
+        }
+        let file = file(folder, seed, variant);
+        if file.exists() {
+            std::fs::remove_file(file)?;
+        }
+    }
+    let plays = todo.into_iter().map(|(seed, variant)| {
+        let (stage, files) = (&stage, folder.join(format!("{seed}-{}", variant.short())));
+        async move {
+            let played = play(stage, &History::of(seed), variant, &files).await;
+            (seed, variant, played)
+        }
+    });
+    let mut plays = iter(plays).buffer_unordered(CONCURRENCY);
+    let mut is_complete = true;
+    while let Some((seed, variant, played)) = plays.next().await {
+        let mut played = match played {
+            Ok(played) => played,
+            Err(error) => {
+                eprintln!("history {seed} as {variant} was aborted: {error:#}\n");
+                is_complete = false;
+                continue;
+            }
+        };
+        played.record.build = build.to_owned();
+        let record = serde_json::to_vec(&played.record)?;
+        std::fs::write(file(folder, seed, variant), record)?;
+        let ended: u64 = played.record.ended.values().sum();
+        let matches = played.record.matches;
+        match played.passed() {
+            true => eprintln!("history {seed} as {variant}: {ended} of {matches} matches ended"),
+            false => eprintln!("{played}\n"),
+        }
+    }
+    Ok(is_complete)
+}
+
+fn all(first: u64, count: u64) -> impl Iterator<Item = (u64, Variant)> {
+    let seeds = first..first + count;
+    seeds.flat_map(|seed| Variant::ALL.map(|variant| (seed, variant)))
+}
+
+fn file(folder: &Path, seed: u64, variant: Variant) -> PathBuf {
+    folder.join(format!("{seed}-{}.json", variant.short()))
+}
+
+/// The outcome of a history, if these programs have played it.
+fn recorded(folder: &Path, seed: u64, variant: Variant, build: &str) -> Option<Record> {
+    let record = std::fs::read(file(folder, seed, variant)).ok()?;
+    let record: Record = serde_json::from_slice(&record).ok()?;
+    (record.build == build).then_some(record)
+}
+
+/// Where outcomes are recorded.
+fn folder() -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let target = own.ancestors().nth(2).context("this runs from target/")?;
+    let folder = target.join("e2e/guard-campaign");
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// The digest of the operator and of this program.
+fn build() -> Result<String> {
+    let own = std::env::current_exe()?;
+    let operator = own.with_file_name("gamekeeper");
+    let mut digest = Digest::new(&SHA256);
+    for program in [own, operator] {
+        let content = std::fs::read(&program);
+        digest.update(&content.with_context(|| program.display().to_string())?);
+    }
+    let digest = digest.finish();
+    let hex = digest.as_ref().iter().map(|byte| format!("{byte:02x}"));
+    Ok(hex.collect())
+}

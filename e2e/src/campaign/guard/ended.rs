@@ -1,0 +1,89 @@
+//! Which matches were ended, and by whom.
+
+use std::collections::BTreeMap;
+
+use judge::{End, Event, Life, pod_lives};
+
+use super::actors::{Actor, USER};
+use super::history::History;
+use super::matches::Matches;
+
+/// The name in the table of what a workload's own controller ends.
+pub(super) const OWN: &str = "rollouts and scaling by users";
+
+/// The matches of a history.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    /// How many were played.
+    pub(super) played: u64,
+    /// How many were ended, by the name of who ended them.
+    pub(super) by: BTreeMap<String, u64>,
+    /// Each of them in a line.
+    pub(super) lines: Vec<String>,
+}
+
+/// The matches that were ended while the hook of their pod said no.
+pub(super) fn ended(events: &[Event], history: &History, matches: &Matches, own: &str) -> Ended {
+    let mut found = Ended::default();
+    for life in pod_lives(events) {
+        let over = matches.over(&life.uid);
+        found.played += u64::from(life.began < over);
+        let Some(end) = life.end.as_ref().filter(|end| end.at < over) else {
+            continue;
+        };
+        let by = culprit(end, history, own);
+        found.lines.push(line(&life, end, &by));
+        *found.by.entry(by).or_default() += 1;
+    }
+    found
+}
+
+fn line(life: &Life, end: &End, by: &str) -> String {
+    let (uid, name, at) = (&life.uid, &life.name, end.at);
+    let (request, user, agent) = (&end.request, &end.user, &end.user_agent);
+    format!("{at} {name} ({uid}) by {by}: {request} of {user} with {agent}")
+}
+
+/// Who ended a match: a client, the client because of which a controller of Kubernetes did it, or a user through the
+/// workload's own controller.
+fn culprit(end: &End, history: &History, own: &str) -> String {
+    if let Some(actor) = Actor::all().find(|actor| end.user == actor.user()) {
+        return actor.name().to_owned();
+    }
+    let is = |name: &str| end.user.contains(name) || end.user_agent.contains(name);
+    let by = |wanted: fn(Actor) -> bool| history.has(wanted);
+    let actor = if is("generic-garbage-collector") || is("namespace-controller") {
+        history.last()
+    } else if is("taint-eviction-controller") || is("node-controller") {
+        by(|it| it == Actor::Taint)
+    } else if is("kube-scheduler") {
+        by(|it| it == Actor::Preempt)
+    } else {
+        None
+    };
+    let is_own = end.user == own || is("replicaset-controller") || is("deployment-controller");
+    match actor {
+        Some(actor) => actor.name().to_owned(),
+        None if is_own => OWN.to_owned(),
+        None => format!("{} ({})", end.user, end.user_agent),
+    }
+}
+
+/// How many requests of others about pods were refused.
+pub(super) fn refused(events: &[Event], own: &str) -> u64 {
+    let is_refused = |event: &&Event| {
+        let by_others = event.username() != own && event.resource() == "pods";
+        by_others && event.is_write() && matches!(event.code(), 403 | 429) && ends_pods(event)
+    };
+    events.iter().filter(is_refused).count() as u64
+}
+
+fn ends_pods(event: &Event) -> bool {
+    let subresource = event.object_ref.as_ref().map(|it| it.subresource.as_str());
+    let is_controller = !event.username().starts_with(USER);
+    match event.verb.as_str() {
+        "delete" | "deletecollection" => true,
+        "create" => subresource == Some("eviction"),
+        _ => !is_controller,
+    }
+}

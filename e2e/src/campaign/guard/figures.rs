@@ -1,0 +1,134 @@
+//! Sums over the outcomes of histories, as the table in docs/guard.md.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::actors::Actor;
+use super::ended::OWN;
+use super::variant::Variant;
+
+/// The outcome of a history in a variant.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record {
+    /// Seed of the history.
+    pub seed: u64,
+    /// The variant.
+    pub variant: Variant,
+    /// What was played: the digest of the programs.
+    pub build: String,
+    /// How many matches were played.
+    pub matches: u64,
+    /// How many were ended, by the name of who ended them.
+    pub ended: BTreeMap<String, u64>,
+    /// How many requests of others that end pods were refused.
+    pub refused: u64,
+    /// How often the operator was killed.
+    pub kills: u64,
+    /// With guarded pods: what the judge found, and what did not end.
+    pub failures: Vec<String>,
+}
+
+impl Record {
+    /// Whether nothing is wrong. Only guarded pods promise that no match is ended.
+    pub fn passed(&self) -> bool {
+        self.variant != Variant::Guarded || (self.failures.is_empty() && self.ended.is_empty())
+    }
+}
+
+/// Sums by variant.
+#[derive(Debug, Default)]
+pub struct Table(BTreeMap<Variant, Vec<Record>>);
+
+impl Table {
+    /// Adds a record.
+    pub fn add(&mut self, record: Record) {
+        self.0.entry(record.variant).or_default().push(record);
+    }
+
+    /// Whether all records passed.
+    pub fn passed(&self) -> bool {
+        self.0.values().flatten().all(Record::passed)
+    }
+
+    /// A number of each variant.
+    fn row(&self, name: &str, number: impl Fn(&Record) -> u64) -> String {
+        let sum = |variant| {
+            let records = self.0.get(&variant).into_iter().flatten();
+            records.map(&number).sum::<u64>().to_string()
+        };
+        let cells = Variant::ALL.map(sum).join(" | ");
+        format!("| {name} | {cells} |")
+    }
+
+    /// The names of all who ended a match: first those that are expected.
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Actor::all().map(|it| it.name().to_owned()).collect();
+        names.push(OWN.to_owned());
+        for name in self.0.values().flatten().flat_map(|it| it.ended.keys()) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let heads = Variant::ALL.map(|it| it.to_string()).join(" | ");
+        writeln!(f, "| matches ended by | {heads} |\n|---|---|---|---|---|")?;
+        for name in self.names() {
+            let of = |it: &Record| it.ended.get(&name).copied().unwrap_or(0);
+            writeln!(f, "{}", self.row(&name, of))?;
+        }
+        let all = |it: &Record| it.ended.values().sum();
+        writeln!(f, "{}", self.row("**all**", all))?;
+        writeln!(f, "{}", self.row("matches", |it| it.matches))?;
+        writeln!(f, "{}", self.row("histories", |_| 1))?;
+        writeln!(f, "{}", self.row("kills of the operator", |it| it.kills))?;
+        writeln!(f, "{}", self.row("requests refused", |it| it.refused))?;
+        let failures = |it: &Record| it.failures.len() as u64;
+        writeln!(f, "{}", self.row("violations and what did not end", failures))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(seed: u64, variant: Variant, by: &str, count: u64) -> Record {
+        Record {
+            seed,
+            variant,
+            build: String::new(),
+            matches: 5,
+            ended: BTreeMap::from([(by.to_owned(), count)]),
+            refused: 1,
+            kills: 0,
+            failures: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn records_add_up_and_unknown_clients_have_a_row() {
+        let mut table = Table::default();
+        table.add(record(1, Variant::Unguarded, "`kubectl drain`", 2));
+        table.add(record(2, Variant::Unguarded, "`kubectl drain`", 1));
+        table.add(record(1, Variant::Budget, "a stranger", 4));
+        let text = table.to_string();
+        for line in [
+            "| `kubectl drain` | 0 | 3 | 0 | 0 |",
+            "| a stranger | 0 | 0 | 4 | 0 |",
+            "| **all** | 0 | 3 | 4 | 0 |",
+            "| matches | 0 | 10 | 5 | 0 |",
+            "| histories | 0 | 2 | 1 | 0 |",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        assert!(table.passed());
+        table.add(record(3, Variant::Guarded, "`kubectl drain`", 1));
+        assert!(!table.passed());
+    }
+}

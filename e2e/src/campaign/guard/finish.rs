@@ -1,0 +1,74 @@
+//! After the matches: with guarded pods, what was asked to end must end by itself.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use http::StatusCode;
+
+use super::actors::{Actor, Scene, running};
+use crate::case::Case;
+use crate::cluster::control_plane::ControlPlane;
+use crate::wait::eventually;
+
+/// How long that may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Waits until the workload has settled, or is gone with its pods; then deletes it. A user releases the pods of a
+/// namespace that is deleted, because no hook can run there.
+pub(super) async fn finish(scene: &Scene<'_>, last: Option<Actor>) -> Result<()> {
+    let case = scene.case;
+    let rival = ["delete", "pod", "rival", "--ignore-not-found", "--wait=false"];
+    case.kubectl(&rival).await?;
+    let workload = scene.variant.workload(scene.kind);
+    match last {
+        Some(Actor::DeleteNamespace) => {
+            release(case, &workload).await?;
+            let namespace = format!("/api/v1/namespaces/{}", case.namespace);
+            until_gone(case.plane(), &namespace).await
+        }
+        Some(_) => until_deleted(scene).await,
+        None => {
+            eventually("the workload has settled", LIMIT, async || {
+                let view = case.view().await?;
+                view.ensure(view.is_settled(view.number("/spec/replicas")))
+            })
+            .await?;
+            case.kubectl(&["delete", &workload, "--wait=false"]).await?;
+            until_deleted(scene).await
+        }
+    }
+}
+
+async fn release(case: &Case, workload: &str) -> Result<()> {
+    let (_, name) = workload.split_once('/').context("KIND/NAME")?;
+    let released = case.game(&["release", name]).await?;
+    // All matches may have been over before.
+    let is_over = ["nothing to release", "not found"].map(|it| released.stderr.contains(it));
+    ensure!(released.code == 0 || is_over.contains(&true), "{released:?}");
+    Ok(())
+}
+
+async fn until_deleted(scene: &Scene<'_>) -> Result<()> {
+    let case = scene.case;
+    until_gone(case.plane(), &scene.variant.path(case)).await?;
+    eventually("its pods are gone", LIMIT, async || {
+        let left = running(case).await?.len();
+        ensure!(left == 0, "{left} pods run");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until an object no longer exists.
+async fn until_gone(plane: &ControlPlane, path: &str) -> Result<()> {
+    eventually(&format!("{path} is gone"), LIMIT, async || {
+        let Err(error) = plane.get(path).await else {
+            anyhow::bail!("it exists");
+        };
+        let api = error.downcast_ref::<kube::Error>();
+        let is_gone = matches!(api, Some(kube::Error::Api(it)) if it.code == StatusCode::NOT_FOUND.as_u16());
+        ensure!(is_gone, "{error:#}");
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,209 @@
+//! A history, with all that happens in it, generated from a seed.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::actors::{Actor, Cascade};
+use crate::random::Random;
+use crate::workload::manifest::Game;
+
+/// How long users and others act, in milliseconds.
+const LENGTH: u64 = 8_000;
+/// When the workload or its namespace is deleted at the earliest. Users act before that.
+const LATE: u64 = 4_500;
+
+/// The kind of the workload, in the variants with an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A GameDeployment that is updated by recreating pods.
+    Rolling,
+    /// A GameDeployment that is updated in place.
+    InPlace,
+    /// A GameStatefulSet with OrderedReady.
+    Ordered,
+    /// A GameStatefulSet with Parallel.
+    Parallel,
+}
+
+impl Kind {
+    /// Whether it is a GameStatefulSet.
+    pub(super) fn is_set(self) -> bool {
+        matches!(self, Kind::Ordered | Kind::Parallel)
+    }
+}
+
+/// Something that happens.
+#[derive(Clone, Debug)]
+pub enum Deed {
+    /// A user scales.
+    Scale(i64),
+    /// A user sets an image by its tag.
+    Image(String),
+    /// The operator is killed (kill -9), and is away for this long.
+    Kill(Duration),
+    /// Another client acts on the node and the pod of this number.
+    Other(Actor, usize),
+}
+
+/// A history.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// The seed that determines it.
+    pub seed: u64,
+    /// The kind of its workload.
+    pub kind: Kind,
+    /// Replicas at the start.
+    pub replicas: i64,
+    /// Whether a hook measures again until the answer is yes.
+    pub retries: bool,
+    /// maxSurge.
+    surge: i64,
+    /// How long the matches last, in the order in which they begin; then again from the start.
+    pub(super) matches: Vec<Duration>,
+    /// What happens, each with its time after the start.
+    pub deeds: Vec<(Duration, Deed)>,
+}
+
+impl History {
+    /// The history of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut random = Random::from_seed(seed);
+        let kinds = [Kind::Rolling, Kind::InPlace, Kind::Ordered, Kind::Parallel];
+        let kind = kinds[random.index(4)];
+        let mut history = History {
+            seed,
+            kind,
+            replicas: 3 + random.below(3) as i64,
+            // A hook before an in-place update that says no once is not run again by itself.
+            retries: kind == Kind::InPlace || random.below(2) == 0,
+            surge: random.below(2) as i64,
+            matches: (0..16).map(|_| random.between(1_500, 14_000)).collect(),
+            deeds: Vec::new(),
+        };
+        history.add_users(&mut random);
+        history.add_kills(&mut random);
+        history.add_others(&mut random);
+        history.deeds.sort_by_key(|(at, _)| *at);
+        history
+    }
+
+    fn add_users(&mut self, random: &mut Random) {
+        for tag in 2..4 + random.below(2) {
+            let deed = match random.below(2) {
+                0 => Deed::Scale(2 + random.below(5) as i64),
+                _ => Deed::Image(format!("v{tag}")),
+            };
+            self.deeds.push((random.between(0, LATE), deed));
+        }
+    }
+
+    fn add_kills(&mut self, random: &mut Random) {
+        for _ in 0..random.below(3) {
+            let away = random.between(200, 1_500);
+            self.deeds
+                .push((random.between(0, LENGTH), Deed::Kill(away)));
+        }
+    }
+
+    /// Four different clients; and in three of five histories, one that deletes the workload or its namespace.
+    fn add_others(&mut self, random: &mut Random) {
+        let mut actors = Actor::ON_PODS.to_vec();
+        for _ in 0..4 {
+            let actor = actors.swap_remove(random.index(actors.len()));
+            let at = random.between(500, LENGTH - 1_000);
+            let deed = Deed::Other(actor, random.index(12));
+            self.deeds.push((at, deed));
+        }
+        let last = match self.seed % 5 {
+            0 => Actor::DeleteWorkload(Cascade::Background),
+            1 => Actor::DeleteWorkload(Cascade::Foreground),
+            2 => Actor::DeleteNamespace,
+            _ => return,
+        };
+        let at = random.between(LATE, LENGTH - 500);
+        self.deeds.push((at, Deed::Other(last, 0)));
+    }
+
+    /// How long users and others act.
+    pub(super) fn length(&self) -> Duration {
+        Duration::from_millis(LENGTH)
+    }
+
+    /// Whether this client acts in it.
+    pub(super) fn has(&self, matches: impl Fn(Actor) -> bool) -> Option<Actor> {
+        self.deeds.iter().find_map(|(_, deed)| match deed {
+            Deed::Other(actor, _) if matches(*actor) => Some(*actor),
+            _ => None,
+        })
+    }
+
+    /// Who deletes the workload or its namespace.
+    pub(super) fn last(&self) -> Option<Actor> {
+        self.has(|it| matches!(it, Actor::DeleteWorkload(_) | Actor::DeleteNamespace))
+    }
+
+    /// The workload, with its hooks.
+    pub(super) fn game(&self, template: &str) -> Game {
+        let replicas = self.replicas;
+        let game = match self.kind {
+            Kind::Rolling => Game::rolling(replicas).max_surge(self.surge),
+            Kind::InPlace => Game::in_place(replicas).pre_inplace(template),
+            Kind::Ordered => Game::ordered(replicas),
+            Kind::Parallel => Game::parallel(replicas),
+        };
+        game.pre_delete(template).max_unavailable(1)
+    }
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let retries = if self.retries { ", hooks repeat" } else { "" };
+        let (seed, kind, replicas) = (self.seed, self.kind, self.replicas);
+        writeln!(f, "history {seed}: {kind:?}, {replicas} replicas{retries}")?;
+        for (at, deed) in &self.deeds {
+            let at = at.as_secs_f64();
+            match deed {
+                Deed::Scale(replicas) => writeln!(f, "{at:.1} s: a user scales to {replicas}")?,
+                Deed::Image(tag) => writeln!(f, "{at:.1} s: a user sets image {tag}")?,
+                Deed::Kill(away) => writeln!(f, "{at:.1} s: kill -9, back after {away:?}")?,
+                Deed::Other(actor, number) => {
+                    writeln!(f, "{at:.1} s: {} ({number})", actor.name())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_reproduces_its_history() {
+        assert_eq!(History::of(5).to_string(), History::of(5).to_string());
+        assert_ne!(History::of(5).to_string(), History::of(8).to_string());
+    }
+
+    /// Otherwise it would be unclear because of whom a controller deletes a pod.
+    #[test]
+    fn no_client_that_acts_through_a_controller_acts_twice() {
+        for seed in 0..200 {
+            let mut seen = Vec::new();
+            for (_, deed) in History::of(seed).deeds {
+                if let Deed::Other(actor, _) = deed {
+                    assert!(!seen.contains(&actor.name()), "{seed}: {}", actor.name());
+                    seen.push(actor.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_hundred_histories_have_all_clients() {
+        for actor in Actor::all() {
+            let found = (0..100).filter(|seed| History::of(*seed).has(|it| it == actor).is_some());
+            assert!(found.count() >= 15, "{}", actor.name());
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Plays a history as a variant, in a namespace and on nodes of its own.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::future::{Either, join_all, select};
+use judge::{Event, Witness};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::actors::{Scene, running};
+use super::ended::{ended, refused};
+use super::figures::Record;
+use super::finish::finish;
+use super::history::{Deed, History};
+use super::matches::Matches;
+use super::stage::{GUARDED_CLASS, Stage};
+use super::variant::Variant;
+use crate::case::{Case, evidence};
+use crate::cluster::operator::Operator;
+use crate::wait::eventually;
+
+/// How long a workload may take to start.
+const START: Duration = Duration::from_secs(120);
+/// How long drains may last when nothing stands in their way. kubectl tries again every five seconds.
+const DRAINS: Duration = Duration::from_secs(60);
+
+/// A history that was played.
+#[derive(Debug)]
+pub struct Played {
+    /// The outcome.
+    pub record: Record,
+    /// Each match that was ended, in a line.
+    pub ended: Vec<String>,
+    history: History,
+}
+
+/// A history under way.
+struct Play<'a> {
+    stage: &'a Stage,
+    history: &'a History,
+    variant: Variant,
+    case: Case,
+    nodes: Vec<String>,
+}
+
+/// Plays a history as a variant. The files are kept in `folder` if it did not pass.
+pub async fn play(
+    stage: &Stage,
+    history: &History,
+    variant: Variant,
+    folder: &Path,
+) -> Result<Played> {
+    play_until(stage, history, variant, folder, std::future::pending()).await
+}
+
+impl Played {
+    /// Whether nothing is wrong.
+    pub fn passed(&self) -> bool {
+        self.record.passed()
+    }
+}
+
+/// Like [`play()`], while something else goes on.
+pub async fn play_until(
+    stage: &Stage,
+    history: &History,
+    variant: Variant,
+    folder: &Path,
+    beside: impl Future<Output = Result<()>>,
+) -> Result<Played> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)?;
+    }
+    let name = format!("guard-{}-{}", history.seed, variant.short());
+    let mut case = Case::prepare(stage.plane(), &name, folder).await?;
+    if history.kind.is_set() {
+        case.use_stateful_set();
+    }
+    stage.include(&case.namespace).await?;
+    let nodes = own_nodes(&case).await?;
+    let play = Play {
+        stage,
+        history,
+        variant,
+        case,
+        nodes,
+    };
+    let played = play.run(beside).await;
+    if !played.as_ref().is_ok_and(Played::passed) {
+        let text = match &played {
+            Ok(played) => played.to_string(),
+            Err(error) => format!("{history}{error:#}"),
+        };
+        evidence::collect(&play.case, &text).await;
+    } else {
+        std::fs::remove_dir_all(folder)?;
+    }
+    play.clean_up();
+    played
+}
+
+impl Play<'_> {
+    async fn run(&self, beside: impl Future<Output = Result<()>>) -> Result<Played> {
+        let (case, plane) = (&self.case, self.stage.plane());
+        let witness = Witness::start(&plane.client(), &case.namespace).await?;
+        let mut operator = self.operator().await?;
+        let matches = Matches::begin(case);
+        self.start().await?;
+        let finished = tokio::select! {
+            finished = self.perform(&mut operator, &matches) => finished,
+            failed = async { beside.await.err().unwrap_or(std::future::pending().await) } => Err(failed),
+        };
+        let mut failures = Vec::new();
+        if let Err(error) = finished {
+            failures.push(format!("{error:#}"));
+        }
+        if let Some(operator) = &mut operator {
+            failures.extend(ended_badly(operator).await.err().map(|it| format!("{it:#}")));
+        }
+        let own = operator.map_or_else(String::new, |it| it.username());
+        let mut events = plane.audit.requests(&case.namespace)?;
+        let refused = refused(&events, &own);
+        events.retain(Event::is_write);
+        let unanswered = witness.unanswered(&events).await?;
+        events.extend(unanswered);
+        if self.variant == Variant::Guarded {
+            let of_operator = |event: &&Event| event.username() == own;
+            let lacking = events.iter().filter(of_operator);
+            let lacking = lacking.filter_map(Event::missing_permission);
+            failures.extend(lacking.map(str::to_owned));
+            let violations = judge::violations(&events, |user| user == own);
+            failures.extend(violations.iter().map(|it| format!("violation: {it}")));
+        }
+        let ended = ended(&events, self.history, &matches, &own);
+        Ok(Played {
+            record: Record {
+                seed: self.history.seed,
+                variant: self.variant,
+                build: String::new(),
+                matches: ended.played,
+                ended: ended.by,
+                refused,
+                kills: match self.variant.has_operator() {
+                    true => self.kills().len() as u64,
+                    false => 0,
+                },
+                failures,
+            },
+            ended: ended.lines,
+            history: self.history.clone(),
+        })
+    }
+
+    /// The operator, if the variant has one.
+    async fn operator(&self) -> Result<Option<Operator>> {
+        if !self.variant.has_operator() {
+            return Ok(None);
+        }
+        let (plane, case) = (self.stage.plane(), &self.case);
+        let account = self.stage.namespace();
+        let mut operator =
+            Operator::with_account_of(plane, account, &case.namespace, case.folder()).await?;
+        operator.disable_leader_election();
+        operator.add_args(vec![format!("--guarded-priority-class={GUARDED_CLASS}")]);
+        operator.start().await?;
+        Ok(Some(operator))
+    }
+
+    /// Applies the workload, and waits until its pods run, and are guarded where they are to be.
+    async fn start(&self) -> Result<()> {
+        let (case, history) = (&self.case, self.history);
+        let objects = self.variant.objects(history, case, &self.nodes);
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        case.apply(list).await?;
+        eventually("the pods run", START, async || {
+            let pods = running(case).await?.len() as i64;
+            ensure!(pods == history.replicas, "{pods} pods run");
+            if self.variant == Variant::Guarded {
+                let view = case.view().await?;
+                let guarded = view.number("/status/protection/guarded");
+                view.ensure(view.is_true("Guarded") && guarded == history.replicas)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Lets everyone act; then ends all matches, and waits until everything has ended that must.
+    async fn perform(&self, operator: &mut Option<Operator>, matches: &Matches) -> Result<()> {
+        let (case, history) = (&self.case, self.history);
+        let scene = Scene {
+            case,
+            variant: self.variant,
+            kind: history.kind,
+            nodes: &self.nodes,
+        };
+        let started = Instant::now();
+        let others = std::pin::pin!(self.others(&scene, started));
+        let stage = std::pin::pin!(async {
+            let kills = self.kill(operator.as_mut(), started);
+            tokio::select! {
+                ended = matches.play(case, history) => ended?,
+                killed = async { kills.await?; sleep_until(started + history.length()).await; Ok(()) } => {
+                    killed.map_err(|error: anyhow::Error| error)?;
+                }
+            }
+            matches.end_all(case);
+            match self.variant {
+                Variant::Guarded => finish(&scene, history.last()).await,
+                _ => Ok(()),
+            }
+        });
+        match select(others, stage).await {
+            Either::Left((others, stage)) => {
+                others?;
+                stage.await
+            }
+            // Drains of Deployments whose budget allows nothing never end.
+            Either::Right((finished, _)) if self.variant != Variant::Guarded => finished,
+            Either::Right((finished, others)) => {
+                finished?;
+                let ended = timeout(DRAINS, others).await;
+                ended.context("the drains did not end")?
+            }
+        }
+    }
+
+    /// What users and other clients do.
+    async fn others(&self, scene: &Scene<'_>, started: Instant) -> Result<()> {
+        let acts = self.history.deeds.iter().map(async |(at, deed)| {
+            sleep_until(started + *at).await;
+            match deed {
+                Deed::Scale(replicas) => self.set("/spec/replicas", *replicas).await,
+                Deed::Image(tag) => {
+                    let path = "/spec/template/spec/containers/0/image";
+                    self.set(path, format!("game:{tag}")).await
+                }
+                Deed::Kill(_) => Ok(()),
+                Deed::Other(actor, number) => {
+                    let acted = actor.act(scene, *number).await;
+                    acted.with_context(|| actor.name())
+                }
+            }
+        });
+        join_all(acts).await.into_iter().collect()
+    }
+
+    async fn set(&self, path: &str, value: impl Into<Value>) -> Result<()> {
+        let operation = json!([{"op": "add", "path": path, "value": value.into()}]);
+        let workload = self.variant.path(&self.case);
+        self.stage.plane().patch(&workload, &operation).await?;
+        Ok(())
+    }
+
+    /// When the operator is killed, and how long it is away.
+    fn kills(&self) -> Vec<(Duration, Duration)> {
+        let deeds = self.history.deeds.iter();
+        let kill = |(at, deed): &(Duration, Deed)| match deed {
+            Deed::Kill(away) => Some((*at, *away)),
+            _ => None,
+        };
+        deeds.filter_map(kill).collect()
+    }
+
+    async fn kill(&self, operator: Option<&mut Operator>, started: Instant) -> Result<()> {
+        let Some(operator) = operator else {
+            return Ok(());
+        };
+        for (at, away) in self.kills() {
+            sleep_until(started + at).await;
+            operator.kill().await?;
+            sleep(away).await;
+            operator.launch().await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes namespace and nodes, beside the next histories.
+    fn clean_up(self) {
+        let (plane, namespace) = (self.stage.plane(), self.case.namespace);
+        plane.audit.forget(&namespace);
+        let nodes = self.nodes;
+        tokio::spawn(async move {
+            let delete = ["delete", "namespace", &namespace, "--ignore-not-found"];
+            let wait = ["--timeout=120s"];
+            let deleted = plane.kubectl(&[&delete[..], &wait].concat(), "").await;
+            let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+            let delete = [&["delete", "node"][..], &nodes].concat();
+            if let Err(error) = deleted.and(plane.kubectl(&delete, "").await) {
+                eprintln!("{error:#}");
+            }
+        });
+    }
+}
+
+/// Stops an operator. Fails if it had exited or panicked.
+async fn ended_badly(operator: &mut Operator) -> Result<()> {
+    ensure!(operator.is_alive()?, "the operator exited by itself");
+    operator.terminate().await?;
+    let log = std::fs::read_to_string(operator.log())?;
+    ensure!(!log.contains("panicked at"), "the operator panicked");
+    Ok(())
+}
+
+/// Creates three nodes that other pods do not tolerate.
+async fn own_nodes(case: &Case) -> Result<Vec<String>> {
+    let taint = json!({"key": "only", "value": case.namespace, "effect": "NoSchedule"});
+    let names: Vec<String> = ["a", "b", "c"]
+        .map(|letter| format!("{}-{letter}", case.namespace))
+        .into();
+    let node = |(number, name): (usize, &String)| {
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+            "spec": {"podCIDR": format!("127.{}.0.0/16", 104 + number), "taints": [&taint]},
+        })
+    };
+    let nodes: Vec<Value> = names.iter().enumerate().map(node).collect();
+    case.plane().apply(&nodes).await?;
+    Ok(names)
+}
+
+impl fmt::Display for Played {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}as {}", self.history, self.record.variant)?;
+        for line in &self.ended {
+            writeln!(f, "match ended: {line}")?;
+        }
+        for failure in &self.record.failures {
+            writeln!(f, "{failure}")?;
+        }
+        let seed = self.history.seed;
+        write!(f, "to repeat it: make guard-campaign SEED={seed} COUNT=1")
+    }
+}
