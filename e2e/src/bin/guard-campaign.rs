@@ -1,7 +1,7 @@
 //! `make guard-campaign`: plays seeded histories of guarded pods, and prints the table of docs/guard.md.
 //!
-//! Usage: `guard-campaign [COUNT [SEED]]`, by default 100 histories from seed 0 on. With RESUME=1, what these programs
-//! have played already is not played again. The outcomes are in target/e2e/guard-campaign, with the files of a history
+//! Usage: `guard-campaign [COUNT [SEED]]`, by default 100 histories from seed 0 on. With RESUME=1, what this operator
+//! has played already is not played again. The outcomes are in target/e2e/guard-campaign, with the files of a history
 //! that failed.
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use e2e::cluster::control_plane::stop_all;
 use e2e::trial::plane;
 use futures::StreamExt;
 use futures::stream::iter;
-use ring::digest::{Context as Digest, SHA256};
+use ring::digest::{SHA256, digest};
 
 /// The default number of histories.
 const COUNT: u64 = 100;
@@ -29,7 +29,7 @@ async fn main() -> Result<ExitCode> {
     };
     let (count, first) = (number(COUNT)?, number(0)?);
     let folder = folder()?;
-    let build = build()?;
+    let build = Build::read()?;
     let ran = tokio::select! {
         ran = campaign(first, count, &folder, &build) => ran,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted; go on with RESUME=1")),
@@ -50,7 +50,7 @@ async fn main() -> Result<ExitCode> {
 }
 
 /// Plays histories, and records their outcomes. Returns whether all could be played.
-async fn campaign(first: u64, count: u64, folder: &Path, build: &str) -> Result<bool> {
+async fn campaign(first: u64, count: u64, folder: &Path, build: &Build) -> Result<bool> {
     let stage = Stage::install(plane().await?, "guard-campaign", &folder.join("system")).await?;
     let resumes = std::env::var("RESUME").is_ok_and(|it| it == "1");
     let mut todo = Vec::new();
@@ -82,7 +82,7 @@ async fn campaign(first: u64, count: u64, folder: &Path, build: &str) -> Result<
                 continue;
             }
         };
-        played.record.build = build.to_owned();
+        played.record.build = build.of(seed);
         let record = serde_json::to_vec(&played.record)?;
         std::fs::write(file(folder, seed, variant), record)?;
         let ended: u64 = played.record.ended.values().sum();
@@ -104,11 +104,11 @@ fn file(folder: &Path, seed: u64, variant: Variant) -> PathBuf {
     folder.join(format!("{seed}-{}.json", variant.short()))
 }
 
-/// The outcome of a history, if these programs have played it.
-fn recorded(folder: &Path, seed: u64, variant: Variant, build: &str) -> Option<Record> {
+/// The outcome of a history, if this operator has played this history.
+fn recorded(folder: &Path, seed: u64, variant: Variant, build: &Build) -> Option<Record> {
     let record = std::fs::read(file(folder, seed, variant)).ok()?;
     let record: Record = serde_json::from_slice(&record).ok()?;
-    (record.build == build).then_some(record)
+    (record.build == build.of(seed)).then_some(record)
 }
 
 /// Where outcomes are recorded.
@@ -120,16 +120,22 @@ fn folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The digest of the operator and of this program.
-fn build() -> Result<String> {
-    let own = std::env::current_exe()?;
-    let operator = own.with_file_name("gamekeeper");
-    let mut digest = Digest::new(&SHA256);
-    for program in [own, operator] {
-        let content = std::fs::read(&program);
-        digest.update(&content.with_context(|| program.display().to_string())?);
+/// What an outcome depends on: the operator's program and the history.
+struct Build(Vec<u8>);
+
+impl Build {
+    fn read() -> Result<Self> {
+        let operator = std::env::current_exe()?.with_file_name("gamekeeper");
+        let content = std::fs::read(&operator);
+        let content = content.with_context(|| operator.display().to_string())?;
+        Ok(Build(digest(&SHA256, &content).as_ref().to_vec()))
     }
-    let digest = digest.finish();
-    let hex = digest.as_ref().iter().map(|byte| format!("{byte:02x}"));
-    Ok(hex.collect())
+
+    /// The digest of the program and a history.
+    fn of(&self, seed: u64) -> String {
+        let history = History::of(seed).to_string();
+        let digest = digest(&SHA256, &[&self.0, history.as_bytes()].concat());
+        let hex = digest.as_ref().iter().map(|byte| format!("{byte:02x}"));
+        hex.collect()
+    }
 }

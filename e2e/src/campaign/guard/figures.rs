@@ -16,7 +16,7 @@ pub struct Record {
     pub seed: u64,
     /// The variant.
     pub variant: Variant,
-    /// What was played: the digest of the programs.
+    /// The digest of the operator's program and the history.
     pub build: String,
     /// How many matches were played.
     pub matches: u64,
@@ -26,14 +26,15 @@ pub struct Record {
     pub refused: u64,
     /// How often the operator was killed.
     pub kills: u64,
-    /// With guarded pods: what the judge found, and what did not end.
+    /// What went wrong: with guarded pods, also what the judge found, and what did not end.
     pub failures: Vec<String>,
 }
 
 impl Record {
     /// Whether nothing is wrong. Only guarded pods promise that no match is ended.
     pub fn passed(&self) -> bool {
-        self.variant != Variant::Guarded || (self.failures.is_empty() && self.ended.is_empty())
+        let keeps_promise = self.variant != Variant::Guarded || self.ended.is_empty();
+        keeps_promise && self.failures.is_empty()
     }
 }
 

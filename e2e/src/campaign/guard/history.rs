@@ -9,6 +9,8 @@ use crate::workload::manifest::Game;
 
 /// How long users and others act, in milliseconds.
 const LENGTH: u64 = 8_000;
+/// How much longer they act when the namespace is deleted, in milliseconds: Kubernetes waits for five seconds first.
+const NAMESPACE: u64 = 6_000;
 /// When the workload or its namespace is deleted at the earliest. Users act before that.
 const LATE: u64 = 4_500;
 
@@ -126,7 +128,11 @@ impl History {
 
     /// How long users and others act.
     pub(super) fn length(&self) -> Duration {
-        Duration::from_millis(LENGTH)
+        let more = match self.last() {
+            Some(Actor::DeleteNamespace) => NAMESPACE,
+            _ => 0,
+        };
+        Duration::from_millis(LENGTH + more)
     }
 
     /// Whether this client acts in it.
