@@ -16,6 +16,7 @@ mod first_hour;
 mod guard;
 mod guard_actors;
 mod guard_evictions;
+mod guard_histories;
 mod guard_nodes;
 mod guard_uninstall;
 mod histories;
@@ -107,6 +108,7 @@ fn main() -> anyhow::Result<ExitCode> {
         guard::tests(),
         guard_actors::tests(),
         guard_evictions::tests(),
+        guard_histories::tests(),
         guard_nodes::tests(),
         guard_uninstall::tests(),
         leader::tests(),

@@ -21,12 +21,7 @@ pub async fn install(case: &Case, value: &str, policy: &str, namespaces: &[&str]
 }
 
 /// Installs one of the chart's policies, for the namespaces that a selector selects.
-pub async fn install_where(
-    case: &Case,
-    value: &str,
-    policy: &str,
-    selector: &Value,
-) -> Result<()> {
+pub async fn install_where(case: &Case, value: &str, policy: &str, selector: &Value) -> Result<()> {
     let mut objects = rendered(case, &release(case), value).await?;
     let name = format!("{}-{policy}", release(case));
     objects.retain(|it| it["metadata"]["name"] == name.as_str());

@@ -121,8 +121,11 @@ impl Actor {
         let node = scene.nodes[number % 2].as_str();
         match self {
             Actor::Drain => {
-                self.kubectl(case, &["drain", node, "--ignore-daemonsets", "--force", DRAIN])
-                    .await?;
+                self.kubectl(
+                    case,
+                    &["drain", node, "--ignore-daemonsets", "--force", DRAIN],
+                )
+                .await?;
             }
             Actor::DrainByDeletion => self.drain_by_deletion(case, node).await,
             Actor::Evict => {
@@ -176,7 +179,12 @@ impl Actor {
     }
 
     async fn drain_by_deletion(self, case: &Case, node: &str) {
-        let own = ["--ignore-daemonsets", "--force", "--disable-eviction", DRAIN];
+        let own = [
+            "--ignore-daemonsets",
+            "--force",
+            "--disable-eviction",
+            DRAIN,
+        ];
         let drain = [&["drain", node][..], &own].concat();
         while self.kubectl(case, &drain).await.is_err() {
             sleep(AGAIN).await;

@@ -87,3 +87,76 @@ fn ends_pods(event: &Event) -> bool {
         _ => !is_controller,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::campaign::guard::{Deed, History};
+
+    const OPERATOR: &str = "system:serviceaccount:system:gamekeeper";
+
+    /// Who ended a match that a request of this user and client ended, while these clients act.
+    fn by(actors: &[Actor], user: &str, user_agent: &str) -> String {
+        let mut history = History::of(0);
+        let deed = |actor: &Actor| (history.length(), Deed::Other(*actor, 0));
+        history.deeds = actors.iter().map(deed).collect();
+        let end = End {
+            at: Timestamp::UNIX_EPOCH,
+            user: user.to_owned(),
+            user_agent: user_agent.to_owned(),
+            request: String::new(),
+        };
+        culprit(&end, &history, OPERATOR)
+    }
+
+    #[test]
+    fn what_controllers_do_is_attributed_to_the_client_that_causes_it() {
+        let controller = |name: &str| format!("kube-controller-manager/v1 kubernetes/{name}");
+        let namespace = Actor::DeleteNamespace;
+        let cases = [
+            (vec![], Actor::Evict.user(), "kubectl", Actor::Evict.name()),
+            (vec![], OPERATOR.to_owned(), "gamekeeper", OWN),
+            (
+                vec![namespace],
+                "admin".to_owned(),
+                "generic-garbage-collector",
+                namespace.name(),
+            ),
+            (
+                vec![namespace],
+                "admin".to_owned(),
+                "namespace-controller",
+                namespace.name(),
+            ),
+            (
+                vec![Actor::Taint],
+                "admin".to_owned(),
+                "node-controller",
+                Actor::Taint.name(),
+            ),
+            (
+                vec![Actor::Preempt],
+                "admin".to_owned(),
+                "kube-scheduler",
+                Actor::Preempt.name(),
+            ),
+            (vec![], "admin".to_owned(), "replicaset-controller", OWN),
+        ];
+        for (actors, user, agent, expected) in cases {
+            assert_eq!(by(&actors, &user, &controller(agent)), expected, "{agent}");
+        }
+        let stranger = by(&[], "admin", "kube-scheduler/v1");
+        assert_eq!(stranger, "admin (kube-scheduler/v1)");
+    }
+
+    #[test]
+    fn every_client_has_a_user_of_its_own() {
+        let mut users: Vec<String> = Actor::all().map(Actor::user).collect();
+        let count = users.len();
+        users.sort();
+        users.dedup();
+        assert_eq!(users.len(), count, "{users:?}");
+    }
+}

@@ -91,7 +91,11 @@ impl fmt::Display for Table {
         writeln!(f, "{}", self.row("kills of the operator", |it| it.kills))?;
         writeln!(f, "{}", self.row("requests refused", |it| it.refused))?;
         let failures = |it: &Record| it.failures.len() as u64;
-        writeln!(f, "{}", self.row("violations and what did not end", failures))
+        writeln!(
+            f,
+            "{}",
+            self.row("violations and what did not end", failures)
+        )
     }
 }
 

@@ -17,7 +17,13 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// namespace that is deleted, because no hook can run there.
 pub(super) async fn finish(scene: &Scene<'_>, last: Option<Actor>) -> Result<()> {
     let case = scene.case;
-    let rival = ["delete", "pod", "rival", "--ignore-not-found", "--wait=false"];
+    let rival = [
+        "delete",
+        "pod",
+        "rival",
+        "--ignore-not-found",
+        "--wait=false",
+    ];
     case.kubectl(&rival).await?;
     let workload = scene.variant.workload(scene.kind);
     match last {
@@ -44,7 +50,10 @@ async fn release(case: &Case, workload: &str) -> Result<()> {
     let released = case.game(&["release", name]).await?;
     // All matches may have been over before.
     let is_over = ["nothing to release", "not found"].map(|it| released.stderr.contains(it));
-    ensure!(released.code == 0 || is_over.contains(&true), "{released:?}");
+    ensure!(
+        released.code == 0 || is_over.contains(&true),
+        "{released:?}"
+    );
     Ok(())
 }
 
@@ -66,7 +75,8 @@ async fn until_gone(plane: &ControlPlane, path: &str) -> Result<()> {
             anyhow::bail!("it exists");
         };
         let api = error.downcast_ref::<kube::Error>();
-        let is_gone = matches!(api, Some(kube::Error::Api(it)) if it.code == StatusCode::NOT_FOUND.as_u16());
+        let is_gone =
+            matches!(api, Some(kube::Error::Api(it)) if it.code == StatusCode::NOT_FOUND.as_u16());
         ensure!(is_gone, "{error:#}");
         Ok(())
     })

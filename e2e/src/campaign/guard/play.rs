@@ -118,7 +118,12 @@ impl Play<'_> {
             failures.push(format!("{error:#}"));
         }
         if let Some(operator) = &mut operator {
-            failures.extend(ended_badly(operator).await.err().map(|it| format!("{it:#}")));
+            failures.extend(
+                ended_badly(operator)
+                    .await
+                    .err()
+                    .map(|it| format!("{it:#}")),
+            );
         }
         let own = operator.map_or_else(String::new, |it| it.username());
         let mut events = plane.audit.requests(&case.namespace)?;

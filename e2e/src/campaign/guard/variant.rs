@@ -122,10 +122,7 @@ fn on_nodes(game: Game, namespace: &str, nodes: &[String]) -> Game {
     let pod = "/spec/template/spec";
     game.set(&format!("{pod}/affinity/nodeAffinity"), affinity)
         .set(&format!("{pod}/tolerations"), tolerations)
-        .set(
-            &format!("{pod}/containers/0/resources/requests/cpu"),
-            "100",
-        )
+        .set(&format!("{pod}/containers/0/resources/requests/cpu"), "100")
 }
 
 /// A Deployment with the same pods.
