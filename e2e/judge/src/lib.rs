@@ -43,6 +43,8 @@
 //! 3. `rules` check each write of the operator against that state. [`violations`] runs all rules and
 //!    returns each [`Violation`].
 //!
+//! [`pod_lives`] replays the same writes, and returns which client ended which pod.
+//!
 //! There is one tolerance in all rules: a client cannot know what changes while its request is in flight.
 //! So a write is checked against every version of the workload that was the newest at some time in the
 //! second before the request was received (`replay::world::LAG`), and is a violation only if it is wrong
