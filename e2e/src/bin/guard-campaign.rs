@@ -42,7 +42,10 @@ async fn main() -> Result<ExitCode> {
         }
     }
     println!("{table}");
-    let is_complete = ran?;
+    let is_complete = ran.unwrap_or_else(|error| {
+        eprintln!("{error:#}");
+        false
+    });
     Ok(match is_complete && table.passed() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,

@@ -166,6 +166,9 @@ impl fmt::Display for History {
         let retries = if self.retries { ", hooks repeat" } else { "" };
         let (seed, kind, replicas) = (self.seed, self.kind, self.replicas);
         writeln!(f, "history {seed}: {kind:?}, {replicas} replicas{retries}")?;
+        if self.length() > Duration::from_millis(LENGTH) {
+            writeln!(f, "all act for {:?}", self.length())?;
+        }
         for (at, deed) in &self.deeds {
             let at = at.as_secs_f64();
             match deed {

@@ -111,33 +111,22 @@ impl Play<'_> {
         self.start().await?;
         let finished = tokio::select! {
             finished = self.perform(&mut operator, &matches) => finished,
-            failed = async { beside.await.err().unwrap_or(std::future::pending().await) } => Err(failed),
+            failure = failure(beside) => Err(failure),
         };
-        let mut failures = Vec::new();
-        if let Err(error) = finished {
-            failures.push(format!("{error:#}"));
-        }
-        if let Some(operator) = &mut operator {
-            failures.extend(
-                ended_badly(operator)
-                    .await
-                    .err()
-                    .map(|it| format!("{it:#}")),
-            );
-        }
+        let stopped = match &mut operator {
+            Some(operator) => stop(operator).await,
+            None => Ok(()),
+        };
         let own = operator.map_or_else(String::new, |it| it.username());
         let mut events = plane.audit.requests(&case.namespace)?;
         let refused = refused(&events, &own);
         events.retain(Event::is_write);
         let unanswered = witness.unanswered(&events).await?;
         events.extend(unanswered);
+        let errors = finished.err().into_iter().chain(stopped.err());
+        let mut failures: Vec<String> = errors.map(|error| format!("{error:#}")).collect();
         if self.variant == Variant::Guarded {
-            let of_operator = |event: &&Event| event.username() == own;
-            let lacking = events.iter().filter(of_operator);
-            let lacking = lacking.filter_map(Event::missing_permission);
-            failures.extend(lacking.map(str::to_owned));
-            let violations = judge::violations(&events, |user| user == own);
-            failures.extend(violations.iter().map(|it| format!("violation: {it}")));
+            failures.extend(violations(&events, &own));
         }
         let ended = ended(&events, self.history, &matches, &own);
         Ok(Played {
@@ -205,12 +194,9 @@ impl Play<'_> {
         let started = Instant::now();
         let others = std::pin::pin!(self.others(&scene, started));
         let stage = std::pin::pin!(async {
-            let kills = self.kill(operator.as_mut(), started);
             tokio::select! {
-                ended = matches.play(case, history) => ended?,
-                killed = async { kills.await?; sleep_until(started + history.length()).await; Ok(()) } => {
-                    killed.map_err(|error: anyhow::Error| error)?;
-                }
+                failed = matches.play(case, history) => failed?,
+                acted = self.kill(operator.as_mut(), started) => acted?,
             }
             matches.end_all(case);
             match self.variant {
@@ -274,16 +260,17 @@ impl Play<'_> {
         deeds.filter_map(kill).collect()
     }
 
+    /// Kills the operator as the history says, and returns at its end.
     async fn kill(&self, operator: Option<&mut Operator>, started: Instant) -> Result<()> {
-        let Some(operator) = operator else {
-            return Ok(());
-        };
-        for (at, away) in self.kills() {
-            sleep_until(started + at).await;
-            operator.kill().await?;
-            sleep(away).await;
-            operator.start().await?;
+        if let Some(operator) = operator {
+            for (at, away) in self.kills() {
+                sleep_until(started + at).await;
+                operator.kill().await?;
+                sleep(away).await;
+                operator.start().await?;
+            }
         }
+        sleep_until(started + self.history.length()).await;
         Ok(())
     }
 
@@ -305,13 +292,31 @@ impl Play<'_> {
     }
 }
 
+/// The failure of something that goes on beside a history, which otherwise goes on.
+async fn failure(beside: impl Future<Output = Result<()>>) -> anyhow::Error {
+    match beside.await {
+        Err(failure) => failure,
+        Ok(()) => std::future::pending().await,
+    }
+}
+
 /// Stops an operator. Fails if it had exited or panicked.
-async fn ended_badly(operator: &mut Operator) -> Result<()> {
+async fn stop(operator: &mut Operator) -> Result<()> {
     ensure!(operator.is_alive()?, "the operator exited by itself");
     operator.terminate().await?;
     let log = std::fs::read_to_string(operator.log())?;
     ensure!(!log.contains("panicked at"), "the operator panicked");
     Ok(())
+}
+
+/// What the judge finds, and the permissions that the operator lacked.
+fn violations(events: &[Event], operator: &str) -> Vec<String> {
+    let of_operator = |event: &&Event| event.username() == operator;
+    let lacking = events.iter().filter(of_operator);
+    let lacking = lacking.filter_map(Event::missing_permission);
+    let found = judge::violations(events, |user| user == operator);
+    let found = found.iter().map(|it| format!("violation: {it}"));
+    lacking.map(str::to_owned).chain(found).collect()
 }
 
 /// Creates three nodes that other pods do not tolerate.
