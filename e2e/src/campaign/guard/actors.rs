@@ -13,7 +13,7 @@ use super::variant::{SAFE_TO_EVICT, Variant};
 use crate::case::Case;
 
 /// The prefix of the users for whom kubectl makes the requests. The audit log shows them.
-pub(super) const USER: &str = "others:";
+const USER: &str = "others:";
 /// How long a drain may last.
 const DRAIN: &str = "--timeout=150s";
 /// How long the administrator of a refused drain waits.
@@ -110,9 +110,9 @@ impl Actor {
 
     /// The user for whom it makes its requests.
     pub(super) fn user(self) -> String {
-        let cascade = |letter: char| letter.is_ascii_alphabetic();
         let name = format!("{self:?}");
-        format!("{USER}{}", name.replace(|it| !cascade(it), ""))
+        let is_special = |letter: char| !letter.is_ascii_alphabetic();
+        format!("{USER}{}", name.replace(is_special, ""))
     }
 
     /// Acts. A refusal is no error, except where what is asked must end by itself.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use judge::{End, Event, Life, pod_lives};
 
-use super::actors::{Actor, USER};
+use super::actors::Actor;
 use super::history::History;
 use super::matches::Matches;
 
@@ -80,11 +80,10 @@ pub(super) fn refused(events: &[Event], own: &str) -> u64 {
 
 fn ends_pods(event: &Event) -> bool {
     let subresource = event.object_ref.as_ref().map(|it| it.subresource.as_str());
-    let is_controller = !event.username().starts_with(USER);
     match event.verb.as_str() {
         "delete" | "deletecollection" => true,
         "create" => subresource == Some("eviction"),
-        _ => !is_controller,
+        _ => false,
     }
 }
 

@@ -145,9 +145,9 @@ impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Variant::Guarded => "`protection.pods: Guarded`",
-            Variant::Unguarded => "`None`: hook alone",
+            Variant::Unguarded => "`None`: the hook alone",
             Variant::Budget => "Deployment with a PodDisruptionBudget",
-            Variant::SafeToEvict => "Deployment with safe-to-evict: \"false\"",
+            Variant::SafeToEvict => "Deployment with `safe-to-evict: \"false\"`",
         })
     }
 }
