@@ -2,14 +2,14 @@
 //! would remove labels, budgets and finalizers afterwards.
 //!
 //! The operator would guard the pods again, so it is stopped first. It runs as the operator's service account: the policy
-//! lets no other client change the budgets.
+//! lets no other client change the budgets. It may be killed at any time, so the Deployment itself remembers its replicas.
 
 use std::time::Duration;
 
 use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
 use gamekeeper_core::api::names::{
-    GUARD_FINALIZER, GUARDED_LABEL, KEPT_HOOK_ANNOTATION, kept_by_autoscalers,
+    GUARD_FINALIZER, GUARDED_LABEL, KEPT_HOOK_ANNOTATION, REPLICAS_ANNOTATION, kept_by_autoscalers,
 };
 use gamekeeper_core::api::{GROUP, VERSION};
 use jiff::{SignedDuration, Timestamp};
@@ -84,12 +84,8 @@ pub async fn run(options: &Options) -> Result<(), UnguardError> {
         client: client.clone(),
         namespace: options.namespace.clone(),
     };
-    let workloads = cluster.workloads().await?;
-    let waiting: Vec<String> = workloads.iter().filter_map(waits).collect();
-    if !waiting.is_empty() && !options.force {
-        return Err(UnguardError::Waiting(waiting));
-    }
     let Some(deployment) = &options.deployment else {
+        cluster.ensure_none_waits(options.force).await?;
         return cluster.unguard().await;
     };
     let (namespace, name) = deployment
@@ -101,14 +97,16 @@ pub async fn run(options: &Options) -> Result<(), UnguardError> {
         name,
         lease: &options.lease_name,
     };
-    let replicas = operator.replicas().await?;
     let result = async {
+        cluster.ensure_none_waits(options.force).await?;
         operator.stop().await?;
         cluster.unguard().await
     }
     .await;
-    if result.is_err() {
-        operator.scale(replicas).await?;
+    if result.is_err()
+        && let Err(error) = operator.restore().await
+    {
+        eprintln!("the operator's Deployment could not be restored: {error}");
     }
     result
 }
@@ -122,22 +120,24 @@ struct Operator<'a> {
 }
 
 impl Operator<'_> {
-    async fn replicas(&self) -> Result<i32, kube::Error> {
-        let scale = self.deployments.get_scale(self.name).await?;
-        Ok(scale.spec.and_then(|it| it.replicas).unwrap_or(0))
-    }
-
-    async fn scale(&self, replicas: i32) -> Result<(), kube::Error> {
-        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        let params = PatchParams::default();
-        self.deployments
-            .patch_scale(self.name, &params, &patch)
-            .await?;
+    async fn patch(&self, patch: Value) -> Result<(), kube::Error> {
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.deployments.patch(self.name, &params, &patch).await?;
         Ok(())
     }
 
+    /// Starts it again if this run, or one that was killed, has stopped it.
+    async fn restore(&self) -> Result<(), kube::Error> {
+        let deployment = self.deployments.get(self.name).await?;
+        match restoring(&deployment) {
+            Some(patch) => self.patch(patch).await,
+            None => Ok(()),
+        }
+    }
+
     async fn stop(&self) -> Result<(), UnguardError> {
-        self.scale(0).await?;
+        self.patch(stopping(&self.deployments.get(self.name).await?))
+            .await?;
         let deadline = Instant::now() + STOP_TIMEOUT;
         while !self.has_stopped().await? {
             if Instant::now() > deadline {
@@ -151,8 +151,8 @@ impl Operator<'_> {
 
     /// Whether there are no replicas, and none holds the lease.
     async fn has_stopped(&self) -> Result<bool, kube::Error> {
-        let scale = self.deployments.get_scale(self.name).await?;
-        if scale.status.is_some_and(|it| it.replicas > 0) {
+        let deployment = self.deployments.get(self.name).await?;
+        if !has_no_replicas(&deployment) {
             return Ok(false);
         }
         let lease = self.leases.get_opt(self.lease).await?;
@@ -208,6 +208,16 @@ impl Cluster {
         Ok(guarded)
     }
 
+    /// Fails if pods wait for their hooks, unless this is forced.
+    async fn ensure_none_waits(&self, force: bool) -> Result<(), UnguardError> {
+        let workloads = self.workloads().await?;
+        let waiting: Vec<String> = workloads.iter().filter_map(waits).collect();
+        if waiting.is_empty() || force {
+            return Ok(());
+        }
+        Err(UnguardError::Waiting(waiting))
+    }
+
     /// Labels, then budgets, then finalizers: whenever this stops, the rest is still guarded, and can be continued.
     async fn unguard(&self) -> Result<(), UnguardError> {
         let labeled = ListParams::default().labels(GUARDED_LABEL);
@@ -260,6 +270,52 @@ fn ignore_missing(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         result => result,
     }
+}
+
+/// The replicas of a Deployment. The API server sets 1 where the manifest has none.
+fn replicas(deployment: &Deployment) -> i32 {
+    let replicas = deployment.spec.as_ref().and_then(|it| it.replicas);
+    replicas.unwrap_or(1)
+}
+
+/// The replicas that a stopped Deployment had.
+fn remembered(deployment: &Deployment) -> Option<i32> {
+    let remembered = deployment.annotations().get(REPLICAS_ANNOTATION)?;
+    remembered.parse().ok()
+}
+
+/// Stops a Deployment and remembers its replicas, in one write. What a killed run remembered stays, unless the Deployment
+/// has been scaled up since.
+fn stopping(deployment: &Deployment) -> Value {
+    let before = match replicas(deployment) {
+        0 => remembered(deployment).unwrap_or(0),
+        replicas => replicas,
+    };
+    json!({
+        "metadata": {"annotations": {REPLICAS_ANNOTATION: before.to_string()}},
+        "spec": {"replicas": 0},
+    })
+}
+
+/// Starts a stopped Deployment again, unless it has been scaled up since. None if it was not stopped.
+fn restoring(deployment: &Deployment) -> Option<Value> {
+    let remembered = remembered(deployment)?;
+    let replicas = match replicas(deployment) {
+        0 => remembered,
+        replicas => replicas,
+    };
+    Some(json!({
+        "metadata": {"annotations": {REPLICAS_ANNOTATION: null}},
+        "spec": {"replicas": replicas},
+    }))
+}
+
+/// Whether its controller has observed that it is stopped, and none of its pods is left.
+fn has_no_replicas(deployment: &Deployment) -> bool {
+    let status = deployment.status.as_ref();
+    let observed = status.and_then(|it| it.observed_generation);
+    let pods = status.and_then(|it| it.replicas).unwrap_or(0);
+    observed >= deployment.metadata.generation && pods == 0
 }
 
 /// Kind, namespace and name of a workload whose pods wait for their hooks.
@@ -323,6 +379,38 @@ mod tests {
         assert_eq!(waits(&object(json!({}), json!([]))), None);
         assert_eq!(waits(&object(json!({}), json!([{"podName": "x"}]))), named);
         assert_eq!(waits(&object(deleted, json!([]))), named);
+    }
+
+    #[test]
+    fn a_deployment_remembers_its_replicas_while_it_is_stopped() {
+        // Replicas, what is remembered; what is then remembered, and how many replicas are restored.
+        for (replicas, remembered, stopped, restored) in [
+            (json!(2), None, "2", None),
+            (json!(null), None, "1", None),
+            (json!(0), None, "0", None),
+            (json!(0), Some("2"), "2", Some(2)),
+            (json!(0), Some("0"), "0", Some(0)),
+            (json!(3), Some("2"), "3", Some(3)),
+        ] {
+            let mut object = json!({"metadata": {}, "spec": {
+                "replicas": replicas, "selector": {}, "template": {},
+            }});
+            if let Some(remembered) = remembered {
+                object["metadata"]["annotations"] = json!({REPLICAS_ANNOTATION: remembered});
+            }
+            let deployment: Deployment = serde_json::from_value(object).expect("a Deployment");
+            let stop = stopping(&deployment);
+            let annotations = &stop["metadata"]["annotations"];
+            assert_eq!(annotations[REPLICAS_ANNOTATION], stopped, "{stop}");
+            assert_eq!(stop["spec"]["replicas"], 0, "{stop}");
+            let restore = restoring(&deployment);
+            let back = restore.as_ref().map(|it| &it["spec"]["replicas"]);
+            assert_eq!(back, restored.map(Value::from).as_ref());
+            let forgotten = restore.as_ref().is_none_or(|it| {
+                it["metadata"]["annotations"] == json!({REPLICAS_ANNOTATION: null})
+            });
+            assert!(forgotten, "{restore:?}");
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! `gamekeeper unguard`, which the chart runs before it is uninstalled: nothing of Gamekeeper blocks afterwards.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use e2e::case::Case;
+use e2e::cluster::chart::render;
+use e2e::cluster::operator::ACCOUNT;
 use e2e::workload::manifest::Game;
 use judge::object::text;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::guard::{budgets, label, living, play, waiting};
 use crate::protection::uninstall;
@@ -12,7 +14,12 @@ use crate::protection::uninstall;
 e2e::tests![
     guards_are_removed_unless_pods_wait,
     a_budget_and_labels_without_a_workload_are_removed,
+    an_interrupted_run_does_not_leave_the_operator_stopped,
+    the_job_of_the_chart_stops_the_operator,
 ];
+
+/// Where the operator's replicas are remembered while it is stopped.
+const REMEMBERED: &str = "/metadata/annotations/gamekeeper.tkex.tencent.com~1replicas";
 
 /// Nothing that guards pods is left, the pods still run, and they can be deleted.
 async fn nothing_blocks(case: &Case, before: &[String]) -> Result<()> {
@@ -83,6 +90,117 @@ async fn a_budget_and_labels_without_a_workload_are_removed(case: &mut Case) -> 
         done.stdout.contains("2 pods are no longer guarded"),
         "{done:?}"
     );
+    nothing_blocks(case, &before).await?;
+    uninstall(case, "guard").await
+}
+
+/// A Deployment with the operator's name. Its pods stand for the operator, which is a process here.
+async fn deploy(case: &Case) -> Result<()> {
+    let labels = json!({"app": "operator"});
+    let containers = json!([{"name": "operator", "image": "operator:v1"}]);
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": containers}});
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": ACCOUNT},
+        "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": template},
+    });
+    case.kubectl_with(&["apply", "-f", "-"], &deployment.to_string())
+        .await?;
+    case.eventually("the Deployment has its pods", async || {
+        let deployment = deployment_of_operator(case).await?;
+        ensure!(deployment["status"]["replicas"] == 2, "{deployment:#}");
+        Ok(())
+    })
+    .await
+}
+
+async fn deployment_of_operator(case: &Case) -> Result<Value> {
+    let namespace = &case.namespace;
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{ACCOUNT}");
+    case.plane().get(&path).await
+}
+
+/// Waits until all pods of the Deployment are gone.
+async fn until_scaled_to_0(case: &Case) -> Result<()> {
+    case.eventually("the Deployment has no pods", async || {
+        let deployment = deployment_of_operator(case).await?;
+        let pods = deployment["status"]["replicas"].as_u64().unwrap_or(0);
+        ensure!(
+            deployment["spec"]["replicas"] == 0 && pods == 0,
+            "{deployment:#}"
+        );
+        Ok(())
+    })
+    .await
+}
+
+/// The arguments of the chart's pre-delete Job, for the namespace of this test.
+async fn arguments_of_job(case: &Case) -> Result<Vec<String>> {
+    let objects = render(&case.plane().helm, &[]).await?;
+    let job = objects
+        .iter()
+        .find(|it| it["kind"] == "Job" && it["metadata"]["name"] == "gamekeeper-unguard");
+    let args = &job.context("the chart has the Job")?["spec"]["template"]["spec"]["containers"][0];
+    let args: Vec<String> = serde_json::from_value(args["args"].clone())?;
+    let own = args.iter();
+    let mut own: Vec<String> = own
+        .map(|it| it.replace("gamekeeper-system", &case.namespace))
+        .collect();
+    ensure!(own != args, "{args:?}");
+    own.push(format!("--namespace={}", case.namespace));
+    Ok(own)
+}
+
+async fn an_interrupted_run_does_not_leave_the_operator_stopped(case: &mut Case) -> Result<()> {
+    play(case, Game::in_place(3), 3).await?;
+    deploy(case).await?;
+    let args = arguments_of_job(case).await?;
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    // The operator keeps its lease, so the command waits for it. It is killed when it is dropped.
+    tokio::select! {
+        done = case.operator.run(&args) => bail!("it did not wait for the operator: {done:?}"),
+        scaled = until_scaled_to_0(case) => scaled?,
+    }
+    let stopped = deployment_of_operator(case).await?;
+    ensure!(text(&stopped, REMEMBERED) == "2", "{stopped:#}");
+    case.scale(2).await?;
+    case.until("a pod waits", |view| waiting(view) == ["HookNotSuccessful"])
+        .await?;
+    let refused = case.operator.run(&args).await?;
+    ensure!(
+        refused.stderr.contains("to wait for the hooks"),
+        "{refused:?}"
+    );
+    let restored = deployment_of_operator(case).await?;
+    ensure!(restored["spec"]["replicas"] == 2, "{restored:#}");
+    ensure!(restored.pointer(REMEMBERED).is_none(), "{restored:#}");
+    ensure!(budgets(case).await?.len() == 1, "the budget is gone");
+    case.scale(3).await?;
+    case.until("no pod waits", |view| waiting(view).is_empty())
+        .await?;
+    uninstall(case, "guard").await
+}
+
+async fn the_job_of_the_chart_stops_the_operator(case: &mut Case) -> Result<()> {
+    play(case, Game::in_place(2), 2).await?;
+    deploy(case).await?;
+    let args = arguments_of_job(case).await?;
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    tokio::select! {
+        done = case.operator.run(&args) => bail!("it did not wait for the operator: {done:?}"),
+        scaled = until_scaled_to_0(case) => scaled?,
+    }
+    ensure!(
+        budgets(case).await?.len() == 1,
+        "guards are removed while the operator runs"
+    );
+    let before = living(case).await?;
+    case.start_witness().await?;
+    case.operator.terminate().await?;
+    let done = case.operator.run(&args).await?;
+    ensure!(done.code == 0, "{done:?}");
+    let stopped = deployment_of_operator(case).await?;
+    ensure!(stopped["spec"]["replicas"] == 0, "{stopped:#}");
     nothing_blocks(case, &before).await?;
     uninstall(case, "guard").await
 }

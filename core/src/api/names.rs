@@ -130,6 +130,8 @@ pub fn kept_by_autoscalers(
 /// Annotation of a guarded workload: its PreDelete HookTemplate as last observed, because
 /// `kubectl delete -f FOLDER` may delete the template first.
 pub const KEPT_HOOK_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/pre-delete-hook";
+/// Annotation of the operator's own Deployment while `gamekeeper unguard` has stopped it: its replicas before.
+pub const REPLICAS_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/replicas";
 /// Finalizer that the API server sets for `--cascade=orphan`.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 
