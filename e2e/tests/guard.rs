@@ -111,6 +111,23 @@ pub(crate) async fn budgets(case: &Case) -> Result<Vec<String>> {
         .collect())
 }
 
+/// Waits until gamekeeper_guarded_pods_ended_total has these values, by `why`.
+pub(crate) async fn until_counted(case: &Case, expected: &[(&str, u64)]) -> Result<()> {
+    case.eventually("the ended matches are counted", async || {
+        let (_, page) = case.operator.get("/metrics").await?;
+        let ended = page.lines();
+        let ended = ended.filter(|it| it.starts_with("gamekeeper_guarded_pods_ended_total{"));
+        let ended: Vec<&str> = ended.collect();
+        for (why, count) in expected {
+            let series = format!("why=\"{why}\"}} {count}");
+            let is_shown = ended.iter().any(|it| it.ends_with(&series));
+            ensure!(is_shown, "no {series} among {ended:#?}");
+        }
+        Ok(())
+    })
+    .await
+}
+
 pub(crate) async fn evict(case: &Case, pod: &str) -> Result<String> {
     let eviction = json!({
         "apiVersion": "policy/v1", "kind": "Eviction",

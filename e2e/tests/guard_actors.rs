@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::guard::{
     budgets, condition, evict, install_policy, is_gone, label, living, no, own_node, play,
-    until_guarded, waiting, yes,
+    until_counted, until_guarded, waiting, yes,
 };
 use crate::protection::{release, uninstall};
 
@@ -232,17 +232,10 @@ async fn a_guarded_pod_that_its_kubelet_ends_is_counted(case: &mut Case) -> Resu
     case.kubectl(&["patch", "pod", pod, "--subresource=status", &patch])
         .await?;
     case.end_pod(pod, "Failed").await?;
-    case.eventually("the match is counted", async || {
-        let (_, page) = case.operator.get("/metrics").await?;
-        for (why, count) in [("kubelet", 1), ("other_client", 0), ("eviction", 0)] {
-            let series = format!("why=\"{why}\"}} {count}\n");
-            let is_shown = page.split_inclusive('\n').any(|it| {
-                it.starts_with("gamekeeper_guarded_pods_ended_total") && it.ends_with(&series)
-            });
-            ensure!(is_shown, "no {series}");
-        }
-        Ok(())
-    })
+    until_counted(
+        case,
+        &[("kubelet", 1), ("other_client", 0), ("eviction", 0)],
+    )
     .await?;
     until_guarded(case, 2).await?;
     uninstall(case, "guard").await

@@ -10,7 +10,8 @@ use judge::object::text;
 use serde_json::{Value, json};
 
 use crate::guard::{
-    budgets, evict, install_policy, label, living, no, own_node, play, until_guarded, waiting,
+    budgets, evict, install_policy, label, living, no, own_node, play, until_counted,
+    until_guarded, waiting,
 };
 use crate::protection::uninstall;
 
@@ -54,7 +55,10 @@ async fn an_eviction_of_a_pending_pod_passes(case: &mut Case) -> Result<()> {
         container("game", "game:v1"),
         container("sidecar", "sidecar:nope"),
     ];
-    let game = Game::rolling(1).set("/spec/template/spec/containers", containers.to_vec());
+    // As on a real node, the pod is Terminating for a moment; its condition then tells what ended it.
+    let game = Game::rolling(1)
+        .set("/spec/template/spec/containers", containers.to_vec())
+        .annotated("stage.gamekeeper/stop-seconds", "2");
     case.apply(game.pre_delete("test").guarded()).await?;
     let view = case
         .until("the game runs in a Pending pod", |view| {
@@ -76,6 +80,7 @@ async fn an_eviction_of_a_pending_pod_passes(case: &mut Case) -> Result<()> {
         view.pods.len() == 1 && view.pods[0].uid() != uid
     })
     .await?;
+    until_counted(case, &[("eviction", 1), ("other_client", 0)]).await?;
     uninstall(case, "guard").await
 }
 
