@@ -12,6 +12,7 @@ e2e::tests![
     a_set_gets_its_defaults_injects_into_pods_and_shows_them,
     game_pods_get_sidecars_from_the_operator_itself,
     a_set_that_clashes_is_left_out_and_shown,
+    a_container_of_a_selected_workload_is_a_warning,
     a_set_that_the_api_server_refuses_holds_creations_until_it_is_fixed,
     without_the_webhook_game_pods_are_created_and_labeled_namespaces_refuse_others,
     pods_of_a_deployment_get_the_sidecars_of_a_manifest_of_openkruise,
@@ -295,6 +296,44 @@ async fn a_set_that_clashes_is_left_out_and_shown(case: &mut Case) -> Result<()>
         "{message}"
     );
     remove(case).await
+}
+
+async fn a_container_of_a_selected_workload_is_a_warning(case: &mut Case) -> Result<()> {
+    let installed = Webhook::install(case, "2160h").await?;
+    installed.until_called(case).await?;
+    case.apply(Game::in_place(1)).await?;
+    case.until_settled(1).await?;
+    let mut set = set(case, json!([{"name": "game", "image": "log:1.0"}]));
+    let spec = set["spec"].as_object_mut().context("a spec")?;
+    spec.remove("namespace");
+    let labels = json!({"kubernetes.io/metadata.name": case.namespace});
+    spec.insert("namespaceSelector".into(), json!({"matchLabels": labels}));
+    let create = [
+        "create",
+        "--dry-run=server",
+        "--warnings-as-errors",
+        "-f",
+        "-",
+    ];
+    let namespace = &case.namespace;
+    let message = format!("GameDeployment {namespace}/{GAME} has a container \"game\"");
+    let warned = case.refused(&create, &set.to_string()).await?;
+    ensure!(warned.contains(&message), "{warned}");
+    // The labels of the namespace count, and those of the pods. Other tests' sets may cause other warnings.
+    for (field, value) in [
+        (
+            "/spec/namespaceSelector",
+            json!({"matchLabels": {"team": "none"}}),
+        ),
+        ("/spec/selector", json!({"matchLabels": {"app": "other"}})),
+    ] {
+        let mut set = set.clone();
+        *set.pointer_mut(field).context("a selector")? = value;
+        let created = case.kubectl_with(&create, &set.to_string()).await;
+        let printed = created.unwrap_or_else(|error| format!("{error:#}"));
+        ensure!(!printed.contains(&message), "{printed}");
+    }
+    installed.remove(case).await
 }
 
 async fn a_set_that_the_api_server_refuses_holds_creations_until_it_is_fixed(

@@ -14,6 +14,7 @@ mod dry_run;
 mod log_limiter;
 mod metrics;
 mod mutate;
+mod neighbors;
 mod review;
 mod rotation;
 mod server;

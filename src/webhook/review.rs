@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::dry_run::DryRunFindings;
+use super::neighbors::Neighbors;
 use crate::cache::Whole;
 use gamekeeper_core::admission::{
-    Finding, Templates, check, conflicts_of_sidecar_sets, disabled_commands, lies_in,
+    Finding, Templates, check, conflicts_of_sidecar_sets, conflicts_with_workloads,
+    disabled_commands, lies_in,
 };
 use gamekeeper_core::api::{GROUP, SidecarSet};
 use gamekeeper_core::plan::hook_run::ExecNamespaces;
@@ -56,19 +58,25 @@ impl AdmissionResponse {
 }
 
 /// Reviews a request, given the findings of the API server about its pod templates, the namespaces in which hooks may
-/// run commands, and the stored SidecarSets.
+/// run commands, the stored SidecarSets, and the workloads with which a SidecarSet conflicts.
 pub(super) fn review(
     request: &AdmissionRequest,
     templates: &Templates,
     dry_run: &DryRunFindings,
     commands: &ExecNamespaces,
     sidecar_sets: &[Arc<Whole<SidecarSet>>],
+    neighbors: &Neighbors,
 ) -> AdmissionResponse {
     let findings_of = |object: &Value, by_server: &[Finding]| {
         let mut findings = findings(object, templates, by_server);
         findings.extend(disabled_commands(object, &request.namespace, commands));
         let others = sidecar_sets.iter().map(|it| it.object.as_ref());
         findings.extend(conflicts_of_sidecar_sets(object, others));
+        let Neighbors {
+            workloads,
+            namespaces,
+        } = neighbors;
+        findings.extend(conflicts_with_workloads(object, workloads, namespaces));
         findings
     };
     let mut findings = match concerns_spec(request) {

@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Extension, Json, Router};
 use futures::StreamExt;
+use futures::future::join_all;
 use k8s_openapi::api::core::v1 as core;
 use kube::Api;
 use rustls::ServerConfig;
@@ -23,6 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use super::dry_run::DryRun;
 use super::metrics::{AdmissionMetrics, RequestLabels};
 use super::mutate::{defaulted, injected};
+use super::neighbors::Neighbors;
 use super::review::{AdmissionRequest, AdmissionResponse, AdmissionReview, review};
 use crate::cache::Cache;
 use crate::evaluation_pool::EvaluationPool;
@@ -134,6 +136,7 @@ impl Reviewer {
         budget: MemoryBudget,
     ) -> Option<AdmissionResponse> {
         let dry_run = self.dry_run.check(&request).await;
+        let neighbors = self.neighbors(&cache, &request).await;
         let namespace = request.namespace.clone();
         let commands = Arc::clone(&self.commands);
         let response = self.evaluation.run(&namespace, move || {
@@ -147,9 +150,28 @@ impl Reviewer {
                 place: "this namespace",
             };
             let sidecar_sets = cache.sidecar_sets.store().all();
-            review(&request, &templates, &dry_run, &commands, &sidecar_sets)
+            review(
+                &request,
+                &templates,
+                &dry_run,
+                &commands,
+                &sidecar_sets,
+                &neighbors,
+            )
         });
         response.await.ok()
+    }
+
+    /// The workloads with which a SidecarSet conflicts, and their namespaces. Before the first set, none is cached.
+    async fn neighbors(&self, cache: &Cache, request: &AdmissionRequest) -> Neighbors {
+        let mut found = Neighbors::of(request, cache);
+        let unknown = found.unknown_namespaces();
+        let reads = unknown.iter().map(|name| self.read_namespace(name));
+        let read = join_all(reads).await.into_iter().flatten();
+        found
+            .namespaces
+            .extend(read.map(|it| (it.name.clone(), it)));
+        found
     }
 
     /// The SidecarSets that reach the namespace of a pod of another controller; None if the namespace cannot be read.

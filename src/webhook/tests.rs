@@ -18,6 +18,7 @@ use super::AdmissionMetrics;
 use super::certificates::{Certificates, Due, Pair, announcement_time, due};
 use super::dry_run::{DryRun, DryRunFindings};
 use super::metrics::RequestLabels;
+use super::neighbors::Neighbors;
 use super::review::{AdmissionRequest, AdmissionResponse, review};
 use super::server::{Reviewer, ServingCertificate, serve};
 use crate::cache::Cache;
@@ -57,6 +58,7 @@ fn reviewed(operation: &str, object: Value, old_object: Value) -> AdmissionRespo
         &DryRunFindings::default(),
         &nowhere,
         &[],
+        &Neighbors::default(),
     )
 }
 
@@ -192,14 +194,28 @@ fn findings_of_the_api_server_are_used_for_fields_without_own_findings() {
     };
     let nowhere = ExecNamespaces::default();
     let create = request(workload(""), Value::Null);
-    let response = review(&create, &NO_TEMPLATES, &dry_run, &nowhere, &[]);
+    let response = review(
+        &create,
+        &NO_TEMPLATES,
+        &dry_run,
+        &nowhere,
+        &[],
+        &Neighbors::default(),
+    );
     let message = response.status.expect("a refusal")["message"].clone();
     let own = "Required value: set the image of the container";
     assert_eq!(message, format!("{image}: {own}; {unknown}"));
 
     let update = request(workload(""), workload("game:1"));
     dry_run.old_object = vec![unknown.clone()];
-    let response = review(&update, &NO_TEMPLATES, &dry_run, &nowhere, &[]);
+    let response = review(
+        &update,
+        &NO_TEMPLATES,
+        &dry_run,
+        &nowhere,
+        &[],
+        &Neighbors::default(),
+    );
     let message = response.status.expect("a refusal")["message"].clone();
     assert_eq!(message, format!("{image}: {own}"));
     assert_eq!(response.warnings, [unknown.to_string()]);
@@ -224,6 +240,7 @@ fn a_command_gets_a_warning_where_hooks_may_not_run_any() {
             &DryRunFindings::default(),
             &here,
             &[],
+            &Neighbors::default(),
         );
         assert!(answer.allowed);
         answer.warnings

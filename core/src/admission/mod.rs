@@ -14,6 +14,7 @@ mod hooks;
 mod indexes;
 mod labels;
 mod metrics;
+mod neighbors;
 mod pods;
 mod protection;
 mod schema;
@@ -32,6 +33,7 @@ use crate::api::{Cluster, GameDeployment, GameStatefulSet, HookRun, HookTemplate
 pub use exec::disabled_commands;
 pub use finding::{Finding, Severity, lies_in};
 pub use labels::is_dns_label;
+pub use neighbors::{Namespaces, Neighbor, conflicts_with_workloads, namespace};
 pub use protection::another_budget;
 pub use schema::{Schemas, unknown_fields};
 pub use sidecar_sets::{conflicts_of_sidecar_sets, sidecar_set};

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::yaml::{self, Document};
 use super::{Diagnostic, Source};
-use crate::admission::{self, Finding, KINDS, Schemas, Templates, lies_in};
+use crate::admission::{self, Finding, KINDS, Namespaces, Neighbor, Schemas, Templates, lies_in};
 use crate::api::{API_VERSION, GROUP, HookTemplate, SidecarSet};
 
 /// HookTemplates by namespace and name.
@@ -28,6 +28,8 @@ struct Others {
     templates: Known,
     budgets: Vec<Budget>,
     sidecar_sets: Vec<SidecarSet>,
+    workloads: Vec<Neighbor>,
+    namespaces: Namespaces,
 }
 
 /// An object in a file.
@@ -43,10 +45,16 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
     let mut objects = Vec::new();
     let mut budgets = Vec::new();
+    let mut namespaces = Namespaces::new();
     for Source { name, text } in sources {
         match yaml::read(text) {
             Ok(documents) => {
                 budgets.extend(documents.iter().filter_map(budget));
+                namespaces.extend(
+                    documents
+                        .iter()
+                        .filter_map(|it| admission::namespace(&it.object)),
+                );
                 let own = documents.into_iter().filter(has_own_group);
                 objects.extend(own.map(|document| Object::new(name, document, &schemas)));
             }
@@ -64,6 +72,11 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
             .iter()
             .filter_map(|it| admission::sidecar_set(&it.document.object))
             .collect(),
+        workloads: objects
+            .iter()
+            .filter_map(|it| Neighbor::read(&it.document.object))
+            .collect(),
+        namespaces,
     };
     diagnostics.extend(
         objects
@@ -168,6 +181,11 @@ impl<'a> Object<'a> {
             .chain(admission::conflicts_of_sidecar_sets(
                 object,
                 &others.sidecar_sets,
+            ))
+            .chain(admission::conflicts_with_workloads(
+                object,
+                &others.workloads,
+                &others.namespaces,
             ));
         findings.extend(rules.filter(|it| !fields.iter().any(|of| overlaps(&it.field, of))));
         let file = self.file;

@@ -228,6 +228,29 @@ fn sidecar_sets_that_conflict_are_warnings() {
 }
 
 #[test]
+fn a_sidecar_with_the_name_of_a_container_of_a_workload_is_a_warning() {
+    let set = "apiVersion: tkex.tencent.com/v1alpha1\nkind: SidecarSet\nmetadata: {name: a}\nspec:\n  selector: \
+               {matchLabels: {app: game}}\n  namespaceSelector: {matchLabels: {team: games}}\n  \
+               containers:\n  - {name: server, image: \"log:1\"}\n";
+    let game = WORKLOAD.replace("name: game}", "name: game, namespace: arena}");
+    let namespace = |team: &str| {
+        format!(
+            "apiVersion: v1\nkind: Namespace\nmetadata: {{name: arena, labels: {{team: {team}}}}}\n"
+        )
+    };
+    let expected = "0.yaml:8: warning: spec.containers[0].name: Invalid value: \"server\": GameDeployment arena/game has a \
+                    container \"server\"; rename one of the two, or this set is left out of its pods";
+    for (namespace, warned) in [
+        (String::new(), true),
+        (namespace("games"), true),
+        (namespace("web"), false),
+    ] {
+        let found = printed(&[set, &game, &namespace]);
+        assert_eq!(found.contains(expected), warned, "{namespace}: {found}");
+    }
+}
+
+#[test]
 fn a_budget_over_guarded_pods_is_a_warning() {
     let guarded = WORKLOAD.replace("  preDelete", "  protection: {pods: Guarded}\n  preDelete");
     let budget = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: mine}\n\

@@ -1,0 +1,49 @@
+//! The stored workloads with which a SidecarSet conflicts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::review::{AdmissionRequest, concerns_spec};
+use crate::cache::Cache;
+use gamekeeper_core::admission::{Neighbor, sidecar_set};
+use gamekeeper_core::plan::sidecars::Namespace;
+
+/// The maximum number of namespaces that are read for one request.
+const MAX_READ: usize = 16;
+
+/// Workloads that have a container of a SidecarSet's name, and the namespaces with known labels.
+#[derive(Debug, Default)]
+pub(super) struct Neighbors {
+    pub workloads: Vec<Neighbor>,
+    pub namespaces: BTreeMap<String, Namespace>,
+}
+
+impl Neighbors {
+    /// The workloads beside the set of a request; none for other kinds.
+    pub(super) fn of(request: &AdmissionRequest, cache: &Cache) -> Self {
+        let set = sidecar_set(&request.object).filter(|_| concerns_spec(request));
+        let Some(set) = set else {
+            return Self::default();
+        };
+        let deployments = cache.game_deployments.store().all().into_iter();
+        let stateful_sets = cache.game_stateful_sets.store().all().into_iter();
+        let all = deployments
+            .map(|it| Neighbor::of(it.object.as_ref()))
+            .chain(stateful_sets.map(|it| Neighbor::of(it.object.as_ref())));
+        let workloads: Vec<Neighbor> = all.filter(|it| it.conflicts_with(&set)).collect();
+        let names = workloads.iter().map(|it| it.namespace.as_str());
+        let known = names.filter_map(|name| cache.sidecars.namespace(name));
+        let namespaces = known.map(|it| (it.name.clone(), Namespace::clone(&it)));
+        Self {
+            namespaces: namespaces.collect(),
+            workloads,
+        }
+    }
+
+    /// Namespaces of these workloads whose labels are not in the cache. Only so many that the request is answered in time.
+    pub(super) fn unknown_namespaces(&self) -> BTreeSet<String> {
+        let names = self.workloads.iter().map(|it| &it.namespace);
+        let unknown = names.filter(|name| !self.namespaces.contains_key(*name));
+        let unknown: BTreeSet<String> = unknown.cloned().collect();
+        unknown.into_iter().take(MAX_READ).collect()
+    }
+}
