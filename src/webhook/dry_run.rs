@@ -1,4 +1,4 @@
-//! The API server's validation of a pod template, before the workload is stored.
+//! The API server's validation of a pod template, or of a SidecarSet's containers, before the object is stored.
 //!
 //! The webhook creates a `PodTemplate` as a strict dry run, which the API server validates like the template of a
 //! native workload, including unknown fields. Quotas, limit ranges and pod security do not apply to it: their
@@ -6,6 +6,8 @@
 //!
 //! Without a clear verdict in time the object is admitted: the operator makes a dry run with a pod before it
 //! updates the first running one.
+
+mod sidecar_set;
 
 use std::time::Duration;
 
@@ -62,15 +64,18 @@ impl Undecided {
 
 pub(super) struct DryRun {
     client: Client,
+    /// Where the containers of SidecarSets, which have no namespace, are dry-run.
+    namespace: String,
     limiter: Semaphore,
     metrics: AdmissionMetrics,
     log: LogLimiter,
 }
 
 impl DryRun {
-    pub(super) fn new(client: Client, metrics: AdmissionMetrics) -> Self {
+    pub(super) fn new(client: Client, namespace: String, metrics: AdmissionMetrics) -> Self {
         DryRun {
             client,
+            namespace,
             limiter: Semaphore::new(MAX_DRY_RUNS),
             metrics,
             log: LogLimiter::default(),
@@ -111,7 +116,25 @@ impl DryRun {
         Ok(DryRunFindings { object, old_object })
     }
 
-    async fn send(&self, namespace: &str, workload: &Value) -> Result<Vec<Finding>, Undecided> {
+    async fn send(&self, namespace: &str, object: &Value) -> Result<Vec<Finding>, Undecided> {
+        if !sidecar_set::is_set(object) {
+            let template = pod_template(object);
+            return self
+                .create(namespace, &template, own_volumes(object).len())
+                .await;
+        }
+        let template = as_object(sidecar_set::template(object));
+        let findings = self.create(&self.namespace, &template, usize::MAX).await?;
+        Ok(findings.iter().map(sidecar_set::in_set).collect())
+    }
+
+    /// Creates a PodTemplate whose first volumes are those of the manifest.
+    async fn create(
+        &self,
+        namespace: &str,
+        template: &Value,
+        own_volumes: usize,
+    ) -> Result<Vec<Finding>, Undecided> {
         if !is_dns_label(namespace) {
             // The namespace becomes a part of the path, and any caller of the port may have written it.
             let namespace = cut(namespace);
@@ -125,11 +148,11 @@ impl DryRun {
         );
         let request = HttpRequest::post(path)
             .header(header::CONTENT_TYPE, "application/json")
-            .body(pod_template(workload).to_string().into_bytes())
+            .body(template.to_string().into_bytes())
             .map_err(|error| Undecided::Unclear(error.to_string()))?;
         match self.client.request::<IgnoredAny>(request).await {
             Ok(_) => Ok(Vec::new()),
-            Err(kube::Error::Api(status)) => verdict(&status, own_volumes(workload).len()),
+            Err(kube::Error::Api(status)) => verdict(&status, own_volumes),
             Err(error) => Err(Undecided::Unavailable(error.to_string())),
         }
     }
@@ -163,6 +186,10 @@ fn cut(text: &str) -> &str {
 
 /// Whether the object's new pods would differ from those before the request.
 fn changes_template(request: &AdmissionRequest) -> bool {
+    if sidecar_set::is_set(&request.object) {
+        return sidecar_set::differs(&request.object, &request.old_object)
+            && concerns_spec(request);
+    }
     let is_workload = request.object["spec"]["template"].is_object();
     let differs = |field: &str| request.object["spec"][field] != request.old_object["spec"][field];
     let differs = ["template", "volumeClaimTemplates"]
@@ -187,6 +214,10 @@ fn pod_template(workload: &Value) -> Value {
     if !volumes.is_empty() {
         template["spec"]["volumes"] = Value::Array(volumes);
     }
+    as_object(template)
+}
+
+fn as_object(template: Value) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "PodTemplate",

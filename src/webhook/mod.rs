@@ -103,7 +103,11 @@ pub(crate) fn start(
     let certificate = Arc::new(ServingCertificate::default());
     let reviewer = Reviewer {
         evaluation: EvaluationPool::start()?,
-        dry_run: DryRun::new(target.client.clone(), metrics.clone()),
+        dry_run: DryRun::new(
+            target.client.clone(),
+            target.scope.as_ref().unwrap_or(&target.namespace).clone(),
+            metrics.clone(),
+        ),
         metrics: metrics.clone(),
         scope: target.scope,
         commands: Arc::new(target.commands),

@@ -352,7 +352,7 @@ async fn start(certificate: &Arc<ServingCertificate>, metrics: AdmissionMetrics)
     let port = listener.local_addr().expect("an address").port();
     let reviewer = Reviewer {
         evaluation: EvaluationPool::start().expect("threads"),
-        dry_run: DryRun::new(unused_client(), AdmissionMetrics::default()),
+        dry_run: DryRun::new(unused_client(), "own".into(), AdmissionMetrics::default()),
         metrics,
         scope: None,
         commands: Arc::default(),

@@ -77,7 +77,7 @@ impl Server {
     }
 
     async fn check(&self, request: &AdmissionRequest) -> DryRunFindings {
-        let dry_run = DryRun::new(self.client.clone(), self.metrics.clone());
+        let dry_run = DryRun::new(self.client.clone(), "own".into(), self.metrics.clone());
         dry_run.check(request).await
     }
 
@@ -323,4 +323,68 @@ fn logged_parts_of_a_request_are_cut_to_the_length_of_a_name() {
     let long = "ä".repeat(1 << 20);
     assert_eq!(cut(&long).chars().count(), MAX_NAME);
     assert_eq!(cut("lobby"), "lobby");
+}
+
+#[tokio::test]
+async fn containers_of_a_sidecar_set_are_sent_as_a_template_and_findings_have_its_paths() {
+    let set = |lists: Value| {
+        let mut set = json!({"kind": "SidecarSet", "metadata": {"name": "log"}, "spec": lists});
+        set["spec"]["selector"] = json!({"matchLabels": {"app": "game"}});
+        set
+    };
+    let container = json!({
+        "name": "log", "podInjectPolicy": "AfterAppContainer", "transferEnv": [],
+        "shareVolumePolicy": {"type": "enabled"}, "upgradeStrategy": {"upgradeType": "ColdUpgrade"},
+    });
+    let volumes = json!([{"name": "logs", "emptyDir": {}}]);
+    let full = set(json!({"containers": [container], "volumes": volumes}));
+    let server = Server::responding(|_| {
+        invalid(&[
+            ("template.spec.containers[0].image", "Required value"),
+            ("template.spec.volumes[0].name", "Invalid value: \"x\": no"),
+        ])
+    });
+    let create = |object: &Value| AdmissionRequest {
+        namespace: String::new(),
+        ..request(object.clone(), Value::Null)
+    };
+    let findings = server.check(&create(&full)).await.object;
+    let findings: Vec<String> = findings.iter().map(Finding::to_string).collect();
+    assert_eq!(
+        findings,
+        [
+            "spec.containers[0].image: Required value",
+            "spec.volumes[0].name: Invalid value: \"x\": no",
+        ]
+    );
+    let (path, body) = server.requests().remove(0);
+    assert!(
+        path.starts_with("/api/v1/namespaces/own/podtemplates?dryRun=All&"),
+        "{path}"
+    );
+    let expected = json!({"containers": [{"name": "log"}], "volumes": volumes});
+    assert_eq!(body["template"]["spec"], expected);
+
+    // An update of other fields is not sent.
+    let mut paused = full.clone();
+    paused["spec"]["injectionStrategy"] = json!({"paused": true});
+    server.check(&request(paused, full)).await;
+    assert_eq!(server.requests(), []);
+
+    let prefix = "PodTemplate in version \"v1\" cannot be handled as a PodTemplate: ";
+    let unknown = "strict decoding error: unknown field \"template.spec.initContainers[0].imgae\"";
+    let refusal = refusal(400, &format!("{prefix}{unknown}"), Value::Null);
+    let server = Server::responding(move |_| refusal.clone());
+    let init = set(json!({"initContainers": [{"name": "setup", "imgae": "a"}]}));
+    let findings = server.check(&create(&init)).await.object;
+    assert_eq!(
+        findings[0].to_string(),
+        "spec.initContainers[0].imgae: unknown field \"spec.initContainers[0].imgae\""
+    );
+    let (_, body) = server.requests().remove(0);
+    let containers = &body["template"]["spec"]["containers"];
+    assert_eq!(
+        containers[0]["image"], "any",
+        "a pod needs a container: {containers}"
+    );
 }

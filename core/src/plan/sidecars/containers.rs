@@ -33,13 +33,14 @@ impl Sidecar {
     pub fn of(container: &Value, place: PodInjectPolicy) -> Self {
         let options = SidecarOptions::deserialize(container).unwrap_or_default();
         // The schema refuses everything except objects.
-        let mut fields = container.as_object().cloned().unwrap_or_default();
-        fields.retain(|field, _| !OPTIONS.contains(&field.as_str()));
-        let mut env = list(fields.get("env")).to_vec();
+        let mut container = match without_options(container) {
+            Value::Object(fields) => Value::Object(fields),
+            _ => json!({}),
+        };
+        let mut env = list(container.get("env")).to_vec();
         env.retain(|it| it["name"] != IS_INJECTED);
         env.push(json!({"name": IS_INJECTED, "value": "true"}));
-        fields.insert("env".to_owned(), Value::Array(env));
-        let container = Value::Object(fields);
+        container["env"] = Value::Array(env);
         let share = options.share_volume_policy.unwrap_or_default();
         Self {
             name: name(&container).to_owned(),
@@ -103,6 +104,15 @@ impl Sidecar {
         }
         Ok(())
     }
+}
+
+/// A container, without the fields that only containers of a SidecarSet have.
+pub fn without_options(container: &Value) -> Value {
+    let mut container = container.clone();
+    if let Some(fields) = container.as_object_mut() {
+        fields.retain(|field, _| !OPTIONS.contains(&field.as_str()));
+    }
+    container
 }
 
 /// Whether two mounts contain the same files.

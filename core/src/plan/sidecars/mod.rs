@@ -11,6 +11,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+pub use containers::without_options;
 pub use defaults::with_defaults;
 pub use inject::inject;
 pub use set::{Namespace, Sidecars, is_current, selected};

@@ -1,0 +1,55 @@
+//! The dry run of a SidecarSet: its containers as those of a pod template.
+
+use serde_json::{Value, json};
+
+use gamekeeper_core::admission::Finding;
+use gamekeeper_core::plan::sidecars::without_options;
+
+/// The fields of a set that are also those of a pod.
+const FIELDS: [&str; 4] = [
+    "initContainers",
+    "containers",
+    "volumes",
+    "imagePullSecrets",
+];
+/// Where the API server finds them in the template of a workload, and where they are in a set.
+const IN_TEMPLATE: &str = "spec.template.spec.";
+const IN_SET: &str = "spec.";
+
+/// Whether an object is a SidecarSet.
+pub(super) fn is_set(object: &Value) -> bool {
+    object["kind"] == "SidecarSet" && object["spec"].is_object()
+}
+
+/// Whether pods would get something else than before.
+pub(super) fn differs(set: &Value, old: &Value) -> bool {
+    FIELDS
+        .iter()
+        .any(|field| set["spec"][field] != old["spec"][field])
+}
+
+/// The template of a pod that has only these containers.
+pub(super) fn template(set: &Value) -> Value {
+    let mut spec = json!({});
+    for field in FIELDS {
+        let items = set["spec"][field].as_array().into_iter().flatten();
+        let items: Vec<Value> = items.map(without_options).collect();
+        if !items.is_empty() {
+            spec[field] = Value::Array(items);
+        }
+    }
+    if spec["containers"].is_null() {
+        // A pod needs a container besides its init containers.
+        spec["containers"] = json!([{"name": "gamekeeper-dry-run", "image": "any"}]);
+    }
+    json!({"metadata": {}, "spec": spec})
+}
+
+/// A finding about that template, at its place in the set.
+pub(super) fn in_set(finding: &Finding) -> Finding {
+    let field = match finding.field.strip_prefix(IN_TEMPLATE) {
+        Some(rest) => format!("{IN_SET}{rest}"),
+        None => "spec".to_owned(),
+    };
+    Finding::error(field, finding.message.replace(IN_TEMPLATE, IN_SET))
+}
