@@ -1,5 +1,7 @@
 //! Which pods get which containers, conflicts, and properties of injection.
 
+mod hostile;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,8 +10,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::SidecarSet;
-use crate::plan::observed::{SidecarMarks, sidecar_marks};
+use crate::api::{PodInjectPolicy, SidecarSet};
+use crate::plan::observed::{SidecarMark, SidecarMarks, sidecar_marks};
 
 fn set(name: &str, spec: Value) -> Arc<Sidecars> {
     let mut full = json!({"selector": {"matchLabels": {"app": "arena"}}});
