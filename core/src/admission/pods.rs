@@ -77,20 +77,22 @@ fn of_container(field: &str, container: &Value, volumes: &BTreeSet<&str>) -> Vec
     findings
 }
 
-/// Amounts that are neither text nor a number. No schema can require one of the two, and the API server does not
+/// Quantities that are neither strings nor numbers. No schema can require one of the two, and the API server does not
 /// name the field.
 fn quantities(field: &str, resources: &Value) -> Vec<Finding> {
     let lists = ["limits", "requests"].into_iter();
     let all = lists.flat_map(|list| {
-        let amounts = resources[list].as_object().into_iter().flatten();
-        amounts.map(move |(name, amount)| (list, name, amount))
+        let quantities = resources[list].as_object().into_iter().flatten();
+        quantities.map(move |(name, quantity)| (list, name, quantity))
     });
-    let odd = all.filter(|(_, _, it)| it.is_boolean() || it.is_array() || it.is_object());
-    odd.map(|(list, name, amount)| {
-        let why = format!("Invalid value: {amount}: must be a quantity, such as 500m, 2 or 1Gi");
-        Finding::error(format!("{field}.resources.{list}.{name}"), why)
-    })
-    .collect()
+    let invalid = all.filter(|(_, _, it)| it.is_boolean() || it.is_array() || it.is_object());
+    invalid
+        .map(|(list, name, quantity)| {
+            let why =
+                format!("Invalid value: {quantity}: must be a quantity, such as 500m, 2 or 1Gi");
+            Finding::error(format!("{field}.resources.{list}.{name}"), why)
+        })
+        .collect()
 }
 
 /// Checks the names of claim templates.

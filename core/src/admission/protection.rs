@@ -51,7 +51,7 @@ pub(super) fn of_workload(workload: &impl GameWorkload) -> Vec<Finding> {
     findings
 }
 
-/// Pods that are to leave nodes but cannot, because none may be unavailable and none gets its replacement first.
+/// Pods that should leave nodes but cannot, because none may be unavailable and no replacement is created first.
 pub(super) fn moves_nothing(
     workload: &impl GameWorkload,
     max_unavailable: Option<&IntOrString>,
@@ -68,7 +68,7 @@ pub(super) fn moves_nothing(
         && max_surge.is_some_and(|it| !is_zero(it))
         && !may_surge;
     (moves && is_stuck).then(|| {
-        let why = "Invalid value: Move moves no pod with maxUnavailable 0, because here none gets its replacement \
+        let why = "Invalid value: Move moves no pod with maxUnavailable 0, because no replacement is created \
                    first; set updateStrategy.maxUnavailable to at least 1";
         Finding::error("spec.protection.onNodeGoing", why).as_warning()
     })

@@ -277,7 +277,7 @@ fn steps_without_effect(workload: &impl GameWorkload) -> Vec<Finding> {
         let Some(partition) = &step.partition else {
             continue;
         };
-        if let Some(before) = before.filter(|before| is_more(partition, before)) {
+        if let Some(before) = before.filter(|before| is_larger(partition, before)) {
             let message = format!(
                 "Invalid value: {}: an earlier step keeps only {}, and pods are never moved back; \
                  use decreasing partitions",
@@ -312,7 +312,7 @@ fn partition_without_effect(
 }
 
 /// Whether a partition is larger than another. A number and a percentage are not compared.
-fn is_more(partition: &IntOrString, other: &IntOrString) -> bool {
+fn is_larger(partition: &IntOrString, other: &IntOrString) -> bool {
     let percent = |text: &str| text.trim_end_matches('%').parse::<u32>().ok();
     match (partition, other) {
         (IntOrString::Int(one), IntOrString::Int(other)) => one > other,

@@ -132,7 +132,7 @@ pub struct UpgradeOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UpgradeStrategy {
-    /// Cordon each node before its upgrade, and wait until the pods of game workloads were replaced on other nodes, which
+    /// Cordon each node before its upgrade, and wait until its game pods have been replaced on other nodes, which
     /// their hooks and budgets must allow.
     pub drain_node_before_upgrade: bool,
 }
@@ -231,7 +231,7 @@ pub struct ClusterHooks {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub pre_cluster_upgrade: Option<String>,
-    /// Runs on the first master, after the last node was upgraded.
+    /// Runs on the first master, after the last node has been upgraded.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub post_cluster_upgrade: Option<String>,

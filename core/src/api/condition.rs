@@ -59,9 +59,9 @@ pub enum Reason {
     RollingOut,
     /// The first pods are created in batches.
     CreatingInBatches,
-    /// A user paused.
+    /// A user paused the rollout.
     Paused,
-    /// A canary step paused.
+    /// A canary step paused the rollout.
     PausedByCanaryPauseStep,
     /// The hook of a canary step was not successful.
     PausedByStepBasedHook,

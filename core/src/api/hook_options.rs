@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schema;
 
-/// Metrics that are measured, but do not affect the result of the run.
+/// Metrics that are measured and reported, but do not affect the result of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DryRun {

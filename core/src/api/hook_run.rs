@@ -42,7 +42,7 @@ pub struct HookRunSpec {
     /// Whether metrics run in parallel or one after the other.
     #[serde(default)]
     pub policy: HookPolicy,
-    /// Metrics that do not affect the result of the run; their own results are shown.
+    /// Metrics that are measured and reported, but do not affect the result of the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), transform = schema::merged_by("metricName"))]
     pub dry_run: Vec<DryRun>,

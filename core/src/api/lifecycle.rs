@@ -32,7 +32,7 @@ pub enum LifecycleStep {
     EnsureUpgrade,
     /// On every node, once its kubelet has the version.
     EnsurePostUpgradeHook,
-    /// After the last node was upgraded, on the first master.
+    /// After the last node has been upgraded, on the first master.
     EnsurePostClusterUpgradeHook,
     /// When the Cluster is deleted, on the first master.
     EnsurePreClusterDeleteHook,

@@ -26,7 +26,7 @@ pub const NODE_DELETION_COST: &str = "io.tencent.bcs.dev/node-deletion-cost";
 pub const COST_SORT_METHOD: &str = "io.tencent.bcs.dev/pod-deletion-cost-sort-method";
 /// Workload label: when the workload may be deleted, `Always` or `Cascading` (once it has no pods).
 pub const DELETION_ALLOW: &str = "io.tencent.bcs.dev/deletion-allow";
-/// Pod annotation that asks a kubelet to change images without a restart, if it can.
+/// Pod annotation that requests a change of images without a restart, if the kubelet supports that.
 pub const HOT_PATCH_ANNOTATION: &str = "io.kubernetes.hotpatch.container";
 /// Pod annotation: port pools from which a webhook of bcs-ingress-controller allocates ports for the pod.
 pub const PORT_POOLS_ANNOTATION: &str = "portpools.networkextension.bkbcs.tencent.com";
@@ -109,7 +109,7 @@ pub const RELEASED_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/released";
 pub const MOVE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/move-requested";
 /// Its value where the operator sets it, because the pod's node is going to be removed.
 pub const MOVE_OF_NODE: &str = "node-going";
-/// Pod annotation beside [`DELETING_ANNOTATION`] on guarded pods: when its PreDelete hook was first needed.
+/// Pod annotation, set with [`DELETING_ANNOTATION`] on guarded pods: when its PreDelete hook was first needed.
 pub const WAITING_SINCE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/waiting-since";
 /// Pod annotations that keep autoscalers from choosing the pod's node, with the values that guarded pods have.
 pub const KEPT_BY_AUTOSCALERS: [(&str, &str); 2] = [

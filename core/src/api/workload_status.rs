@@ -125,7 +125,7 @@ pub struct CanaryStatus {
     pub held_replicas: Option<i32>,
 }
 
-/// Why the operator paused.
+/// Why the operator paused the rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum PauseReason {
     /// A pause step.

@@ -23,7 +23,7 @@ struct Budget {
     selector: Selector,
 }
 
-/// What the files contain beside an object.
+/// What the files contain besides an object.
 struct Others {
     templates: Known,
     budgets: Vec<Budget>,

@@ -26,7 +26,7 @@
 //! | [`update`] | which pods are updated now: budget, order, method |
 //! | [`status`] | the status, conditions and events |
 //! | [`deletion`] | the plan for a workload that is being deleted |
-//! | [`cluster`] | scripts in a Cluster's life; apart from workloads |
+//! | [`cluster`] | lifecycle hooks of a Cluster, independent of workloads |
 //! | [`outline`] | how the plans for both kinds begin and end |
 
 pub mod cluster;

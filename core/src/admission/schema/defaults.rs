@@ -78,14 +78,14 @@ fn search(schema: &Value, value: &Value, path: &str, found: &mut Vec<Finding>) {
 
 /// Whether a field belongs to a core type.
 fn is_of_core(path: &str) -> bool {
-    lies_in(path, "spec.template") || is_of_core_beside_template(path)
+    lies_in(path, "spec.template") || is_of_core_outside_template(path)
 }
 
 /// The fields of a SidecarSet that belong to core types.
 const OF_SIDECARS: [&str; 3] = ["spec.initContainers", "spec.containers", "spec.volumes"];
 
 /// Whether a field belongs to the Job of a metric, to a volume claim, or to a SidecarSet's containers or volumes.
-pub fn is_of_core_beside_template(path: &str) -> bool {
+pub fn is_of_core_outside_template(path: &str) -> bool {
     let of_metric = path.strip_prefix("spec.metrics[");
     let of_metric = of_metric.and_then(|rest| Some(rest.split_once("].")?.1));
     lies_in(path, "spec.volumeClaimTemplates")

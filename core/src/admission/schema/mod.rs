@@ -46,7 +46,7 @@ pub fn unknown_fields(kind: &str, object: &Value) -> Vec<Finding> {
 /// run of them.
 pub(super) fn unknown_in_core_types(kind: &str, object: &Value) -> Vec<Finding> {
     let unknown = unknown_fields(kind, object).into_iter();
-    let kept = unknown.filter(|it| defaults::is_of_core_beside_template(&it.field));
+    let kept = unknown.filter(|it| defaults::is_of_core_outside_template(&it.field));
     kept.map(Finding::as_warning).collect()
 }
 

@@ -122,7 +122,7 @@ fn duration(text: Arc<String>) -> Result<i64, ExecutionError> {
         .ok_or_else(|| ExecutionError::function_error("duration", "cannot be read"))
 }
 
-/// The name of a field in rules: the API server escapes CEL's reserved words, of which our fields are one.
+/// The name of a field in rules: the API server escapes CEL's reserved words, and one of our fields has such a name.
 fn escaped(name: &str) -> String {
     match name {
         "namespace" => "__namespace__".to_owned(),

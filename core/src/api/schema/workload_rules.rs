@@ -68,7 +68,7 @@ pub fn no_deadline() -> Rule {
     )
 }
 
-/// A deadline leaves time to ask a hook again.
+/// A deadline must leave time to run a hook again.
 pub fn deadline_after_first_rerun() -> Rule {
     rule(
         "deadlineSeconds",

@@ -149,7 +149,7 @@ impl<'a> Walk<'a> {
     pub fn waiting(&mut self, steps: &[LifecycleStep]) {
         for step in steps {
             if !self.states.iter().any(|(known, _)| known == step) {
-                let state = StepState::new(LifecycleReason::Waiting, BEFORE);
+                let state = StepState::new(LifecycleReason::Waiting, STEPS_BEFORE);
                 self.states.push((*step, state));
             }
         }
@@ -170,7 +170,10 @@ impl<'a> Walk<'a> {
             );
         }
         if !is_open {
-            return (false, StepState::new(LifecycleReason::Waiting, BEFORE));
+            return (
+                false,
+                StepState::new(LifecycleReason::Waiting, STEPS_BEFORE),
+            );
         }
         let scene = self.scene;
         let master = match &scene.master {
@@ -267,7 +270,7 @@ impl<'a> Walk<'a> {
                 OnNode::Waiting(_) | OnNode::Passed => {}
             }
         }
-        let waiting = waiting.unwrap_or_else(|| BEFORE.to_owned());
+        let waiting = waiting.unwrap_or_else(|| STEPS_BEFORE.to_owned());
         self.held(format!("{waiting}; {count}"))
     }
 
@@ -588,7 +591,7 @@ impl<'a> Walk<'a> {
 }
 
 /// The message of a step that has not started.
-const BEFORE: &str = "the steps before it have not passed";
+const STEPS_BEFORE: &str = "the steps before it have not passed";
 
 /// Whether a step has no script, but waits for a state of the nodes.
 fn is_observed(step: LifecycleStep) -> bool {

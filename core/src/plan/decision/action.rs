@@ -137,7 +137,7 @@ pub enum Action {
         /// Since when it has waited for its PreDelete hook; recorded on guarded pods.
         since: Option<Timestamp>,
     },
-    /// Remove the annotation game-pod-deleting, and the time beside it.
+    /// Remove the annotation game-pod-deleting, and the time that was recorded with it.
     UnmarkDeleting(PodRef),
     /// Create a HookRun.
     CreateHookRun(Box<HookRun>),
@@ -178,7 +178,7 @@ pub enum Action {
     },
     /// Create, or restore, the PodDisruptionBudget that guards the workload's pods.
     ApplyBudget(Budget),
-    /// Ask the API server, with a dry run, whether it would let this budget be deleted. Its refusal shows that
+    /// Dry-run the deletion of this budget. The API server's refusal shows that
     /// the policies are in force, and that the budget exists.
     ProbeGuard {
         /// The budget's name.
@@ -277,7 +277,7 @@ pub struct ClaimOwnership {
 pub enum Ground {
     /// No hook guards it.
     Unguarded,
-    /// Its hook said yes.
+    /// Its hook allowed it.
     Hook,
     /// A hook guards it, but none of its containers runs. A kubelet may start one at any moment, so the write has
     /// the pod's resourceVersion as a precondition, which changes with the status that reports the container. A
@@ -287,7 +287,7 @@ pub enum Ground {
     NodeLost,
     /// A user released the guarded pod, so it no longer needs a hook.
     Released,
-    /// It is guarded, and its hook has not said yes before the deadline of spec.protection.
+    /// It is guarded, and its hook did not allow it before the deadline of spec.protection.
     Deadline,
 }
 

@@ -115,11 +115,11 @@ pub fn assess(
             settle(metric, result);
         }
     }
-    let ended_badly = status.metric_results.iter().any(decides_badly);
+    let has_failed_metric = status.metric_results.iter().any(fails_run);
     let all_ended = spec.metrics.iter().all(|metric| {
         result(&status, &metric.name).is_some_and(|result| result.phase.is_completed())
     });
-    if ended_badly || all_ended || spec.terminate {
+    if has_failed_metric || all_ended || spec.terminate {
         return finish(spec, rules, status, now);
     }
     match schedule(spec, &status, running, started, now) {
@@ -148,7 +148,7 @@ pub fn assess(
 }
 
 /// Whether a metric ends its run: it has ended without success, and is not a dry run.
-fn decides_badly(result: &MetricResult) -> bool {
+fn fails_run(result: &MetricResult) -> bool {
     result.phase.has_failed() && !result.dry_run
 }
 
@@ -170,8 +170,8 @@ fn finish(
     mut status: HookRunStatus,
     now: Timestamp,
 ) -> Assessment {
-    let bad = status.metric_results.iter().find(|it| decides_badly(it));
-    let cause = bad.map_or("the run was terminated".to_owned(), |result| {
+    let failed = status.metric_results.iter().find(|it| fails_run(it));
+    let cause = failed.map_or("the run was terminated".to_owned(), |result| {
         format!("metric {} ended {}", result.name, result.phase)
     });
     let mut stop = Vec::new();

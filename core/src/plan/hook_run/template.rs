@@ -1,4 +1,4 @@
-//! Checks of a template before a run is created from it.
+//! Validates a template before a run is created from it.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What a rule wants to do with a pod: the action that a hook must allow.
+//! What a rule intends to do with a pod: the action that a hook must allow.
 
 use jiff::Timestamp;
 

@@ -1,8 +1,8 @@
 //! Guarded pods on lost nodes, which neither hooks nor players can reach.
 //!
-//! Kubernetes tries to delete such pods, and the guard refuses that. But before, it writes the condition
-//! DisruptionTarget to the pod: then its node is gone, or tolerationSeconds have passed. An earlier outage of the node
-//! may have left the condition, so the time is computed as well.
+//! Kubernetes tries to delete such pods once the node no longer exists or tolerationSeconds have passed, and the guard
+//! refuses that. But first it sets the condition DisruptionTarget, which therefore shows that the pod can be given up.
+//! The condition may be left over from an earlier outage of the node, so the time is computed as well.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;

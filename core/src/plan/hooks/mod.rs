@@ -49,7 +49,7 @@ const MAX_STARTS: usize = 500;
 pub enum Answer {
     /// No hook guards this, or it was successful.
     Cleared,
-    /// Its hook is running, ended badly, is about to start, or cannot be made.
+    /// Its hook is running, ended without success, is about to start, or cannot be created.
     Held,
     /// The same, for longer than spec.protection allows.
     PastDeadline,
@@ -91,7 +91,7 @@ pub struct Hooks<'a> {
     pub waiting: BTreeMap<&'a str, Waiting<'a>>,
     /// When a hook is run again, or the deadline of a pod passes.
     pub wake: Option<Timestamp>,
-    /// Why hooks could not be made, and what that holds up.
+    /// Why hooks could not be created, and what that blocks.
     pub problems: BTreeSet<(Concern, CannotMake)>,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::api::HookRun;
 
-/// Whether two states of a run make the same plan. The status of a run that has not ended is not read.
+/// Whether two states of a run lead to the same plan. The status of a run that has not ended is not read.
 pub fn makes_same_plan(old: &HookRun, new: &HookRun) -> bool {
     fn end(run: &HookRun) -> Option<impl PartialEq> {
         let status = run.status.as_ref()?;

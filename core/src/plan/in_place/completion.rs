@@ -5,7 +5,7 @@
 //! wrong image ready in between; and status.image may be any of the node's names for the content. One rule covers all
 //! of this, as recordings of a real kubelet show: a change is complete when the status is for the newest generation,
 //! the container is ready, and either status.image is the desired image, or the container differs from the one in the
-//! first status of that generation. The first does not count if status.image was the desired image before the change.
+//! first status of that generation. The former does not count if status.image was the desired image before the change.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -27,8 +27,8 @@ pub enum Completion {
 /// Without the first status of a generation, a new container is assumed to have the new image once it has run for this
 /// long.
 const SETTLED: SignedDuration = SignedDuration::from_secs(10);
-/// The same for a container that may still be that of an earlier change, which this one has overtaken.
-const SETTLED_OVERTAKEN: SignedDuration = SignedDuration::from_mins(5);
+/// The same for a container that may still be that of an earlier change, which this one has superseded.
+const SETTLED_SUPERSEDED: SignedDuration = SignedDuration::from_mins(5);
 
 /// The progress of a pod's recorded change.
 pub fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completion {
@@ -138,22 +138,22 @@ fn runs_desired_image(
         if before != status.container_id {
             return Runs::Desired;
         }
-        // It was already new in the first status of this generation, after a crash or an overtaken change. Or the
+        // It was already new in the first status of this generation, after a crash or a superseded change. Or the
         // node permanently calls the desired image by another name.
         return if status.container_id == change.from_container_id {
             unchanged(change)
         } else {
-            Runs::AssumedAfter(SETTLED_OVERTAKEN)
+            Runs::AssumedAfter(SETTLED_SUPERSEDED)
         };
     }
     if status.container_id == change.from_container_id {
         return unchanged(change);
     }
-    let overtaken = change.from_unfinished
+    let superseded = change.from_unfinished
         && same_name(&change.from_image, &status.image)
         && status.restart_count < change.from_restart_count + 2;
-    Runs::AssumedAfter(if overtaken {
-        SETTLED_OVERTAKEN
+    Runs::AssumedAfter(if superseded {
+        SETTLED_SUPERSEDED
     } else {
         SETTLED
     })
@@ -163,7 +163,7 @@ fn runs_desired_image(
 fn unchanged(change: &ContainerChange) -> Runs {
     if change.from_named {
         // If another client changed the image and nothing came of it, there is nothing to restart for.
-        Runs::AssumedAfter(SETTLED_OVERTAKEN)
+        Runs::AssumedAfter(SETTLED_SUPERSEDED)
     } else {
         Runs::Other
     }

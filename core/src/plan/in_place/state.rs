@@ -61,12 +61,12 @@ pub fn patch_of(
         Patching::InPlace(order) => (false, order),
         Patching::Hot => (true, ContainerOrder::DisOrdered),
     };
-    // A change that overtakes another one waits for the containers of both.
-    let overtaken = match state(pod) {
+    // A change that supersedes another one waits for the containers of both.
+    let superseded = match state(pod) {
         InPlaceState::Patched(record) if !hot => Some(record),
         _ => None,
     };
-    let mut containers = overtaken.map_or_else(Changes::new, |record| record.containers.clone());
+    let mut containers = superseded.map_or_else(Changes::new, |record| record.containers.clone());
     for (name, image) in &change.images {
         let Some(container) = pod.containers.iter().find(|it| it.name == *name) else {
             continue;
@@ -84,7 +84,7 @@ pub fn patch_of(
             .or_insert_with(|| Box::new(resized(container)));
         entry.resources = Some(resources.clone());
     }
-    let taken = take_turns(pod, overtaken, &mut containers, order, now);
+    let taken = take_turns(pod, superseded, &mut containers, order, now);
     let mut labels = change.labels.clone();
     labels.push((names::REVISION_LABEL.to_owned(), Some(revision.to_string())));
     let mut annotations = change.annotations.clone();
@@ -130,7 +130,7 @@ pub fn patch_of(
 }
 
 /// The record for a container whose image differs between the two revisions. `before` is the record of a change that
-/// this one overtakes.
+/// this one supersedes.
 fn changed_to(
     container: &Container,
     image: &str,

@@ -38,7 +38,7 @@ pub struct Pod {
     pub marked_deleting: bool,
     /// Since when it has waited for its PreDelete hook, according to its annotation; only on guarded pods.
     pub waiting_since: Option<Timestamp>,
-    /// Who wants it to be replaced.
+    /// Who requested its replacement.
     pub move_requested: Option<MoveRequest>,
     /// Whether a user released it from its guard.
     pub released: bool,
@@ -95,16 +95,16 @@ pub enum PodPhase {
     Unknown,
 }
 
-/// Who wants a pod to be replaced.
+/// Who requested the replacement of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveRequest {
     /// A user.
     User,
-    /// The operator, because the pod's node is going.
+    /// The operator, because the pod's node is going to be removed.
     NodeGoing,
 }
 
-/// A taint of a node that is going.
+/// A taint of a node that is going to be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taint {
     /// Its key.
@@ -115,7 +115,7 @@ pub struct Taint {
     pub effect: String,
 }
 
-/// A node that no longer answers, or never will.
+/// A node that no longer responds, or never will.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostNode {
     /// Whether it is unreachable.
@@ -126,7 +126,7 @@ pub struct LostNode {
     pub out_of_service: bool,
 }
 
-/// What ends a pod against the will of its controller, as the reason of condition DisruptionTarget says it.
+/// What ends a pod without its controller, as the reason of condition DisruptionTarget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Disruption {
     /// The eviction API: a drain, an autoscaler.

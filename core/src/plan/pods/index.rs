@@ -74,13 +74,13 @@ impl<'a> Indexes<'a> {
         let IndexRange { start, end } = range;
         let has_one = |pod: &&Pod| pod.index.is_some_and(|index| range.contains(index));
         let pods = pods_with_index(self.world).filter(has_one);
-        let going = pods.filter(|pod| pod.terminating || pod.ended()).count();
+        let ending = pods.filter(|pod| pod.terminating || pod.ended()).count();
         let last = end - 1;
         let blocked = |message| Blocked {
             reason: Reason::PodIndexExhausted,
             message,
         };
-        match going {
+        match ending {
             0 => NoIndex::Blocked(blocked(format!(
                 "all indexes from {start} to {last} are in use, so no more pods are created; set a larger range in \
                 annotation {INDEX_RANGE}, or reduce replicas"

@@ -148,8 +148,10 @@ impl<'a> Claims<'a> {
             let is_wanted = ordinal.is_some_and(&wanted);
             // A pod that is deleted for good, as its hook allowed, remains the owner of its claims.
             let takes_along = |pod: &Pod| {
-                let going = pod.terminating || self.transferred.contains(&pod.uid());
-                self.identity.retention.when_scaled == PvcRetention::Delete && !is_wanted && going
+                let is_leaving = pod.terminating || self.transferred.contains(&pod.uid());
+                self.identity.retention.when_scaled == PvcRetention::Delete
+                    && !is_wanted
+                    && is_leaving
             };
             let mut remove: Vec<String> = Vec::new();
             let mut goes_with_pod = false;

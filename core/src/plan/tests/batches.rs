@@ -76,7 +76,7 @@ fn a_pod_that_is_never_ready_holds_back_the_rest_and_is_named() {
 }
 
 #[test]
-fn a_workload_that_was_taken_over_has_no_batches() {
+fn a_workload_that_has_pods_or_a_status_has_no_batches() {
     // Its status was lost, but its pods exist.
     let mut first = story(4, json!({}));
     first.settle();

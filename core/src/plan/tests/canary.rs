@@ -7,8 +7,8 @@ use super::story::{Story, story};
 use crate::api::{HookPhase, PauseReason};
 use crate::plan::Action;
 
-/// Seed 003: partition 3, pause, partition 2, pause of 60 s, hook.
-fn seed() -> Story {
+/// The canary of docs/walkthroughs.md: partition 3, pause, partition 2, pause of 60 s, hook.
+fn walkthrough() -> Story {
     let mut story = story(
         4,
         json!({"updateStrategy": {"type": "InplaceUpdate", "maxUnavailable": 2, "canary": {"steps": [
@@ -44,8 +44,8 @@ fn a_rollback_keeps_a_users_pause_that_began_after_that_of_the_step() {
 }
 
 #[test]
-fn the_walkthrough_of_the_seed() {
-    let mut story = seed();
+fn each_step_of_the_walkthrough_holds_until_it_is_over() {
+    let mut story = walkthrough();
     assert_eq!(story.columns(), "4 4 4 4 4");
     assert_eq!(story.status().current_step_index, Some(5));
     let stable = story.status().update_revision;
@@ -96,7 +96,7 @@ fn the_walkthrough_of_the_seed() {
 
 #[test]
 fn a_rollback_at_the_failed_hook_is_one_patch_of_the_image() {
-    let mut story = seed();
+    let mut story = walkthrough();
     story.image("v2").settle();
     resume(&mut story);
     story.wait(60).settle();
@@ -112,7 +112,7 @@ fn a_rollback_at_the_failed_hook_is_one_patch_of_the_image() {
 
 #[test]
 fn steps_changed_in_a_rollout_start_over_without_taking_pods_back() {
-    let mut story = seed();
+    let mut story = walkthrough();
     story.image("v2").settle();
     resume(&mut story);
     assert_eq!(story.images(), "v1 v1 v2 v2");
@@ -128,7 +128,7 @@ fn steps_changed_in_a_rollout_start_over_without_taking_pods_back() {
 
 #[test]
 fn a_new_list_of_steps_is_walked_through_from_its_start() {
-    let mut story = seed();
+    let mut story = walkthrough();
     story.image("v2").settle();
     assert_eq!(story.status().current_step_index, Some(1));
     let steps = json!([{"partition": 3}, {"partition": 2}, {"pause": {}}]);
@@ -141,7 +141,7 @@ fn a_new_list_of_steps_is_walked_through_from_its_start() {
 
 #[test]
 fn a_scale_out_during_a_pause_adds_no_pod_of_the_new_revision() {
-    let mut story = seed();
+    let mut story = walkthrough();
     story.image("v2").settle();
     story.user(json!({"replicas": 8})).settle();
     assert_eq!(story.images(), "v1 v1 v1 v1 v1 v1 v1 v2");
@@ -151,7 +151,7 @@ fn a_scale_out_during_a_pause_adds_no_pod_of_the_new_revision() {
 
 #[test]
 fn a_users_pause_outlasts_everything_but_the_user() {
-    let mut story = seed();
+    let mut story = walkthrough();
     story
         .user(json!({"updateStrategy": {"paused": true}}))
         .image("v2")
@@ -265,7 +265,7 @@ fn pods_of_unknown_revisions_do_not_determine_the_stable_one() {
 
 #[test]
 fn an_apply_does_not_resume() {
-    let mut story = seed();
+    let mut story = walkthrough();
     story.image("v2").settle();
     let applied = json!({"kubectl.kubernetes.io/last-applied-configuration":
         r#"{"spec":{"updateStrategy":{"paused":false}}}"#});
@@ -294,7 +294,7 @@ fn an_apply_does_not_resume() {
 
 #[test]
 fn a_successful_hook_continues_the_rollout() {
-    let mut story = seed();
+    let mut story = walkthrough();
     story.image("v2").settle();
     resume(&mut story);
     story.wait(60).settle();
@@ -306,7 +306,7 @@ fn a_successful_hook_continues_the_rollout() {
 
 #[test]
 fn a_missing_template_of_a_step_is_reported_until_it_exists() {
-    let mut story = seed();
+    let mut story = walkthrough();
     story.world.templates.clear();
     story.image("v2").settle();
     resume(&mut story);
@@ -321,7 +321,7 @@ fn a_missing_template_of_a_step_is_reported_until_it_exists() {
 
 #[test]
 fn runs_of_an_earlier_rollout_are_deleted_before_the_steps_start_over() {
-    let mut story = seed();
+    let mut story = walkthrough();
     story.image("v2").settle();
     resume(&mut story);
     story.wait(60).settle();
@@ -365,7 +365,7 @@ fn a_success_of_an_earlier_rollout_is_deleted_with_the_runs_of_its_steps() {
 
 #[test]
 fn a_settled_rollout_plans_nothing() {
-    let mut story = seed();
+    let mut story = walkthrough();
     story.image("v2").settle();
     let plan = story.plan();
     assert_eq!((plan.actions, plan.status), (vec![], None));

@@ -333,7 +333,7 @@ fn a_pod_without_the_gate_is_done_when_the_last_container_is() {
 }
 
 #[test]
-fn an_update_that_is_overtaken_keeps_its_resources() {
+fn an_update_that_is_superseded_keeps_its_resources() {
     let mut story = ordered("DisOrdered");
     let cpu = |game: &str, cpu: &str| {
         let mut change = images("v1", game, "v1");

@@ -70,7 +70,7 @@ fn line(action: &Action) -> String {
         Action::ResizePod { pod: it, .. } => format!("resize {}", pod(it)),
         Action::FinishInPlace { pod: it, .. } => format!("finish the update of {}", pod(it)),
         Action::ApplyBudget(_) => "apply the budget".to_owned(),
-        Action::ProbeGuard { .. } => "ask whether the guard is in force".to_owned(),
+        Action::ProbeGuard { .. } => "check whether the guard is in force".to_owned(),
         Action::DeleteBudget { .. } => "delete the budget".to_owned(),
     }
 }

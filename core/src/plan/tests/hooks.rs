@@ -148,7 +148,7 @@ fn a_running_hook_outlives_a_retry_and_only_ended_ones_run_again() {
 
 #[test]
 fn a_retry_is_not_lost_when_it_comes_while_another_one_ends() {
-    for syncs in 0..6 {
+    for reconciles in 0..6 {
         let hook = json!({"hook": {"templateName": "test"}});
         let mut story = story(
             3,
@@ -160,7 +160,7 @@ fn a_retry_is_not_lost_when_it_comes_while_another_one_ends() {
         assert_eq!(story.hooks_end("", HookPhase::Failed), 2);
         story.settle();
         story.user(json!({"preDeleteUpdateStrategy": {"retry": true}}));
-        (0..syncs).for_each(|_| {
+        (0..reconciles).for_each(|_| {
             story.sync();
         });
         story
@@ -169,7 +169,7 @@ fn a_retry_is_not_lost_when_it_comes_while_another_one_ends() {
         assert_eq!(
             story.hooks_end("", HookPhase::Successful),
             2,
-            "after {syncs} syncs"
+            "after {reconciles} reconciles"
         );
     }
 }

@@ -74,7 +74,7 @@ fn a_promotion_does_not_apply_to_a_later_rollout() {
         (story.columns().as_str(), story.paused()),
         ("4 1 1 4 4", true)
     );
-    // Another template overtakes it before the operator has observed it.
+    // Another template supersedes it before the operator has observed it.
     promote(&mut story);
     story.image("v4").settle();
     assert_eq!(

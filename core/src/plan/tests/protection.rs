@@ -72,7 +72,7 @@ fn new_pods_have_the_label_from_the_start() {
     assert_eq!(
         story.count(|it| matches!(it, Action::GuardPod { .. })),
         0,
-        "no write more"
+        "no additional write"
     );
     assert!(has_finalizer(&story) && story.budget.is_some());
     assert_eq!(guard_condition(&story), "PodsGuarded");
@@ -80,7 +80,7 @@ fn new_pods_have_the_label_from_the_start() {
 }
 
 #[test]
-fn a_workload_that_is_not_guarded_needs_no_write_more() {
+fn a_workload_that_is_not_guarded_needs_no_additional_write() {
     let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
     for spec in [json!({}), hook] {
         let mut story = story(2, spec);
@@ -103,7 +103,7 @@ fn a_workload_that_is_not_guarded_needs_no_write_more() {
     }
 }
 
-/// Autoscalers and other pods leave guarded pods alone; what the template says counts more.
+/// Autoscalers do not evict guarded pods, and other pods do not preempt them; settings of the template take precedence.
 #[test]
 fn new_guarded_pods_have_annotations_and_a_priority_class() {
     let created = |spec: Value| -> Value {
@@ -233,9 +233,9 @@ fn without_protection_a_refusing_hook_is_not_run_again() {
     assert_eq!(story.pods().len(), 2);
 }
 
-/// Whatever the hook does: it says no, still runs, or cannot be run at all.
+/// Whatever the hook does: it fails, still runs, or cannot be run at all.
 #[test]
-fn a_pod_is_let_go_at_its_deadline() {
+fn a_pod_is_deleted_at_its_deadline() {
     for hook in ["fails", "runs", "is missing"] {
         let mut story = story(2, with_deadline(600));
         story.settle();
@@ -258,7 +258,7 @@ fn a_pod_is_let_go_at_its_deadline() {
 }
 
 #[test]
-fn a_deadline_counts_from_the_last_time_that_the_pod_was_to_go() {
+fn a_deadline_counts_from_the_last_time_that_the_deletion_was_requested() {
     let mut story = story(2, with_deadline(600));
     story.settle();
     story.user(json!({"replicas": 1})).settle();
@@ -655,7 +655,7 @@ fn guarded_pods_of_deleted_nodes_are_deleted() {
 /// A node that is going to be removed causes requests to move, which are withdrawn when it stays. A taint that the
 /// template tolerates causes none.
 #[test]
-fn pods_leave_a_node_that_is_going() {
+fn pods_leave_a_node_that_is_going_to_be_removed() {
     let mut spec = guarded();
     spec["protection"]["onNodeGoing"] = json!("Move");
     spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 2});
@@ -706,7 +706,7 @@ fn pods_leave_a_node_that_is_going() {
 
 /// What is counted when a match ends without its hook.
 #[test]
-fn the_last_status_of_a_guarded_pod_tells_what_ended_it() {
+fn the_last_status_of_a_guarded_pod_shows_what_ended_it() {
     fn stop(pod: &mut Pod) {
         let statuses = pod.containers.iter_mut();
         for status in statuses.filter_map(|it| it.status.as_mut()) {

@@ -296,8 +296,8 @@ fn an_orphan_of_a_new_revision_does_not_prove_that_it_is_accepted() {
     story
         .user(json!({"updateStrategy": {"paused": false}}))
         .settle();
-    let asked = |action: &Action| matches!(action, Action::DryRun { .. });
-    assert_eq!(story.count(asked), 1);
+    let is_dry_run = |action: &Action| matches!(action, Action::DryRun { .. });
+    assert_eq!(story.count(is_dry_run), 1);
 }
 
 #[test]

@@ -316,7 +316,7 @@ fn a_surge_pod_stays_until_the_last_updated_pod_is_available() {
     }
 }
 
-/// Syncs until there are these pods; two of them are always available.
+/// Reconciles until there are these pods; two of them are always available.
 fn until(story: &mut Set, end: &str) {
     for _ in 0..50 {
         while shape(story) != end && story.sync() {

@@ -36,7 +36,7 @@ fn is_new(pod: &Pod) -> bool {
     pod.phase == PodPhase::Pending && !guard::may_have_players(pod)
 }
 
-/// Replaces the pods that a user wants replaced with new ones of the same revision, within the budget. No pod is deleted
+/// Replaces the pods whose replacement was requested with new ones of the same revision, within the budget. No pod is deleted
 /// while its replacement could not be created.
 pub fn replace_requested<'a>(
     scene: &Scene<'a>,

@@ -85,7 +85,7 @@ pub struct Workload<'a> {
     pub steps: &'a [CanaryStep],
     /// Hook of each point in a pod's life.
     pub hooks: PodHooks<'a>,
-    /// Whether its pods are replaced when their node is going.
+    /// Whether its pods are replaced when their node is going to be removed.
     pub moves_off_nodes: bool,
     /// How its pods are guarded against other clients, if they are.
     pub guarded: Option<Guarded>,
@@ -125,7 +125,7 @@ pub struct Progress {
     pub step_hash: Option<String>,
     /// Stable revision, pause, hook run, held replicas.
     pub canary: CanaryStatus,
-    /// Why the operator paused.
+    /// Why the operator paused the rollout.
     pub pause_conditions: Vec<PauseCondition>,
     /// Whether the first pods are still being created, in batches.
     pub creating_in_batches: bool,
@@ -385,7 +385,7 @@ impl<'a> Workload<'a> {
         ordinal.is_some_and(|ordinal| self.reserved.contains(&ordinal))
     }
 
-    /// Whether a user wants a pod to be replaced: podsToDelete names it, or it is to be moved.
+    /// Whether the replacement of a pod was requested: podsToDelete names it, or it is to be moved.
     pub fn is_to_replace(&self, pod: &Pod) -> bool {
         self.named.contains(pod.name.as_str()) || pod.move_requested.is_some()
     }

@@ -1,4 +1,4 @@
-//! How runs end: by their limits, by the first bad metric, by a user, or because they cannot be measured at all.
+//! How runs end: by their limits, by the first failed metric, by a user, or because they cannot be measured at all.
 
 use super::*;
 
@@ -118,17 +118,17 @@ fn histories_end_as_expected() {
             phase != Running,
             "row {row}"
         );
-        let ended_badly = !matches!(phase, Successful | Running);
+        let has_failed = !matches!(phase, Successful | Running);
         assert_eq!(
             played.status.message.is_some(),
-            ended_badly,
+            has_failed,
             "row {row}: {answers}"
         );
     }
 }
 
 #[test]
-fn the_first_bad_end_stops_the_other_metrics() {
+fn the_first_failed_metric_stops_the_others() {
     let later = Metric {
         name: "later".into(),
         initial_delay: Some("60s".into()),

@@ -223,9 +223,9 @@ proptest! {
             let kept = rule.map_or(10, |rule| rule.limit as usize);
             prop_assert!(result.measurements.len() <= kept, "{:?}", metric);
             // Only the last measurement can be in progress, and none is once the metric has ended.
-            let going = result.measurements.iter().filter(|it| it.phase == Running).count();
+            let in_progress = result.measurements.iter().filter(|it| it.phase == Running).count();
             let last = result.measurements.last().is_some_and(|it| it.phase == Running);
-            prop_assert_eq!(going, usize::from(last));
+            prop_assert_eq!(in_progress, usize::from(last));
             prop_assert!(!(last && result.phase.is_completed()));
         }
     }

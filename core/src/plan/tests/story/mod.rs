@@ -410,7 +410,7 @@ impl<K: Planned + Serialize> Story<K> {
         }
     }
 
-    /// What the API server answers when it is asked whether the budget may be deleted.
+    /// The API server's response to a dry run that deletes the budget.
     fn probed(&self) -> GuardState {
         let at = self.world.now;
         match (&self.budget, self.has_policies) {

@@ -12,7 +12,7 @@ use crate::api::names::REVISION_LABEL;
 use crate::plan::{Action, Gate};
 
 /// Two pods at v1. The first one has the label of v2, whose image is to be set at the end of the grace period.
-fn taken_over(spec: Value) -> Story {
+fn labeled_only(spec: Value) -> Story {
     let mut story = story(
         2,
         json!({"updateStrategy": {"type": "InplaceUpdate", "maxUnavailable": 1, "paused": true}}),
@@ -33,7 +33,7 @@ fn taken_over(spec: Value) -> Story {
 
 #[test]
 fn a_pod_that_was_only_labeled_counts_as_an_old_one() {
-    let mut story = taken_over(json!({}));
+    let mut story = labeled_only(json!({}));
     story.settle();
     assert_eq!(story.columns(), "2 0 0 2 2", "its gate is opened");
     let names = story.names();
@@ -46,7 +46,7 @@ fn a_pod_that_was_only_labeled_counts_as_an_old_one() {
 
 #[test]
 fn a_pod_that_was_only_labeled_gets_the_rest_of_the_template_too() {
-    let mut story = taken_over(json!({}));
+    let mut story = labeled_only(json!({}));
     story.user(json!({"template": {"metadata": {"labels": {"tier": "gold"}}}}));
     resume(&mut story);
     let is_gold = |pod: &&crate::plan::Pod| pod.labels.contains_key("tier");
@@ -57,7 +57,7 @@ fn a_pod_that_was_only_labeled_gets_the_rest_of_the_template_too() {
 #[test]
 fn a_pod_that_was_only_labeled_is_changed_after_its_hook() {
     let mut story =
-        taken_over(json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}));
+        labeled_only(json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}));
     resume(&mut story);
     assert_eq!(story.images(), "v1 v1");
     for _ in 0..2 {
@@ -69,7 +69,7 @@ fn a_pod_that_was_only_labeled_is_changed_after_its_hook() {
 
 #[test]
 fn a_revert_resets_its_label_and_changes_nothing_else() {
-    let mut story = taken_over(json!({}));
+    let mut story = labeled_only(json!({}));
     story.done.clear();
     story.image("v1");
     resume(&mut story);
@@ -83,7 +83,7 @@ fn a_revert_resets_its_label_and_changes_nothing_else() {
 
 #[test]
 fn a_pod_that_was_only_labeled_is_recreated_if_pods_are_recreated() {
-    let mut story = taken_over(json!({}));
+    let mut story = labeled_only(json!({}));
     let first = story.names().remove(0);
     story.user(json!({"updateStrategy": {"type": "RollingUpdate"}}));
     resume(&mut story);
