@@ -15,7 +15,7 @@ use gamekeeper_core::api::names;
 use gamekeeper_core::plan::{Action, Budget, OtherBudget, PodRef};
 
 /// The message with which the chart's policy, and nothing else, refuses the operator's dry run.
-const POLICY_ANSWER: &str = "the guard of pods is in force";
+const POLICY_MESSAGE: &str = "the guard of pods is in force";
 const NO_POLICY: &str = "the ValidatingAdmissionPolicy for guarded pods is not in force: install the chart with \
                          admission.guardedPods=true, or wait until the API server has read it";
 
@@ -306,7 +306,7 @@ impl WorkloadWriter<'_> {
     async fn probe_guard(&self, budget: &str) -> RequestResult {
         let path = self.budget_path(budget);
         match self.applier.requests.delete_dry(&path).await {
-            Err(Refusal::Rejected(message)) if message.contains(POLICY_ANSWER) => {
+            Err(Refusal::Rejected(message)) if message.contains(POLICY_MESSAGE) => {
                 Ok(ResponseMetadata::default())
             }
             Ok(_) => Err(Refusal::Rejected(NO_POLICY.to_owned())),

@@ -324,7 +324,7 @@ impl Collector for Metrics {
         let help = "Duration of planning: reading the cache and deciding";
         self.plans
             .encode(&mut to, "gamekeeper_planning_duration_seconds", help)?;
-        let help = "Guarded pods that ended without the success of their hook";
+        let help = "Guarded pods that ended before their hook succeeded";
         self.guarded
             .encode(&mut to, "gamekeeper_guarded_pods_ended", help)
     }

@@ -15,7 +15,7 @@ use gamekeeper_core::api::names::FIELD_MANAGER;
 
 /// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Asks the API server for responses that contain only metadata.
+/// Requests responses that contain only metadata.
 const ACCEPT_METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
@@ -200,7 +200,7 @@ impl Requests {
             .await
     }
 
-    /// Asks whether an object may be deleted, by a server-side dry run.
+    /// Checks whether an object may be deleted, by a server-side dry run.
     pub(crate) async fn delete_dry(&self, path: &str) -> RequestResult {
         let path = format!("{path}?dryRun=All");
         self.send(Method::DELETE, &path, Content::Object, Vec::new())

@@ -46,8 +46,8 @@ pub(super) struct Tally {
     created: Vec<String>,
     deleted: Vec<String>,
     updated: Vec<String>,
-    /// Pods that were deleted because their deadline had passed.
-    overdue: Vec<String>,
+    /// Pods that were deleted because their deadline had expired.
+    expired: Vec<String>,
     unavailable: Option<(String, Option<Duration>)>,
     moved: Option<String>,
     rejected: Option<String>,
@@ -87,7 +87,7 @@ impl Tally {
         true
     }
 
-    /// Records the PodDisruptionBudgets of other clients, before the answer that the guard is in force.
+    /// Records the PodDisruptionBudgets of other clients, before the response that shows that the guard is in force.
     pub(super) fn observe_budgets(&mut self, others: Vec<OtherBudget>) {
         self.other_budgets = others;
     }
@@ -133,7 +133,7 @@ impl Tally {
             Action::DeletePod(deletion) => {
                 self.backs_off |= deletion.reason == DeletionReason::EndedAtOnce;
                 let deleted = match deletion.ground {
-                    Ground::Deadline => &mut self.overdue,
+                    Ground::Deadline => &mut self.expired,
                     _ => &mut self.deleted,
                 };
                 deleted.push(deletion.pod.name.clone());
@@ -224,8 +224,8 @@ impl Tally {
             pods("SuccessfulUpdate", "updated in place", &mut self.updated),
             pods(
                 "DeadlinePassed",
-                "deleted after spec.protection.deadlineSeconds, without the success of their hook",
-                &mut self.overdue,
+                "deleted after spec.protection.deadlineSeconds, before their hook succeeded",
+                &mut self.expired,
             ),
         ]
         .into_iter()

@@ -206,13 +206,14 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// The taint that an administrator sets on a node that was shut down.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Taints of nodes that no longer answer. Some come back at any moment, and from the others no pod can be moved.
-const BLIPS: [&str; 3] = ["node.kubernetes.io/not-ready", UNREACHABLE, OUT_OF_SERVICE];
+/// NoExecute taints that do not make a node one that is going to be removed: the node no longer responds. It may come
+/// back at any moment, or is shut down, so that no pod can be moved.
+const OF_LOST_NODES: [&str; 3] = ["node.kubernetes.io/not-ready", UNREACHABLE, OUT_OF_SERVICE];
 
 /// The taints that say that a node is going to be removed: it is cordoned, a taint ends pods, or one of these keys.
 fn going(node: NodeSpec, keys: &[String]) -> Vec<Taint> {
     let says_so = |taint: &NodeTaint| {
-        let ends_pods = taint.effect == "NoExecute" && !BLIPS.contains(&taint.key.as_str());
+        let ends_pods = taint.effect == "NoExecute" && !OF_LOST_NODES.contains(&taint.key.as_str());
         ends_pods || keys.contains(&taint.key)
     };
     let cordon = node.unschedulable.then(|| Taint {

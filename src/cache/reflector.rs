@@ -193,7 +193,7 @@ pub(super) type DecodeError = serde_json::Error;
 pub(crate) enum Routed<T> {
     Changed(Transition<T>),
     /// An object that cannot be decoded, or that could not be decoded and no longer exists:
-    /// [`Reflector::unreadable`] tells which.
+    /// [`Reflector::unreadable`] distinguishes the two.
     Unreadable(ObjectKey),
 }
 

@@ -234,7 +234,7 @@ impl Router {
     }
 
     /// Queues the workloads whose pods leave lost nodes if the node was lost or came back, those with
-    /// native sidecars if its kubelet was upgraded, and those whose pods leave going nodes.
+    /// native sidecars if its kubelet was upgraded, and those whose pods leave nodes that are going to be removed.
     pub(crate) fn node(&self, (old, new): &Transition<NodeState>) {
         self.node_of_clusters(old.as_deref(), new.as_deref());
         let lost = |side: &Option<Arc<NodeState>>| side.as_ref().and_then(|node| node.lost);

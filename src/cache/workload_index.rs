@@ -23,7 +23,7 @@ pub(super) struct Entry {
     pub leaves_lost_nodes: bool,
     /// Whether its pods have native sidecars.
     pub has_sidecars: bool,
-    /// Whether its pods leave nodes that are going.
+    /// Whether its pods leave nodes that are going to be removed.
     pub moves_off_nodes: bool,
 }
 

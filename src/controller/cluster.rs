@@ -39,15 +39,15 @@ pub(crate) struct Clusters {
 
 /// Why the rest of a plan is not carried out.
 enum Stop {
-    /// What was decided on has changed.
-    Moved(String),
+    /// An object that the decision was based on has changed.
+    Conflict(String),
     Failed(Refusal),
 }
 
 impl From<Refusal> for Stop {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Conflict(message) | Refusal::NotFound(message) => Stop::Moved(message),
+            Refusal::Conflict(message) | Refusal::NotFound(message) => Stop::Conflict(message),
             refusal => Stop::Failed(refusal),
         }
     }
@@ -103,7 +103,7 @@ impl Clusters {
                 let again = refused.then(|| Instant::now() + REFUSED_INTERVAL);
                 Requeue::Settled(wake.into_iter().chain(again).min())
             }
-            Err(Stop::Moved(message)) => {
+            Err(Stop::Conflict(message)) => {
                 debug!(message, "the object has changed; planning again");
                 Requeue::Conflict
             }
@@ -217,7 +217,7 @@ impl Clusters {
             && found.deletion_timestamp.is_some() == meta.deletion_timestamp.is_some();
         match is_same {
             true => Ok(()),
-            false => Err(Stop::Moved("the Cluster has changed".to_owned())),
+            false => Err(Stop::Conflict("the Cluster has changed".to_owned())),
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 
 /// The threads; dropping this ends them.
 pub(crate) struct Planners {
-    /// None only while this is dropped.
+    /// None only while this is being dropped.
     threads: Option<Runtime>,
 }
 

@@ -86,7 +86,7 @@ pub(super) fn is_read<B>(request: &Request<B>) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD) && !is_upgrade(request)
 }
 
-/// Whether a request asks for another protocol on its connection. Its method does not show what follows: a command in
+/// Whether a request upgrades its connection to another protocol. Its method does not show what follows: a command in
 /// a container starts with a GET.
 pub(super) fn is_upgrade<B>(request: &Request<B>) -> bool {
     request.headers().contains_key(header::UPGRADE)

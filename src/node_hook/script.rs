@@ -14,7 +14,7 @@ use super::NotRun;
 /// How much of the standard error is kept.
 const TAIL: usize = 1024;
 /// How long to wait for the rest of the standard error: a background process of the script may keep it open.
-const LEFT_BEHIND: Duration = Duration::from_secs(1);
+const STDERR_TIMEOUT: Duration = Duration::from_secs(1);
 /// Where programs are found, as in a login of root.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The variables that the Job sets for the script.
@@ -110,7 +110,7 @@ fn read(mut from: ChildStderr) -> Receiver<Vec<u8>> {
 
 /// The end of the standard error of a script that has ended.
 fn collect(from: Receiver<Vec<u8>>) -> String {
-    let deadline = Instant::now() + LEFT_BEHIND;
+    let deadline = Instant::now() + STDERR_TIMEOUT;
     let mut tail = Vec::new();
     while let Ok(more) = from.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
         tail.extend(more);

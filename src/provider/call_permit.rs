@@ -2,7 +2,7 @@
 //! descriptors.
 //!
 //! A measurement gets its permit before anything is read or written for it. It may then hold only short
-//! texts: looked-up values, filled-in arguments, an answer. A text that turns out to be long is dropped,
+//! texts: looked-up values, filled-in arguments, a response. A text that turns out to be long is dropped,
 //! and read again once there is a permit for a long one.
 
 use std::sync::Arc;

@@ -40,7 +40,7 @@ const COMMAND_CAPACITY: Capacity = Capacity {
 /// How many pods of a Job are examined: only a few, because any user may give pods the Job's label.
 const PODS_OF_JOB: usize = 4;
 /// The longest response, in bytes: no object that can be stored is larger.
-const MAX_ANSWER: usize = 2 << 20;
+const MAX_RESPONSE: usize = 2 << 20;
 /// The field manager of writes by hooks.
 const FIELD_MANAGER: &str = "gamekeeper-hooks";
 /// The label of the Secrets that hooks may read.
@@ -62,7 +62,7 @@ struct RequestError {
 }
 
 impl RequestError {
-    fn without_answer(message: String) -> Self {
+    fn without_response(message: String) -> Self {
         RequestError { code: 0, message }
     }
 }
@@ -129,7 +129,7 @@ fn picked(
 
 fn parsed<'a, T: Deserialize<'a>>(what: &str, text: &'a str) -> Result<T, RequestError> {
     let parsed = serde_json::from_str(text);
-    parsed.map_err(|error| RequestError::without_answer(format!("{what}: {error}")))
+    parsed.map_err(|error| RequestError::without_response(format!("{what}: {error}")))
 }
 
 impl Cluster {
@@ -290,7 +290,7 @@ impl Cluster {
     ) -> Result<String, RequestError> {
         loop {
             let most = if permit.is_long() {
-                MAX_ANSWER
+                MAX_RESPONSE
             } else {
                 MAX_SHORT_TEXT
             };
@@ -298,9 +298,9 @@ impl Cluster {
                 Some(text) => return Ok(text),
                 None if !permit.is_long() => permit.grow().await,
                 None => {
-                    let most = MAX_ANSWER >> 20;
+                    let most = MAX_RESPONSE >> 20;
                     let why = format!("{what}: it is longer than {most} MiB");
-                    return Err(RequestError::without_answer(why));
+                    return Err(RequestError::without_response(why));
                 }
             }
         }
@@ -316,7 +316,7 @@ impl Cluster {
         most: usize,
     ) -> Result<Option<String>, RequestError> {
         let failed =
-            |why: &dyn std::fmt::Display| RequestError::without_answer(format!("{what}: {why}"));
+            |why: &dyn std::fmt::Display| RequestError::without_response(format!("{what}: {why}"));
         let content = match method {
             Method::PATCH => "application/merge-patch+json",
             _ => "application/json",

@@ -33,7 +33,7 @@ use super::secrets::Secrets;
 use super::tls::{Authorities, Tls};
 
 /// The longest body of a response, in bytes.
-pub(super) const MAX_ANSWER: usize = 1 << 20;
+pub(super) const MAX_RESPONSE: usize = 1 << 20;
 /// The longest head of a response, and how much a server may send before it is read, in bytes.
 const READ_AHEAD: usize = 32 << 10;
 /// How many redirects of a call are followed.
@@ -241,8 +241,8 @@ async fn read(response: Response<Incoming>, permit: &mut CallPermit) -> Result<V
         let frame = frame.map_err(|error| cause(&error))?;
         let chunk = frame.into_data().unwrap_or_default();
         let length = body.len() + chunk.len();
-        if length > MAX_ANSWER {
-            let most = MAX_ANSWER >> 20;
+        if length > MAX_RESPONSE {
+            let most = MAX_RESPONSE >> 20;
             return Err(format!("the response is longer than {most} MiB"));
         }
         if length > MAX_SHORT_TEXT {

@@ -115,9 +115,9 @@ async fn poll(of: &Measurement, mut permit: CallPermit) -> Result<Outcome, Strin
         Some(stuck) if age(stuck.since, now) >= START_GRACE => {
             // Otherwise the kubelet would keep retrying, in parallel with the next measurement.
             cluster.delete_job(namespace, &name).await?;
-            let patience = START_GRACE.as_secs();
+            let limit = START_GRACE.as_secs();
             Err(format!(
-                "job {name} could not start within {patience} s: {}",
+                "job {name} could not start within {limit} s: {}",
                 stuck.why
             ))
         }
