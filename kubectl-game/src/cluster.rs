@@ -85,7 +85,7 @@ impl Cluster {
             None => Ok(answer.await?),
             Some(limit) => match timeout(limit, answer).await {
                 Ok(answer) => Ok(answer?),
-                Err(_) => Err(Error::no_answer(limit)),
+                Err(_) => Err(Error::no_response(limit)),
             },
         }
     }

@@ -280,7 +280,7 @@ async fn lint_files(options: lint_command::Options) -> Result<ExitCode, Error> {
     Ok(ExitCode::from(code))
 }
 
-/// Answers kubectl's completion. Errors are ignored: they would disturb the user's command line.
+/// Prints candidates for kubectl's completion. Errors are ignored: they would disturb the user's command line.
 async fn complete_words(words: &[String]) -> Result<(), Error> {
     let candidates = match complete::wanted(&Cli::command(), words) {
         Wanted::Words(words) => words,

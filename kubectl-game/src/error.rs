@@ -73,7 +73,7 @@ fn foreign_message(status: &Status) -> String {
 }
 
 impl Error {
-    pub fn no_answer(limit: Duration) -> Self {
+    pub fn no_response(limit: Duration) -> Self {
         Error::Unreachable(format!("no response within {limit:?}"))
     }
 

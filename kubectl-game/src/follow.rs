@@ -159,7 +159,7 @@ pub async fn follow_status(
         None => end.await?,
         Some(limit) => match timeout(limit, end).await {
             Ok(ended) => ended?,
-            Err(_) => last.ok_or(Error::no_answer(limit))?,
+            Err(_) => last.ok_or(Error::no_response(limit))?,
         },
     };
     let verdict = judge(&scene, Timestamp::now());

@@ -109,7 +109,7 @@ async fn follow(
         None => end.await,
         Some(limit) => match timeout(limit, end).await {
             Ok(ended) => ended,
-            Err(_) => last.ok_or(Error::no_answer(limit)),
+            Err(_) => last.ok_or(Error::no_response(limit)),
         },
     }
 }
@@ -156,7 +156,7 @@ struct Outage {
 }
 
 impl Outage {
-    /// The answer; None if a retry may succeed.
+    /// The response; None if a retry may succeed.
     fn check<T>(&mut self, answer: Result<T, Error>) -> Result<Option<T>, Error> {
         match answer {
             Ok(answer) => {
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_code_tells_whether_a_user_must_act() {
+    fn the_exit_code_says_whether_a_user_must_act() {
         let of_ready = |status: &str, reason: &str| {
             exit_code(&cluster(false, json!([["Ready", status, reason, ""]])))
         };

@@ -205,7 +205,7 @@ fn probes(cluster: &Cluster, game: &Game) -> BoxStream<'static, Result<(), Error
             sleep(PROBE_INTERVAL).await;
             let probed = match timeout(PROBE_TIMEOUT, workloads.get_metadata_opt(&name)).await {
                 Ok(answer) => answer.map(drop).map_err(Error::from),
-                Err(_) => Err(Error::no_answer(PROBE_TIMEOUT)),
+                Err(_) => Err(Error::no_response(PROBE_TIMEOUT)),
             };
             Some((probed, name))
         }
@@ -319,8 +319,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_unresponsive_server_is_reported_once() {
-        let no_answer = || Err(Error::no_answer(PROBE_TIMEOUT));
-        let mut watch = watch(Vec::new(), vec![no_answer(), no_answer()]);
+        let no_response = || Err(Error::no_response(PROBE_TIMEOUT));
+        let mut watch = watch(Vec::new(), vec![no_response(), no_response()]);
         let update = text(watch.next().await);
         assert_eq!(
             update,
@@ -332,7 +332,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_connection_is_restored_when_all_watches_have_listed() {
-        let mut watch = watch(Vec::new(), vec![Err(Error::no_answer(PROBE_TIMEOUT))]);
+        let mut watch = watch(Vec::new(), vec![Err(Error::no_response(PROBE_TIMEOUT))]);
         assert!(matches!(watch.next().await, Ok(Update::Disconnected(_))));
         watch.reconnect();
         let lists = (0..Reflectors::COUNT).map(|_| Ok(true));
