@@ -32,7 +32,7 @@ fn template(name: &str) -> Result<Value> {
     anyhow::bail!("no HookTemplate {name}")
 }
 
-/// Scales a workload to zero. Its hook measures this many times, and answers no.
+/// Scales a workload to zero. Its hook measures this many times, and never passes.
 async fn poll(case: &Case, count: i64) -> Result<()> {
     let mut polling = template("players-gone")?;
     let metric = &mut polling["spec"]["metrics"][0];

@@ -34,6 +34,7 @@ mod kubelet;
 mod leader;
 mod lifecycle_hooks;
 mod metrics;
+mod migrated;
 mod nothing_to_lose;
 mod on_delete;
 mod ownership;
@@ -53,7 +54,6 @@ mod stateful_ordinals;
 mod stateful_reserved;
 mod stateful_updates;
 mod stateful_volumes;
-mod taken_over;
 mod tenants;
 mod unreadable;
 mod walkthroughs;
@@ -97,7 +97,6 @@ fn main() -> anyhow::Result<ExitCode> {
         stateful_volumes::tests(),
         stateful_reserved::tests(),
         stateful_identity::tests(),
-        taken_over::tests(),
         tenants::tests(),
         unreadable::tests(),
         revisions::tests(),
@@ -114,6 +113,7 @@ fn main() -> anyhow::Result<ExitCode> {
         leader::tests(),
         lifecycle_hooks::tests(),
         metrics::tests(),
+        migrated::tests(),
         api::tests(),
         admission::tests(),
         warnings::tests(),

@@ -1,4 +1,4 @@
-//! Workloads that the operator takes over from bk-bcs' operators in the middle of an update.
+//! Workloads that are migrated from bk-bcs' operators in the middle of an update.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;

@@ -24,7 +24,7 @@ e2e::tests![
     a_rolling_update_waits_for_its_hook,
 ];
 
-/// Creates a template of a hook that answers no until the test sets another answer.
+/// Creates a template of a hook that fails until the test sets another response.
 async fn apply_refusing_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(retrying_hook_template("test", &case.hooks.url("/")))

@@ -171,7 +171,7 @@ async fn a_namespace_is_deleted_with_its_protected_workloads(case: &mut Case) ->
     unprotect(case).await
 }
 
-/// Scales in a GameDeployment of two pods behind a hook that answers no. Returns the HookRun.
+/// Scales in a GameDeployment of two pods behind a hook that fails. Returns the HookRun.
 async fn scaled_in_behind_a_hook(case: &Case) -> Result<Value> {
     let online = Answer::Json(json!({"age": 1}));
     case.hooks.answer("/players", online);

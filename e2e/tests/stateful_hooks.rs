@@ -20,7 +20,7 @@ e2e::tests![
     a_restarted_operator_continues_a_deletion,
 ];
 
-/// Creates a template of a hook that answers no until the test sets another answer.
+/// Creates a template of a hook that fails until the test sets another response.
 async fn apply_refusing_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(retrying_hook_template("test", &case.hooks.url("/")))

@@ -30,7 +30,7 @@ async fn reserve(case: &Case, ordinals: &[i64]) -> Result<()> {
     Ok(())
 }
 
-/// Creates a template of a hook that answers no until the test sets another answer.
+/// Creates a template of a hook that fails until the test sets another response.
 async fn refusing(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     let template = retrying_hook_template("test", &case.hooks.url("/"));
@@ -100,7 +100,8 @@ async fn a_reserved_pod_is_kept_until_its_hook_passes(case: &mut Case) -> Result
     };
     case.until("its substitute is ready, and its hook runs", waits)
         .await?;
-    case.consistently("the hook says no", 2, waits).await?;
+    case.consistently("the hook does not pass", 2, waits)
+        .await?;
     let view = case.view().await?;
     let ready = view.condition("Ready");
     ensure!(ready.is_some_and(|it| it.message.contains("their ordinal is reserved: 1")));

@@ -18,7 +18,7 @@ pub const INDEX: &str = "tkex.bkbcs.tencent.com/gamedeployment-index-id";
 pub const DELETING: &str = "io.tencent.bcs.dev/game-pod-deleting";
 /// Label of guarded pods: the uid of their workload.
 pub const GUARDED: &str = "gamekeeper.tkex.tencent.com/guarded";
-/// Annotation of pods that a user wants to be replaced.
+/// Annotation of pods whose replacement a user has requested.
 pub(crate) const MOVE: &str = "gamekeeper.tkex.tencent.com/move-requested";
 /// Annotation of pods that a user released from their guard.
 pub(crate) const RELEASED: &str = "gamekeeper.tkex.tencent.com/released";

@@ -15,8 +15,8 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
-/// Players that are connected are told before it exits.
-const FAREWELL: Duration = Duration::from_millis(200);
+/// How long the server continues after SIGTERM, so that connected players can be notified.
+const SHUTDOWN_DELAY: Duration = Duration::from_millis(200);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
@@ -24,7 +24,7 @@ async fn main() -> Result<()> {
     let mut terminated = signal(SignalKind::terminate())?;
     let until_terminated = async move {
         terminated.recv().await;
-        sleep(FAREWELL).await;
+        sleep(SHUTDOWN_DELAY).await;
     };
     tokio::select! {
         () = until_terminated => Ok(()),
@@ -52,7 +52,7 @@ async fn serve() -> Result<()> {
         tokio::spawn(async move {
             let mut request = [0; 1024];
             let _ = client.read(&mut request).await;
-            // A client that has gone needs no answer.
+            // A client that has disconnected needs no response.
             let _ = client.write_all(answer.as_bytes()).await;
         });
     }

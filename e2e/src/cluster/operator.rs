@@ -181,7 +181,7 @@ impl Operator {
         &self.binary
     }
 
-    /// Runs another command of its binary with its permissions, beside it. It may fail.
+    /// Runs another command of its binary with its permissions, while it keeps running. The command may fail.
     pub async fn run(&self, args: &[&str]) -> Result<CommandOutput> {
         let mut command = Command::new(&self.binary);
         command.args(args).env("KUBECONFIG", &self.kubeconfig);

@@ -1,7 +1,7 @@
-//! A node with a real kubelet, containerd and runc beside the simulated ones.
+//! A node with a real kubelet, containerd and runc in addition to the simulated nodes.
 //!
-//! It is started with the first test that needs it, and stops with the tests, however they end: its life
-//! hangs on a pipe to this process (`e2e/node/run.sh`).
+//! The first test that needs it starts it. It stops with the tests, however they end, because it ends when its pipe
+//! to this process is closed (`e2e/node/run.sh`).
 
 mod image;
 
@@ -40,7 +40,7 @@ pub struct Node {
     /// The layer of all its images.
     layer: Bytes,
     plane: &'static ControlPlane,
-    /// Its process, and the input with whose end it ends; None after it was stopped.
+    /// Its process, and the input that keeps it running until it is closed; None after it was stopped.
     running: Mutex<Option<(Child, Option<ChildStdin>)>>,
 }
 

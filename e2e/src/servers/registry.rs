@@ -113,7 +113,7 @@ impl Registry {
         (format!("{HOST}/{tag}"), manifest)
     }
 
-    /// Lets pulls of an image, by its full name, wait from now on.
+    /// Holds back pulls of an image, by its full name, from now on.
     pub fn hold(&self, image: &str) -> Held {
         let image = tag_of(image).to_owned();
         self.contents.send_modify(|contents| {

@@ -69,12 +69,12 @@ impl Images {
         format!("registry.test/{}:{tag}", self.repository)
     }
 
-    /// Lets pulls of an image wait.
+    /// Holds back pulls of an image.
     pub fn hold(&self, image: &str) -> Held {
         self.node.registry.hold(image)
     }
 
-    /// Waits until the node has asked for an image.
+    /// Waits until the node has requested an image.
     pub async fn until_requested(&self, image: &str) {
         self.node.registry.until_requested(image).await;
     }
@@ -95,7 +95,7 @@ pub fn game(image: &str) -> Game {
     game
 }
 
-/// What puts a pod on the node, and tells the kubelet when its server answers.
+/// Fields that put a pod on the node, with a probe by which the kubelet knows when the server responds.
 pub fn pod_fields() -> [(&'static str, Value); 3] {
     let probe = json!({"httpGet": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 1});
     [

@@ -15,14 +15,14 @@ e2e::tests![
     a_pull_that_takes_long,
     a_version_that_crashes_is_reverted,
     a_change_that_is_reverted_during_the_pull,
-    a_change_that_is_overtaken_during_the_pull,
+    a_change_that_is_superseded_during_the_pull,
     an_image_that_does_not_exist_is_reverted,
     an_image_by_digest,
     an_operator_that_is_killed_during_the_pull,
     a_grace_period_keeps_ready_pods_answering,
 ];
 
-/// Creates the workload with this image, and begins to ask its pods.
+/// Creates the workload with this image, and begins to poll its pods.
 async fn start(case: &Case, image: &str) -> Result<Observation> {
     case.apply(game(image)).await?;
     Observation::start(&case.until_settled(2).await?.pods)
@@ -125,7 +125,7 @@ async fn a_change_that_is_reverted_during_the_pull(case: &mut Case) -> Result<()
     Ok(())
 }
 
-async fn a_change_that_is_overtaken_during_the_pull(case: &mut Case) -> Result<()> {
+async fn a_change_that_is_superseded_during_the_pull(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish_quick("v2", "v2"));
     let v3 = images.publish("v3", "v3");
@@ -134,7 +134,7 @@ async fn a_change_that_is_overtaken_during_the_pull(case: &mut Case) -> Result<(
     case.set_image(&v2).await?;
     images.until_requested(&v2).await;
     case.set_image(&v3).await?;
-    case.until("the change has been overtaken", |view| {
+    case.until("the change has been superseded", |view| {
         view.with_image(&v3) == 1
     })
     .await?;

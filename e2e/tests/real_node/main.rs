@@ -1,4 +1,4 @@
-//! Tests on a node with a real kubelet and real containers, beside simulated nodes. Where a machine cannot run one,
+//! Tests on a node with a real kubelet and real containers, in addition to simulated nodes. Where a machine cannot run one,
 //! they are skipped with a line that says why.
 
 use std::process::ExitCode;

@@ -1,13 +1,13 @@
-//! What players see of pods while they change: every few milliseconds, each pod is asked for its version. Afterwards the
-//! answers are compared with the pods' gates.
+//! What players see of pods while they change: each pod is polled for its version every few milliseconds. Afterwards
+//! the responses are compared with the pods' gates.
 //!
 //! The times at which a gate was open come from the audit log, which contains every write of a pod, with the times
-//! before and after it. A watch would report a write only some time later. An answer counts if the gate was open from
-//! before the question until after the answer.
+//! before and after it. A watch would report a write only some time later. A response counts if the gate was open from
+//! before the request until after the response.
 //!
-//! What this cannot see: a gate that opens too early or closes too late by less than the time between two questions.
-//! Therefore the versions answer only some time after their start, and pulls are held back. That a gate is closed before
-//! the write that changes the pod, which takes effect a moment later, is checked by the judge (rule gate).
+//! What this cannot see: a gate that opens too early or closes too late by less than the time between two requests.
+//! Therefore the versions respond only some time after their start, and pulls are held back. The judge (rule gate)
+//! checks that a gate is closed before the write that changes the pod, which takes effect a moment later.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,34 +25,34 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// The time between an answer and the next question.
+/// The time between a response and the next request.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long to wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The readiness gate.
 pub const GATE: &str = "InPlaceUpdateReady";
 
-/// An answer of a pod.
+/// The response of a pod.
 #[derive(Clone, Debug)]
-struct Answer {
-    asked: Timestamp,
-    answered: Timestamp,
-    /// None if nothing answered.
+struct Response {
+    requested: Timestamp,
+    received: Timestamp,
+    /// None if nothing responded.
     version: Option<String>,
 }
 
-/// Pods that are being asked.
+/// Pods that are being polled.
 pub struct Observation {
-    pods: Vec<Asked>,
+    pods: Vec<PolledPod>,
 }
 
-struct Asked {
+struct PolledPod {
     name: String,
-    answers: Arc<Mutex<Vec<Answer>>>,
+    responses: Arc<Mutex<Vec<Response>>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Asked {
+impl Drop for PolledPod {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -61,31 +61,31 @@ impl Drop for Asked {
 /// What was observed.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// Wrong answers while the gate was open.
+    /// Wrong responses while the gate was open.
     pub wrong: Vec<String>,
-    /// How often each version answered while the gate was open.
+    /// How often each version responded while the gate was open.
     pub open: BTreeMap<String, usize>,
-    /// How often each version, or nothing (the empty name), answered at another time.
+    /// How often each version, or nothing (the empty name), responded at another time.
     pub closed: BTreeMap<String, usize>,
 }
 
 impl Observation {
-    /// Begins to ask these pods.
+    /// Begins to poll these pods.
     pub fn start(pods: &[Pod]) -> Result<Self> {
-        let ask = |pod: &Pod| {
-            let answers = Arc::default();
-            Ok(Asked {
+        let poll_pod = |pod: &Pod| {
+            let responses = Arc::default();
+            Ok(PolledPod {
                 name: pod.name().to_owned(),
-                task: tokio::spawn(ask(format!("{}:8080", pod.ip()?), Arc::clone(&answers))),
-                answers,
+                task: tokio::spawn(poll(format!("{}:8080", pod.ip()?), Arc::clone(&responses))),
+                responses,
             })
         };
-        let pods = pods.iter().map(ask).collect::<Result<_>>()?;
+        let pods = pods.iter().map(poll_pod).collect::<Result<_>>()?;
         Ok(Observation { pods })
     }
 
-    /// Compares all answers so far with the times at which a condition of the pods was True: the gate, or
-    /// Ready. `versions` has what an image answers.
+    /// Compares all responses so far with the times at which a condition of the pods was True: the gate, or
+    /// Ready. `versions` has the response of each image.
     pub fn compare(
         &self,
         case: &Case,
@@ -94,17 +94,17 @@ impl Observation {
     ) -> Result<Findings> {
         let mut findings = Findings::default();
         for pod in &self.pods {
-            let answers = locked(&pod.answers).clone();
+            let responses = locked(&pod.responses).clone();
             let writes = case.plane().audit.writes(&case.namespace)?;
             let spans = spans(&writes, &pod.name, condition);
-            for answer in &answers {
-                findings.add(pod, answer, &spans, versions);
+            for response in &responses {
+                findings.add(pod, response, &spans, versions);
             }
         }
         Ok(findings)
     }
 
-    /// Fails if a pod whose gate was open did not answer with the version of its image, or if one of these
+    /// Fails if a pod whose gate was open did not respond with the version of its image, or if one of these
     /// versions was not observed at all behind an open gate.
     pub fn check(
         &self,
@@ -117,22 +117,22 @@ impl Observation {
         for version in expected {
             ensure!(
                 findings.open.contains_key(*version),
-                "{version} did not answer: {findings:?}"
+                "{version} did not respond: {findings:?}"
             );
         }
-        // Every change in place restarts a container. If no gap was observed, the pods were not asked.
+        // Every change in place restarts a container. If no gap was observed, the pods were not polled.
         ensure!(findings.closed.contains_key(""), "no gap: {findings:?}");
         Ok(findings)
     }
 }
 
 impl Findings {
-    /// Fails if there were wrong answers.
+    /// Fails if there were wrong responses.
     pub fn ensure_right(&self) -> Result<()> {
         let first: Vec<_> = self.wrong.iter().take(5).collect();
         ensure!(
             first.is_empty(),
-            "{} wrong answers: {first:#?}",
+            "{} wrong responses: {first:#?}",
             self.wrong.len()
         );
         Ok(())
@@ -140,13 +140,13 @@ impl Findings {
 
     fn add(
         &mut self,
-        pod: &Asked,
-        answer: &Answer,
+        pod: &PolledPod,
+        response: &Response,
         spans: &[Span],
         versions: &BTreeMap<String, String>,
     ) {
-        let version = answer.version.clone().unwrap_or_default();
-        let Some(span) = spans.iter().find(|span| span.contains(answer)) else {
+        let version = response.version.clone().unwrap_or_default();
+        let Some(span) = spans.iter().find(|span| span.contains(response)) else {
             *self.closed.entry(version).or_default() += 1;
             return;
         };
@@ -155,7 +155,7 @@ impl Findings {
         } else {
             let (name, image) = (&pod.name, &span.image);
             self.wrong.push(format!(
-                "{name} with {image}, open from {}: {answer:?}",
+                "{name} with {image}, open from {}: {response:?}",
                 span.from
             ));
         }
@@ -172,8 +172,8 @@ struct Span {
 }
 
 impl Span {
-    fn contains(&self, answer: &Answer) -> bool {
-        self.from <= answer.asked && self.to.is_none_or(|to| answer.answered <= to)
+    fn contains(&self, response: &Response) -> bool {
+        self.from <= response.requested && self.to.is_none_or(|to| response.received <= to)
     }
 }
 
@@ -188,7 +188,7 @@ fn spans(writes: &[Event], name: &str, condition: &str) -> Vec<Span> {
     };
     let mut versions: Vec<_> = writes.iter().filter_map(version).collect();
     versions.sort_by_key(|(number, done, ..)| (*number, *done));
-    // A write that changes nothing is answered with the version that exists.
+    // The response to a write that changes nothing contains the version that exists.
     versions.dedup_by_key(|(number, ..)| *number);
     let mut spans: Vec<Span> = Vec::new();
     let mut current: Option<Span> = None;
@@ -217,21 +217,21 @@ fn open_image<'a>(pod: &'a Value, condition: &str) -> Option<&'a str> {
     is_open.then(|| text(pod, "/spec/containers/0/image"))
 }
 
-fn locked(answers: &Mutex<Vec<Answer>>) -> MutexGuard<'_, Vec<Answer>> {
-    answers.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(responses: &Mutex<Vec<Response>>) -> MutexGuard<'_, Vec<Response>> {
+    responses.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks until the task is aborted.
-async fn ask(address: String, answers: Arc<Mutex<Vec<Answer>>>) {
+/// Polls until the task is aborted.
+async fn poll(address: String, responses: Arc<Mutex<Vec<Response>>>) {
     loop {
-        let asked = Timestamp::now();
-        let version = timeout(PATIENCE, version_at(&address)).await;
-        let answer = Answer {
-            asked,
-            answered: Timestamp::now(),
+        let requested = Timestamp::now();
+        let version = timeout(RESPONSE_TIMEOUT, version_at(&address)).await;
+        let response = Response {
+            requested,
+            received: Timestamp::now(),
             version: version.ok().and_then(Result::ok),
         };
-        locked(&answers).push(answer);
+        locked(&responses).push(response);
         sleep(PAUSE).await;
     }
 }
@@ -240,8 +240,10 @@ async fn version_at(address: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request = "GET / HTTP/1.1\r\nhost: game\r\nconnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    let (_, body) = answer.split_once("\r\n\r\n").context("an HTTP answer")?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await?;
+    let (_, body) = response
+        .split_once("\r\n\r\n")
+        .context("an HTTP response")?;
     Ok(body.to_owned())
 }

@@ -66,7 +66,7 @@ async fn an_open_gate_is_found_while_nothing_or_another_version_answers(
     found("nothing answers", "version: None").await?;
     set(&v3).await?;
     drop(held);
-    found("the version that was overtaken answers", "Some(\"v2\")").await?;
+    found("the version that was superseded answers", "Some(\"v2\")").await?;
     drop(next_held);
     case.eventually("the right version answers", async || {
         let findings = observation.compare(case, GATE, &images.versions())?;

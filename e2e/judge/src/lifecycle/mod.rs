@@ -1,7 +1,7 @@
 //! Judges the lifecycle hooks of Clusters: which scripts ran, where, and in which order.
 //!
 //! Clusters and nodes are objects without a namespace, and scripts have a namespace of their own. So this is a judge of its
-//! own, with the evidence and the replay of the other one. The rules, by the names that a [`Violation`] has:
+//! own, with the evidence and the replay of the judge of workloads. The rules, by the names that a [`Violation`] has:
 //!
 //! | rule | violations that it finds |
 //! |---|---|

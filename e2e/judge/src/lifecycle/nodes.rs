@@ -1,5 +1,5 @@
-//! What the operator may do to a node and to the Cluster beside its scripts: cordon and uncordon, remove the taint of a
-//! node that is installed, and let the Cluster go.
+//! What the operator may do to a node and to the Cluster besides running scripts: cordon and uncordon, remove the taint
+//! of a node that is installed, and remove the finalizer of the Cluster.
 
 use super::object::{Cluster, Record, is_cordoned, is_tainted};
 use super::step::{Phase, Step};
@@ -9,7 +9,7 @@ use crate::object::uid;
 use crate::replay::history::Write;
 use crate::rules::{Found, wrong_under_all};
 
-/// Only a node that is drained for its upgrade is cordoned, and only by a client that cordoned it uncordoned.
+/// The operator cordons a node only to drain it for its upgrade, and uncordons only what it has cordoned itself.
 pub(crate) fn cordons(
     world: &World,
     write: &Write,
@@ -28,7 +28,7 @@ pub(crate) fn cordons(
             (!is_own).then(|| {
                 (
                     "cordon",
-                    format!("a node is uncordoned that {by:?} cordoned"),
+                    format!("a node that {by:?} cordoned is uncordoned"),
                 )
             })
         }
@@ -91,10 +91,10 @@ pub(crate) fn finalizer(world: &World, write: &Write) -> Option<Found> {
         ));
     }
     let why = wrong_under_all(&world.cluster(cluster, write), |cluster| {
-        let mut steps = Step::all(Phase::Delete).filter(|it| cluster.wants(it));
+        let mut steps = Step::all(Phase::Delete).filter(|it| cluster.includes(it));
         let open = steps.find(|it| !cluster.has_passed(it))?;
         Some(format!(
-            "the Cluster is let go before {} has passed",
+            "the finalizer is removed before {} has passed",
             open.name
         ))
     })?;

@@ -12,7 +12,7 @@ pub(crate) struct Cluster<'a>(pub(crate) &'a Value);
 
 impl<'a> Cluster<'a> {
     /// Whether a step has something to do, and is not skipped.
-    pub(crate) fn wants(&self, step: &Step) -> bool {
+    pub(crate) fn includes(&self, step: &Step) -> bool {
         let skipped = self.0.pointer("/spec/features/skipConditions");
         let mut skipped = skipped.and_then(Value::as_array).into_iter().flatten();
         let is_configured = match step.work {
@@ -143,7 +143,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The record of a Cluster in a node.
+    /// The record of a Cluster on a node.
     pub(crate) fn of(node: &Value, cluster: &str) -> Self {
         let record = Self::any(node).unwrap_or_default();
         match record.cluster == cluster && record.node == uid(node) {
@@ -152,7 +152,7 @@ impl Record {
         }
     }
 
-    /// The record in a node, of whichever Cluster.
+    /// The record on a node, of any Cluster.
     pub(crate) fn any(node: &Value) -> Option<Self> {
         let record: Value = serde_json::from_str(annotation(node, names::NODE_RECORD)?).ok()?;
         let list = |field: &str| -> Vec<String> {

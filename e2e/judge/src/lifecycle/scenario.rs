@@ -171,7 +171,7 @@ impl Scenario {
     }
 
     /// The operator removes the finalizer.
-    pub(crate) fn let_go(&mut self) {
+    pub(crate) fn remove_finalizer(&mut self) {
         self.cluster["metadata"]["finalizers"] = json!([]);
         self.write_cluster(OPERATOR, "patch", "");
     }

@@ -84,7 +84,7 @@ fn phase(start: &Start, cluster: &Cluster) -> Option<String> {
     };
     if !is_due {
         Some(format!("{} starts in another phase", step.name))
-    } else if !cluster.wants(step) {
+    } else if !cluster.includes(step) {
         Some(format!("{} has no script, or is skipped", step.name))
     } else if cluster.is_paused() {
         Some(format!("{} starts while paused", step.name))
@@ -96,7 +96,7 @@ fn phase(start: &Start, cluster: &Cluster) -> Option<String> {
 /// The steps before it have passed: on its node, and for a script of the cluster on every node.
 fn order(start: &Start, cluster: &Cluster) -> Option<String> {
     let step = start.step();
-    let mut before = step.before().filter(|it| cluster.wants(it));
+    let mut before = step.before().filter(|it| cluster.includes(it));
     let open = before.find(|before| match (before.is_of_nodes, step.is_of_nodes) {
         (false, _) => !cluster.has_passed(before),
         (true, true) => !start.has_passed_here(before, cluster),
@@ -150,7 +150,7 @@ fn nodes_at_once(start: &Start, cluster: &Cluster) -> Option<String> {
     };
     let nodes = start.world.nodes.values().filter_map(|it| it.newest());
     let is_open = |node: &&serde_json::Value| {
-        let steps = Step::all(Phase::Upgrade).filter(|it| it.is_of_nodes && cluster.wants(it));
+        let steps = Step::all(Phase::Upgrade).filter(|it| it.is_of_nodes && cluster.includes(it));
         let mut steps = steps.filter(|it| !cluster.has_passed_on(it, node));
         cluster.selects(node) && has_begun(uid(node)) && steps.next().is_some()
     };
@@ -264,7 +264,7 @@ fn of_node(world: &World, write: &Write, after: &serde_json::Value) -> Option<Fo
     }
     let versions = world.cluster(&record.cluster, write);
     let why = wrong_under_all(&versions, |cluster| {
-        let steps = Step::all(Phase::Install).filter(|it| it.is_of_nodes && cluster.wants(it));
+        let steps = Step::all(Phase::Install).filter(|it| it.is_of_nodes && cluster.includes(it));
         let mut open = steps.filter(|step| match step.work {
             Work::Ready => {
                 let seen = world.node(&record.node, write);

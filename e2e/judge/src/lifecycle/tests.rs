@@ -25,7 +25,7 @@ fn installed() -> Scenario {
 }
 
 #[test]
-fn a_life_in_order_is_no_violation() {
+fn a_life_in_order_violates_no_rule() {
     let mut scenario = installed();
     scenario.run(LAST, MASTER);
     scenario.status(json!({"passedSteps": [FIRST, LAST], "phase": "Running", "version": "1.36.3"}));
@@ -40,7 +40,7 @@ fn a_life_in_order_is_no_violation() {
         let none = json!({"metadata": {"annotations": null}});
         scenario.change_node(OPERATOR, node, none);
     }
-    scenario.let_go();
+    scenario.remove_finalizer();
     assert_eq!(scenario.broken(), [""; 0]);
 }
 
@@ -243,11 +243,11 @@ fn the_finalizer_is_removed_last() {
     let delete = json!({"hooks": {"PostClusterDelete": "/a"}});
     let mut scenario = Scenario::with(delete);
     scenario.delete();
-    scenario.let_go();
+    scenario.remove_finalizer();
     assert_eq!(scenario.broken(), ["finalizer"], "before the script");
     let mut scenario = installed();
     scenario.delete();
-    scenario.let_go();
+    scenario.remove_finalizer();
     assert_eq!(scenario.broken(), ["finalizer"], "before the records");
 }
 

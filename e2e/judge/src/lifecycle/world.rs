@@ -158,7 +158,7 @@ impl World {
         let phases = ["Successful", "Failed", "Error", "Inconclusive"];
         let is_completed = phases.contains(&phase(object));
         if let Some(run) = self.runs.get_mut(uid(object)) {
-            // If it has a Job, that one tells when the script has ended.
+            // If it has a Job, the Job shows when the script has ended.
             run.is_over |= is_deleted || (is_completed && !run.has_job);
         }
     }

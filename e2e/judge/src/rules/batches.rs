@@ -51,7 +51,7 @@ impl Batches {
             None if new.create_batch().is_some() => {
                 self.0.insert(uid(after).to_owned());
             }
-            // The status was lost, so the operator treats the workload like one that it has taken over.
+            // The status was lost, so the operator treats the workload like one that another operator created.
             Some(before) if is_lost(&Version::of(before, write.done), &new) => {
                 self.0.remove(uid(after));
             }

@@ -46,7 +46,7 @@ pub(crate) fn kept_guard(world: &World, write: &Write) -> Option<Found> {
     }
     let why = wrong_under_all(start.versions, |version| {
         let has_hook = pod_hook(&version.object, "preDelete").is_some();
-        let is_wrong = protects(version) && !has_hook && !is_let_go(&start, version, write);
+        let is_wrong = protects(version) && !has_hook && !needs_no_hook(&start, version, write);
         is_wrong.then(|| "deletes a guarded pod whose hook was removed".to_owned())
     });
     Some(("guard", why?))
@@ -54,7 +54,7 @@ pub(crate) fn kept_guard(world: &World, write: &Write) -> Option<Found> {
 
 /// Whether a user released the pod, or (for a deletion) its deadline has passed or its node is lost: then it needs no
 /// hook.
-pub(crate) fn is_let_go(start: &Start, version: &Version, write: &Write) -> bool {
+pub(crate) fn needs_no_hook(start: &Start, version: &Version, write: &Write) -> bool {
     let pod = &start.pod.object;
     if !protects(version) {
         return false;

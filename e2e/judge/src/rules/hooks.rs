@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::guard::is_let_go;
+use super::guard::needs_no_hook;
 use super::start::{Act, Purpose, Start, name};
 use super::{Found, wrong_under_all};
 use crate::names;
@@ -28,7 +28,7 @@ pub(crate) fn hooks(world: &World, write: &Write) -> Option<Found> {
         return None;
     }
     let wrong = |version: &Version| {
-        if is_let_go(&start, version, write) {
+        if needs_no_hook(&start, version, write) {
             return None;
         }
         let (point, hook) = required_hook(world, &start, version)?;
