@@ -91,7 +91,7 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         User::Pause => {
             workload.paused = true;
             workload.by_apply = false;
-            // If the user pauses again before the operator has observed the resume, its own pause continues.
+            // If the user pauses again before the operator has observed the resume, the operator's own pause continues.
             let is_own = workload.pause_annotation != 0 && !is_over;
             state.memory.user_paused = !is_own;
             if let Some(pause) = state.memory.pause.as_mut().filter(|_| is_own) {
