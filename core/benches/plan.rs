@@ -32,8 +32,8 @@ const LIMIT: Duration = Duration::from_millis(50);
 /// be 10.
 const GROWTH: f64 = 3.0;
 /// The number of bytes to read before each plan, so that no pod is left in the processor's caches: an operator
-/// does other work between two plans.
-const OTHER_THINGS: usize = 64 << 20;
+/// does other work between two plans, too.
+const FLUSHED_BYTES: usize = 64 << 20;
 
 /// A phase and its measurements for each number of pods.
 struct Row {
@@ -163,18 +163,13 @@ const PHASES: [(&str, Measure); 17] = [
 
 /// Makes `ROUNDS` plans for the same world.
 fn measure<K: Planned + Serialize>(story: &Story<K>) -> Planning {
-    let (mut actions, other_things) = (0, vec![1_u8; OTHER_THINGS]);
+    let (mut actions, flushed) = (0, vec![1_u8; FLUSHED_BYTES]);
     let mut times: Vec<Duration> = (0..ROUNDS)
         .map(|_| {
-            std::hint::black_box(
-                other_things
-                    .iter()
-                    .map(|it| usize::from(*it))
-                    .sum::<usize>(),
-            );
-            let begun = Instant::now();
+            std::hint::black_box(flushed.iter().map(|it| usize::from(*it)).sum::<usize>());
+            let started = Instant::now();
             let plan = std::hint::black_box(story).plan();
-            let took = begun.elapsed();
+            let took = started.elapsed();
             actions = plan.actions.len();
             took
         })

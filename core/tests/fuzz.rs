@@ -61,8 +61,8 @@ impl Random {
         text
     }
 
-    /// The text; in a third of all cases, with some bytes inserted, removed, changed or repeated.
-    fn spoil(&mut self, text: String) -> String {
+    /// The text; in a third of all cases, some of its bytes are inserted, removed, changed or repeated.
+    fn mutate(&mut self, text: String) -> String {
         if self.below(3) > 0 {
             return text;
         }
@@ -99,10 +99,10 @@ fn series(kind: &str, input: impl Fn(&mut Random) -> String, call: impl Fn(&str)
         let text = input(&mut random);
         let before = ALLOCATOR.current_usage();
         ALLOCATOR.reset_peak_usage();
-        let begun = Instant::now();
+        let started = Instant::now();
         let ended = catch_unwind(AssertUnwindSafe(|| call(&text)));
         let (time, memory) = (
-            begun.elapsed(),
+            started.elapsed(),
             ALLOCATOR.peak_usage().saturating_sub(before),
         );
         let shown: String = text.chars().take(2_000).collect();
@@ -347,7 +347,7 @@ fn expressions() {
                     expression(random, Kind::Truth, depth)
                 }
             };
-            random.spoil(text)
+            random.mutate(text)
         },
         |text| {
             let condition = Condition::compile(text);
@@ -429,7 +429,7 @@ fn paths() {
                     format!("{{$.many{}}}", steps.collect::<String>())
                 }
             };
-            random.spoil(text)
+            random.mutate(text)
         },
         |text| {
             let path = JsonPath::parse(text);
@@ -467,7 +467,7 @@ fn arguments() {
         "arguments",
         |random| {
             let text = random.words(&ARGUMENT, 60_000);
-            random.spoil(text)
+            random.mutate(text)
         },
         |text| {
             let filled = fill(text, &mut Allowance::default(), |name| match name {
@@ -542,7 +542,7 @@ fn bodies() {
                 }
                 _ => json_text(random, size, &mut text),
             }
-            random.spoil(text)
+            random.mutate(text)
         },
         |text| {
             let Ok(document) = Document::read(text.as_bytes()) else {

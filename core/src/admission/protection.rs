@@ -1,4 +1,4 @@
-//! `spec.protection`: what has no effect, and what is left open.
+//! `spec.protection`: what has no effect, and what remains unprotected.
 
 use std::collections::BTreeMap;
 

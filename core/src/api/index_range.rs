@@ -23,7 +23,7 @@ pub struct InvalidIndexRange(String);
 /// The annotation's value.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Written {
+struct AnnotationValue {
     #[serde(default)]
     pod_start_index: u32,
     pod_end_index: u32,
@@ -44,12 +44,12 @@ impl IndexRange {
         let Some(text) = annotations.get(INDEX_RANGE) else {
             return Err(InvalidIndexRange(EXAMPLE.to_owned()));
         };
-        let written: Written = serde_json::from_str(text).map_err(|_| {
+        let value: AnnotationValue = serde_json::from_str(text).map_err(|_| {
             InvalidIndexRange(format!("{EXAMPLE}: both must be whole numbers, 0 or more"))
         })?;
         let range = Self {
-            start: written.pod_start_index,
-            end: written.pod_end_index,
+            start: value.pod_start_index,
+            end: value.pod_end_index,
         };
         match range.is_empty() {
             true => Err(InvalidIndexRange(format!(

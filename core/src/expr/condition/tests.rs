@@ -466,7 +466,7 @@ fn expressions_that_depend_on_the_type_of_result_are_refused() {
 
 #[test]
 fn a_measured_value_is_shown_as_text() {
-    let answer = response();
+    let response = response();
     for (path, shown) in [
         ("{$.age}", "45"),
         ("{$.name}", "bryan"),
@@ -479,7 +479,7 @@ fn a_measured_value_is_shown_as_text() {
         ),
     ] {
         let path = JsonPath::parse(path).expect(path);
-        let selection = path.select(&answer).expect("a selection");
+        let selection = path.select(&response).expect("a selection");
         assert_eq!(Subject::selected(&selection).shown(), shown);
     }
     let long = json!(vec!["\"".repeat(5_000); 5_000]);

@@ -241,7 +241,7 @@ fn kept_template<'a>(workload: &'a Workload, name: &str) -> Option<&'a HookTempl
     (kept == name).then_some(template)
 }
 
-/// Names of the arguments that the operator hands to pod hooks by itself; those that end in `[`
+/// Names of the arguments that the operator passes to pod hooks; those that end in `[`
 /// are lists of containers.
 pub const OPERATOR_ARGUMENTS: [&str; 6] = [
     "PodName",

@@ -25,7 +25,7 @@ impl GuardedPlayers {
     }
 
     /// What ended those of them that are gone, Terminating, or stopped by their kubelet in a later world, as far as
-    /// their last status tells. A match that ends by itself is not among them.
+    /// their last status shows. A match that ends by itself is not among them.
     pub fn ended(&self, workload: &impl GameWorkload, world: &World) -> Vec<Option<Disruption>> {
         if self.0.is_empty() {
             return Vec::new();

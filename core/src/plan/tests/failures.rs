@@ -18,8 +18,8 @@ fn a_failed_creation_is_not_reported_once_it_is_no_longer_wanted() {
     };
     story.user(json!({"replicas": 3}));
     let failures = &mut story.world.failures;
-    failures.note(Attempt::CreatePod, "exceeded quota".into());
-    failures.note(Attempt::ChangePod, "refused".into());
+    failures.record(Attempt::CreatePod, "exceeded quota".into());
+    failures.record(Attempt::ChangePod, "refused".into());
     let reported = story.plan().status.expect("news").conditions;
     assert!(
         reported.iter().any(|it| it.reason == "FailedCreate"),
@@ -38,7 +38,7 @@ fn a_failed_creation_is_not_reported_once_it_is_no_longer_wanted() {
 fn refused(story: &Story, attempts: &[Attempt]) -> Option<(String, String)> {
     let mut world = story.world.clone();
     for attempt in attempts {
-        world.failures.note(*attempt, "refused".into());
+        world.failures.record(*attempt, "refused".into());
     }
     let plan = story.object.plan(&world).expect("plan");
     let status = plan.status.unwrap_or_else(|| story.status());

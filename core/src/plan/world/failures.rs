@@ -96,7 +96,7 @@ pub struct Failures(BTreeMap<Attempt, String>);
 
 impl Failures {
     /// Records that an attempt was refused, with the message for the condition.
-    pub fn note(&mut self, attempt: Attempt, message: String) {
+    pub fn record(&mut self, attempt: Attempt, message: String) {
         self.0.insert(attempt, message);
     }
 

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::core::{Selector, SelectorExt};
 
 /// How long a response is valid.
-const GOOD_FOR: SignedDuration = SignedDuration::from_secs(300);
+const VALIDITY: SignedDuration = SignedDuration::from_secs(300);
 /// The longest pause until the request is repeated while the guard is not in force.
 const LONGEST: SignedDuration = SignedDuration::from_secs(60);
 
@@ -69,7 +69,7 @@ impl GuardState {
     /// When the request is to be repeated.
     pub fn due(&self) -> Timestamp {
         match self {
-            Self::InForce { at, .. } => at.checked_add(GOOD_FOR).unwrap_or(*at),
+            Self::InForce { at, .. } => at.checked_add(VALIDITY).unwrap_or(*at),
             Self::NotInForce { at, times, .. } => {
                 let pause = SignedDuration::from_secs(1 << times.saturating_sub(1).min(6));
                 at.checked_add(pause.min(LONGEST)).unwrap_or(*at)

@@ -103,11 +103,11 @@ fn a_measurement_in_progress_is_shown_and_checked_again() {
 
 #[test]
 fn no_metric_is_measured_more_often_than_once_a_second() {
-    let hasty = metric(|m| {
+    let too_frequent = metric(|m| {
         m.count = Some(3);
         m.interval = Some("1ns".into());
     });
-    let played = play(hasty, "SSS");
+    let played = play(too_frequent, "SSS");
     let since: Vec<i64> = played.calls.iter().map(|(_, _, since)| *since).collect();
     // Each call takes a second, too.
     assert_eq!(since, [0, 2, 4]);

@@ -296,7 +296,7 @@ impl<K: Planned + Serialize> Story<K> {
                 self.answer(new.revision.clone(), refusal.clone());
                 let World { failures, pods, .. } = &mut self.world;
                 match refusal {
-                    Some(message) => failures.note(Attempt::CreatePod, message),
+                    Some(message) => failures.record(Attempt::CreatePod, message),
                     None => {
                         let is_new = self.taken.insert(new.name.clone());
                         assert!(is_new, "{} exists already", new.name);
