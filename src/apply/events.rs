@@ -308,8 +308,8 @@ mod tests {
         let counted = Arc::clone(&sent);
         let server = service_fn(move |_: Request<Body>| {
             let code = codes.get(counted.fetch_add(1, Ordering::SeqCst));
-            let answer = Response::builder().status(*code.expect("no more are sent"));
-            std::future::ready(answer.body(Body::empty()))
+            let response = Response::builder().status(*code.expect("no more are sent"));
+            std::future::ready(response.body(Body::empty()))
         });
         let (events, writer) = EventRecorder::new();
         for message in pending {

@@ -49,7 +49,7 @@ pub(super) struct Tally {
     /// Pods that were deleted because their deadline had expired.
     expired: Vec<String>,
     unavailable: Option<(String, Option<Duration>)>,
-    moved: Option<String>,
+    conflict: Option<String>,
     rejected: Option<String>,
     void: bool,
 }
@@ -109,7 +109,7 @@ impl Tally {
                 self.found(Some(GuardState::NoBudget));
             }
             Err(Refusal::Conflict(message) | Refusal::NotFound(message)) => {
-                self.moved = Some(message);
+                self.conflict = Some(message);
             }
         }
     }
@@ -140,7 +140,7 @@ impl Tally {
             }
             Action::ProbeGuard { .. } => {
                 let at = Timestamp::now();
-                // Before, any client could change the budget: it is applied again.
+                // Until now, any client could change the budget, so it is applied again.
                 let was_open = matches!(self.guard, Some(GuardState::NotInForce { .. }));
                 let others = std::mem::take(&mut self.other_budgets);
                 self.found((!was_open).then_some(GuardState::InForce { at, others }));
@@ -172,7 +172,7 @@ impl Tally {
             _ => return self.rejected(action, message),
         };
         self.taken.insert(name.clone());
-        self.moved = Some(message);
+        self.conflict = Some(message);
     }
 
     fn rejected(&mut self, action: &Action, message: String) {
@@ -247,7 +247,7 @@ impl Tally {
         let failures = &mut memory.failures;
         failures.retain(|attempt| !self.succeeded.contains(&attempt));
         for (attempt, message) in self.failed {
-            failures.note(attempt, message);
+            failures.record(attempt, message);
         }
         if let Some((message, after)) = self.unavailable {
             return Err(Stop::Failed(message, after));
@@ -261,7 +261,7 @@ impl Tally {
                 }),
             };
         }
-        if let Some(message) = self.moved {
+        if let Some(message) = self.conflict {
             return Err(Stop::Conflict(message));
         }
         Ok(match self.left {

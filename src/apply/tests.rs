@@ -31,7 +31,7 @@ struct Play {
     applier: Applier,
     sent: Arc<Mutex<Vec<String>>>,
     bodies: Arc<Mutex<Vec<Value>>>,
-    noted: Mutex<Vec<Write>>,
+    written: Mutex<Vec<Write>>,
     memory: Memory,
     target: Target,
     _events: events::EventWriter,
@@ -85,7 +85,7 @@ impl Play {
             applier: Applier::new(requests, events, Metrics::default()),
             sent,
             bodies,
-            noted: Mutex::default(),
+            written: Mutex::default(),
             memory: Memory::default(),
             target: target(),
             _events: writer,
@@ -93,7 +93,7 @@ impl Play {
     }
 
     async fn carry_out(&mut self, plan: Plan<Value>) -> Report {
-        let note = |written| self.noted.lock().unwrap().push(written);
+        let on_write = |write| self.written.lock().unwrap().push(write);
         let stored = json!({"replicas": 0});
         self.applier
             .carry_out(
@@ -101,7 +101,7 @@ impl Play {
                 plan,
                 Some(&stored),
                 &mut self.memory,
-                &note,
+                &on_write,
             )
             .await
     }

@@ -34,7 +34,7 @@ struct Expected {
 }
 
 impl Expectations {
-    pub(crate) fn note(&self, owner: &str, write: Write) {
+    pub(crate) fn record(&self, owner: &str, write: Write) {
         let mut owners = self.lock();
         let expected = owners.entry(owner.to_owned()).or_insert_with(|| Expected {
             since: Instant::now(),
@@ -152,7 +152,7 @@ mod tests {
         test_feed::pods(&cache, 10, &["a"]);
         cache
             .expectations
-            .note("owner", Write::Version(Kind::Pod, 12));
+            .record("owner", Write::Version(Kind::Pod, 12));
         assert!(cache.caught_up("owner").now_or_never().is_none());
         assert!(cache.caught_up("other").now_or_never().is_some());
         test_feed::pods(&cache, 12, &["a", "b"]);
@@ -164,7 +164,7 @@ mod tests {
     async fn a_reconcile_waits_until_the_cache_observes_a_deletion() {
         let cache = Arc::new(Cache::default());
         test_feed::pods(&cache, 10, &["a", "b"]);
-        cache.expectations.note("owner", pod_deleted("a"));
+        cache.expectations.record("owner", pod_deleted("a"));
         assert!(cache.caught_up("owner").now_or_never().is_none());
         test_feed::pods(&cache, 11, &["b"]);
         assert!(cache.caught_up("owner").now_or_never().is_some());
@@ -174,7 +174,7 @@ mod tests {
     async fn a_write_that_is_never_observed_is_checked_by_a_new_list() {
         let cache = Arc::new(Cache::default());
         test_feed::pods(&cache, 10, &["a"]);
-        cache.expectations.note("owner", pod_deleted("a"));
+        cache.expectations.record("owner", pod_deleted("a"));
         let waiting = tokio::spawn({
             let cache = Arc::clone(&cache);
             async move { cache.caught_up("owner").await }

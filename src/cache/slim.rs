@@ -175,7 +175,7 @@ fn ended_at_once(status: &core::PodStatus) -> Option<Arc<str>> {
     }
     let lists = [&status.init_container_statuses, &status.container_statuses];
     let reported = lists.into_iter().flatten().flatten();
-    if !reported.clone().all(hardly_ran) {
+    if !reported.clone().all(ran_briefly) {
         return None;
     }
     let reasons = [&status.reason, &status.message].into_iter().flatten();
@@ -195,7 +195,7 @@ fn ended_at_once(status: &core::PodStatus) -> Option<Arc<str>> {
 }
 
 /// Whether a container never started, or ran once for less than ten seconds. False if that is unknown.
-fn hardly_ran(container: &core::ContainerStatus) -> bool {
+fn ran_briefly(container: &core::ContainerStatus) -> bool {
     const MIN_RUN: SignedDuration = SignedDuration::from_secs(10);
     let state = container.state.clone().unwrap_or_default();
     let earlier = container.last_state.as_ref();

@@ -196,7 +196,7 @@ impl Clusters {
             };
             let path = format!("{}/status", path_of(cluster));
             let written = self.requests.put(&path, to_bytes(&object)).await;
-            self.note(cluster, Kind::Cluster, written)?;
+            self.record(cluster, Kind::Cluster, written)?;
         }
         if actions.iter().any(ClusterAction::is_irrevocable) {
             self.check_unchanged(cluster).await?;
@@ -228,7 +228,7 @@ impl Clusters {
                 let path = path_of(cluster);
                 let content = Content::MergePatch;
                 let written = self.requests.patch(&path, content, to_bytes(&body)).await;
-                self.note(cluster, Kind::Cluster, written)
+                self.record(cluster, Kind::Cluster, written)
             }
             ClusterAction::CreateHookRun(run) => self.create(cluster, &run).await,
             ClusterAction::DeleteHookRun { name, uid } => {
@@ -278,7 +278,7 @@ impl Clusters {
         let written = self.requests.patch(&path, content, to_bytes(&body)).await;
         match written {
             Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => Ok(()),
-            written => self.note(cluster, Kind::Pod, written),
+            written => self.record(cluster, Kind::Pod, written),
         }
     }
 
@@ -291,7 +291,7 @@ impl Clusters {
     ) -> Result<(), Stop> {
         let path = Kind::Node.path("", &node.name);
         let written = self.requests.patch(&path, content, to_bytes(body)).await;
-        self.note(cluster, Kind::Node, written)
+        self.record(cluster, Kind::Node, written)
     }
 
     /// Creates a run. Its pod is dry-run first: otherwise, a refusal of the pod would only be visible in events of the
@@ -324,7 +324,7 @@ impl Clusters {
             Err(Refusal::Rejected(why)) => self.refuse(cluster, name, why),
             created => {
                 info!(run = name, "started a script");
-                self.note(cluster, Kind::HookRun, created)
+                self.record(cluster, Kind::HookRun, created)
             }
         }
     }
@@ -340,7 +340,7 @@ impl Clusters {
     }
 
     /// Records what the next plan must observe.
-    fn note(
+    fn record(
         &self,
         cluster: &Whole<Cluster>,
         kind: Kind,
@@ -359,7 +359,7 @@ impl Clusters {
     }
 
     fn expect(&self, cluster: &Whole<Cluster>, write: Write) {
-        self.cache.expectations.note(cluster.uid(), write);
+        self.cache.expectations.record(cluster.uid(), write);
     }
 }
 

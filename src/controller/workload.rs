@@ -123,7 +123,7 @@ impl<K: Planned> Workloads<K> {
         }
         let uid = workload.uid();
         let expectations = &self.shared.cache.expectations;
-        let on_write = |write| expectations.note(uid, write);
+        let on_write = |write| expectations.record(uid, write);
         let old_status = workload.object.status();
         let applier = &self.shared.applier;
         let report = applier

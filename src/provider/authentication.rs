@@ -112,11 +112,14 @@ async fn token(
         return Ok((key, token));
     }
     let granted = grant(oauth2, client, http, permit).await?;
-    let life = granted
+    let lifetime = granted
         .expires_in
         .map_or(DEFAULT_TOKEN_LIFETIME, Duration::from_secs);
-    let good_until = Instant::now() + life.min(MAX_TOKEN_LIFETIME).saturating_sub(EXPIRY_MARGIN);
-    tokens.keep(&key, &granted.access_token, good_until)?;
+    let expires_at = Instant::now()
+        + lifetime
+            .min(MAX_TOKEN_LIFETIME)
+            .saturating_sub(EXPIRY_MARGIN);
+    tokens.keep(&key, &granted.access_token, expires_at)?;
     Ok((key, granted.access_token))
 }
 
@@ -154,17 +157,17 @@ async fn grant(
         ca,
         ..HttpRequest::new(Method::POST, url, TOKEN_TIMEOUT)
     };
-    let answer = http.send(request, permit).await?;
-    if !answer.status.is_success() {
+    let response = http.send(request, permit).await?;
+    if !response.status.is_success() {
         return Err(format!(
             "HTTP {} from {}",
-            answer.status.as_u16(),
-            answer.from
+            response.status.as_u16(),
+            response.from
         ));
     }
     // The body is not shown, because it may contain the token.
-    serde_json::from_slice(&answer.body)
-        .map_err(|_| format!("{} did not answer with an access_token", answer.from))
+    serde_json::from_slice(&response.body)
+        .map_err(|_| format!("{} did not answer with an access_token", response.from))
 }
 
 fn basic_value(user: &str, password: &str) -> String {

@@ -44,7 +44,7 @@ impl TokenKey {
 
 struct Token {
     value: String,
-    good_until: Instant,
+    expires_at: Instant,
 }
 
 /// The tokens of all namespaces.
@@ -58,14 +58,14 @@ impl Tokens {
     pub(super) fn get(&self, key: &TokenKey) -> Option<String> {
         let known = self.lock();
         let token = known.get(key)?;
-        (token.good_until > Instant::now()).then(|| token.value.clone())
+        (token.expires_at > Instant::now()).then(|| token.value.clone())
     }
 
     pub(super) fn keep(
         &self,
         key: &TokenKey,
         value: &str,
-        good_until: Instant,
+        expires_at: Instant,
     ) -> Result<(), String> {
         if value.len() > MAX_TOKEN {
             let most = MAX_TOKEN >> 10;
@@ -74,12 +74,12 @@ impl Tokens {
         let now = Instant::now();
         let mut known = self.lock();
         known.remove(key);
-        known.retain(|_, token| token.good_until > now);
+        known.retain(|_, token| token.expires_at > now);
         if let Some(crowded) = crowded(&known, &key.namespace) {
             forget_one(&mut known, &crowded);
         }
         let value = value.to_owned();
-        known.insert(key.clone(), Token { value, good_until });
+        known.insert(key.clone(), Token { value, expires_at });
         Ok(())
     }
 
@@ -113,8 +113,8 @@ fn crowded(known: &HashMap<TokenKey, Token>, namespace: &str) -> Option<String> 
 
 /// Forgets the token of a namespace that expires first.
 fn forget_one(known: &mut HashMap<TokenKey, Token>, namespace: &str) {
-    let of_it = known.iter().filter(|(key, _)| key.namespace == namespace);
-    let first = of_it.min_by_key(|(_, token)| token.good_until);
+    let of_namespace = known.iter().filter(|(key, _)| key.namespace == namespace);
+    let first = of_namespace.min_by_key(|(_, token)| token.expires_at);
     if let Some(key) = first.map(|(key, _)| key.clone()) {
         known.remove(&key);
     }
@@ -131,8 +131,8 @@ mod tests {
     }
 
     fn keep(tokens: &Tokens, key: &TokenKey, seconds: u64) {
-        let good_until = Instant::now() + Duration::from_secs(seconds);
-        tokens.keep(key, "t0ken", good_until).expect("kept");
+        let expires_at = Instant::now() + Duration::from_secs(seconds);
+        tokens.keep(key, "t0ken", expires_at).expect("kept");
     }
 
     fn kept(tokens: &Tokens) -> usize {

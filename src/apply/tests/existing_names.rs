@@ -29,8 +29,8 @@ async fn an_existing_own_pod_must_be_cached_before_the_next_plan() {
     });
     let report = play.carry_out(plan(vec![create(1)])).await;
     assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
-    let noted = play.noted.lock().unwrap();
-    assert_eq!(*noted, [Write::Version(Kind::Pod, 99)]);
+    let written = play.written.lock().unwrap();
+    assert_eq!(*written, [Write::Version(Kind::Pod, 99)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ async fn gates_open_before_the_status_and_other_actions_follow_it() {
         "POST /api/v1/pods".to_owned(),
     ];
     assert_eq!(play.sent(), expected);
-    assert_eq!(play.noted.lock().unwrap().len(), 3);
+    assert_eq!(play.written.lock().unwrap().len(), 3);
     assert_eq!(play.memory.verdicts["lobby-1"], Verdict::Accepted);
 }
 

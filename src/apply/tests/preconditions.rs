@@ -43,7 +43,7 @@ async fn a_conflict_on_a_pod_delays_no_other() {
     });
     let report = play.carry_out(plan(vec![delete("a"), delete("b")])).await;
     assert_eq!(report.outcome, ApplyOutcome::Conflict("m".into()));
-    assert_eq!(*play.noted.lock().unwrap(), [deleted("b")]);
+    assert_eq!(*play.written.lock().unwrap(), [deleted("b")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,6 +54,6 @@ async fn the_deletion_of_a_deleted_pod_succeeds() {
     });
     let report = play.carry_out(plan(vec![delete("a")])).await;
     assert_eq!(report.outcome, ApplyOutcome::Done);
-    let noted = play.noted.lock().unwrap();
-    assert_eq!(*noted, [deleted("a")]);
+    let written = play.written.lock().unwrap();
+    assert_eq!(*written, [deleted("a")]);
 }

@@ -135,7 +135,7 @@ async fn the_retry_after_of_the_server_is_returned() {
         None,
         "the pod was not refused"
     );
-    assert_eq!(*play.noted.lock().unwrap(), [], "nothing was written");
+    assert_eq!(*play.written.lock().unwrap(), [], "nothing was written");
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,6 +149,6 @@ async fn the_cache_must_catch_up_after_a_write_without_a_result() {
         matches!(report.outcome, ApplyOutcome::Failed { .. }),
         "{report:?}"
     );
-    let noted = play.noted.lock().unwrap();
-    assert_eq!(*noted, [Write::Unknown(Kind::Pod)]);
+    let written = play.written.lock().unwrap();
+    assert_eq!(*written, [Write::Unknown(Kind::Pod)]);
 }

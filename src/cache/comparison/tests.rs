@@ -76,7 +76,7 @@ async fn a_thousand_writes_without_response_cost_a_request_per_second_and_a_list
             tokio::spawn(async move {
                 sleep(Duration::from_millis(n * 50)).await;
                 let owner = n.to_string();
-                cache.expectations.note(&owner, Write::Unknown(Kind::Pod));
+                cache.expectations.record(&owner, Write::Unknown(Kind::Pod));
                 cache.caught_up(&owner).await;
             })
         })

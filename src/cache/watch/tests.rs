@@ -128,10 +128,10 @@ fn scripted(script: Vec<(u16, Vec<String>)>) -> (Source, Arc<Mutex<Vec<String>>>
         move |request: Request<Body>| {
             let mut requests = requests.lock().unwrap();
             let query = request.uri().query().unwrap_or_default().to_owned();
-            let answer = script.get(requests.len()).cloned();
+            let response = script.get(requests.len()).cloned();
             requests.push(query);
             async move {
-                let Some((code, lines)) = answer else {
+                let Some((code, lines)) = response else {
                     // The script is over: nothing else happens.
                     return std::future::pending().await;
                 };

@@ -90,12 +90,13 @@ impl Server {
                 assert_eq!(request.method(), Method::PATCH);
                 assert!(path.ends_with("/namespaces/games/hookruns/run/status"));
                 let body = request.into_body().collect_bytes().await.expect("a body");
-                let (code, answer) = server.patch(&serde_json::from_slice(&body).expect("a patch"));
-                let answer = Response::builder()
+                let (code, response) =
+                    server.patch(&serde_json::from_slice(&body).expect("a patch"));
+                let response = Response::builder()
                     .status(StatusCode::from_u16(code).expect("a status"))
-                    .body(Body::from(answer.to_string().into_bytes()))
-                    .expect("an answer");
-                Ok::<_, Infallible>(answer)
+                    .body(Body::from(response.to_string().into_bytes()))
+                    .expect("a response");
+                Ok::<_, Infallible>(response)
             }
         });
         Client::new(service, "games")
@@ -122,10 +123,10 @@ impl Endpoint {
                     let _ = stream.read(&mut [0; 4096]).await;
                     sleep(delay).await;
                     let length = body.len();
-                    let answer = format!(
+                    let response = format!(
                         "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
                     );
-                    let _ = stream.write_all(answer.as_bytes()).await;
+                    let _ = stream.write_all(response.as_bytes()).await;
                 });
             }
         });
