@@ -72,19 +72,19 @@ impl Cluster {
 
     /// Sends a request, and repeats it while the server is too busy.
     pub async fn send<T>(&self, request: impl AsyncFn() -> kube::Result<T>) -> Result<T, Error> {
-        let answer = async {
+        let response = async {
             for _ in 0..MAX_RETRIES {
                 match request().await {
                     Err(kube::Error::Api(status)) if status.code == 429 => sleep(RETRY_DELAY).await,
-                    answer => return answer,
+                    response => return response,
                 }
             }
             request().await
         };
         match self.request_timeout {
-            None => Ok(answer.await?),
-            Some(limit) => match timeout(limit, answer).await {
-                Ok(answer) => Ok(answer?),
+            None => Ok(response.await?),
+            Some(limit) => match timeout(limit, response).await {
+                Ok(response) => Ok(response?),
                 Err(_) => Err(Error::no_response(limit)),
             },
         }

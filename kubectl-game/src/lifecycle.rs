@@ -157,13 +157,13 @@ struct Outage {
 
 impl Outage {
     /// The response; None if a retry may succeed.
-    fn check<T>(&mut self, answer: Result<T, Error>) -> Result<Option<T>, Error> {
-        match answer {
-            Ok(answer) => {
+    fn check<T>(&mut self, response: Result<T, Error>) -> Result<Option<T>, Error> {
+        match response {
+            Ok(response) => {
                 if std::mem::take(&mut self.is_reported) {
                     eprintln!("connection restored");
                 }
-                Ok(Some(answer))
+                Ok(Some(response))
             }
             Err(error) if error.is_final() => Err(error),
             Err(error) => {
@@ -409,7 +409,7 @@ mod tests {
             assert!(outage.check(lost()).expect("a retry").is_none());
             assert!(outage.is_reported);
         }
-        assert!(outage.check(Ok(())).expect("an answer").is_some());
+        assert!(outage.check(Ok(())).expect("a response").is_some());
         assert!(!outage.is_reported);
         let deleted = Err::<(), _>(Error::NotFound("gone".to_owned()));
         assert!(outage.check(deleted).is_err());

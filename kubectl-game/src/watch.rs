@@ -204,7 +204,7 @@ fn probes(cluster: &Cluster, game: &Game) -> BoxStream<'static, Result<(), Error
         async move {
             sleep(PROBE_INTERVAL).await;
             let probed = match timeout(PROBE_TIMEOUT, workloads.get_metadata_opt(&name)).await {
-                Ok(answer) => answer.map(drop).map_err(Error::from),
+                Ok(response) => response.map(drop).map_err(Error::from),
                 Err(_) => Err(Error::no_response(PROBE_TIMEOUT)),
             };
             Some((probed, name))
