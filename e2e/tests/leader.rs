@@ -177,23 +177,23 @@ const RESOURCE: &str = "persistentvolumeclaims";
 async fn an_operator_without_access_to_a_kind_does_not_lead(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
-    let mut blind = case.prepare_operator("blind").await?;
-    let usual = format!("gamekeeper-blind-{}", case.namespace);
+    let mut operator = case.prepare_operator("unauthorized").await?;
+    let usual = format!("gamekeeper-unauthorized-{}", case.namespace);
     let delete = ["delete", "clusterrolebinding", &usual];
     case.plane().kubectl(&delete, "").await?;
     case.operator.terminate().await?;
 
     let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gamekeeper";
     let rules = case.plane().get(role).await?["rules"].clone();
-    let name = format!("blind-{}", case.namespace);
+    let name = format!("unauthorized-{}", case.namespace);
     for (verb, replicas) in FORBIDDEN.into_iter().zip(2..) {
-        allow(case, &blind, &name, &without(&rules, verb)).await?;
-        blind.launch().await?;
-        does_not_lead(case, &blind, verb).await?;
-        allow(case, &blind, &name, &rules).await?;
+        allow(case, &operator, &name, &without(&rules, verb)).await?;
+        operator.launch().await?;
+        does_not_lead(case, &operator, verb).await?;
+        allow(case, &operator, &name, &rules).await?;
         case.scale(replicas).await?;
         case.until_settled(replicas.into()).await?;
-        blind.terminate().await?;
+        operator.terminate().await?;
     }
     for kind in ["clusterrolebinding", "clusterrole"] {
         case.plane().kubectl(&["delete", kind, &name], "").await?;
@@ -201,17 +201,17 @@ async fn an_operator_without_access_to_a_kind_does_not_lead(case: &mut Case) -> 
     case.operator.start().await
 }
 
-async fn does_not_lead(case: &Case, blind: &Operator, verb: &str) -> Result<()> {
+async fn does_not_lead(case: &Case, operator: &Operator, verb: &str) -> Result<()> {
     let forbidden = format!("cannot {verb} resource \"{RESOURCE}\"");
     let check_readiness = async || {
-        let (code, body) = blind.get("/readyz").await?;
+        let (code, body) = operator.get("/readyz").await?;
         let is_ready = verb != "watch";
         ensure!((code == 200) == is_ready, "{code} {body}");
         ensure!(is_ready || body.contains("[Claim]"), "{body}");
         Ok(())
     };
     eventually("the log says why", Duration::from_secs(20), async || {
-        let log = std::fs::read_to_string(blind.log())?.replace('\\', "");
+        let log = std::fs::read_to_string(operator.log())?.replace('\\', "");
         ensure!(log.contains(&forbidden), "{log}");
         // The lists of other kinds may complete a little later.
         check_readiness().await
@@ -220,7 +220,7 @@ async fn does_not_lead(case: &Case, blind: &Operator, verb: &str) -> Result<()> 
     let silence = "gamekeeper_cache_silence_seconds{kind=\"Claim\"} ";
     consistently("there is no leader", Duration::from_secs(5), async || {
         check_readiness().await?;
-        let (_, page) = blind.get("/metrics").await?;
+        let (_, page) = operator.get("/metrics").await?;
         ensure!(page.contains(silence), "{page}");
         let lease = case.get("leases/gamekeeper").await?;
         let holder = lease["spec"]["holderIdentity"].as_str();

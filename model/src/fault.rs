@@ -234,7 +234,7 @@ impl Fault {
             (Fault::WaitingIgnored, Action::PatchWorkload(_)) => false,
             _ => true,
         });
-        self.hurry(plan);
+        self.reorder_takedown(plan);
         for action in &mut plan.actions {
             self.forget_version(action);
             if let (Fault::PauseWithoutAnnotation, Action::PatchWorkload(patch)) = (self, action)
@@ -248,7 +248,7 @@ impl Fault {
 
 impl Fault {
     /// Takes the guard down in the wrong order.
-    fn hurry(self, plan: &mut Plan<GameDeploymentStatus>) {
+    fn reorder_takedown(self, plan: &mut Plan<GameDeploymentStatus>) {
         let unlabels = |action: &Action| matches!(action, Action::GuardPod { label: None, .. });
         if self == Fault::BudgetFirst && plan.actions.iter().any(unlabels) {
             let name = "budget".to_owned();

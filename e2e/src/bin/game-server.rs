@@ -4,7 +4,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `VERSION` | the version; without one it only waits, as the sandbox of a pod does |
-//! | `ANSWER_AFTER_MS` | it answers only after this time, as a server does that loads its maps |
+//! | `ANSWER_AFTER_MS` | it answers only after this time, as a server that loads its maps does |
 //! | `EXIT_AFTER_MS` | it never answers, and exits with code 1 after this time |
 
 use std::time::Duration;
@@ -43,17 +43,17 @@ async fn serve() -> Result<()> {
     sleep(milliseconds("ANSWER_AFTER_MS").unwrap_or_default()).await;
     let listener = TcpListener::bind(("0.0.0.0", 8080)).await?;
     let length = version.len();
-    let answer = format!(
+    let response = format!(
         "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{version}"
     );
     loop {
         let (mut client, _) = listener.accept().await?;
-        let answer = answer.clone();
+        let response = response.clone();
         tokio::spawn(async move {
             let mut request = [0; 1024];
             let _ = client.read(&mut request).await;
             // A client that has disconnected needs no response.
-            let _ = client.write_all(answer.as_bytes()).await;
+            let _ = client.write_all(response.as_bytes()).await;
         });
     }
 }

@@ -189,8 +189,8 @@ impl ControlPlane {
     /// Reads an API path.
     pub async fn get(&self, path: &str) -> Result<Value> {
         let request = Request::get(path).body(Vec::new())?;
-        let answer = self.client.request::<Value>(request).await;
-        answer.with_context(|| format!("GET {path}"))
+        let response = self.client.request::<Value>(request).await;
+        response.with_context(|| format!("GET {path}"))
     }
 
     /// Creates an object.
@@ -198,8 +198,8 @@ impl ControlPlane {
         let request = Request::post(collection)
             .header("content-type", "application/json")
             .body(object.to_string().into_bytes())?;
-        let answer = self.client.request::<Value>(request).await;
-        answer.with_context(|| format!("POST {collection}"))?;
+        let response = self.client.request::<Value>(request).await;
+        response.with_context(|| format!("POST {collection}"))?;
         Ok(())
     }
 
@@ -208,15 +208,15 @@ impl ControlPlane {
         let request = Request::patch(path)
             .header("content-type", "application/json-patch+json")
             .body(operations.to_string().into_bytes())?;
-        let answer = self.client.request::<Value>(request).await;
-        answer.with_context(|| format!("PATCH {path}"))
+        let response = self.client.request::<Value>(request).await;
+        response.with_context(|| format!("PATCH {path}"))
     }
 
     /// Deletes an object, without waiting until it is gone.
     pub async fn delete(&self, path: &str) -> Result<()> {
         let request = Request::delete(path).body(Vec::new())?;
-        let answer = self.client.request::<Value>(request).await;
-        answer.with_context(|| format!("DELETE {path}"))?;
+        let response = self.client.request::<Value>(request).await;
+        response.with_context(|| format!("DELETE {path}"))?;
         Ok(())
     }
 

@@ -312,10 +312,13 @@ impl Operator {
         let mut stream = TcpStream::connect(("127.0.0.1", running.port)).await?;
         let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
-        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await?;
+        let code = response
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok());
+        let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
         Ok((code.context("no HTTP response")?, body.to_owned()))
     }
 

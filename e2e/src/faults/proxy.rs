@@ -215,9 +215,9 @@ impl Shared {
     /// The response to a request: 502 if the server cannot be reached.
     async fn respond(&self, request: Request<Incoming>) -> Response<Outgoing> {
         self.try_respond(request).await.unwrap_or_else(|error| {
-            let mut answer = Response::new(whole(Bytes::from(format!("{error:#}"))));
-            *answer.status_mut() = StatusCode::BAD_GATEWAY;
-            answer
+            let mut response = Response::new(whole(Bytes::from(format!("{error:#}"))));
+            *response.status_mut() = StatusCode::BAD_GATEWAY;
+            response
         })
     }
 
@@ -232,21 +232,21 @@ impl Shared {
         }
         match fault {
             None if info.verb == Verb::Watch => {
-                let answer = self.forward(&head, body).await?;
-                Ok(self.followed(&info, &head, answer))
+                let response = self.forward(&head, body).await?;
+                Ok(self.followed(&info, &head, response))
             }
             None => {
-                let answer = self.forward(&head, body).await?;
-                Ok(answer.map(|body| body.map_err(|_| Broken("the server's")).boxed_unsync()))
+                let response = self.forward(&head, body).await?;
+                Ok(response.map(|body| body.map_err(|_| Broken("the server's")).boxed_unsync()))
             }
             Some(Fault::Delay(time)) => {
-                let answer = self.collected(&head, body).await?;
+                let response = self.collected(&head, body).await?;
                 let mut healed = self.playing.subscribe();
                 tokio::select! {
                     () = sleep(time) => {}
                     _ = healed.changed() => {}
                 }
-                Ok(answer.map(whole))
+                Ok(response.map(whole))
             }
             Some(Fault::Duplicate) => {
                 self.collected(&head, body.clone()).await?;
@@ -280,10 +280,10 @@ impl Shared {
         *request.method_mut() = head.method.clone();
         *request.uri_mut() = uri;
         *request.headers_mut() = end_to_end(head.headers.clone());
-        let mut answer = self.http.request(request).await?;
-        let headers = std::mem::take(answer.headers_mut());
-        *answer.headers_mut() = end_to_end(headers);
-        Ok(answer)
+        let mut response = self.http.request(request).await?;
+        let headers = std::mem::take(response.headers_mut());
+        *response.headers_mut() = end_to_end(headers);
+        Ok(response)
     }
 
     /// Forwards a request and reads the whole response.
@@ -297,16 +297,16 @@ impl Shared {
         &self,
         info: &RequestInfo,
         head: &request::Parts,
-        answer: Response<Incoming>,
+        response: Response<Incoming>,
     ) -> Response<Outgoing> {
-        if answer.status() != StatusCode::OK {
-            return answer.map(|body| body.map_err(|_| Broken("the server's")).boxed_unsync());
+        if response.status() != StatusCode::OK {
+            return response.map(|body| body.map_err(|_| Broken("the server's")).boxed_unsync());
         }
         let query = head.uri.query().unwrap_or_default();
         let tally = Arc::clone(&self.tally);
         let count = move |name| count(&tally, name);
         let playing = self.playing.subscribe();
-        answer.map(|body| follow(body, info.resource.clone(), query, playing, count))
+        response.map(|body| follow(body, info.resource.clone(), query, playing, count))
     }
 
     fn count(&self, fault: &'static str) {

@@ -49,12 +49,12 @@ pub fn refusal(fault: Fault) -> Option<Response<Vec<u8>>> {
         "message": message, "reason": reason, "code": code.as_u16(),
         "details": {"kind": "any"},
     });
-    let mut answer = Response::new(status.to_string().into_bytes());
-    *answer.status_mut() = code;
+    let mut response = Response::new(status.to_string().into_bytes());
+    *response.status_mut() = code;
     let json = http::HeaderValue::from_static("application/json");
-    answer.headers_mut().insert(CONTENT_TYPE, json);
+    response.headers_mut().insert(CONTENT_TYPE, json);
     if let Fault::TooManyRequests(seconds) = fault {
-        answer.headers_mut().insert(RETRY_AFTER, seconds.into());
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
-    Some(answer)
+    Some(response)
 }

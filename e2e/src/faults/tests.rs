@@ -28,7 +28,7 @@ const POD: &str = "/api/v1/namespaces/x/pods/p";
 /// How long to wait for what must arrive.
 const SOON: Duration = Duration::from_secs(10);
 /// How long to wait for what must not arrive.
-const WHILE: Duration = Duration::from_millis(300);
+const QUIET_TIME: Duration = Duration::from_millis(300);
 
 /// The requests that the server has received, and its watches.
 #[derive(Clone, Default)]
@@ -106,8 +106,8 @@ impl Fixture {
     async fn send(&self, method: Method, path: &str) -> (u16, Option<Value>) {
         let request = Request::builder().method(method).uri(path);
         let request = request.body(Body::from(b"{}".to_vec())).expect("a request");
-        let answer = self.client.send(request).await.expect("an answer");
-        let (head, body) = answer.into_parts();
+        let response = self.client.send(request).await.expect("a response");
+        let (head, body) = response.into_parts();
         let body = body.collect().await.ok().map(|body| body.to_bytes());
         let body = body.map(|body| serde_json::from_slice(&body).unwrap_or_default());
         (head.status.as_u16(), body)
@@ -122,15 +122,15 @@ impl Fixture {
         let before = self.server.watches.lock().expect("a lock").len();
         let path = format!("{PODS}?watch=1{query}");
         let request = Request::get(path).body(Body::empty()).expect("a request");
-        let asking = self.client.send(request);
-        let answer = timeout(SOON, asking)
+        let pending = self.client.send(request);
+        let response = timeout(SOON, pending)
             .await
             .expect("in time")
-            .expect("an answer");
+            .expect("a response");
         let server = self.server.watches.lock().expect("a lock")[before].clone();
         Watch {
             server,
-            body: answer.into_body(),
+            body: response.into_body(),
             unread: String::new(),
         }
     }
@@ -187,7 +187,7 @@ impl Watch {
     }
 
     async fn receives_nothing(&mut self) -> bool {
-        timeout(WHILE, self.next()).await.is_err()
+        timeout(QUIET_TIME, self.next()).await.is_err()
     }
 
     async fn next(&mut self) -> Received {
@@ -296,8 +296,8 @@ async fn a_refused_write_never_reaches_the_server() {
 async fn too_many_requests_has_a_retry_after_header() {
     let fixture = Fixture::start(always(Requests::Every, Fault::TooManyRequests(3))).await;
     let request = Request::get(POD).body(Body::empty()).expect("a request");
-    let answer = fixture.client.send(request).await.expect("an answer");
-    assert_eq!(answer.headers()["retry-after"], "3");
+    let response = fixture.client.send(request).await.expect("a response");
+    assert_eq!(response.headers()["retry-after"], "3");
 }
 
 #[tokio::test]
@@ -324,15 +324,15 @@ async fn a_truncated_response_breaks_in_its_body() {
 
 #[tokio::test]
 async fn a_delayed_response_comes_after_its_delay_or_when_faults_stop() {
-    let fixture = Fixture::start(always(Requests::Writes, Fault::Delay(WHILE))).await;
+    let fixture = Fixture::start(always(Requests::Writes, Fault::Delay(QUIET_TIME))).await;
     let started = Instant::now();
     assert_eq!(fixture.send(Method::PATCH, POD).await.0, 200);
-    assert!(started.elapsed() >= WHILE);
+    assert!(started.elapsed() >= QUIET_TIME);
     fixture
         .proxy
         .play(always(Requests::Writes, Fault::Delay(SOON * 100)));
     let heal = async {
-        tokio::time::sleep(WHILE).await;
+        tokio::time::sleep(QUIET_TIME).await;
         fixture.proxy.heal();
     };
     let answered = timeout(SOON, fixture.send(Method::PATCH, POD));
@@ -363,7 +363,7 @@ fn watching(fault: WatchFault) -> Script {
 
 #[tokio::test]
 async fn a_lagging_watch_keeps_all_events_in_order() {
-    let fixture = Fixture::start(watching(WatchFault::Lag(2 * WHILE))).await;
+    let fixture = Fixture::start(watching(WatchFault::Lag(2 * QUIET_TIME))).await;
     let mut watch = fixture.watch("&resourceVersion=1").await;
     watch.send_event(2);
     watch.send_event(3);

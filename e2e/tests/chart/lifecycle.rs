@@ -211,13 +211,13 @@ async fn scoped(plane: &ControlPlane, folder: &Path) -> Result<()> {
         ("create", "podtemplates", SYSTEM, false),
     ] {
         let name = operator.username();
-        let question = [
+        let request = [
             "auth", "can-i", verb, resource, "-n", namespace, "--as", &name,
         ];
-        let answer = plane.kubectl(&question, "").await.is_ok();
+        let is_permitted = plane.kubectl(&request, "").await.is_ok();
         ensure!(
-            answer == allowed,
-            "{verb} {resource} in {namespace}: {answer}"
+            is_permitted == allowed,
+            "{verb} {resource} in {namespace}: {is_permitted}"
         );
     }
     plane

@@ -19,7 +19,7 @@ async fn an_operator_that_is_killed_after_each_write_repeats_no_script(
     Stage::play("lifecycle-killed", case.folder(), killed).await
 }
 
-/// A life in which each operator makes a few writes, to Clusters, nodes, HookRuns and Jobs.
+/// The whole life of a Cluster, during which the operator is replaced after every few writes.
 async fn killed(stage: &mut Stage) -> Result<()> {
     stage.kubectl(DELETE_NODES).await?;
     let script = "/tmp/hooks/pre-install";
@@ -74,7 +74,7 @@ async fn killed(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the operator whenever it has written, until it is over. Returns how often.
+/// Replaces the operator whenever it has written, until `is_over`. Returns how often.
 async fn kill_until(
     stage: &mut Stage,
     is_over: impl AsyncFn(&Stage) -> Result<bool>,

@@ -49,9 +49,9 @@ impl Holds {
         } else {
             self.0.remove(owner);
         }
-        let is_taken_for_done = before.stable_revision().is_empty() && !after.is_rolling();
+        let is_treated_as_complete = before.stable_revision().is_empty() && !after.is_rolling();
         let others = pods_at(world, owner, |it| !it.is_empty() && it != update);
-        (is_taken_for_done && !others.is_empty()).then(|| {
+        (is_treated_as_complete && !others.is_empty()).then(|| {
             let others = count(&others);
             format!("sets {update} as stable while {others} pods have other revisions")
         })

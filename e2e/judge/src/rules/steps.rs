@@ -131,14 +131,14 @@ impl Known {
         }
         (old..new).find_map(|index| {
             let step = after.steps().get(index)?;
-            let is_left_well = if step.get("pause").is_some() {
+            let may_be_left = if step.get("pause").is_some() {
                 self.leave_pause(step, write)
             } else if step.get("hook").is_some() {
                 has_passed(world, after, index) || self.leave_pause(step, write)
             } else {
                 true
             };
-            (!is_left_well).then(|| {
+            (!may_be_left).then(|| {
                 format!("ends step {index} ({step}) without a user, a duration or a success")
             })
         })

@@ -235,15 +235,15 @@ impl Scenario {
 
     /// A user labels a pod.
     pub(crate) fn label(&mut self, name: &str, key: &str, value: &str) {
-        self.note("labels", name, key, value);
+        self.set_metadata("labels", name, key, value);
     }
 
     /// A user annotates a pod.
     pub(crate) fn annotate(&mut self, name: &str, key: &str, value: &str) {
-        self.note("annotations", name, key, value);
+        self.set_metadata("annotations", name, key, value);
     }
 
-    fn note(&mut self, map: &str, name: &str, key: &str, value: &str) {
+    fn set_metadata(&mut self, map: &str, name: &str, key: &str, value: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["metadata"][map][key] = json!(value);
         self.write_pod("user", "patch", "", name);

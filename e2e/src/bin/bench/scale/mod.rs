@@ -99,8 +99,8 @@ pub async fn measure(
     part: Option<&str>,
     pods: usize,
 ) -> Result<String> {
-    let is_asked_for = |(name, _): &&(&str, Part)| part.is_none_or(|part| part == *name);
-    let parts: Vec<_> = Part::ALL.iter().filter(is_asked_for).collect();
+    let is_selected = |(name, _): &&(&str, Part)| part.is_none_or(|part| part == *name);
+    let parts: Vec<_> = Part::ALL.iter().filter(is_selected).collect();
     if parts.is_empty() {
         bail!("scale has the parts {:?}", Part::ALL.map(|(name, _)| name));
     }

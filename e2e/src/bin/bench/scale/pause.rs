@@ -56,8 +56,8 @@ impl Pauses {
 async fn paused(run: &Run<'_>, paused: bool) -> Result<i64> {
     let field = json!({"op": "add", "path": "/spec/updateStrategy/paused", "value": paused});
     let path = run.case.path();
-    let answer = run.case.plane().patch(&path, &json!([field])).await?;
-    Ok(answer["metadata"]["generation"]
+    let response = run.case.plane().patch(&path, &json!([field])).await?;
+    Ok(response["metadata"]["generation"]
         .as_i64()
         .unwrap_or_default())
 }
