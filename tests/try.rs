@@ -14,10 +14,10 @@ fn serve(ages: &'static [i64]) -> u16 {
             let _ = stream.read(&mut [0; 4096]);
             let body = format!("{{\"age\":{age}}}");
             let length = body.len();
-            let answer = format!(
+            let response = format!(
                 "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
             );
-            let _ = stream.write_all(answer.as_bytes());
+            let _ = stream.write_all(response.as_bytes());
         }
     });
     port
@@ -110,7 +110,8 @@ fn measurements_are_shown_and_the_exit_code_follows_the_phase() {
 
 #[test]
 fn a_template_that_cannot_run_is_an_error_with_a_reason() {
-    let asking = |condition| template(serve(&[45])).replace("asInt(result) > 30", condition);
+    let with_condition =
+        |condition| template(serve(&[45])).replace("asInt(result) > 30", condition);
     let template = template(1);
     for (template, args, expected) in [
         (
@@ -124,12 +125,12 @@ fn a_template_that_cannot_run_is_an_error_with_a_reason() {
             "gamekeeper: -:11: spec.metrics[0].sucessCondition: unknown field ",
         ),
         (
-            asking("result startsWith '45'"),
+            with_condition("result startsWith '45'"),
             &["--arg", "PodIP=127.0.0.1"][..],
             "it is not CEL: write TEXT.startsWith(\"START\") in place of TEXT startsWith \"START\"",
         ),
         (
-            asking("asInt(result) in 1..3"),
+            with_condition("asInt(result) in 1..3"),
             &["--arg", "PodIP=127.0.0.1"][..],
             "it is not CEL: write x >= A && x <= B in place of x in A..B",
         ),
