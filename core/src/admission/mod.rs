@@ -2,7 +2,7 @@
 //!
 //! There are two layers of rules. The API server enforces those of the CRDs; [`Schemas`] checks them offline. The
 //! others cannot be written in a CRD, because they need a parser (conditions, paths) or another object (the
-//! HookTemplates of a workload): [`check`]. The webhook and the linter use both, and thus have the same messages.
+//! HookTemplates of a workload): [`check`]. The webhook and the linter use both, and thus report the same messages.
 //!
 //! Pure: no client, clock or async. The parser of conditions needs a deep stack: call these functions on a thread
 //! with a stack of [`STACK_BYTES`](crate::expr::STACK_BYTES).
@@ -77,7 +77,7 @@ pub fn check(object: &Value, templates: &Templates) -> Vec<Finding> {
     findings
 }
 
-/// Decodes an object. One that matches its schema and cannot be decoded belongs to another version.
+/// Decodes an object. One that matches its schema but cannot be decoded belongs to another version.
 fn read<K: DeserializeOwned>(object: &Value) -> Result<K, Finding> {
     K::deserialize(object).map_err(|error| {
         let message = format!("this version of the operator cannot decode it: {error}");

@@ -193,16 +193,16 @@ fn fields_without_effect_are_warnings() {
         let steps = partitions.map(|partition| json!({"partition": partition}));
         messages(json!({"updateStrategy": {"canary": {"steps": steps}}}), &[])
     };
-    let beside_steps = |partition: Value| {
+    let together_with_steps = |partition: Value| {
         let canary = json!({"steps": [{"partition": 1}]});
         messages(
             json!({"updateStrategy": {"partition": partition, "canary": canary}}),
             &[],
         )
     };
-    assert_eq!(beside_steps(json!(0)), [""; 0]);
+    assert_eq!(together_with_steps(json!(0)), [""; 0]);
     let expected = "warning: spec.updateStrategy.partition: Invalid value: 1: has no effect";
-    assert!(beside_steps(json!(1))[0].starts_with(expected));
+    assert!(together_with_steps(json!(1))[0].starts_with(expected));
     assert_eq!(steps([json!(3), json!(1), json!(0)]), [""; 0]);
     assert_eq!(steps([json!("50%"), json!(20), json!("10%")]), [""; 0]);
     for partitions in [

@@ -112,7 +112,7 @@ impl LifecycleStep {
         command.as_deref()
     }
 
-    /// Its key in features.hooks; what scripts find in the environment variable HOOK.
+    /// Its key in features.hooks, which scripts get as the environment variable HOOK.
     pub fn hook(self) -> &'static str {
         match self {
             Self::EnsureCopyFiles => "CopyFiles",

@@ -118,7 +118,7 @@ fn warned_manifests_get_the_warnings_that_kubectl_prints() {
 }
 
 #[test]
-fn manifests_in_the_manner_of_bk_bcs_get_few_warnings() {
+fn manifests_in_the_style_of_bk_bcs_get_few_warnings() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../e2e/manifests/good");
     let text = read(&folder.join("as-bk-bcs.yaml"));
     let found: BTreeSet<String> = findings(&[&text])
@@ -418,7 +418,7 @@ spec:
 }
 
 #[test]
-fn the_examples_of_tkestack_are_not_refused_and_warned_of_what_has_no_effect() {
+fn the_examples_of_tkestack_get_warnings_about_what_has_no_effect() {
     for folder in entries("examples/lifecycle") {
         let files = entries(&folder);
         let texts: Vec<String> = files.iter().map(|path| read(path)).collect();

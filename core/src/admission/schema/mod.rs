@@ -40,14 +40,13 @@ pub fn unknown_fields(kind: &str, object: &Value) -> Vec<Finding> {
     schema.map_or_else(Vec::new, |schema| defaults::unknown_fields(schema, object))
 }
 
-/// The unknown fields in Jobs, volume claims and sidecars. The API server stores these, and refuses the Job or claim
-/// later, or drops the field.
-/// They are warnings, because the cluster may be newer. Pod templates are not checked here: the webhook makes a dry
-/// run of them.
+/// The unknown fields in Jobs, volume claims and sidecars. The API server stores them, but later refuses the Job or
+/// claim, or drops the field. They are warnings, because the cluster may be newer. Pod templates are not checked here:
+/// the webhook makes a dry run of them.
 pub(super) fn unknown_in_core_types(kind: &str, object: &Value) -> Vec<Finding> {
     let unknown = unknown_fields(kind, object).into_iter();
-    let kept = unknown.filter(|it| defaults::is_of_core_outside_template(&it.field));
-    kept.map(Finding::as_warning).collect()
+    let checked = unknown.filter(|it| defaults::is_of_core_outside_template(&it.field));
+    checked.map(Finding::as_warning).collect()
 }
 
 impl Schemas {

@@ -35,7 +35,7 @@ fn schema_of(kind: &str, path: &str) -> &'static Value {
     })
 }
 
-/// Calls a check with each field of spec: its path, its schema, and whether it is core's own.
+/// Calls a check with each field of spec: its path, its schema, and whether it belongs to a Kubernetes core type.
 fn each_field(mut check: impl FnMut(&str, &Value, bool)) {
     for (kind, _) in KINDS.iter() {
         visit(kind, schema_of(kind, "spec"), false, &mut check);
@@ -54,13 +54,13 @@ fn visit(path: &str, schema: &Value, of_core: bool, check: &mut impl FnMut(&str,
     check(path, schema, of_core);
     let inside = of_core || schema["x-kubernetes-preserve-unknown-fields"] == true;
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        // The containers of a SidecarSet are core's, and have fields of ours.
+        // The containers of a SidecarSet are of a core type, but have fields of ours.
         let inside = inside && !OF_SIDECARS.contains(&name.as_str());
         visit(&format!("{path}.{name}"), field, inside, check);
     }
     for key in ["items", "additionalProperties"] {
         if schema[key].is_object() {
-            // Claims are core's although their list is ours.
+            // Claims are of a core type, although their list is ours.
             let inside = inside || path.ends_with(".volumeClaimTemplates");
             visit(&format!("{path}.[]"), &schema[key], inside, check);
         }

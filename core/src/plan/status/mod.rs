@@ -33,7 +33,7 @@ pub struct PodCounts {
     pub updated_ready: i32,
 }
 
-/// Counts pods, and returns when the next one becomes available just by time.
+/// Counts pods, and returns when the next one becomes available just by the passage of time.
 pub fn count(
     workload: &Workload,
     pods: &[&Pod],

@@ -139,7 +139,7 @@ fn a_parallel_set_creates_the_lowest_ordinals_first_and_an_ordered_one_has_no_ba
 }
 
 #[test]
-fn broken_pods_whose_ordinals_are_reserved_do_not_hold_the_batch() {
+fn broken_pods_whose_ordinals_are_reserved_do_not_hold_up_the_batch() {
     let mut story = set(
         3,
         json!({"podManagementPolicy": "Parallel", "scaleStrategy": {"createBatch": 1}}),

@@ -223,7 +223,7 @@ fn without_status() -> Story {
 }
 
 #[test]
-fn a_canary_whose_status_is_lost_takes_its_steps_again() {
+fn a_canary_whose_status_is_lost_repeats_its_steps() {
     let mut story = without_status();
     let stable = story.pods()[0].revision().to_string();
     story.settle();

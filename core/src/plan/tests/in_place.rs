@@ -73,7 +73,7 @@ fn the_change_follows_the_gate_immediately_unless_there_is_a_grace_period() {
 }
 
 #[test]
-fn a_running_pod_whose_gate_was_never_opened_is_still_changed_behind_its_gate() {
+fn a_running_pod_whose_gate_was_never_opened_is_still_changed_with_its_gate_closed() {
     let mut story = in_place(1, json!({}));
     // The API server has accepted both revisions.
     story.image("v2").settle();
@@ -97,7 +97,7 @@ fn a_running_pod_whose_gate_was_never_opened_is_still_changed_behind_its_gate() 
 }
 
 #[test]
-fn a_pause_or_revert_opens_a_gate_behind_which_nothing_changed() {
+fn a_pause_or_revert_opens_the_gate_of_a_pod_that_was_not_changed() {
     for change in [
         json!({"updateStrategy": {"paused": true}}),
         json!({"template": {"spec": {"containers": [{"name": "game", "image": "game:v1"}]}}}),

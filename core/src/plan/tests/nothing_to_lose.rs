@@ -8,7 +8,7 @@ use crate::api::HookPhase;
 use crate::plan::{Action, DeletionReason, Gate, Ground, Pod, PodPhase};
 
 /// A settled workload with a hook at this point, and with these settings.
-fn behind(point: &str, spec: Value) -> Story {
+fn with_hook(point: &str, spec: Value) -> Story {
     let mut guarded = json!({});
     guarded[format!("{point}UpdateStrategy")] = json!({"hook": {"templateName": "test"}});
     merge(&mut guarded, spec);
@@ -51,7 +51,7 @@ fn version_of(story: &Story, name: &str) -> Option<u64> {
 
 #[test]
 fn the_hook_of_a_pending_pod_whose_game_runs_is_run() {
-    let mut story = behind("preDelete", two_containers());
+    let mut story = with_hook("preDelete", two_containers());
     let name = first(&mut story);
     // The sidecar waits for its image.
     story.edit_pod(&name, |pod| {
@@ -67,7 +67,7 @@ fn the_hook_of_a_pending_pod_whose_game_runs_is_run() {
 
 #[test]
 fn a_native_sidecar_that_runs_is_something_to_lose() {
-    let mut story = behind("preDelete", two_containers());
+    let mut story = with_hook("preDelete", two_containers());
     let name = first(&mut story);
     story.stop_containers(&name);
     story.edit_pod(&name, |pod| {
@@ -81,7 +81,7 @@ fn a_native_sidecar_that_runs_is_something_to_lose() {
 
 #[test]
 fn the_hook_of_a_pod_that_is_reported_as_ended_while_its_game_runs_is_run() {
-    let mut story = behind("preDelete", json!({}));
+    let mut story = with_hook("preDelete", json!({}));
     let name = first(&mut story);
     // The garbage collector does this to a pod whose Node is deleted.
     story.edit_pod(&name, |pod| pod.phase = PodPhase::Failed);
@@ -128,7 +128,7 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
     ];
     for (state, edit) in IDLE {
         for (change, reason) in changes {
-            let mut story = behind(
+            let mut story = with_hook(
                 "preDelete",
                 json!({"updateStrategy": {"maxUnavailable": 1}}),
             );
@@ -149,7 +149,7 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
             assert_eq!(story.count(deleted), 1, "{state}, {reason:?}");
             assert!(story.done.iter().all(|it| !it.lasts() || !deleted(it)));
         }
-        let mut story = behind("preDelete", json!({}));
+        let mut story = with_hook("preDelete", json!({}));
         let name = first(&mut story);
         story.stop_containers(&name);
         story.edit_pod(&name, edit);
@@ -166,7 +166,7 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
 
 #[test]
 fn a_pod_that_started_meanwhile_is_kept_and_its_hook_is_run() {
-    let mut story = behind("preDelete", json!({}));
+    let mut story = with_hook("preDelete", json!({}));
     let name = first(&mut story);
     story.stop_containers(&name);
     story.user(json!({"replicas": 1}));
@@ -207,7 +207,7 @@ fn an_unguarded_pod_may_have_changed() {
 
 fn in_place(point: &str) -> (Story, String) {
     let strategy = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
-    let mut story = behind(point, json!({"updateStrategy": strategy}));
+    let mut story = with_hook(point, json!({"updateStrategy": strategy}));
     // The API server has accepted both revisions.
     story.user(json!({"updateStrategy": {"partition": 0}}));
     for tag in ["v2", "v1"] {
@@ -240,7 +240,7 @@ fn a_pod_that_has_not_started_is_changed_as_it_was_observed() {
 }
 
 #[test]
-fn a_crashed_server_is_changed_behind_its_gate() {
+fn a_crashed_server_is_changed_with_its_gate_closed() {
     for (point, is_guarded) in [
         ("preDelete", true),
         ("preInplace", true),

@@ -87,7 +87,7 @@ fn a_refused_template_is_replaced_by_the_stable_one() {
 }
 
 #[test]
-fn pods_to_delete_updates_pods_behind_their_hook() {
+fn pods_to_delete_updates_pods_after_their_hook() {
     let mut story = on_delete(
         2,
         json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),

@@ -553,7 +553,7 @@ fn moved_pods_have_surge() {
     story.settle();
     assert_eq!((story.pods().len(), grounds(&story).len()), (3, 2));
     assert!(!names[..2].iter().any(|name| story.names().contains(name)));
-    // Canceled, the surplus pod goes as in any scale-in.
+    // Once the move is canceled, the surplus pod is deleted as in any scale-in.
     let name = story.names()[0].clone();
     story.edit_pod(&name, |pod| pod.move_requested = Some(MoveRequest::User));
     story.settle();

@@ -154,7 +154,7 @@ fn pods_are_deleted_downward_each_after_its_successor_is_gone() {
 }
 
 #[test]
-fn scaling_halts_behind_an_unhealthy_pod_only_when_ordered() {
+fn scaling_halts_at_an_unhealthy_pod_only_when_ordered() {
     for (policy, goes_on) in [("OrderedReady", false), ("Parallel", true)] {
         let mut story = set(3, json!({"podManagementPolicy": policy}));
         story.settle();
