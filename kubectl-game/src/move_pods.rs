@@ -46,12 +46,16 @@ pub async fn move_pods(at: &ClusterOptions, options: &MoveOptions) -> Result<(),
     };
     let changes = |pod: &&Pod| is_requested(pod) == options.cancel;
     let changed: Vec<&Pod> = pods.iter().filter(changes).collect();
-    let (what, done) = match options.cancel {
-        false => ("to be moved", "is to be moved"),
-        true => ("not to be moved", "is not to be moved any more"),
+    let (what, done, unchanged) = match options.cancel {
+        false => ("to be moved", "is to be moved", "is to be moved already"),
+        true => (
+            "not to be moved",
+            "is no longer to be moved",
+            "is not to be moved anyway",
+        ),
     };
     if let (Moved::Pod(name), true) = (&moved, changed.is_empty()) {
-        return refuse(format!("pod/{name} is {what} already"));
+        return refuse(format!("pod/{name} {unchanged}"));
     }
     let suffix = if options.dry_run {
         " (server dry run)"

@@ -196,7 +196,7 @@ impl Metrics {
         self.reconciles.observe(ResultLabels { of, status }, took);
     }
 
-    /// Records how long a reconcile waited until the cache has observed the last writes for a workload.
+    /// Records how long a reconcile waited until the cache had observed the last writes for a workload.
     pub(crate) fn caught_up(&self, kind: WorkloadKind, took: Duration) {
         let kind = kind.as_str();
         self.lag.observe(KindLabel { kind }, took);
@@ -207,7 +207,7 @@ impl Metrics {
         self.plans.observe(KindLabel { kind }, took);
     }
 
-    /// Counts guarded pods that the operator has not ended.
+    /// Counts guarded pods that ended before their hook succeeded, and that the operator did not delete.
     pub(crate) fn ended_without_hook(&self, of: &WorkloadLabels, pods: &[Option<Disruption>]) {
         for why in WHY_ENDED {
             self.guarded.init(GuardedLabels::of(of.clone(), why));

@@ -20,8 +20,8 @@ use gamekeeper_core::plan::{Action, InPlacePatch, Phase, Plan, PodRef};
 
 /// The maximum number of concurrent writes.
 const MAX_WRITES: usize = 64;
-/// The maximum number of concurrent writes that close a gate before an in-place change. With more of them, the change
-/// would wait on a busy API server behind the gates of other pods for so long that the kubelet writes a status for
+/// The maximum number of concurrent writes that close a gate before an in-place change. With more of them, on a
+/// busy API server, the change would wait for the gates of other pods for so long that the kubelet writes a status for
 /// the closed gate.
 const MAX_GATE_CLOSURES: usize = 16;
 /// The shortest time between two writes of a status that no decision depends on.

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_behind_a_closed_gate_is_completed() {
+    fn a_change_with_a_closed_gate_is_completed() {
         let notes = annotated(&[state()]);
         let gate = closed("2026-01-01T00:00:59Z");
         for (container, from) in [

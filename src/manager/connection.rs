@@ -24,7 +24,7 @@ use super::fence::{Fence, NotLeader};
 /// its lease.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Opens connections behind a fence.
+/// Opens connections that a fence guards.
 #[derive(Clone)]
 pub(super) struct FencedConnector {
     inner: HttpConnector,

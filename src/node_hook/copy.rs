@@ -109,9 +109,9 @@ impl Copy {
         fs::create_dir_all(folder)?;
         let mut name = std::ffi::OsString::from(".gamekeeper-");
         name.push(self.dst.file_name().unwrap_or_default());
-        let beside = folder.join(name);
+        let temporary = folder.join(name);
         // Left behind by an attempt that was killed.
-        match fs::remove_file(&beside) {
+        match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -120,13 +120,13 @@ impl Copy {
             .write(true)
             .create_new(true)
             .mode(MODE)
-            .open(&beside)?;
+            .open(&temporary)?;
         io::copy(&mut self.from, &mut to)?;
         // Regardless of the umask.
         to.set_permissions(Permissions::from_mode(MODE))?;
         to.sync_all()?;
         // A file that is open for writing cannot be executed.
         drop(to);
-        fs::rename(&beside, &self.dst)
+        fs::rename(&temporary, &self.dst)
     }
 }

@@ -15,7 +15,7 @@ use super::NotRun;
 const TAIL: usize = 1024;
 /// How long to wait for the rest of the standard error: a background process of the script may keep it open.
 const STDERR_TIMEOUT: Duration = Duration::from_secs(1);
-/// Where programs are found, as in a login of root.
+/// Where programs are found, as in a login shell of root.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The variables that the Job sets for the script.
 const VARIABLES: [&str; 5] = ["CLUSTER", "NODE", "HOOK", "VERSION", "ATTEMPT"];

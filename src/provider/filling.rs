@@ -13,7 +13,7 @@ use gamekeeper_core::plan::hook_run::{
 pub(super) struct Filling<'a> {
     values: HashMap<&'a str, &'a str>,
     allowance: Allowance,
-    /// Whether the texts became longer than is allowed.
+    /// Whether the texts became longer than allowed.
     overflowed: bool,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Whether the texts became longer than is allowed.
+    /// Whether the texts became longer than allowed.
     pub(super) fn overflowed(&self) -> bool {
         self.overflowed
     }
@@ -42,7 +42,7 @@ impl<'a> Filling<'a> {
             values, allowance, ..
         } = self;
         let filled = fill(text, allowance, |name| values.get(name).copied());
-        self.noted(field, filled)
+        self.with_field(field, filled)
     }
 
     /// Fills arguments into a URL. An IPv6 address gets the brackets that it needs as a host, so that
@@ -67,7 +67,7 @@ impl<'a> Filling<'a> {
             bracketed.or_else(|| values.get(name).copied())
         });
         // The template may already have brackets.
-        let filled = self.noted(field, filled)?;
+        let filled = self.with_field(field, filled)?;
         Ok(filled.replace("[[", "[").replace("]]", "]"))
     }
 
@@ -82,10 +82,14 @@ impl<'a> Filling<'a> {
             values, allowance, ..
         } = self;
         let filled = fill_json(json, place, allowance, &|name| values.get(name).copied());
-        self.noted(field, filled)
+        self.with_field(field, filled)
     }
 
-    fn noted<T>(&mut self, field: &str, filled: Result<T, ArgumentError>) -> Result<T, String> {
+    fn with_field<T>(
+        &mut self,
+        field: &str,
+        filled: Result<T, ArgumentError>,
+    ) -> Result<T, String> {
         filled.map_err(|error| {
             self.overflowed |= error == ArgumentError::TooLong;
             format!("{field}: {error}")

@@ -17,7 +17,7 @@ pub(super) struct Keys {
     read: BTreeMap<String, Result<BTreeMap<String, String>, String>>,
 }
 
-/// The values are longer than is allowed.
+/// The values are longer than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 

@@ -1,10 +1,10 @@
 //! The admission webhook: responds with the findings of [`gamekeeper_core::admission`] over HTTPS.
 //!
 //! The API server calls it for the custom resources, and for pods in namespaces labeled for sidecars. If no replica
-//! responds, the API server admits custom resources (failurePolicy Ignore, with a short timeout): the rules in the CRDs still
-//! apply, and the operator reports invalid objects in conditions. Pods in those namespaces are refused, because they
-//! could never get their sidecars later; it is not called for pods that the operator creates. So an outage harms no game
-//! server.
+//! responds, the API server admits custom resources (failurePolicy Ignore, with a short timeout): the rules in the CRDs
+//! still apply, and the operator reports invalid objects in conditions. Pods in those namespaces are refused, because
+//! they could never get their sidecars later. Pods that the operator creates do not pass through the webhook, so an
+//! outage harms no game server.
 //!
 //! Every replica serves. The certificates are in a Secret; the first replica that finds them due renews them
 //! ([`rotation`]), and all replicas load them without a restart.

@@ -312,7 +312,7 @@ async fn a_stale_cache_does_not_repeat_a_measurement() {
     assert_eq!((world.writes(), endpoint.calls()), (2, 2));
     assert!(
         !world.controller.runs().is_empty(),
-        "kept until the cache has seen the end"
+        "it is kept until the cache has observed its end"
     );
     world.show();
     world

@@ -3,8 +3,8 @@
 use super::*;
 use gamekeeper_core::api::HookPhase::{self, Error, Failed, Successful};
 
-async fn query(answer: Reply, success_condition: &str) -> (Outcome, Server) {
-    let server = Server::start(&[answer]).await;
+async fn query(reply: Reply, success_condition: &str) -> (Outcome, Server) {
+    let server = Server::start(&[reply]).await;
     let metric = json!({
         "name": "lag",
         "successCondition": success_condition,
@@ -76,8 +76,8 @@ async fn a_scalar_is_a_number_and_a_vector_or_range_a_list() {
         (vector(&["+Inf"]), "isInf(result[0])", Successful, "[inf]"),
         (matrix, "result == [1, 2, 3]", Successful, "[1,2,3]"),
     ];
-    for (answer, condition, phase, value) in rows {
-        let (outcome, _) = query(answer, condition).await;
+    for (reply, condition, phase, value) in rows {
+        let (outcome, _) = query(reply, condition).await;
         assert_eq!(outcome.phase, phase, "{condition}: {outcome:?}");
         assert_eq!(outcome.value.as_deref(), Some(value), "{condition}");
     }
@@ -119,8 +119,8 @@ async fn messages_mention_nan_and_an_empty_result() {
              as in result[0]",
         ),
     ];
-    for (answer, condition, phase, expected) in rows {
-        let (outcome, server) = query(answer, condition).await;
+    for (reply, condition, phase, expected) in rows {
+        let (outcome, server) = query(reply, condition).await;
         assert_eq!(
             (outcome.phase, message(&outcome, &server).as_str()),
             (phase, expected)
@@ -133,7 +133,7 @@ async fn messages_mention_nan_and_an_empty_result() {
 }
 
 #[tokio::test]
-async fn a_response_that_is_no_query_result_is_an_error_that_says_so() {
+async fn a_response_that_is_not_a_query_result_is_an_error_that_says_so() {
     let bad = json!({"status": "error", "errorType": "bad_data", "error": "parse error: x"});
     let text = found(json!({"resultType": "string", "result": [1, "a"]}));
     let rows = [
@@ -154,8 +154,8 @@ async fn a_response_that_is_no_query_result_is_an_error_that_says_so() {
             "HTTP 200 from AT in N ms: the query returned a: use one that returns numbers",
         ),
     ];
-    for (answer, expected) in rows {
-        let (outcome, server) = query(answer, "true").await;
+    for (reply, expected) in rows {
+        let (outcome, server) = query(reply, "true").await;
         let shown = message(&outcome, &server).replace("SERVER/prom/api/v1/query", "AT");
         assert_eq!((outcome.phase, shown.as_str()), (Error, expected));
     }
