@@ -17,7 +17,7 @@ e2e::tests![
     a_new_template_during_a_pause_starts_over,
     a_percentage_updates_at_least_one_pod,
     a_missing_template_of_a_step_is_reported_until_it_exists,
-    a_workload_recreated_during_a_canary_takes_its_steps_again,
+    a_workload_recreated_during_a_canary_repeats_its_steps,
     after_the_last_step_all_pods_are_updated_regardless_of_the_partition,
 ];
 
@@ -42,7 +42,7 @@ fn with_pause() -> Game {
         .steps(json!([{"partition": 3}, {"pause": {}}]))
 }
 
-async fn a_workload_recreated_during_a_canary_takes_its_steps_again(case: &mut Case) -> Result<()> {
+async fn a_workload_recreated_during_a_canary_repeats_its_steps(case: &mut Case) -> Result<()> {
     at_first_pause(case, with_pause()).await?;
     let before = case.view().await?;
     case.kubectl(&["delete", &case.workload(), "--cascade=orphan"])

@@ -37,7 +37,7 @@ fn find(fault: Fault, rule: &str, scope: Scope) {
 }
 
 const HOOK: &str = "1: hook first";
-const GATE: &str = "behind its gate";
+const GATE: &str = "gate closed";
 const ENOUGH: &str = "2: enough pods";
 const TOO_MANY: &str = "2: not too many pods";
 const PARTITION: &str = "3: partition";

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_by_another_than_the_leader_is_found() {
+    fn a_write_by_an_operator_that_does_not_lead_is_found() {
         let mut scenario = vec![event(1, "a", Some("a1")), event(2, "b", None)];
         assert_eq!(wrong(&scenario), 1);
         scenario = vec![

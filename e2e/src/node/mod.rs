@@ -85,7 +85,7 @@ impl Node {
         Ok(self.process()?.join("root").join(path))
     }
 
-    /// Kills the kubelet (kill -9), which is then started again. Containers go on.
+    /// Kills the kubelet (kill -9), which is then started again. Containers continue.
     pub async fn kill_kubelet(&self) -> Result<()> {
         let namespace = std::fs::read_link(self.process()?.join("ns/mnt"))?;
         let is_kubelet = |process: &Path| {

@@ -16,7 +16,7 @@ e2e::tests![
     a_canary_of_a_set_is_shown_and_controlled,
     a_failed_pod_hook_is_shown_and_retried,
     a_failed_pod_hook_of_a_set_is_shown_and_retried,
-    a_pause_with_a_duration_is_taken_over,
+    a_pause_with_a_duration_becomes_a_users_pause,
     a_full_promotion_skips_the_remaining_steps,
     a_full_promotion_of_a_set_skips_the_remaining_steps,
     an_image_is_set_and_rolled_back,
@@ -214,7 +214,7 @@ async fn pod_hook(case: &mut Case, game: Game) -> Result<()> {
     Ok(())
 }
 
-async fn a_pause_with_a_duration_is_taken_over(case: &mut Case) -> Result<()> {
+async fn a_pause_with_a_duration_becomes_a_users_pause(case: &mut Case) -> Result<()> {
     let steps = json!([{"partition": 1}, {"pause": {"duration": "10m"}}]);
     case.apply(Game::in_place(2).max_unavailable(2).steps(steps))
         .await?;

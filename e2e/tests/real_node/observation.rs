@@ -105,7 +105,7 @@ impl Observation {
     }
 
     /// Fails if a pod whose gate was open did not respond with the version of its image, or if one of these
-    /// versions was not observed at all behind an open gate.
+    /// versions was never observed while the gate was open.
     pub fn check(
         &self,
         case: &Case,

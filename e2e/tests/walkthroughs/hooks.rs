@@ -13,7 +13,7 @@ use super::{
 };
 
 e2e::tests![
-    scale_in_and_update_behind_a_hook,
+    scale_in_and_update_with_a_hook,
     a_failed_hook_keeps_its_pod_and_a_retry_releases_it,
     hooks_get_arguments,
 ];
@@ -34,7 +34,7 @@ fn run_name(pod: &Pod) -> String {
     format!("pre-delete-hook-{}-{instance}-test", pod.revision())
 }
 
-async fn scale_in_and_update_behind_a_hook(case: &mut Case) -> Result<()> {
+async fn scale_in_and_update_with_a_hook(case: &mut Case) -> Result<()> {
     let template = pod_template(case, "success")?;
     let before = created(case, template, pod_example(case, "gamedeployment")?, 6).await?;
     let printed = case

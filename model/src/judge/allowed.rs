@@ -82,8 +82,8 @@ impl Case<'_> {
         self.surge_for(old - (self.replicas() - self.may_be_updated()))
     }
 
-    /// How many surge pods there may be for an update, or for pods that are to be moved. A user may request or forget a
-    /// move behind the cache, so surge pods for a move may be missing, and pods that are surplus without it may go.
+    /// How many surge pods there may be for an update, or for pods that are to be moved. A user may request or cancel a
+    /// move that the cache does not show yet, so surge pods for a move may be missing, and pods that are surplus without it may go.
     pub(super) fn surge_with_moves(&self) -> i64 {
         let moved = self.active().filter(|pod| pod.move_requested).count() as i64;
         self.surge().max(self.surge_for(moved))

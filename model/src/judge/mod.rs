@@ -224,7 +224,7 @@ impl<'a> Case<'a> {
         self.hook_first(pod, self.point_of_change(), Some(patch.rev), at)?;
         let is_open = matches!(pod.gate, Gate::Unset | Gate::Open);
         if is_open && pod.up {
-            return violation("behind its gate", format!("{pod:?} is changed"));
+            return violation("gate closed", format!("{pod:?} is changed"));
         }
         Ok(())
     }

@@ -186,9 +186,9 @@ fn steps_change() {
 }
 
 #[test]
-fn canary_behind_pre_delete() {
+fn canary_with_pre_delete() {
     check(
-        "canary behind PreDelete",
+        "canary with PreDelete",
         Scope {
             steps: vec![vec![Step::Partition(Amount::Number(2)), Step::Pause(None)]],
             user: vec![

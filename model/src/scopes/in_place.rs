@@ -23,9 +23,9 @@ fn in_place_with_hooks() {
 }
 
 #[test]
-fn in_place_behind_pre_delete() {
+fn in_place_with_pre_delete() {
     check(
-        "in place behind PreDelete",
+        "in place with PreDelete",
         Scope {
             pre_delete: true,
             user: vec![

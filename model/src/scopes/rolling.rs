@@ -20,10 +20,10 @@ fn rolling() {
 }
 
 #[test]
-fn recreated_behind_pre_inplace() {
+fn recreated_with_pre_inplace() {
     let user = vec![User::Scale(2), User::Template(1), User::Template(0)];
     check(
-        "recreated behind PreInplace",
+        "recreated with PreInplace",
         Scope {
             pre_delete: false,
             pre_inplace: true,

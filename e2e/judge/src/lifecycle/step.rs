@@ -31,7 +31,7 @@ pub(crate) struct Step {
     pub(crate) name: &'static str,
     /// When it is due.
     pub(crate) phase: Phase,
-    /// Whether it runs on every node, or else on the first master.
+    /// Whether it runs on every node, rather than on the first master.
     pub(crate) is_of_nodes: bool,
     /// What it does.
     pub(crate) work: Work,

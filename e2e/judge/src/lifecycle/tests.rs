@@ -25,7 +25,7 @@ fn installed() -> Scenario {
 }
 
 #[test]
-fn a_life_in_order_violates_no_rule() {
+fn an_orderly_life_violates_no_rule() {
     let mut scenario = installed();
     scenario.run(LAST, MASTER);
     scenario.status(json!({"passedSteps": [FIRST, LAST], "phase": "Running", "version": "1.36.3"}));
@@ -45,7 +45,7 @@ fn a_life_in_order_violates_no_rule() {
 }
 
 #[test]
-fn no_script_starts_before_the_one_before_has_passed() {
+fn no_script_starts_before_the_previous_one_has_passed() {
     let mut scenario = Scenario::installing();
     scenario.run(OF_NODES, WORKER);
     assert_eq!(

@@ -89,7 +89,7 @@ impl<'a> Start<'a> {
         !self.pod.runs() && write.has_version_precondition
     }
 
-    /// Whether a write continues an update in order with the next container of a pod without the readiness gate, whose
+    /// Whether a write continues an ordered update with the next container of a pod without the readiness gate, whose
     /// label already has the new revision. Such a pod may be ready in between; with the gate, an update lasts until the
     /// gate opens.
     pub(crate) fn continues(&self, write: &Write, version: &Version) -> bool {
