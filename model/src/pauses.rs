@@ -1,5 +1,5 @@
-//! Invariant 4: a pause step ends only by a user or after its duration, and a hook step only by a success or by
-//! a user. Within one rollout the step index only grows. The operator ends no pause but its own.
+//! Invariant 4: only a user or its duration ends a pause step, and only a success or a user ends a hook step.
+//! Within one rollout the step index only grows. The operator ends no pause but its own.
 
 use gamekeeper_core::api::HookPhase;
 use gamekeeper_core::api::names::HookPoint;
@@ -37,7 +37,7 @@ pub fn workload(
     let facts = model.translator.facts(state.last_status());
     let own = state.memory.pause.as_ref();
     match change.paused {
-        Some(true) if state.memory.user_paused => violation("takes over a user's pause".to_owned()),
+        Some(true) if state.memory.user_paused => violation("replaces a user's pause".to_owned()),
         Some(true) => {
             let is_same =
                 |pause: &&OwnPause| pause.is_of(workload) && Some(pause.index) == facts.index;

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_the_two_is_allowed_by_itself() {
+    fn link_local_and_loopback_are_allowed_separately() {
         let link_local = "169.254.0.1".parse().expect("an address");
         let loopback = "127.0.0.1".parse().expect("an address");
         for (options, refused) in [

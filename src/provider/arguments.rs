@@ -77,8 +77,8 @@ impl Arguments {
             Err(TooLong) => return Ok(Err(TooLong)),
         };
         let mut keys = Keys::default();
-        sources.keys.iter().for_each(|(_, key)| keys.want(key));
-        keys.want_credentials(&run.spec.metrics[metric]);
+        sources.keys.iter().for_each(|(_, key)| keys.add(key));
+        keys.add_credentials(&run.spec.metrics[metric]);
         let of_fields: usize = sources.fields.iter().map(|(_, value)| value.len()).sum();
         if let Some(cluster) = &probe.cluster
             && let Err(TooLong) = keys.read(cluster, permit, most - of_fields).await

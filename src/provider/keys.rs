@@ -22,20 +22,20 @@ pub(super) struct Keys {
 pub(super) struct TooLong;
 
 impl Keys {
-    pub(super) fn want(&mut self, key: &SecretKeyRef) {
+    pub(super) fn add(&mut self, key: &SecretKeyRef) {
         let keys = self.wanted.entry(key.name.clone()).or_default();
         keys.insert(key.key.clone());
     }
 
     /// Adds the keys with the credentials and the CA of a metric's call.
-    pub(super) fn want_credentials(&mut self, metric: &Metric) {
+    pub(super) fn add_credentials(&mut self, metric: &Metric) {
         let (web, prometheus) = (&metric.provider.web, &metric.provider.prometheus);
         let web = web.as_ref().map(|it| (&it.authentication, &it.ca_secret));
         let prometheus = prometheus
             .as_ref()
             .map(|it| (&it.authentication, &it.ca_secret));
         for (authentication, ca) in web.into_iter().chain(prometheus) {
-            ca.iter().for_each(|key| self.want(key));
+            ca.iter().for_each(|key| self.add(key));
             let Some(authentication) = authentication else {
                 continue;
             };
@@ -45,7 +45,7 @@ impl Keys {
             let oauth2 = authentication.oauth2.iter();
             let oauth2 = oauth2.flat_map(|it| [&it.client_id, &it.client_secret]);
             let all = basic.chain(bearer).chain(oauth2);
-            all.for_each(|key| self.want(key));
+            all.for_each(|key| self.add(key));
         }
     }
 

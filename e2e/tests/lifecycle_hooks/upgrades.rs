@@ -121,9 +121,9 @@ async fn drained(stage: &mut Stage, hook: &Value, allow: impl Fn()) -> Result<()
     for node in ["node-0", "node-1", "node-2"] {
         if !is_refused && before.contains(node) {
             is_refused = true;
-            let left = format!("node {node} is being drained: ");
+            let draining = format!("node {node} is being drained: ");
             stage
-                .until_condition("one", "EnsurePreUpgradeHook", &left)
+                .until_condition("one", "EnsurePreUpgradeHook", &draining)
                 .await?;
             consistently("the matches go on, and nothing starts", QUIET, async || {
                 ensure!(stage.kubectl(pods).await? == before, "a pod was replaced");

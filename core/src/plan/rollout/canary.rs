@@ -1,5 +1,5 @@
 //! Canary steps: the current step of a rollout, and how far it may go. No more pods are updated than partition
-//! and steps allow (invariant 3). A pause ends only by a user or by its duration, and the step index only grows
+//! and steps allow (invariant 3). Only a user or its duration ends a pause, and the step index only grows
 //! (invariant 4).
 //!
 //! The pause of a step is one patch of the workload: `paused: true` together with an annotation that

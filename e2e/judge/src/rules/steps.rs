@@ -1,5 +1,5 @@
-//! Invariant 4: a pause step ends only by a user or after its duration, and a hook step only by its success or
-//! by a user. Within one rollout the step index only grows. The operator neither ends a user's pause nor promotes
+//! Invariant 4: only a user or its duration ends a pause step, and only its success or a user ends a hook step.
+//! Within one rollout the step index only grows. The operator neither ends a user's pause nor promotes
 //! a rollout on its own.
 
 use std::collections::BTreeMap;
