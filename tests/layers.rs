@@ -62,10 +62,11 @@ const OPERATOR: Layers = (
 );
 
 /// The modules of the planner: each may use those before it, so that there is no cycle between them.
-const PLAN_MODULES: [&str; 21] = [
+const PLAN_MODULES: [&str; 22] = [
     "observed",
     "quantity",
     "time",
+    "limits",
     "sidecars",
     "decision",
     "cluster",

@@ -47,6 +47,7 @@ mod revisions;
 mod rolling;
 mod run;
 mod scaling;
+mod sidecar_updates;
 mod sidecars;
 mod stateful_hooks;
 mod stateful_identity;
@@ -88,6 +89,7 @@ fn main() -> anyhow::Result<ExitCode> {
         rolling::tests(),
         on_delete::tests(),
         scaling::tests(),
+        sidecar_updates::tests(),
         sidecars::tests(),
         batches::tests(),
         ownership::tests(),

@@ -24,7 +24,7 @@ const LABEL: &str = "gamekeeper.tkex.tencent.com/sidecars";
 const MARK: &str = "sidecars.gamekeeper.tkex.tencent.com/";
 
 /// The name of the test's SidecarSet, which is unique in the cluster.
-fn name(case: &Case) -> String {
+pub(crate) fn name(case: &Case) -> String {
     format!(
         "log-{}",
         &case.namespace[case.namespace.len().saturating_sub(40)..]
@@ -32,7 +32,7 @@ fn name(case: &Case) -> String {
 }
 
 /// A SidecarSet for the test's namespace, with these containers.
-fn set(case: &Case, containers: Value) -> Value {
+pub(crate) fn set(case: &Case, containers: Value) -> Value {
     json!({
         "apiVersion": "tkex.tencent.com/v1alpha1",
         "kind": "SidecarSet",
@@ -46,7 +46,7 @@ fn set(case: &Case, containers: Value) -> Value {
     })
 }
 
-fn log() -> Value {
+pub(crate) fn log() -> Value {
     let mount = json!({"name": "logs", "mountPath": "/logs"});
     json!([{"name": "log", "image": "log:1.0", "volumeMounts": [mount]}])
 }
@@ -60,13 +60,13 @@ fn pod(name: &str) -> Value {
     })
 }
 
-async fn read(case: &Case) -> Result<Value> {
+pub(crate) async fn read(case: &Case) -> Result<Value> {
     let path = format!("/apis/tkex.tencent.com/v1alpha1/sidecarsets/{}", name(case));
     case.plane().get(&path).await
 }
 
 /// Waits until the status shows MATCHED, UPDATED, READY and UNINJECTED pods.
-async fn until_shown(case: &Case, counts: [i64; 4]) -> Result<Value> {
+pub(crate) async fn until_shown(case: &Case, counts: [i64; 4]) -> Result<Value> {
     case.eventually(&format!("the set shows {counts:?}"), async || {
         let set = read(case).await?;
         let fields = ["matchedPods", "updatedPods", "readyPods", "uninjectedPods"];
@@ -80,13 +80,13 @@ async fn until_shown(case: &Case, counts: [i64; 4]) -> Result<Value> {
 }
 
 /// The names of a pod's containers.
-fn containers(pod: &Value) -> Vec<&str> {
+pub(crate) fn containers(pod: &Value) -> Vec<&str> {
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
     containers.map(|it| text(it, "/name")).collect()
 }
 
 /// Status, reason and message of a condition of a set.
-fn condition(set: &Value, type_: &str) -> (String, String, String) {
+pub(crate) fn condition(set: &Value, type_: &str) -> (String, String, String) {
     let conditions = set["status"]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
     let found = conditions.find(|it| it["type"] == type_);
@@ -94,13 +94,13 @@ fn condition(set: &Value, type_: &str) -> (String, String, String) {
     (field("/status"), field("/reason"), field("/message"))
 }
 
-async fn remove(case: &Case) -> Result<()> {
+pub(crate) async fn remove(case: &Case) -> Result<()> {
     case.kubectl(&["delete", "sidecarset", &name(case)]).await?;
     Ok(())
 }
 
 /// Sets the label that says which pods in the test's namespace get sidecars.
-async fn label(case: &Case, value: &str) -> Result<()> {
+pub(crate) async fn label(case: &Case, value: &str) -> Result<()> {
     let label = format!("{LABEL}{value}");
     let args = ["label", "--overwrite", "namespace", &case.namespace, &label];
     case.kubectl(&args).await?;
@@ -108,7 +108,7 @@ async fn label(case: &Case, value: &str) -> Result<()> {
 }
 
 /// Waits until a new pod would get the container.
-async fn until_injecting(case: &Case, container: &str) -> Result<()> {
+pub(crate) async fn until_injecting(case: &Case, container: &str) -> Result<()> {
     let dry_run = ["create", "--dry-run=server", "-o=json", "-f", "-"];
     case.eventually("new pods get sidecars", async || {
         let created = case
@@ -202,11 +202,13 @@ async fn a_set_gets_its_defaults_injects_into_pods_and_shows_them(case: &mut Cas
     let message = "may select the same pods and has a container of this name too";
     ensure!(warned.contains(message), "{warned}");
 
-    // A new image applies to new pods; the old pod is not changed.
+    // A new image applies to new pods, and to the old one, which no workload controls.
     let image = json!([{"op": "replace", "path": "/spec/containers/0/image", "value": "log:1.1"}]);
     case.patch(&format!("sidecarset/{}", name(case)), image)
         .await?;
-    until_shown(case, [1, 0, 1, 0]).await?;
+    until_shown(case, [1, 1, 1, 0]).await?;
+    let a = case.get("pods/a").await?;
+    ensure!(a["spec"]["containers"][0]["image"] == "log:1.1", "{a:#}");
     case.eventually("the webhook has the new image", async || {
         let created = ["create", "--dry-run=server", "-o=json", "-f", "-"];
         let created = case
@@ -221,7 +223,7 @@ async fn a_set_gets_its_defaults_injects_into_pods_and_shows_them(case: &mut Cas
     })
     .await?;
     case.apply(pod("b")).await?;
-    until_shown(case, [2, 1, 2, 0]).await?;
+    until_shown(case, [2, 2, 2, 0]).await?;
     case.kubectl(&["delete", "pod", "a", "b", "--grace-period=1"])
         .await?;
     until_shown(case, [0, 0, 0, 0]).await?;

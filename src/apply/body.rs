@@ -110,6 +110,8 @@ pub(super) fn in_place(patch: &InPlacePatch) -> Value {
             json!(version.to_string()),
         ));
     }
+    let tokens = patch.tokens.iter();
+    ops.extend(tokens.map(|(key, mark)| test(&path("annotations", key), json!(mark))));
     ops.extend(patch.images.iter().flat_map(image));
     if !patch.annotated {
         ops.push(test("/metadata/annotations", Value::Null));
@@ -248,6 +250,7 @@ mod tests {
             labels: vec![(names::REVISION_LABEL.into(), Some("lobby-2".into()))],
             annotated: true,
             annotations: vec![(names::DELETING_ANNOTATION.into(), None)],
+            tokens: Vec::new(),
             record: InPlaceRecord::default(),
         }
     }
@@ -312,6 +315,19 @@ mod tests {
         assert!(annotations.contains_key(names::IN_PLACE_RECORD));
         let changed = pod(&json!({"another": "client"}));
         assert!(patched(&changed, &in_place(&bare)).is_err());
+    }
+
+    #[test]
+    fn sidecars_are_changed_only_with_their_token() {
+        let key = "sidecars.gamekeeper.tkex.tencent.com/log".to_owned();
+        let with_token = InPlacePatch {
+            tokens: vec![(key.clone(), "with token".into())],
+            ..patch()
+        };
+        for (mark, is_taken) in [("with token", true), ("withdrawn", false)] {
+            let pod = pod(&json!({key.as_str(): mark}));
+            assert_eq!(patched(&pod, &in_place(&with_token)).is_ok(), is_taken);
+        }
     }
 
     #[test]

@@ -205,6 +205,7 @@ fn change(pod: PodRef) -> Action {
             labels: Vec::new(),
             annotated: false,
             annotations: Vec::new(),
+            tokens: Vec::new(),
             record: serde_json::from_value(record).unwrap(),
         })),
     }

@@ -19,7 +19,9 @@ use super::store::{Cached, Head, Store};
 use super::watch::{Identity, Object, version_number};
 use gamekeeper_core::api::names;
 use gamekeeper_core::plan::sidecars::{MatchedPod, Sidecars};
-use gamekeeper_core::plan::{Pod, PodPhase, SidecarMark, SidecarMarks, sidecar_marks};
+use gamekeeper_core::plan::{
+    Pod, PodPhase, SidecarMark, SidecarMarks, is_in_progress, sidecar_marks,
+};
 
 /// The cached form of a pod.
 #[derive(Clone, Debug)]
@@ -37,6 +39,7 @@ pub enum CachedPod {
 pub struct SidecarPod<'a> {
     mark: Option<&'a SidecarMark>,
     ready: bool,
+    changing: bool,
 }
 
 /// The controller under which all pods of other controllers are indexed. No uid of a workload is equal to it.
@@ -87,31 +90,45 @@ impl CachedPod {
         }
     }
 
+    /// Whether one of our workloads controls the pod, or may adopt it: it was made for one, and has no controller.
+    fn has_workload(&self) -> bool {
+        match self {
+            CachedPod::Own(_) => true,
+            CachedPod::Orphan(pod) => pod.labels().contains_key(names::REVISION_LABEL),
+            CachedPod::Foreign(_) => false,
+        }
+    }
+
     /// What the status of a set depends on, for this pod; None if the pod does not count.
     pub fn of_sidecar_set(&self, set: &Sidecars) -> Option<SidecarPod<'_>> {
-        let (counts, selected, marks, ready) = match self {
+        let (counts, selected, marks, ready, changing) = match self {
             CachedPod::Own(pod) => (
                 !pod.terminating && !pod.ended(),
                 set.selects(&pod.labels),
                 Some(&pod.sidecars),
                 pod.ready_since.is_some(),
+                is_in_progress(pod),
             ),
             CachedPod::Orphan(pod) | CachedPod::Foreign(pod) => (
                 !pod.terminating && !pod.ended(),
                 set.selects(&pod.labels()),
                 pod.sidecars(),
                 pod.ready,
+                !pod.observed,
             ),
         };
         (counts && selected).then(|| SidecarPod {
             mark: marks.and_then(|marks| marks.get(&set.name)),
             ready,
+            changing,
         })
     }
 
-    /// The pod for the status of a set, if it counts. `all` says whether pods outside our workloads count.
+    /// The pod for a set, if it counts. `all` says whether pods outside our workloads count.
     pub fn matched(&self, set: &Sidecars, all: bool) -> Option<MatchedPod> {
-        let SidecarPod { ready, .. } = self.of_sidecar_set(set)?;
+        let SidecarPod {
+            ready, changing, ..
+        } = self.of_sidecar_set(set)?;
         let (labels, marks) = match self {
             CachedPod::Own(pod) => (pod.labels.clone(), pod.sidecars.clone()),
             CachedPod::Orphan(pod) | CachedPod::Foreign(pod) if all => {
@@ -119,11 +136,18 @@ impl CachedPod {
             }
             _ => return None,
         };
+        let head = self.head();
         Some(MatchedPod {
-            name: format!("{}/{}", self.namespace(), self.name()),
+            namespace: head.namespace.to_owned(),
+            name: head.name.to_owned(),
+            uid: head.uid.to_owned(),
+            version: head.version,
             labels,
             marks,
             ready,
+            own: self.has_workload(),
+            changing,
+            kubelet_ignores: false,
         })
     }
 }
@@ -180,6 +204,8 @@ pub struct Orphan {
     annotated: Option<Box<Annotated>>,
     terminating: bool,
     ready: bool,
+    /// Whether its kubelet has observed the newest spec. If it does not report that, it is assumed.
+    observed: bool,
 }
 
 /// The annotations of an orphan that matter.
@@ -205,15 +231,17 @@ struct Meta {
     name: String,
     uid: String,
     resource_version: String,
+    generation: i64,
     labels: Option<BTreeMap<String, String>>,
     annotations: Option<BTreeMap<String, String>>,
     deletion_timestamp: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct Status {
     phase: Option<String>,
+    observed_generation: i64,
     conditions: Option<Vec<PodCondition>>,
 }
 
@@ -255,6 +283,7 @@ impl Orphan {
             annotated: Annotated::of(&annotations).map(Box::new),
             terminating: meta.deletion_timestamp.is_some(),
             ready: conditions.any(|it| it.type_ == "Ready" && it.status == "True"),
+            observed: [0, meta.generation].contains(&pod.status.observed_generation),
         }
     }
 

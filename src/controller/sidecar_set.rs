@@ -1,30 +1,33 @@
-//! Reports on SidecarSets: counts their pods, and writes the status.
+//! Updates the pods of SidecarSets, as far as their sets let them be updated, and writes the status of the sets.
 //!
-//! Nothing else is done for a set here: its containers are injected when pods are created.
+//! Containers are injected elsewhere: by the plans of workloads, and by the webhook.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::StreamExt;
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::warn;
 
 use super::UnreadableReporter;
 use super::queue::{Reconciled, Requeue};
 use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
-use crate::apply::{Content, Refusal, Requests, to_bytes};
+use crate::apply::{Content, Refusal, Requests, ResponseMetadata, to_bytes};
 use crate::cache::{Cache, Cached, Whole};
 use crate::objects::{Kind, ObjectKey};
 use gamekeeper_core::api::{ConditionType, SidecarSet, SidecarSetStatus};
-use gamekeeper_core::plan::Event;
-use gamekeeper_core::plan::sidecars::{Sidecars, sidecar_set_status};
+use gamekeeper_core::plan::sidecars::{MarkWrite, MatchedPod, Sidecars, allot, sidecar_set_status};
+use gamekeeper_core::plan::{Event, Pod, mark_key};
 
 /// The shortest time between two counts of a set's pods: a thousand starting pods must not cause a thousand writes.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// The time before a status that the API server has refused is written again.
+/// The time before a write that the API server has refused is repeated.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
+/// The maximum number of pods that are written at a time.
+const MAX_WRITES: usize = 16;
 
 /// Reconciles SidecarSets.
 pub(crate) struct SidecarSets {
@@ -76,13 +79,71 @@ impl SidecarSets {
             return Requeue::Settled(Some(due)).into();
         }
         let started = Instant::now();
-        let status = self.status(&set);
+        let now = Timestamp::now();
+        let sidecars = self.cache.sidecars.get(set.name());
+        let pods = sidecars.iter().flat_map(|sidecars| self.pods(sidecars));
+        let pods: Vec<_> = pods.collect();
+        let allotment = sidecars
+            .as_deref()
+            .map(|sidecars| allot(sidecars, &pods, now));
+        let allotment = allotment.unwrap_or_default();
+        let old = set.object.status.as_ref();
+        let generation = set.object.metadata.generation.unwrap_or_default();
+        let progress = &allotment.progress;
+        let status = sidecar_set_status(sidecars.as_deref(), &pods, progress, generation, old, now);
         let planning = started.elapsed();
-        let requeue = match status {
-            Some(status) => self.write(&set, &status).await,
-            None => Requeue::Settled(None),
-        };
+        let wake = allotment.wake.map(|at| instant_of(at, now));
+        let mut requeue = Requeue::Settled(wake);
+        let writes = sidecars.iter().flat_map(|sidecars| {
+            let writes = allotment.writes.iter();
+            writes.map(|write| PodPatch::of(sidecars, write))
+        });
+        let writes: Vec<_> = writes.collect();
+        if !writes.is_empty() {
+            requeue = self.update(&set, writes, requeue).await;
+        }
+        if old != Some(&status) {
+            requeue = self.write(&set, &status, requeue).await;
+        }
         Reconciled { requeue, planning }
+    }
+
+    /// Patches pods, unless the set has changed since it was cached: a user may have paused or reverted it.
+    async fn update(
+        &self,
+        set: &Whole<SidecarSet>,
+        patches: Vec<PodPatch>,
+        requeue: Requeue,
+    ) -> Requeue {
+        let path = Kind::SidecarSet.path("", set.name());
+        match self.requests.get(&path).await {
+            Ok(found) if is_same(set, &found) => {}
+            Ok(_) | Err(Refusal::NotFound(_)) => return Requeue::Conflict,
+            Err(refusal) => return after(&refusal),
+        }
+        let written = patches.into_iter().map(
+            |PodPatch {
+                 path,
+                 content,
+                 body,
+             }| {
+                let requests = self.requests.clone();
+                async move { requests.patch(&path, content, body).await }
+            },
+        );
+        let mut written = futures::stream::iter(written).buffer_unordered(MAX_WRITES);
+        let mut last = requeue;
+        while let Some(result) = written.next().await {
+            match result {
+                // A pod that is gone needs no update. One that has changed comes by the watch.
+                Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => {}
+                Err(refusal) => {
+                    warn!(set = set.name(), %refusal, "cannot update a pod of a SidecarSet");
+                    last = after(&refusal);
+                }
+            }
+        }
+        last
     }
 
     /// When the pods of the set may be counted again; None if they may be counted now.
@@ -101,29 +162,43 @@ impl SidecarSets {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The status of a set, if it has changed.
-    fn status(&self, set: &Whole<SidecarSet>) -> Option<SidecarSetStatus> {
-        let old = set.object.status.as_ref();
-        let generation = set.object.metadata.generation.unwrap_or_default();
-        let sidecars = self.cache.sidecars.get(set.name());
-        let pods = sidecars.iter().flat_map(|sidecars| self.pods(sidecars));
-        let pods = pods.collect::<Vec<_>>().into_iter();
-        let now = Timestamp::now();
-        let status = sidecar_set_status(sidecars.as_deref(), pods, generation, old, now);
-        (old != Some(&status)).then_some(status)
-    }
-
-    fn pods(&self, sidecars: &Sidecars) -> Vec<gamekeeper_core::plan::sidecars::MatchedPod> {
+    fn pods(&self, sidecars: &Sidecars) -> Vec<MatchedPod> {
         let store = self.cache.pods.store();
         let mut pods = Vec::new();
         for (namespace, all) in self.cache.sidecars.reached_by(sidecars) {
-            let found = store.in_namespace(&namespace);
-            pods.extend(found.filter_map(|pod| pod.matched(sidecars, all)));
+            for pod in store.in_namespace(&namespace) {
+                if let Some(mut matched) = pod.matched(sidecars, all) {
+                    matched.kubelet_ignores = self.kubelet_ignores(sidecars, pod.own());
+                    pods.push(matched);
+                }
+            }
         }
         pods
     }
 
-    async fn write(&self, set: &Whole<SidecarSet>, status: &SidecarSetStatus) -> Requeue {
+    /// Whether a pod would get a new image for a native sidecar that its kubelet ignores. Where a pod of another
+    /// controller runs is not known; its kubelet may be the oldest one of the cluster.
+    fn kubelet_ignores(&self, sidecars: &Sidecars, own: Option<&Arc<Pod>>) -> bool {
+        let nodes = self.cache.nodes.store();
+        let native = sidecars.images().filter(|it| it.native);
+        let Some(pod) = own else {
+            return native.count() > 0 && nodes.all().iter().any(|it| it.old_kubelet.is_some());
+        };
+        let node = pod.node.as_ref().and_then(|node| nodes.get("", node));
+        let is_old = node.is_some_and(|node| node.old_kubelet.is_some());
+        is_old
+            && native.into_iter().any(|it| {
+                let mut containers = pod.containers.iter();
+                containers.any(|own| own.name == it.container && own.image != it.image)
+            })
+    }
+
+    async fn write(
+        &self,
+        set: &Whole<SidecarSet>,
+        status: &SidecarSetStatus,
+        requeue: Requeue,
+    ) -> Requeue {
         let path = format!("{}/status", Kind::SidecarSet.path("", set.name()));
         let patch = json!({"metadata": {"uid": set.uid()}, "status": status});
         let written = self
@@ -133,16 +208,14 @@ impl SidecarSets {
         match written {
             Ok(_) => {
                 self.publish(set, status);
-                Requeue::Settled(None)
+                requeue
             }
             Err(Refusal::NotFound(_)) => Requeue::Settled(None),
-            Err(Refusal::Conflict(_)) => Requeue::Conflict,
-            Err(Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. }) => {
-                Requeue::Retry(after)
-            }
-            Err(refusal @ (Refusal::AlreadyExists(_) | Refusal::Rejected(_))) => {
-                warn!(set = set.name(), %refusal, "cannot write the status of a SidecarSet");
-                Requeue::Settled(Some(Instant::now() + REFUSED_INTERVAL))
+            Err(refusal) => {
+                if let Refusal::Rejected(_) = refusal {
+                    warn!(set = set.name(), %refusal, "cannot write the status of a SidecarSet");
+                }
+                after(&refusal)
             }
         }
     }
@@ -179,4 +252,86 @@ impl SidecarSets {
         };
         self.events.publish(about, PendingEvent::Plain(event));
     }
+}
+
+/// A patch of a pod.
+struct PodPatch {
+    path: String,
+    content: Content,
+    body: Vec<u8>,
+}
+
+impl PodPatch {
+    fn of(set: &Sidecars, write: &MarkWrite) -> Self {
+        let MatchedPod {
+            namespace, name, ..
+        } = write.pod;
+        let (content, body) = match write.updates {
+            true => (Content::StrategicPatch, updated(set, write)),
+            false => (Content::JsonPatch, marked(set, write)),
+        };
+        Self {
+            path: Kind::Pod.path(namespace, name),
+            content,
+            body: to_bytes(&body),
+        }
+    }
+}
+
+/// When a set is reconciled again after a failed write.
+fn after(refusal: &Refusal) -> Requeue {
+    match refusal {
+        Refusal::Conflict(_) => Requeue::Conflict,
+        Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(*after),
+        Refusal::NotFound(_) | Refusal::AlreadyExists(_) | Refusal::Rejected(_) => {
+            Requeue::Settled(Some(Instant::now() + REFUSED_INTERVAL))
+        }
+    }
+}
+
+fn instant_of(time: Timestamp, now: Timestamp) -> Instant {
+    let wait = Duration::try_from(time.duration_since(now)).unwrap_or_default();
+    Instant::now() + wait
+}
+
+fn is_same(set: &Whole<SidecarSet>, found: &ResponseMetadata) -> bool {
+    found.uid == set.uid()
+        && Some(found.generation) == set.object.metadata.generation
+        && found.deletion_timestamp.is_none()
+}
+
+/// The JSON patch of a mark. It tests the old one, so that a workload that has begun to update the pod is noticed.
+fn marked(set: &Sidecars, write: &MarkWrite) -> Value {
+    let key = mark_key(&set.name).replace('/', "~1");
+    let path = format!("/metadata/annotations/{key}");
+    json!([
+        {"op": "test", "path": "/metadata/uid", "value": write.pod.uid},
+        {"op": "test", "path": path, "value": write.from.text()},
+        {"op": "replace", "path": path, "value": write.to.text()},
+    ])
+}
+
+/// The strategic merge patch that updates a pod of another controller, if it has not changed.
+fn updated(set: &Sidecars, write: &MarkWrite) -> Value {
+    let images = |native: bool| -> Vec<Value> {
+        let images = set.images().filter(|it| it.native == native);
+        let containers = images.map(|it| json!({"name": it.container, "image": it.image}));
+        containers.collect()
+    };
+    let annotations = json!({mark_key(&set.name): write.to.text()});
+    let mut body = json!({
+        "metadata": {
+            "uid": write.pod.uid,
+            "resourceVersion": write.pod.version.to_string(),
+            "annotations": annotations,
+        },
+        "spec": {},
+    });
+    for (list, native) in [("containers", false), ("initContainers", true)] {
+        let images = images(native);
+        if !images.is_empty() {
+            body["spec"][list] = Value::Array(images);
+        }
+    }
+    body
 }

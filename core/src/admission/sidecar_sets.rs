@@ -23,6 +23,10 @@ pub(super) fn of_set(set: &SidecarSet, object: &Value) -> Vec<Finding> {
             "spec.namespaceSelector",
             set.spec.namespace_selector.as_ref(),
         ),
+        (
+            "spec.updateStrategy.selector",
+            set.spec.update_strategy.selector.as_ref(),
+        ),
     ];
     for (field, selector) in selectors {
         let parsed = selector.map(|it| Selector::try_from(it.clone()));
@@ -52,14 +56,16 @@ fn restarts_of_all(spec: &Value) -> Vec<Finding> {
     findings
 }
 
-/// A warning about an update strategy: sidecars of running pods are not updated.
-fn without_effect(spec: &Value) -> Option<Finding> {
-    let strategy = spec["updateStrategy"].as_object()?;
-    let is_known = |(field, value): (&String, &Value)| field == "type" && value == "NotUpdate";
-    let has_effect = strategy.iter().all(is_known);
-    let why = "Invalid value: has no effect: containers of running pods are not updated, and new pods get the newest; \
-               write type: NotUpdate";
-    (!has_effect).then(|| Finding::error("spec.updateStrategy", why).as_warning())
+/// Warnings about the settings of OpenKruise that order the updates of pods.
+fn without_effect(spec: &Value) -> Vec<Finding> {
+    let strategy = &spec["updateStrategy"];
+    let ignored = ["priorityStrategy", "scatterStrategy"].into_iter();
+    let ignored = ignored.filter(|field| !strategy[*field].is_null());
+    let why = "Invalid value: has no effect: pods that are not ready are updated first, then those that have waited \
+               longest; remove it";
+    let findings = ignored
+        .map(|field| Finding::error(format!("spec.updateStrategy.{field}"), why).as_warning());
+    findings.collect()
 }
 
 /// The SidecarSet that this object is; None for other kinds, and if it cannot be decoded.

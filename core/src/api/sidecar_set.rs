@@ -1,7 +1,8 @@
-//! SidecarSet: containers that are injected into pods when they are created.
+//! SidecarSet: containers that are injected into pods when they are created, and updated in place.
 
 use k8s_openapi::api::core::v1::LocalObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,13 +10,13 @@ use serde_json::Value;
 
 use super::schema;
 
-/// SidecarSet injects containers into the pods that it selects, when they are created.
+/// SidecarSet injects containers into the pods that it selects when they are created, and updates their images.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "tkex.tencent.com",
     version = "v1alpha1",
     kind = "SidecarSet",
-    doc = "SidecarSet injects containers into the pods that it selects, when they are created.",
+    doc = "SidecarSet injects containers into the pods that it selects when they are created, and updates their images.",
     plural = "sidecarsets",
     shortname = "scs",
     category = "game",
@@ -57,11 +58,54 @@ pub struct SidecarSetSpec {
     /// When the containers are injected.
     #[serde(default)]
     pub injection_strategy: InjectionStrategy,
-    /// How the containers of running pods are updated: not at all (type NotUpdate). RollingUpdate and its
-    /// settings are accepted with a warning, because manifests of OpenKruise contain them.
+    /// How the containers of running pods are updated when their images change.
+    #[serde(default)]
+    pub update_strategy: SidecarUpdateStrategy,
+}
+
+/// How the containers of running pods are updated. Only images can change in a running pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::sidecar_update_rules()))]
+pub struct SidecarUpdateStrategy {
+    /// RollingUpdate updates running pods, those of game workloads after their PreInplace hook (or PreDelete, if that
+    /// is the only one) and within the maxUnavailable of their workload. NotUpdate leaves them as they are.
+    #[serde(default, rename = "type")]
+    pub type_: SidecarUpdateType,
+    /// While true, no update of a pod starts.
+    #[serde(default)]
+    pub paused: bool,
+    /// Only pods with these labels are updated; all matched pods when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::sidecar_update_strategy")]
-    pub update_strategy: Option<Value>,
+    #[schemars(schema_with = "schema::namespace_selector")]
+    pub selector: Option<LabelSelector>,
+    /// The number, or percentage, of matched pods that keep their containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::pods_or_percentage")]
+    pub partition: Option<IntOrString>,
+    /// The number, or percentage, of matched pods whose containers are updated at a time; 1 when absent. A percentage is
+    /// rounded down, but never to 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::batch")]
+    pub max_unavailable: Option<IntOrString>,
+    /// Accepted for manifests of OpenKruise, with a warning: pods are updated in another order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::any_object")]
+    pub priority_strategy: Option<Value>,
+    /// Accepted for manifests of OpenKruise, with a warning: pods are updated in another order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::any_list")]
+    pub scatter_strategy: Option<Value>,
+}
+
+/// Whether the containers of running pods are updated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SidecarUpdateType {
+    /// In place, a few pods at a time.
+    #[default]
+    RollingUpdate,
+    /// Not at all.
+    NotUpdate,
 }
 
 /// When containers are injected.
@@ -160,7 +204,7 @@ pub struct SidecarSetStatus {
     pub uninjected_pods: i32,
     /// The revision of the containers and volumes of the spec.
     pub latest_revision: String,
-    /// Ready and Injecting.
+    /// Ready, Progressing and Injecting.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -11,7 +11,8 @@
 //! | module | what it decides or contains |
 //! |---|---|
 //! | [`observed`] | slim forms of pods and claims |
-//! | [`sidecars`] | what SidecarSets inject into pods, and their status |
+//! | [`limits`] | numbers and percentages of pods |
+//! | [`sidecars`] | what SidecarSets inject into pods, which pods they let be updated, and their status |
 //! | [`decision`] | what a plan contains: actions, events, what blocks a workload |
 //! | [`hook_run`] | the state of a HookRun, from its measurements |
 //! | [`workload`] | a workload with defaults and percentages resolved |
@@ -37,6 +38,7 @@ pub mod game_stateful_set;
 pub mod hook_run;
 mod hooks;
 mod in_place;
+mod limits;
 mod observed;
 mod outline;
 mod planned;
@@ -61,10 +63,11 @@ pub use decision::{
 };
 pub use hooks::makes_same_plan;
 pub use hooks::run_maker::{CannotMake, OPERATOR_ARGUMENTS};
+pub use in_place::is_in_progress;
 pub use observed::{
     Claim, ClaimOwner, Container, ContainerChange, ContainerStatus, Disruption, FirstStatus, Gate,
     InPlaceRecord, LostNode, MoveRequest, Pod, PodPhase, PodUid, Resize, RevisionName, SidecarMark,
-    SidecarMarks, Taint, Turn, sidecar_marks,
+    SidecarMarks, Taint, Turn, mark_key, sidecar_marks,
 };
 pub use planned::Planned;
 pub use protection::GuardedPlayers;

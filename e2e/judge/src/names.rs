@@ -24,6 +24,8 @@ pub(crate) const MOVE: &str = "gamekeeper.tkex.tencent.com/move-requested";
 pub(crate) const RELEASED: &str = "gamekeeper.tkex.tencent.com/released";
 /// Annotation of guarded pods: since when they have waited for their PreDelete hook.
 pub(crate) const WAITING_SINCE: &str = "gamekeeper.tkex.tencent.com/waiting-since";
+/// Prefix of the annotations of pods with the marks of SidecarSets.
+pub(crate) const SIDECARS: &str = "sidecars.gamekeeper.tkex.tencent.com/";
 /// Annotation of hot patched pods.
 pub(crate) const HOT_PATCH: &str = "io.kubernetes.hotpatch.container";
 /// Readiness gate of in-place updates.

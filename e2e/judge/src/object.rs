@@ -1,6 +1,9 @@
 //! Reads the fields of pods, workloads and HookRuns that the rules need.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::names;
@@ -217,11 +220,38 @@ pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String,
     for annotation in own {
         annotations.remove(annotation);
     }
+    annotations.retain(|key, _| !key.starts_with(names::SIDECARS));
     let mut labels = map("/metadata/labels");
     for label in names::IDENTITY.into_iter().chain([names::GUARDED]) {
         labels.remove(label);
     }
     (labels, annotations)
+}
+
+/// The mark of a SidecarSet on a pod.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Mark {
+    /// The revision of the containers.
+    #[serde(rename = "at")]
+    pub(crate) revision: String,
+    /// The revision to which they may be updated.
+    #[serde(rename = "to")]
+    pub(crate) token: Option<String>,
+    /// The containers.
+    #[serde(rename = "in")]
+    pub(crate) containers: Vec<String>,
+}
+
+/// The marks of a pod, by the name of the SidecarSet.
+pub(crate) fn marks(pod: &Value) -> BTreeMap<String, Mark> {
+    let annotations = pod.pointer("/metadata/annotations");
+    let annotations = annotations.and_then(Value::as_object).into_iter().flatten();
+    let marks = annotations.filter_map(|(key, mark)| {
+        let set = key.strip_prefix(names::SIDECARS)?;
+        Some((set.to_owned(), serde_json::from_str(mark.as_str()?).ok()?))
+    });
+    marks.collect()
 }
 
 /// A hook of a workload.

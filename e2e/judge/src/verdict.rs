@@ -59,6 +59,7 @@ pub fn violations(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<V
                 rules::gate,
                 rules::order,
                 rules::kept_guard,
+                rules::sidecars,
             ];
             wrong.extend(rules.iter().flat_map(|rule| rule(&world, &write)));
         } else {

@@ -240,6 +240,7 @@ impl Translator {
             patched_at: timestamp(record.patched_at),
             hot: record.hot,
             done: record.done,
+            sidecars: BTreeMap::new(),
             containers: containers
                 .filter_map(|(name, from)| {
                     Some((name.to_owned(), Box::new(change(from.as_ref()?))))

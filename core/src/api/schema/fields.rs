@@ -205,17 +205,18 @@ pub fn pull_secrets(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// How containers of running pods are updated. Only the type is known; OpenKruise's other fields are kept.
-pub fn sidecar_update_strategy(_: &mut SchemaGenerator) -> Schema {
+/// An object that is accepted as it is.
+pub fn any_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+}
+
+/// A list that is accepted as it is.
+pub fn any_list(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
-        "type": "object",
-        "x-kubernetes-preserve-unknown-fields": true,
-        "properties": {
-            "type": {
-                "type": "string",
-                "enum": ["NotUpdate", "RollingUpdate"],
-            },
-        },
+        "type": "array",
+        "maxItems": 64,
+        "x-kubernetes-list-type": "atomic",
+        "items": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
     })
 }
 

@@ -30,15 +30,18 @@ pub(super) use core::{
 };
 pub use crds::crds;
 pub(super) use fields::{
-    batch, command, delay, interval, label_selector, merged_by, namespace_selector, pause_duration,
-    pod_selector, pods_or_percentage, pull_secrets, sidecar_update_strategy, template_name, url,
+    any_list, any_object, batch, command, delay, interval, label_selector, merged_by,
+    namespace_selector, pause_duration, pod_selector, pods_or_percentage, pull_secrets,
+    template_name, url,
 };
 pub(super) use hook_rules::{
     arguments_have_values, ca_or_insecure, in_braces, job_rules, metric_rules, one_value,
     patched_fields, rules_by_metric_name, some_time_to_live, web_rules,
 };
 pub(super) use rules::{exactly_one_of, immutable};
-pub(super) use sidecar_rules::{cold_upgrade, sidecar_set_name, sidecar_set_rules};
+pub(super) use sidecar_rules::{
+    cold_upgrade, sidecar_set_name, sidecar_set_rules, sidecar_update_rules,
+};
 pub(super) use workload_rules::{
     deadline_after_first_rerun, dns_label_name, game_deployment_limits, game_stateful_set_limits,
     no_deadline, selector_matches_template, workload_name,

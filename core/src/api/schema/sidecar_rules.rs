@@ -42,6 +42,16 @@ pub fn sidecar_set_rules() -> Vec<Rule> {
     ]
 }
 
+/// The pods to update are chosen in only one way.
+pub fn sidecar_update_rules() -> Vec<Rule> {
+    vec![rule(
+        "partition",
+        "!(has(self.partition) && has(self.selector)) || \
+         (type(self.partition) in [int] ? int(self.partition) == 0 : self.partition in ['0%'])",
+        "must be 0 beside selector; keep one of the two",
+    )]
+}
+
 /// HotUpgrade would need a second container with an idle image.
 pub fn cold_upgrade() -> Rule {
     rule(

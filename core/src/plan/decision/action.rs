@@ -323,7 +323,7 @@ impl DeletionReason {
 }
 
 /// One patch of a running pod. The API server tests everything that the decision is based on: uid (and
-/// resourceVersion), the images that are changed, and the revision label.
+/// resourceVersion), the images that are changed, the revision label, and the tokens of SidecarSets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InPlacePatch {
     /// The pod.
@@ -338,6 +338,8 @@ pub struct InPlacePatch {
     pub annotated: bool,
     /// Annotations to set, or (None) to remove.
     pub annotations: Vec<(String, Option<String>)>,
+    /// The annotations that contain the tokens which allow the change of sidecars, as they were observed.
+    pub tokens: Vec<(String, String)>,
     /// The record to leave on the pod.
     pub record: InPlaceRecord,
 }

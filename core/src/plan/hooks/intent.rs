@@ -13,6 +13,8 @@ pub enum Target<'a> {
     Removal,
     /// The pod is updated to this revision.
     Revision(RevisionName<'a>),
+    /// The pod is updated to, or stays at, a revision, and its sidecars are updated: the names of all these revisions.
+    WithSidecars(&'a str),
 }
 
 impl<'a> Target<'a> {
@@ -21,6 +23,7 @@ impl<'a> Target<'a> {
         match self {
             Self::Removal => "",
             Self::Revision(name) => name.as_str(),
+            Self::WithSidecars(names) => names,
         }
     }
 
@@ -28,7 +31,7 @@ impl<'a> Target<'a> {
     pub(super) fn concern(self) -> Concern {
         match self {
             Self::Removal => Concern::Scale,
-            Self::Revision(_) => Concern::Update,
+            Self::Revision(_) | Self::WithSidecars(_) => Concern::Update,
         }
     }
 }

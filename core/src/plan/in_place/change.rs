@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::api::names::INDEX_ID;
+use crate::plan::observed::SidecarMark;
 use crate::plan::revision::canonical;
 
 /// A change that can be made in place.
@@ -21,6 +22,19 @@ pub struct Change {
     pub resources: Vec<(String, Value)>,
     /// Path of the first changed image of a native sidecar, which not every kubelet restarts.
     pub sidecar: Option<String>,
+    /// SidecarSets whose containers change with it. Their images are among `images`.
+    pub marks: Vec<MarkChange>,
+}
+
+/// The update of the containers of a SidecarSet to the revision of its token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MarkChange {
+    /// The set's name.
+    pub set: String,
+    /// The mark with the token, a precondition of the change.
+    pub mark: SidecarMark,
+    /// The revision.
+    pub revision: String,
 }
 
 /// Why a change cannot be made in place.

@@ -7,7 +7,7 @@ mod state;
 mod turns;
 mod unfinished;
 
-pub use change::{Change, NotInPlace, between};
+pub use change::{Change, MarkChange, NotInPlace, between};
 pub use completion::{Completion, completion, same_image};
 pub use state::{InPlaceState, Patching, is_in_progress, patch_of, state};
 pub use turns::next_turn;

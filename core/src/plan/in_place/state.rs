@@ -1,13 +1,15 @@
 //! The progress of a pod's in-place update, and the patch that makes the change.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use super::turns::{Changes, take_turns};
-use super::{Change, same_image};
+use super::{Change, MarkChange, same_image};
 use crate::api::{ContainerOrder, names};
 use crate::plan::decision::InPlacePatch;
 use crate::plan::observed::{
-    Container, ContainerChange, Gate, InPlaceRecord, Pod, RevisionName, Turn,
+    Container, ContainerChange, Gate, InPlaceRecord, Pod, RevisionName, Turn, mark_key,
 };
 
 /// The progress of a pod's in-place update.
@@ -107,10 +109,23 @@ pub fn patch_of(
             annotations.push((names::WAITING_SINCE_ANNOTATION.to_owned(), None));
         }
     }
+    for MarkChange {
+        set,
+        mark,
+        revision,
+    } in &change.marks
+    {
+        annotations.push((mark_key(set), Some(mark.updated_to(revision).text())));
+    }
     let gate_closed_at = match pod.gate {
         Gate::Closed(since) if !hot => Some(since),
         _ => None,
     };
+    let mut sidecars = superseded.map_or_else(BTreeMap::new, |record| record.sidecars.clone());
+    let changed = change.marks.iter();
+    sidecars.extend(changed.map(|it| (it.set.clone(), it.revision.clone())));
+    let tokens = change.marks.iter();
+    let tokens = tokens.map(|it| (mark_key(&it.set), it.mark.text()));
     InPlacePatch {
         pod: taken.pod,
         from_revision: pod.revision().to_string(),
@@ -118,6 +133,7 @@ pub fn patch_of(
         labels,
         annotated: pod.annotated,
         annotations,
+        tokens: tokens.collect(),
         record: InPlaceRecord {
             revision: revision.to_string(),
             gate_closed_at,
@@ -125,6 +141,7 @@ pub fn patch_of(
             hot,
             done: false,
             containers,
+            sidecars,
         },
     }
 }

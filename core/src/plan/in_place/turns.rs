@@ -142,6 +142,7 @@ pub fn next_turn(
         labels: Vec::new(),
         annotated: pod.annotated,
         annotations: Vec::new(),
+        tokens: Vec::new(),
         record: InPlaceRecord {
             patched_at: now,
             containers,

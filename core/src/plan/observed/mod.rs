@@ -11,4 +11,4 @@ pub use pod::{
     Container, ContainerChange, ContainerStatus, Disruption, FirstStatus, Gate, InPlaceRecord,
     LostNode, MoveRequest, Pod, PodPhase, Resize, Taint, Turn,
 };
-pub use sidecar_mark::{SidecarMark, SidecarMarks, sidecar_marks};
+pub use sidecar_mark::{SidecarMark, SidecarMarks, mark_key, sidecar_marks};

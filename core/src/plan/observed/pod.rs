@@ -238,6 +238,9 @@ pub struct InPlaceRecord {
     /// Changed containers by name. Boxed, because each node of the map reserves space for eleven values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub containers: BTreeMap<String, Box<ContainerChange>>,
+    /// The revisions of the SidecarSets whose containers changed, by the name of the set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sidecars: BTreeMap<String, String>,
 }
 
 /// What changed in one container.

@@ -1,7 +1,9 @@
-//! The marks on a pod: which SidecarSets were considered when it was created, and what they injected.
+//! The marks on a pod: which SidecarSets were considered when it was created, what they injected, and to which revision
+//! its sidecars may be updated.
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::api::names::SIDECARS_PREFIX;
@@ -13,15 +15,24 @@ pub type SidecarMarks = BTreeMap<String, SidecarMark>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SidecarMark {
-    /// The revision of the set.
+    /// The revision of the set that the pod's containers have.
     #[serde(rename = "at")]
     pub revision: String,
+    /// The hash of everything in that revision that a running pod cannot change.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub shape: String,
     /// The names of the containers that it injected.
     #[serde(rename = "in", skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<String>,
     /// Why nothing was injected.
     #[serde(rename = "out", skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
+    /// The token: the revision to which the pod's workload may update the containers.
+    #[serde(rename = "to", skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// When the pod last got a token.
+    #[serde(rename = "since", skip_serializing_if = "Option::is_none")]
+    pub token_since: Option<Timestamp>,
 }
 
 impl SidecarMark {
@@ -29,6 +40,26 @@ impl SidecarMark {
     pub fn is_injected(&self) -> bool {
         self.left_out.is_none()
     }
+
+    /// The mark after an update of the containers to a revision. It has no token.
+    pub fn updated_to(&self, revision: &str) -> Self {
+        Self {
+            revision: revision.to_owned(),
+            token: None,
+            token_since: None,
+            ..self.clone()
+        }
+    }
+
+    /// The value of its annotation. An equal mark has an equal value, so that a patch can test it.
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// The key of the annotation with the mark of a set.
+pub fn mark_key(set: &str) -> String {
+    format!("{SIDECARS_PREFIX}{set}")
 }
 
 /// The marks among a pod's annotations. Marks that cannot be decoded are ignored.
@@ -39,4 +70,21 @@ pub fn sidecar_marks(annotations: &BTreeMap<String, String>) -> SidecarMarks {
     let read =
         marks.filter_map(|(set, mark)| Some((set.to_owned(), serde_json::from_str(mark).ok()?)));
     read.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_written_as_it_was_read() {
+        for text in [
+            r#"{"at":"log-1","in":["log"]}"#,
+            r#"{"at":"log-1","out":"the pod has another container \"log\""}"#,
+            r#"{"at":"log-1","shape":"7bf4c","in":["log"],"to":"log-2","since":"2026-01-02T03:04:05Z"}"#,
+        ] {
+            let annotations = BTreeMap::from([(mark_key("log"), text.to_owned())]);
+            assert_eq!(sidecar_marks(&annotations)["log"].text(), text);
+        }
+    }
 }

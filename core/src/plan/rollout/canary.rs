@@ -15,11 +15,11 @@ use crate::api::{CanaryStep, HookPhase, HookRun, HookStep, PauseCondition, Pause
 use crate::plan::decision::{Action, Draft};
 use crate::plan::hooks::run_maker;
 use crate::plan::hooks::run_maker::{CannotMake, HookMaker, Subject};
+use crate::plan::limits::partition;
 use crate::plan::observed::RevisionName;
 use crate::plan::rollout::pause::{OwnPause, lift, own_pause, remove};
 use crate::plan::rollout::{pause, promotion};
 use crate::plan::time::{duration, whole_seconds};
-use crate::plan::workload::limits::partition;
 use crate::plan::workload::{Progress, Workload};
 use crate::plan::world::World;
 

@@ -51,6 +51,16 @@ impl Sidecar {
         }
     }
 
+    /// The image; empty if it has none.
+    pub fn image(&self) -> &str {
+        self.container["image"].as_str().unwrap_or_default()
+    }
+
+    /// Whether it is an init container that keeps running.
+    pub fn keeps_running(&self) -> bool {
+        self.container["restartPolicy"] == "Always"
+    }
+
     /// The container for a pod whose own containers are these.
     ///
     /// # Errors

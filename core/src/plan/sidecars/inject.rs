@@ -11,7 +11,7 @@ use super::containers::{Sidecar, is_injected, list, name};
 use super::set::{Sidecars, selected};
 use crate::api::PodInjectPolicy;
 use crate::api::names::{DEFAULT_CONTAINER, SIDECARS_PREFIX};
-use crate::plan::observed::{SidecarMark, SidecarMarks, sidecar_marks};
+use crate::plan::observed::{SidecarMark, SidecarMarks, mark_key, sidecar_marks};
 
 /// Annotation of mirror pods: a kubelet runs them from a file, and only reports them to the API server.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -48,10 +48,7 @@ pub fn inject(pod: &mut Value, sets: &[Arc<Sidecars>]) {
         return;
     }
     for (set, mark) in marks {
-        annotations.insert(
-            format!("{SIDECARS_PREFIX}{set}"),
-            json!(json!(mark).to_string()),
-        );
+        annotations.insert(mark_key(set), json!(mark.text()));
     }
     if let Some(game) = hidden_container(&pod["spec"]) {
         let default = annotations.entry(DEFAULT_CONTAINER);
@@ -79,6 +76,7 @@ fn put(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) -> Side
     let containers: Vec<String> = sidecars.map(|it| it.name.clone()).collect();
     let mark = SidecarMark {
         revision: set.revision.clone(),
+        shape: set.shape.clone(),
         ..SidecarMark::default()
     };
     // The API server calls the webhook again if another one has changed the pod. The mark alone proves nothing, because

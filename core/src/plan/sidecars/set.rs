@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::containers::Sidecar;
 use crate::api::names::{SIDECARS_LABEL, safe_hash};
-use crate::api::{PodInjectPolicy, SidecarSet, SidecarSetSpec};
+use crate::api::{PodInjectPolicy, SidecarSet, SidecarSetSpec, SidecarUpdateStrategy};
 use crate::plan::observed::SidecarMarks;
 
 /// The parts of a namespace on which SidecarSets depend.
@@ -44,8 +44,12 @@ pub struct Sidecars {
     pub name: String,
     /// The revision of what is injected.
     pub revision: String,
+    /// The hash of everything in that revision that a running pod cannot change: all except images.
+    pub shape: String,
     /// Whether nothing is injected into new pods.
     pub paused: bool,
+    /// How the containers of running pods are updated.
+    pub update: SidecarUpdateStrategy,
     selector: Selector,
     /// The only namespace, if there is one.
     pub namespace: Option<String>,
@@ -73,10 +77,15 @@ impl Sidecars {
             list.iter().map(|it| Sidecar::of(it, place)).collect()
         };
         let secrets = spec.image_pull_secrets.iter();
+        let mut injected = injected(spec);
+        let revision = format!("{name}-{}", hash(&injected));
+        remove_images(&mut injected);
         Some(Self {
-            revision: revision(&name, spec),
+            revision,
+            shape: hash(&injected),
             name,
             paused: spec.injection_strategy.paused,
+            update: spec.update_strategy.clone(),
             selector,
             namespace: spec.namespace.clone(),
             namespaces,
@@ -102,6 +111,29 @@ impl Sidecars {
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selector.matches(labels)
     }
+
+    /// The images that a running pod can change, by container: all except those of init containers that end.
+    pub fn images(&self) -> impl Iterator<Item = SidecarImage<'_>> {
+        let native = self.init_containers.iter().filter(|it| it.keeps_running());
+        let all = native.map(|it| (it, true));
+        let all = all.chain(self.containers.iter().map(|it| (it, false)));
+        all.map(|(sidecar, native)| SidecarImage {
+            container: &sidecar.name,
+            image: sidecar.image(),
+            native,
+        })
+    }
+}
+
+/// The image of a sidecar.
+#[derive(Clone, Copy, Debug)]
+pub struct SidecarImage<'a> {
+    /// The container's name.
+    pub container: &'a str,
+    /// Its image.
+    pub image: &'a str,
+    /// Whether it is a native sidecar, whose image kubelets before 1.32 do not change.
+    pub native: bool,
 }
 
 fn selector(selector: &LabelSelector) -> Option<Selector> {
@@ -129,19 +161,33 @@ pub fn is_current(
     })
 }
 
-/// The revision of what is injected. It does not depend on selectors and strategies, nor on whether defaults are written
-/// out.
-fn revision(name: &str, spec: &SidecarSetSpec) -> String {
+/// What is injected, as the revision identifies it: without selectors and strategies, and with all defaults, so that it
+/// does not depend on whether they are written out.
+fn injected(spec: &SidecarSetSpec) -> Value {
     let list = |list: &[Value], place| -> Vec<Value> {
         list.iter()
             .map(|it| super::defaults::completed(it, place))
             .collect()
     };
-    let injected = json!({
+    json!({
         "initContainers": list(&spec.init_containers, PodInjectPolicy::AfterAppContainer),
         "containers": list(&spec.containers, PodInjectPolicy::BeforeAppContainer),
         "volumes": spec.volumes,
         "imagePullSecrets": spec.image_pull_secrets,
-    });
-    format!("{name}-{}", safe_hash(injected.to_string().as_bytes()))
+    })
+}
+
+/// Removes the images that a running pod can change.
+fn remove_images(injected: &mut Value) {
+    for list in ["initContainers", "containers"] {
+        for container in injected[list].as_array_mut().into_iter().flatten() {
+            if list == "containers" || container["restartPolicy"] == "Always" {
+                container["image"] = Value::Null;
+            }
+        }
+    }
+}
+
+fn hash(value: &Value) -> String {
+    safe_hash(value.to_string().as_bytes())
 }

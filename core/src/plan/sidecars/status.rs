@@ -1,26 +1,12 @@
 //! The status of a SidecarSet: counts of its pods, and conditions.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use super::allot::Progress;
+use super::matched::MatchedPod;
 use super::set::Sidecars;
-use crate::api::{ConditionType, SidecarSetStatus};
-use crate::plan::observed::SidecarMarks;
-
-/// A pod in a namespace that the set reaches. Pods that have ended or are Terminating do not count.
-#[derive(Clone, Debug)]
-pub struct MatchedPod {
-    /// NAMESPACE/NAME.
-    pub name: String,
-    /// Labels.
-    pub labels: BTreeMap<String, String>,
-    /// The SidecarSets that were considered when it was created.
-    pub marks: SidecarMarks,
-    /// Whether it is ready.
-    pub ready: bool,
-}
+use crate::api::{ConditionType, SidecarSetStatus, SidecarUpdateType};
 
 /// The maximum number of pods that a condition names.
 const MAX_NAMED: usize = 3;
@@ -28,7 +14,8 @@ const MAX_NAMED: usize = 3;
 /// The status of a set with these pods; `set` is None if it selects no pods.
 pub fn sidecar_set_status(
     set: Option<&Sidecars>,
-    pods: impl Iterator<Item = MatchedPod>,
+    pods: &[MatchedPod],
+    progress: &Progress,
     generation: i64,
     old: Option<&SidecarSetStatus>,
     now: Timestamp,
@@ -41,13 +28,13 @@ pub fn sidecar_set_status(
     let mut uninjected = Vec::new();
     if let Some(set) = set {
         status.latest_revision.clone_from(&set.revision);
-        for pod in pods.filter(|pod| set.selects(&pod.labels)) {
+        for pod in pods.iter().filter(|pod| set.selects(&pod.labels)) {
             let mark = pod.marks.get(&set.name);
             let Some(mark) = mark.filter(|mark| mark.is_injected()) else {
                 status.uninjected_pods += 1;
                 match mark.and_then(|mark| mark.left_out.as_ref()) {
-                    Some(clash) => clashes.push(format!("{}: {clash}", pod.name)),
-                    None => uninjected.push(pod.name),
+                    Some(clash) => clashes.push(format!("{}: {clash}", pod.full_name())),
+                    None => uninjected.push(pod.full_name()),
                 }
                 continue;
             };
@@ -57,7 +44,7 @@ pub fn sidecar_set_status(
             status.ready_pods += i32::from(pod.ready);
             status.updated_ready_pods += i32::from(is_updated && pod.ready);
             if !pod.ready {
-                not_ready.push(pod.name);
+                not_ready.push(pod.full_name());
             }
         }
     }
@@ -90,9 +77,63 @@ pub fn sidecar_set_status(
     };
     status.conditions = vec![
         condition(ConditionType::Ready, ready, generation, old, now),
+        condition(
+            ConditionType::Progressing,
+            progressing(set, progress),
+            generation,
+            old,
+            now,
+        ),
         condition(ConditionType::Injecting, injecting, generation, old, now),
     ];
     status
+}
+
+/// Whether the pods to update are being updated, or have been.
+fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static str, String) {
+    let Progress {
+        matched,
+        updated,
+        wanted,
+        not_in_place,
+        ignored,
+        waiting,
+    } = progress;
+    let count = format!("{updated} of {matched} pods have the newest containers");
+    let some =
+        |what: &str, pods: &[String]| format!("{count}; {}", named(what, &mut pods.to_vec()));
+    let Some(set) = set else {
+        return (false, "Deleted", "the set is being deleted".to_owned());
+    };
+    if updated == matched {
+        return (true, "Complete", count);
+    }
+    if set.update.type_ == SidecarUpdateType::NotUpdate {
+        let why = "running pods are not updated, because spec.updateStrategy.type is NotUpdate";
+        return (false, "NotUpdate", format!("{count}; {why}"));
+    }
+    if set.update.paused {
+        let why = "set spec.updateStrategy.paused to false to continue";
+        return (false, "Paused", format!("{count}; {why}"));
+    }
+    if !waiting.is_empty() {
+        let what =
+            "these wait until their workload is not paused and their hook allows the update:";
+        return (false, "WaitsForWorkload", some(what, waiting));
+    }
+    if *wanted > 0 {
+        return (true, "Updating", count);
+    }
+    if !not_in_place.is_empty() {
+        let what = "more than images differ, which running pods cannot change; recreate:";
+        return (false, "NotInPlace", some(what, not_in_place));
+    }
+    if !ignored.is_empty() {
+        let what = "kubelets before 1.32 do not update native sidecars; recreate:";
+        return (false, "NotInPlace", some(what, ignored));
+    }
+    let why = "the partition or the selector of the update strategy holds the others back";
+    (true, "HeldBack", format!("{count}; {why}"))
 }
 
 /// A message about some pods.

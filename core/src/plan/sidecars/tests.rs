@@ -306,15 +306,18 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     let seen = |name: &str, set: Option<&Arc<Sidecars>>, ready| {
         let set: Vec<_> = set.into_iter().cloned().collect();
         MatchedPod {
-            name: format!("games/{name}"),
+            namespace: "games".to_owned(),
+            name: name.to_owned(),
             labels: BTreeMap::from([("app".to_owned(), "arena".to_owned())]),
             marks: marks(&injected(pod(), &set)),
             ready,
+            ..MatchedPod::default()
         }
     };
     let at = |second| Timestamp::from_second(second).expect("a time");
     let shown = |pods: Vec<MatchedPod>, before: Option<&_>, second| {
-        sidecar_set_status(Some(&log), pods.into_iter(), 3, before, at(second))
+        let progress = allot(&log, &pods, at(second)).progress;
+        sidecar_set_status(Some(&log), &pods, &progress, 3, before, at(second))
     };
     let status = shown(
         vec![
@@ -354,7 +357,7 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
         condition(&status, 0),
         ("False".into(), "NotInjected".into(), message.into(), at(10))
     );
-    let (_, reason, message, _) = condition(&status, 1);
+    let (_, reason, message, _) = condition(&status, 2);
     assert_eq!(reason, "Clash");
     assert!(
         message.contains("games/d: the pod has another container \"game\""),

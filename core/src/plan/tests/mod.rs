@@ -22,6 +22,7 @@ mod rolling;
 mod scaling;
 mod set_updates;
 mod sets;
+mod sidecar_updates;
 mod sidecars;
 mod story;
 mod volumes;

@@ -8,10 +8,10 @@ use serde_json::Value;
 use crate::api::Reason;
 use crate::api::names::HookPoint;
 use crate::plan::decision::{Action, Blocked, Decided, Decision, PodRef};
-use crate::plan::hooks::{Answer, Hooks, Intent, Target, guard};
+use crate::plan::hooks::{Answer, Hooks, Intent, guard};
 use crate::plan::in_place::{Completion, InPlaceState};
 use crate::plan::observed::{Container, Gate, InPlaceRecord, Pod, PodUid};
-use crate::plan::update::Scene;
+use crate::plan::update::{Scene, sidecars};
 use crate::plan::{in_place, quantity};
 
 /// Continues the update of every pod that is being updated in place, and opens gates that no update needs. Pods in
@@ -55,9 +55,10 @@ fn follow_change<'a>(
             ),
         }),
         Completion::Done => {
+            let revisions = sidecars::names_of_all(pod.revision(), &record.sidecars);
             let intent = Intent {
                 point: HookPoint::PostInplace,
-                target: Target::Revision(pod.revision()),
+                target: sidecars::target(pod.revision(), revisions.as_deref()),
                 modified: &[],
                 // A hook cannot succeed for a pod in which nothing runs.
                 possible: guard::may_have_players(pod),

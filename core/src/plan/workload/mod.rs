@@ -5,7 +5,6 @@
 
 pub mod guarded;
 pub mod identity;
-pub mod limits;
 mod manifest_resume;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -23,10 +22,10 @@ use crate::api::{
     HookStep, InPlaceUpdateStrategy, IndexRange, InvalidIndexRange, OnNodeGoing, PauseCondition,
     PodHookStrategy, UpdateStrategyType, WhenImpossible, WorkloadStatus,
 };
+use crate::plan::limits::{batch, limits, partition};
 use crate::plan::observed::{Pod, RevisionName};
 use crate::plan::workload::guarded::{GuardMarks, Guarded};
 use crate::plan::workload::identity::Identity;
-use crate::plan::workload::limits::{batch, limits, partition};
 use crate::plan::workload::manifest_resume::paused_came_with_an_apply;
 
 /// A workload, resolved.

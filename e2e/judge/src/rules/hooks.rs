@@ -3,15 +3,17 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::guard::needs_no_hook;
+use super::sidecars::updated_sets;
 use super::start::{Act, Purpose, Start, name};
 use super::{Found, wrong_under_all};
 use crate::names;
 use crate::object::{
-    Hook, annotation, arguments, has_ended, phase, pod_hook, point, revision, uid,
+    Hook, annotation, arguments, changed_images, has_ended, marks, phase, pod_hook, point,
+    revision, uid,
 };
 use crate::replay::history::Write;
 use crate::replay::workload::Version;
-use crate::replay::world::{End, LAG, Run, World};
+use crate::replay::world::{End, LAG, OngoingUpdate, Run, World};
 
 /// How long a success is valid.
 const FRESH: SignedDuration = SignedDuration::from_secs(60);
@@ -22,7 +24,9 @@ pub(crate) fn hooks(world: &World, write: &Write) -> Option<Found> {
     let is_free = match start.act {
         Act::HotPatch => true,
         Act::Delete => false,
-        Act::CloseGate | Act::Change => start.pod.ongoing_update.is_some(),
+        Act::CloseGate | Act::Change => {
+            start.pod.ongoing_update.is_some() && !begins_another_change(&start, write)
+        }
     };
     if is_free || start.is_on_idle_pod(write) {
         return None;
@@ -116,8 +120,33 @@ impl RequiredHook<'_> {
                 let own = revision(&self.start.pod.object);
                 target.is_empty() || target == update || target == own
             }
-            (Act::CloseGate, _) => target == update || target == self.version.stable_revision(),
-            (_, Some(after)) => target == revision(after),
+            (Act::CloseGate, _) => {
+                let (target, sidecars) = split(target);
+                let known = [
+                    update,
+                    self.version.stable_revision(),
+                    self.start.pod.revision(),
+                ];
+                let tokens = marks(&self.start.pod.object).into_values();
+                let tokens: Vec<String> = tokens.filter_map(|mark| mark.token).collect();
+                // A change of sidecars alone keeps the pod's revision.
+                let known = if sidecars.is_empty() {
+                    &known[..2]
+                } else {
+                    &known
+                };
+                known.contains(&target)
+                    && sidecars
+                        .iter()
+                        .all(|it| tokens.iter().any(|token| token == it))
+            }
+            (_, Some(after)) => {
+                let (target, mut sidecars) = split(target);
+                sidecars.sort_unstable();
+                let mut changed = updated_sets(&self.start.pod.object, after);
+                changed.sort_unstable();
+                target == revision(after) && sidecars == changed
+            }
             (_, None) => false,
         }
     }
@@ -149,6 +178,29 @@ impl RequiredHook<'_> {
             },
         )
     }
+}
+
+/// The revision of the template in a run's target, and those of SidecarSets.
+fn split(target: &str) -> (&str, Vec<&str>) {
+    let mut names = target.split('+');
+    (names.next().unwrap_or_default(), names.collect())
+}
+
+/// Whether a change during an update is one that the update's hook was not run for: the first one, if it changes containers
+/// of SidecarSets, and one of the template's containers after those of SidecarSets alone.
+fn begins_another_change(start: &Start, write: &Write) -> bool {
+    let before = &start.pod.object;
+    let Some(after) = write.after.as_deref().filter(|_| start.act == Act::Change) else {
+        return false;
+    };
+    if start.pod.ongoing_update == Some(OngoingUpdate::Gate { changed: false }) {
+        return !updated_sets(before, after).is_empty();
+    }
+    let injected = marks(before).into_values().flat_map(|it| it.containers);
+    let injected: Vec<String> = injected.collect();
+    let only = |changed: &[String]| changed.iter().all(|it| injected.contains(it));
+    let last = &start.pod.last_changed;
+    !last.is_empty() && only(last) && !only(&changed_images(before, after))
 }
 
 /// The namespace of a service account. All operators of a test have accounts in one namespace.

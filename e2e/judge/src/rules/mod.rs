@@ -16,6 +16,7 @@ mod partition;
 mod pause;
 mod runs;
 mod settled;
+mod sidecars;
 mod start;
 mod steps;
 
@@ -34,6 +35,7 @@ pub(crate) use partition::partition;
 pub(crate) use pause::pause;
 pub(crate) use runs::runs;
 pub(crate) use settled::Settled;
+pub(crate) use sidecars::sidecars;
 pub(crate) use steps::Pauses;
 
 use crate::object::uid;

@@ -8,7 +8,9 @@ use serde_json::Value;
 use super::Found;
 use super::guard::is_on_lost_node;
 use crate::names;
-use crate::object::{annotation, condition, controller, is_terminating, label, text};
+use crate::object::{
+    annotation, condition, containers, controller, is_terminating, label, marks, text,
+};
 use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::World;
@@ -41,8 +43,9 @@ impl Settled {
         if is_operators && is_status && !write.changed() {
             return Some(("settled", "a status write that changes nothing".to_owned()));
         }
-        // What happens to nodes is not in the log of a namespace: the operator's request to move a pod stands for it.
-        let is_operators = is_operators && !requests_move(write);
+        // What happens to nodes and SidecarSets is not in the log of a namespace: the operator's request to move a pod,
+        // and the token that lets its sidecars be updated, stand for it.
+        let is_operators = is_operators && !requests_move(write) && !allots_token(write);
         let since = self.since;
         // The operator's own writes do not end the settled state; otherwise they would excuse later ones.
         if since.is_none() || !is_operators {
@@ -67,6 +70,16 @@ fn requests_move(write: &Write) -> bool {
     write.resource == Resource::Pod
         && write.after.is_some()
         && request(&write.before) != request(&write.after)
+}
+
+/// Whether a write gives a pod a token of a SidecarSet, or withdraws it.
+fn allots_token(write: &Write) -> bool {
+    let (Some(before), Some(after)) = (&write.before, &write.after) else {
+        return false;
+    };
+    write.resource == Resource::Pod
+        && containers(before) == containers(after)
+        && marks(before) != marks(after)
 }
 
 /// Whether every workload of the namespace is settled.
@@ -109,6 +122,7 @@ fn has_reached_spec(world: &World, uid: &str, workload: &Version) -> bool {
         && pods.iter().all(|pod| {
             pod.is_active()
                 && pod.ongoing_update.is_none()
+                && marks(&pod.object).values().all(|it| it.token.is_none())
                 && !is_on_lost_node(&pod.object)
                 && [names::DELETING, names::MOVE]
                     .iter()

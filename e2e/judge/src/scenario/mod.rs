@@ -243,6 +243,28 @@ impl Scenario {
         self.set_metadata("annotations", name, key, value);
     }
 
+    /// The operator sets the mark of SidecarSet `log` on a pod.
+    pub(crate) fn mark(&mut self, name: &str, mark: &Value) {
+        let key = format!("{}log", names::SIDECARS);
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["metadata"]["annotations"][key] = json!(mark.to_string());
+        self.write_pod(OPERATOR, "patch", "", name);
+    }
+
+    /// The operator updates the container `log` of a pod to a revision of its SidecarSet.
+    pub(crate) fn update_sidecar(&mut self, name: &str, revision: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["spec"]["containers"][1]["image"] = json!(format!("image-{revision}"));
+        self.mark(name, &json!({"at": revision, "in": ["log"]}));
+    }
+
+    /// The same, and the game's image changes with it.
+    pub(crate) fn update_sidecar_and_game(&mut self, name: &str, revision: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["spec"]["containers"][0]["image"] = json!("image-other");
+        self.update_sidecar(name, revision);
+    }
+
     fn set_metadata(&mut self, map: &str, name: &str, key: &str, value: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["metadata"][map][key] = json!(value);

@@ -465,6 +465,10 @@ impl<K: Planned + Serialize> Story<K> {
     fn patch_pod(&mut self, patch: InPlacePatch) {
         let pod = self.pod(&patch.pod).expect("pod");
         assert_eq!(pod.revision().as_str(), patch.from_revision);
+        for (key, mark) in &patch.tokens {
+            let set = key.strip_prefix(names::SIDECARS_PREFIX).expect("a mark");
+            assert_eq!(pod.sidecars[set].text(), *mark);
+        }
         for image in &patch.images {
             let container = pod
                 .containers
@@ -488,7 +492,11 @@ impl<K: Planned + Serialize> Story<K> {
                 names::WAITING_SINCE_ANNOTATION => pod.waiting_since = None,
                 names::HOT_PATCH_ANNOTATION => pod.hot_patched = value.is_some(),
                 names::BCS_IN_PLACE_GRACE => pod.postponed = None,
-                _ => {}
+                _ => {
+                    let mark = value.map(|value| BTreeMap::from([(key, value)]));
+                    pod.sidecars
+                        .extend(mark.iter().flat_map(crate::plan::sidecar_marks));
+                }
             }
         }
         pod.record = Some(Arc::new(patch.record));

@@ -41,6 +41,11 @@ pub fn limits(unavailable: &IntOrString, surge: Option<&IntOrString>, replicas: 
     }
 }
 
+/// A limit that is never 0, for `total` pods: 1 if it is absent, and a percentage rounded down.
+pub fn at_least_one(limit: Option<&IntOrString>, total: i64) -> i64 {
+    limit.map_or(1, |limit| resolve(limit, total, rounded_down).max(1))
+}
+
 fn percent(value: &IntOrString) -> Option<i64> {
     match value {
         IntOrString::String(text) => text.strip_suffix('%')?.trim().parse().ok(),

@@ -1,0 +1,209 @@
+//! Which pods get tokens, as a table: a set, its pods, and what is written.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::SidecarSet;
+
+/// A set with one container, with this image and update strategy.
+fn set(image: &str, strategy: Value) -> Sidecars {
+    let set = json!({
+        "metadata": {"name": "log"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "arena"}},
+            "containers": [{"name": "log", "image": image}],
+            "updateStrategy": strategy,
+        },
+    });
+    let set: SidecarSet = serde_json::from_value(set).expect("a set");
+    Sidecars::of(&set).expect("it selects something")
+}
+
+fn now() -> Timestamp {
+    "2026-01-01T00:01:00Z".parse().expect("a time")
+}
+
+/// Pods `a`, `b`, … as words: `old` or `new`; and `down`, `changing`, `foreign`, `canary`, `kubelet`, `reshaped`, and a
+/// token: `token`, `token-old` (unused for a minute) or `token-stale` (of an earlier revision).
+fn pods(words: &[&str]) -> Vec<MatchedPod> {
+    let [before, after] = ["log:1", "log:2"].map(|image| set(image, json!({})));
+    let made = words.iter().zip('a'..).map(|(words, name)| {
+        let has = |word: &str| words.split(' ').any(|it| it == word);
+        let of = if has("new") { &after } else { &before };
+        let token = ["token", "token-old"].iter().any(|it| has(it));
+        let token = token.then(|| after.revision.clone());
+        let stale = has("token-stale").then(|| "log-0".to_owned());
+        let since = if has("token-old") { 60 } else { 1 };
+        let mark = SidecarMark {
+            revision: of.revision.clone(),
+            shape: if has("reshaped") {
+                String::new()
+            } else {
+                of.shape.clone()
+            },
+            containers: vec!["log".to_owned()],
+            token_since: token
+                .is_some()
+                .then(|| now() - SignedDuration::from_secs(since)),
+            token: token.or(stale),
+            ..SidecarMark::default()
+        };
+        let canary = has("canary").then(|| ("canary".to_owned(), "yes".to_owned()));
+        MatchedPod {
+            namespace: "games".to_owned(),
+            name: name.to_string(),
+            labels: canary.into_iter().collect(),
+            marks: BTreeMap::from([("log".to_owned(), mark)]),
+            ready: !has("down"),
+            own: !has("foreign"),
+            changing: has("changing"),
+            kubelet_ignores: has("kubelet"),
+            ..MatchedPod::default()
+        }
+    });
+    made.collect()
+}
+
+/// The writes as text: `+a` gives pod a its token, `-a` withdraws it, `!a` updates it.
+fn written(allotment: &Allotment) -> String {
+    let mut writes: Vec<String> = allotment
+        .writes
+        .iter()
+        .map(|write| {
+            let sign = match (&write.to.token, write.updates) {
+                (_, true) => '!',
+                (Some(_), false) => '+',
+                (None, false) => '-',
+            };
+            format!("{sign}{}", write.pod.name)
+        })
+        .collect();
+    writes.sort();
+    writes.join(" ")
+}
+
+#[test]
+fn tokens_are_allotted_within_all_limits() {
+    for (strategy, words, expected) in [
+        // One at a time, unless the strategy says more.
+        (json!({}), &["old", "old", "old"][..], "+a"),
+        (
+            json!({"maxUnavailable": 2}),
+            &["old", "old", "old"],
+            "+a +b",
+        ),
+        (
+            json!({"maxUnavailable": "70%"}),
+            &["old", "old", "old"],
+            "+a +b",
+        ),
+        (
+            json!({"maxUnavailable": "10%"}),
+            &["old", "old", "old"],
+            "+a",
+        ),
+        // A token, an update in progress and a new pod that is not ready each take a slot.
+        (json!({}), &["token", "old"], ""),
+        (json!({}), &["new changing", "old"], ""),
+        (json!({}), &["new down", "old"], ""),
+        (json!({}), &["new", "old"], "+b"),
+        // Pods that are not ready need no slot, and come first.
+        (json!({}), &["old", "old down", "old down"], "+a +b +c"),
+        (json!({}), &["new down", "old down", "old"], "+b"),
+        (json!({}), &["new down", "new down", "old down"], "+c"),
+        // The partition keeps pods, and so does a selector.
+        (
+            json!({"partition": 2, "maxUnavailable": 9}),
+            &["old", "old", "old"],
+            "+a",
+        ),
+        (
+            json!({"partition": "50%", "maxUnavailable": 9}),
+            &["new", "old", "old", "old"],
+            "+b",
+        ),
+        (json!({"partition": 1}), &["new", "new", "old"], ""),
+        (json!({"partition": 5}), &["old"], ""),
+        (
+            json!({"selector": {"matchLabels": {"canary": "yes"}}}),
+            &["old", "old canary"],
+            "+b",
+        ),
+        // A user changes his mind.
+        (
+            json!({"paused": true}),
+            &["token", "old", "token changing"],
+            "-a -c",
+        ),
+        (json!({"type": "NotUpdate"}), &["token", "old"], "-a"),
+        (json!({"partition": 2}), &["token", "old"], "-a"),
+        (json!({"partition": 2}), &["token changing", "old"], ""),
+        (json!({"maxUnavailable": 1}), &["token", "token"], "-b"),
+        (
+            json!({"maxUnavailable": 2}),
+            &["token-stale", "old"],
+            "+b -a",
+        ),
+        (
+            json!({"selector": {"matchLabels": {"canary": "yes"}}}),
+            &["token", "old"],
+            "-a",
+        ),
+        // What a running pod, or its kubelet, cannot change.
+        (
+            json!({"maxUnavailable": 3}),
+            &["old reshaped", "old kubelet", "token kubelet"],
+            "-c",
+        ),
+        // An unused token is passed on, but only if another pod waits.
+        (json!({}), &["token-old", "old"], "-a"),
+        (json!({}), &["token-old changing", "old"], ""),
+        (json!({}), &["token-old", "new"], ""),
+        (
+            json!({"maxUnavailable": 2}),
+            &["token-old", "token-old", "old"],
+            "-a",
+        ),
+        // Pods of other controllers are updated at once.
+        (json!({}), &["old foreign", "old"], "!a"),
+        (json!({}), &["new foreign changing", "old foreign"], ""),
+    ] {
+        let pods = pods(words);
+        let set = set("log:2", strategy.clone());
+        let allotment = allot(&set, &pods, now());
+        assert_eq!(written(&allotment), expected, "{strategy} {words:?}");
+    }
+}
+
+#[test]
+fn the_pod_that_gave_its_token_back_is_the_last_one_to_get_another() {
+    let set = set("log:2", json!({}));
+    let mut pods = pods(&["old", "old"]);
+    let mark = pods[0].marks.get_mut("log").expect("a mark");
+    mark.token_since = Some(now());
+    assert_eq!(written(&allot(&set, &pods, now())), "+b");
+}
+
+#[test]
+fn an_unused_token_is_checked_again_in_time() {
+    let set = set("log:2", json!({}));
+    let pods = pods(&["token", "old"]);
+    let allotment = allot(&set, &pods, now());
+    assert_eq!(allotment.wake, Some(now() + SignedDuration::from_secs(29)));
+}
+
+#[test]
+fn the_progress_names_what_holds_the_update_back() {
+    let progress = |strategy: Value, words: &[&str]| {
+        let pods = pods(words);
+        allot(&set("log:2", strategy), &pods, now()).progress
+    };
+    let of = progress(json!({"partition": 1}), &["new", "old", "old"]);
+    assert_eq!((of.matched, of.updated, of.wanted), (3, 1, 1));
+    let of = progress(json!({}), &["old reshaped", "old kubelet", "token-old"]);
+    assert_eq!(of.not_in_place, ["games/a"]);
+    assert_eq!(of.ignored, ["games/b"]);
+    assert_eq!(of.waiting, ["games/c"]);
+}

@@ -1,0 +1,279 @@
+//! Updates of sidecars in place: tokens, hooks, budgets, and updates of the template at the same time.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::story::{Story, story};
+use crate::api::{HookPhase, SidecarSet, names};
+use crate::plan::sidecars::Sidecars;
+use crate::plan::*;
+
+/// A set with a container `log` and a native sidecar.
+fn log(image: &str) -> Arc<Sidecars> {
+    let set = json!({
+        "metadata": {"name": "log"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "game"}},
+            "containers": [{"name": "log", "image": image}],
+            "initContainers": [{"name": "mesh", "image": "mesh:1", "restartPolicy": "Always"}],
+        },
+    });
+    let set: SidecarSet = serde_json::from_value(set).expect("a set");
+    Arc::new(Sidecars::of(&set).expect("it selects something"))
+}
+
+/// Pods with sidecars, which a user then changes.
+fn with_sidecars(replicas: i32, spec: Value) -> Story {
+    let strategy = json!({"updateStrategy": {"type": "InplaceUpdate", "maxUnavailable": 1}});
+    let mut story = story(replicas, strategy);
+    story.user(spec);
+    story.world.sidecars = vec![log("log:1")];
+    story.settle();
+    story.world.sidecars = vec![log("log:2")];
+    story.done.clear();
+    story
+}
+
+/// The SidecarSet gives all pods a token for its newest revision, or (false) withdraws it.
+fn tokens(story: &mut Story, given: bool) {
+    let revision = story.world.sidecars[0].revision.clone();
+    for name in story.names() {
+        story.edit_pod(&name, |pod| {
+            let mark = pod.sidecars.get_mut("log").expect("a mark");
+            mark.token = given.then(|| revision.clone());
+        });
+    }
+}
+
+/// The images of each pod, the game's first.
+fn images(story: &Story) -> Vec<String> {
+    let of = |pod: &&Pod| {
+        let of = |name: &str| {
+            let found = pod.containers.iter().find(|it| it.name == name);
+            found.map_or("", |it| it.image.as_str()).to_owned()
+        };
+        format!("{} {}", of("game"), of("log"))
+    };
+    story.pods().iter().map(of).collect()
+}
+
+fn target(story: &Story) -> String {
+    let run = story.world.runs.first().expect("a run");
+    let annotations = run.metadata.annotations.as_ref();
+    annotations.expect("annotations")[names::RUN_TARGET].clone()
+}
+
+const HOOKED: &str = "preInplaceUpdateStrategy";
+
+fn hooked() -> Value {
+    json!({HOOKED: {"hook": {"templateName": "test"}}})
+}
+
+#[test]
+fn only_pods_with_a_token_are_updated_and_the_game_keeps_running() {
+    let mut story = with_sidecars(2, json!({}));
+    assert!(!story.sync(), "without tokens nothing happens");
+    let before = story.pods()[0].clone();
+    tokens(&mut story, true);
+    story.settle();
+    assert_eq!(images(&story), ["game:v1 log:2", "game:v1 log:2"]);
+    let after = story.pods()[0];
+    let id = |pod: &Pod| {
+        let game = pod.containers.iter().find(|it| it.name == "game");
+        let status = game.and_then(|it| it.status.as_ref());
+        status.expect("a status").container_id.clone()
+    };
+    assert_eq!(
+        (id(&before), before.uid.as_str()),
+        (id(after), after.uid.as_str())
+    );
+    let mark = &after.sidecars["log"];
+    assert_eq!(
+        (mark.token.as_ref(), &mark.revision),
+        (None, &story.world.sidecars[0].revision)
+    );
+    assert_eq!(after.gate, Gate::Open);
+    let gates = story.count(|action| matches!(action, Action::CloseGate { .. }));
+    let patches = story.count(|action| matches!(action, Action::PatchInPlace(_)));
+    assert_eq!((gates, patches), (2, 2));
+}
+
+#[test]
+fn the_hook_of_in_place_updates_guards_sidecars() {
+    let mut story = with_sidecars(1, hooked());
+    tokens(&mut story, true);
+    story.settle();
+    let args = &story.world.runs[0].spec.args;
+    let revision = story.pods()[0].revision().to_string();
+    assert_eq!(
+        target(&story),
+        format!("{revision}+{}", story.world.sidecars[0].revision)
+    );
+    assert!(args.iter().all(|it| it.name != "ModifiedContainer[1]"));
+    assert_eq!(images(&story), ["game:v1 log:1"]);
+    story.hooks_end("", HookPhase::Failed);
+    story.settle();
+    assert_eq!(images(&story), ["game:v1 log:1"]);
+    // The set gives the token to another pod: the refused hook is no longer needed.
+    tokens(&mut story, false);
+    story.settle();
+    assert!(story.world.runs.is_empty());
+    tokens(&mut story, true);
+    story.settle();
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(images(&story), ["game:v1 log:2"]);
+}
+
+#[test]
+fn a_success_for_sidecars_does_not_allow_an_update_of_the_game() {
+    let mut story = with_sidecars(1, hooked());
+    tokens(&mut story, true);
+    story.settle();
+    story.hooks_end("", HookPhase::Successful);
+    story.image("v2").settle();
+    assert_eq!(
+        images(&story),
+        ["game:v1 log:1"],
+        "the hook is asked about both"
+    );
+    let both = target(&story);
+    assert!(both.ends_with(&story.world.sidecars[0].revision), "{both}");
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(images(&story), ["game:v2 log:2"]);
+    let patches = story.count(|action| matches!(action, Action::PatchInPlace(_)));
+    assert_eq!(patches, 1, "one restart for both");
+}
+
+#[test]
+fn an_update_of_the_game_during_that_of_a_sidecar_needs_its_own_hook() {
+    let mut story = with_sidecars(1, hooked());
+    story.kubelet = false;
+    tokens(&mut story, true);
+    story.settle();
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(images(&story), ["game:v1 log:2"]);
+    assert!(
+        matches!(story.pods()[0].gate, Gate::Closed(_)),
+        "it is in progress"
+    );
+    story.image("v2").settle();
+    assert_eq!(
+        images(&story),
+        ["game:v1 log:2"],
+        "the game's hook has not passed"
+    );
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(images(&story), ["game:v2 log:2"]);
+}
+
+#[test]
+fn a_fixed_image_replaces_a_bad_one_without_another_hook() {
+    let mut story = with_sidecars(1, hooked());
+    story.kubelet = false;
+    tokens(&mut story, true);
+    story.settle();
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(images(&story), ["game:v1 log:2"]);
+    story.world.sidecars = vec![log("log:3")];
+    tokens(&mut story, true);
+    story.settle();
+    assert_eq!(images(&story), ["game:v1 log:3"]);
+}
+
+#[test]
+fn the_budget_of_the_workload_limits_sidecars_as_well() {
+    let mut story = with_sidecars(3, json!({}));
+    story.kubelet = false;
+    tokens(&mut story, true);
+    story.settle();
+    let closed = story.pods().into_iter();
+    let closed = closed.filter(|pod| matches!(pod.gate, Gate::Closed(_)));
+    assert_eq!(closed.count(), 1);
+}
+
+#[test]
+fn paused_and_other_workloads_keep_their_sidecars() {
+    for (spec, is_updated) in [
+        (json!({}), true),
+        (json!({"updateStrategy": {"paused": true}}), false),
+        (json!({"updateStrategy": {"type": "OnDelete"}}), false),
+        (json!({"updateStrategy": {"type": "HotPatchUpdate"}}), false),
+        (json!({"updateStrategy": {"type": "RollingUpdate"}}), true),
+    ] {
+        let mut story = with_sidecars(1, spec.clone());
+        tokens(&mut story, true);
+        story.settle();
+        let expected = if is_updated {
+            "game:v1 log:2"
+        } else {
+            "game:v1 log:1"
+        };
+        assert_eq!(images(&story), [expected], "{spec}");
+    }
+}
+
+#[test]
+fn a_withdrawn_token_opens_the_gate_again() {
+    let grace = json!({"updateStrategy": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 30}}});
+    let mut story = with_sidecars(1, grace);
+    tokens(&mut story, true);
+    story.settle();
+    assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
+    tokens(&mut story, false);
+    story.settle();
+    assert_eq!(story.pods()[0].gate, Gate::Open);
+    assert_eq!(images(&story), ["game:v1 log:1"]);
+}
+
+#[test]
+fn a_token_for_a_revision_that_is_no_longer_the_newest_allows_nothing() {
+    let mut story = with_sidecars(1, json!({}));
+    tokens(&mut story, true);
+    story.world.sidecars = vec![log("log:3")];
+    assert!(!story.sync());
+}
+
+#[test]
+fn old_kubelets_keep_their_native_sidecars() {
+    let mut story = with_sidecars(1, json!({}));
+    let set = json!({
+        "metadata": {"name": "log"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "game"}},
+            "containers": [{"name": "log", "image": "log:2"}],
+            "initContainers": [{"name": "mesh", "image": "mesh:2", "restartPolicy": "Always"}],
+        },
+    });
+    let set: SidecarSet = serde_json::from_value(set).expect("a set");
+    story.world.sidecars = vec![Arc::new(Sidecars::of(&set).expect("it selects something"))];
+    tokens(&mut story, true);
+    let name = story.names().remove(0);
+    story.edit_pod(&name, |pod| pod.node = Some("old".to_owned()));
+    story
+        .world
+        .old_kubelets
+        .insert("old".to_owned(), "v1.31.4".into());
+    assert!(!story.sync());
+    story.world.old_kubelets.clear();
+    story.settle();
+    assert_eq!(images(&story), ["game:v1 log:2"]);
+}
+
+#[test]
+fn the_post_inplace_hook_checks_updated_sidecars() {
+    let hook = json!({"postInplaceUpdateStrategy": {"hook": {"templateName": "test"}}});
+    let mut story = with_sidecars(1, hook);
+    tokens(&mut story, true);
+    story.settle();
+    assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
+    assert!(target(&story).contains('+'));
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.pods()[0].gate, Gate::Open);
+}

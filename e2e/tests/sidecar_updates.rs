@@ -1,0 +1,265 @@
+//! Sidecars of running pods are updated in place: after the same hook, and within the same limits as the game.
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::servers::hook_server::Answer;
+use e2e::workload::manifest::{Game, hook_template};
+use e2e::workload::view::{Pod, View};
+use judge::object::{restarts, text};
+use serde_json::{Value, json};
+
+use crate::sidecars::{
+    condition, label, log, name, read, remove, set, until_injecting, until_shown,
+};
+
+e2e::tests![
+    a_changed_image_reaches_running_pods_after_their_hook,
+    a_bad_image_stops_the_update_and_a_revert_heals_it,
+    the_game_and_its_sidecar_are_updated_together,
+    the_partition_and_a_pause_hold_pods_back,
+    a_paused_workload_is_waited_for,
+    a_change_that_running_pods_cannot_take_is_shown,
+    pods_of_other_controllers_are_updated_one_at_a_time,
+];
+
+/// A set with this update strategy, and pods that have its containers.
+async fn play(case: &Case, game: Game, strategy: Value, replicas: i64) -> Result<View> {
+    let mut set = set(case, log());
+    set["spec"]["updateStrategy"] = strategy;
+    case.apply(set).await?;
+    until_shown(case, [0, 0, 0, 0]).await?;
+    case.apply(game).await?;
+    let view = case.until_settled(replicas).await?;
+    until_shown(case, [replicas, replicas, replicas, 0]).await?;
+    Ok(view)
+}
+
+/// A user changes the set's image.
+async fn set_image(case: &Case, image: &str) -> Result<()> {
+    let image = json!([{"op": "replace", "path": "/spec/containers/0/image", "value": image}]);
+    case.patch(&format!("sidecarset/{}", name(case)), image)
+        .await?;
+    Ok(())
+}
+
+async fn set_strategy(case: &Case, strategy: Value) -> Result<()> {
+    let strategy = json!([{"op": "replace", "path": "/spec/updateStrategy", "value": strategy}]);
+    case.patch(&format!("sidecarset/{}", name(case)), strategy)
+        .await?;
+    Ok(())
+}
+
+/// The image of a pod's container.
+fn image<'p>(pod: &'p Value, container: &str) -> &'p str {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let mut found = containers.filter(|it| it["name"] == container);
+    found.next().map_or("", |it| text(it, "/image"))
+}
+
+/// The number of pods whose sidecar has this image in its spec.
+fn count(view: &View, sidecar: &str) -> usize {
+    let pods = view.pods.iter();
+    pods.filter(|pod| image(&pod.0, "log") == sidecar).count()
+}
+
+fn uids(view: &View) -> Vec<&str> {
+    let mut uids: Vec<&str> = view.pods.iter().map(Pod::uid).collect();
+    uids.sort_unstable();
+    uids
+}
+
+async fn a_changed_image_reaches_running_pods_after_their_hook(case: &mut Case) -> Result<()> {
+    case.hooks.answer("/", Answer::Json(json!({"age": 12})));
+    case.apply(hook_template("test", &case.hooks.url("/")))
+        .await?;
+    let game = Game::in_place(3).pre_inplace("test");
+    let before = play(case, game, json!({}), 3).await?;
+    set_image(case, "log:1.1").await?;
+    case.until("the hook of a pod has refused", |view| {
+        view.runs.iter().any(|run| run.phase() == "Failed")
+    })
+    .await?;
+    case.consistently("no sidecar is updated", 2, |view| {
+        count(view, "log:1.0") == 3
+    })
+    .await?;
+    case.hooks.answer("/", Answer::Json(json!({"age": 45})));
+    // The refused hook is run again when another pod has had its turn.
+    let shown = until_shown(case, [3, 3, 3, 0]).await?;
+    ensure!(
+        condition(&shown, "Progressing").1 == "Complete",
+        "{shown:#}"
+    );
+    let after = case
+        .until("the sidecars were restarted", |view| {
+            view.is_settled(3) && view.pods.iter().all(|pod| restarts(&pod.0) == 1)
+        })
+        .await?;
+    after.ensure(count(&after, "log:1.1") == 3 && uids(&after) == uids(&before))?;
+    after.ensure(
+        after
+            .pods
+            .iter()
+            .all(|pod| image(&pod.0, "game") == "game:v1"),
+    )?;
+    let table = case
+        .kubectl(&["get", "sidecarset", "-o", "wide", &name(case)])
+        .await?;
+    ensure!(
+        table.contains("UPDATED_READY") && table.contains(text(&shown, "/status/latestRevision")),
+        "{table}"
+    );
+    remove(case).await
+}
+
+async fn a_bad_image_stops_the_update_and_a_revert_heals_it(case: &mut Case) -> Result<()> {
+    let game = Game::in_place(4).max_unavailable(3);
+    play(case, game, json!({"maxUnavailable": 2}), 4).await?;
+    set_image(case, "log:2-neverready").await?;
+    case.until("two pods have the bad image", |view| {
+        count(view, "log:2-neverready") == 2
+    })
+    .await?;
+    case.consistently("the others keep the good one", 3, |view| {
+        count(view, "log:1.0") == 2
+    })
+    .await?;
+    until_shown(case, [4, 2, 2, 0]).await?;
+    set_image(case, "log:1.0").await?;
+    until_shown(case, [4, 4, 4, 0]).await?;
+    case.until_settled(4).await?;
+    remove(case).await
+}
+
+async fn the_game_and_its_sidecar_are_updated_together(case: &mut Case) -> Result<()> {
+    case.hooks.answer("/", Answer::Json(json!({"age": 12})));
+    case.apply(hook_template("test", &case.hooks.url("/")))
+        .await?;
+    let game = Game::in_place(1).pre_inplace("test").max_unavailable(1);
+    let before = play(case, game, json!({}), 1).await?;
+    case.set_image("game:v2").await?;
+    set_image(case, "log:1.1").await?;
+    case.until("the hook was run for both", |view| {
+        let mut runs = view.runs.iter();
+        runs.any(|run| {
+            let args = run.0["spec"]["args"].to_string();
+            args.contains("\"game\"") && args.contains("\"log\"") && run.phase() == "Failed"
+        })
+    })
+    .await?;
+    case.hooks.answer("/", Answer::Json(json!({"age": 45})));
+    let retry =
+        json!([{"op": "add", "path": "/spec/preInplaceUpdateStrategy/retry", "value": true}]);
+    case.patch(&case.workload(), retry).await?;
+    let after = case.until_settled(1).await?;
+    let pod = &after.pods[0].0;
+    after.ensure((image(pod, "game"), image(pod, "log")) == ("game:v2", "log:1.1"))?;
+    after.ensure(uids(&after) == uids(&before))?;
+    // One patch of the spec for both.
+    let generation = |view: &View| view.pods[0].0["metadata"]["generation"].as_i64();
+    let grown = generation(&after).zip(generation(&before));
+    after.ensure(grown.is_some_and(|(after, before)| after == before + 1))?;
+    until_shown(case, [1, 1, 1, 0]).await?;
+    remove(case).await
+}
+
+async fn the_partition_and_a_pause_hold_pods_back(case: &mut Case) -> Result<()> {
+    let strategy = json!({"partition": 2, "maxUnavailable": 3});
+    play(case, Game::in_place(3).max_unavailable(3), strategy, 3).await?;
+    set_image(case, "log:1.1").await?;
+    let shown = until_shown(case, [3, 1, 3, 0]).await?;
+    case.consistently("two pods are held back", 2, |view| {
+        count(view, "log:1.0") == 2
+    })
+    .await?;
+    ensure!(
+        condition(&shown, "Progressing").1 == "HeldBack",
+        "{shown:#}"
+    );
+    set_strategy(case, json!({"paused": true, "maxUnavailable": 3})).await?;
+    case.eventually("the set says that it is paused", async || {
+        let shown = read(case).await?;
+        ensure!(condition(&shown, "Progressing").1 == "Paused", "{shown:#}");
+        Ok(())
+    })
+    .await?;
+    set_strategy(case, json!({"maxUnavailable": 3})).await?;
+    until_shown(case, [3, 3, 3, 0]).await?;
+    case.until_settled(3).await?;
+    remove(case).await
+}
+
+async fn a_paused_workload_is_waited_for(case: &mut Case) -> Result<()> {
+    play(case, Game::in_place(1), json!({}), 1).await?;
+    case.replace("/spec/updateStrategy/paused", true).await?;
+    set_image(case, "log:1.1").await?;
+    let message = case
+        .eventually("the set names the pod that waits", async || {
+            let shown = read(case).await?;
+            let (status, reason, message) = condition(&shown, "Progressing");
+            ensure!(
+                (&*status, &*reason) == ("False", "WaitsForWorkload"),
+                "{shown:#}"
+            );
+            Ok(message)
+        })
+        .await?;
+    let view = case.view().await?;
+    let pod = view.pod_names()[0];
+    ensure!(message.contains(pod), "{message}");
+    view.ensure(count(&view, "log:1.0") == 1)?;
+    case.replace("/spec/updateStrategy/paused", false).await?;
+    until_shown(case, [1, 1, 1, 0]).await?;
+    remove(case).await
+}
+
+async fn a_change_that_running_pods_cannot_take_is_shown(case: &mut Case) -> Result<()> {
+    play(case, Game::in_place(2), json!({}), 2).await?;
+    let env = json!([{
+        "op": "add", "path": "/spec/containers/0/env", "value": [{"name": "LEVEL", "value": "debug"}],
+    }]);
+    case.patch(&format!("sidecarset/{}", name(case)), env)
+        .await?;
+    let shown = until_shown(case, [2, 0, 2, 0]).await?;
+    let (status, reason, message) = condition(&shown, "Progressing");
+    ensure!((&*status, &*reason) == ("False", "NotInPlace"), "{shown:#}");
+    ensure!(message.contains("recreate"), "{message}");
+    case.scale(3).await?;
+    case.until_settled(3).await?;
+    until_shown(case, [3, 1, 3, 0]).await?;
+    remove(case).await
+}
+
+async fn pods_of_other_controllers_are_updated_one_at_a_time(case: &mut Case) -> Result<()> {
+    let installed = e2e::addons::webhook::Webhook::install(case, "2160h").await?;
+    installed.until_called(case).await?;
+    label(case, "=enabled").await?;
+    case.apply(set(case, log())).await?;
+    until_injecting(case, "log").await?;
+    let labels = json!({"app": e2e::workload::GAME});
+    case.apply(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 3, "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
+            },
+        },
+    }))
+    .await?;
+    until_shown(case, [3, 3, 3, 0]).await?;
+    set_image(case, "log:2-neverready").await?;
+    until_shown(case, [3, 1, 2, 0]).await?;
+    set_image(case, "log:1.1").await?;
+    until_shown(case, [3, 3, 3, 0]).await?;
+    for pod in case.list("pods").await? {
+        let log = image(&pod, "log");
+        ensure!(log == "log:1.1", "{pod:#}");
+    }
+    case.kubectl(&["delete", "deployment", "web"])
+        .await
+        .context("delete")?;
+    remove(case).await?;
+    installed.remove(case).await
+}
