@@ -22,7 +22,7 @@ e2e::tests![
     the_guard_is_switched_on_and_off,
     without_its_policy_a_guard_is_not_in_force,
     a_refusing_hook_is_run_again,
-    a_guarded_pod_is_let_go_at_its_deadline,
+    a_guarded_pod_is_deleted_at_its_deadline,
     guarded_pods_are_released_by_users,
     a_removed_hook_keeps_its_guard,
     the_label_alone_guards_nothing,
@@ -480,7 +480,7 @@ async fn a_refusing_hook_is_run_again(case: &mut Case) -> Result<()> {
     uninstall(case, "guard").await
 }
 
-async fn a_guarded_pod_is_let_go_at_its_deadline(case: &mut Case) -> Result<()> {
+async fn a_guarded_pod_is_deleted_at_its_deadline(case: &mut Case) -> Result<()> {
     let game = Game::in_place(2);
     play(case, game, 2).await?;
     case.replace("/spec/replicas", 1).await?;
@@ -498,7 +498,7 @@ async fn a_guarded_pod_is_let_go_at_its_deadline(case: &mut Case) -> Result<()> 
     );
     let deadline = json!([{"op": "add", "path": "/spec/protection/deadlineSeconds", "value": 5}]);
     case.patch(&case.workload(), deadline).await?;
-    case.until("the pod is let go", |view| view.pods.len() == 1)
+    case.until("the pod is deleted", |view| view.pods.len() == 1)
         .await?;
     case.eventually("an event says so", async || {
         let events = case.kubectl(&["get", "events"]).await?;

@@ -134,7 +134,9 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
         updated: new.len(),
         ..Progress::default()
     };
-    let mut writes = Vec::new();
+    // After a revert, a token that was not used is left on a pod that has the newest containers again.
+    let left = new.iter().filter(|it| it.mark.token.is_some());
+    let mut writes: Vec<_> = left.map(MarkedPod::withdraw).collect();
     let (mut holders, mut waiting) = (Vec::new(), Vec::new());
     let chosen = chosen_by(set);
     for candidate in old {
@@ -198,7 +200,7 @@ impl Room {
     /// Takes room for a pod, if there is any.
     fn take(&mut self, pod: &MatchedPod) -> bool {
         let slots = i64::from(pod.ready);
-        let fits = self.pods > 0 && self.slots >= slots;
+        let fits = self.pods > 0 && (slots == 0 || self.slots >= slots);
         if fits {
             self.pods -= 1;
             self.slots -= slots;

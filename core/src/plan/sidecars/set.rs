@@ -180,9 +180,11 @@ fn injected(spec: &SidecarSetSpec) -> Value {
 /// Removes the images that a running pod can change.
 fn remove_images(injected: &mut Value) {
     for list in ["initContainers", "containers"] {
-        for container in injected[list].as_array_mut().into_iter().flatten() {
-            if list == "containers" || container["restartPolicy"] == "Always" {
-                container["image"] = Value::Null;
+        let containers = injected[list].as_array_mut().into_iter().flatten();
+        for container in containers.filter_map(Value::as_object_mut) {
+            let keeps_running = container.get("restartPolicy") == Some(&json!("Always"));
+            if list == "containers" || keeps_running {
+                container.remove("image");
             }
         }
     }

@@ -141,6 +141,7 @@ fn tokens_are_allotted_within_all_limits() {
         (json!({"partition": 2}), &["token", "old"], "-a"),
         (json!({"partition": 2}), &["token changing", "old"], ""),
         (json!({"maxUnavailable": 1}), &["token", "token"], "-b"),
+        (json!({}), &["new token-stale"], "-a"),
         (
             json!({"maxUnavailable": 2}),
             &["token-stale", "old"],
