@@ -62,8 +62,8 @@ async fn no_match_is_ended_in_a_history(case: &mut Case) -> Result<()> {
 
 async fn without_the_policy_matches_are_ended_and_counted(case: &mut Case) -> Result<()> {
     let played = played(case, true).await?;
-    let name = Actor::DeleteAll.name();
-    let ended = played.record.ended.get(name).copied().unwrap_or(0);
+    // Which of the clients is the first one to end a match is a matter of time.
+    let ended: u64 = played.record.ended.values().sum();
     ensure!(ended > 0, "{played}");
     Ok(())
 }

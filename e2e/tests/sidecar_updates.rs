@@ -142,8 +142,11 @@ async fn the_game_and_its_sidecar_are_updated_together(case: &mut Case) -> Resul
     case.until("the hook was run for both", |view| {
         let mut runs = view.runs.iter();
         runs.any(|run| {
-            let args = run.0["spec"]["args"].to_string();
-            args.contains("\"game\"") && args.contains("\"log\"") && run.phase() == "Failed"
+            let target = text(
+                &run.0,
+                "/metadata/annotations/gamekeeper.tkex.tencent.com~1target-revision",
+            );
+            target.contains('+') && run.phase() == "Failed"
         })
     })
     .await?;
