@@ -1,5 +1,5 @@
 //! Two histories of guarded matches (`make guard-campaign` plays a hundred): one as it is, and one whose policy is removed
-//! under way, which shows that matches that are ended are found.
+//! while it is played, which shows that matches that are ended are found.
 
 use std::time::Duration;
 

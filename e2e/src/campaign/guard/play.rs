@@ -37,7 +37,7 @@ pub struct Played {
     history: History,
 }
 
-/// A history under way.
+/// A history in progress.
 struct Play<'a> {
     stage: &'a Stage,
     history: &'a History,
