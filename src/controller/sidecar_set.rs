@@ -164,11 +164,18 @@ impl SidecarSets {
 
     fn pods(&self, sidecars: &Sidecars) -> Vec<MatchedPod> {
         let store = self.cache.pods.store();
+        let nodes = self.cache.nodes.store();
+        let has_native = sidecars.images().any(|it| it.native);
+        // Where a pod of another controller runs is not known; its kubelet may be the oldest one of the cluster.
+        let is_any_old = has_native && nodes.all().iter().any(|it| it.old_kubelet.is_some());
         let mut pods = Vec::new();
         for (namespace, all) in self.cache.sidecars.reached_by(sidecars) {
             for pod in store.in_namespace(&namespace) {
                 if let Some(mut matched) = pod.matched(sidecars, all) {
-                    matched.kubelet_ignores = self.kubelet_ignores(sidecars, pod.own());
+                    matched.kubelet_ignores = is_any_old
+                        && pod
+                            .own()
+                            .is_none_or(|own| self.kubelet_ignores(sidecars, own));
                     pods.push(matched);
                 }
             }
@@ -176,18 +183,14 @@ impl SidecarSets {
         pods
     }
 
-    /// Whether a pod would get a new image for a native sidecar that its kubelet ignores. Where a pod of another
-    /// controller runs is not known; its kubelet may be the oldest one of the cluster.
-    fn kubelet_ignores(&self, sidecars: &Sidecars, own: Option<&Arc<Pod>>) -> bool {
+    /// Whether a pod of a workload would get a new image for a native sidecar that its kubelet ignores.
+    fn kubelet_ignores(&self, sidecars: &Sidecars, pod: &Pod) -> bool {
         let nodes = self.cache.nodes.store();
-        let native = sidecars.images().filter(|it| it.native);
-        let Some(pod) = own else {
-            return native.count() > 0 && nodes.all().iter().any(|it| it.old_kubelet.is_some());
-        };
         let node = pod.node.as_ref().and_then(|node| nodes.get("", node));
         let is_old = node.is_some_and(|node| node.old_kubelet.is_some());
+        let mut native = sidecars.images().filter(|it| it.native);
         is_old
-            && native.into_iter().any(|it| {
+            && native.any(|it| {
                 let mut containers = pod.containers.iter();
                 containers.any(|own| own.name == it.container && own.image != it.image)
             })

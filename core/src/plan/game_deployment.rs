@@ -100,8 +100,7 @@ pub fn plan(
     });
     let mut budget = Budget::of(&scene);
     draft.extend(update::replace_requested(&scene, &mut budget, &mut hooks));
-    let mut moved = update::move_pods(&scene, &mut budget, &mut hooks);
-    update::update_sidecars(&scene, &mut budget, &mut moved, &mut hooks);
+    let moved = update::update_pods(&scene, &mut budget, &mut hooks);
     draft.update(moved.decided);
     draft.update(follow(&scene, &moved.changing, &mut hooks));
     if let Some(pruned) = prune_names(&workload, &own) {

@@ -111,8 +111,7 @@ pub fn plan(
         false => Budget::of(&scene),
     };
     let replaced = update::replace_requested(&scene, &mut budget, &mut hooks);
-    let mut moved = update::move_pods(&scene, &mut budget, &mut hooks);
-    update::update_sidecars(&scene, &mut budget, &mut moved, &mut hooks);
+    let moved = update::update_pods(&scene, &mut budget, &mut hooks);
     let mut attempts = moved.decided.actions.iter().filter_map(Attempt::of);
     let updates = attempts.any(Attempt::updates) || !replaced.is_empty();
     if identity.ordered && updates {

@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Goal, Moved, Scene, change_in_place};
+use super::change::{Goal, change_in_place};
+use super::{Moved, Scene};
 use crate::plan::decision::Decision;
 use crate::plan::hooks::{Hooks, Target};
 use crate::plan::in_place::{Change, MarkChange, is_unfinished};
@@ -118,13 +119,13 @@ fn has_old_kubelet(pod: &Pod, world: &World) -> bool {
 }
 
 /// Updates the sidecars of pods that are not updated to the update revision now.
-pub fn update_sidecars<'a>(
+pub(super) fn update_sidecars<'a>(
     scene: &Scene<'a>,
+    due: &Due<'a>,
     budget: &mut Budget,
     moved: &mut Moved<'a>,
     hooks: &mut Hooks<'a>,
 ) {
-    let due = Due::of(scene);
     for pod in scene.sizes.kept.iter().copied() {
         let is_other = moved.chosen.contains(&pod.uid())
             || scene.workload.is_to_replace(pod)

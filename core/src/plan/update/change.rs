@@ -1,0 +1,148 @@
+//! What an in-place update changes, and the steps of one: the hook, the gate, the grace period, the patch.
+
+use std::borrow::Cow;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Scene;
+use super::sidecars::{SidecarChange, names_of_all, target};
+use crate::api::ContainerOrder;
+use crate::plan::decision::{Action, Decision, PodRef};
+use crate::plan::hooks::guard::{ClosedGate, may_touch};
+use crate::plan::hooks::{Hooks, Intent, MAX_CLOCK_SKEW, guard};
+use crate::plan::in_place::{self, Change, InPlaceState, Patching};
+use crate::plan::observed::{Gate, InPlaceRecord, Pod, PodPhase, RevisionName};
+use crate::plan::workload::Workload;
+
+/// What an in-place update leads to.
+pub(super) struct Goal<'g> {
+    /// The revision of the template.
+    revision: RevisionName<'g>,
+    change: Cow<'g, Change>,
+    /// Containers whose image changes.
+    modified: Vec<String>,
+    /// The names of all revisions, if sidecars are updated.
+    revisions: Option<String>,
+}
+
+impl<'g> Goal<'g> {
+    /// A change of the template and of sidecars.
+    pub fn new(
+        revision: RevisionName<'g>,
+        mut change: Cow<'g, Change>,
+        sidecars: Option<&SidecarChange>,
+    ) -> Self {
+        if let Some(sidecars) = sidecars {
+            sidecars.add_to(change.to_mut());
+        }
+        let images = change.images.iter();
+        Self {
+            revision,
+            modified: images.map(|(name, _)| name.clone()).collect(),
+            revisions: sidecars.and_then(|it| names_of_all(revision, &it.revisions())),
+            change,
+        }
+    }
+
+    pub fn intent(&self, pod: &Pod, now: Timestamp, hooks: &Hooks) -> Intent<'_> {
+        let at = match in_place::state(pod) {
+            InPlaceState::Closed(since) => since,
+            _ => now,
+        };
+        Intent {
+            point: guard::point_of_change(hooks),
+            target: target(self.revision, self.revisions.as_deref()),
+            modified: &self.modified,
+            possible: true,
+            deletes: false,
+            at,
+        }
+    }
+
+    /// Whether the permit of a change in progress is valid for this one: it replaces the target of a template's update,
+    /// or it changes only containers that are being changed.
+    fn is_covered_by(&self, record: &InPlaceRecord) -> bool {
+        let is_of_template = record.sidecars.is_empty() && self.revisions.is_none();
+        let resized = self.change.resources.iter().map(|(name, _)| name);
+        let mut containers = self.modified.iter().chain(resized);
+        is_of_template || containers.all(|name| record.containers.contains_key(name))
+    }
+}
+
+/// Changes a pod in place: closes its gate once its hook allows the change, waits, and patches it.
+pub(super) fn change_in_place<'a>(
+    scene: &Scene<'a>,
+    pod: &'a Pod,
+    goal: &Goal,
+    possible: bool,
+    hooks: &mut Hooks<'a>,
+) -> Decision {
+    let Scene {
+        workload, world, ..
+    } = scene;
+    let state = in_place::state(pod);
+    let is_begun = matches!(state, InPlaceState::Patched(_));
+    // No container of a new pod runs yet that another could wait for, so all are changed at once.
+    let order = match is_new(pod) && !is_begun {
+        true => ContainerOrder::DisOrdered,
+        false => workload.order,
+    };
+    let patching = Patching::InPlace(order);
+    let patch = || in_place::patch_of(pod, goal.revision, &goal.change, world.now, patching);
+    let intent = Intent {
+        possible,
+        ..goal.intent(pod, world.now, hooks)
+    };
+    match state {
+        // Its permit is valid until the update is complete, so the newest target is set immediately.
+        InPlaceState::Patched(record) if goal.is_covered_by(record) => match possible {
+            true => Decision::Do(Action::PatchInPlace(patch())),
+            false => Decision::Wait,
+        },
+        InPlaceState::Patched(_) => match may_touch(pod, &intent, hooks) {
+            Some(cleared) => Decision::Do(cleared.change(patch())),
+            None => Decision::Wait,
+        },
+        InPlaceState::Closed(since) => {
+            let ahead = world.now.checked_add(MAX_CLOCK_SKEW);
+            match (
+                guard::closed_gate(pod, &intent, hooks),
+                grace_ends(workload, since),
+            ) {
+                (ClosedGate::Opens, _) => Decision::Wait, // See `follow`.
+                // Closed by an operator whose clock was ahead: the grace period would begin only at that time.
+                _ if ahead.is_ok_and(|ahead| since > ahead) => Decision::Do(Action::CloseGate {
+                    pod: PodRef::of(pod),
+                    revision: goal.revision.to_string(),
+                    then: None,
+                }),
+                (ClosedGate::Change(cleared), at) if at <= world.now => {
+                    Decision::Do(cleared.change(patch()))
+                }
+                (_, at) => Decision::Until(at),
+            }
+        }
+        InPlaceState::Idle => match (may_touch(pod, &intent, hooks), pod.gate) {
+            // `follow` opens the gate first, so that a closed gate always means that an update is in progress.
+            (None, _) | (_, Gate::Unset) => Decision::Wait,
+            (Some(cleared), Gate::Open) if !is_new(pod) => {
+                let then = workload.grace.is_zero().then(patch);
+                Decision::Do(cleared.close_gate(goal.revision, then))
+            }
+            (Some(cleared), _) => Decision::Do(cleared.change(patch())),
+        },
+    }
+}
+
+/// When the grace period of a gate that was closed at `since` ends. The time in the gate's condition is rounded down to
+/// whole seconds, so one second is added.
+fn grace_ends(workload: &Workload, since: Timestamp) -> Timestamp {
+    let grace = workload.grace;
+    let rounding = SignedDuration::from_secs(i64::from(!grace.is_zero()));
+    since.checked_add(grace + rounding).unwrap_or(since)
+}
+
+/// Whether nothing has run in a pod yet, so that it may be changed as if it had been created that way.
+fn is_new(pod: &Pod) -> bool {
+    pod.phase == PodPhase::Pending && !guard::may_have_players(pod)
+}
