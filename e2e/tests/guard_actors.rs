@@ -14,7 +14,7 @@ use crate::protection::{release, uninstall};
 
 e2e::tests![
     a_resize_that_restarts_containers_is_refused,
-    a_drain_beside_a_foreground_deletion_waits,
+    a_drain_waits_during_a_foreground_deletion,
     a_policy_that_removes_the_label_is_shown,
     a_missing_secret_holds_a_guarded_pod_until_its_deadline,
     a_budget_of_the_user_over_guarded_pods_is_named,
@@ -51,7 +51,7 @@ async fn a_resize_that_restarts_containers_is_refused(case: &mut Case) -> Result
     uninstall(case, "guard").await
 }
 
-async fn a_drain_beside_a_foreground_deletion_waits(case: &mut Case) -> Result<()> {
+async fn a_drain_waits_during_a_foreground_deletion(case: &mut Case) -> Result<()> {
     let node = own_node(case).await?;
     let tolerations = json!([{"key": "only", "operator": "Exists"}]);
     let game = Game::rolling(2)

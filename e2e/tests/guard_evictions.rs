@@ -1,4 +1,4 @@
-//! Guarded pods and evictions: beside a pod that waits for its deletion, and of a Pending pod; preemption; and a budget that
+//! Guarded pods and evictions: while another pod waits for its deletion, and of a Pending pod; preemption; and a budget that
 //! an administrator has deleted.
 
 use anyhow::{Context, Result, ensure};
@@ -16,13 +16,13 @@ use crate::guard::{
 use crate::protection::uninstall;
 
 e2e::tests![
-    an_eviction_beside_a_pod_that_waits_is_refused,
+    an_eviction_is_refused_while_another_pod_waits,
     an_eviction_of_a_pending_pod_passes,
     a_priority_class_keeps_guarded_pods_from_preemption,
     a_deleted_budget_is_restored,
 ];
 
-async fn an_eviction_beside_a_pod_that_waits_is_refused(case: &mut Case) -> Result<()> {
+async fn an_eviction_is_refused_while_another_pod_waits(case: &mut Case) -> Result<()> {
     play(case, Game::in_place(3), 3).await?;
     case.scale(2).await?;
     let view = case

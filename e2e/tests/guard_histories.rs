@@ -37,7 +37,7 @@ async fn played(case: &mut Case, removes_policy: bool) -> Result<Played> {
     let folder = case.folder();
     let name = format!("stage-{}", case.namespace);
     let stage = Stage::install(case.plane(), &name, &folder.join("system")).await?;
-    let beside = async {
+    let meanwhile = async {
         match removes_policy {
             true => stage.remove_policy().await,
             false => Ok(()),
@@ -46,7 +46,7 @@ async fn played(case: &mut Case, removes_policy: bool) -> Result<Played> {
     // Histories with the same seed would share a namespace.
     let history = history(usize::from(removes_policy))?;
     let folder = folder.join("history");
-    let played = play_until(&stage, &history, Variant::Guarded, &folder, beside).await?;
+    let played = play_until(&stage, &history, Variant::Guarded, &folder, meanwhile).await?;
     if !removes_policy {
         stage.remove_policy().await?;
     }

@@ -18,7 +18,7 @@ pub(super) struct Neighbors {
 }
 
 impl Neighbors {
-    /// The workloads beside the set of a request; none for other kinds.
+    /// The workloads that the set of a request may select; none for other kinds.
     pub(super) fn of(request: &AdmissionRequest, cache: &Cache) -> Self {
         let set = sidecar_set(&request.object).filter(|_| concerns_spec(request));
         let Some(set) = set else {

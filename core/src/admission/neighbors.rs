@@ -1,4 +1,4 @@
-//! The workloads beside a SidecarSet: which of their containers have the name of one of its containers.
+//! The workloads that a SidecarSet may select: which of their containers have the name of one of its containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -89,7 +89,7 @@ pub fn conflicts_of_sidecar_sets<'a>(
 }
 
 /// Warnings about what a SidecarSet cannot inject together with another one: containers of the same name, and volumes
-/// of the same name with other contents. Only labels can tell whether a pod will ever get both.
+/// of the same name with other contents. They are warnings, because whether a pod gets both depends on its labels.
 fn another_sidecar_set(set: &SidecarSet, other: &SidecarSet) -> Vec<Finding> {
     let names = [set, other].map(|it| it.metadata.name.as_deref().unwrap_or_default());
     let [name, other_name] = names;

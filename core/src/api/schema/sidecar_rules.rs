@@ -32,7 +32,7 @@ pub fn sidecar_set_rules() -> Vec<Rule> {
         rule(
             "namespaceSelector",
             "!(has(self.__namespace__) && has(self.namespaceSelector))",
-            "is set beside namespace; keep one of the two",
+            "is set together with namespace; keep one of the two",
         ),
         rule(
             "namespace",
@@ -48,7 +48,7 @@ pub fn sidecar_update_rules() -> Vec<Rule> {
         "partition",
         "!(has(self.partition) && has(self.selector)) || \
          (type(self.partition) in [int] ? int(self.partition) == 0 : self.partition in ['0%'])",
-        "must be 0 beside selector; keep one of the two",
+        "must be 0 together with selector; keep one of the two",
     )]
 }
 

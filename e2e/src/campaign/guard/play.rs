@@ -69,7 +69,7 @@ pub async fn play_until(
     history: &History,
     variant: Variant,
     folder: &Path,
-    beside: impl Future<Output = Result<()>>,
+    meanwhile: impl Future<Output = Result<()>>,
 ) -> Result<Played> {
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;
@@ -88,7 +88,7 @@ pub async fn play_until(
         case,
         nodes,
     };
-    let played = play.run(beside).await;
+    let played = play.run(meanwhile).await;
     if !played.as_ref().is_ok_and(Played::passed) {
         let text = match &played {
             Ok(played) => played.to_string(),
@@ -103,7 +103,7 @@ pub async fn play_until(
 }
 
 impl Play<'_> {
-    async fn run(&self, beside: impl Future<Output = Result<()>>) -> Result<Played> {
+    async fn run(&self, meanwhile: impl Future<Output = Result<()>>) -> Result<Played> {
         let (case, plane) = (&self.case, self.stage.plane());
         let witness = Witness::start(&plane.client(), &case.namespace).await?;
         let mut operator = self.operator().await?;
@@ -111,7 +111,7 @@ impl Play<'_> {
         self.start().await?;
         let finished = tokio::select! {
             finished = self.perform(&mut operator, &matches) => finished,
-            failure = failure(beside) => Err(failure),
+            failure = failure(meanwhile) => Err(failure),
         };
         let stopped = match &mut operator {
             Some(operator) => stop(operator).await,
@@ -274,7 +274,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Deletes namespace and nodes, beside the next histories.
+    /// Deletes namespace and nodes, while the next histories run.
     fn clean_up(self) {
         let (plane, namespace) = (self.stage.plane(), self.case.namespace);
         plane.audit.forget(&namespace);
@@ -292,9 +292,9 @@ impl Play<'_> {
     }
 }
 
-/// The failure of something that goes on beside a history, which otherwise goes on.
-async fn failure(beside: impl Future<Output = Result<()>>) -> anyhow::Error {
-    match beside.await {
+/// The failure of a future that runs during a history. Its success does not end the history.
+async fn failure(meanwhile: impl Future<Output = Result<()>>) -> anyhow::Error {
+    match meanwhile.await {
         Err(failure) => failure,
         Ok(()) => std::future::pending().await,
     }
