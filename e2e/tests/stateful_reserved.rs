@@ -220,14 +220,13 @@ async fn an_update_skips_reserved_ordinals(case: &mut Case) -> Result<()> {
     case.replace("/spec/updateStrategy/paused", true).await?;
     reserve(case, &[2]).await?;
     let shape = |shape: &'static str| {
-        move |view: &View| {
-            let is_ready = view.pods.iter().all(|pod| pod.is_ready());
-            view.shape() == shape && is_ready && waiting(view) == [name(2)]
-        }
+        move |view: &View| view.shape() == shape && waiting(view) == [name(2)]
     };
     let substituted = shape("0:v1 1:v1 2:v1 3:v1 4:v1");
-    case.until("ordinal 2 has a substitute despite the pause", substituted)
-        .await?;
+    case.until("ordinal 2 has a substitute despite the pause", |view| {
+        substituted(view) && view.ready_with("game:v1") == 5
+    })
+    .await?;
     case.replace("/spec/updateStrategy/paused", false).await?;
     case.set_image("game:v2").await?;
     let updated = shape("0:v1 1:v1 2:v1 3:v2 4:v2");
