@@ -1,6 +1,7 @@
 //! Reviews, certificates, and a real connection over TLS.
 
 mod hostile;
+mod inject;
 
 use std::sync::Arc;
 use std::time::Duration;

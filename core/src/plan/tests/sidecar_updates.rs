@@ -70,6 +70,18 @@ fn hooked() -> Value {
     json!({HOOKED: {"hook": {"templateName": "test"}}})
 }
 
+/// A sidecar is being updated: its hook has passed, the pod has the new image, and its kubelet does nothing.
+fn in_progress() -> Story {
+    let mut story = with_sidecars(1, hooked());
+    story.kubelet = false;
+    tokens(&mut story, true);
+    story.settle();
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(images(&story), ["game:v1 log:2"]);
+    story
+}
+
 #[test]
 fn only_pods_with_a_token_are_updated_and_the_game_keeps_running() {
     let mut story = with_sidecars(2, json!({}));
@@ -149,13 +161,7 @@ fn a_success_for_sidecars_does_not_allow_an_update_of_the_game() {
 
 #[test]
 fn an_update_of_the_game_during_that_of_a_sidecar_needs_its_own_hook() {
-    let mut story = with_sidecars(1, hooked());
-    story.kubelet = false;
-    tokens(&mut story, true);
-    story.settle();
-    story.hooks_end("", HookPhase::Successful);
-    story.settle();
-    assert_eq!(images(&story), ["game:v1 log:2"]);
+    let mut story = in_progress();
     assert!(
         matches!(story.pods()[0].gate, Gate::Closed(_)),
         "it is in progress"
@@ -173,13 +179,7 @@ fn an_update_of_the_game_during_that_of_a_sidecar_needs_its_own_hook() {
 
 #[test]
 fn a_fixed_image_replaces_a_bad_one_without_another_hook() {
-    let mut story = with_sidecars(1, hooked());
-    story.kubelet = false;
-    tokens(&mut story, true);
-    story.settle();
-    story.hooks_end("", HookPhase::Successful);
-    story.settle();
-    assert_eq!(images(&story), ["game:v1 log:2"]);
+    let mut story = in_progress();
     story.world.sidecars = vec![log("log:3")];
     tokens(&mut story, true);
     story.settle();

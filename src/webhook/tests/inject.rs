@@ -1,0 +1,201 @@
+//! Properties of `/inject`, from the API server's JSON to the response: whatever is created, and whatever sets there are.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Value, json};
+
+use crate::webhook::mutate::injected;
+use crate::webhook::review::AdmissionReview;
+use gamekeeper_core::api::SidecarSet;
+use gamekeeper_core::plan::sidecars::{Sidecars, inject};
+
+/// The fields that injection reads, and names that it compares.
+const WORDS: [&str; 16] = [
+    "kind",
+    "metadata",
+    "labels",
+    "annotations",
+    "spec",
+    "containers",
+    "initContainers",
+    "volumes",
+    "name",
+    "env",
+    "value",
+    "volumeMounts",
+    "mountPath",
+    "IS_INJECTED",
+    "log",
+    "true",
+];
+/// The names of containers and volumes.
+const NAMES: [&str; 4] = ["game", "log", "mesh", "data"];
+/// The parts of a pod that injection reads.
+const PLACES: [&str; 6] = [
+    "/metadata",
+    "/metadata/labels",
+    "/metadata/annotations",
+    "/spec",
+    "/spec/containers",
+    "/spec/volumes",
+];
+/// The name of a set, as a part of a pod's annotation that its author may write.
+const SETS: [&str; 2] = ["a", "b"];
+
+/// Any JSON that consists of these words.
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        select(&WORDS[..]).prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 4, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(Value::from),
+            btree_map(select(&WORDS[..]), inner, 0..5).prop_map(|fields| json!(fields)),
+        ]
+    })
+}
+
+fn any_container() -> impl Strategy<Value = Value> {
+    let parts = (
+        select(&NAMES[..]),
+        select(&NAMES[..]),
+        any::<bool>(),
+        any::<bool>(),
+    );
+    parts.prop_map(|(name, volume, injected, after)| {
+        let env = json!([{"name": "IS_INJECTED", "value": injected.to_string()}]);
+        json!({
+            "name": name, "image": "i", "env": if injected { env } else { json!([]) },
+            "volumeMounts": [{"name": volume, "mountPath": format!("/{volume}")}],
+            "podInjectPolicy": if after { "AfterAppContainer" } else { "BeforeAppContainer" },
+            "shareVolumePolicy": {"type": if injected { "enabled" } else { "disabled" }},
+        })
+    })
+}
+
+fn any_volume() -> impl Strategy<Value = Value> {
+    let parts = (select(&NAMES[..]), select(&["", "Memory"][..]));
+    parts.prop_map(|(name, medium)| json!({"name": name, "emptyDir": {"medium": medium}}))
+}
+
+/// Annotations that the author of a pod may write, marks of sets among them.
+fn any_annotations() -> impl Strategy<Value = Value> {
+    let claim = (select(&SETS[..]), vec(select(&NAMES[..]), 0..3));
+    let claims = vec(claim, 0..3).prop_map(|claims| {
+        let marks = claims.into_iter().map(|(set, containers)| {
+            let mark = json!({"at": "x", "shape": "y", "in": containers}).to_string();
+            let key = format!("sidecars.gamekeeper.tkex.tencent.com/{set}");
+            (key, Value::from(mark))
+        });
+        Value::Object(marks.collect())
+    });
+    prop_oneof![Just(Value::Null), claims]
+}
+
+/// Any pod that the sets select.
+fn any_pod() -> impl Strategy<Value = Value> {
+    let lists = (
+        vec(any_container(), 0..3),
+        vec(any_container(), 0..3),
+        vec(any_volume(), 0..3),
+    );
+    (any_annotations(), lists).prop_map(|(annotations, (init, containers, volumes))| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "generateName": "a-", "labels": {"app": "arena"}, "annotations": annotations,
+            },
+            "spec": {"initContainers": init, "containers": containers, "volumes": volumes},
+        })
+    })
+}
+
+/// Any object that is sent as a pod: a pod, a pod with anything in the place of one of its parts, or anything.
+fn any_object() -> impl Strategy<Value = Value> {
+    let damaged = (any_pod(), select(&PLACES[..]), any_json());
+    let damaged = damaged.prop_map(|(mut pod, place, part)| {
+        *pod.pointer_mut(place).expect("pods have it") = part;
+        pod
+    });
+    prop_oneof![4 => any_pod(), 2 => damaged, 1 => any_json()]
+}
+
+/// Up to two sets that select these pods.
+fn any_sets() -> impl Strategy<Value = Vec<Arc<Sidecars>>> {
+    let one = (
+        vec(any_container(), 0..2),
+        vec(any_container(), 1..3),
+        vec(any_volume(), 0..3),
+    );
+    vec(one, 0..=SETS.len()).prop_map(|sets| {
+        let sets = SETS.into_iter().zip(sets);
+        let sets = sets.map(|(name, (init, containers, volumes))| {
+            let set = json!({
+                "metadata": {"name": name},
+                "spec": {
+                    "selector": {"matchLabels": {"app": "arena"}},
+                    "initContainers": init, "containers": containers, "volumes": volumes,
+                },
+            });
+            let set: SidecarSet = serde_json::from_value(set).expect("a set");
+            Arc::new(Sidecars::of(&set).expect("it selects something"))
+        });
+        sets.collect()
+    })
+}
+
+/// The response to a review of an object's creation.
+fn answer(object: &Value, sets: &[Arc<Sidecars>]) -> Value {
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {"uid": "7", "namespace": "games", "operation": "CREATE", "object": object},
+    });
+    let review: AdmissionReview = serde_json::from_str(&review.to_string()).expect("a review");
+    injected(&review.request, sets).into_review()
+}
+
+/// The object as the API server changes it for a response.
+fn changed(object: &Value, answer: &Value) -> Value {
+    let mut changed = object.clone();
+    if let Some(patch) = answer["response"]["patch"].as_str() {
+        let patch = STANDARD.decode(patch).expect("base64");
+        let patch: json_patch::Patch = serde_json::from_slice(&patch).expect("a JSON patch");
+        json_patch::patch(&mut changed, &patch).expect("it fits the object");
+    }
+    changed
+}
+
+proptest! {
+    #[test]
+    fn everything_is_allowed_with_a_patch_to_what_the_planner_would_create(
+        object in any_object(), sets in any_sets(),
+    ) {
+        let answer = answer(&object, &sets);
+        let response = &answer["response"];
+        prop_assert_eq!((&response["uid"], &response["allowed"]), (&json!("7"), &json!(true)));
+        let has_type = response["patchType"] == "JSONPatch";
+        prop_assert_eq!(response["patch"].is_string(), has_type);
+        prop_assert_eq!(&response["status"], &Value::Null);
+        let mut planned = object.clone();
+        if object["kind"] == "Pod" {
+            inject(&mut planned, &sets);
+        }
+        prop_assert_eq!(changed(&object, &answer), planned);
+    }
+
+    #[test]
+    fn a_second_call_changes_nothing(object in any_object(), sets in any_sets()) {
+        let once = changed(&object, &answer(&object, &sets));
+        let again = answer(&once, &sets);
+        prop_assert_eq!(&again["response"]["allowed"], &json!(true));
+        prop_assert_eq!(changed(&once, &again), once);
+    }
+}
