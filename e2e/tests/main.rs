@@ -47,6 +47,7 @@ mod revisions;
 mod rolling;
 mod run;
 mod scaling;
+mod sidecar_kills;
 mod sidecar_updates;
 mod sidecars;
 mod stateful_hooks;
@@ -89,6 +90,7 @@ fn main() -> anyhow::Result<ExitCode> {
         rolling::tests(),
         on_delete::tests(),
         scaling::tests(),
+        sidecar_kills::tests(),
         sidecar_updates::tests(),
         sidecars::tests(),
         batches::tests(),

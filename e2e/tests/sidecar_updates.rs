@@ -1,10 +1,14 @@
 //! Sidecars of running pods are updated in place: after the same hook, and within the same limits as the game.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
+use e2e::faults::{Script, WatchFault};
 use e2e::servers::hook_server::Answer;
 use e2e::workload::manifest::{Game, hook_template};
 use e2e::workload::view::{Pod, View};
+use judge::Event;
 use judge::object::{restarts, text};
 use serde_json::{Value, json};
 
@@ -20,6 +24,7 @@ e2e::tests![
     a_paused_workload_is_waited_for,
     a_change_that_running_pods_cannot_take_is_shown,
     pods_of_other_controllers_are_updated_one_at_a_time,
+    a_pod_of_another_controller_that_has_changed_is_not_overwritten,
 ];
 
 /// A set with this update strategy, and pods that have its containers.
@@ -35,7 +40,7 @@ async fn play(case: &Case, game: Game, strategy: Value, replicas: i64) -> Result
 }
 
 /// A user changes the set's image.
-async fn set_image(case: &Case, image: &str) -> Result<()> {
+pub(crate) async fn set_image(case: &Case, image: &str) -> Result<()> {
     let image = json!([{"op": "replace", "path": "/spec/containers/0/image", "value": image}]);
     case.patch(&format!("sidecarset/{}", name(case)), image)
         .await?;
@@ -50,19 +55,19 @@ async fn set_strategy(case: &Case, strategy: Value) -> Result<()> {
 }
 
 /// The image of a pod's container.
-fn image<'p>(pod: &'p Value, container: &str) -> &'p str {
+pub(crate) fn image<'p>(pod: &'p Value, container: &str) -> &'p str {
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
     let mut found = containers.filter(|it| it["name"] == container);
     found.next().map_or("", |it| text(it, "/image"))
 }
 
 /// The number of pods whose sidecar has this image in its spec.
-fn count(view: &View, sidecar: &str) -> usize {
+pub(crate) fn count(view: &View, sidecar: &str) -> usize {
     let pods = view.pods.iter();
     pods.filter(|pod| image(&pod.0, "log") == sidecar).count()
 }
 
-fn uids(view: &View) -> Vec<&str> {
+pub(crate) fn uids(view: &View) -> Vec<&str> {
     let mut uids: Vec<&str> = view.pods.iter().map(Pod::uid).collect();
     uids.sort_unstable();
     uids
@@ -233,24 +238,28 @@ async fn a_change_that_running_pods_cannot_take_is_shown(case: &mut Case) -> Res
     remove(case).await
 }
 
+/// A Deployment whose pods the set selects.
+fn deployment(replicas: i64) -> Value {
+    let labels = json!({"app": e2e::workload::GAME});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
+            },
+        },
+    })
+}
+
 async fn pods_of_other_controllers_are_updated_one_at_a_time(case: &mut Case) -> Result<()> {
     let installed = e2e::addons::webhook::Webhook::install(case, "2160h").await?;
     installed.until_called(case).await?;
     label(case, "=enabled").await?;
     case.apply(set(case, log())).await?;
     until_injecting(case, "log").await?;
-    let labels = json!({"app": e2e::workload::GAME});
-    case.apply(json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
-        "spec": {
-            "replicas": 3, "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
-            },
-        },
-    }))
-    .await?;
+    case.apply(deployment(3)).await?;
     until_shown(case, [3, 3, 3, 0]).await?;
     set_image(case, "log:2-neverready").await?;
     until_shown(case, [3, 1, 2, 0]).await?;
@@ -265,4 +274,67 @@ async fn pods_of_other_controllers_are_updated_one_at_a_time(case: &mut Case) ->
         .context("delete")?;
     remove(case).await?;
     installed.remove(case).await
+}
+
+async fn a_pod_of_another_controller_that_has_changed_is_not_overwritten(
+    case: &mut Case,
+) -> Result<()> {
+    let proxy = case.plane().fault_proxy().await?;
+    case.operator.use_proxy(&proxy)?;
+    let installed = e2e::addons::webhook::Webhook::install(case, "2160h").await?;
+    installed.until_called(case).await?;
+    label(case, "=enabled").await?;
+    case.apply(set(case, log())).await?;
+    until_injecting(case, "log").await?;
+    case.apply(deployment(1)).await?;
+    until_shown(case, [1, 1, 1, 0]).await?;
+
+    // The operator does not see that a user changes the same image.
+    let lag = WatchFault::Lag(Duration::from_secs(300));
+    proxy.play(Script::default().watching("pods", lag, 0.0, 300.0));
+    let pods = case.list("pods").await?;
+    let pod = &pods[0];
+    let containers = json!([{"name": "log", "image": "log:by-user"}]);
+    let patch = format!("-p={}", json!({"spec": {"containers": containers}}));
+    case.kubectl(&["patch", "pod", text(pod, "/metadata/name"), &patch])
+        .await?;
+    let changed = &case.list("pods").await?[0];
+    set_image(case, "log:1.1").await?;
+    case.eventually("the operator's patch is refused", async || {
+        let patches = patches_of_sidecars(case)?;
+        ensure!(patches.iter().any(|it| it.code() == 409), "{patches:#?}");
+        Ok(())
+    })
+    .await?;
+    let kept = &case.list("pods").await?[0];
+    ensure!(image(kept, "log") == "log:by-user", "{kept:#}");
+
+    proxy.heal();
+    until_shown(case, [1, 1, 1, 0]).await?;
+    let updated = &case.list("pods").await?[0];
+    ensure!(image(updated, "log") == "log:1.1", "{updated:#}");
+    for patch in patches_of_sidecars(case)? {
+        let sent = patch.request_object.as_ref().context("a body")?;
+        let version = |pod| text(pod, "/metadata/resourceVersion").parse::<u64>();
+        let is_same = text(sent, "/metadata/uid") == text(pod, "/metadata/uid");
+        ensure!(is_same, "another pod, or any: {sent:#}");
+        let is_newer = version(sent)? >= version(changed)?;
+        ensure!(patch.succeeded() == is_newer, "{}: {sent:#}", patch.code());
+    }
+    case.kubectl(&["delete", "deployment", "web"]).await?;
+    remove(case).await?;
+    installed.remove(case).await
+}
+
+/// The operator's patches of pods that change the image of the sidecar.
+fn patches_of_sidecars(case: &Case) -> Result<Vec<Event>> {
+    let mut events = case.events()?;
+    events.retain(|event| {
+        let sent = event.request_object.as_ref();
+        let containers = sent.map(|it| &it["spec"]["containers"]);
+        event.resource() == "pods"
+            && containers.is_some_and(Value::is_array)
+            && event.verb == "patch"
+    });
+    Ok(events)
 }

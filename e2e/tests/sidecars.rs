@@ -85,6 +85,11 @@ pub(crate) fn containers(pod: &Value) -> Vec<&str> {
     containers.map(|it| text(it, "/name")).collect()
 }
 
+/// The mark of a set on a pod.
+pub(crate) fn mark(pod: &Value, set: &str) -> Option<Value> {
+    serde_json::from_str(annotation(pod, &format!("{MARK}{set}"))?).ok()
+}
+
 /// Status, reason and message of a condition of a set.
 pub(crate) fn condition(set: &Value, type_: &str) -> (String, String, String) {
     let conditions = set["status"]["conditions"].as_array();
