@@ -47,6 +47,7 @@ mod revisions;
 mod rolling;
 mod run;
 mod scaling;
+mod sidecar_absence;
 mod sidecar_kills;
 mod sidecar_updates;
 mod sidecars;
@@ -90,6 +91,7 @@ fn main() -> anyhow::Result<ExitCode> {
         rolling::tests(),
         on_delete::tests(),
         scaling::tests(),
+        sidecar_absence::tests(),
         sidecar_kills::tests(),
         sidecar_updates::tests(),
         sidecars::tests(),

@@ -1,0 +1,104 @@
+//! Without a SidecarSet, the support for SidecarSets costs nothing.
+
+use anyhow::{Result, ensure};
+use e2e::addons::webhook::Webhook;
+use e2e::case::Case;
+use e2e::workload::manifest::{Game, hook_template};
+use judge::Counts;
+use serde_json::{Value, json};
+
+e2e::tests![without_a_set_a_workload_lives_as_if_the_operator_knew_none];
+
+/// The start of all annotations about sidecars.
+const ABOUT_SIDECARS: &str = "sidecars.gamekeeper.tkex.tencent.com/";
+/// The annotation of pods whose game is not their first container.
+const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
+async fn without_a_set_a_workload_lives_as_if_the_operator_knew_none(
+    case: &mut Case,
+) -> Result<()> {
+    case.apply(hook_template("test", &case.hooks.url("/")))
+        .await?;
+    // The chart's default: SidecarSets are known, and the webhooks for them are installed.
+    let installed = Webhook::install(case, "2160h").await?;
+    installed.until_called(case).await?;
+    let known = live(case).await?;
+    installed.remove(case).await?;
+    case.operator.terminate().await?;
+    let mut plain = case.prepare_operator("plain").await?;
+    plain.add_args(vec!["--sidecar-sets=false".to_owned()]);
+    case.operator = plain;
+    case.operator.start().await?;
+    let unknown = live(case).await?;
+    ensure!(known == unknown, "{known:#?}\nbut without: {unknown:#?}");
+    Ok(())
+}
+
+/// A workload is created, scaled, updated and deleted, beside a pod of another controller. Returns the operator's writes.
+async fn live(case: &Case) -> Result<Counts> {
+    let before = case.writes()?;
+    let labels = json!({"app": "other"});
+    case.apply(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "other"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "web", "image": "web:v1"}]},
+            },
+        },
+    }))
+    .await?;
+    case.apply(Game::in_place(2).max_unavailable(1).pre_inplace("test"))
+        .await?;
+    case.until_settled(2).await?;
+    case.scale(3).await?;
+    case.until_settled(3).await?;
+    case.set_image("game:v2").await?;
+    case.until_settled(3).await?;
+    case.eventually("all pods are there", async || {
+        let pods = case.list("pods").await?;
+        ensure!(pods.len() == 4, "{} pods", pods.len());
+        pods.iter().try_for_each(ensure_alone)
+    })
+    .await?;
+    let cached = cached_objects(case).await?;
+    let has_own = cached.iter().any(|it| it.ends_with("{kind=\"Pod\"} 3.0"));
+    ensure!(has_own, "{cached:#?}");
+    case.kubectl(&["delete", "--wait", &case.workload(), "deployment/other"])
+        .await?;
+    case.eventually("all pods are gone", async || {
+        let pods = case.list("pods").await?;
+        ensure!(pods.is_empty(), "{} pods", pods.len());
+        Ok(())
+    })
+    .await?;
+    let mut writes = case.writes()?.since(&before);
+    // How often a status is written, and which write comes too late, depends on timing. Nothing else does.
+    writes.0.retain(|kind, _| {
+        let has_fixed_count = ["pods", "pods/status", "hookruns", "controllerrevisions"];
+        let is_about_sets = kind.resource.starts_with("sidecarsets");
+        is_about_sets || kind.code < 300 && has_fixed_count.contains(&kind.resource.as_str())
+    });
+    Ok(writes)
+}
+
+/// A pod has one container, and nothing says anything about sidecars.
+fn ensure_alone(pod: &Value) -> Result<()> {
+    let annotations = pod["metadata"]["annotations"].as_object();
+    let mut keys = annotations.into_iter().flatten().map(|(key, _)| key);
+    let is_marked = keys.any(|key| key.starts_with(ABOUT_SIDECARS) || key == DEFAULT_CONTAINER);
+    let containers = pod["spec"]["containers"].as_array().map_or(0, Vec::len);
+    let is_alone = containers == 1 && pod["spec"]["initContainers"].is_null();
+    let is_injected = pod["spec"].to_string().contains("IS_INJECTED");
+    ensure!(!is_marked && is_alone && !is_injected, "{pod:#}");
+    Ok(())
+}
+
+/// The lines of the operator's metrics about its caches.
+async fn cached_objects(case: &Case) -> Result<Vec<String>> {
+    let (_, metrics) = case.operator.get("/metrics").await?;
+    let lines = metrics.lines();
+    let lines = lines.filter(|it| it.starts_with("gamekeeper_cached_objects{"));
+    Ok(lines.map(str::to_owned).collect())
+}
