@@ -27,21 +27,24 @@ e2e::tests![
 
 /// Two pods that start on a node as long as it accepts them.
 fn at_home_on(case: &Case, node: &str) -> Game {
+    preferring(node, case, Game::rolling(2).max_unavailable(1))
+}
+
+/// Pods that start on a node as long as it accepts them.
+pub(crate) fn preferring(node: &str, case: &Case, game: Game) -> Game {
     // Without the value, replacements would be scheduled to the nodes of other tests.
     let tolerations = json!([{"key": "only", "operator": "Equal", "value": case.namespace}]);
     let prefers = json!([{"weight": 100, "preference": {"matchExpressions": [
         {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]},
     ]}}]);
-    Game::rolling(2)
-        .max_unavailable(1)
-        .set("/spec/template/spec/tolerations", tolerations)
+    game.set("/spec/template/spec/tolerations", tolerations)
         .set(
             "/spec/template/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution",
             prefers,
         )
 }
 
-fn count_on(view: &View, node: &str) -> usize {
+pub(crate) fn count_on(view: &View, node: &str) -> usize {
     let pods = view.pods.iter();
     pods.filter(|pod| text(&pod.0, "/spec/nodeName") == node)
         .count()

@@ -15,6 +15,7 @@ mod examples;
 mod first_hour;
 mod guard;
 mod guard_actors;
+mod guard_drains;
 mod guard_evictions;
 mod guard_histories;
 mod guard_nodes;
@@ -112,6 +113,7 @@ fn main() -> anyhow::Result<ExitCode> {
         protection::tests(),
         guard::tests(),
         guard_actors::tests(),
+        guard_drains::tests(),
         guard_evictions::tests(),
         guard_histories::tests(),
         guard_nodes::tests(),

@@ -208,7 +208,11 @@ fn progress(game: &Game) -> String {
 /// What the creation of pods waits for.
 fn awaited(game: &Game) -> Option<&str> {
     let progressing = game.status.holds(ConditionType::Progressing)?;
-    let waits = [Reason::CreatingInBatches, Reason::PodIndexExhausted];
+    let waits = [
+        Reason::CreatingInBatches,
+        Reason::NodeDraining,
+        Reason::PodIndexExhausted,
+    ];
     let reason = Reason::parse(&progressing.reason)?;
     waits.contains(&reason).then_some(&progressing.message)
 }

@@ -19,6 +19,9 @@ const POLICY_MESSAGE: &str = "the guard of pods is in force";
 const NO_POLICY: &str = "the ValidatingAdmissionPolicy for guarded pods is not in force: install the chart with \
                          admission.guardedPods=true, or wait until the API server has read it";
 
+const NO_HOOK_RUNS: &str =
+    "HookRuns cannot be created; install the CRD hookruns.tkex.tencent.com of the chart";
+
 type OnWrite<'a> = &'a (dyn Fn(Write) + Send + Sync);
 
 impl Applier {
@@ -203,6 +206,11 @@ impl WorkloadWriter<'_> {
                 // The next plan must observe the existing object.
                 self.written(kind, &existing);
                 Err(Refusal::Conflict(message))
+            }
+            // A newer cache would not help: the collection is missing.
+            Err(Refusal::NotFound(message)) if kind == Kind::HookRun => {
+                let message = format!("{NO_HOOK_RUNS}: {}", message.trim());
+                Err(Refusal::Rejected(message))
             }
             Err(refusal) => Err(self.unknown(kind, refusal)),
         }

@@ -59,6 +59,8 @@ pub enum Reason {
     RollingOut,
     /// The first pods are created in batches.
     CreatingInBatches,
+    /// Pods of a GameStatefulSet that left their nodes are created again in a few seconds.
+    NodeDraining,
     /// A user paused the rollout.
     Paused,
     /// A canary step paused the rollout.

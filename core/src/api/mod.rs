@@ -54,7 +54,7 @@ pub use index_range::{IndexRange, InvalidIndexRange};
 pub use lifecycle::{LifecycleStep, StepScope};
 pub use metric::{Metric, MetricProvider};
 pub use protection::{
-    OnNodeGoing, PodProtection, Protection, ProtectionStatus, WaitReason, WaitingPod,
+    OnNodeGoing, PodProtection, Protection, ProtectionStatus, VacatedName, WaitReason, WaitingPod,
 };
 pub use provider::*;
 pub use raw_json::{RawJson, json_memory};

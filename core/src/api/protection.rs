@@ -68,6 +68,21 @@ pub struct ProtectionStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::merged_by("podName"))]
     pub waiting: Vec<WaitingPod>,
+    /// Names of a GameStatefulSet's pods that left nodes which are going to be removed. No pod of such a name is created
+    /// for a few seconds, so that a drain of the node does not try to evict the new pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::merged_by("podName"))]
+    pub vacated: Vec<VacatedName>,
+}
+
+/// The name of a pod that left its node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VacatedName {
+    /// The name.
+    pub pod_name: String,
+    /// When the pod was deleted.
+    pub since: Time,
 }
 
 /// A guarded pod that waits for its PreDelete hook.

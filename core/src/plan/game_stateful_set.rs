@@ -15,6 +15,7 @@ use crate::plan::observed::{Pod, PodPhase, PodUid};
 use crate::plan::outline::{Beginning, begin, collided, conclude, stop};
 use crate::plan::pods::active;
 use crate::plan::pods::creation::{MAX_CREATIONS, pod_with_ordinal};
+use crate::plan::protection::Vacated;
 use crate::plan::rollout::Rollout;
 use crate::plan::scale::batch::Batch;
 use crate::plan::scale::claims::{Claims, Readiness};
@@ -88,7 +89,8 @@ pub fn plan(
     let wanted = ordinals.wanted(sizes.surge);
     let is_replaced = |pod: &Pod| sizes.makes(pod) && wanted.contains(ordinals.of(pod));
     let held = Held::of(&own, is_replaced, i64::MAX, world);
-    let mut created = create(&scene, &ordinals, &mut claims);
+    let mut vacated = Vacated::of(&workload, world);
+    let mut created = create(&scene, &ordinals, &vacated, &mut claims);
     // Creating or deleting a pod in order relies on the others being available, so no update of them starts in the
     // same plan. A creation that was refused does not hold updates back: it is attempted again when no update starts.
     let is_refused = world.failures.of(Attempt::CreatePod).is_some();
@@ -126,7 +128,9 @@ pub fn plan(
     draft.update(follow(&scene, &moved.changing, &mut hooks));
     draft.extend(repair(&scene, &ordinals, &identity, &mut claims));
     draft.extend(claims.settle(&own, keeps_claims));
-    let show = |status| show(status, &sizes);
+    vacated.add(&workload, world, &own, &draft);
+    draft.wake_at(vacated.wake());
+    let show = |status| show(status, &sizes, &vacated);
     Ok(conclude(&scene, &held, hooks, draft, shown, show))
 }
 
@@ -183,7 +187,7 @@ impl<'a> Removal<'_, 'a> {
 
 /// Creates the missing pods whose turn it is, each after its claims. Pods that the rollout has reached are created at
 /// the update revision, if the API server accepts it; the others at the stable revision.
-fn create(scene: &Scene, ordinals: &Ordinals, claims: &mut Claims) -> Created {
+fn create(scene: &Scene, ordinals: &Ordinals, vacated: &Vacated, claims: &mut Claims) -> Created {
     let mut new_pods = NewPods::new(scene);
     let mut pods = Vec::new();
     let reach = Reach::of(ordinals, &scene.sizes.rollout);
@@ -193,6 +197,8 @@ fn create(scene: &Scene, ordinals: &Ordinals, claims: &mut Claims) -> Created {
     let missing = ordinals.missing(surge, MAX_CREATIONS, &scene.batch);
     let batch_room = scene.batch.room(missing.len());
     let is_held = batch_room < missing.len();
+    let is_vacated = |ordinal: &i64| vacated.has(&scene.workload.pod_name(*ordinal));
+    let (awaited, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_vacated);
     for ordinal in missing.into_iter().take(batch_room) {
         let place = if !regular.contains(ordinal) {
             Place::Surge
@@ -223,7 +229,10 @@ fn create(scene: &Scene, ordinals: &Ordinals, claims: &mut Claims) -> Created {
     Created {
         pods,
         obstacles: new_pods.obstacles,
-        waits_for: scene.batch.waits_for().filter(|_| is_held),
+        waits_for: match awaited.is_empty() {
+            true => scene.batch.waits_for().filter(|_| is_held),
+            false => vacated.waits_for(),
+        },
     }
 }
 
@@ -263,7 +272,10 @@ fn repair(
     actions
 }
 
-fn show(workload: WorkloadStatus, sizes: &Sizes) -> GameStatefulSetStatus {
+fn show(mut workload: WorkloadStatus, sizes: &Sizes, vacated: &Vacated) -> GameStatefulSetStatus {
+    if let Some(protection) = &mut workload.protection {
+        protection.vacated = vacated.status();
+    }
     let is_current = |pod: &&&Pod| pod.revision() == sizes.stable;
     let current = sizes.active.iter().filter(is_current).count();
     GameStatefulSetStatus {

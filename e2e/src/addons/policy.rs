@@ -8,8 +8,9 @@ use crate::case::Case;
 
 /// The release name of a test. Policies are named after it.
 pub fn release(case: &Case) -> String {
-    let name = format!("keep-{}", case.namespace);
-    name[..name.len().min(40)].trim_end_matches('-').to_owned()
+    // Names of namespaces differ at their end at the latest.
+    let end = &case.namespace[case.namespace.len().saturating_sub(35)..];
+    format!("keep-{}", end.trim_start_matches('-'))
 }
 
 /// Installs one of the chart's policies, for these namespaces only.

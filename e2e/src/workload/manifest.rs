@@ -112,8 +112,8 @@ impl Game {
 
     /// Guards the pods (spec.protection), and repeats hooks that refuse every second.
     pub fn guarded(self) -> Self {
-        let protection = json!({"pods": "Guarded", "askAgainSeconds": 1});
-        self.set("/spec/protection", protection)
+        self.set("/spec/protection/pods", "Guarded")
+            .set("/spec/protection/askAgainSeconds", 1)
     }
 
     /// Sets the hook before in-place updates.

@@ -99,6 +99,30 @@ async fn a_failure_ends_when_such_an_action_succeeds_or_is_no_longer_planned() {
     assert!(!has_failed(&play, Attempt::RemovePod));
 }
 
+/// Not a conflict, which newer data would resolve: the failure is shown, and pods wait for it.
+#[tokio::test(start_paused = true)]
+async fn hook_runs_without_their_crd_are_refused() {
+    let mut play = Play::new(|request, _| match request {
+        "POST /apis/tkex.tencent.com/v1alpha1/hookruns" => {
+            (404, json!({"message": "404 page not found\n"}))
+        }
+        _ => accepting(request, 0),
+    });
+    let run = gamekeeper_core::api::HookRun::new("run", <_>::default());
+    let report = play
+        .carry_out(plan(vec![Action::CreateHookRun(Box::new(run))]))
+        .await;
+    let message = "HookRuns cannot be created; install the CRD hookruns.tkex.tencent.com of the chart: \
+                   404 page not found";
+    let refused = ApplyOutcome::Failed {
+        message: message.into(),
+        after: None,
+    };
+    assert_eq!(report.outcome, refused);
+    let failures = &play.memory.failures;
+    assert_eq!(failures.of(Attempt::StartUpdateHook), Some(message));
+}
+
 #[tokio::test(start_paused = true)]
 async fn all_replaced_pods_of_a_plan_count_as_one_round_of_the_backoff() {
     let mut play = Play::new(accepting);

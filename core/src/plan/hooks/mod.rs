@@ -443,11 +443,12 @@ impl<'a> Hooks<'a> {
         };
         match run {
             Ok(run) => {
-                if let Some(why) = self.world.failures.of(Attempt::StartRemovalHook) {
-                    let why = why.to_owned();
-                    self.wait(pod, intent, WaitReason::HookCannotRun, why);
+                let start = Action::CreateHookRun(Box::new(run));
+                let failures = &self.world.failures;
+                if let Some(why) = Attempt::of(&start).and_then(|it| failures.of(it)) {
+                    self.wait(pod, intent, WaitReason::HookCannotRun, why.to_owned());
                 }
-                self.starts.push(Action::CreateHookRun(Box::new(run)));
+                self.starts.push(start);
                 self.mark(pod, intent);
             }
             Err(problem) => {

@@ -13,10 +13,12 @@ mod budget;
 mod node_going;
 mod players;
 mod shown;
+mod vacated;
 
 pub use node_going::move_off_nodes;
 pub use players::GuardedPlayers;
 pub use shown::{status, verdict};
+pub use vacated::Vacated;
 
 use jiff::Timestamp;
 

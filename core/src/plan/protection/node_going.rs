@@ -13,7 +13,8 @@ use crate::plan::world::World;
 pub fn move_off_nodes(workload: &Workload, world: &World, own: &[&Pod]) -> Vec<Action> {
     let living = own.iter().filter(|pod| !pod.terminating && !pod.ended());
     let changes = living.filter_map(|pod| {
-        let requested = match (is_going(workload, world, pod), pod.move_requested) {
+        let moves = workload.moves_off_nodes && is_going(workload, world, pod);
+        let requested = match (moves, pod.move_requested) {
             (true, None) => true,
             (false, Some(MoveRequest::NodeGoing)) => false,
             _ => return None,
@@ -24,12 +25,12 @@ pub fn move_off_nodes(workload: &Workload, world: &World, own: &[&Pod]) -> Vec<A
     changes.collect()
 }
 
-/// Whether a pod is to leave its node. A taint that the pod template tolerates never counts, because the
+/// Whether the pod's node is going to be removed. A taint that the pod template tolerates never counts, because the
 /// replacement might start on the same node.
-fn is_going(workload: &Workload, world: &World, pod: &Pod) -> bool {
+pub(super) fn is_going(workload: &Workload, world: &World, pod: &Pod) -> bool {
     let taints = pod.node.as_ref().and_then(|it| world.going_nodes.get(it));
     let mut taints = taints.into_iter().flat_map(|it| it.iter());
-    workload.moves_off_nodes && taints.any(|taint| !is_tolerated(workload, taint))
+    taints.any(|taint| !is_tolerated(workload, taint))
 }
 
 fn is_tolerated(workload: &Workload, taint: &Taint) -> bool {

@@ -127,5 +127,6 @@ pub fn status(workload: &Workload, hooks: &Hooks, own: &[&Pod]) -> Option<Protec
         guarded: shown(count(workload, own)),
         moving: shown(own.iter().filter(is_moving).count()),
         waiting,
+        vacated: Vec::new(),
     })
 }

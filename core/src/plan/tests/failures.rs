@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::story::{Story, set, story};
-use crate::api::HookPhase;
+use crate::api::{HookPhase, WaitReason};
 use crate::plan::{Action, Attempt, Planned};
 
 #[test]
@@ -45,6 +45,38 @@ fn refused(story: &Story, attempts: &[Attempt]) -> Option<(String, String)> {
     let mut conditions = status.conditions.into_iter();
     let failed = conditions.find(|it| it.type_.starts_with("Failed"))?;
     Some((failed.type_, failed.reason))
+}
+
+/// Both when a pod is to be removed and when it is to be recreated for an update.
+#[test]
+fn a_guarded_pod_whose_hook_run_was_refused_is_shown_as_waiting_for_that() {
+    let spec = json!({
+        "preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}, "protection": {"pods": "Guarded"},
+    });
+    for change in [
+        json!({"replicas": 0}),
+        json!({"template": {"metadata": {"labels": {"v": "2"}}}}),
+    ] {
+        let mut story = story(1, spec.clone());
+        story.settle();
+        story.user(change);
+        // The pod is marked once its hook is to start; the run is refused.
+        for _ in 0..10 {
+            story.world.runs.clear();
+            story.sync();
+        }
+        story.world.runs.clear();
+        let failures = &mut story.world.failures;
+        failures.record(Attempt::StartRemovalHook, "no CRD".into());
+        failures.record(Attempt::StartUpdateHook, "no CRD".into());
+        let status = story.plan().status.expect("news");
+        let waiting = status.protection.expect("shown").waiting;
+        let shown: Vec<_> = waiting
+            .iter()
+            .map(|it| (it.reason, it.message.as_str()))
+            .collect();
+        assert_eq!(shown, [(WaitReason::HookCannotRun, "no CRD")]);
+    }
 }
 
 #[test]

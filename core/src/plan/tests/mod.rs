@@ -25,4 +25,5 @@ mod sets;
 mod sidecar_updates;
 mod sidecars;
 mod story;
+mod vacated;
 mod volumes;

@@ -20,7 +20,7 @@ use crate::api::names::{self, HookPoint, WorkloadKind};
 use crate::api::{
     CanaryStatus, CanaryStep, ContainerOrder, GameDeployment, GameStatefulSet, GameWorkload,
     HookStep, InPlaceUpdateStrategy, IndexRange, InvalidIndexRange, OnNodeGoing, PauseCondition,
-    PodHookStrategy, UpdateStrategyType, WhenImpossible, WorkloadStatus,
+    PodHookStrategy, UpdateStrategyType, VacatedName, WhenImpossible, WorkloadStatus,
 };
 use crate::plan::limits::{batch, limits, partition};
 use crate::plan::observed::{Pod, RevisionName};
@@ -130,11 +130,14 @@ pub struct Progress {
     pub creating_in_batches: bool,
     /// Pods above replicas that an update uses.
     pub surge: i64,
+    /// Names of pods that left their nodes.
+    pub vacated: Vec<VacatedName>,
 }
 
 impl Progress {
     /// The part of a status that decisions depend on.
     pub fn of(status: &WorkloadStatus) -> Self {
+        let vacated = status.protection.as_ref().map(|it| &it.vacated);
         Self {
             update_revision: status.update_revision.clone(),
             collision_count: status.collision_count,
@@ -144,6 +147,7 @@ impl Progress {
             pause_conditions: status.pause_conditions.clone(),
             creating_in_batches: status.creating_in_batches,
             surge: i64::from(status.surge_replicas),
+            vacated: vacated.cloned().unwrap_or_default(),
         }
     }
 }

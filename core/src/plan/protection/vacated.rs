@@ -1,0 +1,82 @@
+//! Names of pods of a GameStatefulSet that stay free for some time after the pods have left their nodes.
+//!
+//! `kubectl drain` retries a refused eviction every five seconds by the pod's name, and ends when no such pod exists or
+//! the pod is Terminating. If the replacement existed by then, the drain would try to evict that one, on another node,
+//! and never end.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::api::{Reason, VacatedName};
+use crate::plan::decision::{Action, Blocked, Draft};
+use crate::plan::observed::Pod;
+use crate::plan::protection::node_going::is_going;
+use crate::plan::time::whole_seconds;
+use crate::plan::workload::Workload;
+use crate::plan::world::World;
+
+/// How long a name stays free: the interval of a drain's attempts, and time for a slow API server.
+const FREE_FOR: SignedDuration = SignedDuration::from_secs(10);
+
+/// Names that stay free, and since when.
+#[derive(Clone, Debug, Default)]
+pub struct Vacated(BTreeMap<String, Timestamp>);
+
+impl Vacated {
+    /// Those that the last status recorded and that still apply.
+    pub fn of(workload: &Workload, world: &World) -> Self {
+        let recorded = workload.progress.vacated.iter();
+        let recorded = recorded.map(|it| (it.pod_name.clone(), it.since.0));
+        Self(recorded.filter(|it| until(it.1) > world.now).collect())
+    }
+
+    /// Adds the names of guarded pods that this plan deletes from nodes that are going to be removed.
+    pub fn add(&mut self, workload: &Workload, world: &World, own: &[&Pod], draft: &Draft) {
+        let is_deleted = |pod: &Pod| {
+            draft.has(|it| matches!(it, Action::DeletePod(deletion) if deletion.pod.uid == pod.uid))
+        };
+        let leaves =
+            |pod: &&&Pod| workload.guards(pod) && is_going(workload, world, pod) && is_deleted(pod);
+        let names = own.iter().filter(leaves).map(|pod| pod.name.clone());
+        let since = whole_seconds(world.now);
+        self.0.extend(names.map(|name| (name, since)));
+    }
+
+    /// Whether a name stays free.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// When the next name can be used again.
+    pub fn wake(&self) -> Option<Timestamp> {
+        self.0.values().copied().map(until).min()
+    }
+
+    /// What the creation of pods waits for.
+    pub fn waits_for(&self) -> Option<Blocked> {
+        let (name, since) = self.0.first_key_value()?;
+        Some(Blocked {
+            reason: Reason::NodeDraining,
+            message: format!(
+                "pod {name} was deleted because its node is going to be removed, and is created again at {}: until \
+                 then a drain of the node can notice that it is gone",
+                until(*since)
+            ),
+        })
+    }
+
+    /// What the status records.
+    pub fn status(&self) -> Vec<VacatedName> {
+        let names = self.0.iter().map(|(name, since)| VacatedName {
+            pod_name: name.clone(),
+            since: Time(*since),
+        });
+        names.collect()
+    }
+}
+
+fn until(since: Timestamp) -> Timestamp {
+    since.checked_add(FREE_FOR).unwrap_or(since)
+}

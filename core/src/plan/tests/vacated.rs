@@ -1,0 +1,145 @@
+//! The names of pods that left a node which is going to be removed stay free until a drain of the node has noticed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::story::{Story, set};
+use crate::api::{GameStatefulSet, HookPhase};
+use crate::plan::{Action, MoveRequest, Taint};
+
+/// A set of guarded pods, all on one node.
+fn on_one_node(replicas: i32, spec: Value) -> Story<GameStatefulSet> {
+    let mut whole = json!({
+        "podManagementPolicy": "Parallel",
+        "preDeleteUpdateStrategy": {"hook": {"templateName": "test"}},
+        "protection": {"pods": "Guarded", "onNodeGoing": "Move"},
+        "updateStrategy": {"type": "RollingUpdate", "maxUnavailable": 2},
+    });
+    super::story::merge(&mut whole, spec);
+    let mut story = set(replicas, whole);
+    story.settle();
+    for name in story.names() {
+        story.edit_pod(&name, |pod| pod.node = Some("drained".to_owned()));
+    }
+    story
+}
+
+fn cordon(story: &mut Story<GameStatefulSet>) {
+    let taint = Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        value: String::new(),
+        effect: "NoSchedule".to_owned(),
+    };
+    story.world.going_nodes = BTreeMap::from([("drained".to_owned(), Arc::from([taint]))]);
+}
+
+/// The hooks allow what they were run for.
+fn allow(story: &mut Story<GameStatefulSet>) {
+    story.settle();
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+}
+
+/// Pods on other nodes.
+fn moved(story: &Story<GameStatefulSet>) -> usize {
+    let pods = story.pods().into_iter();
+    pods.filter(|pod| pod.node.as_deref() != Some("drained"))
+        .count()
+}
+
+fn progressing(story: &Story<GameStatefulSet>) -> (String, String) {
+    story.condition("Progressing").expect("condition")
+}
+
+#[test]
+fn names_of_pods_that_left_their_node_stay_free_for_ten_seconds() {
+    let mut story = on_one_node(2, json!({}));
+    cordon(&mut story);
+    allow(&mut story);
+    assert_eq!(story.names(), Vec::<String>::new());
+    let vacated = story.status().protection.expect("shown").vacated;
+    let names: Vec<_> = vacated.iter().map(|it| it.pod_name.as_str()).collect();
+    assert_eq!(names, ["game-0", "game-1"]);
+    let (reason, message) = progressing(&story);
+    assert_eq!(reason, "NodeDraining");
+    assert_eq!(
+        message,
+        "pod game-0 was deleted because its node is going to be removed, and is created again at \
+         2026-01-01T00:00:10Z: until then a drain of the node can notice that it is gone"
+    );
+    let wake = story.plan().wake.expect("a time");
+    assert_eq!(wake.to_string(), "2026-01-01T00:00:10Z");
+    story.wait(9).settle();
+    assert_eq!(story.names(), Vec::<String>::new());
+    story.wait(1).settle();
+    assert_eq!(story.names().len(), 2);
+    assert_eq!(story.status().protection.expect("shown").vacated, []);
+    assert_eq!(progressing(&story).0, "Complete");
+}
+
+/// The record is in the status, so a new leader keeps the names free as well; and it is written first.
+#[test]
+fn names_are_recorded_before_their_pods_are_deleted() {
+    let mut story = on_one_node(1, json!({}));
+    cordon(&mut story);
+    story.settle();
+    story.hooks_end("", HookPhase::Successful);
+    let plan = story.plan();
+    let deletes = plan
+        .actions
+        .iter()
+        .any(|it| matches!(it, Action::DeletePod(_)));
+    assert!(deletes && plan.status_first, "{plan:?}");
+}
+
+#[test]
+fn pods_that_leave_other_nodes_are_created_again_at_once() {
+    // A user moves a pod from a node that stays.
+    let mut story = on_one_node(1, json!({}));
+    story.edit_pod("game-0", |pod| pod.move_requested = Some(MoveRequest::User));
+    allow(&mut story);
+    assert_eq!(story.names(), ["game-0"]);
+    assert_eq!(moved(&story), 1);
+    // The node's taint is tolerated.
+    let tolerations = json!([{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]);
+    let mut story = on_one_node(
+        1,
+        json!({"template": {"spec": {"tolerations": tolerations}}}),
+    );
+    cordon(&mut story);
+    story.edit_pod("game-0", |pod| pod.move_requested = Some(MoveRequest::User));
+    allow(&mut story);
+    assert_eq!(moved(&story), 1);
+    // A drain evicts unguarded pods itself.
+    let mut story = on_one_node(1, json!({"protection": {"pods": "None"}}));
+    cordon(&mut story);
+    allow(&mut story);
+    assert_eq!(moved(&story), 1);
+}
+
+/// A drain asks for the name of a pod, whatever the pod was deleted for.
+#[test]
+fn an_update_on_a_draining_node_keeps_names_free_as_well() {
+    let mut story = on_one_node(1, json!({"protection": {"onNodeGoing": "Wait"}}));
+    cordon(&mut story);
+    story.image("v2");
+    allow(&mut story);
+    assert_eq!(story.names(), Vec::<String>::new());
+    story.wait(10).settle();
+    assert_eq!(story.names(), ["game-0"]);
+}
+
+/// With OrderedReady, no other pod is created meanwhile.
+#[test]
+fn ordered_pods_wait_for_the_name_below() {
+    let mut story = on_one_node(2, json!({"podManagementPolicy": "OrderedReady"}));
+    cordon(&mut story);
+    allow(&mut story);
+    story.wait(10);
+    allow(&mut story);
+    story.wait(10).settle();
+    assert_eq!(story.names(), ["game-0", "game-1"]);
+    assert_eq!(moved(&story), 2);
+}
