@@ -1,0 +1,214 @@
+//! What guards cost: nothing where no pod is guarded, and no write for each pod where pods are guarded.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
+
+use anyhow::{Result, ensure};
+use e2e::case::Case;
+use e2e::workload::manifest::{Game, hook_template};
+use judge::{Counts, Event, WriteKind};
+use serde_json::{Value, json};
+
+use crate::guard::{budgets, install_policy, until_guarded, yes};
+use crate::protection::{release, uninstall};
+
+e2e::tests![
+    without_guarded_pods_there_is_no_trace_of_a_guard,
+    a_guarded_pod_costs_as_many_writes_as_any,
+];
+
+/// What only guards put into objects: label, finalizer and condition, annotations of workloads and of pods.
+const TRACES: [&str; 7] = [
+    "gamekeeper.tkex.tencent.com/guarded",
+    "\"type\":\"Guarded\"",
+    "gamekeeper.tkex.tencent.com/pre-delete-hook",
+    "gamekeeper.tkex.tencent.com/waiting-since",
+    "gamekeeper.tkex.tencent.com/released",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict",
+    "karpenter.sh/do-not-disrupt",
+];
+/// Resources that only guards are about.
+const RESOURCES: [&str; 4] = [
+    "poddisruptionbudgets",
+    "priorityclasses",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+];
+/// The number of pods of each workload whose writes are compared.
+const PODS: u32 = 10;
+
+async fn without_guarded_pods_there_is_no_trace_of_a_guard(case: &mut Case) -> Result<()> {
+    let class = release(case);
+    case.plane()
+        .apply(&[json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": {"name": class}, "value": 1, "preemptionPolicy": "Never",
+        })])
+        .await?;
+    let class_of_guarded = format!("--guarded-priority-class={class}");
+    case.operator.terminate().await?;
+    case.operator.add_args(vec![class_of_guarded]);
+    install_policy(case).await?;
+    case.apply(hook_template("test", &case.hooks.url("/")))
+        .await?;
+    case.hooks.answer("/", yes());
+
+    let start = std::fs::metadata(case.plane().audit.path())?.len();
+    case.operator.start().await?;
+    live(case, Game::in_place(2).pre_inplace("test")).await?;
+    let none = json!({"pods": "None"});
+    let unprotected = Game::in_place(2).set("/spec/protection", none);
+    live(case, unprotected.updated_by("RollingUpdate")).await?;
+    case.use_stateful_set();
+    live(case, Game::parallel(2)).await?;
+    // A watch is in the audit log when it has ended.
+    case.operator.terminate().await?;
+    let found = traces(case, start, &class)?;
+    ensure!(found.is_empty(), "{found:#?}");
+
+    // The same life of a guarded workload leaves every trace that is looked for, reads included.
+    let start = std::fs::metadata(case.plane().audit.path())?.len();
+    case.operator.start().await?;
+    live(case, Game::parallel(2).guarded()).await?;
+    case.operator.terminate().await?;
+    let found = traces(case, start, &class)?;
+    let lists = "list poddisruptionbudgets".to_owned();
+    let kept = TRACES.iter().filter(|trace| !trace.ends_with("/released"));
+    let mut expected = kept
+        .map(|it| (*it).to_owned())
+        .chain([class.clone(), lists]);
+    let missing = expected.find(|trace| !found.contains(trace));
+    ensure!(missing.is_none(), "no {missing:?} in {found:#?}");
+    let delete = ["delete", "priorityclass", &class];
+    case.plane().kubectl(&delete, "").await?;
+    uninstall(case, "guard").await
+}
+
+/// A workload with a PreDelete hook is created, updated, scaled in by one pod, taken over by another operator, and
+/// deleted.
+async fn live(case: &mut Case, game: Game) -> Result<()> {
+    case.apply(game.pre_delete("test")).await?;
+    case.until_settled(2).await?;
+    case.set_image("game:v2").await?;
+    case.until_settled(2).await?;
+    case.scale(1).await?;
+    case.until_settled(1).await?;
+    case.operator.terminate().await?;
+    case.operator.start().await?;
+    case.scale(2).await?;
+    case.until_settled(2).await?;
+    case.kubectl(&["delete", "--wait", &case.workload()])
+        .await?;
+    case.eventually("all is gone", async || {
+        let (pods, budgets) = (case.list("pods").await?, budgets(case).await?);
+        ensure!(pods.is_empty() && budgets.is_empty(), "{pods:#?}");
+        Ok(())
+    })
+    .await
+}
+
+/// The traces of guards that the operator has left since the audit log had this length: in objects that it wrote, and
+/// as requests (VERB RESOURCE).
+fn traces(case: &Case, start: u64, class: &str) -> Result<Vec<String>> {
+    let mut log = File::open(case.plane().audit.path())?;
+    log.seek(SeekFrom::Start(start))?;
+    let user = format!("\"username\":\"{}\"", case.operator.username());
+    let mut found = Vec::new();
+    let mut own = 0;
+    for line in BufReader::new(log).lines() {
+        let line = line?;
+        if !line.contains(&user) {
+            continue;
+        }
+        own += 1;
+        let event: Event = serde_json::from_str(&line)?;
+        if RESOURCES.contains(&event.resource()) {
+            found.push(format!("{} {}", event.verb, event.resource()));
+        }
+        let bodies = [&event.request_object, &event.response_object];
+        let bodies = bodies.map(|it| it.as_ref().map(Value::to_string).unwrap_or_default());
+        let is_left = |trace: &&str| {
+            // A patch may remove what is not there.
+            let removal = format!("\"{trace}\":null");
+            let mut bodies = bodies.iter();
+            bodies.any(|body| body.replace(&removal, "").contains(trace))
+        };
+        let in_bodies = TRACES.into_iter().chain([class]).filter(is_left);
+        found.extend(in_bodies.map(str::to_owned));
+    }
+    ensure!(own > 0, "the audit log shows no request of the operator");
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+/// The operator's writes, except those of a workload's status and of events, whose number depends on timing.
+#[derive(Debug)]
+struct Costs {
+    /// While pods are created.
+    creation: Counts,
+    /// While they are deleted.
+    deletion: Counts,
+}
+
+async fn a_guarded_pod_costs_as_many_writes_as_any(case: &mut Case) -> Result<()> {
+    install_policy(case).await?;
+    case.hooks.answer("/", yes());
+    case.apply(hook_template("test", &case.hooks.url("/")))
+        .await?;
+    for game in [Game::in_place(0), Game::parallel(0)] {
+        let game = game.pre_delete("test");
+        case.apply(&game).await?;
+        case.until_settled(0).await?;
+        let plain = costs(case).await?;
+        case.apply(game.guarded()).await?;
+        until_guarded(case, 0).await?;
+        let guarded = costs(case).await?;
+        for (plain, guarded) in [
+            (&plain.creation, &guarded.creation),
+            (&plain.deletion, &guarded.deletion),
+        ] {
+            // A HookRun's status may be written once while its hook runs.
+            let is_run_status = |it: &WriteKind| it.resource == "hookruns/status";
+            let fixed = |counts: &Counts| {
+                let mut counts = counts.clone();
+                counts.0.retain(|kind, _| !is_run_status(kind));
+                counts
+            };
+            let is_equal = fixed(plain) == fixed(guarded);
+            let more = guarded
+                .sum(is_run_status)
+                .saturating_sub(plain.sum(is_run_status));
+            ensure!(
+                is_equal && more <= PODS as usize,
+                "{plain}\nbut guarded:\n{guarded}"
+            );
+        }
+        case.kubectl(&["delete", &case.workload()]).await?;
+        case.use_stateful_set();
+    }
+    uninstall(case, "guard").await
+}
+
+/// Scales the workload from no pods to [`PODS`] and back.
+async fn costs(case: &Case) -> Result<Costs> {
+    let before = case.writes()?;
+    case.scale(PODS).await?;
+    case.until_settled(PODS.into()).await?;
+    let created = case.writes()?;
+    case.scale(0).await?;
+    case.until_settled(0).await?;
+    let deleted = case.writes()?;
+    let [creation, deletion] = [created.since(&before), deleted.since(&created)].map(|mut all| {
+        let own_status = format!(
+            "{}s/status",
+            case.workload().split('/').next().unwrap_or_default()
+        );
+        all.0.retain(|kind, _| {
+            kind.code < 300 && !["events", "leases", &own_status].contains(&kind.resource.as_str())
+        });
+        all
+    });
+    ensure!(creation.resource("pods") >= PODS as usize, "{creation}");
+    Ok(Costs { creation, deletion })
+}
