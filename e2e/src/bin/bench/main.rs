@@ -1,7 +1,7 @@
 //! `make bench`: how fast 1,000 pods are created, updated in place and deleted, and how many writes that takes;
-//! how 10,000 HookRuns perform, how soon another operator leads, and what one tenant can cost another.
-//! `bench deployments`, `sets`, `hooks`, `leader` and `tenants` each measure a part of this; a number after that
-//! sets the number of rounds, HookRuns, takeovers or rollouts.
+//! how 10,000 HookRuns perform, what guards cost, how soon another operator leads, and what one tenant can cost another.
+//! `bench deployments`, `sets`, `hooks`, `guard`, `leader` and `tenants` each measure a part of this; a number after
+//! that sets the number of rounds, HookRuns, pods, takeovers or rollouts.
 //! `bench scale` measures what 10,000 pods cost. It takes an hour, so `make bench` does not include it. `scale set`
 //! and the like measure a part of that; a number after it sets the number of pods.
 //!
@@ -12,6 +12,7 @@
 //! ends with an error.
 
 mod bare;
+mod guard;
 mod hooks;
 mod leader;
 mod pods;
@@ -67,6 +68,10 @@ async fn run(
             let runs = number.unwrap_or(hooks::RUNS);
             hooks::measure(plane, runs).await?.to_string()
         }
+        Some("guard") => {
+            let pods = number.unwrap_or(guard::PODS);
+            guard::measure(plane, pods).await?.to_string()
+        }
         Some("leader") => {
             let runs = number.unwrap_or(leader::RUNS);
             let leader = leader::measure(plane, runs).await?;
@@ -81,16 +86,17 @@ async fn run(
             scale::measure(plane, of_part, pods).await?
         }
         Some(part) => {
-            bail!("{part} is none of deployments, sets, hooks, leader, tenants and scale")
+            bail!("{part} is none of deployments, sets, hooks, guard, leader, tenants and scale")
         }
         None => {
             let (deployments, sets) = (deployments().await?, sets().await?);
             eprintln!("{} HookRuns", hooks::RUNS);
             let hooks = hooks::measure(plane, hooks::RUNS).await?;
+            let guard = guard::measure(plane, guard::PODS).await?;
             eprintln!("{} takeovers", 2 * leader::RUNS);
             let leader = leader::measure(plane, leader::RUNS).await?;
             let tenants = tenants::measure(tenants::ROLLOUTS).await?;
-            let table = format!("{deployments}\n{sets}\n{hooks}\n{leader}\n{tenants}");
+            let table = format!("{deployments}\n{sets}\n{hooks}\n{guard}\n{leader}\n{tenants}");
             return Ok((table, leader.check_limits()));
         }
     };

@@ -38,7 +38,8 @@ fn rate(phase: Option<&Phase>) -> f64 {
     phase.map_or(f64::NAN, |phase| PODS as f64 / phase.time.as_secs_f64())
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The median; NaN if there is no value.
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
         0 => f64::NAN,

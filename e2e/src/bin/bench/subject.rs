@@ -136,6 +136,24 @@ struct Writes {
     kubelets: usize,
 }
 
+/// Waits until there are no more writes of a subject: a last status write may follow, and belongs to the phase.
+pub async fn until_quiet<W>(
+    writes: impl Fn() -> Result<W>,
+    own: impl Fn(&W) -> &Counts,
+) -> Result<W> {
+    let mut last = (own(&writes()?).clone(), Instant::now());
+    let quiet = Duration::from_secs(2);
+    eventually("quiet", Duration::from_secs(60), async || {
+        let now = writes()?;
+        if *own(&now) != last.0 {
+            last = (own(&now).clone(), Instant::now());
+        }
+        anyhow::ensure!(last.1.elapsed() > quiet, "still writing");
+        Ok(now)
+    })
+    .await
+}
+
 struct Run<'a> {
     subject: Subject,
     case: &'a Case,
@@ -169,27 +187,12 @@ impl Run<'_> {
         let start = Instant::now();
         work().await?;
         let time = start.elapsed();
-        let after = self.until_quiet().await?;
+        let after = until_quiet(|| self.writes(), |writes| &writes.own).await?;
         Ok(Phase {
             time,
             writes: after.own.since(&before.own),
             kubelets: after.kubelets - before.kubelets,
         })
-    }
-
-    /// Waits until the subject writes nothing more: a last status write may follow, and belongs to the phase.
-    async fn until_quiet(&self) -> Result<Writes> {
-        let mut last = (self.writes()?.own, Instant::now());
-        let quiet = Duration::from_secs(2);
-        eventually("quiet", Duration::from_secs(60), async || {
-            let now = self.writes()?;
-            if now.own != last.0 {
-                last = (now.own.clone(), Instant::now());
-            }
-            anyhow::ensure!(last.1.elapsed() > quiet, "still writing");
-            Ok(now)
-        })
-        .await
     }
 
     fn writes(&self) -> Result<Writes> {
