@@ -16,7 +16,7 @@
 //! | 5: while paused, no update starts | `rules/pause.rs` |
 //! | 6: one live HookRun per pod and point | `rules/runs.rs` |
 //! | 7: ordinals (including reserved ones), their order and their claims; indexes of pods | `rules/ordinals.rs`, `rules/indexes.rs` |
-//! | 8: nothing is written for a settled workload | `rules/settled.rs` |
+//! | 8: nothing is written for a settled workload | `rules/settled.rs`; budgets of guarded pods are written and checked only for a reason: `rules/guard_checks.rs` |
 //! | 9: only the leader writes | [`writes_without_lease`], for tests with several operators |
 //! | 10: all of it after crashes, on stale caches and on errors | every rule, because the rules make no exception for crashes and faults |
 //! | 11: no client ends a guarded pod before its hook allows it | `rules/guard.rs`, about all users |

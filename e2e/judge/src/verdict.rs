@@ -34,8 +34,13 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks every write in a namespace. `is_operator` says whether a user is an operator.
-pub fn violations(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<Violation> {
+/// Checks every write in a namespace, and every check of a guard by a dry run. `is_operator` says whether a user is an operator.
+/// `starts` are the times at which operators were started.
+pub fn violations(
+    events: &[Event],
+    starts: &[Timestamp],
+    is_operator: impl Fn(&str) -> bool,
+) -> Vec<Violation> {
     let mut world = World::default();
     let mut settled = rules::Settled::default();
     let mut pauses = rules::Pauses::default();
@@ -77,6 +82,13 @@ pub fn violations(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<V
             why,
         }));
     }
+    let needless = rules::needless_requests(events, starts, is_operator);
+    found.extend(needless.into_iter().map(|(event, why)| Violation {
+        rule: "settled",
+        at: event.received,
+        write: format!("{} {}", event.verb, event.uri),
+        why,
+    }));
     found
 }
 

@@ -104,7 +104,7 @@ impl Case {
         if self.operator.is_running() {
             self.operator.terminate().await?;
         }
-        let mut events = self.plane.audit.writes(&self.namespace)?;
+        let mut events = self.plane.audit.evidence(&self.namespace)?;
         if let Some(witness) = &self.witness {
             let unanswered = witness.unanswered(&events).await?;
             events.extend(unanswered);
@@ -119,7 +119,7 @@ impl Case {
             "the operator lacks permissions:\n{}",
             refused.join("\n")
         );
-        Ok(judge::violations(&events, |user| {
+        Ok(judge::violations(&events, self.operator.starts(), |user| {
             user.starts_with(&accounts)
         }))
     }

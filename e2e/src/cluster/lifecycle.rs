@@ -140,7 +140,7 @@ impl Stage {
         let scripts = events.iter().filter(|event| event.resource() == "hookruns");
         ensure!(scripts.count() > 0, "the audit log shows no script");
         let mut found = lifecycle_violations(&events, is_operator);
-        found.extend(violations(&games, is_operator));
+        found.extend(violations(&games, self.operator.starts(), is_operator));
         let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
         ensure!(lines.is_empty(), "violations:\n{}", lines.join("\n"));
         Ok(())

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -40,6 +41,8 @@ pub struct Operator {
     environment: Vec<(&'static str, String)>,
     log: PathBuf,
     running: Option<Running>,
+    /// When it was started.
+    starts: Vec<Timestamp>,
 }
 
 struct Running {
@@ -144,6 +147,7 @@ impl Operator {
             environment: Vec::new(),
             log: folder.join(format!("{account}.log")),
             running: None,
+            starts: Vec::new(),
         })
     }
 
@@ -279,6 +283,7 @@ impl Operator {
             .stdout(log.try_clone()?)
             .stderr(log)
             .kill_on_drop(true);
+        self.starts.push(Timestamp::now());
         let child = command.spawn();
         let child = child.with_context(|| format!("start {}", self.binary.display()))?;
         let process = Arc::new(Mutex::new(Some(child)));
@@ -402,6 +407,11 @@ impl Operator {
         let running = self.running.as_ref().context("the operator does not run")?;
         let id = with(&running.process, |child| child.as_ref().and_then(Child::id));
         id.context("the operator has ended")
+    }
+
+    /// When it was started, so far.
+    pub fn starts(&self) -> &[Timestamp] {
+        &self.starts
     }
 
     /// The CPU time of the process.

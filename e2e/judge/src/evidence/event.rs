@@ -98,6 +98,11 @@ impl Event {
             && !self.uri.contains("dryRun=All")
     }
 
+    /// Whether this is a completed dry run of a deletion, with which the operator checks whether a guard is in force.
+    pub fn is_dry_deletion(&self) -> bool {
+        self.stage == "ResponseComplete" && self.verb == "delete" && self.uri.contains("dryRun=All")
+    }
+
     /// Name of the user for whom the request was made.
     pub fn username(&self) -> &str {
         let user = self.impersonated_user.as_ref().unwrap_or(&self.user);

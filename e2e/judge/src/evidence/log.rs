@@ -49,6 +49,13 @@ impl AuditLog {
         Ok(requests)
     }
 
+    /// What the judge needs of a namespace: all completed writes so far, and dry runs of deletions.
+    pub fn evidence(&self, namespace: &str) -> Result<Vec<Event>> {
+        let mut requests = self.requests(namespace)?;
+        requests.retain(|event| event.is_write() || event.is_dry_deletion());
+        Ok(requests)
+    }
+
     /// All writes in a namespace so far, including dry runs and requests in progress.
     pub fn requests(&self, namespace: &str) -> Result<Vec<Event>> {
         let lines = {

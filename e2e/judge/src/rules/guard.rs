@@ -85,7 +85,8 @@ pub(crate) fn is_on_lost_node(pod: &Value) -> bool {
     ["DeletionByTaintManager", "DeletionByPodGC"].contains(&reason)
 }
 
-fn protects(version: &Version) -> bool {
+/// Whether the pods of a workload are to be guarded.
+pub(crate) fn protects(version: &Version) -> bool {
     text(&version.object, "/spec/protection/pods") == "Guarded"
 }
 

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::Found;
-use super::guard::is_on_lost_node;
+use super::guard::{is_on_lost_node, protects};
 use crate::names;
 use crate::object::{
     annotation, condition, containers, controller, is_terminating, label, marks, text,
@@ -17,6 +17,8 @@ use crate::replay::world::World;
 
 /// How long after settling a workload may still get a last status write or event.
 const GRACE: SignedDuration = SignedDuration::from_secs(3);
+/// The resource of budgets.
+const BUDGETS: &str = "poddisruptionbudgets";
 
 /// Since when all workloads have been settled.
 #[derive(Debug, Default)]
@@ -33,10 +35,12 @@ impl Settled {
         is_operators: bool,
     ) -> Option<Found> {
         // The lease and the webhook's certificates do not belong to a workload.
-        // After a start the operator writes a budget again to learn whether it still exists, so a needless write of
-        // one is not found here.
-        let exempt = ["leases", "secrets", "poddisruptionbudgets"];
-        if matches!(&write.resource, Resource::Other(plural) if exempt.contains(&plural.as_str())) {
+        if ["leases", "secrets"].contains(&write.plural.as_str()) {
+            return None;
+        }
+        // After a start the operator applies budgets again, which `guard_checks` judges. Kubernetes writes their status.
+        let is_of_budget = write.plural == BUDGETS;
+        if is_of_budget && (write.subresource == "status" || !write.changed()) {
             return None;
         }
         let is_status = write.resource == Resource::Workload && write.subresource == "status";
@@ -44,8 +48,12 @@ impl Settled {
             return Some(("settled", "a status write that changes nothing".to_owned()));
         }
         // What happens to nodes and SidecarSets is not in the log of a namespace: the operator's request to move a pod,
-        // and the token that lets its sidecars be updated, stand for it.
-        let is_operators = is_operators && !requests_move(write) && !allots_token(write);
+        // and the token that lets its sidecars be updated, stand for it. A budget that an administrator has deleted or
+        // changed is found by the next check, and restored.
+        let is_operators = is_operators
+            && !requests_move(write)
+            && !allots_token(write)
+            && !restores_budget(world, write);
         let since = self.since;
         // The operator's own writes do not end the settled state; otherwise they would excuse later ones.
         if since.is_none() || !is_operators {
@@ -80,6 +88,19 @@ fn allots_token(write: &Write) -> bool {
     write.resource == Resource::Pod
         && containers(before) == containers(after)
         && marks(before) != marks(after)
+}
+
+/// Whether a write creates the budget of a guarded workload, or changes it back.
+fn restores_budget(world: &World, write: &Write) -> bool {
+    let Some(budget) = write.after.as_deref().filter(|_| write.plural == BUDGETS) else {
+        return false;
+    };
+    let says = |it: &Value| (it["spec"].clone(), it["metadata"]["labels"].clone());
+    let before = write.before.as_deref().map(says);
+    let owner = label(budget, names::GUARDED).and_then(|uid| world.workloads.get(uid));
+    let owner = owner.filter(|it| it.deleted.is_none());
+    let newest = owner.and_then(|it| it.versions.last());
+    newest.is_some_and(protects) && before != Some(says(budget))
 }
 
 /// Whether every workload of the namespace is settled.
@@ -191,6 +212,42 @@ mod tests {
         scenario.wait(10);
         scenario.status(json!({"conditions": [1]}));
         assert_eq!(scenario.verdict(), []);
+    }
+
+    #[test]
+    fn a_budget_is_restored_but_not_changed_otherwise() {
+        let guarded = || {
+            let mut scenario = Scenario::with(json!({
+                "replicas": 2, "protection": {"pods": "Guarded"},
+            }));
+            scenario.apply_budget();
+            scenario.check_guard(true);
+            scenario.settle();
+            scenario.wait(10);
+            scenario
+        };
+        let mut deleted = guarded();
+        deleted.delete_budget();
+        assert_eq!(deleted.broken(), ["settled"]);
+        let mut again = guarded();
+        again.acquire_lease();
+        again.apply_budget();
+        again.check_guard(true);
+        assert_eq!(again.verdict(), [], "it changes nothing");
+        again.delete_budget_by("administrator");
+        again.wait(10);
+        again.acquire_lease();
+        again.apply_budget();
+        again.check_guard(true);
+        assert_eq!(again.verdict(), [], "it restores the budget");
+        let mut annotated = guarded();
+        annotated.acquire_lease();
+        annotated.annotate_budget();
+        assert_eq!(annotated.broken(), ["settled"]);
+        let mut alien = settled();
+        alien.wait(10);
+        alien.apply_budget();
+        assert_eq!(alien.broken(), ["settled"], "its pods are not guarded");
     }
 
     #[test]

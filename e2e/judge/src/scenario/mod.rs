@@ -12,6 +12,8 @@ pub(crate) mod log;
 
 /// Name and uid of the workload.
 const GAME: &str = "game";
+/// Name of its budget.
+const BUDGET: &str = "game-guarded-x";
 /// User name of the operator.
 pub(crate) const OPERATOR: &str = "system:serviceaccount:x:gamekeeper";
 
@@ -22,6 +24,10 @@ pub(crate) struct Scenario {
     workload: Value,
     pods: BTreeMap<String, Value>,
     runs: BTreeMap<String, Value>,
+    /// The budget with its resourceVersion.
+    budget: Option<(Value, u64)>,
+    /// When operators were started.
+    starts: Vec<Timestamp>,
 }
 
 impl Scenario {
@@ -70,6 +76,8 @@ impl Scenario {
             }),
             pods: BTreeMap::new(),
             runs: BTreeMap::new(),
+            budget: None,
+            starts: Vec::new(),
         };
         let created = scenario.workload.clone();
         let plural = scenario.plural();
@@ -155,6 +163,84 @@ impl Scenario {
         }
         merge(&mut self.workload["status"], &patch);
         self.write_workload(OPERATOR, "status");
+    }
+
+    /// An operator starts that does not use leader election.
+    pub(crate) fn start_operator(&mut self) {
+        self.starts.push(self.log.now);
+    }
+
+    /// An operator becomes the leader.
+    pub(crate) fn acquire_lease(&mut self) {
+        let lease = json!({
+            "kind": "Lease", "metadata": {"name": "gamekeeper"},
+            "spec": {"holderIdentity": "x", "acquireTime": self.log.now},
+        });
+        self.log
+            .write(OPERATOR, "update", "leases", "", "gamekeeper", lease);
+    }
+
+    /// The operator applies the budget of the workload. What does not change it leaves its version.
+    pub(crate) fn apply_budget(&mut self) {
+        self.write_budget(json!({}));
+    }
+
+    /// The operator annotates the budget of the workload.
+    pub(crate) fn annotate_budget(&mut self) {
+        self.write_budget(json!({"x": "y"}));
+    }
+
+    fn write_budget(&mut self, annotations: Value) {
+        let metadata =
+            json!({"name": BUDGET, "labels": {names::GUARDED: GAME}, "annotations": annotations});
+        let budget = json!({"kind": "PodDisruptionBudget", "metadata": metadata, "spec": {}});
+        let unchanged = self.budget.take().filter(|(it, _)| *it == budget);
+        let newest = self.log.version;
+        if let Some((_, version)) = &unchanged {
+            self.log.version = version - 1;
+        }
+        self.log.write(
+            OPERATOR,
+            "patch",
+            "poddisruptionbudgets",
+            "",
+            BUDGET,
+            budget.clone(),
+        );
+        self.budget = Some((budget, self.log.version));
+        self.log.version = self.log.version.max(newest);
+    }
+
+    /// The operator deletes the budget of the workload.
+    pub(crate) fn delete_budget(&mut self) {
+        self.delete_budget_by(OPERATOR);
+    }
+
+    /// A user deletes the budget of the workload.
+    pub(crate) fn delete_budget_by(&mut self, user: &str) {
+        let gone = json!({"kind": "Status"});
+        self.log
+            .write(user, "delete", "poddisruptionbudgets", "", BUDGET, gone);
+        self.budget = None;
+    }
+
+    /// The operator checks whether the guard is in force.
+    pub(crate) fn check_guard(&mut self, is_in_force: bool) {
+        let status = json!({"kind": "Status"});
+        self.log.write(
+            OPERATOR,
+            "delete",
+            "poddisruptionbudgets",
+            "",
+            BUDGET,
+            status,
+        );
+        let event = self.log.events.last_mut().expect("an event");
+        event.uri.push_str("?dryRun=All");
+        if is_in_force {
+            let status = event.response_status.as_mut().expect("a status");
+            status.code = 403;
+        }
     }
 
     /// The operator reports a settled workload.
@@ -487,7 +573,7 @@ impl Scenario {
 
     /// The violations that the judge finds.
     pub(crate) fn verdict(&self) -> Vec<Violation> {
-        violations(&self.log.events, |user| user == OPERATOR)
+        violations(&self.log.events, &self.starts, |user| user == OPERATOR)
     }
 
     /// The rules that are violated.

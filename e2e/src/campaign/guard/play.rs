@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use futures::future::{Either, join_all, select};
+use jiff::Timestamp;
 use judge::{Event, Witness};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -117,16 +118,18 @@ impl Play<'_> {
             Some(operator) => stop(operator).await,
             None => Ok(()),
         };
-        let own = operator.map_or_else(String::new, |it| it.username());
+        let starts = operator.as_ref().map_or(&[][..], Operator::starts);
+        let own = operator.as_ref();
+        let own = own.map_or_else(String::new, Operator::username);
         let mut events = plane.audit.requests(&case.namespace)?;
         let refused = refused(&events, &own);
-        events.retain(Event::is_write);
+        events.retain(|event| event.is_write() || event.is_dry_deletion());
         let unanswered = witness.unanswered(&events).await?;
         events.extend(unanswered);
         let errors = finished.err().into_iter().chain(stopped.err());
         let mut failures: Vec<String> = errors.map(|error| format!("{error:#}")).collect();
         if self.variant == Variant::Guarded {
-            failures.extend(violations(&events, &own));
+            failures.extend(violations(&events, starts, &own));
         }
         let ended = ended(&events, self.history, &matches, &own);
         Ok(Played {
@@ -310,11 +313,11 @@ async fn stop(operator: &mut Operator) -> Result<()> {
 }
 
 /// What the judge finds, and the permissions that the operator lacked.
-fn violations(events: &[Event], operator: &str) -> Vec<String> {
+fn violations(events: &[Event], starts: &[Timestamp], operator: &str) -> Vec<String> {
     let of_operator = |event: &&Event| event.username() == operator;
     let lacking = events.iter().filter(of_operator);
     let lacking = lacking.filter_map(Event::missing_permission);
-    let found = judge::violations(events, |user| user == operator);
+    let found = judge::violations(events, starts, |user| user == operator);
     let found = found.iter().map(|it| format!("violation: {it}"));
     lacking.map(str::to_owned).chain(found).collect()
 }

@@ -1,0 +1,241 @@
+//! Invariant 8 for the PodDisruptionBudgets of guarded pods, which the operator does not watch: it applies a budget, and
+//! checks by a dry run of its deletion whether the guard is in force, only when there is a reason to.
+//!
+//! A leader that knows nothing of a budget applies it, and checks it after that. A leader is new when it acquires the
+//! lease or, without leader election, when its process starts, which the log does not show. While the guard is in force, it checks
+//! again after five minutes; while it is not, after 1, 2, 4, ..., and at most 60 seconds. A budget that was deleted, or
+//! that other clients could change until now, is applied again.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::evidence::Event;
+use crate::object::text;
+
+/// How long a check is valid while the guard is in force.
+const VALIDITY: SignedDuration = SignedDuration::from_secs(300);
+/// The longest pause between two checks while it is not.
+const LONGEST: SignedDuration = SignedDuration::from_secs(60);
+/// The operator counts from when it got the response, by its own clock.
+const TOLERANCE: SignedDuration = SignedDuration::from_millis(200);
+
+/// A request without a reason, and why it has none.
+pub(crate) type NeedlessRequest<'a> = (&'a Event, String);
+
+/// What the leader knows of a budget.
+#[derive(Clone, Copy, Debug, Default)]
+struct Budget {
+    known: Known,
+    /// Whether it was applied and not checked since.
+    is_applied: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Known {
+    /// Nothing yet, or only that other clients could change it until now.
+    #[default]
+    Nothing,
+    /// There is none.
+    Gone,
+    /// The guard was in force at this time.
+    InForce(Timestamp),
+    /// It was not, for this number of checks in a row.
+    NotInForce(Timestamp, u32),
+}
+
+/// Requests of the operator about budgets for which there is no reason. `starts` are the times at which operators were
+/// started.
+pub(crate) fn needless_requests<'a>(
+    events: &'a [Event],
+    starts: &[Timestamp],
+    is_operator: impl Fn(&str) -> bool,
+) -> Vec<NeedlessRequest<'a>> {
+    let is_of_operator = |event: &&Event| is_operator(event.username());
+    let mut requests: Vec<&Event> = events.iter().filter(is_of_operator).collect();
+    requests.sort_by_key(|event| event.received);
+    let mut budgets: BTreeMap<&str, Budget> = BTreeMap::new();
+    let mut acquired = "";
+    let mut started = 0;
+    let mut found = Vec::new();
+    for event in requests {
+        let starts_before = starts.iter().filter(|start| **start <= event.received);
+        let starts_before = starts_before.count();
+        if starts_before != started {
+            started = starts_before;
+            budgets.clear();
+        }
+        match event.resource() {
+            "leases" => {
+                let time = acquire_time(event).filter(|time| *time != acquired);
+                if let Some(time) = time {
+                    acquired = time;
+                    budgets.clear();
+                }
+            }
+            "poddisruptionbudgets" => {
+                let name = event.object_ref.as_ref().map_or("", |it| &it.name);
+                let why = budgets.entry(name).or_default().follow(event);
+                found.extend(why.map(|why| (event, why)));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// When the leader acquired the lease, if this is a write of the lease.
+fn acquire_time(event: &Event) -> Option<&str> {
+    let lease = event.response_object.as_ref()?;
+    Some(text(lease, "/spec/acquireTime")).filter(|it| !it.is_empty())
+}
+
+impl Budget {
+    /// Follows a request, and returns why there is no reason for it.
+    fn follow(&mut self, event: &Event) -> Option<String> {
+        // The operator learns nothing from other responses, and repeats the request.
+        let is_answered = event.succeeded() || matches!(event.code(), 403 | 404 | 422);
+        if !is_answered {
+            return None;
+        }
+        let why = match (event.is_dry_deletion(), event.verb.as_str()) {
+            (true, _) => self.needless_check(event),
+            (false, "delete") => {
+                (self.known == Known::Gone).then(|| "deletes a budget that is gone".to_owned())
+            }
+            (false, _) => self.needless_write(),
+        };
+        self.learn(event);
+        why
+    }
+
+    fn needless_check(&self, event: &Event) -> Option<String> {
+        let (since, pause) = match self.known {
+            _ if self.is_applied => return None,
+            Known::Nothing | Known::Gone => {
+                return Some("checks a budget that it has not applied".to_owned());
+            }
+            Known::InForce(at) => (at, VALIDITY),
+            Known::NotInForce(at, times) => (at, pause_after(times)),
+        };
+        let passed = event.received.duration_since(since);
+        (passed + TOLERANCE < pause)
+            .then(|| format!("checks the guard {passed:#} after the last check, not {pause:#}"))
+    }
+
+    fn needless_write(&self) -> Option<String> {
+        match self.known {
+            Known::Nothing | Known::Gone => None,
+            Known::InForce(_) | Known::NotInForce(..) => {
+                Some("applies a budget that it has applied and checked".to_owned())
+            }
+        }
+    }
+
+    fn learn(&mut self, event: &Event) {
+        let times = match self.known {
+            Known::NotInForce(_, times) => times,
+            _ => 0,
+        };
+        let is_refused = event.code() == 403 && event.missing_permission().is_none();
+        match (event.is_dry_deletion(), event.verb.as_str()) {
+            (true, _) => {
+                self.is_applied = false;
+                self.known = match event.code() {
+                    404 => Known::Gone,
+                    // Other clients could change the budget until now.
+                    _ if is_refused && times > 0 => Known::Nothing,
+                    _ if is_refused => Known::InForce(event.done),
+                    _ => Known::NotInForce(event.done, times + 1),
+                };
+            }
+            (false, "delete") => self.known = Known::Gone,
+            (false, _) if event.succeeded() => self.is_applied = true,
+            (false, _) => self.known = Known::NotInForce(event.done, times + 1),
+        }
+    }
+}
+
+/// The pause after this number of checks that showed that the guard is not in force.
+fn pause_after(times: u32) -> SignedDuration {
+    SignedDuration::from_secs(1 << times.saturating_sub(1).min(6)).min(LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::scenario::Scenario;
+
+    /// A budget that was applied and checked by a leader.
+    fn checked(is_in_force: bool) -> Scenario {
+        let mut scenario = Scenario::with(json!({
+            "replicas": 1, "protection": {"pods": "Guarded"},
+        }));
+        scenario.acquire_lease();
+        scenario.apply_budget();
+        scenario.check_guard(is_in_force);
+        scenario
+    }
+
+    #[test]
+    fn a_guard_in_force_is_checked_every_five_minutes() {
+        for (seconds, broken) in [(299, vec!["settled"]), (300, vec![])] {
+            let mut scenario = checked(true);
+            scenario.wait(seconds);
+            scenario.check_guard(true);
+            assert_eq!(scenario.broken(), broken, "{seconds} s");
+        }
+    }
+
+    #[test]
+    fn a_guard_that_is_not_in_force_is_checked_with_growing_pauses() {
+        let mut scenario = checked(false);
+        for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
+            scenario.wait(seconds);
+            scenario.check_guard(false);
+        }
+        assert_eq!(scenario.verdict(), []);
+        scenario.wait(58);
+        scenario.check_guard(false);
+        assert_eq!(scenario.broken(), ["settled"]);
+    }
+
+    #[test]
+    fn a_budget_that_others_could_change_is_applied_again() {
+        let mut scenario = checked(false);
+        scenario.wait(1);
+        scenario.check_guard(true);
+        scenario.apply_budget();
+        scenario.check_guard(true);
+        assert_eq!(scenario.verdict(), []);
+        scenario.apply_budget();
+        assert_eq!(scenario.broken(), ["settled"]);
+    }
+
+    #[test]
+    fn each_leader_applies_and_checks_once() {
+        let mut scenario = checked(true);
+        scenario.wait(1);
+        scenario.acquire_lease();
+        scenario.apply_budget();
+        scenario.check_guard(true);
+        scenario.start_operator();
+        scenario.apply_budget();
+        scenario.check_guard(true);
+        assert_eq!(scenario.verdict(), []);
+        scenario.acquire_lease();
+        scenario.check_guard(true);
+        assert_eq!(scenario.broken(), ["settled"], "without an application");
+    }
+
+    #[test]
+    fn a_deleted_budget_is_not_deleted_again() {
+        let mut scenario = checked(true);
+        scenario.spec("user", json!({"protection": {"pods": "None"}}));
+        scenario.delete_budget();
+        assert_eq!(scenario.verdict(), []);
+        scenario.delete_budget();
+        assert_eq!(scenario.broken(), ["settled"]);
+    }
+}
