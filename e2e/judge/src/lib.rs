@@ -22,10 +22,11 @@
 //! | 11: no client ends a guarded pod before its hook allows it | `rules/guard.rs`, about all users |
 //! | 12: scripts of a Cluster run in order, once, and one at a time on a node | `lifecycle`, for tests with a Cluster |
 //!
-//! Five more rules are about what is not in that list. A pod that is updated in place gets no traffic while it is
+//! Six more rules are about what is not in that list. A pod that is updated in place gets no traffic while it is
 //! changed (`rules/gate.rs`), or before it runs the new image (`rules/completion.rs`), and its containers are
 //! changed in the order that the workload specifies (`rules/order.rs`). With OnDelete, the operator starts no update
-//! (`rules/on_delete.rs`). With createBatch, it creates the first pods in batches (`rules/batches.rs`).
+//! (`rules/on_delete.rs`). With createBatch, it creates the first pods in batches (`rules/batches.rs`). The annotations for
+//! autoscalers are those of the template, or else of the guard (`rules/autoscalers.rs`).
 //!
 //! # The evidence
 //!

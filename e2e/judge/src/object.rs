@@ -201,8 +201,8 @@ pub(crate) fn images(pod: &Value) -> Vec<(String, String)> {
     containers.map(|(name, image, _)| (name, image)).collect()
 }
 
-/// Labels and annotations of the template: all except the operator's annotations and those for autoscalers, and except
-/// the labels of identity and guard, which the operator restores.
+/// Labels and annotations of the template: all except the operator's annotations and those for autoscalers, which have a
+/// rule of their own (`rules/autoscalers.rs`), and except the labels of identity and guard, which the operator restores.
 pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String, Value>) {
     let map = |pointer| {
         let found = pod.pointer(pointer).and_then(Value::as_object);
@@ -214,10 +214,9 @@ pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String,
         names::RECORD,
         names::WAITING_SINCE,
         names::MOVE,
-        "cluster-autoscaler.kubernetes.io/safe-to-evict",
-        "karpenter.sh/do-not-disrupt",
     ];
-    for annotation in own {
+    let of_guard = names::KEPT_BY_AUTOSCALERS.map(|(key, _)| key);
+    for annotation in own.into_iter().chain(of_guard) {
         annotations.remove(annotation);
     }
     annotations.retain(|key, _| !key.starts_with(names::SIDECARS));

@@ -64,6 +64,7 @@ pub fn violations(
                 rules::gate,
                 rules::order,
                 rules::kept_guard,
+                rules::autoscalers,
                 rules::sidecars,
             ];
             wrong.extend(rules.iter().flat_map(|rule| rule(&world, &write)));

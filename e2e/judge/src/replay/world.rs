@@ -26,6 +26,8 @@ pub(crate) struct World {
     pub(crate) pods: BTreeMap<String, Pod>,
     /// Pods that were deleted.
     deleted: Vec<Pod>,
+    /// The templates of revisions, by the name of their ControllerRevision.
+    pub(crate) templates: BTreeMap<String, Value>,
     /// HookRuns by uid, deleted ones included.
     pub(crate) runs: BTreeMap<String, Run>,
 }
@@ -120,7 +122,17 @@ impl World {
             Resource::Workload => self.apply_workload(write),
             Resource::Pod => self.apply_pod(write),
             Resource::HookRun => self.apply_run(write),
-            Resource::Other(_) => {}
+            Resource::Other(_) => self.apply_revision(write),
+        }
+    }
+
+    /// Templates are kept when their ControllerRevision is deleted: pods may still have the revision.
+    fn apply_revision(&mut self, write: &Write) {
+        let revision = write.after.as_deref();
+        let revision = revision.filter(|_| write.plural == "controllerrevisions");
+        if let Some(template) = revision.and_then(|it| it.pointer("/data/spec/template")) {
+            let name = write.name.clone();
+            self.templates.insert(name, template.clone());
         }
     }
 

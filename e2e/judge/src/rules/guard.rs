@@ -91,8 +91,13 @@ pub(crate) fn protects(version: &Version) -> bool {
 }
 
 fn is_guarded(pod: &Value) -> bool {
+    has_guard_label(pod) && !is_terminating(pod)
+}
+
+/// Whether a pod has the label of guarded pods with its own workload.
+pub(crate) fn has_guard_label(pod: &Value) -> bool {
     let guarded = label(pod, names::GUARDED);
-    guarded.is_some() && guarded == controller(pod) && !is_terminating(pod)
+    guarded.is_some() && guarded == controller(pod)
 }
 
 /// How a write ends containers, if it does.

@@ -1,6 +1,7 @@
 //! The invariants, one file each. A rule gets a write of the operator and the world before it, and returns a
 //! violation if there is one.
 
+mod autoscalers;
 mod batches;
 mod budget;
 mod completion;
@@ -21,6 +22,7 @@ mod sidecars;
 mod start;
 mod steps;
 
+pub(crate) use autoscalers::autoscalers;
 pub(crate) use batches::Batches;
 pub(crate) use budget::budget;
 pub(crate) use completion::completion;

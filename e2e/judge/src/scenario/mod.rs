@@ -276,7 +276,33 @@ impl Scenario {
         self.create_annotated(name, revision, json!({}));
     }
 
-    fn create_annotated(&mut self, name: &str, revision: &str, annotations: Value) {
+    /// The operator records the template of a revision, with these annotations.
+    pub(crate) fn record_template(&mut self, revision: &str, annotations: Value) {
+        let template = json!({"metadata": {"annotations": annotations}});
+        let revision_object = json!({
+            "kind": "ControllerRevision", "metadata": {"name": revision},
+            "data": {"spec": {"template": template}},
+        });
+        self.log.write(
+            OPERATOR,
+            "create",
+            "controllerrevisions",
+            "",
+            revision,
+            revision_object,
+        );
+    }
+
+    /// The operator changes labels of a pod, and replaces its annotations.
+    pub(crate) fn change_metadata(&mut self, name: &str, labels: Value, annotations: Value) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        merge(&mut pod["metadata"]["labels"], &labels);
+        pod["metadata"]["annotations"] = annotations;
+        self.write_pod(OPERATOR, "patch", "", name);
+    }
+
+    /// The operator creates a pod with annotations.
+    pub(crate) fn create_annotated(&mut self, name: &str, revision: &str, annotations: Value) {
         let which = match self.workload["kind"] == "GameStatefulSet" {
             true => names::IDENTITY[2],
             false => names::INSTANCE,

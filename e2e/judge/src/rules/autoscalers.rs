@@ -1,0 +1,120 @@
+//! The annotations that keep autoscalers from removing a guarded pod's node: guarded pods have them, unless the template
+//! sets them. What the template says stays.
+//!
+//! The template is that of the pod's own revision, as its ControllerRevision records it.
+
+use super::Found;
+use super::guard::{has_guard_label, protects};
+use crate::names::KEPT_BY_AUTOSCALERS;
+use crate::object::{annotation, is_terminating, revision};
+use crate::replay::history::{Resource, Write};
+use crate::replay::world::World;
+
+/// The rule for writes of the operator.
+pub(crate) fn autoscalers(world: &World, write: &Write) -> Option<Found> {
+    let pod = write.after.as_deref()?;
+    if write.resource != Resource::Pod || is_terminating(pod) {
+        return None;
+    }
+    let before = write.before.as_deref();
+    let template = world.templates.get(revision(pod))?;
+    let (_, workload) = world.workload_of(pod)?;
+    // A webhook may remove the label and leave the annotations.
+    let may_be_guarded = workload.seen_at(write.received).iter().any(protects);
+    let why = KEPT_BY_AUTOSCALERS.into_iter().find_map(|(key, kept)| {
+        let now = annotation(pod, key);
+        let is_as_before = before.is_some_and(|before| annotation(before, key) == now);
+        let begins = has_guard_label(pod) && !before.is_some_and(has_guard_label);
+        let is_right = match annotation(template, key) {
+            Some(value) => is_as_before || now == Some(value),
+            // What a user has set stays.
+            None if is_as_before && !begins => true,
+            None if has_guard_label(pod) => now == Some(kept),
+            None => now.is_none() || (may_be_guarded && now == Some(kept)),
+        };
+        (!is_right).then(|| format!("sets {key} to {now:?}"))
+    });
+    Some(("autoscalers", why?))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::names::{GUARDED, KEPT_BY_AUTOSCALERS, REVISION};
+    use crate::scenario::Scenario;
+
+    const EVICT: &str = KEPT_BY_AUTOSCALERS[0].0;
+    const NO: &str = KEPT_BY_AUTOSCALERS[0].1;
+    const DISRUPT: &str = KEPT_BY_AUTOSCALERS[1].0;
+    const YES: &str = KEPT_BY_AUTOSCALERS[1].1;
+
+    /// Two pods of a template with these annotations.
+    fn pods(template: Value) -> Scenario {
+        let mut scenario = Scenario::of("GameDeployment", json!({"replicas": 3}));
+        scenario.record_template("v1", template.clone());
+        for pod in ["a", "b"] {
+            scenario.create_annotated(pod, "v1", template.clone());
+        }
+        scenario
+    }
+
+    fn with_guard() -> Value {
+        json!({EVICT: NO, DISRUPT: YES})
+    }
+
+    #[test]
+    fn guarded_pods_get_what_the_template_does_not_set() {
+        let own = json!({EVICT: "true"});
+        let mut scenario = pods(own.clone());
+        let guarded = json!({EVICT: "true", DISRUPT: YES});
+        scenario.change_metadata("a", json!({GUARDED: "game"}), guarded.clone());
+        assert_eq!(scenario.verdict(), []);
+        scenario.change_metadata("a", json!({GUARDED: null}), own);
+        assert_eq!(scenario.verdict(), []);
+        for wrong in [with_guard(), json!({DISRUPT: YES}), json!({EVICT: "true"})] {
+            let mut scenario = scenario.clone();
+            scenario.change_metadata("b", json!({GUARDED: "game"}), wrong.clone());
+            assert_eq!(scenario.broken(), ["autoscalers"], "{wrong}");
+        }
+    }
+
+    #[test]
+    fn pods_are_created_with_what_their_template_sets() {
+        let mut scenario = pods(json!({EVICT: "true"}));
+        scenario.create_annotated("c", "v1", json!({EVICT: NO}));
+        assert_eq!(scenario.broken(), ["autoscalers"]);
+    }
+
+    #[test]
+    fn an_update_in_place_keeps_what_belongs_to_the_guard() {
+        for (after, broken) in [
+            (with_guard(), vec![]),
+            (json!({DISRUPT: YES}), vec!["autoscalers"]),
+        ] {
+            let mut scenario = pods(json!({EVICT: "true"}));
+            let guarded = json!({EVICT: "true", DISRUPT: YES});
+            scenario.change_metadata("a", json!({GUARDED: "game"}), guarded);
+            scenario.record_template("v2", json!({}));
+            scenario.status(json!({"updateRevision": "v2"}));
+            scenario.wait(2);
+            scenario.close_gate("a");
+            let labels = json!({GUARDED: "game", REVISION: "v2"});
+            scenario.change_metadata("a", labels, after);
+            assert_eq!(scenario.broken(), broken);
+        }
+    }
+
+    #[test]
+    fn what_a_user_sets_may_stay() {
+        let mut scenario = pods(json!({}));
+        scenario.change_metadata("a", json!({GUARDED: "game"}), with_guard());
+        scenario.annotate("a", EVICT, "true");
+        scenario.change_metadata(
+            "a",
+            json!({GUARDED: "game", "x": "y"}),
+            json!({EVICT: "true", DISRUPT: YES}),
+        );
+        assert!(!scenario.broken().contains(&"autoscalers"));
+    }
+}
