@@ -4,7 +4,7 @@
 use jiff::SignedDuration;
 
 use super::guard::is_on_lost_node;
-use super::start::{Act, Purpose, Start, count, is_victim, name};
+use super::start::{Act, Purpose, Start, count, is_victim, moved_victims, name};
 use super::{Found, wrong_under_all};
 use crate::object::uid;
 use crate::replay::history::{Resource, Write};
@@ -76,7 +76,7 @@ fn others_available(world: &World, start: &Start, version: &Version, write: &Wri
         .filter(|pod| pod.ongoing_update.is_none())
         .filter(|pod| pod.may_be_available(write.received, version.min_ready()))
         .collect();
-    count(&others)
+    count(&others) - moved_victims(world, write, start.owner, version, &others)
 }
 
 fn surge(world: &World, write: &Write) -> Option<String> {
@@ -85,8 +85,8 @@ fn surge(world: &World, write: &Write) -> Option<String> {
         .as_ref()
         .filter(|_| write.resource == Resource::Pod)?;
     let (owner, workload): (_, &Workload) = world.workload_of(new)?;
-    let counts = |pod: &&Pod| pod.is_active() && !is_victim(world, pod);
-    let pods: Vec<&Pod> = world.pods_of(owner).filter(counts).collect();
+    // Those that wait for their removal count as well: no pod is created while there are victims.
+    let pods: Vec<&Pod> = world.pods_of(owner).filter(|it| it.is_active()).collect();
     wrong_under_all(workload.seen_at(write.received), |version| {
         let most = version.replicas() + version.max_surge();
         let is_wanted = |pod: &&&Pod| {
@@ -147,6 +147,38 @@ mod tests {
             scenario.delete("b");
             assert_eq!(scenario.broken(), broken);
         }
+    }
+
+    #[test]
+    fn a_pod_to_be_moved_is_a_victim_if_there_are_too_many() {
+        for (replicas, broken) in [(4, vec![]), (3, vec!["budget"])] {
+            let mut scenario =
+                Scenario::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 2}));
+            scenario.annotate("a", names::MOVE, "cluster/xa");
+            scenario.spec(
+                "user",
+                json!({
+                    "replicas": replicas, "updateStrategy": {"maxUnavailable": replicas - 2},
+                }),
+            );
+            scenario.run("a", "PreDelete", "");
+            scenario.wait(2);
+            scenario.close_gate("b");
+            scenario.close_gate("c");
+            assert_eq!(scenario.broken(), broken, "{replicas} replicas");
+        }
+    }
+
+    #[test]
+    fn no_pod_is_created_for_one_that_waits_to_be_replaced() {
+        let strategy = json!({"type": "RollingUpdate", "maxUnavailable": 1});
+        let mut scenario = Scenario::with(json!({
+            "replicas": 2, "updateStrategy": strategy, "scaleStrategy": {"podsToDelete": ["a"]},
+        }));
+        scenario.run("a", "PreDelete", "");
+        scenario.wait(2);
+        scenario.create("c", "v1");
+        assert_eq!(scenario.broken(), ["budget"]);
     }
 
     #[test]

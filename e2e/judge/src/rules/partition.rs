@@ -20,12 +20,11 @@ pub(crate) fn partition(world: &World, write: &Write) -> Option<Found> {
     let revision = moved_to(write.before.as_deref(), after)?;
     let (owner, workload): (_, &Workload) = world.workload_of(after)?;
     let is_updated = |pod: &&Pod| {
-        pod.is_active()
-            && pod.revision() == revision
-            && uid(&pod.object) != uid(after)
-            && !is_victim(world, pod)
+        pod.is_active() && pod.revision() == revision && uid(&pod.object) != uid(after)
     };
     let updated: Vec<&Pod> = world.pods_of(owner).filter(is_updated).collect();
+    let victims = updated.iter().filter(|pod| is_victim(world, pod)).count() as i64;
+    let all = world.pods_seen_by(write, owner).count() as i64;
     let wrong = |version: &Version| {
         let update = version.update_revision();
         if update != revision {
@@ -38,7 +37,9 @@ pub(crate) fn partition(world: &World, write: &Write) -> Option<Found> {
             return wrong_ordinal(version, &updated, name(after), revision);
         }
         let most = version.may_be_updated();
-        let updated = count(&updated) + 1;
+        // A pod that only waits to be replaced, as podsToDelete says, still counts.
+        let surplus = (all - version.replicas()).max(0);
+        let updated = count(&updated) - victims.min(surplus) + 1;
         (updated > most)
             .then(|| format!("{updated} pods get {revision}, but step and partition allow {most}"))
     };
@@ -90,6 +91,29 @@ mod tests {
         assert_eq!(scenario.verdict(), []);
         update(&mut scenario, "b");
         assert_eq!(scenario.broken(), ["partition"]);
+    }
+
+    #[test]
+    fn a_pod_that_waits_counts_unless_there_are_too_many() {
+        let strategy = json!({"type": "InplaceUpdate", "partition": 3, "maxUnavailable": 4});
+        for (spec, broken) in [
+            (
+                json!({"scaleStrategy": {"podsToDelete": ["a"]}}),
+                vec!["partition"],
+            ),
+            (
+                json!({"replicas": 3, "updateStrategy": {"partition": 2}}),
+                vec![],
+            ),
+        ] {
+            let mut scenario = Scenario::updating(strategy.clone());
+            update(&mut scenario, "a");
+            scenario.spec("user", spec.clone());
+            scenario.run("a", "PreDelete", "");
+            scenario.wait(2);
+            update(&mut scenario, "b");
+            assert_eq!(scenario.broken(), broken, "{spec}");
+        }
     }
 
     #[test]

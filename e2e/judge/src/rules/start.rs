@@ -159,19 +159,54 @@ fn surge(active: &[&Pod], version: &Version) -> i64 {
     version.max_surge().min(above)
 }
 
-/// Whether a pod waits for a scale-in. One that is to be moved stays available until its hook allows that.
+/// Whether a pod waits for its removal: for a scale-in, or because it is named in podsToDelete. One that is to be moved
+/// stays available until its hook allows that, unless there are too many pods ([`moved_victims`]).
 pub(crate) fn is_victim(world: &World, pod: &Pod) -> bool {
-    let is_moved = annotation(&pod.object, names::MOVE).is_some();
-    !is_moved
-        && world.runs.values().any(|run| {
-            let object = &run.object;
-            run.end.is_none()
-                && point(object) == "PreDelete"
-                && annotation(object, names::RUN_POD_UID) == Some(uid(&pod.object))
-                && annotation(object, names::RUN_TARGET)
-                    .unwrap_or_default()
-                    .is_empty()
-        })
+    !is_to_be_moved(pod) && waits_for_removal(world, pod)
+}
+
+fn is_to_be_moved(pod: &Pod) -> bool {
+    annotation(&pod.object, names::MOVE).is_some()
+}
+
+fn waits_for_removal(world: &World, pod: &Pod) -> bool {
+    world.runs.values().any(|run| {
+        let object = &run.object;
+        run.end.is_none()
+            && point(object) == "PreDelete"
+            && annotation(object, names::RUN_POD_UID) == Some(uid(&pod.object))
+            && annotation(object, names::RUN_TARGET)
+                .unwrap_or_default()
+                .is_empty()
+    })
+}
+
+/// How many of these pods, which are available, are to be moved but are victims of a scale-in: if there are too many pods,
+/// those that are to be moved go first, and of them those that are not available.
+pub(crate) fn moved_victims(
+    world: &World,
+    write: &Write,
+    owner: &str,
+    version: &Version,
+    available: &[&Pod],
+) -> i64 {
+    let is_moved = |pod: &&Pod| is_to_be_moved(pod) && waits_for_removal(world, pod);
+    let most = version.replicas() + version.max_surge();
+    if version.is_set() {
+        let is_surplus = |pod: &&&Pod| {
+            let ordinal = version.ordinal(name(&pod.object));
+            is_moved(pod) && !ordinal.is_some_and(|it| version.is_among(it, most))
+        };
+        return available.iter().filter(is_surplus).count() as i64;
+    }
+    let active: Vec<&Pod> = world.pods_of(owner).filter(|it| it.is_active()).collect();
+    let chosen = active.iter().filter(|pod| is_victim(world, pod)).count() as i64;
+    let moved = active.iter().copied().filter(is_moved);
+    let is_unavailable = |pod: &&Pod| !pod.may_be_available(write.received, version.min_ready());
+    let unavailable = moved.filter(is_unavailable).count() as i64;
+    let surplus = count(&active) - most - chosen - unavailable;
+    let moved = available.iter().copied().filter(is_moved).count() as i64;
+    surplus.clamp(0, moved)
 }
 
 /// The number of pods.
