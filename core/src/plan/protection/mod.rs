@@ -15,7 +15,7 @@ mod players;
 mod shown;
 mod vacated;
 
-pub use node_going::move_off_nodes;
+pub use node_going::{is_outdated, move_off_nodes};
 pub use players::GuardedPlayers;
 pub use shown::{status, verdict};
 pub use vacated::Vacated;

@@ -13,16 +13,25 @@ use crate::plan::world::World;
 pub fn move_off_nodes(workload: &Workload, world: &World, own: &[&Pod]) -> Vec<Action> {
     let living = own.iter().filter(|pod| !pod.terminating && !pod.ended());
     let changes = living.filter_map(|pod| {
-        let moves = workload.moves_off_nodes && is_going(workload, world, pod);
-        let requested = match (moves, pod.move_requested) {
-            (true, None) => true,
-            (false, Some(MoveRequest::NodeGoing)) => false,
+        let requested = match pod.move_requested {
+            None if is_to_leave(workload, world, pod) => true,
+            Some(_) if is_outdated(workload, world, pod) => false,
             _ => return None,
         };
         let pod = PodRef::of(pod);
         Some(Action::RequestMove { pod, requested })
     });
     changes.collect()
+}
+
+/// Whether the operator has requested the replacement of a pod whose node stays after all.
+pub fn is_outdated(workload: &Workload, world: &World, pod: &Pod) -> bool {
+    pod.move_requested == Some(MoveRequest::NodeGoing) && !is_to_leave(workload, world, pod)
+}
+
+/// Whether a pod is to leave its node.
+fn is_to_leave(workload: &Workload, world: &World, pod: &Pod) -> bool {
+    workload.moves_off_nodes && is_going(workload, world, pod)
 }
 
 /// Whether the pod's node is going to be removed. A taint that the pod template tolerates never counts, because the

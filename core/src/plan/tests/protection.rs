@@ -704,6 +704,59 @@ fn pods_leave_a_node_that_is_going_to_be_removed() {
     assert_eq!((moving(&story), story.pods().len()), (0, 3));
 }
 
+/// The node stays, and the hook allows the deletion before the request is withdrawn.
+#[test]
+fn a_pod_is_not_replaced_if_its_node_stays() {
+    let mut spec = guarded();
+    spec["protection"]["onNodeGoing"] = json!("Move");
+    let mut story = story(2, spec);
+    story.settle();
+    let names = story.names();
+    story.edit_pod(&names[0], |pod| pod.node = Some("goes".to_owned()));
+    let taint = Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        value: String::new(),
+        effect: "NoSchedule".to_owned(),
+    };
+    let going = BTreeMap::from([("goes".to_owned(), Arc::from([taint]))]);
+    story.world.going_nodes = going;
+    story.settle();
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
+    story.world.going_nodes.clear();
+    story.settle();
+    assert_eq!(story.names(), names);
+    assert_eq!(grounds(&story), []);
+}
+
+/// There is another reason to delete it, or to change it.
+#[test]
+fn a_pod_on_a_lost_node_is_deleted_once() {
+    for (is_moved, image, strategy) in [
+        (true, "v1", "RollingUpdate"),
+        (false, "v2", "RollingUpdate"),
+        (false, "v2", "InplaceUpdate"),
+    ] {
+        let mut spec = guarded();
+        spec["updateStrategy"] = json!({"type": strategy, "maxUnavailable": 1});
+        let mut story = story(2, spec);
+        story.settle();
+        let name = story.names()[0].clone();
+        story.edit_pod(&name, |pod| {
+            (pod.node, pod.disruption) = (Some("lost".to_owned()), Some(Disruption::Taint));
+            pod.move_requested = is_moved.then_some(MoveRequest::User);
+            pod.ready_since = None;
+        });
+        let lost = LostNode {
+            out_of_service: true,
+            ..LostNode::default()
+        };
+        story.world.lost_nodes.insert("lost".to_owned(), lost);
+        story.image(image).settle();
+        assert_eq!(grounds(&story), [Ground::NodeLost], "{is_moved} {strategy}");
+        assert!(!story.names().contains(&name));
+    }
+}
+
 /// What is counted when a match ends without its hook.
 #[test]
 fn the_last_status_of_a_guarded_pod_shows_what_ended_it() {

@@ -26,6 +26,7 @@ use crate::plan::in_place::{Change, Patching, hot_patch};
 use crate::plan::observed::{MoveRequest, Pod, PodUid};
 use crate::plan::pods::availability::is_available;
 use crate::plan::pods::index;
+use crate::plan::protection::is_outdated;
 use crate::plan::update::acceptance::Acceptance;
 use crate::plan::update::budget::Budget;
 use crate::plan::update::change::{Goal, change_in_place};
@@ -49,8 +50,14 @@ pub fn replace_requested<'a>(
         .own
         .iter()
         .any(|pod| pod.node.is_none() && !pod.terminating);
+    let (workload, world) = (scene.workload, scene.world);
+    let is_requested = |pod: &&Pod| {
+        let is_withdrawn = is_outdated(workload, world, pod) && !workload.is_named(pod);
+        workload.is_to_replace(pod) && !is_withdrawn
+    };
+    // Pods on a lost node are deleted anyway.
     let mut replaced: Vec<&Pod> = kept
-        .filter(|pod| scene.workload.is_to_replace(pod))
+        .filter(|pod| is_requested(pod) && !hooks.is_on_lost_node(pod))
         .collect();
     // The hook of a guarded pod that refused is run again later. Until then the pod leaves its slot to others, so idle
     // pods go first.
@@ -122,6 +129,8 @@ fn move_pods<'a>(
     };
     movable.sort_by_cached_key(|pod| mover.rank(pod, hooks));
     movable.truncate(usize::try_from(moves.count).unwrap_or(0));
+    // Pods on a lost node are deleted anyway.
+    movable.retain(|pod| !hooks.is_on_lost_node(pod));
     if movable.is_empty() {
         return moved;
     }

@@ -129,6 +129,7 @@ pub(super) fn update_sidecars<'a>(
     for pod in scene.sizes.kept.iter().copied() {
         let is_other = moved.chosen.contains(&pod.uid())
             || scene.workload.is_to_replace(pod)
+            || hooks.is_on_lost_node(pod)
             || is_unfinished(pod)
             || pod.revision().as_str().is_empty();
         let Some(change) = due.of_pod(pod).filter(|_| !is_other) else {

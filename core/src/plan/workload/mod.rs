@@ -390,7 +390,12 @@ impl<'a> Workload<'a> {
 
     /// Whether the replacement of a pod was requested: podsToDelete names it, or it is to be moved.
     pub fn is_to_replace(&self, pod: &Pod) -> bool {
-        self.named.contains(pod.name.as_str()) || pod.move_requested.is_some()
+        self.is_named(pod) || pod.move_requested.is_some()
+    }
+
+    /// Whether podsToDelete names a pod.
+    pub fn is_named(&self, pod: &Pod) -> bool {
+        self.named.contains(pod.name.as_str())
     }
 
     /// Whether pods with a higher deletion cost are deleted first.
