@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use gamekeeper_core::api::names::{HOOKS_NAMESPACE, PLUGIN_FIELD_MANAGER, WorkloadKind};
-use gamekeeper_core::api::{Cluster as Lifecycle, GameDeployment, GameStatefulSet, HookRun};
+use gamekeeper_core::api::{
+    Cluster as Lifecycle, GameDeployment, GameStatefulSet, HookRun, SidecarSet,
+};
 use gamekeeper_core::causes::with_causes;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
@@ -21,6 +23,7 @@ use crate::game::Game;
 use crate::kind::{Reference, full_name, short_name};
 use crate::options::{ClusterOptions, limit};
 use crate::scene::Scene;
+use crate::sidecar_set;
 use crate::suggest::closest;
 
 /// Maximum number of attempts to write when other clients change the object in the meantime.
@@ -104,6 +107,22 @@ impl Cluster {
         Api::all(self.client.clone())
     }
 
+    pub fn sidecar_sets(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &ApiResource::erase::<SidecarSet>(&()))
+    }
+
+    pub fn namespaces(&self) -> Api<Namespace> {
+        Api::all(self.client.clone())
+    }
+
+    /// Pods of a namespace, or of all.
+    pub fn pods_in(&self, namespace: Option<&str>) -> Api<Pod> {
+        match namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        }
+    }
+
     /// The attempts at the scripts of Clusters.
     pub fn lifecycle_runs(&self) -> Api<HookRun> {
         Api::namespaced(self.client.clone(), HOOKS_NAMESPACE)
@@ -134,7 +153,10 @@ impl Cluster {
         for kind in kinds {
             let workloads = self.workloads(*kind, all_namespaces);
             let found = self.send(async || workloads.list(params).await).await;
-            let found = found.map_err(|error| not_installed(*kind, error))?;
+            let found = found.map_err(|error| {
+                let name = short_name(*kind, "NAME");
+                not_installed(kind.as_str(), &name, error)
+            })?;
             for object in found.items {
                 games.push(read(*kind, object)?);
             }
@@ -187,6 +209,9 @@ impl Cluster {
         let mean = |other: String| Error::NotFound(format!("{missing}: did you mean {other}?"));
         if let Some(other) = here.iter().find(|game| game.name == reference.name) {
             return mean(other.short_name());
+        }
+        if reference.kind.is_none() && sidecar_set::exists(self, &reference.name).await {
+            return mean(sidecar_set::short_name(&reference.name));
         }
         // A user without access to other namespaces gets no hint about them.
         let elsewhere = self.list(true).await.unwrap_or_default();
@@ -322,28 +347,33 @@ pub fn resource(kind: WorkloadKind) -> ApiResource {
     }
 }
 
-/// Reads an object, without its managed fields, which kubectl does not show either.
+/// Reads a workload, without its managed fields, which kubectl does not show either.
 pub fn read(kind: WorkloadKind, object: DynamicObject) -> Result<Game, Error> {
     let name = full_name(kind, object.metadata.name.as_deref().unwrap_or_default());
     let unexpected = |error: &dyn std::error::Error| {
         Error::Unexpected(format!("{name}: {}", with_causes(error)))
     };
-    let mut object = serde_json::to_value(object).map_err(|error| unexpected(&error))?;
+    let object = plain(kind.as_str(), object).map_err(|error| unexpected(&error))?;
+    Game::read(kind, object).map_err(|error| unexpected(&error))
+}
+
+/// An object as kubectl prints it.
+pub fn plain(kind: &str, object: DynamicObject) -> serde_json::Result<Value> {
+    let mut object = serde_json::to_value(object)?;
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
     object["apiVersion"] = Value::from(gamekeeper_core::api::API_VERSION);
-    object["kind"] = Value::from(kind.as_str());
-    Game::read(kind, object).map_err(|error| unexpected(&error))
+    object["kind"] = Value::from(kind);
+    Ok(object)
 }
 
-fn not_installed(kind: WorkloadKind, error: Error) -> Error {
+/// Says that a kind is not installed, if that is the error of its list.
+pub fn not_installed(kind: &str, name: &str, error: Error) -> Error {
     match &error {
         Error::Server(status) if status.code == 404 && !is_not_kubernetes(status) => {
             Error::NotFound(format!(
-                "the cluster does not serve {}s ({}): install gamekeeper's CRDs first",
-                kind.as_str(),
-                short_name(kind, "NAME")
+                "the cluster does not serve {kind}s ({name}): install gamekeeper's CRDs first"
             ))
         }
         _ => error,

@@ -21,6 +21,7 @@ use crate::lifecycle;
 use crate::options::{Cli, ClusterOptions, Command, Output, Workload, limit};
 use crate::print;
 use crate::scene::Scene;
+use crate::sidecar_set;
 use crate::steer::steer;
 use crate::style::Style;
 use crate::verdict::{End, Verdict, judge};
@@ -95,6 +96,9 @@ async fn get(
     selector: Option<String>,
     output: Option<Output>,
 ) -> Result<(), Error> {
+    if sidecar_set::are_wanted(words) {
+        return sidecar_set::get(at, words, selector, output).await;
+    }
     let cluster = Cluster::connect(at).await?;
     let params = ListParams {
         label_selector: selector,
@@ -161,6 +165,9 @@ async fn show_tree(
         true => usize::MAX,
         false => tree::MAX_PODS,
     };
+    if let Some(name) = sidecar_set::named(&workload.words) {
+        return sidecar_set::show_tree(at, name, watch, max_pods).await;
+    }
     if watch {
         let reference = Reference::parse(&workload.words)?;
         let cluster = Cluster::connect(at).await?;
@@ -179,6 +186,9 @@ async fn status(
     if let Some(name) = lifecycle::named(&workload.words) {
         return lifecycle::status(at, name, wait, output).await;
     }
+    if let Some(name) = sidecar_set::named(&workload.words) {
+        return sidecar_set::status(at, name, wait, output).await;
+    }
     let style = Style::of_stdout();
     let (scene, verdict) = match wait {
         None => {
@@ -190,7 +200,7 @@ async fn status(
             let reference = Reference::parse(&workload.words)?;
             let mut last = String::new();
             let report = |scene: &Scene, verdict: &Verdict| {
-                let line = status::sentence(&scene.game, verdict);
+                let line = status::sentence(&scene.game.short_name(), verdict);
                 if output.is_none() && line != last {
                     put(&line)?;
                 }
@@ -285,6 +295,11 @@ async fn complete_words(words: &[String]) -> Result<(), Error> {
     let candidates = match complete::wanted(&Cli::command(), words) {
         Wanted::Words(words) => words,
         Wanted::Workload => workloads_like(words).await.unwrap_or_default(),
+        Wanted::WorkloadOrSet => {
+            let mut names = workloads_like(words).await.unwrap_or_default();
+            names.extend(sets_like(words).await.unwrap_or_default());
+            names
+        }
     };
     for candidate in candidates {
         put(&format!("{candidate}\n"))?;
@@ -300,4 +315,14 @@ async fn workloads_like(words: &[String]) -> Result<Vec<String>, Error> {
         .iter()
         .flat_map(|game| [game.short_name(), game.name.clone()]);
     Ok(names.filter(|name| name.starts_with(last)).collect())
+}
+
+async fn sets_like(words: &[String]) -> Result<Vec<String>, Error> {
+    let last = words.last().map_or("", String::as_str);
+    let cluster = Cluster::connect(&complete::cluster_options(words)).await?;
+    let sets = sidecar_set::list_all(&cluster, None).await?;
+    Ok(sidecar_set::completions(
+        last,
+        sets.iter().map(|set| set.name()),
+    ))
 }

@@ -16,7 +16,12 @@ pub enum Wanted {
     Words(Vec<String>),
     /// All names of workloads.
     Workload,
+    /// All names of workloads and SidecarSets.
+    WorkloadOrSet,
 }
+
+/// The commands on SidecarSets.
+const OF_SETS: [&str; 5] = ["get", "tree", "status", "pause", "resume"];
 
 /// The candidates for the last of these words.
 pub fn wanted(root: &Command, words: &[String]) -> Wanted {
@@ -48,7 +53,12 @@ pub fn wanted(root: &Command, words: &[String]) -> Wanted {
         return fitting(shown.map(|it| it.get_name().to_owned()).collect());
     }
     match command.get_positionals().next() {
-        Some(arg) if arg.get_possible_values().is_empty() => Wanted::Workload,
+        Some(arg) if arg.get_possible_values().is_empty() => {
+            match OF_SETS.contains(&command.get_name()) {
+                true => Wanted::WorkloadOrSet,
+                false => Wanted::Workload,
+            }
+        }
         Some(arg) => fitting(values(arg)),
         None => Wanted::Words(Vec::new()),
     }
@@ -113,11 +123,13 @@ mod tests {
         assert_eq!(after("status --ti"), words(&["--timeout"]));
         assert_eq!(after("get -o "), words(&["json", "yaml", "name"]));
         assert_eq!(after("completion z"), words(&["zsh"]));
-        assert_eq!(after("tree "), Wanted::Workload);
+        assert_eq!(after("tree "), Wanted::WorkloadOrSet);
+        assert_eq!(after("get s"), Wanted::WorkloadOrSet);
         assert_eq!(after("hooks --failed "), Wanted::Workload);
         assert_eq!(after("tree --all"), words(&["--all-pods"]));
         assert_eq!(after("get --as"), words(&["--as", "--as-group"]));
-        assert_eq!(after("resume -n prod ga"), Wanted::Workload);
+        assert_eq!(after("resume -n prod ga"), Wanted::WorkloadOrSet);
+        assert_eq!(after("promote -n prod ga"), Wanted::Workload);
         assert_eq!(after("get --namespace "), words(&[]));
     }
 

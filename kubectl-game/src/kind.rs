@@ -9,6 +9,11 @@ use gamekeeper_core::api::names::WorkloadKind;
 use crate::error::Error;
 use crate::suggest::closest;
 
+/// The names of the kind Cluster.
+pub const CLUSTER_KINDS: [&str; 2] = ["cluster", "clusters"];
+/// The names of the kind SidecarSet, the short one first.
+pub const SIDECAR_SET_KINDS: [&str; 3] = ["scs", "sidecarset", "sidecarsets"];
+
 pub fn singular(kind: WorkloadKind) -> &'static str {
     match kind {
         WorkloadKind::GameDeployment => "gamedeployment",
@@ -55,10 +60,18 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
             "kubectl game does not manage {native}: use kubectl rollout for them, and gd/NAME or gsts/NAME here"
         )));
     }
-    if ["cluster", "clusters"].contains(&resource) {
-        return Err(Error::Usage(
-            "a Cluster has only status, tree, pause, resume and retry".to_owned(),
-        ));
+    let others = [
+        (
+            CLUSTER_KINDS.as_slice(),
+            "a Cluster has only status, tree, pause, resume and retry",
+        ),
+        (
+            &SIDECAR_SET_KINDS,
+            "a SidecarSet has only get, status, tree, pause and resume",
+        ),
+    ];
+    if let Some((_, commands)) = others.iter().find(|(kinds, _)| kinds.contains(&resource)) {
+        return Err(Error::Usage((*commands).to_owned()));
     }
     let known = WorkloadKind::ALL
         .iter()
@@ -77,9 +90,13 @@ pub fn name_after<'a>(words: &'a [String], kinds: &[&str]) -> Option<&'a str> {
         [kind, name] => (kind.as_str(), name.as_str()),
         _ => return None,
     };
-    kinds
-        .contains(&kind.to_lowercase().as_str())
-        .then_some(name)
+    is_kind(kind, kinds).then_some(name)
+}
+
+/// Whether a word is one of these names of a kind. It may be qualified by a group and a version.
+pub fn is_kind(word: &str, kinds: &[&str]) -> bool {
+    let resource = word.split('.').next().unwrap_or_default().to_lowercase();
+    kinds.contains(&resource.as_str())
 }
 
 /// A workload as the command line names it.

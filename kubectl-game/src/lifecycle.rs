@@ -2,7 +2,6 @@
 
 mod tree;
 
-use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,14 +12,15 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
 
 use crate::cluster::Cluster;
 use crate::command::put;
 use crate::error::{Error, refuse};
-use crate::follow::{REDRAW, REDRAW_INTERVAL};
+use crate::follow::REDRAW_INTERVAL;
+use crate::kind::{CLUSTER_KINDS, name_after};
 use crate::options::{ChangeOptions, ClusterOptions, Output};
 use crate::page::{Page, sanitize};
+use crate::poll;
 use crate::print;
 use crate::style::{Style, Tone};
 use crate::table::{Cell, Table};
@@ -35,14 +35,7 @@ pub enum Change {
 
 /// The name of the Cluster in the words; None if they name another kind.
 pub fn named(words: &[String]) -> Option<&str> {
-    let (kind, name) = match words {
-        [word] => word.split_once('/')?,
-        [kind, name] => (kind.as_str(), name.as_str()),
-        _ => return None,
-    };
-    let resource = kind.split('.').next().unwrap_or_default().to_lowercase();
-    let is_cluster = ["cluster", "clusters"].contains(&resource.as_str());
-    (is_cluster && !name.is_empty()).then_some(name)
+    name_after(words, &CLUSTER_KINDS).filter(|name| !name.is_empty())
 }
 
 pub async fn status(
@@ -63,7 +56,9 @@ pub async fn status(
                 last = line;
                 Ok(())
             };
-            follow(at, name, limit, report).await?
+            let is_over = |found: &Lifecycle| exit_code(found) != IN_PROGRESS;
+            let read = async |cluster: &Cluster| get(cluster, name).await;
+            poll::until(at, limit, read, is_over, report).await?
         }
     };
     put(&match output {
@@ -82,64 +77,14 @@ async fn get(cluster: &Cluster, name: &str) -> Result<Lifecycle, Error> {
     cluster.send(async || api.get(name).await).await
 }
 
-/// Reads a Cluster every second until everything is complete or a user must act, but no longer than the limit, which
-/// includes the time to connect.
-async fn follow(
-    at: &ClusterOptions,
-    name: &str,
-    limit: Option<Duration>,
-    mut report: impl FnMut(&Lifecycle) -> Result<(), Error>,
-) -> Result<Lifecycle, Error> {
-    let mut last = None;
-    let end = async {
-        let cluster = Cluster::connect(at).await?;
-        let mut outage = Outage::default();
-        loop {
-            if let Some(found) = outage.check(get(&cluster, name).await)? {
-                if exit_code(&found) != IN_PROGRESS {
-                    return Ok(found);
-                }
-                report(&found)?;
-                last = Some(found);
-            }
-            sleep(REDRAW_INTERVAL).await;
-        }
-    };
-    match limit {
-        None => end.await,
-        Some(limit) => match timeout(limit, end).await {
-            Ok(ended) => ended,
-            Err(_) => last.ok_or(Error::no_response(limit)),
-        },
-    }
-}
-
 /// Shows the tree of a Cluster; with `watch`, whenever it changes, until the Cluster is deleted.
 pub async fn show_tree(at: &ClusterOptions, name: &str, watch: bool) -> Result<(), Error> {
-    let style = Style::of_stdout();
-    let cluster = Cluster::connect(at).await?;
-    let (mut outage, mut last) = (Outage::default(), String::new());
-    loop {
-        if let Some((found, runs)) = outage.check(with_runs(&cluster, name).await)? {
-            let now = Timestamp::now();
-            let drawn = tree::tree(&found, &runs, style, now);
-            // Without a terminal, the tree is not printed again if only ages have changed.
-            let timeless = tree::tree(&found, &runs, style, Timestamp::UNIX_EPOCH);
-            if watch && style.symbols {
-                put(&format!("{REDRAW}{drawn}"))?;
-                stdout().flush()?;
-            } else if timeless != last {
-                put(&drawn)?;
-            }
-            last = timeless;
-            if !watch {
-                return Ok(());
-            }
-        } else if !watch {
-            continue;
-        }
-        sleep(REDRAW_INTERVAL).await;
-    }
+    let interval = watch.then_some(REDRAW_INTERVAL);
+    let read = async |cluster: &Cluster| with_runs(cluster, name).await;
+    poll::show(at, interval, read, |(found, runs), style, now| {
+        tree::tree(found, runs, style, now)
+    })
+    .await
 }
 
 async fn with_runs(cluster: &Cluster, name: &str) -> Result<(Lifecycle, Vec<HookRun>), Error> {
@@ -147,33 +92,6 @@ async fn with_runs(cluster: &Cluster, name: &str) -> Result<(Lifecycle, Vec<Hook
     let api = cluster.lifecycle_runs();
     let runs = cluster.send(async || api.list(&ListParams::default()).await);
     Ok((found, runs.await?.items))
-}
-
-/// Reports on stderr that the connection is lost, and that it is restored.
-#[derive(Default)]
-struct Outage {
-    is_reported: bool,
-}
-
-impl Outage {
-    /// The response; None if a retry may succeed.
-    fn check<T>(&mut self, response: Result<T, Error>) -> Result<Option<T>, Error> {
-        match response {
-            Ok(response) => {
-                if std::mem::take(&mut self.is_reported) {
-                    eprintln!("connection restored");
-                }
-                Ok(Some(response))
-            }
-            Err(error) if error.is_final() => Err(error),
-            Err(error) => {
-                if !std::mem::replace(&mut self.is_reported, true) {
-                    eprintln!("connection lost: {error}");
-                }
-                Ok(None)
-            }
-        }
-    }
 }
 
 pub async fn change(
@@ -399,20 +317,6 @@ mod tests {
             sentence(&failing()),
             "cluster/xa: Initializing: on node a failed: exit 3"
         );
-    }
-
-    #[test]
-    fn an_outage_is_reported_once_and_a_refusal_is_an_error() {
-        let mut outage = Outage::default();
-        let lost = || Err::<(), _>(Error::Unreachable("no route".to_owned()));
-        for _ in 0..2 {
-            assert!(outage.check(lost()).expect("a retry").is_none());
-            assert!(outage.is_reported);
-        }
-        assert!(outage.check(Ok(())).expect("a response").is_some());
-        assert!(!outage.is_reported);
-        let deleted = Err::<(), _>(Error::NotFound("gone".to_owned()));
-        assert!(outage.check(deleted).is_err());
     }
 
     #[test]

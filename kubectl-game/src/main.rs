@@ -1,4 +1,4 @@
-//! `kubectl game`: shows and controls rollouts of GameDeployments and GameStatefulSets.
+//! `kubectl game`: shows and controls rollouts of GameDeployments, GameStatefulSets and SidecarSets.
 //!
 //! What a command prints (`view`, `verdict`) and what it changes (`change`) are pure functions of the
 //! objects; `cluster`, `watch` and `follow` talk to the API server; `command` and `steer` combine them.
@@ -19,10 +19,12 @@ mod lifecycle;
 mod move_pods;
 mod options;
 mod page;
+mod poll;
 mod print;
 mod proxy;
 mod release;
 mod scene;
+mod sidecar_set;
 mod steer;
 mod style;
 mod suggest;

@@ -9,9 +9,9 @@ use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::plan::parse_duration;
 use jiff::SignedDuration;
 
-/// Show and control rollouts of GameDeployments and GameStatefulSets.
+/// Show and control rollouts of GameDeployments, GameStatefulSets and SidecarSets.
 ///
-/// A workload is NAME, gd/NAME or gsts/NAME; a name alone finds its kind.
+/// A workload is NAME, gd/NAME or gsts/NAME; a name alone finds its kind. A SidecarSet is scs/NAME.
 #[derive(Parser)]
 #[command(name = "kubectl-game", bin_name = "kubectl game", version)]
 pub struct Cli {
@@ -133,10 +133,10 @@ Exit codes:
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// List workloads.
+    /// List workloads, or SidecarSets.
     #[command(visible_alias = "list")]
     Get {
-        /// Workloads; all of them when absent. gd or gsts alone lists a kind.
+        /// A workload; all of them when absent. gd, gsts or scs alone lists a kind.
         #[arg(value_name = "WORKLOAD")]
         workloads: Vec<String>,
         /// In all namespaces.
@@ -149,7 +149,7 @@ pub enum Command {
         #[arg(short, long, value_name = "FORMAT")]
         output: Option<Output>,
     },
-    /// Show a workload, its revisions, pods and HookRuns.
+    /// Show a workload, its revisions, pods and HookRuns; or a SidecarSet and its pods.
     Tree {
         #[command(flatten)]
         workload: Workload,

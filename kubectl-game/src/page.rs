@@ -38,6 +38,16 @@ impl Page {
         self.end_line();
     }
 
+    /// Appends a line of a head: a label, and parts with their tones. Without a label, it continues the line before.
+    pub fn row(&mut self, label: &str, parts: &[(Tone, String)]) {
+        let colon = if label.is_empty() { "" } else { ":" };
+        self.write(Tone::Plain, &format!("{:<12}", format!("{label}{colon}")));
+        for (tone, part) in parts {
+            self.write(*tone, part);
+        }
+        self.end_line();
+    }
+
     pub fn text(self) -> String {
         self.text
     }

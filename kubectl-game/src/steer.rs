@@ -20,6 +20,7 @@ use crate::page::sanitize;
 use crate::print;
 use crate::release::release;
 use crate::scene::Scene;
+use crate::sidecar_set;
 
 pub async fn steer(at: &ClusterOptions, command: Steer) -> Result<(), Error> {
     let of_cluster = match &command {
@@ -32,6 +33,16 @@ pub async fn steer(at: &ClusterOptions, command: Steer) -> Result<(), Error> {
         && let Some(name) = lifecycle::named(&on.workload.words)
     {
         return lifecycle::change(at, on, name, change).await;
+    }
+    let of_set = match &command {
+        Steer::Pause(on) => Some((on, sidecar_set::Change::Pause)),
+        Steer::Resume(on) => Some((on, sidecar_set::Change::Resume)),
+        _ => None,
+    };
+    if let Some((on, change)) = of_set
+        && let Some(name) = sidecar_set::named(&on.workload.words)
+    {
+        return sidecar_set::change(at, on, name, change).await;
     }
     match command {
         Steer::Pause(on) => on_game(at, &on, pause).await,

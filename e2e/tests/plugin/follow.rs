@@ -25,14 +25,14 @@ e2e::tests![
 ];
 
 /// A running command with its output.
-struct Following {
+pub(super) struct Following {
     child: Child,
     stdout: Lines<BufReader<ChildStdout>>,
     stderr: Lines<BufReader<ChildStderr>>,
 }
 
 impl Following {
-    fn start(command: &mut Command) -> Result<Self> {
+    pub(super) fn start(command: &mut Command) -> Result<Self> {
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn()?;
         let stdout = child.stdout.take().context("a pipe")?;
@@ -45,7 +45,7 @@ impl Following {
     }
 
     /// Waits for a line of standard output that contains these words.
-    async fn prints(&mut self, words: &str) -> Result<String> {
+    pub(super) async fn prints(&mut self, words: &str) -> Result<String> {
         next(&mut self.stdout, words).await
     }
 

@@ -13,6 +13,7 @@ mod connect;
 mod document;
 mod follow;
 mod show;
+mod sidecar_sets;
 
 /// The tests of these modules.
 pub fn tests() -> Vec<Test> {
@@ -22,6 +23,7 @@ pub fn tests() -> Vec<Test> {
         show::tests(),
         connect::tests(),
         document::tests(),
+        sidecar_sets::tests(),
     ];
     tests.into_iter().flatten().collect()
 }

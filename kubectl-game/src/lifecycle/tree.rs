@@ -23,7 +23,7 @@ pub fn tree(cluster: &Cluster, runs: &[HookRun], style: Style, now: Timestamp) -
     let steps = conditions(cluster).filter(|it| it.type_ != READY);
     let root = Node {
         name: cluster.name_any(),
-        kind: Cluster::KIND,
+        kind: Cluster::KIND.into(),
         state: Cell::state(
             ready(cluster).map_or_else(Default::default, tone),
             super::phase(cluster),
@@ -39,7 +39,7 @@ fn step(condition: &Condition, runs: &[&HookRun], now: Timestamp) -> Node {
     let is_here = |run: &&&HookRun| annotation(run, RUN_STEP) == condition.type_;
     Node {
         name: condition.type_.clone(),
-        kind: "Condition",
+        kind: "Condition".into(),
         state: Cell::state(tone(condition), condition.reason.as_str()),
         age: age(Some(&condition.last_transition_time), now),
         info: condition.message.clone(),
@@ -54,7 +54,7 @@ fn step(condition: &Condition, runs: &[&HookRun], now: Timestamp) -> Node {
 fn attempt(run: &HookRun, now: Timestamp) -> Node {
     Node {
         name: run.name_any(),
-        kind: "HookRun",
+        kind: "HookRun".into(),
         state: phase_cell(run.phase()),
         age: age(run.creation_timestamp().as_ref(), now),
         info: format!("node {}: {}", annotation(run, RUN_NODE), summary(run)),

@@ -13,14 +13,7 @@ use crate::verdict::{Verdict, name_of};
 pub fn head(scene: &Scene, verdict: &Verdict, style: Style) -> String {
     let game = &scene.game;
     let mut page = Page::new(style);
-    let mut row = |name: &str, text: Text| {
-        let label = if name.is_empty() { "" } else { ":" };
-        page.write(Tone::Plain, &format!("{:<12}", format!("{name}{label}")));
-        for (tone, part) in text {
-            page.write(tone, &part);
-        }
-        page.end_line();
-    };
+    let mut row = |label: &str, text: Text| page.row(label, &text);
     row("Name", plain(game.full_name()));
     row("Namespace", plain(&game.namespace));
     let word = format!("{}{}", style.mark(verdict.tone()), verdict.word);
@@ -50,9 +43,10 @@ pub fn head(scene: &Scene, verdict: &Verdict, style: Style) -> String {
 }
 
 /// Parts of a line with their tones.
-type Text = Vec<(Tone, String)>;
+pub type Text = Vec<(Tone, String)>;
 
-fn plain(text: impl Into<String>) -> Text {
+/// A text without a tone.
+pub fn plain(text: impl Into<String>) -> Text {
     vec![(Tone::Plain, text.into())]
 }
 

@@ -6,6 +6,7 @@ pub mod hooks;
 pub mod list;
 pub mod pod;
 pub mod run;
+pub mod sidecars;
 pub mod status;
 pub mod tree;
 

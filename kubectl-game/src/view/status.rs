@@ -9,15 +9,21 @@ use crate::verdict::{End, Verdict};
 
 /// For people.
 pub fn status(game: &Game, verdict: &Verdict, style: Style) -> String {
+    let reserved = game.reserved_ordinals();
+    of(&game.short_name(), verdict, reserved.as_deref(), style)
+}
+
+/// The verdict on an object of this name, with its reserved ordinals.
+pub fn of(name: &str, verdict: &Verdict, reserved: Option<&str>, style: Style) -> String {
     let tone = verdict.tone();
     let mut page = Page::new(style);
-    page.write(Tone::Plain, &format!("{}: ", game.short_name()));
+    page.write(Tone::Plain, &format!("{name}: "));
     page.write(tone, &format!("{}{}", style.mark(tone), verdict.word));
     page.line(Tone::Plain, &format!(": {}", verdict.sentence));
     for also in &verdict.also {
         page.line(Tone::Plain, &format!("also: {also}"));
     }
-    if let Some(ordinals) = game.reserved_ordinals() {
+    if let Some(ordinals) = reserved {
         page.line(Tone::Plain, &format!("reserved ordinals: {ordinals}"));
     }
     if let Some(fix) = &verdict.fix {
@@ -27,29 +33,34 @@ pub fn status(game: &Game, verdict: &Verdict, style: Style) -> String {
 }
 
 /// One line for each state that `status --watch` passes.
-pub fn sentence(game: &Game, verdict: &Verdict) -> String {
+pub fn sentence(name: &str, verdict: &Verdict) -> String {
     let mut page = Page::new(Style::PLAIN);
-    let line = format!("{}: {}", game.short_name(), verdict.sentence);
-    page.line(Tone::Plain, &line);
+    page.line(Tone::Plain, &format!("{name}: {}", verdict.sentence));
     page.text()
 }
 
 /// For programs.
 pub fn data(game: &Game, verdict: &Verdict) -> Value {
+    let mut data = verdict_data(verdict);
+    data["kind"] = json!(game.kind.as_str());
+    data["namespace"] = json!(game.namespace);
+    data["name"] = json!(game.name);
+    data["reservedOrdinals"] = json!(game.reserved);
+    data
+}
+
+/// The fields that depend on the verdict alone.
+pub fn verdict_data(verdict: &Verdict) -> Value {
     let end = match verdict.end {
         End::Done => "Done",
         End::InProgress => "UnderWay",
         End::Stopped => "Stopped",
     };
     json!({
-        "kind": game.kind.as_str(),
-        "namespace": game.namespace,
-        "name": game.name,
         "end": end,
         "status": verdict.word,
         "message": verdict.sentence,
         "also": verdict.also,
-        "reservedOrdinals": game.reserved,
         "fix": verdict.fix,
         "exitCode": verdict.exit_code(),
     })

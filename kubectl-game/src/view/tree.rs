@@ -11,7 +11,7 @@ use kube::ResourceExt;
 
 use super::head::head;
 use super::run::{phase_cell, summary};
-use super::{cut, history, pod};
+use super::{cut, history, pod, sidecars};
 use crate::age::age;
 use crate::scene::{Scene, is_about, revision_of};
 use crate::style::Style;
@@ -24,7 +24,7 @@ const MAX_INFO: usize = 120;
 /// An object in a tree.
 pub struct Node {
     pub name: String,
-    pub kind: &'static str,
+    pub kind: String,
     pub state: Cell,
     pub age: String,
     pub info: String,
@@ -51,7 +51,7 @@ pub fn render(root: &Node, style: Style) -> String {
 fn draw(node: &Node, lead: &str, below: &str, style: Style, table: &mut Table) {
     table.push([
         format!("{lead}{}", node.name).into(),
-        node.kind.into(),
+        node.kind.as_str().into(),
         node.state.clone(),
         node.age.as_str().into(),
         cut(&node.info, MAX_INFO).into(),
@@ -100,13 +100,15 @@ impl<'a> Shown<'a> {
 /// Whether a pod is settled, has no HookRun, and keeps its ordinal.
 fn is_settled(scene: &Scene, pod: &Pod) -> bool {
     let is_reserved = || scene.game.is_reserved(&pod.name_any());
-    pod::is_settled(pod) && !scene.runs.iter().any(|run| is_about(run, pod)) && !is_reserved()
+    let is_settled = pod::is_settled(pod) && !sidecars::has_token(pod);
+    is_settled && !scene.runs.iter().any(|run| is_about(run, pod)) && !is_reserved()
 }
 
-fn more(count: usize, how: &str) -> Node {
+/// Stands for pods that are not shown.
+pub fn more(count: usize, how: &str) -> Node {
     Node {
         name: format!("... and {count} more"),
-        kind: "Pod",
+        kind: "Pod".into(),
         state: "".into(),
         age: String::new(),
         info: how.to_owned(),
@@ -136,7 +138,7 @@ fn root(scene: &Scene, verdict: &Verdict, pods: &Shown<'_>, now: Timestamp) -> N
     children.extend(stray.map(|run| run_node(scene, run, now)));
     Node {
         name: game.name.clone(),
-        kind: game.kind.as_str(),
+        kind: game.kind.as_str().into(),
         state: Cell::state(verdict.tone(), verdict.label()),
         age: age(game.created.as_ref(), now),
         info: String::new(),
@@ -162,7 +164,7 @@ fn revision(
     let pods = pods.nodes(scene, &scene.pods_at(&name).collect::<Vec<_>>(), now);
     let role = scene.role(&name);
     Node {
-        kind: "Revision",
+        kind: "Revision".into(),
         state: if role.is_empty() { "old" } else { role }.into(),
         age: age(revision.creation_timestamp().as_ref(), now),
         info: format!("#{}, {}", revision.revision, history::images(revision)),
@@ -178,13 +180,14 @@ fn step_revision<'a>(scene: &Scene, run: &'a HookRun) -> Option<&'a str> {
 
 fn pod_node(scene: &Scene, pod: &Pod, now: Timestamp) -> Node {
     let runs = || scene.runs.iter().filter(|run| is_about(run, pod));
+    let is_reserved = scene.game.is_reserved(&pod.name_any());
     let is_to_change = runs().any(|run| scene.point(run) == Some(HookPoint::PreInplace));
     Node {
         name: pod.name_any(),
-        kind: "Pod",
+        kind: "Pod".into(),
         state: pod::state(pod),
         age: age(pod.creation_timestamp().as_ref(), now),
-        info: pod::info(pod, is_to_change, scene.game.is_reserved(&pod.name_any())),
+        info: sidecars::with_waiting(pod::info(pod, is_to_change, is_reserved), pod, now),
         children: runs().map(|run| run_node(scene, run, now)).collect(),
     }
 }
@@ -193,7 +196,7 @@ fn run_node(scene: &Scene, run: &HookRun, now: Timestamp) -> Node {
     let point = scene.point(run).map_or("", HookPoint::as_str);
     Node {
         name: run.name_any(),
-        kind: "HookRun",
+        kind: "HookRun".into(),
         state: phase_cell(run.phase()),
         age: age(run.creation_timestamp().as_ref(), now),
         info: format!("{point}: {}", summary(run)),

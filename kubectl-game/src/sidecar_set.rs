@@ -1,0 +1,241 @@
+//! Commands on `scs/NAME`: get, tree, status, pause and resume of SidecarSets.
+
+mod change;
+mod list;
+mod scene;
+mod set;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod verdict;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use gamekeeper_core::api::names::PLUGIN_FIELD_MANAGER;
+use jiff::Timestamp;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, not_installed};
+use crate::command::put;
+use crate::error::Error;
+use crate::kind::{SIDECAR_SET_KINDS, is_kind, name_after};
+use crate::options::{ChangeOptions, ClusterOptions, Output};
+use crate::poll;
+use crate::print;
+use crate::style::Style;
+use crate::suggest::closest;
+use crate::verdict::{End, Verdict};
+use crate::view::{none_found, status as sentences};
+
+pub use change::Change;
+use scene::SidecarScene;
+use set::Set;
+use verdict::judge;
+
+/// How often the pods of a set are read while they are watched. They may be all pods of the cluster.
+const TREE_INTERVAL: Duration = Duration::from_secs(3);
+
+/// The name of a set as users type it.
+pub fn short_name(name: &str) -> String {
+    format!("{}/{name}", SIDECAR_SET_KINDS[0])
+}
+
+/// The name of the SidecarSet in the words; None if they name another kind.
+pub fn named(words: &[String]) -> Option<&str> {
+    name_after(words, &SIDECAR_SET_KINDS).filter(|name| !name.is_empty())
+}
+
+/// Whether the words name all SidecarSets, or one.
+pub fn are_wanted(words: &[String]) -> bool {
+    let is_all = matches!(words, [word] if is_kind(word, &SIDECAR_SET_KINDS));
+    is_all || named(words).is_some()
+}
+
+/// The names of sets that a word may become, under the name of the kind with which the word begins.
+pub fn completions<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let kinds = SIDECAR_SET_KINDS.iter().map(|kind| format!("{kind}/"));
+    let mut kinds = kinds.filter(|kind| kind.starts_with(word) || word.starts_with(kind));
+    let Some(kind) = kinds.next() else {
+        return Vec::new();
+    };
+    let all = names.map(|name| format!("{kind}{name}"));
+    all.filter(|name| name.starts_with(word)).collect()
+}
+
+/// Whether there is a set of this name, as far as the user may know.
+pub async fn exists(cluster: &Cluster, name: &str) -> bool {
+    let api = cluster.sidecar_sets();
+    let found = cluster
+        .send(async || api.get_metadata_opt(name).await)
+        .await;
+    matches!(found, Ok(Some(_)))
+}
+
+pub async fn get(
+    at: &ClusterOptions,
+    words: &[String],
+    selector: Option<String>,
+    output: Option<Output>,
+) -> Result<(), Error> {
+    let cluster = Cluster::connect(at).await?;
+    let sets = match named(words) {
+        Some(_) if selector.is_some() => {
+            let why = "a name and a selector are mutually exclusive: remove one of them";
+            return Err(Error::Usage(why.to_owned()));
+        }
+        Some(name) => {
+            let set = find(&cluster, name).await?;
+            if let Some(output) = output {
+                return put(&print::object(&set.object, output)?);
+            }
+            vec![set]
+        }
+        None => list_all(&cluster, selector).await?,
+    };
+    match output {
+        Some(output) => {
+            let objects: Vec<&Value> = sets.iter().map(|set| &set.object).collect();
+            put(&print::list(&objects, output)?)
+        }
+        None if sets.is_empty() => {
+            eprintln!("{}", none_found(None));
+            Ok(())
+        }
+        None => put(&list::list(&sets, Style::of_stdout(), Timestamp::now())),
+    }
+}
+
+/// All sets, by name.
+pub async fn list_all(cluster: &Cluster, selector: Option<String>) -> Result<Vec<Set>, Error> {
+    let params = ListParams {
+        label_selector: selector,
+        ..ListParams::default()
+    };
+    let api = cluster.sidecar_sets();
+    let found = cluster.send(async || api.list(&params).await).await;
+    let found = found.map_err(|error| not_installed("SidecarSet", &short_name("NAME"), error))?;
+    found.items.into_iter().map(Set::read).collect()
+}
+
+async fn find(cluster: &Cluster, name: &str) -> Result<Set, Error> {
+    let api = cluster.sidecar_sets();
+    if let Some(object) = cluster.send(async || api.get_opt(name).await).await? {
+        return Set::read(object);
+    }
+    let all = list_all(cluster, None).await?;
+    let missing = format!("no SidecarSet {name:?}");
+    Err(Error::NotFound(
+        match closest(name, all.iter().map(Set::name)) {
+            Some(near) => format!("{missing}: did you mean {}?", short_name(near)),
+            None => format!("{missing}: see kubectl game get {}", SIDECAR_SET_KINDS[0]),
+        },
+    ))
+}
+
+/// Shows the tree of a set; with `watch`, whenever it changes, until the set is deleted.
+pub async fn show_tree(
+    at: &ClusterOptions,
+    name: &str,
+    watch: bool,
+    max_pods: usize,
+) -> Result<(), Error> {
+    let read = async |cluster: &Cluster| {
+        let set = find(cluster, name).await?;
+        SidecarScene::read(cluster, set, at.namespace.as_deref()).await
+    };
+    poll::show(
+        at,
+        watch.then_some(TREE_INTERVAL),
+        read,
+        |scene, style, now| tree::tree(scene, max_pods, style, now),
+    )
+    .await
+}
+
+pub async fn status(
+    at: &ClusterOptions,
+    name: &str,
+    wait: Option<Option<Duration>>,
+    output: Option<Output>,
+) -> Result<ExitCode, Error> {
+    let read = async |cluster: &Cluster| find(cluster, name).await;
+    let set = match wait {
+        None => read(&Cluster::connect(at).await?).await?,
+        Some(limit) => {
+            let is_over = |set: &Set| judge(set).end != End::InProgress;
+            let mut last = String::new();
+            let report = |set: &Set| {
+                let line = sentences::sentence(&short_name(name), &judge(set));
+                if output.is_none() && line != last {
+                    put(&line)?;
+                }
+                last = line;
+                Ok(())
+            };
+            poll::until(at, limit, read, is_over, report).await?
+        }
+    };
+    let verdict = told(&set);
+    put(&match output {
+        None => sentences::of(&short_name(name), &verdict, None, Style::of_stdout()),
+        Some(Output::Name) => set.full_name() + "\n",
+        Some(output) => print::object(&data(&set, &verdict), output)?,
+    })?;
+    if wait.is_some() && verdict.end == End::InProgress {
+        eprintln!("timed out waiting: the update continues");
+    }
+    Ok(ExitCode::from(verdict.exit_code()))
+}
+
+/// The verdict that `status` tells. The tree shows what pods wait for.
+fn told(set: &Set) -> Verdict {
+    let verdict = judge(set);
+    let tree = || {
+        let name = short_name(set.name());
+        format!("see which pods, and their workloads, with: kubectl game tree {name}")
+    };
+    let is_waiting = verdict.word == "Waiting";
+    Verdict {
+        fix: verdict.fix.or_else(|| is_waiting.then(tree)),
+        ..verdict
+    }
+}
+
+fn data(set: &Set, verdict: &Verdict) -> Value {
+    let mut data = sentences::verdict_data(verdict);
+    data["kind"] = json!("SidecarSet");
+    data["name"] = json!(set.name());
+    data
+}
+
+/// Pauses or resumes the update of a set's pods.
+pub async fn change(
+    at: &ClusterOptions,
+    on: &ChangeOptions,
+    name: &str,
+    change: Change,
+) -> Result<(), Error> {
+    let cluster = Cluster::connect(at).await?;
+    let (patch, outcome) = change::patch(&find(&cluster, name).await?, change)?;
+    let params = PatchParams {
+        dry_run: on.write.dry_run,
+        field_manager: Some(PLUGIN_FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let api = cluster.sidecar_sets();
+    let patch = Patch::Merge(&patch);
+    let patched = cluster.send(async || api.patch(name, &params, &patch).await);
+    let patched = Set::read(patched.await?)?;
+    match on.write.output {
+        Some(output) => put(&print::object(&patched.object, output)?),
+        None => {
+            let dry_run = match on.write.dry_run {
+                true => " (server dry run)",
+                false => "",
+            };
+            put(&format!("{} {outcome}{dry_run}\n", patched.full_name()))
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A SidecarSet with the pods that it selects, and their workloads.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gamekeeper_core::api::GROUP;
+use gamekeeper_core::api::names::{WorkloadKind, controller_of};
+use gamekeeper_core::plan::sidecars::{Namespace, Sidecars};
+use gamekeeper_core::plan::{SidecarMark, sidecar_marks};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt;
+use kube::api::{ListParams, ObjectMeta};
+
+use super::set::Set;
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::game::Game;
+
+/// A set, the pods that count in its status, and all workloads.
+#[derive(Clone, Debug)]
+pub struct SidecarScene {
+    pub set: Set,
+    /// By namespace and name.
+    pub pods: Vec<Pod>,
+    pub games: Vec<Game>,
+}
+
+impl SidecarScene {
+    /// Chooses among these pods those that count in the set's status.
+    pub fn new(set: Set, namespaces: Vec<Namespace>, mut pods: Vec<Pod>, games: Vec<Game>) -> Self {
+        let namespaces = namespaces.into_iter().map(|it| (it.name.clone(), it));
+        let namespaces: HashMap<String, Namespace> = namespaces.collect();
+        let sidecars = Sidecars::of(&set.typed);
+        pods.retain(|pod| {
+            let namespace = namespaces.get(&pod.namespace().unwrap_or_default());
+            let (Some(sidecars), Some(namespace)) = (&sidecars, namespace) else {
+                return false;
+            };
+            let is_selected = sidecars.reaches(namespace) && sidecars.selects(pod.labels());
+            is_selected && !has_ended(pod) && (is_of_game(pod) || namespace.is_open_to_all())
+        });
+        pods.sort_by_cached_key(|pod| (pod.namespace(), pod.name_any()));
+        SidecarScene { set, pods, games }
+    }
+
+    /// Reads the pods of a set, in all namespaces or in one.
+    pub async fn read(cluster: &Cluster, set: Set, within: Option<&str>) -> Result<Self, Error> {
+        let within = within.or(set.spec().namespace.as_deref());
+        let within = within.map(str::to_owned);
+        let namespaces = read_namespaces(cluster, within.as_deref()).await?;
+        let params = ListParams {
+            label_selector: set.selector(),
+            ..ListParams::default().match_any()
+        };
+        let api = cluster.pods_in(within.as_deref());
+        let pods = cluster.send(async || api.list(&params).await).await?.items;
+        let games = match within {
+            Some(namespace) => cluster.within(namespace).list(false).await?,
+            None => cluster.list(true).await?,
+        };
+        Ok(SidecarScene::new(set, namespaces, pods, games))
+    }
+
+    /// The set's mark on a pod.
+    pub fn mark(&self, pod: &Pod) -> Option<SidecarMark> {
+        sidecar_marks(pod.annotations()).remove(self.set.name())
+    }
+
+    /// The pods by their controllers, those without one last.
+    pub fn by_controller(&self) -> Vec<(Option<&OwnerReference>, Vec<&Pod>)> {
+        let mut groups: BTreeMap<_, (Option<&OwnerReference>, Vec<&Pod>)> = BTreeMap::new();
+        for pod in &self.pods {
+            let owner = controller_of(&pod.metadata);
+            let name = owner.map(|owner| (pod.namespace(), &owner.kind, &owner.name));
+            let key = (name.is_none(), name);
+            let (_, pods) = groups.entry(key).or_insert_with(|| (owner, Vec::new()));
+            pods.push(pod);
+        }
+        groups.into_values().collect()
+    }
+
+    /// The workload of this uid.
+    pub fn game(&self, uid: &str) -> Option<&Game> {
+        self.games.iter().find(|game| game.uid == uid)
+    }
+}
+
+async fn read_namespaces(cluster: &Cluster, within: Option<&str>) -> Result<Vec<Namespace>, Error> {
+    let api = cluster.namespaces();
+    let found = match within {
+        Some(name) => {
+            let found = cluster.send(async || api.get_metadata_opt(name).await);
+            found.await?.into_iter().collect()
+        }
+        None => {
+            let params = ListParams::default().match_any();
+            let found = cluster.send(async || api.list_metadata(&params).await);
+            found.await?.items
+        }
+    };
+    let namespaces = found.into_iter().map(|it| namespace(it.metadata));
+    Ok(namespaces.collect())
+}
+
+fn namespace(meta: ObjectMeta) -> Namespace {
+    Namespace {
+        name: meta.name.unwrap_or_default(),
+        labels: meta.labels.unwrap_or_default(),
+    }
+}
+
+/// Whether a pod no longer counts.
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
+    pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Whether a workload of ours controls a pod.
+fn is_of_game(pod: &Pod) -> bool {
+    let Some(owner) = controller_of(&pod.metadata) else {
+        return false;
+    };
+    let group = owner.api_version.split('/').next();
+    let mut kinds = WorkloadKind::ALL.into_iter();
+    group == Some(GROUP) && kinds.any(|kind| kind.as_str() == owner.kind)
+}

@@ -1,0 +1,237 @@
+//! `kubectl game tree scs/NAME`: a SidecarSet, the workloads whose pods it selects, and these pods.
+
+use std::collections::BTreeSet;
+
+use gamekeeper_core::api::{SidecarUpdateType, UpdateStrategyType};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use serde_json::Value;
+
+use super::scene::SidecarScene;
+use super::set::Set;
+use super::verdict::judge;
+use crate::age::age;
+use crate::page::Page;
+use crate::scene::Scene;
+use crate::style::{Style, Tone};
+use crate::table::Cell;
+use crate::verdict::{Verdict, judge as judge_game};
+use crate::view::head::plain;
+use crate::view::tree::{Node, more, render};
+use crate::view::{pod as pods, sidecars};
+
+/// The head and the tree, with at most `max_pods` pods.
+pub fn tree(scene: &SidecarScene, max_pods: usize, style: Style, now: Timestamp) -> String {
+    let verdict = judge(&scene.set);
+    let shown = shown(scene, max_pods);
+    let root = Node {
+        name: scene.set.name().to_owned(),
+        kind: "SidecarSet".into(),
+        state: Cell::state(verdict.tone(), verdict.label()),
+        age: age(scene.set.created(), now),
+        info: scene.set.status().latest_revision,
+        children: children(scene, &shown, now),
+    };
+    let head = head(&scene.set, &verdict, style, now);
+    format!("{head}\n{}", render(&root, style))
+}
+
+fn head(set: &Set, verdict: &Verdict, style: Style, now: Timestamp) -> String {
+    let mut page = Page::new(style);
+    page.row("Name", &plain(set.full_name()));
+    let word = format!("{}{}", style.mark(verdict.tone()), verdict.word);
+    page.row("Status", &[(verdict.tone(), word)]);
+    page.row("", &plain(&verdict.sentence));
+    if let Some(fix) = &verdict.fix {
+        page.row("", &plain(fix));
+    }
+    for it in set.troubles() {
+        let tone = match it.status.as_str() {
+            "True" => Tone::Held,
+            _ => Tone::Bad,
+        };
+        let since = format!(" for {}: ", age(Some(&it.last_transition_time), now));
+        let parts = [
+            (tone, it.reason.clone()),
+            (Tone::Plain, since + &it.message),
+        ];
+        page.row(&it.type_, &parts);
+    }
+    page.row("Selector", &plain(selector(set)));
+    page.row("Strategy", &plain(strategy(set)));
+    page.row("Images", &plain(images(set)));
+    let status = set.status();
+    let pods = format!(
+        "matched {}, updated {}, updated and ready {}, ready {}, uninjected {}",
+        status.matched_pods,
+        status.updated_pods,
+        status.updated_ready_pods,
+        status.ready_pods,
+        status.uninjected_pods
+    );
+    page.row("Pods", &plain(pods));
+    page.text()
+}
+
+fn selector(set: &Set) -> String {
+    let labels = set.selector().unwrap_or_default();
+    match &set.spec().namespace {
+        Some(namespace) => format!("{labels} in namespace {namespace}"),
+        None => labels,
+    }
+}
+
+/// How pods are updated, as far as it differs from the defaults.
+fn strategy(set: &Set) -> String {
+    let strategy = &set.spec().update_strategy;
+    let number = |name: &str, number: Option<&IntOrString>| match number? {
+        IntOrString::Int(number) => Some(format!("{name} {number}")),
+        IntOrString::String(percentage) => Some(format!("{name} {percentage}")),
+    };
+    let type_ = match strategy.type_ {
+        SidecarUpdateType::RollingUpdate => "RollingUpdate",
+        SidecarUpdateType::NotUpdate => "NotUpdate",
+    };
+    let parts = [
+        Some(type_.to_owned()),
+        number("maxUnavailable", strategy.max_unavailable.as_ref()),
+        number("partition", strategy.partition.as_ref()),
+        strategy.paused.then(|| "paused".to_owned()),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn images(set: &Set) -> String {
+    let spec = set.spec();
+    let containers = spec.init_containers.iter().chain(&spec.containers);
+    let text = |container: &Value, field: &str| {
+        let text = container.get(field).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    let images = containers.map(|it| format!("{}={}", text(it, "name"), text(it, "image")));
+    images.collect::<Vec<_>>().join(", ")
+}
+
+/// Namespaces and names of at most `max` pods, those that are not settled first.
+fn shown(scene: &SidecarScene, max: usize) -> BTreeSet<(Option<String>, String)> {
+    let mut pods: Vec<&Pod> = scene.pods.iter().collect();
+    pods.sort_by_cached_key(|pod| is_settled(scene, pod));
+    pods.into_iter().take(max).map(key).collect()
+}
+
+fn key(pod: &Pod) -> (Option<String>, String) {
+    (pod.namespace(), pod.name_any())
+}
+
+/// Whether a pod is ready and has the newest containers.
+fn is_settled(scene: &SidecarScene, pod: &Pod) -> bool {
+    pods::is_settled(pod) && is_updated(scene, pod) && !sidecars::has_token(pod)
+}
+
+fn is_updated(scene: &SidecarScene, pod: &Pod) -> bool {
+    let mark = scene.mark(pod).filter(|mark| mark.is_injected());
+    mark.is_some_and(|mark| mark.revision == scene.set.status().latest_revision)
+}
+
+fn children(
+    scene: &SidecarScene,
+    shown: &BTreeSet<(Option<String>, String)>,
+    now: Timestamp,
+) -> Vec<Node> {
+    let mut children = Vec::new();
+    for (controller, pods) in scene.by_controller() {
+        let is_shown = |pod: &&&Pod| shown.contains(&key(pod));
+        let (visible, others): (Vec<&&Pod>, Vec<&&Pod>) = pods.iter().partition(is_shown);
+        let settled = others.iter().filter(|pod| is_settled(scene, pod)).count();
+        let rest = [
+            (others.len() - settled, "not ready, or to be updated"),
+            (settled, "ready, with the newest containers"),
+        ];
+        let rest = rest.into_iter().filter(|(count, _)| *count > 0);
+        let visible = visible
+            .into_iter()
+            .map(|pod| pod_node(scene, pod, controller.is_none(), now));
+        let nodes = visible.chain(rest.map(|(count, how)| more(count, how)));
+        match controller {
+            Some(controller) => children.push(Node {
+                children: nodes.collect(),
+                ..controller_node(scene, controller, &pods, now)
+            }),
+            None => children.extend(nodes),
+        }
+    }
+    children
+}
+
+/// The controller of pods; if it is one of our workloads, with its state, which decides when the pods are updated.
+fn controller_node(
+    scene: &SidecarScene,
+    controller: &OwnerReference,
+    pods: &[&Pod],
+    now: Timestamp,
+) -> Node {
+    let namespace = pods.first().and_then(|pod| pod.namespace());
+    let name = format!("{}/{}", namespace.unwrap_or_default(), controller.name);
+    let updated = pods.iter().filter(|pod| is_updated(scene, pod)).count();
+    let mut info = format!(
+        "{updated} of {} pods have the newest containers",
+        pods.len()
+    );
+    let Some(game) = scene.game(&controller.uid) else {
+        return Node {
+            name,
+            kind: controller.kind.clone(),
+            state: "".into(),
+            age: String::new(),
+            info,
+            children: Vec::new(),
+        };
+    };
+    let verdict = judge_game(&Scene::of_game(game.clone()), now);
+    if game.paused && updated < pods.len() {
+        info += "; they wait, because it is paused";
+    } else if keeps_sidecars(game.update) {
+        info += &format!("; running pods keep theirs ({:?})", game.update);
+    }
+    Node {
+        name,
+        kind: game.kind.as_str().into(),
+        state: Cell::state(verdict.tone(), verdict.label()),
+        age: age(game.created.as_ref(), now),
+        info,
+        children: Vec::new(),
+    }
+}
+
+/// Whether a workload with this strategy never updates sidecars of running pods.
+fn keeps_sidecars(update: UpdateStrategyType) -> bool {
+    matches!(
+        update,
+        UpdateStrategyType::OnDelete | UpdateStrategyType::HotPatchUpdate
+    )
+}
+
+fn pod_node(scene: &SidecarScene, pod: &Pod, is_alone: bool, now: Timestamp) -> Node {
+    let name = match (is_alone, pod.namespace()) {
+        (true, Some(namespace)) => format!("{namespace}/{}", pod.name_any()),
+        _ => pod.name_any(),
+    };
+    let created = pod.creation_timestamp();
+    let is_older = created.as_ref().map(|it| it.0) < scene.set.created().map(|it| it.0);
+    let latest = scene.set.status().latest_revision;
+    let mark = scene.mark(pod);
+    // A pod with a token whose hook runs is marked as one to be deleted, but is to be changed.
+    let is_to_change = mark.as_ref().is_some_and(|mark| mark.token.is_some());
+    let mark = sidecars::of_set(mark.as_ref(), &latest, is_older, now);
+    Node {
+        name,
+        kind: "Pod".into(),
+        state: pods::state(pod),
+        age: age(created.as_ref(), now),
+        info: format!("{}, {mark}", pods::info(pod, is_to_change, false)),
+        children: Vec::new(),
+    }
+}

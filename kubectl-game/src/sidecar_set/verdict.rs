@@ -1,0 +1,79 @@
+//! The state of the update of a SidecarSet's pods, as the set's status describes it.
+
+use gamekeeper_core::api::ConditionType;
+
+use super::set::Set;
+use super::short_name;
+use crate::verdict::{End, Verdict};
+
+/// Judges the update.
+pub fn judge(set: &Set) -> Verdict {
+    let (end, word, sentence, fix) = state(set);
+    let also = match word {
+        "Deleting" | "Unseen" => Vec::new(),
+        _ => set
+            .troubles()
+            .filter(|it| it.message != sentence)
+            .map(|it| format!("{} {}: {}", it.type_, it.reason, it.message))
+            .collect(),
+    };
+    Verdict {
+        end,
+        word,
+        sentence,
+        fix,
+        also,
+        holds_next: false,
+    }
+}
+
+/// What happens without further action by a user, in one word and in a sentence, and what a user can do.
+fn state(set: &Set) -> (End, &'static str, String, Option<String>) {
+    let name = short_name(set.name());
+    if set.is_deleting() {
+        let sentence = "is being deleted; running pods keep their sidecars".to_owned();
+        return (End::InProgress, "Deleting", sentence, None);
+    }
+    let status = set.status();
+    let unreadable = set.condition(ConditionType::Ready);
+    if let Some(unreadable) = unreadable.filter(|it| it.reason == "Unreadable") {
+        return (End::Stopped, "Blocked", unreadable.message.clone(), None);
+    }
+    let progressing = set.condition(ConditionType::Progressing);
+    let is_observed = status.observed_generation >= set.generation();
+    let Some(progressing) = progressing.filter(|_| is_observed) else {
+        let sentence = format!(
+            "the operator has not observed generation {} yet (last observed: {})",
+            set.generation(),
+            status.observed_generation
+        );
+        let fix = "if this persists, check that gamekeeper is running and serves SidecarSets";
+        return (End::InProgress, "Unseen", sentence, Some(fix.to_owned()));
+    };
+    let sentence = progressing.message.clone();
+    match progressing.reason.as_str() {
+        "Complete" | "HeldBack" | "NotUpdate" => {
+            let why = match status.updated_pods - status.updated_ready_pods {
+                ..=0 => return (End::Done, "Complete", sentence, None),
+                1 => "1 of them is not ready".to_owned(),
+                more => format!("{more} of them are not ready"),
+            };
+            (
+                End::InProgress,
+                "Waiting",
+                format!("{sentence}; {why}"),
+                None,
+            )
+        }
+        "Paused" => {
+            let fix = format!("continue with: kubectl game resume {name}");
+            (End::Stopped, "Paused", sentence, Some(fix))
+        }
+        "NotInPlace" => {
+            let fix = "recreate the pods of a workload, after their hooks, with: kubectl game restart WORKLOAD";
+            (End::Stopped, "Blocked", sentence, Some(fix.to_owned()))
+        }
+        "WaitsForWorkload" => (End::InProgress, "Waiting", sentence, None),
+        _ => (End::InProgress, "Updating", sentence, None),
+    }
+}
