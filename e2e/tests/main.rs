@@ -50,6 +50,7 @@ mod rolling;
 mod run;
 mod scaling;
 mod sidecar_absence;
+mod sidecar_annotations;
 mod sidecar_kills;
 mod sidecar_updates;
 mod sidecars;
@@ -94,6 +95,7 @@ fn main() -> anyhow::Result<ExitCode> {
         on_delete::tests(),
         scaling::tests(),
         sidecar_absence::tests(),
+        sidecar_annotations::tests(),
         sidecar_kills::tests(),
         sidecar_updates::tests(),
         sidecars::tests(),

@@ -7,8 +7,9 @@ use kube::core::Selector;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Finding, pods};
-use crate::api::{SidecarSet, SidecarSetSpec};
+use super::{Finding, labels, pods};
+use crate::api::names::is_reserved_annotation;
+use crate::api::{PodMetadataPatch, SidecarSet, SidecarSetSpec};
 
 /// The lists of containers in a set.
 const LISTS: [&str; 2] = ["initContainers", "containers"];
@@ -17,6 +18,7 @@ pub(super) fn of_set(set: &SidecarSet, object: &Value) -> Vec<Finding> {
     let spec = &object["spec"];
     let mut findings = pods::of_spec("spec", spec, &[]);
     findings.extend(restarts_of_all(spec));
+    findings.extend(annotations(&set.spec.patch_pod_metadata));
     let selectors = [
         ("spec.selector", Some(&set.spec.selector)),
         (
@@ -50,6 +52,26 @@ fn restarts_of_all(spec: &Value) -> Vec<Finding> {
                     let fix = "would restart the game with its sidecar; write Restart";
                     findings.push(Finding::invalid(field, "RestartAllContainers", fix));
                 }
+            }
+        }
+    }
+    findings
+}
+
+/// Finds annotations that new pods cannot get.
+fn annotations(patches: &[PodMetadataPatch]) -> Vec<Finding> {
+    let why = "is reserved for Kubernetes and its controllers; choose another annotation";
+    let mut findings = Vec::new();
+    let mut known = BTreeSet::new();
+    for (index, patch) in patches.iter().enumerate() {
+        let field = format!("spec.patchPodMetadata[{index}].annotations");
+        findings.extend(labels::keys(&field, patch.annotations.keys()));
+        for key in patch.annotations.keys() {
+            if is_reserved_annotation(key) {
+                findings.push(Finding::invalid(&field, key, why));
+            }
+            if !known.insert(key) {
+                findings.push(Finding::error(&field, format!("Duplicate value: {key:?}")));
             }
         }
     }

@@ -117,6 +117,29 @@ pub const KEPT_BY_AUTOSCALERS: [(&str, &str); 2] = [
     ("karpenter.sh/do-not-disrupt", "true"),
 ];
 
+/// Domains whose pod annotations have a meaning for Kubernetes or the operator, their subdomains included.
+const RESERVED_DOMAINS: [&str; 6] = [
+    "kubernetes.io",
+    "k8s.io",
+    "tkex.tencent.com",
+    "tkex.bkbcs.tencent.com",
+    "gamestatefulset.bkbcs.tencent.com",
+    "io.tencent.bcs.dev",
+];
+
+/// Whether a pod annotation has a meaning for Kubernetes or the operator, so that a SidecarSet cannot set it.
+pub fn is_reserved_annotation(key: &str) -> bool {
+    let is_below = |domain: &str, parent: &str| {
+        let rest = domain.strip_suffix(parent);
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    let domain = key.split_once('/').map(|(domain, _)| domain);
+    let is_of_domain = |domain| RESERVED_DOMAINS.iter().any(|it| is_below(domain, it));
+    let names = [HOT_PATCH_ANNOTATION, BCS_IN_PLACE_STATE, BCS_IN_PLACE_GRACE];
+    let kept = KEPT_BY_AUTOSCALERS.map(|(name, _)| name);
+    domain.is_some_and(is_of_domain) || names.contains(&key) || kept.contains(&key)
+}
+
 /// Those of [`KEPT_BY_AUTOSCALERS`] that a pod has with the value that guarded pods have. They are removed with its
 /// guard; a user's other values stay.
 pub fn kept_by_autoscalers(

@@ -1,5 +1,7 @@
 //! SidecarSet: containers that are injected into pods when they are created, and updated in place.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::LocalObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -55,6 +57,10 @@ pub struct SidecarSetSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::pull_secrets")]
     pub image_pull_secrets: Vec<LocalObjectReference>,
+    /// Annotations that new pods get together with the containers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    pub patch_pod_metadata: Vec<PodMetadataPatch>,
     /// When the containers are injected.
     #[serde(default)]
     pub injection_strategy: InjectionStrategy,
@@ -106,6 +112,30 @@ pub enum SidecarUpdateType {
     RollingUpdate,
     /// Not at all.
     NotUpdate,
+}
+
+/// Annotations that new pods get together with the containers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodMetadataPatch {
+    /// The annotations.
+    #[schemars(schema_with = "schema::pod_annotations")]
+    pub annotations: BTreeMap<String, String>,
+    /// What happens to annotations that the pod already has; Retain when absent. Retain keeps their values; Overwrite
+    /// replaces them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::patch_policy")]
+    pub patch_policy: Option<PatchPolicy>,
+}
+
+/// What happens to annotations that a pod already has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PatchPolicy {
+    /// They keep their values.
+    #[default]
+    Retain,
+    /// They get the values of the set.
+    Overwrite,
 }
 
 /// When containers are injected.
@@ -194,7 +224,7 @@ pub struct SidecarSetStatus {
     pub observed_generation: i64,
     /// Pods that match and have the containers.
     pub matched_pods: i32,
-    /// Matched pods whose containers are of the latest revision.
+    /// Matched pods with the containers of the latest revision.
     pub updated_pods: i32,
     /// Matched pods that are ready.
     pub ready_pods: i32,

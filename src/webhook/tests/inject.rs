@@ -95,7 +95,8 @@ fn any_annotations() -> impl Strategy<Value = Value> {
             let key = format!("sidecars.gamekeeper.tkex.tencent.com/{set}");
             (key, Value::from(mark))
         });
-        Value::Object(marks.collect())
+        let own = [("team".to_owned(), Value::from("own"))];
+        Value::Object(marks.chain(own).collect())
     });
     prop_oneof![Just(Value::Null), claims]
 }
@@ -134,15 +135,18 @@ fn any_sets() -> impl Strategy<Value = Vec<Arc<Sidecars>>> {
         vec(any_container(), 0..2),
         vec(any_container(), 1..3),
         vec(any_volume(), 0..3),
+        select(&["Retain", "Overwrite"][..]),
     );
     vec(one, 0..=SETS.len()).prop_map(|sets| {
         let sets = SETS.into_iter().zip(sets);
-        let sets = sets.map(|(name, (init, containers, volumes))| {
+        let sets = sets.map(|(name, (init, containers, volumes, policy))| {
+            let annotations = json!({"team": name, "port": name, name: policy});
             let set = json!({
                 "metadata": {"name": name},
                 "spec": {
                     "selector": {"matchLabels": {"app": "arena"}},
                     "initContainers": init, "containers": containers, "volumes": volumes,
+                    "patchPodMetadata": [{"annotations": annotations, "patchPolicy": policy}],
                 },
             });
             let set: SidecarSet = serde_json::from_value(set).expect("a set");

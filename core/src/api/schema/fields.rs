@@ -4,6 +4,7 @@ use kube::core::Rule;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 
+use super::sidecar_rules::retain_or_overwrite;
 use super::{immutable, rules};
 
 /// Server-side apply merges the items of a list by this key.
@@ -202,6 +203,24 @@ pub fn pull_secrets(_: &mut SchemaGenerator) -> Schema {
                 },
             },
         },
+    })
+}
+
+/// Annotations of pods.
+pub fn pod_annotations(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 64,
+        "additionalProperties": { "type": "string", "maxLength": 16384 },
+    })
+}
+
+/// What happens to annotations that a pod already has. The rule says more than an enum would.
+pub fn patch_policy(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": 63,
+        "x-kubernetes-validations": [retain_or_overwrite()],
     })
 }
 

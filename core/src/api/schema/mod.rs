@@ -31,8 +31,8 @@ pub(super) use core::{
 pub use crds::crds;
 pub(super) use fields::{
     any_list, any_object, batch, command, delay, interval, label_selector, merged_by,
-    namespace_selector, pause_duration, pod_selector, pods_or_percentage, pull_secrets,
-    template_name, url,
+    namespace_selector, patch_policy, pause_duration, pod_annotations, pod_selector,
+    pods_or_percentage, pull_secrets, template_name, url,
 };
 pub(super) use hook_rules::{
     arguments_have_values, ca_or_insecure, in_braces, job_rules, metric_rules, one_value,

@@ -60,3 +60,12 @@ pub fn cold_upgrade() -> Rule {
         "is not supported; write ColdUpgrade",
     )
 }
+
+/// MergePatchJson would merge the values of several sets into one annotation.
+pub fn retain_or_overwrite() -> Rule {
+    rule(
+        "",
+        "self in ['Retain', 'Overwrite']",
+        "is not supported; write Retain or Overwrite",
+    )
+}

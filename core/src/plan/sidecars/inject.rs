@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::containers::{Sidecar, is_injected, list, name};
-use super::set::{Sidecars, selected};
+use super::set::{PodAnnotation, Sidecars, selected};
 use crate::api::PodInjectPolicy;
 use crate::api::names::{DEFAULT_CONTAINER, SIDECARS_PREFIX};
 use crate::plan::observed::{SidecarMark, SidecarMarks, mark_key, sidecar_marks};
@@ -39,11 +39,14 @@ pub fn inject(pod: &mut Value, sets: &[Arc<Sidecars>]) {
     // Annotations about sidecars that the author of the pod has set are ignored.
     annotations.retain(|key, _| !key.starts_with(SIDECARS_PREFIX));
     let is_marked = count != annotations.len();
-    let marks = selected(sets, &labels).map(|set| {
-        let old_mark = old_marks.get(&set.name);
-        (&set.name, put(&mut pod["spec"], set, old_mark))
-    });
-    let marks: Vec<_> = marks.collect();
+    let mut marks = Vec::new();
+    for set in selected(sets, &labels) {
+        let mark = put(&mut pod["spec"], set, old_marks.get(&set.name));
+        if mark.is_injected() {
+            annotate(&mut annotations, &set.annotations);
+        }
+        marks.push((&set.name, mark));
+    }
     if marks.is_empty() && !is_marked {
         return;
     }
@@ -55,6 +58,21 @@ pub fn inject(pod: &mut Value, sets: &[Arc<Sidecars>]) {
         default.or_insert_with(|| json!(game));
     }
     pod["metadata"]["annotations"] = Value::Object(annotations);
+}
+
+/// Adds the annotations of a set. What another set or the author of the pod has written is kept, unless the set overwrites
+/// it.
+fn annotate(annotations: &mut Map<String, Value>, added: &[PodAnnotation]) {
+    for PodAnnotation {
+        key,
+        value,
+        overwrites,
+    } in added
+    {
+        if *overwrites || !annotations.contains_key(key) {
+            annotations.insert(key.clone(), json!(value));
+        }
+    }
 }
 
 /// The first of the pod's own containers, if an injected one is placed before it.

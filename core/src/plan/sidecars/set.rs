@@ -5,12 +5,19 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::containers::Sidecar;
-use crate::api::names::{SIDECARS_LABEL, safe_hash};
-use crate::api::{PodInjectPolicy, SidecarSet, SidecarSetSpec, SidecarUpdateStrategy};
-use crate::plan::observed::SidecarMarks;
+use crate::api::names::{SIDECARS_LABEL, is_reserved_annotation, safe_hash};
+use crate::api::{
+    PatchPolicy, PodInjectPolicy, PodMetadataPatch, SidecarSet, SidecarSetSpec,
+    SidecarUpdateStrategy,
+};
+use crate::plan::observed::{SidecarMark, SidecarMarks};
+
+/// The field with the annotations of new pods, in a set and in what is injected.
+const ANNOTATIONS: &str = "patchPodMetadata";
 
 /// The parts of a namespace on which SidecarSets depend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +51,7 @@ pub struct Sidecars {
     pub name: String,
     /// The revision of what is injected.
     pub revision: String,
-    /// The hash of everything in that revision that a running pod cannot change: all except images.
+    /// The hash of everything in that revision that a running pod cannot change: all except images and annotations.
     pub shape: String,
     /// Whether nothing is injected into new pods.
     pub paused: bool,
@@ -58,6 +65,16 @@ pub struct Sidecars {
     pub(super) containers: Vec<Sidecar>,
     pub(super) volumes: Vec<Value>,
     pub(super) pull_secrets: Vec<Value>,
+    pub(super) annotations: Vec<PodAnnotation>,
+}
+
+/// An annotation of new pods.
+#[derive(Clone, Debug)]
+pub(super) struct PodAnnotation {
+    pub key: String,
+    pub value: String,
+    /// Whether it replaces the pod's own.
+    pub overwrites: bool,
 }
 
 impl Sidecars {
@@ -78,7 +95,8 @@ impl Sidecars {
         };
         let secrets = spec.image_pull_secrets.iter();
         let mut injected = injected(spec);
-        let revision = format!("{name}-{}", hash(&injected));
+        let revision = revision_name(&name, &injected);
+        let annotations = annotations(&injected);
         remove_images(&mut injected);
         Some(Self {
             revision,
@@ -93,6 +111,7 @@ impl Sidecars {
             containers: sidecars(&spec.containers, PodInjectPolicy::BeforeAppContainer),
             volumes: spec.volumes.clone(),
             pull_secrets: secrets.map(|it| json!({"name": it.name})).collect(),
+            annotations,
         })
     }
 
@@ -110,6 +129,13 @@ impl Sidecars {
     /// Whether a pod with these labels gets its containers, provided that it reaches the pod's namespace.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selector.matches(labels)
+    }
+
+    /// Whether a pod with this mark has the newest containers. Annotations do not count, because only new pods get them:
+    /// a revision that differs in nothing else is no reason to update or recreate a pod.
+    pub fn is_in(&self, mark: &SidecarMark) -> bool {
+        let of_containers = |revision| without_annotations(&self.name, revision);
+        of_containers(&mark.revision) == of_containers(&self.revision)
     }
 
     /// The images that a running pod can change, by container: all except those of init containers that end.
@@ -169,16 +195,57 @@ fn injected(spec: &SidecarSetSpec) -> Value {
             .map(|it| super::defaults::completed(it, place))
             .collect()
     };
-    json!({
+    let mut injected = json!({
         "initContainers": list(&spec.init_containers, PodInjectPolicy::AfterAppContainer),
         "containers": list(&spec.containers, PodInjectPolicy::BeforeAppContainer),
         "volumes": spec.volumes,
         "imagePullSecrets": spec.image_pull_secrets,
-    })
+    });
+    if !spec.patch_pod_metadata.is_empty() {
+        let mut patches = spec.patch_pod_metadata.clone();
+        for patch in &mut patches {
+            patch.patch_policy.get_or_insert_default();
+        }
+        injected[ANNOTATIONS] = json!(patches);
+    }
+    injected
 }
 
-/// Removes the images that a running pod can change.
+/// The name of the revision with this content. If it has annotations, their hash follows that of the rest.
+fn revision_name(set: &str, injected: &Value) -> String {
+    let mut rest = injected.clone();
+    let annotations = rest.as_object_mut().and_then(|it| it.remove(ANNOTATIONS));
+    let name = format!("{set}-{}", hash(&rest));
+    annotations.map_or(name.clone(), |it| format!("{name}-{}", hash(&it)))
+}
+
+/// The hash in the name of a revision that identifies all of it except its annotations.
+fn without_annotations<'r>(set: &str, revision: &'r str) -> Option<&'r str> {
+    let hashes = revision.strip_prefix(set)?.strip_prefix('-')?;
+    hashes.split('-').next()
+}
+
+/// The annotations of new pods, in the order in which they are set.
+fn annotations(injected: &Value) -> Vec<PodAnnotation> {
+    let patches = Vec::<PodMetadataPatch>::deserialize(&injected[ANNOTATIONS]).unwrap_or_default();
+    let all = patches.into_iter().flat_map(|patch| {
+        let overwrites = patch.patch_policy == Some(PatchPolicy::Overwrite);
+        let annotations = patch.annotations.into_iter();
+        annotations.map(move |(key, value)| PodAnnotation {
+            key,
+            value,
+            overwrites,
+        })
+    });
+    // The webhook refuses reserved ones, but it may have been unavailable.
+    all.filter(|it| !is_reserved_annotation(&it.key)).collect()
+}
+
+/// Removes the images that a running pod can change, and the annotations, which it does not get.
 fn remove_images(injected: &mut Value) {
+    if let Some(fields) = injected.as_object_mut() {
+        fields.remove(ANNOTATIONS);
+    }
     for list in ["initContainers", "containers"] {
         let containers = injected[list].as_array_mut().into_iter().flatten();
         for container in containers.filter_map(Value::as_object_mut) {

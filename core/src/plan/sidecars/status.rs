@@ -38,7 +38,7 @@ pub fn sidecar_set_status(
                 }
                 continue;
             };
-            let is_updated = mark.revision == set.revision;
+            let is_updated = set.is_in(mark);
             status.matched_pods += 1;
             status.updated_pods += i32::from(is_updated);
             status.ready_pods += i32::from(pod.ready);

@@ -1,5 +1,6 @@
 //! Which pods get which containers, conflicts, and properties of injection.
 
+mod annotations;
 mod hostile;
 
 use std::collections::BTreeMap;

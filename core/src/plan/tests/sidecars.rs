@@ -17,6 +17,7 @@ fn log(image: &str) -> Arc<Sidecars> {
             "selector": {"matchLabels": {"app": "game"}},
             "containers": [{"name": "log", "image": image}],
             "volumes": [{"name": "data", "emptyDir": {}}],
+            "patchPodMetadata": [{"annotations": {"logs": "on"}}],
         },
     });
     let set: SidecarSet = serde_json::from_value(set).expect("a set");
@@ -34,7 +35,7 @@ fn plans_dry_run_with_log(story: &Story) -> bool {
 }
 
 fn has_log(pod: &Value) -> bool {
-    pod["spec"]["containers"][0]["name"] == "log"
+    pod["spec"]["containers"][0]["name"] == "log" && pod["metadata"]["annotations"]["logs"] == "on"
 }
 
 #[test]
