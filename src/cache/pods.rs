@@ -18,10 +18,8 @@ use super::slim::{Interner, Sight, phase, slim};
 use super::store::{Cached, Head, Store};
 use super::watch::{Identity, Object, version_number};
 use gamekeeper_core::api::names;
-use gamekeeper_core::plan::sidecars::{MatchedPod, Sidecars};
-use gamekeeper_core::plan::{
-    Pod, PodPhase, SidecarMark, SidecarMarks, is_in_progress, sidecar_marks,
-};
+use gamekeeper_core::plan::sidecars::{Changing, MatchedPod, Sidecars};
+use gamekeeper_core::plan::{Pod, PodPhase, SidecarMark, SidecarMarks, changing, sidecar_marks};
 
 /// The cached form of a pod.
 #[derive(Clone, Debug)]
@@ -39,7 +37,7 @@ pub enum CachedPod {
 pub struct SidecarPod<'a> {
     mark: Option<&'a SidecarMark>,
     ready: bool,
-    changing: bool,
+    changing: Changing,
 }
 
 /// The controller under which all pods of other controllers are indexed. No uid of a workload is equal to it.
@@ -107,14 +105,17 @@ impl CachedPod {
                 set.selects(&pod.labels),
                 Some(&pod.sidecars),
                 pod.ready_since.is_some(),
-                is_in_progress(pod),
+                changing(pod, &set.name),
             ),
             CachedPod::Orphan(pod) | CachedPod::Foreign(pod) => (
                 !pod.terminating && !pod.ended(),
                 set.selects(&pod.labels()),
                 pod.sidecars(),
                 pod.ready,
-                !pod.observed,
+                match pod.observed {
+                    true => Changing::No,
+                    false => Changing::Others,
+                },
             ),
         };
         (counts && selected).then(|| SidecarPod {

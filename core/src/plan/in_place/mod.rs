@@ -9,6 +9,6 @@ mod unfinished;
 
 pub use change::{Change, MarkChange, NotInPlace, between};
 pub use completion::{Completion, completion, same_image};
-pub use state::{InPlaceState, Patching, is_in_progress, patch_of, state};
+pub use state::{InPlaceState, Patching, changing, is_in_progress, patch_of, state};
 pub use turns::next_turn;
 pub use unfinished::{completed, is_at, is_unfinished};

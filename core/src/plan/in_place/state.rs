@@ -11,6 +11,7 @@ use crate::plan::decision::InPlacePatch;
 use crate::plan::observed::{
     Container, ContainerChange, Gate, InPlaceRecord, Pod, RevisionName, Turn, mark_key,
 };
+use crate::plan::sidecars::Changing;
 
 /// The progress of a pod's in-place update.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,6 +41,16 @@ pub fn state(pod: &Pod) -> InPlaceState<'_> {
 /// Whether a pod is being updated in place: from when its gate is closed until it is open again.
 pub fn is_in_progress(pod: &Pod) -> bool {
     state(pod) != InPlaceState::Idle
+}
+
+/// How far the change of a pod is, as far as a SidecarSet is concerned.
+pub fn changing(pod: &Pod, set: &str) -> Changing {
+    match state(pod) {
+        InPlaceState::Idle => Changing::No,
+        InPlaceState::Closed(_) => Changing::Begins,
+        InPlaceState::Patched(record) if record.sidecars.contains_key(set) => Changing::Sidecars,
+        InPlaceState::Patched(_) => Changing::Others,
+    }
 }
 
 /// How containers get a new image.

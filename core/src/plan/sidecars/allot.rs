@@ -8,7 +8,7 @@
 use jiff::{SignedDuration, Timestamp};
 use kube::core::{Selector, SelectorExt};
 
-use super::matched::MatchedPod;
+use super::matched::{Changing, MatchedPod};
 use super::set::Sidecars;
 use crate::api::SidecarUpdateType;
 use crate::plan::limits;
@@ -66,14 +66,33 @@ struct MarkedPod<'a> {
 }
 
 impl<'a> MarkedPod<'a> {
-    /// Whether its update to the newest revision takes a slot: it is not complete, or the pod is not ready after it.
+    /// Whether its update to the newest revision takes a slot: it is not complete, or the pod is not ready after it. A token
+    /// that is left over takes one until it is withdrawn, because its workload may have begun to use it.
     fn is_busy(&self) -> bool {
-        self.pod.changing || !self.pod.ready
+        self.pod.changing != Changing::No || !self.pod.ready || self.mark.token.is_some()
+    }
+
+    /// Whether the update of an old pod has begun, to the newest revision or an earlier one. Then it takes a slot, although
+    /// the pod is no longer ready.
+    fn has_begun(&self) -> bool {
+        match self.pod.changing {
+            Changing::Sidecars => true,
+            Changing::Begins => self.mark.token.is_some(),
+            Changing::No | Changing::Others => false,
+        }
+    }
+
+    /// Whether the update of an old pod takes a slot. Pods that are not ready need none, unless their update is the reason.
+    fn needs_slot(&self) -> bool {
+        self.pod.ready || self.has_begun() || self.pod.changing == Changing::Begins
     }
 
     /// When its token is passed on if another pod waits; None while it is being used.
     fn passed_on_at(&self) -> Option<Timestamp> {
-        let since = self.mark.token_since.filter(|_| !self.pod.changing);
+        let since = self
+            .mark
+            .token_since
+            .filter(|_| self.pod.changing == Changing::No);
         since?.checked_add(TOKEN_TIME).ok()
     }
 
@@ -138,14 +157,19 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
     let left = new.iter().filter(|it| it.mark.token.is_some());
     let mut writes: Vec<_> = left.map(MarkedPod::withdraw).collect();
     let (mut holders, mut waiting) = (Vec::new(), Vec::new());
+    let begun = old.iter().filter(|it| it.has_begun()).count();
+    let mut busy = begun + new.iter().filter(|it| it.is_busy()).count();
     let chosen = chosen_by(set);
     for candidate in old {
         let MarkedPod { pod, mark } = candidate;
         let may_change = chosen(pod) && progress.can_change(set, pod, mark);
         match &mark.token {
             Some(token) if may_change && *token == set.revision => holders.push(candidate),
-            // It gets another one once this one is gone.
-            Some(_) => writes.push(candidate.withdraw()),
+            // It gets another one once this one is gone. Until then its workload may have begun to use it.
+            Some(_) => {
+                busy += usize::from(candidate.needs_slot() && !candidate.has_begun());
+                writes.push(candidate.withdraw());
+            }
             None if may_change => waiting.push(candidate),
             None => {}
         }
@@ -153,23 +177,22 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
     let kept = limits::partition(set.update.partition.as_ref(), total);
     let mut room = Room {
         pods: total - kept - new.len() as i64,
-        slots: limits::at_least_one(set.update.max_unavailable.as_ref(), total)
-            - new.iter().filter(|it| it.is_busy()).count() as i64,
+        slots: limits::at_least_one(set.update.max_unavailable.as_ref(), total) - busy as i64,
     };
     progress.wanted = usize::try_from(room.pods)
         .unwrap_or(0)
         .min(holders.len() + waiting.len());
-    holders.sort_by_key(|it| (!it.pod.changing, it.rank()));
+    holders.sort_by_key(|it| (it.pod.changing == Changing::No, it.rank()));
     waiting.sort_by_key(MarkedPod::rank);
     holders.retain(|it| {
-        let keeps = room.take(it.pod) || it.pod.changing;
+        let keeps = room.take(it) || it.pod.changing != Changing::No;
         if !keeps {
             writes.push(it.withdraw());
         }
         keeps
     });
     waiting.retain(|it| {
-        let starts = room.take(it.pod);
+        let starts = room.take(it);
         if starts {
             writes.push(it.start(set, now));
         }
@@ -192,14 +215,14 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
 struct Room {
     /// Pods that may be updated.
     pods: i64,
-    /// Ready pods whose update may be in progress.
+    /// Pods whose update may be in progress.
     slots: i64,
 }
 
 impl Room {
-    /// Takes room for a pod, if there is any.
-    fn take(&mut self, pod: &MatchedPod) -> bool {
-        let slots = i64::from(pod.ready);
+    /// Takes room for a pod, if there is any. One whose update has begun has its slot already.
+    fn take(&mut self, marked: &MarkedPod) -> bool {
+        let slots = i64::from(marked.needs_slot() && !marked.has_begun());
         let fits = self.pods > 0 && (slots == 0 || self.slots >= slots);
         if fits {
             self.pods -= 1;

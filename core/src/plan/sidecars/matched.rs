@@ -5,6 +5,20 @@ use std::collections::BTreeMap;
 use super::set::Sidecars;
 use crate::plan::observed::{SidecarMark, SidecarMarks};
 
+/// Whether a pod is being updated in place, as far as a set is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Changing {
+    /// It is not.
+    #[default]
+    No,
+    /// Its gate is closed, and nothing has been changed yet.
+    Begins,
+    /// Containers of the set are being changed.
+    Sidecars,
+    /// Only other containers are being changed.
+    Others,
+}
+
 /// A pod in a namespace that the set reaches. Pods that have ended or are Terminating do not count.
 #[derive(Clone, Debug, Default)]
 pub struct MatchedPod {
@@ -25,7 +39,7 @@ pub struct MatchedPod {
     /// Whether one of our workloads controls it, or may adopt it, and updates its containers.
     pub own: bool,
     /// Whether it is being updated in place.
-    pub changing: bool,
+    pub changing: Changing,
     /// Whether its kubelet would ignore the new images, because native sidecars are among them.
     pub kubelet_ignores: bool,
 }

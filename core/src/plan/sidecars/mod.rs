@@ -18,6 +18,6 @@ pub use allot::{Allotment, MarkWrite, allot};
 pub use containers::without_options;
 pub use defaults::with_defaults;
 pub use inject::inject;
-pub use matched::MatchedPod;
+pub use matched::{Changing, MatchedPod};
 pub use set::{Namespace, SidecarImage, Sidecars, is_current, selected};
 pub use status::sidecar_set_status;

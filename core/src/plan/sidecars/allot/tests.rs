@@ -25,8 +25,9 @@ fn now() -> Timestamp {
     "2026-01-01T00:01:00Z".parse().expect("a time")
 }
 
-/// Pods `a`, `b`, … as words: `old` or `new`; and `down`, `changing`, `foreign`, `canary`, `kubelet`, `reshaped`, and a
-/// token: `token`, `token-old` (unused for a minute) or `token-stale` (of an earlier revision).
+/// Pods `a`, `b`, … as words: `old` or `new`; `changing` (its gate is closed), `updating` (the set's containers are changed)
+/// or `others` (only others are); and `down`, `foreign`, `canary`, `kubelet`, `reshaped`, and a token: `token`, `token-old`
+/// (unused for a minute) or `token-stale` (of an earlier revision).
 fn pods(words: &[&str]) -> Vec<MatchedPod> {
     let [before, after] = ["log:1", "log:2"].map(|image| set(image, json!({})));
     let made = words.iter().zip('a'..).map(|(words, name)| {
@@ -58,7 +59,15 @@ fn pods(words: &[&str]) -> Vec<MatchedPod> {
             marks: BTreeMap::from([("log".to_owned(), mark)]),
             ready: !has("down"),
             own: !has("foreign"),
-            changing: has("changing"),
+            changing: if has("changing") {
+                Changing::Begins
+            } else if has("updating") {
+                Changing::Sidecars
+            } else if has("others") {
+                Changing::Others
+            } else {
+                Changing::No
+            },
             kubelet_ignores: has("kubelet"),
             ..MatchedPod::default()
         }
@@ -109,6 +118,19 @@ fn tokens_are_allotted_within_all_limits() {
         (json!({}), &["new changing", "old"], ""),
         (json!({}), &["new down", "old"], ""),
         (json!({}), &["new", "old"], "+b"),
+        (json!({}), &["token changing down", "old"], ""),
+        (json!({}), &["changing down", "old"], "+a"),
+        (json!({}), &["updating down", "old"], "+a"),
+        (json!({}), &["others down", "old"], "+a +b"),
+        (
+            json!({"maxUnavailable": 2}),
+            &["token changing down", "updating down", "old"],
+            "+b",
+        ),
+        // So does a token until it is withdrawn, because its workload may have begun to use it.
+        (json!({}), &["token-stale", "old"], "-a"),
+        (json!({}), &["new token-stale", "old"], "-a"),
+        (json!({}), &["token-stale down", "old"], "+b -a"),
         // Pods that are not ready need no slot, and come first.
         (json!({}), &["old", "old down", "old down"], "+a +b +c"),
         (json!({}), &["new down", "old down", "old"], "+b"),
