@@ -17,7 +17,7 @@ use super::queue::{Reconciled, Requeue};
 use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
 use crate::apply::{Content, Refusal, Requests, ResponseMetadata, to_bytes};
 use crate::cache::{Cache, Cached, Whole};
-use crate::objects::{Kind, ObjectKey};
+use crate::objects::{Kind, ObjectKey, Write};
 use gamekeeper_core::api::{ConditionType, SidecarSet, SidecarSetStatus};
 use gamekeeper_core::plan::sidecars::{MarkWrite, MatchedPod, Sidecars, allot, sidecar_set_status};
 use gamekeeper_core::plan::{Event, Pod, mark_key};
@@ -58,6 +58,10 @@ impl SidecarSets {
     /// Writes the status of a set, if it has changed.
     pub(crate) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Reconciled {
         let sets = &self.cache.sidecar_sets;
+        // Without its own tokens, a plan would allot too many.
+        if let Some(known) = sets.get(&key) {
+            self.cache.caught_up(known.uid()).await;
+        }
         let Some(set) = sets.get(&key) else {
             self.counted().remove(&key);
             return match sets.unreadable(&key) {
@@ -133,11 +137,16 @@ impl SidecarSets {
         );
         let mut written = futures::stream::iter(written).buffer_unordered(MAX_WRITES);
         let mut last = requeue;
+        let expect = |write| self.cache.expectations.record(set.uid(), write);
         while let Some(result) = written.next().await {
             match result {
+                Ok(pod) => expect(Write::Version(Kind::Pod, pod.version())),
                 // A pod that is gone needs no update. One that has changed comes by the watch.
-                Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => {}
+                Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => {}
                 Err(refusal) => {
+                    if let Refusal::Unavailable { .. } = refusal {
+                        expect(Write::Unknown(Kind::Pod));
+                    }
                     warn!(set = set.name(), %refusal, "cannot update a pod of a SidecarSet");
                     last = after(&refusal);
                 }
