@@ -6,6 +6,9 @@ use crate::api::names::HookPoint;
 use crate::plan::decision::Concern;
 use crate::plan::observed::RevisionName;
 
+/// Precedes the revision of each SidecarSet in the names of all revisions.
+pub const SIDECARS: char = '+';
+
 /// What an action on a pod leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
@@ -25,6 +28,12 @@ impl<'a> Target<'a> {
             Self::Revision(name) => name.as_str(),
             Self::WithSidecars(names) => names,
         }
+    }
+
+    /// Whether a target is that of a pod that stays at its revision, and whose sidecars are updated.
+    pub(super) fn is_for_sidecars(annotation: &str, revision: RevisionName) -> bool {
+        let rest = annotation.strip_prefix(revision.as_str());
+        rest.is_some_and(|rest| rest.starts_with(SIDECARS))
     }
 
     /// What is blocked when its hook cannot be created.

@@ -14,7 +14,7 @@ mod configured;
 mod intent;
 mod same_plan;
 
-pub use intent::{Intent, Target};
+pub use intent::{Intent, SIDECARS, Target};
 pub use same_plan::makes_same_plan;
 
 use std::cell::OnceCell;
@@ -138,6 +138,15 @@ impl<'a> Hooks<'a> {
     /// Whether a HookRun of this pod exists at this point, in whatever phase.
     pub fn has_run(&self, point: HookPoint, pod: &Pod) -> bool {
         self.runs.contains_key(&(point, pod.uid()))
+    }
+
+    /// Whether this pod has a HookRun for an update of its sidecars alone.
+    pub fn has_run_for_sidecars(&self, point: HookPoint, pod: &Pod) -> bool {
+        let runs = self.runs.get(&(point, pod.uid()));
+        runs.into_iter().flatten().any(|run| {
+            let target = run.annotations().get(names::RUN_TARGET);
+            target.is_some_and(|it| Target::is_for_sidecars(it, pod.revision()))
+        })
     }
 
     /// Whether this pod has a HookRun for its removal.

@@ -277,3 +277,46 @@ fn the_post_inplace_hook_checks_updated_sidecars() {
     story.settle();
     assert_eq!(story.pods()[0].gate, Gate::Open);
 }
+
+/// The pod whose hook was asked about its sidecars alone.
+fn asked_about_sidecars(story: &Story) -> Pod {
+    let runs = story.world.runs.iter();
+    let asked: Vec<_> = runs
+        .filter_map(|run| run.metadata.annotations.as_ref())
+        .map(|it| (&it[names::RUN_POD_UID], &it[names::RUN_TARGET]))
+        .collect();
+    let pods = story.pods().into_iter();
+    let mut found = pods.filter(|pod| {
+        let alone = format!("{}+", pod.revision());
+        let mut asked = asked.iter();
+        asked.any(|(uid, target)| **uid == pod.uid && target.starts_with(&alone))
+    });
+    found.next().expect("a pod").clone()
+}
+
+#[test]
+fn an_update_of_the_game_does_not_move_to_a_pod_whose_sidecars_are_about_to_change() {
+    let strategy = json!({
+        "partition": 1, "maxUnavailable": 2,
+        "inPlaceUpdateStrategy": {"gracePeriodSeconds": 30},
+    });
+    let mut story = with_sidecars(
+        2,
+        json!({"updateStrategy": strategy, HOOKED: hooked()[HOOKED]}),
+    );
+    story.image("v2").settle();
+    tokens(&mut story, true);
+    story.settle();
+    let pod = asked_about_sidecars(&story);
+    assert_eq!(story.hooks_end(pod.instance(), HookPhase::Successful), 1);
+    story.settle();
+    let closed = |story: &Story| {
+        let pods = story.pods().into_iter();
+        let closed = pods.filter(|pod| matches!(pod.gate, Gate::Closed(_)));
+        closed.map(|pod| pod.uid.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(closed(&story), [pod.uid]);
+    story.wait(31).settle();
+    let images = images(&story);
+    assert!(images.contains(&"game:v1 log:2".to_owned()), "{images:?}");
+}

@@ -194,7 +194,8 @@ enum HookProgress {
 }
 
 impl<'a> Mover<'_, 'a> {
-    /// A pod's rank. Pods of the same rank stay in the order of `kept`.
+    /// A pod's rank. Pods of the same rank stay in the order of `kept`. A pod whose sidecars alone are about to be updated
+    /// is not preferred: its hook would have to be asked again, about both, while another pod's hook has been asked already.
     fn rank(&self, pod: &'a Pod, hooks: &Hooks) -> Rank {
         let Scene {
             workload, world, ..
@@ -207,12 +208,13 @@ impl<'a> Mover<'_, 'a> {
             Some(goal) => goal.intent(pod, world.now, hooks),
             None => self.recreation(hooks),
         };
+        let is_for_sidecars = hooks.has_run_for_sidecars(intent.point, pod);
         Rank {
-            idle: !in_place::is_in_progress(pod),
-            available: is_available(pod, workload, world.now),
+            idle: !in_place::is_in_progress(pod) || is_for_sidecars,
+            available: is_available(pod, workload, world.now) || is_for_sidecars,
             hook: if hooks.has_passed(pod, &intent) {
                 HookProgress::Passed
-            } else if hooks.has_run(intent.point, pod) {
+            } else if hooks.has_run(intent.point, pod) && !is_for_sidecars {
                 HookProgress::Running
             } else {
                 HookProgress::None

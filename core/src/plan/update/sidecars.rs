@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::change::{Goal, change_in_place};
 use super::{Moved, Scene};
 use crate::plan::decision::Decision;
-use crate::plan::hooks::{Hooks, Target};
+use crate::plan::hooks::{Hooks, SIDECARS, Target};
 use crate::plan::in_place::{Change, MarkChange, is_unfinished};
 use crate::plan::observed::{Pod, PodUid, RevisionName, SidecarMark};
 use crate::plan::sidecars::Sidecars;
@@ -152,7 +152,10 @@ pub(super) fn names_of_all(
     revision: RevisionName,
     sidecars: &BTreeMap<String, String>,
 ) -> Option<String> {
-    let sets: String = sidecars.values().map(|it| format!("+{it}")).collect();
+    let sets: String = sidecars
+        .values()
+        .map(|it| format!("{SIDECARS}{it}"))
+        .collect();
     (!sets.is_empty()).then(|| format!("{revision}{sets}"))
 }
 
