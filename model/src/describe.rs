@@ -16,6 +16,10 @@ pub fn describe(model: &Model, state: &State, what: &Move) -> String {
             format!("hook {id:?} succeeds, according to a clock that is ahead")
         }
         Move::User(what, seen) => format!("user: {what:?}{}", caught_up(*seen)),
+        Move::Collect(uid, seen) => format!(
+            "the garbage collector deletes pod {uid}{}",
+            caught_up(*seen)
+        ),
         Move::Orphan(seen) => format!(
             "the garbage collector orphans the dependents{}",
             caught_up(*seen)

@@ -10,7 +10,7 @@ use super::describe;
 use super::explore::Settled;
 use super::fingerprint::fingerprint;
 use super::kubelet;
-use super::model::{Model, Move, Violation};
+use super::model::{Model, Move, Violation, is_collected};
 use super::state::*;
 
 /// The number of moves after which a cluster counts as not settling.
@@ -139,7 +139,12 @@ fn operators(model: &Model, state: &State) -> Option<Move> {
 
 fn collector(state: &State) -> Option<Move> {
     let guard = state.workload.now.guard;
-    (guard.deletion == Some(Cascade::Orphan)).then_some(Move::Orphan(false))
+    if guard.deletion == Some(Cascade::Orphan) {
+        return Some(Move::Orphan(false));
+    }
+    let mut pods = state.pods.now.iter();
+    let pod = pods.find(|pod| is_collected(state, pod))?;
+    Some(Move::Collect(pod.uid, false))
 }
 
 fn kubelets(model: &Model, state: &State) -> Option<Move> {
@@ -265,12 +270,17 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
         return Some(format!("{pod:?} is not ready, or marked for deletion"));
     }
     let guarded = workload.is_guarded(&model.scope);
-    let is_left = !guarded && (state.budget || workload.guard.finalizer);
-    if is_left || pods.iter().any(|pod| pod.guarded != guarded) {
+    let is_left = !guarded && (state.budget.is_some() || workload.guard.finalizer);
+    let is_to_be = |pod: &Pod| guarded && !pod.released;
+    if is_left || pods.iter().any(|pod| pod.guarded != is_to_be(pod)) {
         return Some(format!("the guard is not {guarded}: {:?}", workload.guard));
     }
-    if let Some(pod) = pods.iter().find(|pod| pod.move_requested) {
+    if let Some(pod) = pods.iter().find(|pod| pod.move_requested.is_some()) {
         return Some(format!("{pod:?} is not replaced"));
+    }
+    let is_to_leave = model.scope.moves_off_nodes && guarded && state.node.is_going();
+    if let Some(pod) = pods.iter().find(|pod| is_to_leave && pod.on_node) {
+        return Some(format!("{pod:?} does not leave its node"));
     }
     let replicas = i64::from(workload.replicas);
     if pods.len() as i64 != replicas {
@@ -324,6 +334,8 @@ fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
         Some("paused")
     } else if workload.by_apply && workload.pause_annotation != 0 {
         Some("paused by a manifest")
+    } else if state.node == Node::Silent {
+        Some("a node is not reachable")
     } else if state.runs.now.iter().any(has_failed) {
         Some("a hook failed")
     } else if model.scope.broken == Some(workload.template)

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use gamekeeper_core::api::names::{self, HookPoint, WorkloadKind};
 use gamekeeper_core::api::{GameDeployment, GameDeploymentStatus, HookPhase, HookRun};
 use gamekeeper_core::plan::{
-    Action, Gate, Ground, Plan, Pod, PodPhase, Promotion, Turn, Verdict, WorkloadPatch, World,
+    Action, Disruption, Gate, Ground, MoveRequest, Plan, Pod, PodPhase, PodRef, Promotion, Turn,
+    Verdict, WorkloadPatch, World,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -97,6 +98,26 @@ pub enum Fault {
     BudgetFirst,
     /// The finalizer is removed while pods wait for their hooks.
     FinalizerFirst,
+    /// The labels are removed while pods wait for their hooks.
+    LabelsFirst,
+    /// The budget says maxUnavailable 0, which a surplus pod satisfies.
+    SurplusEvictable,
+    /// The budget lets pods go that are not ready.
+    UnreadyEvictable,
+    /// A pod that a user released is guarded again.
+    ReleaseForgotten,
+    /// When a user has released a pod, all count as released.
+    AllReleased,
+    /// The taints of a node count although pods tolerate them.
+    TolerationIgnored,
+    /// Nodes that are going to be removed are overlooked.
+    GoingOverlooked,
+    /// The request to move a pod stays when its node does.
+    RequestKept,
+    /// A pod is moved although its node is no longer going to be removed.
+    OutdatedRequestCounts,
+    /// A node that does not respond counts as lost immediately.
+    SilentMeansLost,
     /// The deadline of guarded pods counts from any time.
     DeadlineCountsFromAnyTime,
 }
@@ -135,6 +156,42 @@ impl Fault {
             Fault::DeadlineCountsFromAnyTime => {
                 for pod in world.pods.iter_mut().map(Arc::make_mut) {
                     pod.waiting_since = pod.waiting_since.map(|_| Timestamp::UNIX_EPOCH);
+                }
+            }
+            Fault::ReleaseForgotten => {
+                for pod in world.pods.iter_mut().map(Arc::make_mut) {
+                    pod.released = false;
+                }
+            }
+            Fault::AllReleased => {
+                let is_any = world.pods.iter().any(|pod| pod.released);
+                for pod in world.pods.iter_mut().map(Arc::make_mut) {
+                    pod.released = is_any;
+                }
+            }
+            Fault::TolerationIgnored => {
+                for taints in world.going_nodes.values_mut() {
+                    for taint in Arc::make_mut(taints) {
+                        taint.key = "not-tolerated".to_owned();
+                    }
+                }
+            }
+            Fault::GoingOverlooked => world.going_nodes.clear(),
+            Fault::OutdatedRequestCounts => {
+                for pod in world.pods.iter_mut().map(Arc::make_mut) {
+                    pod.move_requested = pod.move_requested.map(|_| MoveRequest::User);
+                }
+            }
+            Fault::SilentMeansLost => {
+                for node in world.lost_nodes.values_mut() {
+                    node.since = Some(Timestamp::UNIX_EPOCH);
+                }
+                for pod in world.pods.iter_mut().map(Arc::make_mut) {
+                    let is_there = pod
+                        .node
+                        .as_ref()
+                        .is_some_and(|it| world.lost_nodes.contains_key(it));
+                    pod.disruption = is_there.then_some(Disruption::Taint);
                 }
             }
             Fault::OffByOne => {
@@ -232,11 +289,18 @@ impl Fault {
                 run(name).is_none_or(|run| phase(run) != HookPhase::Successful)
             }
             (Fault::WaitingIgnored, Action::PatchWorkload(_)) => false,
+            (
+                Fault::RequestKept,
+                Action::RequestMove {
+                    requested: false, ..
+                },
+            ) => false,
             _ => true,
         });
-        self.reorder_takedown(plan);
+        self.reorder_takedown(plan, world);
         for action in &mut plan.actions {
             self.forget_version(action);
+            self.weaken_budget(action);
             if let (Fault::PauseWithoutAnnotation, Action::PatchWorkload(patch)) = (self, action)
                 && patch.paused == Some(true)
             {
@@ -248,7 +312,7 @@ impl Fault {
 
 impl Fault {
     /// Takes the guard down in the wrong order.
-    fn reorder_takedown(self, plan: &mut Plan<GameDeploymentStatus>) {
+    fn reorder_takedown(self, plan: &mut Plan<GameDeploymentStatus>, world: &World) {
         let unlabels = |action: &Action| matches!(action, Action::GuardPod { label: None, .. });
         if self == Fault::BudgetFirst && plan.actions.iter().any(unlabels) {
             let name = "budget".to_owned();
@@ -256,6 +320,15 @@ impl Fault {
         }
         let asks =
             |action: &Action| matches!(action, Action::CreateHookRun(run) if run.is_for_removal());
+        if self == Fault::LabelsFirst && plan.actions.iter().any(asks) {
+            let pods = world.pods.iter().filter(|pod| pod.guarded_by().is_some());
+            let unlabel = |pod: &Arc<Pod>| Action::GuardPod {
+                pod: PodRef::of(pod),
+                label: None,
+                annotations: Vec::new(),
+            };
+            plan.actions = pods.map(unlabel).collect();
+        }
         if self == Fault::FinalizerFirst && plan.actions.iter().any(asks) {
             plan.actions = vec![
                 Action::DeleteBudget {
@@ -266,6 +339,26 @@ impl Fault {
                     ..WorkloadPatch::default()
                 }),
             ];
+        }
+    }
+
+    /// Lets the budget of guarded pods allow evictions.
+    fn weaken_budget(self, action: &mut Action) {
+        let Action::ApplyBudget(it) = action else {
+            return;
+        };
+        let Some(spec) = it.budget["spec"].as_object_mut() else {
+            return;
+        };
+        match self {
+            Fault::SurplusEvictable => {
+                spec.remove("minAvailable");
+                spec.insert("maxUnavailable".to_owned(), 0.into());
+            }
+            Fault::UnreadyEvictable => {
+                spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow".into();
+            }
+            _ => {}
         }
     }
 

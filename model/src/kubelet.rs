@@ -29,6 +29,8 @@ pub enum Kubelet {
     Break,
     /// The pod fails.
     Fail,
+    /// The first report after its node has been silent.
+    Report,
 }
 
 impl Kubelet {
@@ -43,8 +45,15 @@ fn is_to_be_ready(pod: &Pod) -> bool {
 
 /// The moves that are possible for a pod.
 pub fn moves(scope: &Scope, state: &State, pod: &Pod) -> Vec<Kubelet> {
+    // On a lost node, the pod garbage collector does it.
     if pod.terminating {
         return vec![Kubelet::Remove];
+    }
+    if pod.unreported {
+        return match state.node.is_silent() {
+            true => Vec::new(),
+            false => vec![Kubelet::Report],
+        };
     }
     let mut moves = Vec::new();
     match pod.phase {
@@ -143,6 +152,10 @@ pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, what: Kubelet, now: Tim
             pod.up = false;
             pod.healthy = false;
             pod.ready = None;
+        }
+        Kubelet::Report => {
+            pod.unreported = false;
+            pod.ready = is_to_be_ready(pod).then_some(now);
         }
         Kubelet::Remove => {}
     }

@@ -33,6 +33,8 @@ pub enum Move {
     HookAhead(usize),
     User(User, bool),
     Tick,
+    /// The garbage collector deletes a pod of a foreground deletion.
+    Collect(Uid, bool),
     /// The garbage collector removes the owner of a pod of an orphaning deletion, or finishes.
     Orphan(bool),
     /// The operator plans, after some caches (workload, pods, runs, revisions) have caught up.
@@ -92,6 +94,9 @@ impl Model {
             let seen = caught_up_before(self.scope.lags.pods, &state.pods);
             moves.extend(seen.iter().map(|seen| Move::Orphan(*seen)));
         }
+        for pod in state.pods.now.iter().filter(|pod| is_collected(state, pod)) {
+            moves.extend(seen.iter().map(|seen| Move::Collect(pod.uid, *seen)));
+        }
         moves
     }
 
@@ -116,7 +121,11 @@ impl Model {
         let changes = self.scope.user.iter();
         for what in changes.filter(|it| user::is_change(**it, state)) {
             let seen = match what {
-                User::Delete(_) | User::Move(_) => caught_up_before(lags.pods, &state.pods),
+                User::Delete(_)
+                | User::Evict(_)
+                | User::Move(_)
+                | User::Release(_)
+                | User::Node(_) => caught_up_before(lags.pods, &state.pods),
                 _ => caught_up_before(lags.workload, &state.workload),
             };
             moves.extend(seen.iter().map(|seen| Move::User(*what, *seen)));
@@ -148,11 +157,20 @@ impl Model {
             }
             Move::User(what, seen_before) => {
                 next.remaining.user -= 1;
+                judge::change_by_user(state, *what)?;
                 user::act(self, &mut next, *what, *seen_before);
             }
             Move::Tick => {
                 next.remaining.ticks -= 1;
                 next.clock += self.scope.ticks[usize::from(next.remaining.ticks)];
+            }
+            Move::Collect(uid, seen_before) => {
+                judge::collection(self, state, *uid)?;
+                let pods = next.pods.change(lags.pods, *seen_before);
+                for pod in pods.iter_mut().filter(|pod| pod.uid == *uid) {
+                    pod.terminating = true;
+                    pod.ready = None;
+                }
             }
             Move::Orphan(seen_before) => orphan(&mut next, lags, *seen_before),
             Move::Plan(caught_up) => self.begin_reconcile(&mut next, *caught_up)?,
@@ -164,6 +182,7 @@ impl Model {
                 self.crash(&mut next);
             }
         }
+        end_foreground_deletion(&mut next, lags);
         judge::state(self, &next)?;
         next.memory.all_available |= judge::are_all_available(self, &next);
         next.workload.tidy();
@@ -172,6 +191,25 @@ impl Model {
         next.revisions.tidy();
         renumber::renumber(&mut next, self.scope.set.is_some());
         Ok(next)
+    }
+}
+
+/// Whether the garbage collector may delete a pod because its workload is deleted in the foreground.
+pub fn is_collected(state: &State, pod: &Pod) -> bool {
+    state.workload.now.guard.deletion == Some(Cascade::Foreground)
+        && !pod.terminating
+        && !user::is_kept_by_policy(pod)
+}
+
+/// A workload that is deleted in the foreground is gone with its last pod, if no other finalizer keeps it.
+fn end_foreground_deletion(state: &mut State, lags: Lags) {
+    let guard = state.workload.now.guard;
+    let is_over = guard.deletion == Some(Cascade::Foreground)
+        && !guard.finalizer
+        && !guard.gone
+        && state.pods.now.is_empty();
+    if is_over {
+        state.workload.change(lags.workload, false).guard.gone = true;
     }
 }
 

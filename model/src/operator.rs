@@ -49,6 +49,7 @@ impl Model {
             accepted: state.operator.accepted,
             refused: state.operator.refused,
             budget: state.operator.budget,
+            node: state.node,
         })
     }
 
@@ -194,7 +195,7 @@ impl Model {
         self.catch_up(state, caught_up);
         let view = self.view(state).expect("caught up");
         let planned = self.plan(&view);
-        judge::plan(&view, &planned)?;
+        judge::plan(self, &view, &planned)?;
         pauses::hold(self, state, &view);
         let bits = |is: &dyn Fn(&Pod) -> bool| {
             let pods = view.pods.iter().filter(|pod| is(pod));

@@ -10,11 +10,11 @@ use super::fault::Fault;
 use super::model::Model;
 use super::scope::{Amount, Scope, Step, User};
 use super::scopes::{
-    guarded, in_order, in_place, indexed, paused_without_steps, protected, recreated, remaining,
-    set, surging,
+    guarded, in_order, in_place, indexed, leaving, paused_without_steps, protected, recreated,
+    remaining, set, surging,
 };
 use super::start::start;
-use super::state::{Cascade, Remaining};
+use super::state::{Cascade, Node, Remaining};
 
 /// Explores a scope with a bug until it is found, and compares the violated rule.
 fn find(fault: Fault, rule: &str, scope: Scope) {
@@ -49,6 +49,7 @@ const RESERVED: &str = "7: reserved ordinals";
 const INDEXES: &str = "7: pod indexes";
 const BATCHES: &str = "batches";
 const GUARDED: &str = "11: guarded";
+const NODES: &str = "nodes";
 const SETTLES: &str = "settles";
 
 fn updated() -> Vec<User> {
@@ -384,6 +385,64 @@ fn bugs_in_guards_are_found() {
         ..protected()
     };
     find(Fault::DeadlineCountsFromAnyTime, HOOK, scope);
+}
+
+#[test]
+fn bugs_that_an_eviction_shows_are_found() {
+    // The budget that is in force at the start was applied without the bug.
+    let applied = |user: Vec<User>| Scope {
+        user: [vec![User::Guard(false), User::Guard(true)], user].concat(),
+        remaining: remaining(4, 0, 0),
+        ..protected()
+    };
+    let surplus = applied(vec![User::Scale(1), User::Evict(0)]);
+    find(Fault::SurplusEvictable, GUARDED, surplus);
+    let unready = Scope {
+        replicas: 1,
+        remaining: Remaining {
+            breaks: 1,
+            ..remaining(3, 0, 0)
+        },
+        ..applied(vec![User::Evict(0)])
+    };
+    find(Fault::UnreadyEvictable, GUARDED, unready);
+}
+
+#[test]
+fn bugs_in_foreground_deletions_are_found() {
+    let deleted = || Scope {
+        user: vec![User::DeleteWorkload(Cascade::Foreground)],
+        ..protected()
+    };
+    find(Fault::FinalizerFirst, GUARDED, deleted());
+    find(Fault::LabelsFirst, GUARDED, deleted());
+}
+
+#[test]
+fn bugs_in_releases_are_found() {
+    let released = || Scope {
+        user: vec![User::Release(0), User::Scale(1)],
+        ..protected()
+    };
+    find(Fault::ReleaseForgotten, GUARDED, released());
+    find(Fault::AllReleased, HOOK, released());
+}
+
+#[test]
+fn bugs_with_nodes_are_found() {
+    let with = |nodes: &[Node]| Scope {
+        user: nodes.iter().copied().map(User::Node).collect(),
+        ..leaving()
+    };
+    find(Fault::TolerationIgnored, NODES, with(&[Node::Tolerated]));
+    find(Fault::GoingOverlooked, SETTLES, with(&[Node::Cordoned]));
+    find(Fault::GoingOverlooked, SETTLES, with(&[Node::Going]));
+    let uncordoned = with(&[Node::Cordoned, Node::Fine]);
+    find(Fault::RequestKept, SETTLES, uncordoned.clone());
+    find(Fault::OutdatedRequestCounts, NODES, uncordoned);
+    find(Fault::SilentMeansLost, NODES, with(&[Node::Silent]));
+    let back = with(&[Node::Lost, Node::Fine]);
+    find(Fault::NoVersionPrecondition, GUARDED, back);
 }
 
 #[test]

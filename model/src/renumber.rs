@@ -206,6 +206,7 @@ impl Renumber {
                 | Write::OpenGate(uid)
                 | Write::Finish(uid, _)
                 | Write::Adopt(uid)
+                | Write::RequestMove(uid, _)
                 | Write::Label(uid, _) => *uid = self.uids.new_of(*uid),
                 Write::CreateRevision(_)
                 | Write::RenumberRevision(_)
@@ -243,6 +244,7 @@ pub fn pod_of(write: &Write) -> Option<Uid> {
         | Write::OpenGate(uid)
         | Write::Finish(uid, _)
         | Write::Adopt(uid)
+        | Write::RequestMove(uid, _)
         | Write::Label(uid, _) => Some(*uid),
         Write::Patch(patch) => Some(patch.pod),
         Write::CreateRun(id) | Write::DeleteRun(id) => id.pod,

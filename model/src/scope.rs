@@ -4,7 +4,7 @@ use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::api::{ContainerOrder, PodManagementPolicy, UpdateStrategyType};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::state::{Cascade, Name, Remaining, Rev, Time};
+use super::state::{Cascade, Name, Node, Remaining, Rev, Time};
 
 /// The configuration of the workload, and bounds on what may happen.
 #[derive(Clone, Debug)]
@@ -26,6 +26,10 @@ pub struct Scope {
     pub post_inplace: bool,
     /// Whether pods are guarded against other clients at first.
     pub protected: bool,
+    /// Whether the operator moves pods off nodes that are going to be removed.
+    pub moves_off_nodes: bool,
+    /// How many of the first pods are on the node whose state users change.
+    pub on_node: u8,
     /// Time between closing the gate and changing the pod.
     pub grace: Time,
     /// Containers of a pod.
@@ -113,6 +117,12 @@ pub enum User {
     Move(Name),
     /// kubectl delete pod. The policy refuses it for guarded pods.
     Delete(Name),
+    /// An eviction, which the policy does not see. The budget refuses it for guarded pods.
+    Evict(Name),
+    /// kubectl game release pod/NAME.
+    Release(Name),
+    /// The state of the node on which the first pods run changes.
+    Node(Node),
     /// The workload is deleted with `--cascade=orphan` and applied again: its status and the operator's
     /// annotations are lost.
     Recreate,
@@ -159,6 +169,8 @@ impl Default for Scope {
             pre_inplace: false,
             post_inplace: false,
             protected: false,
+            moves_off_nodes: false,
+            on_node: 0,
             grace: 0,
             containers: 1,
             order: ContainerOrder::DisOrdered,
@@ -202,7 +214,8 @@ impl Scope {
 
     /// Whether pods may be deleted or end without the operator having observed it.
     pub fn has_surprises(&self) -> bool {
-        let deletes = |user: &User| matches!(user, User::Delete(_));
+        let deletes =
+            |user: &User| matches!(user, User::Delete(_) | User::Evict(_) | User::Node(_));
         self.remaining.breaks > 0 || self.user.iter().any(deletes)
     }
 

@@ -38,7 +38,8 @@ fn nothing(scope: &Scope) -> State {
         pods: Kind::new(Vec::new()),
         runs: Kind::new(Vec::new()),
         revisions: Kind::new(Vec::new()),
-        budget: false,
+        budget: None,
+        node: Node::Fine,
         operator: Operator::default(),
         remaining: scope.remaining.clone(),
         memory: Memory::default(),
@@ -68,8 +69,9 @@ fn settled(model: &Model) -> State {
         budget: state.operator.budget,
         ..Operator::default()
     };
-    for pod in Rc::make_mut(&mut state.pods.now) {
+    for (number, pod) in Rc::make_mut(&mut state.pods.now).iter_mut().enumerate() {
         pod.ready = Some(0);
+        pod.on_node = number < usize::from(model.scope.on_node);
     }
     state
 }

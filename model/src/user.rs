@@ -1,5 +1,7 @@
 //! Changes by users.
 
+use gamekeeper_core::plan::PodPhase;
+
 use super::model::Model;
 use super::pauses;
 use super::scope::User;
@@ -29,6 +31,13 @@ pub fn is_change(what: User, state: &State) -> bool {
         User::DeleteWorkload(_) => workload.guard.deletion.is_none(),
         User::Move(name) => exists(state, name) && !is_moving(state, name),
         User::Delete(name) => exists(state, name) && !is_refused(state, name),
+        User::Evict(name) => exists(state, name) && may_be_evicted(state, name),
+        User::Release(name) => {
+            let mut pods = state.pods.now.iter();
+            pods.any(|pod| pod.name == name && pod.guarded && !pod.terminating)
+        }
+        // A node that was lost is not lost again before it has come back.
+        User::Node(node) => state.node != node && (state.node, node) != (Node::Lost, Node::Silent),
         User::Recreate => workload.status != 0,
     }
 }
@@ -36,12 +45,38 @@ pub fn is_change(what: User, state: &State) -> bool {
 /// Whether the policy refuses to let another client delete a pod.
 fn is_refused(state: &State, name: Name) -> bool {
     let mut pods = state.pods.now.iter();
-    pods.any(|pod| pod.name == name && pod.guarded && pod.up && !pod.orphan)
+    pods.any(|pod| pod.name == name && is_kept_by_policy(pod))
+}
+
+/// Whether the policy refuses to let other clients delete this pod.
+pub fn is_kept_by_policy(pod: &Pod) -> bool {
+    pod.guarded && pod.up && !pod.orphan
+}
+
+/// Whether the API server evicts a pod. Those in phase Pending, which no budget keeps, are left out.
+fn may_be_evicted(state: &State, name: Name) -> bool {
+    let pods = &state.pods.now;
+    let found = pods.iter().find(|pod| pod.name == name);
+    let Some(pod) = found.filter(|pod| pod.phase != PodPhase::Pending) else {
+        return false;
+    };
+    let Some(budget) = state.budget.filter(|_| pod.guarded) else {
+        return true;
+    };
+    if pod.ready.is_none() && budget.lets_unready_go {
+        return true;
+    }
+    // The disruption controller expects as many pods as the workload has replicas.
+    let healthy = pods.iter().filter(|it| it.guarded && it.ready.is_some());
+    let expected = usize::from(state.workload.now.replicas);
+    budget
+        .max_unavailable
+        .is_some_and(|most| healthy.count() + usize::from(most) > expected)
 }
 
 fn is_moving(state: &State, name: Name) -> bool {
     let mut pods = state.pods.now.iter();
-    pods.any(|pod| pod.name == name && pod.move_requested)
+    pods.any(|pod| pod.name == name && pod.move_requested == Some(Requester::User))
 }
 
 fn exists(state: &State, name: Name) -> bool {
@@ -49,11 +84,40 @@ fn exists(state: &State, name: Name) -> bool {
     pods.any(|pod| pod.name == name && !pod.terminating)
 }
 
+/// What Kubernetes does with a pod on a node of which it hears nothing: it is not ready any more, and is deleted after
+/// some time, which the policy refuses for guarded pods.
+fn fall_silent(pod: &mut Pod, node: Node) {
+    if !node.is_silent() {
+        return;
+    }
+    pod.unreported = true;
+    pod.ready = None;
+    if node == Node::Lost {
+        pod.disrupted = true;
+        pod.terminating |= !is_kept_by_policy(pod);
+    }
+}
+
 /// Makes a change.
 pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
     let scope = &model.scope;
     let is_over = pauses::is_marked_over(model, state.workload.now.pause_annotation);
-    if let User::Delete(name) = what {
+    if let User::Node(node) = what {
+        let pods = state.pods.change(scope.lags.pods, seen_before);
+        state.node = node;
+        pods.iter_mut()
+            .filter(|pod| pod.on_node)
+            .for_each(|pod| fall_silent(pod, node));
+        return;
+    }
+    if let User::Release(name) = what {
+        let pods = state.pods.change(scope.lags.pods, seen_before);
+        for pod in pods.iter_mut().filter(|pod| pod.name == name) {
+            (pod.guarded, pod.released) = (false, true);
+        }
+        return;
+    }
+    if let User::Delete(name) | User::Evict(name) = what {
         let pods = state.pods.change(scope.lags.pods, seen_before);
         for pod in pods.iter_mut().filter(|pod| pod.name == name) {
             pod.terminating = true;
@@ -64,7 +128,7 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
     if let User::Move(name) = what {
         let pods = state.pods.change(scope.lags.pods, seen_before);
         for pod in pods.iter_mut().filter(|pod| pod.name == name) {
-            pod.move_requested = true;
+            pod.move_requested = Some(Requester::User);
         }
         return;
     }
@@ -131,6 +195,6 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
             workload.guard.deletion = Some(cascade);
             workload.guard.gone = workload.guard.is_over();
         }
-        User::Delete(_) | User::Move(_) => {}
+        User::Delete(_) | User::Evict(_) | User::Move(_) | User::Release(_) | User::Node(_) => {}
     }
 }

@@ -29,7 +29,7 @@ pub fn takes_effect(state: &State, reconcile: &Reconcile, write: &Write) -> bool
         Write::CloseGate(uid, .., seen) => {
             state.pod(*uid).is_some_and(|pod| is_unchanged(pod, seen))
         }
-        Write::Finish(uid, _) | Write::Label(uid, _) => exists(*uid),
+        Write::Finish(uid, _) | Write::Label(uid, _) | Write::RequestMove(uid, _) => exists(*uid),
         Write::Budget(_) => true,
         // A quorum GET precedes it.
         Write::Adopt(uid) => exists(*uid) && state.workload.now.guard.deletion.is_none(),
@@ -78,10 +78,11 @@ pub fn make(model: &Model, state: &mut State, reconcile: &Reconcile, write: &Wri
         | Write::CloseGate(uid, ..)
         | Write::Finish(uid, _)
         | Write::Adopt(uid)
+        | Write::RequestMove(uid, _)
         | Write::Label(uid, _) => change_pod(model, state, *uid, write),
-        Write::Budget(exists) => {
-            state.budget = *exists;
-            state.operator.budget = Some(*exists);
+        Write::Budget(budget) => {
+            state.budget = *budget;
+            state.operator.budget = Some(budget.is_some());
         }
         Write::Patch(patch) => change_pod(model, state, patch.pod, write),
     }
@@ -164,7 +165,11 @@ fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &W
         terminating: false,
         orphan: false,
         guarded,
-        move_requested: false,
+        released: false,
+        move_requested: None,
+        on_node: false,
+        unreported: false,
+        disrupted: false,
         waiting_since: None,
         marked: false,
         hot: false,
@@ -233,6 +238,9 @@ fn change_pod(model: &Model, state: &mut State, uid: Uid, write: &Write) {
         Write::Mark(_, since) => (pod.marked, pod.waiting_since) = (true, *since),
         Write::Unmark(_) => (pod.marked, pod.waiting_since) = (false, None),
         Write::Label(_, guarded) => pod.guarded = *guarded,
+        Write::RequestMove(_, requested) => {
+            pod.move_requested = requested.then_some(Requester::Operator);
+        }
         Write::Adopt(_) => pod.orphan = false,
         Write::OpenGate(_) => pod.gate = Gate::Open,
         Write::CloseGate(..) => {

@@ -85,7 +85,10 @@ impl Case<'_> {
     /// How many surge pods there may be for an update, or for pods that are to be moved. A user may request or cancel a
     /// move that the cache does not show yet, so surge pods for a move may be missing, and pods that are surplus without it may go.
     pub(super) fn surge_with_moves(&self) -> i64 {
-        let moved = self.active().filter(|pod| pod.move_requested).count() as i64;
+        let moved = self
+            .active()
+            .filter(|pod| pod.move_requested.is_some())
+            .count() as i64;
         self.surge().max(self.surge_for(moved))
     }
 
@@ -121,7 +124,7 @@ impl Case<'_> {
     pub(super) fn is_victim(&self, pod: &Pod) -> bool {
         match self.model.scope.set {
             Some(_) => !self.wanted(self.surge()).contains(&pod.name) && !self.is_surge(pod),
-            None => self.excess() > 0 && self.is_waiting(pod) && !pod.move_requested,
+            None => self.excess() > 0 && self.is_waiting(pod) && pod.move_requested.is_none(),
         }
     }
 }

@@ -15,23 +15,65 @@ pub(super) fn state(model: &Model, state: &State) -> Result<(), Violation> {
     let guard = state.workload.now.guard;
     let pods = &state.pods.now;
     let is_labeled = |pod: &&Pod| pod.guarded && !pod.terminating;
-    if let Some(pod) = pods.iter().find(is_labeled).filter(|_| !state.budget) {
+    if let Some(pod) = pods
+        .iter()
+        .find(is_labeled)
+        .filter(|_| state.budget.is_none())
+    {
         return violation(
             GUARDED,
             format!("{pod:?} may be evicted: there is no budget"),
         );
     }
-    if state.budget && !guard.finalizer {
+    if state.budget.is_some() && !guard.finalizer {
         return violation(GUARDED, format!("the budget is left behind: {guard:?}"));
     }
-    let switches = model.scope.user.iter();
-    let is_switched = switches.into_iter().any(|it| matches!(it, User::Guard(_)));
-    let is_kept = guard.wanted && guard.finalizer && !is_switched;
-    let is_orphaning = matches!(guard.deletion, Some(Cascade::Orphan | Cascade::Orphaned));
-    let is_open = |pod: &&Pod| pod.up && !pod.guarded && !pod.terminating && !pod.orphan;
+    if let Some(pod) = pods.iter().find(|pod| pod.released && pod.guarded) {
+        return violation(
+            GUARDED,
+            format!("{pod:?} was released, and is guarded again"),
+        );
+    }
+    let is_open =
+        |pod: &&Pod| pod.up && !pod.guarded && !pod.released && !pod.terminating && !pod.orphan;
     match pods.iter().find(is_open) {
-        Some(pod) if is_kept && !is_orphaning && state.workload.now.hooked => {
-            violation(GUARDED, format!("{pod:?} has no label"))
+        Some(pod) if is_kept(model, state) => violation(GUARDED, format!("{pod:?} has no label")),
+        _ => Ok(()),
+    }
+}
+
+/// Whether all pods with players are to be guarded: the guard is not being switched, and they are not left to the user.
+fn is_kept(model: &Model, state: &State) -> bool {
+    let guard = state.workload.now.guard;
+    let mut switches = model.scope.user.iter();
+    let is_switched = switches.any(|it| matches!(it, User::Guard(_)));
+    let is_orphaning = matches!(guard.deletion, Some(Cascade::Orphan | Cascade::Orphaned));
+    guard.wanted && guard.finalizer && !is_switched && !is_orphaning && state.workload.now.hooked
+}
+
+/// Checks a change by a user before it takes effect: an eviction ends no guarded match.
+pub fn change_by_user(state: &State, what: User) -> Result<(), Violation> {
+    let User::Evict(name) = what else {
+        return Ok(());
+    };
+    let pods = &state.pods.now;
+    let is_playing = |pod: &&Pod| pod.name == name && pod.guarded && pod.up && !pod.terminating;
+    match pods.iter().find(is_playing) {
+        Some(pod) => violation(
+            GUARDED,
+            format!("{pod:?} is evicted in spite of {:?}", state.budget),
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Checks a deletion by the garbage collector, for which the policy finds no label.
+pub fn collection(model: &Model, state: &State, uid: Uid) -> Result<(), Violation> {
+    let pod = state.pod(uid);
+    let is_playing = |pod: &&Pod| pod.up && !pod.released && !pod.orphan;
+    match pod.filter(is_playing) {
+        Some(pod) if is_kept(model, state) => {
+            violation(GUARDED, format!("{pod:?} is collected with its workload"))
         }
         _ => Ok(()),
     }
@@ -42,6 +84,23 @@ impl Case<'_> {
     pub(super) fn is_past_deadline(&self, pod: &Pod) -> bool {
         let is_over = |since: Time| since + DEADLINE <= self.reconcile.at;
         self.workload.guard.wanted && pod.waiting_since.is_some_and(is_over)
+    }
+
+    /// Whether a user released the pod from its guard, or its node is lost, so that its deletion needs no hook.
+    pub(super) fn may_go_without_hook(&self, pod: &Pod) -> bool {
+        let is_lost = pod.disrupted && pod.unreported;
+        (pod.released || is_lost) && self.workload.guard.wanted
+    }
+
+    /// Checks a deletion because the pod's node is lost. A node that is back shows that by the pod's next status.
+    pub(super) fn on_lost_node(&self, pod: &Pod) -> Result<(), Violation> {
+        if self.may_go_without_hook(pod) || !pod.up {
+            return Ok(());
+        }
+        violation(
+            GUARDED,
+            format!("{pod:?} is given up, but its node is {:?}", self.state.node),
+        )
     }
 
     /// Checks a deletion because the workload is deleted. Orphaned pods belong to the user.
@@ -55,7 +114,11 @@ impl Case<'_> {
     /// Checks the removal of the finalizer: no match may be in progress.
     pub(super) fn finalizer_removed(&self, change: &WorkloadChange) -> Result<(), Violation> {
         let guard = self.state.workload.now.guard;
-        let is_awaited = guard.wanted && guard.deletion == Some(Cascade::Background);
+        let is_awaited = guard.wanted
+            && matches!(
+                guard.deletion,
+                Some(Cascade::Background | Cascade::Foreground)
+            );
         let is_playing = |pod: &&Pod| pod.up && !pod.terminating && !pod.orphan;
         match self.state.pods.now.iter().find(is_playing) {
             Some(pod) if is_awaited && change.finalizer == Some(false) => {

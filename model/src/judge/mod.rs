@@ -15,7 +15,10 @@ use crate::translate::View;
 
 mod allowed;
 mod guard;
+mod nodes;
 mod ordinals;
+
+pub use guard::{change_by_user, collection};
 
 /// How long a success is valid.
 const FRESH: Time = 6;
@@ -55,7 +58,8 @@ pub fn deletions(model: &Model, state: &State, reconcile: &Reconcile) -> Result<
 }
 
 /// Checks a plan: it must delete successes whose action is no longer planned.
-pub fn plan(view: &View, planned: &Planned) -> Result<(), Violation> {
+pub fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violation> {
+    nodes::plan(model, view, planned)?;
     let writes = || planned.before.iter().chain(&planned.after);
     if writes().any(|write| matches!(write, Write::Workload(_))) {
         return Ok(()); // Actions that depend on this change follow in the next plan.
@@ -167,11 +171,12 @@ impl<'a> Case<'a> {
         match reason {
             DeletionReason::ScaleIn | DeletionReason::Reserved => self.scaled_in(pod)?,
             DeletionReason::WorkloadDeleted => self.deleted_with_its_workload(pod)?,
-            DeletionReason::Ended | DeletionReason::EndedAtOnce | DeletionReason::NodeLost => {
+            DeletionReason::NodeLost => return self.on_lost_node(pod),
+            DeletionReason::Ended | DeletionReason::EndedAtOnce => {
                 return violation("1: hook first", format!("{pod:?} runs"));
             }
             DeletionReason::Replace
-                if !self.workload.named.contains(&pod.name) && !pod.move_requested =>
+                if !self.workload.named.contains(&pod.name) && pod.move_requested.is_none() =>
             {
                 return violation("2: enough pods", format!("{pod:?} is not to be replaced"));
             }
@@ -186,7 +191,7 @@ impl<'a> Case<'a> {
         } else {
             HookPoint::PreDelete
         };
-        if self.is_past_deadline(pod) {
+        if self.is_past_deadline(pod) || self.may_go_without_hook(pod) {
             return Ok(());
         }
         let target = is_for_update.then_some(self.workload.template);
@@ -362,9 +367,8 @@ impl<'a> Case<'a> {
         if let Some(ordinal) = ordinal {
             return self.ordinal_created(ordinal);
         }
-        let waiting = self.active().filter(|pod| self.is_waiting(pod)).count() as i64;
         let surplus = self.active().count() as i64 - self.replicas() - self.surge_with_moves();
-        let excess = surplus + 1 - waiting;
+        let excess = surplus + 1;
         if excess > 0 {
             return violation("2: not too many pods", format!("{excess} too many"));
         }
@@ -424,7 +428,7 @@ impl<'a> Case<'a> {
             && self.workload.guard.deletion.is_none()
             && self.workload.named.is_empty()
             // The cache may not show yet that another pod is to be moved.
-            && !self.active().any(|pod| pod.move_requested)
+            && !self.active().any(|pod| pod.move_requested.is_some())
             && !self.model.scope.has_surprises();
         let is_live = |run: &Run| run.id == *id && !run.phase.is_completed();
         let is_chosen = id.point == HookPoint::PreDelete && id.target.is_none();

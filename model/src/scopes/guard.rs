@@ -1,8 +1,11 @@
-//! Guarded pods: the guard is switched on and off, and the workload is deleted.
+//! Guarded pods: the guard is switched on and off, the workload is deleted, pods are evicted and released, and a node is
+//! cordoned, going to be removed, tainted with what pods tolerate, silent and lost.
+
+use gamekeeper_core::api::PodManagementPolicy;
 
 use super::*;
 use crate::scope::User;
-use crate::state::Cascade;
+use crate::state::{Cascade, Node};
 
 #[test]
 fn guarded_pods() {
@@ -37,6 +40,7 @@ fn guard_switched() {
 fn guarded_and_deleted() {
     for (name, cascade) in [
         ("guarded and deleted", Cascade::Background),
+        ("guarded and deleted in the foreground", Cascade::Foreground),
         ("guarded and orphaned", Cascade::Orphan),
     ] {
         let user = vec![
@@ -52,4 +56,95 @@ fn guarded_and_deleted() {
             },
         );
     }
+}
+
+#[test]
+fn guarded_and_evicted() {
+    let user = vec![
+        User::Evict(0),
+        User::Evict(1),
+        User::Delete(1),
+        User::Scale(1),
+    ];
+    let remaining = Remaining {
+        breaks: 1,
+        ..remaining(2, 1, 1)
+    };
+    check(
+        "guarded and evicted",
+        Scope {
+            user,
+            remaining,
+            ..protected()
+        },
+    );
+}
+
+#[test]
+fn guarded_and_released() {
+    let user = vec![
+        User::Release(0),
+        User::Evict(0),
+        User::Scale(1),
+        User::DeleteWorkload(Cascade::Background),
+        User::Guard(false),
+    ];
+    check(
+        "guarded and released",
+        Scope {
+            user,
+            remaining: remaining(3, 1, 1),
+            ..protected()
+        },
+    );
+}
+
+#[test]
+fn nodes_that_are_going() {
+    let user = [Node::Cordoned, Node::Going, Node::Fine];
+    let user = user.into_iter().map(User::Node).chain([User::Scale(1)]);
+    check(
+        "nodes that are going",
+        Scope {
+            user: user.collect(),
+            ..leaving()
+        },
+    );
+}
+
+#[test]
+fn nodes_with_taints_that_pods_tolerate() {
+    let user = vec![User::Node(Node::Tolerated), User::Template(1)];
+    check(
+        "nodes with taints that pods tolerate",
+        Scope { user, ..leaving() },
+    );
+}
+
+#[test]
+fn nodes_that_are_lost() {
+    let nodes = [Node::Silent, Node::Lost, Node::Fine];
+    let user = nodes.into_iter().map(User::Node);
+    let user = user.chain([User::Template(1), User::Move(0)]).collect();
+    check(
+        "nodes that are lost",
+        Scope {
+            user,
+            remaining: remaining(3, 1, 1),
+            ..leaving()
+        },
+    );
+}
+
+#[test]
+fn pods_of_a_set_leave_a_node() {
+    let user = [Node::Going, Node::Lost, Node::Fine].map(User::Node);
+    check(
+        "pods of a set leave a node",
+        Scope {
+            set: Some(PodManagementPolicy::Parallel),
+            user: user.to_vec(),
+            ..leaving()
+        },
+    );
 }

@@ -72,6 +72,15 @@ pub fn protected() -> Scope {
     }
 }
 
+/// Two guarded pods that are moved off nodes, one of them on the node whose state changes.
+pub fn leaving() -> Scope {
+    Scope {
+        moves_off_nodes: true,
+        on_node: 1,
+        ..protected()
+    }
+}
+
 /// Three pods that are updated in place.
 pub fn in_place() -> Scope {
     Scope {

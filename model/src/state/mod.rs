@@ -38,11 +38,49 @@ pub struct State {
     pub runs: Kind<Vec<Run>>,
     /// Revisions, by number.
     pub revisions: Kind<Vec<Rev>>,
-    /// Whether the PodDisruptionBudget of guarded pods exists. The operator does not watch it.
-    pub budget: bool,
+    /// The PodDisruptionBudget of guarded pods. The operator does not watch it.
+    pub budget: Option<Budget>,
+    pub node: Node,
     pub operator: Operator,
     pub remaining: Remaining,
     pub memory: Memory,
+}
+
+/// What the PodDisruptionBudget of guarded pods says. It selects them by their label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Budget {
+    /// maxUnavailable; None for a minAvailable that no number of pods reaches.
+    pub max_unavailable: Option<u8>,
+    /// Whether pods that are not ready may always be evicted.
+    pub lets_unready_go: bool,
+}
+
+/// The state of the node on which the first pods run. All others run on nodes where nothing happens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Node {
+    #[default]
+    Fine,
+    Cordoned,
+    /// It has a taint of an autoscaler that is about to remove it.
+    Going,
+    /// It has a taint that the pods tolerate.
+    Tolerated,
+    /// Its kubelet does not respond, for less time than the pods tolerate.
+    Silent,
+    /// For longer than that.
+    Lost,
+}
+
+impl Node {
+    /// Whether the pods on it are to leave it.
+    pub fn is_going(self) -> bool {
+        matches!(self, Node::Cordoned | Node::Going)
+    }
+
+    /// Whether its kubelet does not respond.
+    pub fn is_silent(self) -> bool {
+        matches!(self, Node::Silent | Node::Lost)
+    }
 }
 
 /// The objects of a kind: as they are, and as the operator has observed them.
@@ -164,7 +202,8 @@ pub struct Guard {
 impl Guard {
     /// Whether nothing keeps a deleted workload anymore.
     pub fn is_over(self) -> bool {
-        let is_kept = self.finalizer || self.deletion == Some(Cascade::Orphan);
+        let of_server = matches!(self.deletion, Some(Cascade::Orphan | Cascade::Foreground));
+        let is_kept = self.finalizer || of_server;
         self.deletion.is_some() && !is_kept
     }
 }
@@ -180,6 +219,8 @@ impl Workload {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cascade {
     Background,
+    /// The workload stays until the garbage collector has deleted its pods.
+    Foreground,
     Orphan,
     /// As orphan, and the garbage collector has finished: nothing shows how it was deleted.
     Orphaned,
@@ -229,8 +270,16 @@ pub struct Pod {
     pub orphan: bool,
     /// Whether it has the label of guarded pods.
     pub guarded: bool,
-    /// Whether a user requested its replacement.
-    pub move_requested: bool,
+    /// Whether a user released it from its guard.
+    pub released: bool,
+    /// Who requested its replacement.
+    pub move_requested: Option<Requester>,
+    /// Whether it is on the node whose state changes.
+    pub on_node: bool,
+    /// Whether its kubelet has not reported since that node became silent.
+    pub unreported: bool,
+    /// Whether Kubernetes has tried to delete it because its node was lost.
+    pub disrupted: bool,
     /// Since when it has waited for its PreDelete hook.
     pub waiting_since: Option<Time>,
     pub marked: bool,
@@ -239,6 +288,14 @@ pub struct Pod {
     /// Its index, if pods have indexes.
     pub index: Option<u8>,
     pub record: Option<Record>,
+}
+
+/// Who requested the replacement of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Requester {
+    User,
+    /// The operator, because the pod's node is going to be removed.
+    Operator,
 }
 
 /// One for each container of a pod, in the order of the template; a scope may have fewer.

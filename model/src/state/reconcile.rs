@@ -93,8 +93,10 @@ pub enum Write {
     Label(Uid, bool),
     /// A pod is adopted. Only a deletion with `--cascade=orphan` makes orphans.
     Adopt(Uid),
+    /// The replacement of a pod is requested because of its node, or no longer.
+    RequestMove(Uid, bool),
     /// The budget is created or deleted.
-    Budget(bool),
+    Budget(Option<Budget>),
 }
 
 /// A change of the workload.

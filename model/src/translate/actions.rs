@@ -6,6 +6,7 @@ use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::{self, HookPoint};
 use gamekeeper_core::plan;
 use kube::ResourceExt;
+use serde_json::Value;
 
 use super::naming::*;
 use super::{Translator, View};
@@ -17,6 +18,22 @@ fn unchanged(pod: &plan::PodRef, view: &View) -> Unchanged {
     let uid = parse_uid(&pod.uid);
     let seen = view.pods.iter().find(|it| it.uid == uid)?;
     Some(Rc::new(seen.clone()))
+}
+
+/// What a PodDisruptionBudget says.
+fn budget_of(budget: &Value) -> Budget {
+    let spec = &budget["spec"];
+    let most = spec["maxUnavailable"].as_u64();
+    if most.is_none() {
+        assert_eq!(spec["minAvailable"], i32::MAX, "{spec}");
+    }
+    let selected = &spec["selector"]["matchLabels"];
+    let labels = selected.as_object().expect("labels");
+    assert!(labels.keys().eq([names::GUARDED_LABEL]), "{selected}");
+    Budget {
+        max_unavailable: most.map(|most| most as u8),
+        lets_unready_go: spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow",
+    }
 }
 
 impl Translator {
@@ -48,8 +65,11 @@ impl Translator {
                 Write::Label(parse_uid(&pod.uid), label.is_some())
             }
             // The check whether it is in force follows immediately.
-            Action::ApplyBudget(_) => Write::Budget(true),
-            Action::DeleteBudget { .. } => Write::Budget(false),
+            Action::ApplyBudget(it) => Write::Budget(Some(budget_of(&it.budget))),
+            Action::DeleteBudget { .. } => Write::Budget(None),
+            Action::RequestMove { pod, requested } => {
+                Write::RequestMove(parse_uid(&pod.uid), *requested)
+            }
             Action::UnmarkDeleting(pod) => Write::Unmark(parse_uid(&pod.uid)),
             Action::CreateHookRun(run) => Write::CreateRun(self.run_id(run)),
             Action::DeleteHookRun { name, uid } => {
@@ -78,7 +98,6 @@ impl Translator {
             | Action::ResizePod { .. }
             | Action::ForceDeletePod(_)
             | Action::LabelPod { .. }
-            | Action::RequestMove { .. }
             | Action::CreateClaim(_)
             | Action::OwnClaim(_)
             | Action::ProbeGuard { .. } => panic!("not part of the model: {action:?}"),

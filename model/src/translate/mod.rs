@@ -25,6 +25,7 @@ mod objects;
 /// The constant objects of a scope, and the tables of strings and statuses.
 pub struct Translator {
     set: Option<PodManagementPolicy>,
+    moves_off_nodes: bool,
     base: GameDeployment,
     step_lists: Vec<Value>,
     templates: Vec<Value>,
@@ -82,6 +83,7 @@ impl Translator {
         let empty_status = serde_json::to_string(&empty_status).expect("JSON");
         let mut it = Self {
             set: scope.set,
+            moves_off_nodes: scope.moves_off_nodes,
             base: objects::base(scope),
             step_lists: scope
                 .steps
@@ -248,4 +250,5 @@ pub struct View {
     pub accepted: u8,
     pub refused: Option<(Rev, Time)>,
     pub budget: Option<bool>,
+    pub node: Node,
 }

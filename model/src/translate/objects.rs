@@ -25,6 +25,10 @@ const NAMESPACE: &str = "games";
 /// The deadline of guarded pods.
 pub const DEADLINE: Time = 2;
 const UID: &str = "workload-uid";
+/// The node on which the first pods run.
+const NODE: &str = "node";
+/// The key of a taint that the templates tolerate.
+const TOLERATED: &str = "pool";
 
 impl Translator {
     /// The real workload.
@@ -91,12 +95,19 @@ impl Translator {
         } = workload.guard;
         gd.spec.protection = wanted.then(|| Protection {
             pods: PodProtection::Guarded,
-            on_node_going: OnNodeGoing::Wait,
+            on_node_going: match self.moves_off_nodes {
+                true => OnNodeGoing::Move,
+                false => OnNodeGoing::Wait,
+            },
             ask_again_seconds: SECONDS as i32,
             deadline_seconds: Some(SECONDS as i32 * i32::from(DEADLINE)),
         });
         let own = finalizer.then_some(names::GUARD_FINALIZER);
-        let of_server = (deletion == Some(Cascade::Orphan)).then_some(names::ORPHAN_FINALIZER);
+        let of_server = match deletion {
+            Some(Cascade::Orphan) => Some(names::ORPHAN_FINALIZER),
+            Some(Cascade::Foreground) => Some("foregroundDeletion"),
+            _ => None,
+        };
         let finalizers = own.into_iter().chain(of_server).map(str::to_owned);
         gd.metadata.finalizers = Some(finalizers.collect());
         gd.metadata.deletion_timestamp = deletion.map(|_| Date(beginning()));
@@ -132,6 +143,7 @@ impl Translator {
             },
             false => plan::GuardState::NoBudget,
         });
+        observe_node(&mut world, view.node);
         world.runs = view
             .runs
             .iter()
@@ -188,15 +200,18 @@ impl Translator {
             annotated: true,
             marked_deleting: pod.marked,
             waiting_since: pod.waiting_since.map(clock),
-            move_requested: pod.move_requested.then_some(plan::MoveRequest::User),
-            released: false,
-            disruption: None,
+            move_requested: pod.move_requested.map(|by| match by {
+                Requester::User => plan::MoveRequest::User,
+                Requester::Operator => plan::MoveRequest::NodeGoing,
+            }),
+            released: pod.released,
+            disruption: pod.disrupted.then_some(plan::Disruption::Taint),
             hot_patched: pod.hot,
             index: pod.index.map(u32::from),
             sidecars: plan::SidecarMarks::new(),
             postponed: None,
             record: pod.record.as_ref().map(|it| Arc::new(self.record(pod, it))),
-            node: Some("node".to_owned()),
+            node: Some(if pod.on_node { NODE } else { "another" }.to_owned()),
             phase: pod.phase,
             ended_at_once: None,
             ready_since: pod.ready.map(timestamp),
@@ -295,6 +310,35 @@ impl Translator {
     }
 }
 
+/// What the operator knows of the node.
+fn observe_node(world: &mut plan::World, node: Node) {
+    let taint = |key: &str| plan::Taint {
+        key: key.to_owned(),
+        value: String::new(),
+        effect: "NoSchedule".to_owned(),
+    };
+    let going = match node {
+        Node::Cordoned => Some(taint("node.kubernetes.io/unschedulable")),
+        Node::Going => Some(taint("ToBeDeletedByClusterAutoscaler")),
+        Node::Tolerated => Some(taint(TOLERATED)),
+        Node::Fine | Node::Silent | Node::Lost => None,
+    };
+    let going = going.map(|taint| (NODE.to_owned(), Arc::from([taint])));
+    world.going_nodes.extend(going);
+    if node.is_silent() {
+        let since = match node {
+            Node::Lost => jiff::Timestamp::UNIX_EPOCH,
+            _ => world.now,
+        };
+        let lost = plan::LostNode {
+            unreachable: true,
+            since: Some(since),
+            out_of_service: false,
+        };
+        world.lost_nodes.insert(NODE.to_owned(), lost);
+    }
+}
+
 /// The GameStatefulSet that is equivalent to a GameDeployment, with reserved ordinals.
 pub fn as_set(
     gd: &GameDeployment,
@@ -343,7 +387,10 @@ pub(super) fn template(scope: &Scope, rev: Rev) -> Value {
     let containers = names.map(|name| json!({"name": name, "image": image(rev)}));
     json!({
         "metadata": {"labels": {"app": "game"}},
-        "spec": {"containers": containers.collect::<Vec<_>>()},
+        "spec": {
+            "containers": containers.collect::<Vec<_>>(),
+            "tolerations": [{"key": TOLERATED, "operator": "Exists"}],
+        },
     })
 }
 

@@ -1,0 +1,43 @@
+//! `onNodeGoing: Move`: pods leave nodes that are going to be removed, and no others.
+
+use gamekeeper_core::plan::DeletionReason;
+
+use super::violation;
+use crate::model::{Model, Violation};
+use crate::operator::Planned;
+use crate::state::*;
+use crate::translate::View;
+
+/// Checks a plan against what the operator knew of the node.
+pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violation> {
+    let is_going = model.scope.moves_off_nodes && view.node.is_going();
+    let pod = |uid: Uid| view.pods.iter().find(|pod| pod.uid == uid);
+    for write in planned.before.iter().chain(&planned.after) {
+        let wrong = match write {
+            Write::RequestMove(uid, true) => {
+                pod(*uid).filter(|pod| !is_going || !pod.on_node || pod.move_requested.is_some())
+            }
+            Write::RequestMove(uid, false) => {
+                let is_own = |pod: &&Pod| pod.move_requested == Some(Requester::Operator);
+                pod(*uid).filter(|pod| is_going || !is_own(pod))
+            }
+            Write::DeletePod(uid, DeletionReason::Replace, _) => pod(*uid).filter(|pod| {
+                let is_named = view.workload.named.contains(&pod.name);
+                pod.move_requested == Some(Requester::Operator) && !is_going && !is_named
+            }),
+            Write::DeletePod(uid, DeletionReason::NodeLost, _) => {
+                let may_go = view.node == Node::Lost;
+                pod(*uid).filter(|pod| !may_go || !pod.on_node)
+            }
+            _ => None,
+        };
+        if let Some(pod) = wrong {
+            let node = view.node;
+            return violation(
+                "nodes",
+                format!("{write:?} of {pod:?} on a node that is {node:?}"),
+            );
+        }
+    }
+    Ok(())
+}
