@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -19,7 +20,9 @@ use crate::apply::{Content, Refusal, Requests, ResponseMetadata, to_bytes};
 use crate::cache::{Cache, Cached, Whole};
 use crate::objects::{Kind, ObjectKey, Write};
 use gamekeeper_core::api::{ConditionType, SidecarSet, SidecarSetStatus};
-use gamekeeper_core::plan::sidecars::{MarkWrite, MatchedPod, Sidecars, allot, sidecar_set_status};
+use gamekeeper_core::plan::sidecars::{
+    MarkWrite, MatchedPod, OtherPods, Sidecars, WebhookState, allot, sidecar_set_status,
+};
 use gamekeeper_core::plan::{Event, Pod, mark_key};
 
 /// The shortest time between two counts of a set's pods: a thousand starting pods must not cause a thousand writes.
@@ -35,6 +38,7 @@ pub(crate) struct SidecarSets {
     requests: Requests,
     events: EventRecorder,
     unreadable: UnreadableReporter,
+    webhook: watch::Receiver<WebhookState>,
     /// When the pods of a set were last counted.
     counted: Mutex<HashMap<ObjectKey, Instant>>,
 }
@@ -45,12 +49,14 @@ impl SidecarSets {
         requests: Requests,
         events: EventRecorder,
         unreadable: UnreadableReporter,
+        webhook: watch::Receiver<WebhookState>,
     ) -> Self {
         Self {
             cache,
             requests,
             events,
             unreadable,
+            webhook,
             counted: Mutex::default(),
         }
     }
@@ -94,7 +100,23 @@ impl SidecarSets {
         let old = set.object.status.as_ref();
         let generation = set.object.metadata.generation.unwrap_or_default();
         let progress = &allotment.progress;
-        let status = sidecar_set_status(sidecars.as_deref(), &pods, progress, generation, old, now);
+        let webhook = self.webhook.borrow().clone();
+        let others = OtherPods {
+            namespaces: &sidecars
+                .as_deref()
+                .map(|it| self.labeled(it))
+                .unwrap_or_default(),
+            webhook: &webhook,
+        };
+        let status = sidecar_set_status(
+            sidecars.as_deref(),
+            &pods,
+            progress,
+            &others,
+            generation,
+            old,
+            now,
+        );
         let planning = started.elapsed();
         let wake = allotment.wake.map(|at| instant_of(at, now));
         let mut requeue = Requeue::Settled(wake);
@@ -171,6 +193,13 @@ impl SidecarSets {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The namespaces that the set reaches and that are labeled for pods of other controllers.
+    fn labeled(&self, sidecars: &Sidecars) -> Vec<String> {
+        let reached = self.cache.sidecars.reached_by(sidecars).into_iter();
+        let labeled = reached.filter_map(|(namespace, all)| all.then_some(namespace));
+        labeled.collect()
+    }
+
     fn pods(&self, sidecars: &Sidecars) -> Vec<MatchedPod> {
         let store = self.cache.pods.store();
         let nodes = self.cache.nodes.store();
@@ -232,7 +261,7 @@ impl SidecarSets {
         }
     }
 
-    /// Publishes an event when new pods stop getting the containers. Like all events of cluster-scoped objects, it
+    /// Publishes an event when new pods, or those of other controllers, stop getting the containers. Like all events of cluster-scoped objects, it
     /// belongs to the namespace default, so an operator for a single namespace may not create it.
     fn publish(&self, set: &Whole<SidecarSet>, status: &SidecarSetStatus) {
         if self.cache.sidecars.is_scoped() {
@@ -245,7 +274,7 @@ impl SidecarSets {
                 .cloned()
         };
         let before = set.object.status.as_ref().and_then(injecting);
-        let Some(now) = injecting(status).filter(|it| it.status == "False") else {
+        let Some(now) = injecting(status).filter(|it| it.reason != "Injecting") else {
             return;
         };
         if before.is_some_and(|it| it.reason == now.reason) {

@@ -39,6 +39,7 @@ use crate::provider::{Commands, HttpOptions, Probe, ProbeError};
 use crate::webhook;
 use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::plan::hook_run::ExecNamespaces;
+use gamekeeper_core::plan::sidecars::WebhookState;
 
 /// Why the operator ended.
 #[derive(Debug, thiserror::Error)]
@@ -123,6 +124,10 @@ pub async fn run(options: Options) -> Result<(), RunError> {
 
     let health = Arc::new(Health::default());
     let mut background = JoinSet::new();
+    let (webhook_state, webhook) = watch::channel(match webhook_listener {
+        Some(_) => WebhookState::InForce,
+        None => WebhookState::NotServed,
+    });
     let routes = http::routes(Arc::clone(&health));
     background.spawn(inbound::serve(listener, None, routes));
     if let Some(listener) = webhook_listener {
@@ -140,6 +145,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             target,
             move || with_cache.cache.get().cloned(),
             counters.admission.clone(),
+            webhook_state,
             &mut background,
         );
         // This cannot fail, because it is set only here.
@@ -173,6 +179,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             instance,
             counters.clone(),
             options.lifecycle_hooks_image.clone(),
+            webhook,
         );
         // Setting these cannot fail, because they are set only here.
         let _ = health.cache.set(operator.cache());

@@ -25,6 +25,7 @@ use crate::provider::Probe;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::plan::Planned;
+use gamekeeper_core::plan::sidecars::WebhookState;
 
 /// The limits of concurrent reconciles of workloads of one kind.
 const WORKLOAD_CAPACITY: Capacity = Capacity {
@@ -79,6 +80,8 @@ pub(super) struct Operator {
     clusters: Arc<Queue>,
     /// The image that runs the scripts of Clusters; None if lifecycle hooks are disabled.
     hook_image: Option<String>,
+    /// Whether the webhook that injects into pods of other controllers is in force.
+    webhook: watch::Receiver<WebhookState>,
     counters: Counters,
     probe: Probe,
     /// The watches and the writer of events.
@@ -94,6 +97,7 @@ impl Operator {
         instance: String,
         counters: Counters,
         hook_image: Option<String>,
+        webhook: watch::Receiver<WebhookState>,
     ) -> Self {
         let requests = Requests::new(client.clone());
         let (events, writer) = EventRecorder::new();
@@ -127,6 +131,7 @@ impl Operator {
             sidecar_sets,
             clusters,
             hook_image,
+            webhook,
             counters,
             probe,
             background,
@@ -292,9 +297,21 @@ impl Operator {
             self.requests.clone(),
             self.events.clone(),
             unreadable,
+            self.webhook.clone(),
         ));
         let reconcile = move |key| Arc::clone(&controller).reconcile(key);
-        work(Arc::clone(&self.sidecar_sets), stop, reconcile).await;
+        let mut webhook = self.webhook.clone();
+        let report = async {
+            while webhook.changed().await.is_ok() {
+                add_all(&self.sidecar_sets, &self.cache.sidecar_sets);
+            }
+            // Without a webhook, its state never changes.
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = work(Arc::clone(&self.sidecar_sets), stop, reconcile) => {}
+            () = report => {}
+        }
     }
 
     /// Runs the scripts of Clusters, if lifecycle hooks are enabled.

@@ -18,6 +18,7 @@ mod neighbors;
 mod review;
 mod rotation;
 mod server;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -28,12 +29,14 @@ use std::time::Duration;
 use clap::Args;
 use kube::{Api, Client};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::cache::Cache;
 use crate::evaluation_pool::EvaluationPool;
 use gamekeeper_core::plan::hook_run::ExecNamespaces;
 use gamekeeper_core::plan::parse_duration;
+use gamekeeper_core::plan::sidecars::WebhookState;
 
 pub(crate) use metrics::AdmissionMetrics;
 pub(crate) use server::ServingCertificate;
@@ -90,13 +93,15 @@ pub(crate) struct WebhookTarget {
     pub sidecar_sets: bool,
 }
 
-/// Serves admission on a listener. `cache` returns None until the cache exists.
+/// Serves admission on a listener. `cache` returns None until the cache exists. `state` tells whether API servers call the
+/// webhook that injects sidecars.
 pub(crate) fn start(
     options: &WebhookOptions,
     listener: TcpListener,
     target: WebhookTarget,
     cache: impl Fn() -> Option<Arc<Cache>> + Send + Sync + 'static,
     metrics: AdmissionMetrics,
+    state: watch::Sender<WebhookState>,
     background: &mut JoinSet<()>,
 ) -> std::io::Result<Arc<ServingCertificate>> {
     metrics.init();
@@ -119,9 +124,9 @@ pub(crate) fn start(
         &target.namespace,
         &options.webhook_name,
         options.webhook_certificate_lifetime,
-        target.sidecar_sets,
         Arc::clone(&certificate),
         metrics,
+        target.sidecar_sets.then_some(state),
     );
     background.spawn(rotation.run());
     background.spawn(server::serve(

@@ -20,13 +20,16 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::certificates::{CertificateError, Certificates, Due, Pair, due};
 use super::metrics::AdmissionMetrics;
 use super::server::ServingCertificate;
+use super::state::{Configured, webhook_state};
 use gamekeeper_core::causes::with_causes;
+use gamekeeper_core::plan::sidecars::WebhookState;
 
 /// The shortest and the longest time between two checks of the Secret.
 const CHECK_INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
@@ -61,6 +64,10 @@ pub(super) struct Rotation {
     certificate: Arc<ServingCertificate>,
     metrics: AdmissionMetrics,
     served: Option<Pair>,
+    /// How API servers are to call the webhook that injects sidecars; None if that was not read yet.
+    configured: Option<Configured>,
+    /// Tells whether the webhook that injects sidecars is in force; None if no object is changed.
+    state: Option<watch::Sender<WebhookState>>,
 }
 
 impl Rotation {
@@ -69,14 +76,14 @@ impl Rotation {
         namespace: &str,
         name: &str,
         lifetime: Duration,
-        is_mutating: bool,
         certificate: Arc<ServingCertificate>,
         metrics: AdmissionMetrics,
+        state: Option<watch::Sender<WebhookState>>,
     ) -> Self {
         Rotation {
             secrets: Api::namespaced(client.clone(), namespace),
             validating: Api::all(client.clone()),
-            mutating: is_mutating.then(|| Api::all(client)),
+            mutating: state.is_some().then(|| Api::all(client)),
             name: name.to_owned(),
             // localhost is for an API server on the same machine, in development.
             names: vec![format!("{name}.{namespace}.svc"), "localhost".to_owned()],
@@ -84,6 +91,8 @@ impl Rotation {
             certificate,
             metrics,
             served: None,
+            configured: None,
+            state,
         }
     }
 
@@ -95,17 +104,21 @@ impl Rotation {
             let checked = timeout(CHECK_TIMEOUT, self.check()).await;
             let is_success = matches!(checked, Ok(Ok(())));
             match checked {
-                Ok(Ok(())) => {}
+                Ok(Ok(())) => self.report(None),
                 // Another replica was faster; its certificates are used next.
                 Ok(Err(error)) if error.is_conflict() && backoff == min => {
                     info!(%error, "checking the webhook's certificates again");
                 }
                 Ok(Err(error)) => {
-                    warn!(error = %with_causes(&error), "cannot renew the webhook's certificates");
+                    let error = with_causes(&error);
+                    warn!(%error, "cannot renew the webhook's certificates");
+                    self.report(Some(&error));
                 }
-                Err(_) => warn!(
-                    "the API server did not respond in time; the webhook's certificates were not checked"
-                ),
+                Err(_) => {
+                    let error = "the API server did not respond in time; the webhook's certificates were not checked";
+                    warn!("{error}");
+                    self.report(Some(error));
+                }
             }
             let (wait, next) = match is_success {
                 true => (interval, min),
@@ -114,6 +127,20 @@ impl Rotation {
             backoff = next;
             sleep(wait).await;
         }
+    }
+
+    /// Reports whether the webhook that injects sidecars is in force, if that has changed.
+    fn report(&self, error: Option<&str>) {
+        let Some(state) = &self.state else {
+            return;
+        };
+        let (served, configured) = (self.served.as_ref(), self.configured.as_ref());
+        let found = webhook_state(&self.name, served, configured, error, Timestamp::now());
+        state.send_if_modified(|old| {
+            let is_new = *old != found;
+            *old = found;
+            is_new
+        });
     }
 
     async fn check(&mut self) -> Result<(), RotationError> {
@@ -176,7 +203,7 @@ impl Rotation {
 
     /// Writes the CA bundle to the webhook's configurations. Returns whether there is a configuration, which now has the
     /// bundle.
-    async fn announce(&self, certificates: &Certificates) -> Result<bool, RotationError> {
+    async fn announce(&mut self, certificates: &Certificates) -> Result<bool, RotationError> {
         let bundle = certificates.bundle();
         let mut announced = false;
         // Without a configuration, the webhook is configured elsewhere, or not at all.
@@ -188,15 +215,20 @@ impl Rotation {
             self.write(&self.validating, patch).await?;
             announced = true;
         }
-        if let Some(mutating) = &self.mutating
-            && let Some(found) = mutating.get_opt(&self.name).await?
-        {
-            let webhooks = found.webhooks.iter().flatten();
-            let bundles = webhooks.map(|it| it.client_config.ca_bundle.as_ref());
-            let version = found.metadata.resource_version.as_deref();
-            let patch = patch(&bundle, version, bundles)?;
-            self.write(mutating, patch).await?;
-            announced = true;
+        if let Some(mutating) = &self.mutating {
+            let found = mutating.get_opt(&self.name).await?;
+            self.configured = Some(Configured::by(found.as_ref()));
+            if let Some(found) = found {
+                let webhooks = found.webhooks.iter().flatten();
+                let bundles = webhooks.map(|it| it.client_config.ca_bundle.as_ref());
+                let version = found.metadata.resource_version.as_deref();
+                let patch = patch(&bundle, version, bundles)?;
+                self.write(mutating, patch).await?;
+                if let Some(Configured::With(trusted)) = &mut self.configured {
+                    *trusted = bundle;
+                }
+                announced = true;
+            }
         }
         Ok(announced)
     }

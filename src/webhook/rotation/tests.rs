@@ -5,12 +5,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http::{Method, Request, Response};
 use kube::client::Body;
 use serde_json::Value;
-use tower::service_fn;
+use tower::{Service, service_fn};
 
 use super::*;
 
 /// More writes than expected in a minute.
 const TOO_MANY: usize = 100;
+
+fn rotation<S>(service: S, state: watch::Sender<WebhookState>) -> Rotation
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = http::Error> + Send + 'static,
+    S::Future: Send + 'static,
+{
+    Rotation::new(
+        Client::new(service, "games"),
+        "games",
+        "webhook",
+        Duration::from_secs(90 * 86_400),
+        Arc::new(ServingCertificate::default()),
+        AdmissionMetrics::default(),
+        Some(state),
+    )
+}
 
 /// The number of writes in the first minute, if all responses have this code.
 async fn writes_in_a_minute(code: u16) -> usize {
@@ -37,15 +53,7 @@ async fn writes_in_a_minute(code: u16) -> usize {
             Response::builder().status(response.0).body(body)
         }
     });
-    let rotation = Rotation::new(
-        Client::new(service, "games"),
-        "games",
-        "webhook",
-        Duration::from_secs(90 * 86_400),
-        true,
-        Arc::new(ServingCertificate::default()),
-        AdmissionMetrics::default(),
-    );
+    let rotation = rotation(service, watch::Sender::default());
     let minute = timeout(Duration::from_secs(60), rotation.run()).await;
     assert!(minute.is_err(), "the rotation ended");
     writes.load(Ordering::Relaxed)
@@ -57,4 +65,61 @@ async fn refused_writes_are_retried_with_backoff() {
         // After 0, 1, 3, 7, 15 and 31 seconds.
         assert_eq!(writes_in_a_minute(code).await, 6, "{code}");
     }
+}
+
+/// What is known of the webhook after a second, if the API server answers so, by the method and the resource.
+async fn state_with(answer: fn(&Method, &str) -> (u16, Value)) -> WebhookState {
+    let service = service_fn(move |request: Request<Body>| async move {
+        let resource = request.uri().path().rsplit('/').nth(1).unwrap_or_default();
+        let (code, body) = answer(request.method(), resource);
+        let body = Body::from(body.to_string().into_bytes());
+        Response::builder().status(code).body(body)
+    });
+    let (sender, receiver) = watch::channel(WebhookState::InForce);
+    let run = rotation(service, sender).run();
+    let ended = timeout(Duration::from_secs(1), run).await;
+    assert!(ended.is_err(), "the rotation ended");
+    receiver.borrow().clone()
+}
+
+fn status(code: u16) -> (u16, Value) {
+    (
+        code,
+        json!({"status": "Failure", "code": code, "message": "no", "reason": "NotFound"}),
+    )
+}
+
+fn object() -> (u16, Value) {
+    let client = json!({"url": "https://localhost:1/inject"});
+    let webhook = json!({"name": "inject", "clientConfig": client, "admissionReviewVersions": ["v1"],
+        "sideEffects": "None"});
+    let metadata = json!({"name": "webhook", "resourceVersion": "1"});
+    (200, json!({"metadata": metadata, "webhooks": [webhook]}))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_state_of_the_webhook_follows_from_what_can_be_read_and_written() {
+    const MUTATING: &str = "mutatingwebhookconfigurations";
+    assert_eq!(state_with(|_, _| object()).await, WebhookState::InForce);
+    let unconfigured = state_with(|_, resource| match resource {
+        MUTATING => status(404),
+        _ => object(),
+    });
+    assert_eq!(
+        unconfigured.await,
+        WebhookState::NotConfigured("webhook".to_owned())
+    );
+    let no_secret = state_with(|_, resource| match resource {
+        "secrets" => status(404),
+        _ => object(),
+    });
+    let WebhookState::NotTrusted(why) = no_secret.await else {
+        panic!("there is no certificate");
+    };
+    assert!(why.starts_with("Secret webhook does not exist"), "{why}");
+    let read_only = state_with(|method, resource| match (method, resource) {
+        (&Method::PATCH, MUTATING) => status(403),
+        _ => object(),
+    });
+    assert!(matches!(read_only.await, WebhookState::NotTrusted(_)));
 }

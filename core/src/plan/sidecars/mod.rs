@@ -13,6 +13,7 @@ mod set;
 mod status;
 #[cfg(test)]
 mod tests;
+mod webhook;
 
 pub use allot::{Allotment, MarkWrite, allot};
 pub use containers::without_options;
@@ -21,3 +22,4 @@ pub use inject::inject;
 pub use matched::{Changing, MatchedPod};
 pub use set::{Namespace, SidecarImage, Sidecars, is_current, selected};
 pub use status::sidecar_set_status;
+pub use webhook::{OtherPods, WebhookState};

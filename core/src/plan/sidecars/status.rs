@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use super::allot::Progress;
 use super::matched::MatchedPod;
 use super::set::Sidecars;
+use super::webhook::OtherPods;
 use crate::api::{ConditionType, SidecarSetStatus, SidecarUpdateType};
 
 /// The maximum number of pods that a condition names.
@@ -16,6 +17,7 @@ pub fn sidecar_set_status(
     set: Option<&Sidecars>,
     pods: &[MatchedPod],
     progress: &Progress,
+    others: &OtherPods<'_>,
     generation: i64,
     old: Option<&SidecarSetStatus>,
     now: Timestamp,
@@ -57,8 +59,15 @@ pub fn sidecar_set_status(
             "new pods do not get the containers; set spec.injectionStrategy.paused to false"
                 .to_owned(),
         ),
-        Some(_) if !clashes.is_empty() => (false, "Clash", named("left out of", &mut clashes)),
-        Some(_) => (true, "Injecting", "new pods get the containers".to_owned()),
+        Some(_) if !clashes.is_empty() => {
+            let trouble = others.trouble().map(|(_, message)| format!("; {message}"));
+            let message = named("left out of", &mut clashes) + &trouble.unwrap_or_default();
+            (false, "Clash", message)
+        }
+        Some(_) => match others.trouble() {
+            Some((reason, message)) => (true, reason, message),
+            None => (true, "Injecting", "new pods get the containers".to_owned()),
+        },
     };
     let ready = if !clashes.is_empty() || !uninjected.is_empty() {
         let mut without: Vec<String> = uninjected;

@@ -3,6 +3,7 @@
 mod annotations;
 mod hostile;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -316,9 +317,14 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
         }
     };
     let at = |second| Timestamp::from_second(second).expect("a time");
+    let webhook = RefCell::new(WebhookState::InForce);
     let shown = |pods: Vec<MatchedPod>, before: Option<&_>, second| {
         let progress = allot(&log, &pods, at(second)).progress;
-        sidecar_set_status(Some(&log), &pods, &progress, 3, before, at(second))
+        let others = OtherPods {
+            namespaces: &["web".to_owned()],
+            webhook: &webhook.borrow(),
+        };
+        sidecar_set_status(Some(&log), &pods, &progress, &others, 3, before, at(second))
     };
     let status = shown(
         vec![
@@ -349,6 +355,22 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     );
     assert_eq!(condition(&status, 0), expected);
 
+    let injecting = |status: &crate::api::SidecarSetStatus| {
+        let (status, reason, message, since) = condition(status, 2);
+        (format!("{status} {reason}"), message, since)
+    };
+    let message = "new pods get the containers".to_owned();
+    assert_eq!(
+        injecting(&status),
+        ("True Injecting".to_owned(), message, at(10))
+    );
+    // Game pods get the containers without the webhook, so the condition stays True.
+    webhook.replace(WebhookState::NotServed);
+    let status = shown(vec![seen("a", Some(&log), true)], Some(&status), 15);
+    let (found, message, since) = injecting(&status);
+    assert_eq!((found.as_str(), since), ("True WebhookDisabled", at(10)));
+    assert!(message.contains("(web) do not get them"), "{message}");
+
     let mut clashing = seen("d", None, true);
     clashing.marks = marks(&injected(pod(), &[with("log", "game")]));
     let status = shown(vec![seen("b", None, true), clashing], Some(&status), 20);
@@ -356,7 +378,7 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     let message = "the containers are missing in games/b; games/d";
     assert_eq!(
         condition(&status, 0),
-        ("False".into(), "NotInjected".into(), message.into(), at(10))
+        ("False".into(), "NotInjected".into(), message.into(), at(20))
     );
     let (_, reason, message, _) = condition(&status, 2);
     assert_eq!(reason, "Clash");
@@ -364,6 +386,7 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
         message.contains("games/d: the pod has another container \"game\""),
         "{message}"
     );
+    assert!(message.contains("(web) do not get them"), "{message}");
 }
 
 /// Any pod with a few containers, volumes and annotations.

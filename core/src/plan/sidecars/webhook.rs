@@ -1,0 +1,127 @@
+//! What new pods of other controllers meet while the webhook that injects into them is not in force.
+
+use crate::api::names::SIDECARS_LABEL;
+
+/// The maximum number of namespaces that a condition names.
+const MAX_NAMED: usize = 3;
+
+/// What an operator knows of the webhook that injects into pods of other controllers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum WebhookState {
+    /// API servers are configured to call it, and trust it; or that is not known yet.
+    #[default]
+    InForce,
+    /// The operator serves no webhook.
+    NotServed,
+    /// There is no MutatingWebhookConfiguration of this name that calls it.
+    NotConfigured(String),
+    /// API servers do not trust it, for this reason.
+    NotTrusted(String),
+}
+
+/// Pods of other controllers.
+#[derive(Clone, Debug)]
+pub struct OtherPods<'a> {
+    /// The namespaces labeled for them that a set reaches, sorted.
+    pub namespaces: &'a [String],
+    /// The webhook that injects into them.
+    pub webhook: &'a WebhookState,
+}
+
+impl OtherPods<'_> {
+    /// The reason why new ones do not get the containers, and a message that says what they meet and how to mend it; None
+    /// if they get them, or if there are none to get them.
+    pub(super) fn trouble(&self) -> Option<(&'static str, String)> {
+        let (reason, what) = match self.webhook {
+            _ if self.namespaces.is_empty() => return None,
+            WebhookState::InForce => return None,
+            WebhookState::NotServed => (
+                "WebhookDisabled",
+                "do not get them, because the operator serves no webhook; install the chart with admission.enabled=true"
+                    .to_owned(),
+            ),
+            WebhookState::NotConfigured(name) => (
+                "WebhookNotInstalled",
+                format!(
+                    "are created without them, because no MutatingWebhookConfiguration {name:?} calls /inject; \
+                     install the chart with sidecars.enabled=true, then recreate these pods"
+                ),
+            ),
+            WebhookState::NotTrusted(why) => (
+                "WebhookNotTrusted",
+                format!("are refused, because API servers do not trust the webhook ({why}); fix that"),
+            ),
+        };
+        let some: Vec<&str> = self
+            .namespaces
+            .iter()
+            .take(MAX_NAMED)
+            .map(String::as_str)
+            .collect();
+        let more = match self.namespaces.len().saturating_sub(MAX_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let message = format!(
+            "new pods of game workloads get the containers; those of other controllers in namespaces labeled \
+             {SIDECARS_LABEL}: enabled ({}{more}) {what}, or remove the label",
+            some.join(", ")
+        );
+        Some((reason, message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trouble(namespaces: &[&str], webhook: &WebhookState) -> Option<(&'static str, String)> {
+        let namespaces: Vec<String> = namespaces.iter().map(|it| (*it).to_owned()).collect();
+        let namespaces = &namespaces;
+        OtherPods {
+            namespaces,
+            webhook,
+        }
+        .trouble()
+    }
+
+    #[test]
+    fn the_message_says_what_pods_meet_and_how_to_mend_it() {
+        let states = [
+            (
+                WebhookState::NotServed,
+                "WebhookDisabled",
+                "(web) do not get them, because the operator",
+            ),
+            (
+                WebhookState::NotConfigured("hook".to_owned()),
+                "WebhookNotInstalled",
+                "(web) are created without them, because no MutatingWebhookConfiguration \"hook\" calls /inject; install",
+            ),
+            (
+                WebhookState::NotTrusted("the Secret is missing".to_owned()),
+                "WebhookNotTrusted",
+                "(web) are refused, because API servers do not trust the webhook (the Secret is missing); fix that, or remove the label",
+            ),
+        ];
+        for (state, reason, words) in states {
+            let (found, message) = trouble(&["web"], &state).expect("a trouble");
+            assert_eq!(found, reason);
+            assert!(message.contains(words), "{message}");
+            assert!(
+                message.starts_with("new pods of game workloads get the containers"),
+                "{message}"
+            );
+            // No pod of another controller is concerned.
+            assert_eq!(trouble(&[], &state), None);
+        }
+        assert_eq!(trouble(&["web"], &WebhookState::InForce), None);
+    }
+
+    #[test]
+    fn a_few_namespaces_are_named() {
+        let (_, message) =
+            trouble(&["a", "b", "c", "d", "e"], &WebhookState::NotServed).expect("a trouble");
+        assert!(message.contains("(a, b, c and 2 more)"), "{message}");
+    }
+}
