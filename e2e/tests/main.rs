@@ -53,6 +53,7 @@ mod sidecar_absence;
 mod sidecar_annotations;
 mod sidecar_kills;
 mod sidecar_updates;
+mod sidecar_webhook;
 mod sidecars;
 mod stateful_hooks;
 mod stateful_identity;
@@ -98,6 +99,7 @@ fn main() -> anyhow::Result<ExitCode> {
         sidecar_annotations::tests(),
         sidecar_kills::tests(),
         sidecar_updates::tests(),
+        sidecar_webhook::tests(),
         sidecars::tests(),
         batches::tests(),
         ownership::tests(),

@@ -51,7 +51,8 @@ pub(crate) fn log() -> Value {
     json!([{"name": "log", "image": "log:1.0", "volumeMounts": [mount]}])
 }
 
-fn pod(name: &str) -> Value {
+/// A pod that the set selects and no workload controls.
+pub(crate) fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",

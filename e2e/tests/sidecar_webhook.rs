@@ -1,0 +1,115 @@
+//! A SidecarSet says when pods of other controllers do not get its containers, because the webhook is not in force.
+
+use anyhow::{Result, ensure};
+use e2e::addons::webhook::Webhook;
+use e2e::case::Case;
+use e2e::workload::manifest::Game;
+use serde_json::{Value, json};
+
+use crate::sidecars::{
+    condition, containers, label, log, name, pod, read, remove, set, until_injecting, until_shown,
+};
+
+e2e::tests![a_set_says_that_pods_of_other_controllers_are_not_injected];
+
+/// Waits until condition Injecting is True for this reason, and returns its message.
+async fn until_reason(case: &Case, reason: &str) -> Result<String> {
+    case.eventually(&format!("Injecting has reason {reason}"), async || {
+        let set = read(case).await?;
+        let (status, found, message) = condition(&set, "Injecting");
+        ensure!(
+            (&*status, &*found) == ("True", reason),
+            "{:#}",
+            set["status"]
+        );
+        Ok(message)
+    })
+    .await
+}
+
+async fn a_set_says_that_pods_of_other_controllers_are_not_injected(case: &mut Case) -> Result<()> {
+    case.apply(set(case, log())).await?;
+    until_shown(case, [0, 0, 0, 0]).await?;
+    // Without a labeled namespace, no pod is concerned.
+    until_reason(case, "Injecting").await?;
+    label(case, "=enabled").await?;
+    let message = until_reason(case, "WebhookDisabled").await?;
+    let labeled = format!(
+        "({}) do not get them, because the operator serves no",
+        case.namespace
+    );
+    ensure!(message.contains(&labeled), "{message}");
+    let shown = case.game(&["tree", &format!("scs/{}", name(case))]).await?;
+    ensure!(
+        shown.stdout.contains("Injecting:  WebhookDisabled for "),
+        "{shown:?}"
+    );
+    case.apply(Game::in_place(1)).await?;
+    let view = case.until_settled(1).await?;
+    view.ensure(containers(&view.pods[0].0) == ["log", "game"])?;
+    label(case, "-").await?;
+    until_reason(case, "Injecting").await?;
+
+    // With this lifetime, the operator reads the configuration every second.
+    let installed = Webhook::install(case, "60s").await?;
+    installed.until_called(case).await?;
+    label(case, "=enabled").await?;
+    until_injecting(case, "log").await?;
+    until_reason(case, "Injecting").await?;
+
+    let path = format!(
+        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{}",
+        installed.name
+    );
+    let role = format!(
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles/{}",
+        installed.name
+    );
+    let verbs = |verbs: Value| json!([{"op": "replace", "path": "/rules/1/verbs", "value": verbs}]);
+    case.plane().patch(&role, &verbs(json!(["get"]))).await?;
+    let bundle = "/webhooks/1/clientConfig/caBundle";
+    let remove_bundle = json!([{"op": "remove", "path": bundle}]);
+    case.eventually("the operator cannot announce its authority", async || {
+        case.plane().patch(&path, &remove_bundle).await?;
+        let message = until_reason(case, "WebhookNotTrusted").await?;
+        ensure!(
+            message.contains("are refused") && message.contains("cannot patch"),
+            "{message}"
+        );
+        Ok(())
+    })
+    .await?;
+    case.eventually("a pod is refused, as the condition says", async || {
+        let create = ["create", "--dry-run=server", "-f", "-"];
+        let error = case.refused(&create, &pod("a").to_string()).await?;
+        ensure!(
+            error.contains("inject.gamekeeper.tkex.tencent.com"),
+            "{error}"
+        );
+        Ok(())
+    })
+    .await?;
+    case.plane()
+        .patch(&role, &verbs(json!(["get", "patch"])))
+        .await?;
+    until_reason(case, "Injecting").await?;
+    until_injecting(case, "log").await?;
+
+    let without = json!([{"op": "remove", "path": "/webhooks/1"}]);
+    case.plane().patch(&path, &without).await?;
+    let message = until_reason(case, "WebhookNotInstalled").await?;
+    ensure!(message.contains(&installed.name), "{message}");
+    case.eventually(
+        "a pod is created without, as the condition says",
+        async || {
+            let create = ["create", "--dry-run=server", "-o=json", "-f", "-"];
+            let created = case.kubectl_with(&create, &pod("a").to_string()).await?;
+            let created: Value = serde_json::from_str(&created)?;
+            ensure!(containers(&created) == ["game"], "{created:#}");
+            Ok(())
+        },
+    )
+    .await?;
+    remove(case).await?;
+    installed.remove(case).await
+}
