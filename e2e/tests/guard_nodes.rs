@@ -13,12 +13,14 @@ use serde_json::json;
 
 use crate::guard::{living, own_node, play, until_guarded, waiting, yes};
 use crate::protection::uninstall;
+use crate::stateful_volumes::with_volumes;
 
 e2e::tests![
     a_node_is_emptied_by_a_move,
     a_pod_of_a_set_is_moved,
     pods_leave_a_cordoned_node_by_themselves,
     a_taint_that_pods_do_not_tolerate_waits_or_moves_them,
+    pods_of_a_set_leave_a_tainted_node_with_their_claims,
     a_paused_canary_leaves_a_node_with_its_revisions,
     guarded_pods_on_an_unreachable_node_are_replaced,
     guarded_pods_on_a_node_out_of_service_are_replaced,
@@ -266,6 +268,58 @@ async fn a_taint_that_pods_do_not_tolerate_waits_or_moves_them(case: &mut Case) 
     })
     .await?;
     until_guarded(case, 2).await?;
+    case.kubectl(&["delete", "node", &node]).await?;
+    uninstall(case, "guard").await
+}
+
+/// Each claim with its uid and the volume that it is bound to.
+async fn claims(case: &Case) -> Result<Vec<(String, String, String)>> {
+    let claims = case.list("persistentvolumeclaims").await?;
+    let field = |claim, pointer| text(claim, pointer).to_owned();
+    let claims = claims.iter().map(|claim| {
+        let [name, uid] = ["/metadata/name", "/metadata/uid"].map(|it| field(claim, it));
+        (name, uid, field(claim, "/spec/volumeName"))
+    });
+    Ok(claims.collect())
+}
+
+async fn pods_of_a_set_leave_a_tainted_node_with_their_claims(case: &mut Case) -> Result<()> {
+    let node = own_node(case).await?;
+    // A scale-in would delete the claims; a move is none.
+    let policy = json!({"whenScaled": "Delete", "whenDeleted": "Retain"});
+    let set = with_volumes(case, 2).await?;
+    let set = set.set("/spec/persistentVolumeClaimRetentionPolicy", policy);
+    let view = play(case, preferring(&node, case, set), 2).await?;
+    view.ensure(count_on(&view, &node) == 2)?;
+    let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
+    case.patch(&case.workload(), moves).await?;
+    let before = claims(case).await?;
+    ensure!(
+        before.len() == 2 && before.iter().all(|(_, _, volume)| !volume.is_empty()),
+        "{before:?}"
+    );
+    case.kubectl(&["taint", "node", &node, "maintenance=1:NoExecute"])
+        .await?;
+    case.until("both are to be moved, and wait", |view| {
+        view.number("/status/protection/moving") == 2 && !waiting(view).is_empty()
+    })
+    .await?;
+    case.consistently("both stay while their hooks refuse", 2, |view| {
+        count_on(view, &node) == 2
+    })
+    .await?;
+    case.hooks.answer("/", yes());
+    case.until("both run elsewhere", |now| {
+        count_on(now, &node) == 0 && now.pod_names() == view.pod_names()
+    })
+    .await?;
+    let after = until_guarded(case, 2).await?;
+    ensure!(claims(case).await? == before, "a claim was replaced");
+    for pod in &after.pods {
+        let volume = "/spec/volumes/0/persistentVolumeClaim/claimName";
+        let expected = format!("data-{}", pod.name());
+        ensure!(text(&pod.0, volume) == expected, "{:#}", pod.0["spec"]);
+    }
     case.kubectl(&["delete", "node", &node]).await?;
     uninstall(case, "guard").await
 }
