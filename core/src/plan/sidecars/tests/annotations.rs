@@ -142,7 +142,11 @@ fn annotations_change_the_revision_and_leave_running_pods_up_to_date() {
             let progress = &allotted.progress;
             assert_eq!(progress.updated, usize::from(has_newest));
             let now = Timestamp::UNIX_EPOCH;
-            let status = sidecar_set_status(Some(to), &pods, progress, 1, None, now);
+            let others = OtherPods {
+                namespaces: &[],
+                webhook: &WebhookState::InForce,
+            };
+            let status = sidecar_set_status(Some(to), &pods, progress, &others, 1, None, now);
             assert_eq!(status.updated_pods, i32::from(has_newest));
             assert_eq!(status.latest_revision, to.revision);
         }
