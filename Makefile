@@ -86,7 +86,7 @@ guard-campaign: ## play COUNT (100) histories from SEED (0) on in which others e
 	cargo build --locked --package gamekeeper --package kubectl-game --package e2e --bins
 	RESUME=$(RESUME) target/debug/guard-campaign $(COUNT) $(SEED)
 
-bench: ## measure plans of 10,000 pods; 1,000 pods of the operator, native controllers and a bare client; 10,000 HookRuns; guarded pods; takeovers; PART=scale: 10,000 pods
+bench: ## measure plans of 10,000 pods; 1,000 pods of the operator, native controllers and a bare client; 10,000 HookRuns; guarded pods; takeovers; sidecars; PART=scale: 10,000 pods
 	@e2e/require.sh cargo cc go flock
 	@e2e/cluster/build.sh >/dev/null
 	cargo build --release --locked --package gamekeeper --package e2e --bins

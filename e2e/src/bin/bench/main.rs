@@ -1,7 +1,10 @@
 //! `make bench`: how fast 1,000 pods are created, updated in place and deleted, and how many writes that takes;
-//! how 10,000 HookRuns perform, what guards cost, how soon another operator leads, and what one tenant can cost another.
+//! how 10,000 HookRuns perform, what guards cost, how soon another operator leads, what sidecars cost, and what one tenant
+//! can cost another.
 //! `bench deployments`, `sets`, `hooks`, `guard`, `leader` and `tenants` each measure a part of this; a number after
 //! that sets the number of rounds, HookRuns, pods, takeovers or rollouts.
+//! `bench sidecars` measures SidecarSets: `sidecars own` pods of workloads, `sidecars inject` pods of other controllers; a
+//! number after that sets the number of pods.
 //! `bench scale` measures what 10,000 pods cost. It takes an hour, so `make bench` does not include it. `scale set`
 //! and the like measure a part of that; a number after it sets the number of pods.
 //!
@@ -13,11 +16,13 @@
 
 mod bare;
 mod guard;
+mod histogram;
 mod hooks;
 mod leader;
 mod pods;
 mod report;
 mod scale;
+mod sidecars;
 mod subject;
 mod tenants;
 
@@ -85,8 +90,11 @@ async fn run(
             let pods = number.unwrap_or(scale::PODS);
             scale::measure(plane, of_part, pods).await?
         }
+        Some("sidecars") => sidecars::measure(plane, of_part, number).await?,
         Some(part) => {
-            bail!("{part} is none of deployments, sets, hooks, guard, leader, tenants and scale")
+            bail!(
+                "{part} is none of deployments, sets, hooks, guard, leader, tenants, sidecars and scale"
+            )
         }
         None => {
             let (deployments, sets) = (deployments().await?, sets().await?);
@@ -95,8 +103,10 @@ async fn run(
             let guard = guard::measure(plane, guard::PODS).await?;
             eprintln!("{} takeovers", 2 * leader::RUNS);
             let leader = leader::measure(plane, leader::RUNS).await?;
+            let sidecars = sidecars::measure(plane, None, None).await?;
             let tenants = tenants::measure(tenants::ROLLOUTS).await?;
-            let table = format!("{deployments}\n{sets}\n{hooks}\n{guard}\n{leader}\n{tenants}");
+            let table =
+                format!("{deployments}\n{sets}\n{hooks}\n{guard}\n{leader}\n{sidecars}\n{tenants}");
             return Ok((table, leader.check_limits()));
         }
     };

@@ -1,10 +1,11 @@
 //! Figures from the operator's /metrics, and the processor time of processes.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
+
+use crate::histogram::Histogram;
 
 /// The histogram of planning durations.
 const PLANNING: &str = "gamekeeper_planning_duration_seconds";
@@ -50,8 +51,7 @@ impl Times {
 /// The values read from a page of metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// A cumulative histogram: how many plans took at most this many microseconds.
-    plans: BTreeMap<u64, u64>,
+    plans: Histogram,
     /// Lists started, of all kinds together.
     pub lists: u64,
 }
@@ -65,58 +65,33 @@ impl Page {
     }
 
     fn parse(page: &str) -> Self {
-        let mut parsed = Self::default();
-        let rows = page.lines().filter(|line| !line.starts_with('#'));
-        for (series, value) in rows.filter_map(|line| line.rsplit_once(' ')) {
-            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-            let value = value.parse::<f64>().unwrap_or_default() as u64;
-            if name == LISTS {
-                parsed.lists += value;
-            } else if name.strip_suffix("_bucket") == Some(PLANNING) {
-                let bound = labels.split_once("le=\"").map_or("", |(_, rest)| rest);
-                let bound = bound
-                    .split('"')
-                    .next()
-                    .and_then(|it| it.parse::<f64>().ok());
-                let microseconds = bound.map_or(u64::MAX, |seconds| (seconds * 1e6) as u64);
-                *parsed.plans.entry(microseconds).or_default() += value;
-            }
+        let lists = page.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let (name, _) = series.split_once('{').unwrap_or((series, ""));
+            (name == LISTS).then(|| value.parse::<f64>().unwrap_or_default() as u64)
+        });
+        Self {
+            plans: Histogram::read(page, PLANNING, &[]),
+            lists: lists.sum(),
         }
-        parsed
     }
 
     /// The increase since an earlier page.
     pub fn since(&self, earlier: &Self) -> Self {
-        let before = |bound| earlier.plans.get(bound).copied().unwrap_or(0);
-        let plans = self.plans.iter();
         Self {
-            plans: plans
-                .map(|(bound, count)| (*bound, count.saturating_sub(before(bound))))
-                .collect(),
+            plans: self.plans.since(&earlier.plans),
             lists: self.lists.saturating_sub(earlier.lists),
         }
     }
 
     /// The number of plans.
     pub fn plans(&self) -> u64 {
-        self.plans.values().copied().max().unwrap_or(0)
+        self.plans.count()
     }
 
-    /// The quantile `share` of the planning durations in milliseconds, interpolated linearly within a bucket; NaN
-    /// without plans.
+    /// The quantile `share` of the planning durations in milliseconds; NaN without plans.
     pub fn planning(&self, share: f64) -> f64 {
-        let rank = self.plans() as f64 * share;
-        let mut below = (0, 0);
-        for (&bound, &count) in &self.plans {
-            if count > 0 && count as f64 >= rank {
-                let within = (rank - below.1 as f64) / (count - below.1) as f64;
-                // The last bucket has no upper bound, so its lower bound is used.
-                let bound = if bound == u64::MAX { below.0 } else { bound };
-                return (below.0 as f64 + within * (bound - below.0) as f64) / 1e3;
-            }
-            below = (bound, count);
-        }
-        f64::NAN
+        self.plans.quantile(share)
     }
 }
 

@@ -113,7 +113,7 @@ fn name(number: usize) -> String {
 }
 
 /// A pod of realistic size, with environment variables, volumes and probes.
-fn pod(number: usize, owner: Option<&Value>) -> Value {
+pub fn pod(number: usize, owner: Option<&Value>) -> Value {
     let variables = (0..20).map(|n| {
         let reference = json!({"fieldPath": "metadata.annotations['variable']"});
         json!({"name": format!("VARIABLE_{n}"), "valueFrom": {"fieldRef": reference}})

@@ -6,9 +6,9 @@
 //! `hot-patch`, `set`, `many`, `native` and `foreign` measure one part each, because each takes minutes; a number
 //! after that sets the number of pods.
 
-mod figures;
+pub mod figures;
 mod fleet;
-mod foreign;
+pub mod foreign;
 mod pause;
 mod report;
 
@@ -112,7 +112,7 @@ pub async fn measure(
 }
 
 /// Opens a namespace with an operator of its own.
-async fn open(plane: &'static ControlPlane, name: &str) -> Result<(Case, PathBuf)> {
+pub async fn open(plane: &'static ControlPlane, name: &str) -> Result<(Case, PathBuf)> {
     let folder = std::env::temp_dir().join(format!("bench-{name}-{}", std::process::id()));
     let case = Case::open(plane, &format!("bench-{name}"), &folder).await?;
     Ok((case, folder))
@@ -232,7 +232,7 @@ impl Run<'_> {
 }
 
 /// Waits until the operator is at rest, or kube-controller-manager if no operator is running.
-async fn rest(case: &Case) -> Result<()> {
+pub async fn rest(case: &Case) -> Result<()> {
     let busy = |times: Times| match case.operator.is_running() {
         true => times.operator,
         false => times.controllers,

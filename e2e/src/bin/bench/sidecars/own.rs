@@ -1,0 +1,207 @@
+//! Pods of a workload whose sidecars come from SidecarSets, and pods of one whose template contains them. One operator
+//! creates the one and the other alternately, in alternating order, because machines are noisy.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use e2e::case::Case;
+use e2e::cluster::control_plane::ControlPlane;
+use e2e::workload::manifest::Game;
+use judge::{Counts, Event};
+use serde_json::json;
+
+use super::{agent, create_sets, proxy, server_page};
+use crate::pods::Pods;
+use crate::report::median;
+use crate::scale::figures::Times;
+use crate::scale::{open, rest};
+
+/// The default number of pods.
+pub const PODS: usize = 1000;
+/// How often each workload is measured.
+const ROUNDS: usize = 5;
+
+/// Where a workload's sidecars come from; also its name and the label `app` of its pods.
+const WRITTEN: &str = "written";
+const INJECTED: &str = "injected";
+
+/// The cost of creating all pods once.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    /// Until all were created.
+    created: Duration,
+    /// Until all were ready.
+    ready: Duration,
+    times: Times,
+    /// Writes of the operator in the namespace.
+    writes: usize,
+    /// Writes of the status of SidecarSets, which are not in a namespace.
+    statuses: usize,
+}
+
+/// The results.
+pub struct Measured {
+    pods: usize,
+    written: Vec<Cost>,
+    injected: Vec<Cost>,
+}
+
+/// Measures workloads of this size.
+pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measured> {
+    let (mut case, folder) = open(plane, "sidecars").await?;
+    create_sets(&case, INJECTED).await?;
+    let plain = || Game::in_place(0);
+    case.apply(plain().named(INJECTED)).await?;
+    let (container, volume) = agent();
+    let written = plain().named(WRITTEN);
+    let written = written.set("/spec/template/spec/volumes", json!([volume]));
+    let written = written.set("/spec/template/spec/initContainers", json!([proxy()]));
+    let game = json!({"name": "game", "image": "game:v1"});
+    let containers = json!([game, container]);
+    case.apply(written.set("/spec/template/spec/containers", containers))
+        .await?;
+    let run = Run {
+        watched: Pods::watch(plane.client(), &case.namespace),
+        case: &case,
+        pods,
+    };
+    let mut measured = Measured {
+        pods,
+        written: Vec::new(),
+        injected: Vec::new(),
+    };
+    // The first pods of an operator cost more: it fills its caches and opens connections.
+    run.once(WRITTEN).await?;
+    for round in 0..ROUNDS {
+        eprintln!("sidecars: round {} of {ROUNDS}", round + 1);
+        let mut order = [WRITTEN, INJECTED];
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for name in order {
+            let cost = run.once(name).await?;
+            eprintln!("{name}: {cost:?}");
+            let costs = match name {
+                WRITTEN => &mut measured.written,
+                _ => &mut measured.injected,
+            };
+            costs.push(cost);
+        }
+    }
+    case.operator.terminate().await?;
+    plane.audit.forget(&case.namespace);
+    std::fs::remove_dir_all(&folder)?;
+    Ok(measured)
+}
+
+struct Run<'a> {
+    case: &'a Case,
+    watched: Pods,
+    pods: usize,
+}
+
+impl Run<'_> {
+    /// Creates all pods of a workload, and deletes them again.
+    async fn once(&self, name: &str) -> Result<Cost> {
+        rest(self.case).await?;
+        let (times, writes) = (Times::now(self.case)?, self.writes()?);
+        let statuses = self.statuses().await?;
+        let started = Instant::now();
+        self.scale(name, self.pods).await?;
+        self.watched
+            .until("created", |pods| pods.len() == self.pods)
+            .await?;
+        let created = started.elapsed();
+        self.watched.until_ready(self.pods, "game:v1").await?;
+        let ready = started.elapsed();
+        rest(self.case).await?;
+        let cost = Cost {
+            created,
+            ready,
+            times: Times::now(self.case)?.since(times),
+            writes: self.writes()? - writes,
+            statuses: self.statuses().await? - statuses,
+        };
+        self.scale(name, 0).await?;
+        self.watched.until("gone", |pods| pods.len() == 0).await?;
+        Ok(cost)
+    }
+
+    async fn scale(&self, name: &str, replicas: usize) -> Result<()> {
+        let namespace = &self.case.namespace;
+        let path = format!(
+            "/apis/tkex.tencent.com/v1alpha1/namespaces/{namespace}/gamedeployments/{name}"
+        );
+        let replicas = json!([{"op": "replace", "path": "/spec/replicas", "value": replicas}]);
+        self.case.plane().patch(&path, &replicas).await?;
+        Ok(())
+    }
+
+    fn writes(&self) -> Result<usize> {
+        let operator = self.case.operator.username();
+        let events = self.case.plane().audit.writes(&self.case.namespace)?;
+        let is_own = |event: &Event| event.user.username == operator;
+        let counts = Counts::of(&events, is_own);
+        Ok(counts.sum(|write| write.resource != "leases"))
+    }
+
+    async fn statuses(&self) -> Result<usize> {
+        let page = server_page(self.case.plane()).await?;
+        let rows = page.lines().filter(|line| {
+            line.starts_with("apiserver_request_total{")
+                && line.contains("resource=\"sidecarsets\"")
+                && line.contains("subresource=\"status\"")
+        });
+        let counts = rows.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+        Ok(counts.sum::<f64>() as usize)
+    }
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pods = self.pods as f64;
+        type Pick = fn(&Cost) -> f64;
+        let rows: [(&str, f64, Pick); 6] = [
+            ("until all are created, s", 1.0, |it| {
+                it.created.as_secs_f64()
+            }),
+            ("until all are ready, s", 1.0, |it| it.ready.as_secs_f64()),
+            ("operator, ms of CPU time per pod", 1e3 / pods, |it| {
+                it.times.operator.as_secs_f64()
+            }),
+            ("kube-apiserver, ms of CPU time per pod", 1e3 / pods, |it| {
+                it.times.server.as_secs_f64()
+            }),
+            ("writes of the operator per pod", 1.0 / pods, |it| {
+                it.writes as f64
+            }),
+            ("writes of the status of sets", 1.0, |it| it.statuses as f64),
+        ];
+        writeln!(
+            f,
+            "Medians of {} rounds; ratios are medians of the rounds' ratios.\n",
+            self.written.len()
+        )?;
+        writeln!(
+            f,
+            "| {} pods created | containers in the template | from two SidecarSets | ratio |",
+            self.pods
+        )?;
+        writeln!(f, "|---|---|---|---|")?;
+        for (name, unit, pick) in rows {
+            let of = |costs: &[Cost]| costs.iter().map(pick).collect::<Vec<_>>();
+            let (written, injected) = (of(&self.written), of(&self.injected));
+            let both = written.iter().zip(&injected);
+            let ratio = median(both.map(|(written, injected)| injected / written).collect());
+            let [written, injected] = [written, injected].map(|it| median(it) * unit);
+            let ratio = if ratio.is_finite() {
+                format!("{ratio:.2}")
+            } else {
+                String::new()
+            };
+            writeln!(f, "| {name} | {written:.2} | {injected:.2} | {ratio} |")?;
+        }
+        Ok(())
+    }
+}
