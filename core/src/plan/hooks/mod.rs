@@ -278,8 +278,13 @@ impl<'a> Hooks<'a> {
                 self.keep(run, pod, intent);
                 Answer::Cleared
             }
-            // `settle` deletes it, and the next plan runs it again.
-            HookPhase::Successful if intent.possible => Answer::Held,
+            // `settle` deletes it, and the next plan runs it again. The pod stays marked meanwhile.
+            HookPhase::Successful if intent.possible => {
+                if pod.marked_deleting {
+                    self.mark(pod, intent);
+                }
+                Answer::Held
+            }
             HookPhase::Pending | HookPhase::Running | HookPhase::Successful => {
                 self.keep(run, pod, intent);
                 Answer::Held
