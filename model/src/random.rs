@@ -16,7 +16,7 @@ use super::fair::Unsettled;
 use super::model::{Model, Move, Violation};
 use super::scope::{Amount, Lags, Scope, Step, User};
 use super::start::start;
-use super::state::{Remaining, State};
+use super::state::{Node, Remaining, State};
 
 /// The maximum number of moves of a history.
 const MOVES: usize = 250;
@@ -232,4 +232,38 @@ fn histories_with_reserved_ordinals() {
         scope.user.extend(changes);
         check(name, scope);
     }
+}
+
+#[test]
+fn histories_of_guarded_pods() {
+    let nodes = [
+        Node::Fine,
+        Node::Cordoned,
+        Node::Going,
+        Node::Tolerated,
+        Node::Silent,
+        Node::Lost,
+    ];
+    let pods = (0..3).flat_map(|pod| {
+        [
+            User::Evict(pod),
+            User::Delete(pod),
+            User::Move(pod),
+            User::Release(pod),
+        ]
+    });
+    let large = large();
+    let user = large.user.iter().copied().chain(pods);
+    let scope = Scope {
+        protected: true,
+        moves_off_nodes: true,
+        on_node: 2,
+        user: user.chain(nodes.map(User::Node)).collect(),
+        remaining: Remaining {
+            user: 16,
+            ..large.remaining
+        },
+        ..large
+    };
+    check("guarded", scope);
 }
