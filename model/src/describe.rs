@@ -1,6 +1,7 @@
 //! Describes moves as text, for counterexamples.
 
 use super::model::{Model, Move};
+use super::sidecars::SidecarMove;
 use super::state::*;
 
 /// Describes a move from a state.
@@ -48,8 +49,28 @@ pub fn describe(model: &Model, state: &State, what: &Move) -> String {
             None => "operator writes nothing".to_owned(),
         },
         Move::WriteStatus => "operator writes the status".to_owned(),
+        Move::Sidecars(what) => sidecars(model, state, *what),
         Move::Abandon => "operator abandons the plan: the workload is newer".to_owned(),
         Move::Crash => "operator crashes".to_owned(),
+    }
+}
+
+fn sidecars(model: &Model, state: &State, what: SidecarMove) -> String {
+    match what {
+        SidecarMove::SeeSet => "the cache of the SidecarSet catches up".to_owned(),
+        SidecarMove::SeePods => "the SidecarSet's planner catches up with the pods".to_owned(),
+        SidecarMove::Plan => {
+            let stale = match state.allotter.pods {
+                Seen::Before(_) => " with stale pods",
+                Seen::Now | Seen::TooOld => "",
+            };
+            let writes = &model.allot(state).writes;
+            format!("the SidecarSet plans{stale}: {writes:?}")
+        }
+        SidecarMove::Write(index, seen) => {
+            let write = &state.allotter.writes[index];
+            format!("the SidecarSet: {write:?}{}", caught_up(seen))
+        }
     }
 }
 

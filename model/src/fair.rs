@@ -11,6 +11,7 @@ use super::explore::Settled;
 use super::fingerprint::fingerprint;
 use super::kubelet;
 use super::model::{Model, Move, Violation, is_collected};
+use super::sidecars;
 use super::state::*;
 
 /// The number of moves after which a cluster counts as not settling.
@@ -112,13 +113,13 @@ fn unsettled_after(
 }
 
 fn next(model: &Model, state: &State, is_favorable: bool) -> Option<FairMove> {
-    let operator = || operators(model, state);
+    let operator = || operators(model, state).or_else(|| sidecars::fair_move(model, state));
     let others = || {
         kubelets(model, state)
             .or_else(|| hooks(state, is_favorable))
             .or_else(|| collector(state))
     };
-    let is_busy = state.operator.reconcile.is_some();
+    let is_busy = state.operator.reconcile.is_some() || !state.allotter.writes.is_empty();
     let what = if is_favorable || is_busy {
         operator().or_else(others)
     } else {
@@ -174,6 +175,8 @@ fn wait(model: &Model, state: &State) -> Option<FairMove> {
     let mut current = state.clone();
     model.catch_up(&mut current, [true; 4]);
     let wake = model.plan(&model.view(&current)?).wake;
+    let wakes = wake.into_iter().chain(sidecars::wake(model, state));
+    let wake = wakes.min();
     wake.filter(|at| *at > state.clock).map(FairMove::Wait)
 }
 
@@ -202,6 +205,7 @@ fn check_settled(model: &Model, state: &State) -> Result<(), Violation> {
     }
     let unmet = unmet(model, state);
     let is_ready = status.holds(ConditionType::Ready).is_some();
+    sidecars::check_settled(model, state)?;
     match (unmet, obstacle(model, state)) {
         (None, _) if !is_ready => not_settled(format!("complete, but not Ready: {status:?}")),
         (None, _) => Ok(()),
@@ -266,7 +270,8 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     let workload = &state.workload.now;
     let facts = model.translator.facts(workload.status);
     let pods = &state.pods.now;
-    if let Some(pod) = pods.iter().find(|pod| pod.ready.is_none() || pod.marked) {
+    let is_marked = |pod: &Pod| pod.marked && !sidecars::has_run(state, pod);
+    if let Some(pod) = pods.iter().find(|it| it.ready.is_none() || is_marked(it)) {
         return Some(format!("{pod:?} is not ready, or marked for deletion"));
     }
     let guarded = workload.is_guarded(&model.scope);
@@ -307,7 +312,9 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     if moves && updated < replicas - kept {
         return Some(format!("{updated} of {replicas} - {kept} pods are updated"));
     }
-    let of_pods = |run: &&Run| run.id.pod.is_some();
+    // What a workload waits for before it updates sidecars does not keep it from being complete.
+    let is_of_set = |run: &Run| run.id.sidecars.is_some() && run.id.point.marks_pods();
+    let of_pods = |run: &&Run| run.id.pod.is_some() && !is_of_set(run);
     if let Some(run) = state.runs.now.iter().find(of_pods) {
         return Some(format!("{run:?} is left"));
     }
@@ -343,6 +350,6 @@ fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
     {
         Some("the template is broken or refused")
     } else {
-        None
+        sidecars::obstacle(model, state)
     }
 }

@@ -7,14 +7,17 @@ use std::sync::Arc;
 
 use gamekeeper_core::api::names::{self, HookPoint, WorkloadKind};
 use gamekeeper_core::api::{GameDeployment, GameDeploymentStatus, HookPhase, HookRun};
+use gamekeeper_core::plan::sidecars::{Changing, MatchedPod, Sidecars};
 use gamekeeper_core::plan::{
-    Action, Disruption, Gate, Ground, MoveRequest, Plan, Pod, PodPhase, PodRef, Promotion, Turn,
-    Verdict, WorkloadPatch, World,
+    Action, Disruption, Gate, Ground, InPlacePatch, MoveRequest, Plan, Pod, PodPhase, PodRef,
+    Promotion, Turn, Verdict, WorkloadPatch, World,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
+
+use super::sidecars;
 
 /// A deliberate bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +123,32 @@ pub enum Fault {
     SilentMeansLost,
     /// The deadline of guarded pods counts from any time.
     DeadlineCountsFromAnyTime,
+    /// The change of a sidecar does not test its token.
+    TokenUntested,
+    /// A workload updates sidecars without tokens.
+    NoTokenNeeded,
+    /// A SidecarSet updates the pods itself, as if no workload controlled them.
+    SetCountsAlone,
+    /// A SidecarSet ignores its own maxUnavailable.
+    SetLimitIgnored,
+    /// A SidecarSet takes pods whose update is in progress for idle ones.
+    BusyIgnored,
+    /// A SidecarSet allots tokens before its cache shows those that it has given.
+    OwnTokensUnseen,
+    /// The quorum GET of the SidecarSet is omitted.
+    SetNotRead,
+    /// Tokens are kept when the SidecarSet is reverted.
+    TokenKept,
+    /// Updates of sidecars need no hook.
+    SidecarsUnguarded,
+    /// A success for the game counts for its sidecars.
+    SuccessOfGameCounts,
+    /// The update of a sidecar that is in progress is taken for one of the game.
+    TakenForGame,
+    /// A change that supersedes another one does not wait for the containers of that one.
+    SupersededForgotten,
+    /// New pods get no sidecars.
+    InjectionForgotten,
 }
 
 impl Fault {
@@ -207,6 +236,26 @@ impl Fault {
                     status.surge_replicas = 0;
                 }
             }
+            Fault::SidecarsUnguarded => {
+                let update = newest(world).unwrap_or_default();
+                let mut pods = world.pods.iter();
+                if pods.all(|pod| pod.revision().as_str() == update) {
+                    gd.spec.pre_inplace_update_strategy.hook = None;
+                }
+            }
+            Fault::NoTokenNeeded => {
+                let set = world.sidecars.first().map(|set| set.revision.clone());
+                let pods = world.pods.iter_mut().map(Arc::make_mut);
+                for mark in pods.flat_map(|pod| pod.sidecars.values_mut()) {
+                    mark.token = set.clone().filter(|newest| *newest != mark.revision);
+                }
+            }
+            Fault::TakenForGame => {
+                let pods = world.pods.iter_mut().map(Arc::make_mut);
+                for record in pods.filter_map(|pod| pod.record.as_mut()) {
+                    Arc::make_mut(record).sidecars.clear();
+                }
+            }
             Fault::RecreationUnguarded => gd.spec.pre_inplace_update_strategy.hook = None,
             Fault::PauseIgnored => gd.spec.update_strategy.paused = false,
             Fault::NoBudget => {
@@ -258,6 +307,7 @@ impl Fault {
                     succeed(run, world);
                 }
                 Fault::AnyTargetCounts if is_success => retarget(run, world),
+                Fault::SuccessOfGameCounts if is_success => add_sidecars(run, world),
                 Fault::RetryMeansSuccess if is_retried => succeed(run, world),
                 Fault::PostHookIgnored if point(run) == HookPoint::PostInplace => {
                     succeed(run, world);
@@ -301,6 +351,7 @@ impl Fault {
         for action in &mut plan.actions {
             self.forget_version(action);
             self.weaken_budget(action);
+            self.forget_sidecars(action);
             if let (Fault::PauseWithoutAnnotation, Action::PatchWorkload(patch)) = (self, action)
                 && patch.paused == Some(true)
             {
@@ -357,6 +408,48 @@ impl Fault {
             }
             Fault::UnreadyEvictable => {
                 spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow".into();
+            }
+            _ => {}
+        }
+    }
+
+    /// Corrupts a SidecarSet, and the pods that its planner observes.
+    pub fn corrupt_set(self, set: &mut Sidecars, pods: &mut [MatchedPod]) {
+        match self {
+            Fault::SetCountsAlone => pods.iter_mut().for_each(|pod| pod.own = false),
+            Fault::SetLimitIgnored => {
+                set.update.max_unavailable = Some(IntOrString::Int(100));
+            }
+            Fault::BusyIgnored => pods
+                .iter_mut()
+                .for_each(|pod| (pod.changing, pod.ready) = (Changing::No, true)),
+            _ => {}
+        }
+    }
+
+    /// Removes the sidecars of a new pod, or a part of their update.
+    fn forget_sidecars(self, action: &mut Action) {
+        match action {
+            Action::PatchInPlace(patch) => self.forget_update(patch),
+            Action::CloseGate {
+                then: Some(patch), ..
+            } => self.forget_update(patch),
+            Action::CreatePod(pod) if self == Fault::InjectionForgotten => {
+                let containers = pod.pod["spec"]["containers"].as_array_mut();
+                let containers = containers.into_iter();
+                containers.for_each(|it| it.retain(|it| it["name"] != sidecars::NAME));
+            }
+            _ => {}
+        }
+    }
+
+    fn forget_update(self, patch: &mut InPlacePatch) {
+        match self {
+            Fault::TokenUntested => patch.tokens.clear(),
+            Fault::SupersededForgotten => {
+                let images = &patch.images;
+                let changes = &mut patch.record.containers;
+                changes.retain(|name, _| images.iter().any(|image| image.name == *name));
             }
             _ => {}
         }
@@ -498,5 +591,15 @@ fn retarget(run: &mut HookRun, world: &World) {
             names::RUN_TARGET,
             if is_old { &update.name } else { "" },
         );
+    }
+}
+
+/// Changes the target of a run to that of an update of the sidecars.
+fn add_sidecars(run: &mut HookRun, world: &World) {
+    let target = run.annotations().get(names::RUN_TARGET).cloned();
+    let target = target.filter(|it| !it.is_empty() && !it.contains('+'));
+    if let (Some(target), Some(set)) = (target, world.sidecars.first()) {
+        let both = format!("{target}+{}", set.revision);
+        annotate(run, names::RUN_TARGET, &both);
     }
 }

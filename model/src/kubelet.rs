@@ -170,6 +170,13 @@ fn start(scope: &Scope, pod: &mut Pod) {
 }
 
 fn may_be_healthy(scope: &Scope, pod: &Pod) -> bool {
-    let mut containers = pod.containers.iter().flatten();
-    containers.all(|container| Some(container.runs) != scope.broken)
+    let of_set = scope.sidecars.and_then(|it| it.broken);
+    let mut containers = pod.containers.iter().enumerate();
+    containers.all(|(place, container)| {
+        let broken = match place {
+            SIDECAR => of_set,
+            _ => scope.broken,
+        };
+        broken.is_none() || container.map(|it| it.runs) != broken
+    })
 }

@@ -24,6 +24,7 @@ mod random;
 mod renumber;
 mod scope;
 mod scopes;
+mod sidecars;
 mod start;
 mod state;
 mod translate;

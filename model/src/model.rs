@@ -10,6 +10,7 @@ use super::fault::Fault;
 use super::kubelet::Kubelet;
 use super::operator::Planned;
 use super::scope::{Lags, Scope, User};
+use super::sidecars::{self, Allotted, SidecarMove};
 use super::state::*;
 use super::translate::Translator;
 use super::{judge, kubelet, renumber, user};
@@ -21,6 +22,8 @@ pub struct Model {
     pub fault: Option<Fault>,
     /// Plans by the fingerprint of their view.
     pub plans: RefCell<HashMap<u128, Rc<Planned>>>,
+    /// Plans for the SidecarSet, by the fingerprint of what its planner observes.
+    pub allotted: RefCell<HashMap<u128, Rc<Allotted>>>,
 }
 
 /// A move. The `bool` says whether the operator's cache catches up with a kind right before the kind changes.
@@ -44,6 +47,7 @@ pub enum Move {
     WriteStatus,
     /// The operator abandons a plan, because the quorum GET shows a newer generation.
     Abandon,
+    Sidecars(SidecarMove),
     /// The operator's process ends, and another one becomes the leader.
     Crash,
 }
@@ -64,6 +68,7 @@ impl Model {
             scope,
             fault: None,
             plans: RefCell::default(),
+            allotted: RefCell::default(),
         }
     }
 
@@ -71,12 +76,14 @@ impl Model {
     pub fn plant(&mut self, fault: Fault) {
         self.fault = Some(fault);
         self.plans.borrow_mut().clear();
+        self.allotted.borrow_mut().clear();
     }
 
     /// The moves that are possible next.
     pub fn moves(&self, state: &State) -> Vec<Move> {
         let mut moves = Vec::new();
         self.moves_of_operator(state, &mut moves);
+        sidecars::moves(self, state, &mut moves);
         let seen = caught_up_before(self.scope.lags.pods, &state.pods);
         for pod in state.pods.now.iter() {
             for what in kubelet::moves(&self.scope, state, pod) {
@@ -126,6 +133,7 @@ impl Model {
                 | User::Move(_)
                 | User::Release(_)
                 | User::Node(_) => caught_up_before(lags.pods, &state.pods),
+                User::Sidecars(_) => &[false],
                 _ => caught_up_before(lags.workload, &state.workload),
             };
             moves.extend(seen.iter().map(|seen| Move::User(*what, *seen)));
@@ -177,6 +185,7 @@ impl Model {
             Move::Write(index) => self.make_write(&mut next, *index)?,
             Move::WriteStatus => self.write_status(&mut next)?,
             Move::Abandon => next.operator.reconcile = None,
+            Move::Sidecars(what) => self.step_of_sidecars(&mut next, *what)?,
             Move::Crash => {
                 next.remaining.crashes -= 1;
                 self.crash(&mut next);
@@ -189,6 +198,8 @@ impl Model {
         next.pods.tidy();
         next.runs.tidy();
         next.revisions.tidy();
+        next.sidecar_set.tidy();
+        sidecars::lag(self, &mut next, &state.pods.now);
         renumber::renumber(&mut next, self.scope.set.is_some());
         Ok(next)
     }

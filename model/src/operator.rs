@@ -12,8 +12,7 @@ use super::fingerprint::fingerprint;
 use super::model::{Model, Move, Violation};
 use super::state::*;
 use super::translate::{View, as_set, wake_time};
-use super::writes;
-use super::{judge, pauses};
+use super::{judge, pauses, sidecars, writes};
 
 /// When the operator checks again whether the guard is in force.
 const AGAIN: Time = 30;
@@ -40,13 +39,20 @@ impl Planned {
 impl Model {
     /// What the operator's caches show; None if one of them is too old.
     pub fn view(&self, state: &State) -> Option<View> {
+        let sidecar_set = **state.sidecar_set.view()?;
+        // What the API server has accepted with other sidecars does not count.
+        let is_same = state.operator.accepted_with == sidecar_set.revision();
         Some(View {
             now: state.clock,
             workload: state.workload.view()?.clone(),
             pods: state.pods.view()?.clone(),
             runs: state.runs.view()?.clone(),
             revisions: state.revisions.view()?.clone(),
-            accepted: state.operator.accepted,
+            sidecar_set,
+            accepted: match is_same {
+                true => state.operator.accepted,
+                false => 0,
+            },
             refused: state.operator.refused,
             budget: state.operator.budget,
             node: state.node,
@@ -195,6 +201,8 @@ impl Model {
         self.catch_up(state, caught_up);
         let view = self.view(state).expect("caught up");
         let planned = self.plan(&view);
+        state.operator.accepted = view.accepted;
+        state.operator.accepted_with = view.sidecar_set.revision();
         judge::plan(self, &view, &planned)?;
         pauses::hold(self, state, &view);
         let bits = |is: &dyn Fn(&Pod) -> bool| {
@@ -306,6 +314,7 @@ impl Model {
     /// The process ends. The next leader has no memory, and waits until its caches show the current state.
     pub fn crash(&self, state: &mut State) {
         state.operator = Operator::default();
+        sidecars::restart(state);
         if self.fault == Some(Fault::LeaderDoesNotWait) {
             return;
         }

@@ -11,8 +11,9 @@ use super::model::Model;
 use super::scope::{Amount, Scope, Step, User};
 use super::scopes::{
     guarded, in_order, in_place, indexed, leaving, paused_without_steps, protected, recreated,
-    remaining, set, surging,
+    remaining, set, surging, with_sidecars,
 };
+use super::sidecars::{SetChange, SidecarScope};
 use super::start::start;
 use super::state::{Cascade, Node, Remaining};
 
@@ -51,6 +52,11 @@ const BATCHES: &str = "batches";
 const GUARDED: &str = "11: guarded";
 const NODES: &str = "nodes";
 const SETTLES: &str = "settles";
+const TOKEN: &str = "13: token";
+const LIMIT: &str = "13: limit of the set";
+const SET: &str = "13: the set's spec";
+const ONE_CHANGE: &str = "13: one change";
+const INJECTED: &str = "13: injected";
 
 fn updated() -> Vec<User> {
     vec![User::Template(1), User::Template(0)]
@@ -458,4 +464,74 @@ fn bugs_in_the_execution_of_plans_are_found() {
     let user = vec![User::Scale(5)];
     let scope = Scope { user, ..guarded() };
     find(Fault::LeaderDoesNotWait, TOO_MANY, scope);
+}
+
+fn of_set(changes: &[SetChange]) -> Scope {
+    Scope {
+        user: changes.iter().copied().map(User::Sidecars).collect(),
+        ..with_sidecars(SidecarScope::default())
+    }
+}
+
+#[test]
+fn bugs_in_tokens_are_found() {
+    use SetChange::{Image, Pause};
+    find(Fault::NoTokenNeeded, TOKEN, of_set(&[Image(1)]));
+    find(Fault::SetCountsAlone, TOKEN, of_set(&[Image(1)]));
+    find(Fault::TokenUntested, TOKEN, of_set(&[Image(1), Pause]));
+    find(Fault::TokenKept, SETTLES, of_set(&[Image(1), Image(0)]));
+    let set = SidecarScope {
+        set_lags: true,
+        ..SidecarScope::default()
+    };
+    let scope = Scope {
+        sidecars: Some(set),
+        ..of_set(&[Image(1), Pause])
+    };
+    find(Fault::SetNotRead, SET, scope);
+    let user = vec![User::Scale(3)];
+    let scope = Scope {
+        user,
+        ..of_set(&[])
+    };
+    find(Fault::InjectionForgotten, INJECTED, scope);
+}
+
+#[test]
+fn bugs_in_limits_of_sidecars_are_found() {
+    use SetChange::Image;
+    let two = SidecarScope {
+        max_unavailable: 2,
+        ..SidecarScope::default()
+    };
+    let scope = Scope {
+        sidecars: Some(two),
+        ..of_set(&[Image(1)])
+    };
+    find(Fault::NoBudget, ENOUGH, scope);
+    find(Fault::SetLimitIgnored, LIMIT, of_set(&[Image(1)]));
+    find(Fault::BusyIgnored, LIMIT, of_set(&[Image(1)]));
+    let lagging = SidecarScope {
+        set_lags: true,
+        pods_lag: true,
+        ..SidecarScope::default()
+    };
+    let scope = Scope {
+        sidecars: Some(lagging),
+        ..of_set(&[Image(1), Image(0)])
+    };
+    find(Fault::OwnTokensUnseen, LIMIT, scope);
+}
+
+#[test]
+fn bugs_in_hooks_of_sidecars_are_found() {
+    let both = || Scope {
+        pre_inplace: true,
+        user: vec![User::Sidecars(SetChange::Image(1)), User::Template(1)],
+        ..of_set(&[])
+    };
+    find(Fault::SidecarsUnguarded, HOOK, both());
+    find(Fault::SuccessOfGameCounts, HOOK, both());
+    find(Fault::TakenForGame, HOOK, both());
+    find(Fault::SupersededForgotten, ONE_CHANGE, both());
 }

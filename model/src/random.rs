@@ -15,6 +15,7 @@ use super::explore::{Settled, settles};
 use super::fair::Unsettled;
 use super::model::{Model, Move, Violation};
 use super::scope::{Amount, Lags, Scope, Step, User};
+use super::sidecars::{SetChange, SidecarScope};
 use super::start::start;
 use super::state::{Node, Remaining, State};
 
@@ -215,6 +216,43 @@ fn in_place_histories() {
         ..scope
     };
     check("in place, in order", in_order);
+}
+
+#[test]
+fn histories_with_sidecars() {
+    let set = SidecarScope {
+        max_unavailable: 2,
+        revisions: 3,
+        set_lags: true,
+        pods_lag: true,
+        ..SidecarScope::default()
+    };
+    let changes = [
+        SetChange::Image(0),
+        SetChange::Image(1),
+        SetChange::Image(2),
+        SetChange::Pause,
+        SetChange::Resume,
+        SetChange::Partition(2),
+        SetChange::Partition(0),
+        SetChange::Delete,
+        SetChange::Create,
+    ];
+    for (name, strategy) in [
+        ("sidecars", UpdateStrategyType::RollingUpdate),
+        ("sidecars, in place", UpdateStrategyType::InplaceUpdate),
+    ] {
+        let mut scope = Scope {
+            strategy,
+            pre_inplace: true,
+            post_inplace: true,
+            grace: 1,
+            sidecars: Some(set),
+            ..large()
+        };
+        scope.user.extend(changes.map(User::Sidecars));
+        check(name, scope);
+    }
 }
 
 #[test]

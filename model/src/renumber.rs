@@ -54,6 +54,7 @@ impl RunId {
             self.pod,
             self.rev,
             self.target,
+            self.sidecars,
             self.hook,
             self.generation,
         )
@@ -69,6 +70,18 @@ impl Renumber {
         for pod in state.pods.now.iter().chain(before) {
             self.uids.add(pod.uid);
             self.names.add(pod.name);
+        }
+        if let Seen::Before(pods) = &state.allotter.pods {
+            for pod in pods.iter() {
+                self.uids.add(pod.uid);
+                self.names.add(pod.name);
+            }
+        }
+        for write in &state.allotter.writes {
+            self.uids.add(write.pod);
+        }
+        if let Some(judged) = &state.allotter.judged {
+            self.uids.0 |= u64::from(judged.matched);
         }
         let before = match &state.runs.seen {
             Seen::Before(runs) => runs.as_slice(),
@@ -125,6 +138,17 @@ impl Renumber {
             }
         };
         kinds(&mut state.pods);
+        if let Seen::Before(pods) = &mut state.allotter.pods {
+            self.pods(Rc::make_mut(pods));
+        }
+        for write in &mut state.allotter.writes {
+            write.pod = self.uids.new_of(write.pod);
+        }
+        if let Some(judged) = &mut state.allotter.judged {
+            judged.matched = self.bits(judged.matched);
+            judged.counted = self.bits(judged.counted);
+            judged.charged = self.bits(judged.charged);
+        }
         for run in Rc::make_mut(&mut state.runs.now) {
             self.run(&mut run.id);
         }

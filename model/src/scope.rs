@@ -4,6 +4,7 @@ use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::api::{ContainerOrder, PodManagementPolicy, UpdateStrategyType};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::sidecars::{SetChange, SidecarScope};
 use super::state::{Cascade, Name, Node, Remaining, Rev, Time};
 
 /// The configuration of the workload, and bounds on what may happen.
@@ -58,6 +59,8 @@ pub struct Scope {
     pub ticks: Vec<Time>,
     pub remaining: Remaining,
     pub lags: Lags,
+    /// The SidecarSet, if there is one.
+    pub sidecars: Option<SidecarScope>,
 }
 
 /// Which caches lag.
@@ -126,6 +129,8 @@ pub enum User {
     /// The workload is deleted with `--cascade=orphan` and applied again: its status and the operator's
     /// annotations are lost.
     Recreate,
+    /// The SidecarSet is changed.
+    Sidecars(SetChange),
 }
 
 impl Amount {
@@ -192,6 +197,7 @@ impl Default for Scope {
                 ticks: 0,
             },
             lags: Lags::default(),
+            sidecars: None,
         }
     }
 }

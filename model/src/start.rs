@@ -38,6 +38,11 @@ fn nothing(scope: &Scope) -> State {
         pods: Kind::new(Vec::new()),
         runs: Kind::new(Vec::new()),
         revisions: Kind::new(Vec::new()),
+        sidecar_set: Kind::new(SidecarSet {
+            exists: scope.sidecars.is_some_and(|it| it.exists),
+            ..SidecarSet::default()
+        }),
+        allotter: Allotter::default(),
         budget: None,
         node: Node::Fine,
         operator: Operator::default(),

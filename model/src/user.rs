@@ -5,6 +5,7 @@ use gamekeeper_core::plan::PodPhase;
 use super::model::Model;
 use super::pauses;
 use super::scope::User;
+use super::sidecars;
 use super::state::*;
 
 /// Whether a change would have an effect.
@@ -39,6 +40,7 @@ pub fn is_change(what: User, state: &State) -> bool {
         // A node that was lost is not lost again before it has come back.
         User::Node(node) => state.node != node && (state.node, node) != (Node::Lost, Node::Silent),
         User::Recreate => workload.status != 0,
+        User::Sidecars(what) => sidecars::is_change(what, &state.sidecar_set.now),
     }
 }
 
@@ -132,6 +134,9 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         }
         return;
     }
+    if let User::Sidecars(what) = what {
+        return sidecars::change(model, state, what);
+    }
     if let (User::Template(_) | User::Steps(_) | User::Recreate, Some(pause)) =
         (what, &mut state.memory.pause)
     {
@@ -195,6 +200,11 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
             workload.guard.deletion = Some(cascade);
             workload.guard.gone = workload.guard.is_over();
         }
-        User::Delete(_) | User::Evict(_) | User::Move(_) | User::Release(_) | User::Node(_) => {}
+        User::Delete(_)
+        | User::Evict(_)
+        | User::Move(_)
+        | User::Release(_)
+        | User::Node(_)
+        | User::Sidecars(_) => {}
     }
 }

@@ -41,6 +41,7 @@ pub fn takes_effect(state: &State, reconcile: &Reconcile, write: &Write) -> bool
                 from.is_none() || from == container.map(|it| it.image)
             };
             pod.rev == patch.from_rev
+                && patch.token.is_none_or(|token| pod.mark == Some(token))
                 && pod.containers.iter().zip(&patch.images).all(is_image)
                 && is_unchanged(pod, &patch.unchanged)
         }),
@@ -134,6 +135,7 @@ fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &W
         gate,
         ordinal,
         index,
+        sidecar,
     } = write
     else {
         return;
@@ -151,9 +153,13 @@ fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &W
         name,
         rev,
         containers: std::array::from_fn(|place| {
-            (place < model.scope.containers).then_some(Container {
-                image: rev,
-                runs: rev,
+            let image = match place {
+                SIDECAR => sidecar,
+                _ => (place < model.scope.containers).then_some(rev),
+            };
+            image.map(|image| Container {
+                image,
+                runs: image,
                 restarts: 0,
             })
         }),
@@ -176,6 +182,7 @@ fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &W
         gate: if gate { Gate::Unset } else { Gate::Absent },
         index,
         record: None,
+        mark: sidecar.map(Mark::new),
     });
 }
 
@@ -197,7 +204,10 @@ fn next_uid(state: &State, reconcile: &Reconcile) -> Uid {
         Seen::Before(pods) => pods.iter(),
         _ => [].iter(),
     };
-    let pods = state.pods.now.iter().chain(seen).map(|pod| pod.uid);
+    let of_set = state.pods_of_allotter().iter();
+    let pods = state.pods.now.iter().chain(seen).chain(of_set);
+    let written = state.allotter.writes.iter().map(|write| write.pod);
+    let pods = pods.map(|pod| pod.uid).chain(written);
     let seen = match &state.runs.seen {
         Seen::Before(runs) => runs.iter(),
         _ => [].iter(),
@@ -214,7 +224,9 @@ fn next_name(state: &State) -> Name {
         Seen::Before(pods) => pods.iter(),
         _ => [].iter(),
     };
-    let pods = state.pods.now.iter().chain(seen).map(|pod| pod.name);
+    let of_set = state.pods_of_allotter().iter();
+    let pods = state.pods.now.iter().chain(seen).chain(of_set);
+    let pods = pods.map(|pod| pod.name);
     let of_pods = state.runs.now.iter().filter(|run| run.id.pod.is_some());
     let runs = of_pods.map(|run| run.id.name);
     let named = state.workload.now.named.iter().copied();
@@ -263,6 +275,7 @@ fn change_pod(model: &Model, state: &mut State, uid: Uid, write: &Write) {
                 (pod.marked, pod.waiting_since) = (false, None);
             }
             pod.hot = patch.hot.unwrap_or(pod.hot);
+            pod.mark = patch.mark.or(pod.mark);
             pod.record = Some(patch.record.clone());
         }
         _ => {}

@@ -17,6 +17,7 @@ mod allowed;
 mod guard;
 mod nodes;
 mod ordinals;
+pub mod sidecars;
 
 pub use guard::{change_by_user, collection};
 
@@ -60,6 +61,7 @@ pub fn deletions(model: &Model, state: &State, reconcile: &Reconcile) -> Result<
 /// Checks a plan: it must delete successes whose action is no longer planned.
 pub fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violation> {
     nodes::plan(model, view, planned)?;
+    sidecars::plan(view, planned)?;
     let writes = || planned.before.iter().chain(&planned.after);
     if writes().any(|write| matches!(write, Write::Workload(_))) {
         return Ok(()); // Actions that depend on this change follow in the next plan.
@@ -71,7 +73,10 @@ pub fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violati
     let is_outdated = |run: &&Run| {
         run.phase == HookPhase::Successful
             && run.id.point != HookPoint::PostInplace
-            && run.id.target.is_some_and(|it| it != view.workload.template)
+            && match run.id.sidecars {
+                None => run.id.target.is_some_and(|it| it != view.workload.template),
+                Some(_) => sidecars::is_outdated(view, run),
+            }
             && !run.id.pod.is_some_and(is_updating)
             && !writes().any(|write| matches!(write, Write::DeleteRun(id) if *id == run.id))
     };
@@ -130,6 +135,7 @@ pub fn are_all_available(model: &Model, state: &State) -> bool {
 /// Checks a state.
 pub fn state(model: &Model, state: &State) -> Result<(), Violation> {
     guard::state(model, state)?;
+    sidecars::state(model, state)?;
     let pods = &state.pods.now;
     for (index, pod) in pods.iter().enumerate() {
         if let Some(other) = pods[index + 1..].iter().find(|it| it.name == pod.name) {
@@ -195,17 +201,22 @@ impl<'a> Case<'a> {
             return Ok(());
         }
         let target = is_for_update.then_some(self.workload.template);
-        self.hook_first(pod, point, target, self.reconcile.at)
+        self.hook_first(pod, point, target, self.reconcile.at, |it| it.is_none())
     }
 
     fn gate_closed(&self, uid: Uid, rev: Rev) -> Result<(), Violation> {
         let Some(pod) = self.state.pod(uid).filter(|pod| pod.is_active()) else {
             return Ok(());
         };
+        let is_update = rev != pod.rev || self.model.scope.sidecars.is_none();
         self.update_starts(pod)?;
-        self.updated_to(rev, pod.name)?;
+        if is_update {
+            self.updated_to(rev, pod.name)?;
+        }
         self.budget(pod)?;
-        self.hook_first(pod, self.point_of_change(), Some(rev), self.reconcile.at)
+        // The patch shows whether the sidecars are updated as well.
+        let (point, at) = (self.point_of_change(), self.reconcile.at);
+        self.hook_first(pod, point, Some(rev), at, |it| is_update || it.is_some())
     }
 
     fn patched(&self, patch: &Patch) -> Result<(), Violation> {
@@ -213,20 +224,25 @@ impl<'a> Case<'a> {
             return Ok(());
         };
         self.in_order(pod, patch)?;
-        if pod.is_patched() && patch.rev == pod.rev {
+        self.sidecar_patched(pod, patch)?;
+        let sidecars = patch.mark.map(|mark| mark.at);
+        if pod.is_patched() && patch.rev == pod.rev && sidecars.is_none() {
             return Ok(()); // The next container of an update in progress.
         }
         self.update_starts(pod)?;
-        self.updated_to(patch.rev, pod.name)?;
+        if patch.rev != pod.rev || sidecars.is_none() {
+            self.updated_to(patch.rev, pod.name)?;
+        }
         self.budget(pod)?;
-        if patch.record.hot || pod.is_patched() {
+        if patch.record.hot || self.is_covered(pod, patch) {
             return Ok(());
         }
         let at = match pod.gate {
             Gate::Closed(since) => since.at,
             _ => self.reconcile.at,
         };
-        self.hook_first(pod, self.point_of_change(), Some(patch.rev), at)?;
+        let point = self.point_of_change();
+        self.hook_first(pod, point, Some(patch.rev), at, |it| it == sidecars)?;
         let is_open = matches!(pod.gate, Gate::Unset | Gate::Open);
         if is_open && pod.up {
             return violation("gate closed", format!("{pod:?} is changed"));
@@ -268,6 +284,7 @@ impl<'a> Case<'a> {
         point: HookPoint,
         target: Option<Rev>,
         at: Time,
+        is_for: impl Fn(Option<Rev>) -> bool,
     ) -> Result<(), Violation> {
         if !pod.up || !self.has_hook(point) {
             return Ok(());
@@ -276,6 +293,7 @@ impl<'a> Case<'a> {
             run.id.point == point
                 && run.id.pod == Some(pod.uid)
                 && run.id.target == target
+                && is_for(run.id.sidecars)
                 && run.id.hook == self.workload.hook
                 && run.phase == HookPhase::Successful
                 && run.finished + FRESH >= at
@@ -400,14 +418,16 @@ impl<'a> Case<'a> {
         let Some(pod) = self.state.pod(uid).filter(|pod| pod.is_patched()) else {
             return Ok(());
         };
-        if !pod.runs_its_revision() {
+        if !pod.runs_its_revisions() {
             return violation("completion", format!("{pod:?} does not run its images yet"));
         }
         let (point, target) = (HookPoint::PostInplace, Some(pod.rev));
+        let sidecars = pod.record.as_ref().and_then(|record| record.sidecar);
         let workload = &self.reconcile.planned;
         let is_guarded = workload.hooked && self.model.scope.post_inplace;
         let allows = |run: &Run| {
             (run.id.point, run.id.pod, run.id.target) == (point, Some(uid), target)
+                && run.id.sidecars == sidecars
                 && run.phase == HookPhase::Successful
                 && run.id.hook == workload.hook
         };

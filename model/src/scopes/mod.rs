@@ -5,9 +5,11 @@ mod guard;
 mod in_place;
 mod ordinals;
 mod rolling;
+mod sidecars;
 
 pub use canary::{paused_without_steps, recreated};
 pub use ordinals::{set, surging};
+pub use sidecars::with_sidecars;
 
 use std::io::Write as _;
 use std::time::Instant;

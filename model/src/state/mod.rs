@@ -13,8 +13,10 @@ use gamekeeper_core::plan::PodPhase;
 use crate::scope::Scope;
 
 mod reconcile;
+mod sidecars;
 
 pub use self::reconcile::*;
+pub use self::sidecars::*;
 
 /// A time, in tens of seconds since the start.
 pub type Time = u8;
@@ -38,6 +40,9 @@ pub struct State {
     pub runs: Kind<Vec<Run>>,
     /// Revisions, by number.
     pub revisions: Kind<Vec<Rev>>,
+    /// The SidecarSet. Both planners observe it by one cache.
+    pub sidecar_set: Kind<SidecarSet>,
+    pub allotter: Allotter,
     /// The PodDisruptionBudget of guarded pods. The operator does not watch it.
     pub budget: Option<Budget>,
     pub node: Node,
@@ -91,9 +96,10 @@ pub struct Kind<T> {
 }
 
 /// The operator's cache of a kind.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Seen<T> {
     /// Up to date.
+    #[default]
     Now,
     /// An earlier state.
     Before(Rc<T>),
@@ -288,6 +294,8 @@ pub struct Pod {
     /// Its index, if pods have indexes.
     pub index: Option<u8>,
     pub record: Option<Record>,
+    /// The mark of the SidecarSet, if it was considered when the pod was created.
+    pub mark: Option<Mark>,
 }
 
 /// Who requested the replacement of a pod.
@@ -298,8 +306,8 @@ pub enum Requester {
     Operator,
 }
 
-/// One for each container of a pod, in the order of the template; a scope may have fewer.
-pub type Each<T> = [Option<T>; 2];
+/// One for each container of a pod, in the order of the template, and then that of the SidecarSet; a scope may have fewer.
+pub type Each<T> = [Option<T>; 3];
 
 /// A container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -336,6 +344,8 @@ pub struct Record {
     pub patched_at: Time,
     pub hot: bool,
     pub done: bool,
+    /// The revision of the SidecarSet, if its container was changed.
+    pub sidecar: Option<Rev>,
     pub from: Each<Origin>,
 }
 
@@ -377,6 +387,8 @@ pub struct RunId {
     pub pod: Option<Uid>,
     /// The target revision of the guarded action; None for a scale-in.
     pub target: Option<Rev>,
+    /// The revision of the SidecarSet to which that updates the pod.
+    pub sidecars: Option<Rev>,
     /// Version of the hook's arguments.
     pub hook: u8,
     /// The workload's generation when it was created.
@@ -465,10 +477,14 @@ impl Pod {
         matches!(self.gate, Gate::Closed(_)) || self.is_patched()
     }
 
-    /// Whether its containers run the images of its revision, and the kubelet has observed the spec.
-    pub fn runs_its_revision(&self) -> bool {
-        let mut containers = self.containers.iter().flatten();
-        self.observed && containers.all(|it| it.runs == it.image && it.image == self.rev)
+    /// Whether its containers run the images of its revisions, and the kubelet has observed the spec.
+    pub fn runs_its_revisions(&self) -> bool {
+        let [own @ .., sidecar] = &self.containers;
+        let runs = |it: &Container, rev| it.runs == it.image && it.image == rev;
+        let of_set = sidecar.iter().zip(&self.mark);
+        self.observed
+            && own.iter().flatten().all(|it| runs(it, self.rev))
+            && of_set.into_iter().all(|(it, mark)| runs(it, mark.at))
     }
 }
 

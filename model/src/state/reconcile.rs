@@ -11,6 +11,8 @@ use super::*;
 pub struct Operator {
     /// Revisions that the API server has accepted, one bit each.
     pub accepted: u8,
+    /// The revision of the SidecarSet with which they were accepted.
+    pub accepted_with: Option<Rev>,
     /// A revision that it has refused, and when.
     pub refused: Option<(Rev, Time)>,
     /// Whether the budget exists, if that is known. The policies are in force.
@@ -77,6 +79,8 @@ pub enum Write {
         ordinal: Option<Name>,
         /// Its index, if pods have indexes.
         index: Option<u8>,
+        /// The revision of the SidecarSet that it gets.
+        sidecar: Option<Rev>,
     },
     DeletePod(Uid, DeletionReason, Unchanged),
     /// With the time since which it has waited for its hook.
@@ -124,4 +128,7 @@ pub struct Patch {
     /// True sets the hot-patch annotation, false removes it.
     pub hot: Option<bool>,
     pub record: Record,
+    /// The mark with the token that the patch tests, and the one that it leaves, if it changes the sidecar.
+    pub token: Option<Mark>,
+    pub mark: Option<Mark>,
 }

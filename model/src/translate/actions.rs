@@ -54,6 +54,7 @@ impl Translator {
                 index: pod.pod["metadata"]["annotations"][names::INDEX_ID]
                     .as_str()
                     .map(|index| index.parse().expect("a small index")),
+                sidecar: self.sets.injected(&pod.pod),
             },
             Action::DeletePod(it) => {
                 Write::DeletePod(parse_uid(&it.pod.uid), it.reason, unchanged(&it.pod, view))
@@ -134,6 +135,7 @@ impl Translator {
             let found = patch.images.iter().find(|it| it.name == name)?;
             Some((rev_of_image(&found.from), rev_of_image(&found.to)))
         };
+        let (token, mark) = self.sets.marks_of_patch(patch);
         Patch {
             pod: parse_uid(&patch.pod.uid),
             unchanged: unchanged(&patch.pod, view),
@@ -145,6 +147,8 @@ impl Translator {
             unmark: annotation(names::DELETING_ANNOTATION).is_some(),
             hot: annotation(names::HOT_PATCH_ANNOTATION).map(|(_, value)| value.is_some()),
             record: self.record_of(&patch.record),
+            token,
+            mark,
         }
     }
 
@@ -166,6 +170,7 @@ impl Translator {
             patched_at: time_of(record.patched_at),
             hot: record.hot,
             done: record.done,
+            sidecar: self.sets.recorded(record),
             from: CONTAINERS.map(|name| Some(from(record.containers.get(name)?))),
         }
     }
@@ -185,6 +190,7 @@ impl Translator {
             (label(names::RUN_POD_REVISION_LABEL), name)
         };
         let hash = annotation(names::RUN_HOOK_HASH).expect("a hash");
+        let target = annotation(names::RUN_TARGET).map(|it| self.sets.parse_target(it));
         let id = RunId {
             point,
             rev: revision
@@ -192,7 +198,8 @@ impl Translator {
                 .expect("a revision"),
             name: name.expect("a pod or step"),
             pod: annotation(names::RUN_POD_UID).map(parse_uid),
-            target: annotation(names::RUN_TARGET).and_then(|it| self.revision_of(it)),
+            target: target.and_then(|(it, _)| self.revision_of(it)),
+            sidecars: target.and_then(|(_, sidecars)| sidecars),
             hook: (0..=8)
                 .find(|version| hook_hash(*version) == hash)
                 .expect("a version of the hook"),

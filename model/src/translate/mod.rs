@@ -12,10 +12,11 @@ use gamekeeper_core::api::{
 use gamekeeper_core::plan;
 use serde_json::{Value, json};
 
-pub use self::naming::wake_time;
 use self::naming::*;
+pub use self::naming::{clock, image_in, parse_uid, rev_of_image, time_of, wake_time};
 pub use self::objects::{DEADLINE, as_set};
 use super::scope::Scope;
+use super::sidecars::Sets;
 use super::state::*;
 
 mod actions;
@@ -33,6 +34,7 @@ pub struct Translator {
     hook_template: Arc<HookTemplate>,
     texts: RefCell<Table<String>>,
     statuses: RefCell<Table<GameDeploymentStatus>>,
+    pub sets: Sets,
 }
 
 /// Values by index; index 0 is the empty one.
@@ -103,6 +105,7 @@ impl Translator {
             ),
             texts: RefCell::new(Table::new(String::new())),
             statuses: RefCell::new(Table::new(empty_status)),
+            sets: Sets::new(scope),
         };
         it.revisions = (0..scope.templates).map(|rev| it.name_of(rev)).collect();
         it
@@ -247,6 +250,7 @@ pub struct View {
     pub pods: Rc<Vec<Pod>>,
     pub runs: Rc<Vec<Run>>,
     pub revisions: Rc<Vec<Rev>>,
+    pub sidecar_set: SidecarSet,
     pub accepted: u8,
     pub refused: Option<(Rev, Time)>,
     pub budget: Option<bool>,

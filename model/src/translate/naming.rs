@@ -3,6 +3,7 @@
 use gamekeeper_core::api::{HookArgument, HookStep, names};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::sidecars;
 use crate::state::*;
 
 /// The workload's name.
@@ -10,7 +11,7 @@ pub(super) const WORKLOAD: &str = "gd";
 /// The HookTemplate's name.
 pub(super) const TEMPLATE: &str = "check";
 /// Names of a pod's containers.
-pub(super) const CONTAINERS: [&str; 2] = ["game", "log"];
+pub(super) const CONTAINERS: [&str; 3] = ["game", "log", sidecars::NAME];
 /// Seconds per tick of the model's time.
 pub(super) const SECONDS: i64 = 10;
 
@@ -38,12 +39,12 @@ pub(super) fn closure_of(timestamp: Timestamp) -> Closure {
 }
 
 /// A timestamp in the model's time.
-pub(super) fn time_of(timestamp: Timestamp) -> Time {
+pub fn time_of(timestamp: Timestamp) -> Time {
     (timestamp.duration_since(beginning()).as_secs() / SECONDS) as Time
 }
 
 /// The operator's clock, which is a little later than all events of that time.
-pub(super) fn clock(time: Time) -> Timestamp {
+pub fn clock(time: Time) -> Timestamp {
     timestamp(time) + SignedDuration::from_secs(SECONDS / 2)
 }
 
@@ -64,15 +65,24 @@ pub(super) fn image(rev: Rev) -> String {
     format!("game:v{rev}")
 }
 
-pub(super) fn rev_of_image(image: &str) -> Rev {
-    number(image, "game:v")
+/// The image of a container.
+pub fn image_in(container: &str, rev: Rev) -> String {
+    match container {
+        sidecars::NAME => format!("{container}:v{rev}"),
+        _ => image(rev),
+    }
+}
+
+pub fn rev_of_image(image: &str) -> Rev {
+    let tag = image.split_once(':').map_or(image, |(_, tag)| tag);
+    number(tag, "v")
 }
 
 pub(super) fn pod_uid(uid: Uid) -> String {
     format!("uid-{uid}")
 }
 
-pub(super) fn parse_uid(text: &str) -> Uid {
+pub fn parse_uid(text: &str) -> Uid {
     number(text, "uid-")
 }
 

@@ -131,6 +131,7 @@ impl Translator {
             })
         };
         let mut world = self.world_of_templates(view.now);
+        world.sidecars = self.sidecars(view.sidecar_set).into_iter().collect();
         world.pods = view
             .pods
             .iter()
@@ -166,7 +167,7 @@ impl Translator {
         world
     }
 
-    fn pod(&self, pod: &Pod) -> plan::Pod {
+    pub fn pod(&self, pod: &Pod) -> plan::Pod {
         let is_ordinal = self.set.is_some();
         let mut labels = vec![
             ("app", "game".to_owned()),
@@ -208,7 +209,7 @@ impl Translator {
             disruption: pod.disrupted.then_some(plan::Disruption::Taint),
             hot_patched: pod.hot,
             index: pod.index.map(u32::from),
-            sidecars: plan::SidecarMarks::new(),
+            sidecars: self.sets.marks(pod),
             postponed: None,
             record: pod.record.as_ref().map(|it| Arc::new(self.record(pod, it))),
             node: Some(if pod.on_node { NODE } else { "another" }.to_owned()),
@@ -231,8 +232,8 @@ impl Translator {
     }
 
     fn record(&self, pod: &Pod, record: &Record) -> plan::InPlaceRecord {
-        let change = |from: &Origin| plan::ContainerChange {
-            from_image: image(from.image),
+        let change = |name: &str, from: &Origin| plan::ContainerChange {
+            from_image: image_in(name, from.image),
             from_container_id: from
                 .restarts
                 .map(|restarts| container_id(pod.uid, restarts))
@@ -244,7 +245,7 @@ impl Translator {
             resources: None,
             turn: match from.turn {
                 Turn::Set => plan::Turn::Set,
-                Turn::Next(rev) => plan::Turn::Next(image(rev)),
+                Turn::Next(rev) => plan::Turn::Next(image_in(name, rev)),
                 Turn::Passed => plan::Turn::Passed,
             },
         };
@@ -255,10 +256,10 @@ impl Translator {
             patched_at: timestamp(record.patched_at),
             hot: record.hot,
             done: record.done,
-            sidecars: BTreeMap::new(),
+            sidecars: self.sets.record(record.sidecar),
             containers: containers
                 .filter_map(|(name, from)| {
-                    Some((name.to_owned(), Box::new(change(from.as_ref()?))))
+                    Some((name.to_owned(), Box::new(change(name, from.as_ref()?))))
                 })
                 .collect(),
         }
@@ -278,7 +279,8 @@ impl Translator {
         if let Some(pod) = id.pod {
             let target = id.target.map_or("", |rev| self.revision_name(rev));
             annotations.push((names::RUN_POD_UID, pod_uid(pod)));
-            annotations.push((names::RUN_TARGET, target.to_owned()));
+            let target = self.sets.target(target, id.sidecars);
+            annotations.push((names::RUN_TARGET, target));
         }
         let mut real = HookRun {
             status: Some(HookRunStatus {
@@ -445,7 +447,9 @@ pub(super) fn base(scope: &Scope) -> GameDeployment {
 }
 
 fn containers(pod: &Pod) -> Vec<plan::Container> {
-    let containers = pod.containers.iter().flatten().zip(CONTAINERS).enumerate();
+    let containers = pod.containers.iter().zip(CONTAINERS);
+    let containers = containers.filter_map(|(it, name)| Some((it.as_ref()?, name)));
+    let containers = containers.enumerate();
     let containers = containers.map(|(index, (it, name))| container(pod, it, index, name));
     containers.collect()
 }
@@ -453,7 +457,7 @@ fn containers(pod: &Pod) -> Vec<plan::Container> {
 fn container(pod: &Pod, it: &Container, index: usize, name: &str) -> plan::Container {
     let is_reported = pod.up || !matches!(pod.phase, plan::PodPhase::Pending);
     let status = plan::ContainerStatus {
-        image: image(it.runs),
+        image: image_in(name, it.runs),
         image_id: format!("sha256:{}", it.runs),
         container_id: container_id(pod.uid, it.restarts),
         restart_count: i32::from(it.restarts),
@@ -466,7 +470,7 @@ fn container(pod: &Pod, it: &Container, index: usize, name: &str) -> plan::Conta
         name: name.to_owned(),
         index,
         init: false,
-        image: image(it.image),
+        image: image_in(name, it.image),
         resources: Arc::from("{}"),
         status: is_reported.then_some(status),
     }

@@ -1,0 +1,43 @@
+//! The configuration of the SidecarSet, and the changes that users may make to it.
+
+use crate::state::Rev;
+
+/// The configuration of the SidecarSet.
+#[derive(Clone, Copy, Debug)]
+pub struct SidecarScope {
+    /// Whether it exists at the start.
+    pub exists: bool,
+    pub max_unavailable: u8,
+    /// The number of its images.
+    pub revisions: u8,
+    /// An image with which pods never become ready.
+    pub broken: Option<Rev>,
+    /// Whether the cache of the set lags.
+    pub set_lags: bool,
+    /// Whether the planner's cache of pods lags.
+    pub pods_lag: bool,
+}
+
+impl Default for SidecarScope {
+    fn default() -> Self {
+        Self {
+            exists: true,
+            max_unavailable: 1,
+            revisions: 2,
+            broken: None,
+            set_lags: false,
+            pods_lag: false,
+        }
+    }
+}
+
+/// A change of the set by a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetChange {
+    Image(Rev),
+    Pause,
+    Resume,
+    Partition(u8),
+    Create,
+    Delete,
+}

@@ -1,0 +1,112 @@
+//! What holds for the SidecarSet once the cluster has settled.
+
+use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::api::{HookPhase, UpdateStrategyType};
+
+use crate::model::{Model, Violation};
+use crate::state::*;
+
+/// Whether the pods of the workload get no sidecars until a user does something.
+pub(super) fn waits_for_user(model: &Model, state: &State) -> bool {
+    let restarts = matches!(
+        model.scope.strategy,
+        UpdateStrategyType::RollingUpdate | UpdateStrategyType::InplaceUpdate
+    );
+    // A token is passed on if the hook of an update of sidecars failed. If all hooks fail, that never ends.
+    let all_fail = state.remaining.failures == u8::MAX;
+    let is_of_set = |run: &Run| run.id.sidecars.is_some() && !all_fail;
+    let has_failed = |run: &Run| run.phase == HookPhase::Failed && !is_of_set(run);
+    state.workload.now.paused || !restarts || state.runs.now.iter().any(has_failed)
+}
+
+/// The obstacle that a user of the set has to remove.
+pub fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
+    let broken = model.scope.sidecars?.broken?;
+    let mut pods = state.pods.now.iter();
+    let has_broken = |pod: &Pod| pod.mark.is_some_and(|mark| mark.at == broken);
+    pods.any(has_broken)
+        .then_some("the sidecar's image is broken")
+}
+
+/// Checks the set in a settled cluster.
+pub fn check_settled(model: &Model, state: &State) -> Result<(), Violation> {
+    if model.scope.sidecars.is_none() {
+        return Ok(());
+    }
+    let allotted = model.allot(state);
+    if !allotted.writes.is_empty() {
+        return Err(Violation {
+            rule: "8: settled",
+            why: format!("settled, but the set plans {:?}", allotted.writes),
+        });
+    }
+    let set = &state.sidecar_set.now;
+    match unmet(state, set) {
+        Some(why) if !is_held(model, state, set) => Err(Violation {
+            rule: "settles",
+            why,
+        }),
+        _ => leftovers(state, set),
+    }
+}
+
+/// Whether something that is reported to users holds updates back.
+fn is_held(model: &Model, state: &State, set: &SidecarSet) -> bool {
+    let has_failed = |run: &Run| run.phase == HookPhase::Failed;
+    !set.exists
+        || set.paused
+        || waits_for_user(model, state)
+        || state.runs.now.iter().any(has_failed)
+        || obstacle(model, state).is_some()
+}
+
+/// How the pods differ from the set.
+fn unmet(state: &State, set: &SidecarSet) -> Option<String> {
+    let marked = || {
+        let active = state.pods.now.iter().filter(|pod| pod.is_active());
+        active.filter(|pod| pod.mark.is_some())
+    };
+    let runs = |pod: &Pod, rev: Rev| {
+        pod.containers[SIDECAR].is_some_and(|it| it.image == rev && it.runs == rev)
+    };
+    let is_updated =
+        |pod: &&Pod| pod.mark.is_some_and(|it| it.at == set.image) && runs(pod, set.image);
+    let (updated, all) = (marked().filter(is_updated).count(), marked().count());
+    let kept = usize::from(set.partition);
+    (updated + kept < all).then(|| format!("{updated} of {all} sidecars are updated: {set:?}"))
+}
+
+/// Checks that no token is left that the set does not give, and no hook that no token needs. Nothing removes the tokens of
+/// a set that no longer exists.
+fn leftovers(state: &State, set: &SidecarSet) -> Result<(), Violation> {
+    let left = |why: String| {
+        Err(Violation {
+            rule: "settles",
+            why,
+        })
+    };
+    let token = |pod: &Pod| pod.mark.and_then(|mark| mark.token);
+    let is_void = |token: Rev| set.exists && (token != set.image || set.paused);
+    let mut active = state.pods.now.iter().filter(|pod| pod.is_active());
+    if let Some(pod) = active.find(|pod| token(pod).is_some_and(is_void)) {
+        return left(format!("{pod:?} has a token without a reason: {set:?}"));
+    }
+    let is_void = |run: &&Run| {
+        let pod = run.id.pod.and_then(|uid| state.pod(uid));
+        let reason = pod.and_then(|pod| match run.id.point {
+            HookPoint::PostInplace => pod.record.as_ref()?.sidecar,
+            _ => token(pod).filter(|_| set.exists),
+        });
+        run.id.sidecars.is_some() && run.id.sidecars != reason
+    };
+    match state.runs.now.iter().find(is_void) {
+        Some(run) => left(format!("{run:?} is left: {set:?}")),
+        None => Ok(()),
+    }
+}
+
+/// Whether a pod has a HookRun for an update of its sidecars.
+pub fn has_run(state: &State, pod: &Pod) -> bool {
+    let mut runs = state.runs.now.iter();
+    runs.any(|run| run.id.pod == Some(pod.uid) && run.id.sidecars.is_some())
+}

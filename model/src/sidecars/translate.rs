@@ -1,0 +1,212 @@
+//! Translates between the model's SidecarSet and the real one.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use gamekeeper_core::api::SidecarSet as RealSet;
+use gamekeeper_core::plan::sidecars::{Changing, MarkWrite as RealWrite, MatchedPod, Sidecars};
+use gamekeeper_core::plan::{self, SidecarMark, SidecarMarks, mark_key};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::scope::Scope;
+use crate::state::*;
+use crate::translate::{Translator, clock, image_in, parse_uid, rev_of_image, time_of};
+
+/// The name of the set.
+const SET: &str = "proxies";
+/// The name of its container.
+pub const NAME: &str = "proxy";
+
+/// The real sets.
+#[derive(Default)]
+pub struct Sets {
+    max_unavailable: u8,
+    /// The set's revisions, by image.
+    revisions: Vec<String>,
+    shape: String,
+    real: RefCell<HashMap<SidecarSet, Arc<Sidecars>>>,
+}
+
+impl Sets {
+    /// The sets of a scope.
+    pub fn new(scope: &Scope) -> Self {
+        let Some(scope) = scope.sidecars else {
+            return Self::default();
+        };
+        let mut it = Self {
+            max_unavailable: scope.max_unavailable,
+            ..Self::default()
+        };
+        for image in 0..scope.revisions {
+            let set = it.get(SidecarSet {
+                image,
+                exists: true,
+                ..SidecarSet::default()
+            });
+            it.revisions.push(set.revision.clone());
+            it.shape.clone_from(&set.shape);
+        }
+        it
+    }
+
+    fn get(&self, set: SidecarSet) -> Arc<Sidecars> {
+        let mut real = self.real.borrow_mut();
+        real.entry(set).or_insert_with(|| self.make(set)).clone()
+    }
+
+    fn make(&self, set: SidecarSet) -> Arc<Sidecars> {
+        let real: RealSet = serde_json::from_value(json!({
+            "metadata": {"name": SET},
+            "spec": {
+                "selector": {"matchLabels": {"app": "game"}},
+                "containers": [{
+                    "name": NAME, "image": image_in(NAME, set.image), "podInjectPolicy": "AfterAppContainer",
+                }],
+                "updateStrategy": {
+                    "paused": set.paused,
+                    "partition": set.partition,
+                    "maxUnavailable": self.max_unavailable,
+                },
+            },
+        }))
+        .expect("a SidecarSet");
+        Arc::new(Sidecars::of(&real).expect("it selects pods"))
+    }
+
+    fn rev_of(&self, revision: &str) -> Rev {
+        let found = self.revisions.iter().position(|it| it == revision);
+        found.expect("a revision of the set") as Rev
+    }
+
+    /// The revisions in the target of a hook.
+    pub fn target(&self, revision: &str, sidecars: Option<Rev>) -> String {
+        match sidecars {
+            None => revision.to_owned(),
+            Some(rev) => format!("{revision}+{}", self.revisions[usize::from(rev)]),
+        }
+    }
+
+    /// The template's revision in the target of a hook, and that of the set.
+    pub fn parse_target<'t>(&self, target: &'t str) -> (&'t str, Option<Rev>) {
+        match target.split_once('+') {
+            None => (target, None),
+            Some((revision, of_set)) => (revision, Some(self.rev_of(of_set))),
+        }
+    }
+
+    /// The marks of a pod.
+    pub fn marks(&self, pod: &Pod) -> SidecarMarks {
+        let marks = pod.mark.iter();
+        marks
+            .map(|mark| (SET.to_owned(), self.real_mark(mark)))
+            .collect()
+    }
+
+    fn real_mark(&self, mark: &Mark) -> SidecarMark {
+        let name = |rev: Rev| self.revisions[usize::from(rev)].clone();
+        SidecarMark {
+            revision: name(mark.at),
+            shape: self.shape.clone(),
+            containers: vec![NAME.to_owned()],
+            left_out: None,
+            token: mark.token.map(name),
+            token_since: mark.since.map(clock),
+        }
+    }
+
+    fn mark(&self, mark: &SidecarMark) -> Mark {
+        Mark {
+            at: self.rev_of(&mark.revision),
+            token: mark.token.as_ref().map(|it| self.rev_of(it)),
+            since: mark.token_since.map(time_of),
+        }
+    }
+
+    fn parse_mark(&self, text: &str) -> Mark {
+        self.mark(&serde_json::from_str(text).expect("a mark"))
+    }
+
+    /// The mark that a patch tests, and the one that it leaves.
+    pub fn marks_of_patch(&self, patch: &plan::InPlacePatch) -> (Option<Mark>, Option<Mark>) {
+        let mut tested = patch.tokens.iter();
+        let tested = tested.find(|(key, _)| *key == mark_key(SET));
+        let mut left = patch.annotations.iter();
+        let left = left.find(|(key, _)| *key == mark_key(SET));
+        let left = left.and_then(|(_, text)| text.as_deref());
+        (
+            tested.map(|(_, text)| self.parse_mark(text)),
+            left.map(|text| self.parse_mark(text)),
+        )
+    }
+
+    /// The revision of the set in the record of a change.
+    pub fn recorded(&self, record: &plan::InPlaceRecord) -> Option<Rev> {
+        record.sidecars.get(SET).map(|it| self.rev_of(it))
+    }
+
+    /// The same in a real record.
+    pub fn record(&self, rev: Option<Rev>) -> BTreeMap<String, String> {
+        let rev = rev.iter();
+        let named = rev.map(|rev| (SET.to_owned(), self.revisions[usize::from(*rev)].clone()));
+        named.collect()
+    }
+
+    /// The revision of the set that a new pod has, if it has the container and the mark.
+    pub fn injected(&self, pod: &Value) -> Option<Rev> {
+        let containers = pod["spec"]["containers"].as_array()?;
+        let container = containers.iter().find(|it| it["name"] == NAME)?;
+        let text = pod["metadata"]["annotations"][mark_key(SET)].as_str()?;
+        let mark = self.parse_mark(text);
+        let image = rev_of_image(container["image"].as_str()?);
+        assert_eq!((mark, image), (Mark::new(mark.at), mark.at), "{pod}");
+        Some(mark.at)
+    }
+}
+
+impl Translator {
+    /// The real set, if it exists.
+    pub fn sidecars(&self, set: SidecarSet) -> Option<Arc<Sidecars>> {
+        set.exists.then(|| self.sets.get(set))
+    }
+
+    /// The operator's clock.
+    pub fn now(&self, now: Time) -> Timestamp {
+        clock(now)
+    }
+
+    /// The pods as the set's planner observes them.
+    pub fn matched(&self, pods: &[Pod]) -> Vec<MatchedPod> {
+        let active = pods.iter().filter(|pod| pod.is_active());
+        let matched = active.map(|it| {
+            let pod = self.pod(it);
+            MatchedPod {
+                ready: pod.ready_since.is_some(),
+                changing: match it.orphan {
+                    true if it.observed => Changing::No,
+                    true => Changing::Others,
+                    false => plan::changing(&pod, SET),
+                },
+                namespace: pod.namespace,
+                name: pod.name,
+                uid: pod.uid,
+                version: pod.resource_version,
+                labels: pod.labels,
+                marks: pod.sidecars,
+                own: true,
+                kubelet_ignores: false,
+            }
+        });
+        matched.collect()
+    }
+
+    pub(super) fn mark_write(&self, write: &RealWrite) -> MarkWrite {
+        MarkWrite {
+            pod: parse_uid(&write.pod.uid),
+            from: self.sets.mark(write.from),
+            to: self.sets.mark(&write.to),
+            updates: write.updates,
+        }
+    }
+}
