@@ -62,6 +62,14 @@ pub enum Patching {
     Hot,
 }
 
+/// What the template of a guarded pod no longer sets is set for its guard.
+fn restore_of_guard((key, value): &mut (String, Option<String>)) {
+    let mut of_guard = names::KEPT_BY_AUTOSCALERS.into_iter();
+    if let (None, Some((_, kept))) = (&value, of_guard.find(|(name, _)| name == key)) {
+        *value = Some(kept.to_owned());
+    }
+}
+
 /// The patch that updates a pod to a revision, except for the images of containers whose turn comes later.
 pub fn patch_of(
     pod: &Pod,
@@ -101,6 +109,9 @@ pub fn patch_of(
     let mut labels = change.labels.clone();
     labels.push((names::REVISION_LABEL.to_owned(), Some(revision.to_string())));
     let mut annotations = change.annotations.clone();
+    if pod.guarded_by().is_some() {
+        annotations.iter_mut().for_each(restore_of_guard);
+    }
     if hot {
         annotations.push((
             names::HOT_PATCH_ANNOTATION.to_owned(),

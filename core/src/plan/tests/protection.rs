@@ -136,6 +136,34 @@ fn new_guarded_pods_have_annotations_and_a_priority_class() {
     assert!(pod["metadata"]["annotations"].is_null() && pod["spec"]["priorityClassName"].is_null());
 }
 
+/// An update in place removes what the old template set; the guard sets it again.
+#[test]
+fn an_update_in_place_keeps_the_annotations_of_the_guard() {
+    let to_evict = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+    let template =
+        |value: Value| json!({"template": {"metadata": {"annotations": {to_evict: value}}}});
+    for (is_guarded, after) in [(true, Some("false")), (false, None)] {
+        let mut spec = guarded();
+        spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
+        if !is_guarded {
+            spec["protection"] = json!({"pods": "None"});
+        }
+        spec["template"] = template(json!("true"))["template"].clone();
+        let mut story = story(1, spec);
+        story.settle();
+        story.user(template(Value::Null)).settle();
+        story.hooks_end("", HookPhase::Successful);
+        story.settle();
+        let patches = story.done.iter().filter_map(|action| match action {
+            Action::PatchInPlace(patch) => Some(&patch.annotations),
+            _ => None,
+        });
+        let patched = patches.flatten().find(|(key, _)| key == to_evict);
+        let (_, value) = patched.expect("the annotation changes");
+        assert_eq!(value.as_deref(), after, "guarded: {is_guarded}");
+    }
+}
+
 /// On: finalizer, budget, policies seen in force, labels. Off: labels, budget, finalizer.
 #[test]
 fn the_guard_is_set_up_and_taken_down_in_order() {
