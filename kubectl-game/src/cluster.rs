@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::change::Change;
 use crate::config::config;
-use crate::error::{Error, is_not_kubernetes};
+use crate::error::Error;
 use crate::game::Game;
 use crate::kind::{Reference, full_name, short_name};
 use crate::options::{ClusterOptions, limit};
@@ -142,7 +142,8 @@ impl Cluster {
             .await
     }
 
-    /// The selected workloads of these kinds, sorted by kind, namespace and name.
+    /// The selected workloads of these kinds, sorted by kind, namespace and name. There are none of a kind that the
+    /// cluster does not serve; it must serve one of them.
     pub async fn list_selected(
         &self,
         kinds: &[WorkloadKind],
@@ -150,17 +151,16 @@ impl Cluster {
         params: &ListParams,
     ) -> Result<Vec<Game>, Error> {
         let mut games = Vec::new();
+        let mut served = Served::default();
         for kind in kinds {
             let workloads = self.workloads(*kind, all_namespaces);
             let found = self.send(async || workloads.list(params).await).await;
-            let found = found.map_err(|error| {
-                let name = short_name(*kind, "NAME");
-                not_installed(kind.as_str(), &name, error)
-            })?;
-            for object in found.items {
+            let found = served.of(*kind, found)?;
+            for object in found.into_iter().flat_map(|list| list.items) {
                 games.push(read(*kind, object)?);
             }
         }
+        served.check()?;
         games.sort_by_key(|game| (game.kind, game.namespace.clone(), game.name.clone()));
         Ok(games)
     }
@@ -177,15 +177,19 @@ impl Cluster {
         Ok(Scene::of_runs(games, runs.items))
     }
 
+    /// The workload with this name. A kind that the cluster does not serve has none: its CRD may have been deleted.
     pub async fn find(&self, reference: &Reference) -> Result<Game, Error> {
         let mut found = Vec::new();
+        let mut served = Served::default();
         for kind in reference.kinds() {
             let workloads = self.workloads(kind, false);
             let name = &reference.name;
-            if let Some(object) = self.send(async || workloads.get_opt(name).await).await? {
+            let object = self.send(async || workloads.get_opt(name).await).await;
+            if let Some(object) = served.of(kind, object)?.flatten() {
                 found.push(read(kind, object)?);
             }
         }
+        served.check()?;
         match (found.pop(), found.pop()) {
             (Some(game), None) => Ok(game),
             (Some(second), Some(first)) => Err(Error::Usage(format!(
@@ -235,10 +239,18 @@ impl Cluster {
 
     async fn around(&self, game: Game) -> Result<Scene, Error> {
         let pods = self.select::<Pod>(&game.selector);
-        let runs = self.select::<HookRun>(game.kind.type_label());
+        let runs = self.hook_runs(game.kind);
         let revisions = self.select::<ControllerRevision>(&game.revision_selector);
         let (pods, runs, revisions) = tokio::try_join!(pods, runs, revisions)?;
         Ok(Scene::new(game, pods, runs, revisions))
+    }
+
+    /// The HookRuns of workloads of a kind: none if their CRD was deleted.
+    async fn hook_runs(&self, kind: WorkloadKind) -> Result<Vec<HookRun>, Error> {
+        match self.select(kind.type_label()).await {
+            Err(error) if error.is_not_served() => Ok(Vec::new()),
+            runs => runs,
+        }
     }
 
     /// The same cluster, and another namespace.
@@ -368,14 +380,46 @@ pub fn plain(kind: &str, object: DynamicObject) -> serde_json::Result<Value> {
     Ok(object)
 }
 
-/// Says that a kind is not installed, if that is the error of its list.
-pub fn not_installed(kind: &str, name: &str, error: Error) -> Error {
-    match &error {
-        Error::Server(status) if status.code == 404 && !is_not_kubernetes(status) => {
-            Error::NotFound(format!(
-                "the cluster does not serve {kind}s ({name}): install gamekeeper's CRDs first"
-            ))
+/// Which of the requested kinds the cluster serves.
+#[derive(Default)]
+struct Served {
+    is_any: bool,
+    missing: Option<WorkloadKind>,
+}
+
+impl Served {
+    /// The response about a kind, or None if the cluster does not serve it.
+    fn of<T>(
+        &mut self,
+        kind: WorkloadKind,
+        response: Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        match response {
+            Err(error) if error.is_not_served() => {
+                self.missing = Some(kind);
+                Ok(None)
+            }
+            response => {
+                self.is_any = true;
+                response.map(Some)
+            }
         }
-        _ => error,
     }
+
+    /// Fails if the cluster serves none of the kinds.
+    fn check(&self) -> Result<(), Error> {
+        match self.missing {
+            Some(kind) if !self.is_any => {
+                Err(not_installed(kind.as_str(), &short_name(kind, "NAME")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Says that the cluster does not serve a kind; `name` is what its kubectl commands call an object of it.
+pub fn not_installed(kind: &str, name: &str) -> Error {
+    Error::NotFound(format!(
+        "the cluster does not serve {kind}s ({name}): install gamekeeper's CRDs first"
+    ))
 }

@@ -56,7 +56,7 @@ fn server_message(status: &Status) -> String {
 }
 
 /// Whether a response comes from a proxy in front of the API server. If so, kube itself sets the reason.
-pub fn is_not_kubernetes(status: &Status) -> bool {
+fn is_not_kubernetes(status: &Status) -> bool {
     status.reason == "Failed to parse error data" && status.message != "404 page not found"
 }
 
@@ -75,6 +75,11 @@ fn foreign_message(status: &Status) -> String {
 impl Error {
     pub fn no_response(limit: Duration) -> Self {
         Error::Unreachable(format!("no response within {limit:?}"))
+    }
+
+    /// Whether the server does not know the kind. (It has no such object, if one was named.)
+    pub fn is_not_served(&self) -> bool {
+        matches!(self, Error::Server(status) if status.code == 404 && !is_not_kubernetes(status))
     }
 
     /// Whether another client has changed the object in the meantime.

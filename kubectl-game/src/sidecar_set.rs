@@ -115,7 +115,10 @@ pub async fn list_all(cluster: &Cluster, selector: Option<String>) -> Result<Vec
     };
     let api = cluster.sidecar_sets();
     let found = cluster.send(async || api.list(&params).await).await;
-    let found = found.map_err(|error| not_installed("SidecarSet", &short_name("NAME"), error))?;
+    let found = found.map_err(|error| match error.is_not_served() {
+        true => not_installed("SidecarSet", &short_name("NAME")),
+        false => error,
+    })?;
     found.items.into_iter().map(Set::read).collect()
 }
 

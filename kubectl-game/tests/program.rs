@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
@@ -63,13 +63,19 @@ fn silent() -> (TcpListener, String) {
 
 /// A server with the same response to all requests.
 fn responding(response: &'static str) -> String {
+    serving(move |_| response.to_owned())
+}
+
+/// A server whose response depends on the request.
+fn serving(response: impl Fn(&str) -> String + Send + 'static) -> String {
     let (listener, url) = silent();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.expect("a connection");
             let mut request = [0; 8192];
             // The client may have closed the connection.
-            if stream.read(&mut request).is_ok() {
+            if let Ok(read) = stream.read(&mut request) {
+                let response = response(&text(&request[..read]));
                 let _ = stream.write_all(response.as_bytes());
             }
         }
@@ -262,4 +268,59 @@ async fn a_server_without_a_tls_handshake_times_out() {
     let output = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{output}");
     assert!(output.contains("cannot reach the cluster: "), "{output}");
+}
+
+/// The response to a request for a kind that the server does not know.
+const NOT_SERVED: &str = "HTTP/1.1 404 Not Found\r\ncontent-type: text/plain; charset=utf-8\r\n\
+connection: close\r\ncontent-length: 19\r\n\r\n404 page not found\n";
+
+#[tokio::test]
+async fn a_kind_that_is_not_served_has_no_workload() {
+    let server = serving(|request| {
+        let is_about = |resource: &str| request.contains(resource);
+        if is_about("/gamedeployments") || is_about("/hookruns") {
+            return NOT_SERVED.to_owned();
+        }
+        let world = json!({
+            "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameStatefulSet",
+            "metadata": {"name": "world", "namespace": "default", "uid": "a", "resourceVersion": "1"},
+            "spec": {
+                "selector": {"matchLabels": {"app": "world"}},
+                "template": {"metadata": {"labels": {"app": "world"}}, "spec": {"containers": []}},
+            },
+        });
+        let list = |items: &[Value]| json!({"kind": "List", "metadata": {}, "items": items});
+        let body = match () {
+            () if is_about("/gamestatefulsets/world") => world,
+            () if is_about("/gamestatefulsets") => list(&[world]),
+            () => list(&[]),
+        };
+        let body = body.to_string();
+        let length = body.len();
+        format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
+    });
+    let config = kubeconfig("half-served", &server);
+    let world = "gamestatefulset.tkex.tencent.com/world";
+    for (args, code, expected) in [
+        (&["get", "world", "-o", "name"][..], 0, world),
+        (&["get", "-o", "name"], 0, world),
+        (&["tree", "world"], 0, "world"),
+        (
+            &["release", "gd/world"],
+            1,
+            "does not serve GameDeployments",
+        ),
+    ] {
+        let ended = end(program(args).env("KUBECONFIG", &config)).await;
+        let output = text(&ended.stdout) + &text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(code), "{args:?}: {output}");
+        assert!(output.contains(expected), "{args:?}: {output}");
+    }
+    let config = kubeconfig("not-served", &responding(NOT_SERVED));
+    for args in [&["get"][..], &["release", "world"]] {
+        let ended = end(program(args).env("KUBECONFIG", &config)).await;
+        let output = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{args:?}: {output}");
+        assert!(output.contains("install gamekeeper's CRDs"), "{output}");
+    }
 }
