@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use gamekeeper_core::api::{SidecarUpdateType, UpdateStrategyType};
+use gamekeeper_core::plan::sidecars::has_same_containers;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -133,7 +134,8 @@ fn is_settled(scene: &SidecarScene, pod: &Pod) -> bool {
 
 fn is_updated(scene: &SidecarScene, pod: &Pod) -> bool {
     let mark = scene.mark(pod).filter(|mark| mark.is_injected());
-    mark.is_some_and(|mark| mark.revision == scene.set.status().latest_revision)
+    let latest = scene.set.status().latest_revision;
+    mark.is_some_and(|mark| has_same_containers(scene.set.name(), &mark.revision, &latest))
 }
 
 fn children(

@@ -20,6 +20,6 @@ pub use containers::without_options;
 pub use defaults::with_defaults;
 pub use inject::inject;
 pub use matched::{Changing, MatchedPod};
-pub use set::{Namespace, SidecarImage, Sidecars, is_current, selected};
+pub use set::{Namespace, SidecarImage, Sidecars, has_same_containers, is_current, selected};
 pub use status::sidecar_set_status;
 pub use webhook::{OtherPods, WebhookState};

@@ -134,8 +134,7 @@ impl Sidecars {
     /// Whether a pod with this mark has the newest containers. Annotations do not count, because only new pods get them:
     /// a revision that differs in nothing else is no reason to update or recreate a pod.
     pub fn is_in(&self, mark: &SidecarMark) -> bool {
-        let of_containers = |revision| without_annotations(&self.name, revision);
-        of_containers(&mark.revision) == of_containers(&self.revision)
+        has_same_containers(&self.name, &mark.revision, &self.revision)
     }
 
     /// The images that a running pod can change, by container: all except those of init containers that end.
@@ -217,6 +216,11 @@ fn revision_name(set: &str, injected: &Value) -> String {
     let annotations = rest.as_object_mut().and_then(|it| it.remove(ANNOTATIONS));
     let name = format!("{set}-{}", hash(&rest));
     annotations.map_or(name.clone(), |it| format!("{name}-{}", hash(&it)))
+}
+
+/// Whether two revisions of a set have the same containers, and differ in annotations of new pods at most.
+pub fn has_same_containers(set: &str, one: &str, other: &str) -> bool {
+    without_annotations(set, one) == without_annotations(set, other)
 }
 
 /// The hash in the name of a revision that identifies all of it except its annotations.
