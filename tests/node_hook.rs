@@ -1,5 +1,5 @@
 //! `gamekeeper node-hook` against the mount namespace of another process (`unshare`) with a file system of its own on
-//! /opt. It requires root; without it, each test prints one line and is skipped.
+//! /opt. The tests require root; without it, each of them prints one line and is skipped.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -54,7 +54,8 @@ impl Stage {
         self.folder.join("sources/0").join(path)
     }
 
-    /// Sources lie in /sources/NAME in a Job; a mount there needs a namespace of its own.
+    /// Runs node-hook in a mount namespace of its own, with the sources mounted at /mnt/0. In a Job, they are mounted
+    /// at /sources/NAME.
     fn run(&self, arguments: &[&str]) -> Output {
         let log = self.folder.join("termination-log");
         fs::write(&log, "").expect("a file");
@@ -225,14 +226,17 @@ fn files_must_be_regular_and_within_their_source() {
     }
     assert_eq!(copy("inside"), (Some(0), String::new()));
     assert!(stage.on_node(&dst).exists());
-    // A running or older file is replaced.
+    // An older file is replaced.
     stage.source("dir/file", "y");
     assert_eq!(copy("dir/file").0, Some(0));
-    assert_eq!(fs::read_to_string(stage.on_node(&dst)).expect("it"), "y");
+    assert_eq!(
+        fs::read_to_string(stage.on_node(&dst)).expect("a file"),
+        "y"
+    );
 }
 
 #[test]
-fn two_scripts_never_run_on_a_node_at_a_time() {
+fn two_scripts_never_run_on_a_node_at_once() {
     let Some(stage) = Stage::new("lock") else {
         return;
     };
@@ -249,7 +253,7 @@ fn two_scripts_never_run_on_a_node_at_a_time() {
     });
 }
 
-/// The scripts of examples/lifecycle/directories, with the arguments that the Job of a cluster hook gives.
+/// The scripts of examples/lifecycle/directories, with the arguments that the Job of a cluster hook passes to them.
 #[test]
 fn the_scripts_of_the_examples_print_labels_and_annotations() {
     let Some(stage) = Stage::new("examples") else {

@@ -15,7 +15,7 @@ e2e::tests![
     a_crashing_container_is_briefly_ready,
     ready_follows_the_readiness_gates,
     a_resize_restarts_nothing,
-    a_hot_patch_restarts_only_without_kubelet_support,
+    a_hot_patch_restarts_the_container_only_without_kubelet_support,
     a_lost_node_keeps_its_terminating_pods,
 ];
 
@@ -79,9 +79,9 @@ async fn reports(case: &Case, expected: &[&str]) -> Result<Vec<Value>> {
     case.eventually("the kubelet reports these statuses", async || {
         let seen = statuses(case)?;
         let lines: Vec<String> = seen.iter().map(line).collect();
-        let begin = lines.get(..expected.len());
+        let first = lines.get(..expected.len());
         ensure!(
-            begin.is_some_and(|begin| begin == expected),
+            first.is_some_and(|first| first == expected),
             "it reported {lines:#?}"
         );
         Ok(seen)
@@ -265,24 +265,27 @@ async fn a_resize_restarts_nothing(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_hot_patch_restarts_only_without_kubelet_support(case: &mut Case) -> Result<()> {
+async fn a_hot_patch_restarts_the_container_only_without_kubelet_support(
+    case: &mut Case,
+) -> Result<()> {
     let mut hot = pod(json!({}));
     hot["metadata"]["annotations"] = json!({"io.kubernetes.hotpatch.container": "true"});
     case.apply(hot).await?;
     reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
     change(case, "game:v2").await?;
-    let can = [
+    let patched = [
         "1/1 game:v1 0 ready, Ready",
         "2/2 game:v1 0 ready, Ready",
         "2/2 game:v2 0 ready, Ready",
     ];
-    let seen = reports(case, &can).await?;
+    let seen = reports(case, &patched).await?;
     ensure!(identity(&seen[0]).1 == identity(&seen[2]).1, "{seen:#?}");
-    let cannot = "stage.gamekeeper/hot-patch=restart";
-    case.kubectl(&["annotate", "pod", "game", cannot]).await?;
+    let unsupported = "stage.gamekeeper/hot-patch=restart";
+    case.kubectl(&["annotate", "pod", "game", unsupported])
+        .await?;
     change(case, "game:v3").await?;
-    let cannot = ["3/3 game:v2 0 ready, Ready", "3/3 game:v3 1 ready, Ready"];
-    reports(case, &[can.as_slice(), &cannot].concat()).await?;
+    let restarted = ["3/3 game:v2 0 ready, Ready", "3/3 game:v3 1 ready, Ready"];
+    reports(case, &[patched.as_slice(), &restarted].concat()).await?;
     Ok(())
 }
 

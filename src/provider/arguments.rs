@@ -46,7 +46,7 @@ impl Arguments {
         permit: &mut CallPermit,
     ) -> Result<Self, String> {
         loop {
-            let most = if permit.is_long() {
+            let most = if permit.allows_long_texts() {
                 MAX_LOOKED_UP
             } else {
                 MAX_SHORT_TEXT

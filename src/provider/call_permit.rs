@@ -11,22 +11,22 @@ use crate::fair::{Capacity, NamespaceLimiter, Permit};
 
 /// The longest text that a measurement may hold without a permit for long texts, in bytes.
 pub(super) const MAX_SHORT_TEXT: usize = 32 << 10;
-/// The limits of concurrent measurements. A measurement counts until its result has been evaluated, and further ones
+/// The limits on concurrent measurements. A measurement counts until its result has been evaluated, and further ones
 /// wait, so that neither file descriptors nor memory run out.
 const CALL_CAPACITY: Capacity = Capacity {
     shared: 1_024,
     per_namespace: 896,
     reserved: 8,
 };
-/// The limits of those measurements that hold longer texts. All texts together use 200 MiB at most, and 2 MiB more
+/// The limits on those measurements that hold long texts. All texts together use 200 MiB at most, and 2 MiB more
 /// for each namespace that uses its reserved permit.
-const LONG_CALL_CAPACITY: Capacity = Capacity {
+const LONG_TEXT_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,
     reserved: 1,
 };
 
-/// The limits of all measurements.
+/// The limits on all measurements.
 pub(super) struct CallLimits {
     pub calls: NamespaceLimiter,
     pub long: NamespaceLimiter,
@@ -36,7 +36,7 @@ impl Default for CallLimits {
     fn default() -> Self {
         CallLimits {
             calls: NamespaceLimiter::new(CALL_CAPACITY),
-            long: NamespaceLimiter::new(LONG_CALL_CAPACITY),
+            long: NamespaceLimiter::new(LONG_TEXT_CAPACITY),
         }
     }
 }
@@ -68,7 +68,7 @@ impl CallPermit {
     }
 
     /// Whether the measurement may hold long texts.
-    pub(super) fn is_long(&self) -> bool {
+    pub(super) fn allows_long_texts(&self) -> bool {
         self.long.is_some()
     }
 

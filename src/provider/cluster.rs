@@ -289,14 +289,14 @@ impl Cluster {
         permit: &mut CallPermit,
     ) -> Result<String, RequestError> {
         loop {
-            let most = if permit.is_long() {
+            let most = if permit.allows_long_texts() {
                 MAX_RESPONSE
             } else {
                 MAX_SHORT_TEXT
             };
             match self.send(what, Method::GET, path, Vec::new(), most).await? {
                 Some(text) => return Ok(text),
-                None if !permit.is_long() => permit.grow().await,
+                None if !permit.allows_long_texts() => permit.grow().await,
                 None => {
                     let most = MAX_RESPONSE >> 20;
                     let why = format!("{what}: it is longer than {most} MiB");

@@ -14,7 +14,7 @@ use super::address;
 use super::http::HttpOptions;
 use crate::fair::{Capacity, NamespaceLimiter};
 
-/// The limits of concurrent lookups. Tokio has up to 512 threads for such work, and starts them as they are needed.
+/// The limits on concurrent lookups. Tokio has up to 512 threads for such work, and starts them as they are needed.
 const LOOKUP_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,
@@ -43,13 +43,13 @@ pub(super) enum LookupError {
 
 impl Lookups {
     pub(super) fn new(options: HttpOptions) -> Self {
-        Self::by(options, |name| {
+        Self::with_lookup(options, |name| {
             let found = (name, 0).to_socket_addrs()?;
             Ok(found.map(|address| address.ip()).collect())
         })
     }
 
-    fn by(
+    fn with_lookup(
         options: HttpOptions,
         lookup: impl Fn(&str) -> std::io::Result<Vec<IpAddr>> + Send + Sync + 'static,
     ) -> Self {
@@ -119,7 +119,7 @@ mod tests {
         let (go, gate) = std::sync::mpsc::channel::<()>();
         let (gate, started) = (Mutex::new(gate), Arc::new(Mutex::new(0)));
         let count = Arc::clone(&started);
-        let lookups = Lookups::by(HttpOptions::default(), move |name| {
+        let lookups = Lookups::with_lookup(HttpOptions::default(), move |name| {
             if name == "silent" {
                 *count.lock().expect("a count") += 1;
                 // Blocks until `go` is dropped.

@@ -207,7 +207,7 @@ impl Measurement {
         fill: fn(&Measurement, &mut Filling<'_>) -> Result<T, String>,
     ) -> Result<T, String> {
         loop {
-            let (of, is_long) = (self.clone(), permit.is_long());
+            let (of, is_long) = (self.clone(), permit.allows_long_texts());
             let filled = self.evaluated(move || {
                 let mut filling = Filling::new(of.arguments.values(of.run()), is_long);
                 let filled = fill(&of, &mut filling);

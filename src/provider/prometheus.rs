@@ -1,7 +1,7 @@
 //! Prometheus metrics: a query and its result.
 //!
-//! `result` is a float for a scalar, and a list of floats for a vector (its values) or a range (the values of all its
-//! series, in order). Messages mention NaN and an empty result.
+//! `result` is a float for a scalar, and a list of floats for an instant vector (its values) or a range vector (the
+//! values of all its series, in order). Messages mention NaN and an empty result.
 
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ struct Range {
 
 /// Judges a response. Must run on the evaluation pool.
 fn assess(answer: &HttpResponse, conditions: &Conditions) -> Outcome {
-    let failed = |why: &str| {
+    let errored = |why: &str| {
         let HttpResponse {
             status,
             from,
@@ -118,15 +118,15 @@ fn assess(answer: &HttpResponse, conditions: &Conditions) -> Outcome {
     };
     let text = String::from_utf8_lossy(&answer.body);
     let Ok(envelope) = serde_json::from_slice::<Envelope>(&answer.body) else {
-        return failed(&format!(
+        return errored(&format!(
             "unexpected response from Prometheus: {}",
             brief(text.trim())
         ));
     };
     let found = match (envelope.error, envelope.data) {
-        (Some(error), _) => return failed(&brief(&error)),
+        (Some(error), _) => return errored(&brief(&error)),
         (None, Some(found)) if answer.status.is_success() => found,
-        _ => return failed(&brief(text.trim())),
+        _ => return errored(&brief(text.trim())),
     };
     match values(found) {
         Ok(Values::One(number)) => {
@@ -142,7 +142,7 @@ fn assess(answer: &HttpResponse, conditions: &Conditions) -> Outcome {
             };
             conditions.judge(&Subject::numbers(&numbers), note)
         }
-        Err(text) => failed(&format!(
+        Err(text) => errored(&format!(
             "the query returned {}: use one that returns numbers",
             brief(&text)
         )),

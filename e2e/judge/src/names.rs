@@ -29,9 +29,9 @@ pub(crate) const MOVE: &str = "gamekeeper.tkex.tencent.com/move-requested";
 pub(crate) const RELEASED: &str = "gamekeeper.tkex.tencent.com/released";
 /// Annotation of guarded pods: since when they have waited for their PreDelete hook.
 pub(crate) const WAITING_SINCE: &str = "gamekeeper.tkex.tencent.com/waiting-since";
-/// Prefix of the annotations of pods with the marks of SidecarSets.
+/// Annotations of pods that contain the marks of SidecarSets: their common prefix.
 pub(crate) const SIDECARS: &str = "sidecars.gamekeeper.tkex.tencent.com/";
-/// Annotation of hot patched pods.
+/// Annotation of hot-patched pods.
 pub(crate) const HOT_PATCH: &str = "io.kubernetes.hotpatch.container";
 /// Readiness gate of in-place updates.
 pub(crate) const GATE: &str = "InPlaceUpdateReady";
@@ -59,11 +59,11 @@ pub(crate) const RUN_STEP: &str = "step-index";
 pub(crate) const LIFECYCLE_STEP: &str = "gamekeeper.tkex.tencent.com/lifecycle-step";
 pub(crate) const LIFECYCLE_NODE: &str = "gamekeeper.tkex.tencent.com/node";
 pub(crate) const LIFECYCLE_NODE_UID: &str = "gamekeeper.tkex.tencent.com/node-uid";
-/// Annotation of nodes: what has passed there.
+/// Annotation of nodes: which steps of which Cluster have passed there.
 pub(crate) const NODE_RECORD: &str = "gamekeeper.tkex.tencent.com/lifecycle-record";
 /// Finalizer of Clusters.
 pub(crate) const LIFECYCLE_FINALIZER: &str = "gamekeeper.tkex.tencent.com/lifecycle";
-/// Taint of nodes that are not installed.
+/// Taint of nodes whose install is not complete.
 pub(crate) const NOT_INSTALLED: &str = "gamekeeper.tkex.tencent.com/not-installed";
 /// Taint of nodes whose kubelet has stopped reporting.
 pub(crate) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";

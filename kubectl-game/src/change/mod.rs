@@ -21,7 +21,7 @@ use crate::game::Game;
 pub struct Change {
     /// The workload after the change.
     pub after: Value,
-    /// The outcome, printed after the name of the workload: `resumed`.
+    /// The outcome, printed after the name of the workload, such as `resumed`.
     pub outcome: String,
     /// A note for the user.
     pub note: Option<String>,

@@ -25,6 +25,7 @@ mod objects;
 
 /// The constant objects of a scope, and the tables of strings and statuses.
 pub struct Translator {
+    /// The policy of a GameStatefulSet; None for a GameDeployment.
     set: Option<PodManagementPolicy>,
     moves_off_nodes: bool,
     base: GameDeployment,
@@ -122,7 +123,7 @@ impl Translator {
     fn name_of(&self, rev: Rev) -> String {
         let mut gd = self.base.clone();
         gd.spec.template = self.templates[usize::from(rev)].clone();
-        let plan = plan::game_deployment::plan(&gd, &self.world_of_templates(0)).expect("a plan");
+        let plan = plan::game_deployment::plan(&gd, &self.bare_world(0)).expect("a plan");
         let name = plan.actions.iter().find_map(|action| match action {
             plan::Action::CreateRevision(revision) => Some(revision.name.clone()),
             _ => None,
@@ -130,7 +131,8 @@ impl Translator {
         name.expect("a revision is created first")
     }
 
-    fn world_of_templates(&self, now: Time) -> plan::World {
+    /// A world that contains only the HookTemplate.
+    fn bare_world(&self, now: Time) -> plan::World {
         plan::World {
             now: clock(now),
             pods: Vec::new(),

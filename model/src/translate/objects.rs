@@ -130,7 +130,7 @@ impl Translator {
                 controlled: true,
             })
         };
-        let mut world = self.world_of_templates(view.now);
+        let mut world = self.bare_world(view.now);
         world.sidecars = self.sidecars(view.sidecar_set).into_iter().collect();
         world.pods = view
             .pods

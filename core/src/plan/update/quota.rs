@@ -1,7 +1,7 @@
 //! A full quota refuses an additional pod, but not one that replaces another.
 //!
 //! A dry run cannot distinguish the two, because the old pod still counts. The refusal contains the
-//! amounts requested, used and limited, so that the answer can be computed here.
+//! amounts requested, used and limited, so the answer can be computed here.
 
 use serde_json::Value;
 
@@ -17,13 +17,13 @@ pub fn has_room_for_a_replacement(refusal: &str, old: &Value) -> bool {
     let amounts: Vec<(&str, &str)> = amounts(requested).collect();
     !amounts.is_empty()
         && amounts.into_iter().all(|(resource, requested)| {
-            let sum = || -> Option<bool> {
+            let fits = || -> Option<bool> {
                 let used = quantity::milli(amount(used, resource)?)?;
                 let limited = quantity::milli(amount(limited, resource)?)?;
                 let requested = quantity::milli(requested)?;
                 Some(used - freed(old, resource) + requested <= limited)
             };
-            sum().unwrap_or(false)
+            fits().unwrap_or(false)
         })
 }
 
@@ -53,7 +53,8 @@ fn freed(template: &Value, resource: &str) -> i128 {
         .and_then(Value::as_array);
     let amounts = containers.into_iter().flatten().filter_map(|container| {
         let resources = container.get("resources")?;
-        let request = || {
+        // A container without a request requests its limit.
+        let limit = || {
             resources
                 .get("limits")?
                 .get(name)
@@ -62,7 +63,7 @@ fn freed(template: &Value, resource: &str) -> i128 {
         let amount = resources
             .get(kind)
             .and_then(|it| it.get(name))
-            .or_else(request)?;
+            .or_else(limit)?;
         quantity::milli(&quantity::text(amount))
     });
     amounts.sum()

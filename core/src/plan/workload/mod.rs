@@ -58,7 +58,7 @@ pub struct Workload<'a> {
     pub pods_to_delete: &'a [String],
     /// The same names as a set for lookups, because there may be as many as there are pods.
     named: HashSet<&'a str>,
-    /// How many of the first pods may have been created but not be available yet; None if unlimited.
+    /// How many pods may be created and not yet available while the first pods are created; None if unlimited.
     pub create_batch: Option<i64>,
     /// How pods are updated.
     pub update: UpdateType,
@@ -88,13 +88,13 @@ pub struct Workload<'a> {
     pub moves_off_nodes: bool,
     /// How its pods are guarded against other clients, if they are.
     pub guarded: Option<Guarded>,
-    /// What its metadata says about that.
+    /// What its metadata says about the guard of its pods.
     pub guard_marks: GuardMarks,
     /// The progress of the rollout, as the last status recorded it.
     pub progress: Progress,
     /// The identities of its pods; None if its pods are interchangeable.
     pub identity: Option<Identity<'a>>,
-    /// Ordinals that have no pod.
+    /// Ordinals for which no pod is created.
     pub reserved: BTreeSet<i64>,
     /// The range of its pods' indexes; None if they have no indexes.
     pub indexes: Result<Option<IndexRange>, InvalidIndexRange>,
@@ -415,7 +415,8 @@ fn selector(own: &LabelSelector) -> Result<Selector, InvalidWorkload> {
     Ok(selector)
 }
 
-/// A number of seconds from the spec. The schema refuses negative numbers, which count as 0.
+/// A number of seconds from the spec. The schema refuses negative numbers; if there is one nevertheless,
+/// it counts as 0.
 fn seconds(seconds: i32) -> SignedDuration {
     SignedDuration::from_secs(i64::from(seconds.max(0)))
 }

@@ -1,4 +1,4 @@
-//! Invariant 1: no pod with a running container is deleted or changed before its hook was Successful.
+//! Invariant 1: no pod with a running container is deleted or changed before its hook is Successful.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -21,14 +21,14 @@ const FRESH: SignedDuration = SignedDuration::from_secs(60);
 /// Checks a write of the operator. `world` is the state before it.
 pub(crate) fn hooks(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of_any(world, write)?;
-    let is_free = match start.act {
+    let is_exempt = match start.act {
         Act::HotPatch => true,
         Act::Delete => false,
         Act::CloseGate | Act::Change => {
             start.pod.ongoing_update.is_some() && !begins_another_change(&start, write)
         }
     };
-    if is_free || start.is_on_idle_pod(write) {
+    if is_exempt || start.is_on_idle_pod(write) {
         return None;
     }
     let wrong = |version: &Version| {
@@ -77,7 +77,7 @@ struct RequiredHook<'a> {
 }
 
 impl RequiredHook<'_> {
-    fn is_about_pod(&self, run: &Run) -> bool {
+    fn is_for_pod_and_point(&self, run: &Run) -> bool {
         let pod = annotation(&run.object, names::RUN_POD_UID);
         pod == Some(uid(&self.start.pod.object)) && point(&run.object) == self.point
     }
@@ -89,7 +89,7 @@ impl RequiredHook<'_> {
         // One success covers all containers of an update.
         let continues = self.start.continues(self.write, self.version);
         let existed = run.end.as_ref().is_none_or(existed_for_writer);
-        self.is_about_pod(run)
+        self.is_for_pod_and_point(run)
             && (existed || continues)
             && account_namespace(&run.creator) == account_namespace(&self.write.user)
             && phase(object) == "Successful"
@@ -152,7 +152,10 @@ impl RequiredHook<'_> {
     }
 
     fn violation(&self, world: &World) -> String {
-        let runs = world.runs.values().filter(|run| self.is_about_pod(run));
+        let runs = world
+            .runs
+            .values()
+            .filter(|run| self.is_for_pod_and_point(run));
         let runs: Vec<String> = runs
             .map(|run| {
                 let object = &run.object;
@@ -186,8 +189,9 @@ fn split(target: &str) -> (&str, Vec<&str>) {
     (names.next().unwrap_or_default(), names.collect())
 }
 
-/// Whether a change during an update is one that the update's hook was not run for: the first one, if it changes containers
-/// of SidecarSets, and one of the template's containers after those of SidecarSets alone.
+/// Whether a write during an update makes a change that the update's hook was not run for. There are two cases: the
+/// update's first change is to containers of SidecarSets; or a change to the template's containers follows one to
+/// containers of SidecarSets alone.
 fn begins_another_change(start: &Start, write: &Write) -> bool {
     let before = &start.pod.object;
     let Some(after) = write.after.as_deref().filter(|_| start.act == Act::Change) else {
@@ -215,7 +219,7 @@ mod tests {
 
     use crate::scenario::Scenario;
 
-    fn guarded(point: &str) -> Value {
+    fn with_hook(point: &str) -> Value {
         let mut spec = json!({
             "replicas": 3,
             "updateStrategy": {"type": "InplaceUpdate", "maxUnavailable": 3},
@@ -225,14 +229,14 @@ mod tests {
     }
 
     fn scaling_in() -> Scenario {
-        let mut scenario = Scenario::with(guarded("preDelete"));
+        let mut scenario = Scenario::with(with_hook("preDelete"));
         scenario.spec("user", json!({"replicas": 2}));
         scenario.wait(2);
         scenario
     }
 
     fn updating(point: &str) -> Scenario {
-        let mut scenario = Scenario::with(guarded(point));
+        let mut scenario = Scenario::with(with_hook(point));
         scenario.status(json!({"updateRevision": "v2"}));
         scenario.wait(2);
         scenario
@@ -261,7 +265,7 @@ mod tests {
             scenario.if_unchanged().delete("a");
             assert_eq!(scenario.verdict(), [], "{phase}");
         }
-        let mut scenario = Scenario::with(guarded("preDelete"));
+        let mut scenario = Scenario::with(with_hook("preDelete"));
         scenario.spec("user", json!({"replicas": 4}));
         scenario.wait(2);
         scenario.create_only("d", "v1");
@@ -282,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_guarded_from_the_first_version_that_runs() {
+    fn a_pod_needs_its_hook_from_the_first_version_that_runs() {
         for phase in ["Pending", "Running", "Failed"] {
             let mut scenario = scaling_in();
             scenario.reports("a", phase, false);
@@ -294,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_failed_or_canceled_hook_allows_nothing() {
+    fn an_unfinished_unsuccessful_or_deleted_run_allows_nothing() {
         for end in [None, Some("Failed"), Some("Inconclusive"), Some("Error")] {
             let mut scenario = scaling_in();
             scenario.run("a", "PreDelete", "");
