@@ -26,12 +26,14 @@ pub(crate) enum Kind {
     Claim,
     SidecarSet,
     Namespace,
+    /// ControllerRevision of a SidecarSet, in the namespace of the operator.
+    SetRevision,
     /// Watched only if lifecycle hooks are enabled.
     Cluster,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Kind::GameDeployment,
         Kind::GameStatefulSet,
         Kind::HookRun,
@@ -42,10 +44,11 @@ impl Kind {
         Kind::Claim,
         Kind::SidecarSet,
         Kind::Namespace,
+        Kind::SetRevision,
         Kind::Cluster,
     ];
 
-    /// The kind's name in the API.
+    /// The kind's name in the API, except that revisions of SidecarSets have a name of their own.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::GameDeployment => WorkloadKind::GameDeployment.as_str(),
@@ -58,6 +61,7 @@ impl Kind {
             Kind::Claim => "PersistentVolumeClaim",
             Kind::SidecarSet => "SidecarSet",
             Kind::Namespace => "Namespace",
+            Kind::SetRevision => "SidecarSetRevision",
             Kind::Cluster => Cluster::KIND,
         }
     }
@@ -70,7 +74,7 @@ impl Kind {
             Kind::HookRun => HookRun::url_path(&(), namespace),
             Kind::HookTemplate => HookTemplate::url_path(&(), namespace),
             Kind::Pod => Pod::url_path(&(), namespace),
-            Kind::Revision => ControllerRevision::url_path(&(), namespace),
+            Kind::Revision | Kind::SetRevision => ControllerRevision::url_path(&(), namespace),
             Kind::Node => Node::url_path(&(), None),
             Kind::Claim => PersistentVolumeClaim::url_path(&(), namespace),
             Kind::SidecarSet => SidecarSet::url_path(&(), None),

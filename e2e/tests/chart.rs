@@ -240,6 +240,10 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     let without = ["--set=watchNamespace=games,sidecars.enabled=false"];
     let without = render(program, &without).await?;
     ensure!(rules(&without, "ClusterRole").len() == 2, "{without:#?}");
+    let of_revisions =
+        |objects: &[Value]| names(&rules(objects, "Role"), "controllerrevisions").len();
+    // Those of workloads, and those of SidecarSets.
+    ensure!(of_revisions(&scoped) == 2 && of_revisions(&without) == 1);
     ensure!(of_kind(&without, "MutatingWebhookConfiguration").is_empty());
     let admission = of_kind(&without, "ValidatingWebhookConfiguration");
     ensure!(!format!("{admission:?}").contains("sidecarsets"));
@@ -255,7 +259,7 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     ensure!(names(&inside, "jobs").is_empty(), "{inside:#?}");
     for role in of_kind(&scoped, "Role") {
         let name = role["metadata"]["name"].as_str().unwrap_or_default();
-        let system = ["-lease", "-webhook", "-unguard"];
+        let system = ["-lease", "-webhook", "-unguard", "-sidecars"];
         let home = if system.iter().any(|it| name.ends_with(it)) {
             SYSTEM
         } else {

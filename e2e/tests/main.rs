@@ -52,6 +52,7 @@ mod scaling;
 mod sidecar_absence;
 mod sidecar_annotations;
 mod sidecar_kills;
+mod sidecar_revisions;
 mod sidecar_updates;
 mod sidecar_webhook;
 mod sidecars;
@@ -98,6 +99,7 @@ fn main() -> anyhow::Result<ExitCode> {
         sidecar_absence::tests(),
         sidecar_annotations::tests(),
         sidecar_kills::tests(),
+        sidecar_revisions::tests(),
         sidecar_updates::tests(),
         sidecar_webhook::tests(),
         sidecars::tests(),

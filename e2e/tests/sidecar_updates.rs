@@ -47,7 +47,7 @@ pub(crate) async fn set_image(case: &Case, image: &str) -> Result<()> {
     Ok(())
 }
 
-async fn set_strategy(case: &Case, strategy: Value) -> Result<()> {
+pub(crate) async fn set_strategy(case: &Case, strategy: Value) -> Result<()> {
     let strategy = json!([{"op": "replace", "path": "/spec/updateStrategy", "value": strategy}]);
     case.patch(&format!("sidecarset/{}", name(case)), strategy)
         .await?;

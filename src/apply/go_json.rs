@@ -12,7 +12,7 @@ use serde_json::ser::Formatter;
 
 /// Compact JSON with sorted keys, with `<`, `>`, `&`, U+2028 and U+2029 escaped and numbers as Go
 /// writes them.
-pub(super) fn to_bytes(value: &Value) -> Vec<u8> {
+pub(crate) fn to_bytes(value: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Go);
     // Writing a value to memory cannot fail.

@@ -25,6 +25,7 @@ use gamekeeper_core::plan::{
     Action, Attempt, Backoff, Failures, GuardState, GuardedPlayers, Verdict,
 };
 
+pub(crate) use go_json::to_bytes as to_go_bytes;
 pub(crate) use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
 pub(crate) use proof::AdaptiveTimeout;
 pub(crate) use request::{Content, Refusal, RequestResult, Requests, ResponseMetadata, to_bytes};

@@ -14,6 +14,7 @@ mod pods;
 mod reflector;
 mod resources;
 mod route;
+mod set_revisions;
 mod sidecars;
 mod slim;
 mod store;
@@ -44,6 +45,7 @@ pub(crate) use kinds::NodeHead;
 pub(crate) use kinds::{CachedRevision, NodeState, slim_claim};
 pub(crate) use reflector::{Reflector, Routed, Seen, Unreadable};
 pub(crate) use route::{Router, Sink, WorkloadSink};
+pub(crate) use set_revisions::CachedSetRevision;
 pub(crate) use sidecars::{CachedNamespace, NamespaceHead, SidecarIndex};
 pub(crate) use watch::Source;
 
@@ -65,7 +67,7 @@ pub(crate) struct OptionalKinds {
 impl OptionalKinds {
     fn has(self, kind: Kind) -> bool {
         match kind {
-            Kind::SidecarSet | Kind::Namespace => self.sidecar_sets,
+            Kind::SidecarSet | Kind::Namespace | Kind::SetRevision => self.sidecar_sets,
             Kind::Cluster => self.clusters,
             _ => true,
         }
@@ -80,6 +82,8 @@ pub(crate) struct Settings {
     pub going_taints: Arc<[String]>,
     /// PriorityClass of new guarded pods whose template names none.
     pub priority_class: Option<Arc<str>>,
+    /// The operator's own namespace, in which the revisions of SidecarSets are.
+    pub own_namespace: Arc<str>,
 }
 
 #[derive(Default)]
@@ -100,6 +104,8 @@ pub(crate) struct Cache {
     pub sidecar_sets: Arc<Reflector<Whole<SidecarSet>>>,
     /// Namespaces; empty until there is a SidecarSet.
     pub namespaces: Arc<Reflector<CachedNamespace>>,
+    /// ControllerRevisions in the operator's own namespace; empty until there is a SidecarSet.
+    pub set_revisions: Arc<Reflector<CachedSetRevision>>,
     /// The SidecarSets, and the namespaces that they select.
     pub sidecars: Arc<SidecarIndex>,
     pub clusters: Arc<Reflector<Whole<Cluster>>>,
@@ -127,7 +133,7 @@ macro_rules! reflector_of {
             $cache, $kind, $reflector => $value;
             GameDeployment game_deployments, GameStatefulSet game_stateful_sets, HookRun hook_runs,
             HookTemplate hook_templates, Pod pods, Revision revisions, Node nodes, Claim claims,
-            SidecarSet sidecar_sets, Namespace namespaces, Cluster clusters
+            SidecarSet sidecar_sets, Namespace namespaces, SetRevision set_revisions, Cluster clusters
         )
     };
     ($cache:expr, $kind:expr, $reflector:ident => $value:expr; $($name:ident $field:ident),+) => {
@@ -165,6 +171,10 @@ impl Cache {
         let kinds = Kind::ALL.into_iter();
         let kinds = kinds.filter(|kind| settings.kinds.has(*kind));
         let sources = kinds.clone().map(|kind| {
+            let namespace = match kind {
+                Kind::SetRevision => Some(&*settings.own_namespace),
+                _ => namespace,
+            };
             let source = Source {
                 client: client.clone(),
                 path: kind.collection(namespace),
@@ -277,6 +287,19 @@ impl Cache {
                     namespaces.feed(source, read, route).await;
                 })
             }
+            Kind::SetRevision => {
+                let (revisions, sidecars) =
+                    (Arc::clone(&self.set_revisions), Arc::clone(&self.sidecars));
+                watches.spawn(async move {
+                    sidecars.used().await;
+                    let read = |_: Option<&_>, _, _: &Identity, object: Object<'_>| {
+                        let revision = object.read_within(MAX_TEMPLATE_BYTES)?;
+                        Ok(Some(CachedSetRevision::new(revision)))
+                    };
+                    let route = routed(router, Kind::SetRevision, Router::set_revision);
+                    revisions.feed(source, read, route).await;
+                })
+            }
             Kind::Cluster => watches.spawn(Arc::clone(&self.clusters).feed(
                 source,
                 |_, _, _, object| Ok(Some(Whole::new(object.read_within(MAX_HOOK_BYTES)?, true))),
@@ -299,15 +322,17 @@ impl Cache {
             .collect()
     }
 
-    /// The kinds that are currently watched. Namespaces are watched once there has been a SidecarSet.
+    /// The kinds that are currently watched. Namespaces, and the revisions of SidecarSets, are watched once there has
+    /// been a SidecarSet.
     fn watched(&self) -> impl Iterator<Item = (Kind, &Source)> {
         let sources = self.sources.iter().map(|(kind, source)| (*kind, source));
-        sources.filter(|(kind, _)| *kind != Kind::Namespace || self.sidecars.is_used())
+        let is_of_sets = |kind: Kind| matches!(kind, Kind::Namespace | Kind::SetRevision);
+        sources.filter(move |(kind, _)| !is_of_sets(*kind) || self.sidecars.is_used())
     }
 
     /// Waits until every kind has been listed.
     pub(crate) async fn filled(&self) {
-        // Namespaces come last, because a list of SidecarSets decides whether they are watched.
+        // Namespaces and revisions of SidecarSets come last, because a list of SidecarSets decides whether they are watched.
         for (kind, _) in self.watched() {
             // Cannot fail, because self holds the sender.
             let _ = self.seen(kind).wait_for(|seen| seen.listed > 0).await;

@@ -97,6 +97,14 @@ impl CachedPod {
         }
     }
 
+    /// The SidecarSets that were considered when it was created.
+    pub fn marks(&self) -> Option<&SidecarMarks> {
+        match self {
+            CachedPod::Own(pod) => Some(&pod.sidecars),
+            CachedPod::Orphan(pod) | CachedPod::Foreign(pod) => pod.sidecars(),
+        }
+    }
+
     /// What the status of a set depends on, for this pod; None if the pod does not count.
     pub fn of_sidecar_set(&self, set: &Sidecars) -> Option<SidecarPod<'_>> {
         let (counts, selected, marks, ready, changing) = match self {

@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::kinds::{CachedHookRun, CachedRevision, NodeState, Whole};
 use super::pods::CachedPod;
+use super::set_revisions::CachedSetRevision;
 use super::sidecars::{CachedNamespace, SidecarIndex};
 use super::store::{Cached, Transition};
 use super::workload_index::{Entry, WorkloadIndex};
@@ -113,7 +114,12 @@ impl Router {
                     (clusters.queue)(key.clone());
                 }
             }
-            Kind::Pod | Kind::Revision | Kind::Node | Kind::Claim | Kind::Namespace => {}
+            Kind::Pod
+            | Kind::Revision
+            | Kind::Node
+            | Kind::Claim
+            | Kind::Namespace
+            | Kind::SetRevision => {}
         }
     }
 
@@ -179,6 +185,18 @@ impl Router {
             .put_namespace(namespace.name(), new.as_deref());
         for set in self.sidecars.all() {
             (self.to_sidecar_sets)(ObjectKey::new("", set));
+        }
+    }
+
+    /// Records the revision of a set, and queues the set.
+    pub(crate) fn set_revision(&self, (old, new): &Transition<CachedSetRevision>) {
+        for side in [old, new].into_iter().flatten() {
+            let Some(set) = side.set() else { continue };
+            let is_gone = new.as_ref().is_none_or(|new| new.set() != side.set());
+            let revision = side.revision().filter(|_| !is_gone);
+            if let Some(name) = self.sidecars.put_revision(set, side.name(), revision) {
+                (self.to_sidecar_sets)(ObjectKey::new("", name));
+            }
         }
     }
 

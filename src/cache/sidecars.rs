@@ -2,7 +2,7 @@
 //!
 //! Without a SidecarSet, this costs nothing: namespaces are not watched, and pods of other controllers are not kept.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -13,7 +13,7 @@ use super::kinds::Whole;
 use super::store::{Cached, Head};
 use super::watch::version_number;
 use gamekeeper_core::api::SidecarSet;
-use gamekeeper_core::plan::sidecars::{Namespace, Sidecars};
+use gamekeeper_core::plan::sidecars::{Namespace, SetRevision, Sidecars};
 
 /// The cached form of a namespace.
 #[derive(Debug)]
@@ -73,6 +73,10 @@ pub(crate) struct SidecarIndex {
 struct State {
     /// Sorted by name, which is the order of injection.
     sets: BTreeMap<String, Arc<Sidecars>>,
+    /// The sets of which these are the parsed forms.
+    objects: BTreeMap<String, Arc<SidecarSet>>,
+    /// The ControllerRevisions of sets by their names, by the uid of the set.
+    revisions: HashMap<String, BTreeMap<String, Arc<SetRevision>>>,
     namespaces: BTreeMap<String, Arc<Namespace>>,
     /// The namespaces in which pods of other controllers are kept.
     open: HashSet<String>,
@@ -180,13 +184,43 @@ impl SidecarIndex {
     /// Records a changed set.
     pub(super) fn put_set(&self, name: &str, set: Option<&Whole<SidecarSet>>) {
         let set = set.filter(|set| self.is_ours(&set.object));
-        let set = set.and_then(|set| Sidecars::of(&set.object));
         self.change(|state| {
             match set {
-                Some(set) => state.sets.insert(name.to_owned(), Arc::new(set)),
-                None => state.sets.remove(name),
+                Some(set) => state
+                    .objects
+                    .insert(name.to_owned(), Arc::clone(&set.object)),
+                None => state.objects.remove(name),
             };
+            state.parse(name);
         });
+    }
+
+    /// Records a ControllerRevision of the set with this uid. Returns the set's name, if the set is known.
+    pub(super) fn put_revision(
+        &self,
+        uid: &str,
+        name: &str,
+        revision: Option<&Arc<SetRevision>>,
+    ) -> Option<String> {
+        let mut state = self.write();
+        let revisions = state.revisions.entry(uid.to_owned()).or_default();
+        match revision {
+            Some(revision) => revisions.insert(name.to_owned(), Arc::clone(revision)),
+            None => revisions.remove(name),
+        };
+        if revisions.is_empty() {
+            state.revisions.remove(uid);
+        }
+        let mut objects = state.objects.iter();
+        let (set, _) = objects.find(|(_, it)| it.metadata.uid.as_deref() == Some(uid))?;
+        let set = set.clone();
+        state.parse(&set);
+        Some(set)
+    }
+
+    /// The ControllerRevisions of the set with this uid.
+    pub(crate) fn revisions(&self, uid: &str) -> Vec<Arc<SetRevision>> {
+        self.read().revisions_of(uid)
     }
 
     /// Records a changed namespace.
@@ -228,6 +262,23 @@ impl SidecarIndex {
 }
 
 impl State {
+    /// Parses a set again.
+    fn parse(&mut self, name: &str) {
+        let set = self.objects.get(name).and_then(|set| {
+            let revisions = self.revisions_of(set.metadata.uid.as_deref().unwrap_or_default());
+            Some(Sidecars::of(set)?.with_revisions(set, &revisions))
+        });
+        match set {
+            Some(set) => self.sets.insert(name.to_owned(), Arc::new(set)),
+            None => self.sets.remove(name),
+        };
+    }
+
+    fn revisions_of(&self, uid: &str) -> Vec<Arc<SetRevision>> {
+        let revisions = self.revisions.get(uid).into_iter();
+        revisions.flat_map(|it| it.values().cloned()).collect()
+    }
+
     fn reaching(&self, namespace: &Namespace) -> Vec<Arc<Sidecars>> {
         let sets = self.sets.values().filter(|set| set.reaches(namespace));
         sets.cloned().collect()

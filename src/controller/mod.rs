@@ -8,6 +8,7 @@ mod cluster;
 mod hook_run;
 mod planners;
 mod queue;
+mod set_revisions;
 mod sidecar_set;
 mod unreadable;
 mod workload;

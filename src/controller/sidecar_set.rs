@@ -15,6 +15,7 @@ use tracing::warn;
 
 use super::UnreadableReporter;
 use super::queue::{Reconciled, Requeue};
+use super::set_revisions::SetRevisions;
 use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
 use crate::apply::{Content, Refusal, Requests, ResponseMetadata, to_bytes};
 use crate::cache::{Cache, Cached, Whole};
@@ -39,6 +40,7 @@ pub(crate) struct SidecarSets {
     events: EventRecorder,
     unreadable: UnreadableReporter,
     webhook: watch::Receiver<WebhookState>,
+    revisions: SetRevisions,
     /// When the pods of a set were last counted.
     counted: Mutex<HashMap<ObjectKey, Instant>>,
 }
@@ -52,6 +54,7 @@ impl SidecarSets {
         webhook: watch::Receiver<WebhookState>,
     ) -> Self {
         Self {
+            revisions: SetRevisions::new(Arc::clone(&cache), requests.clone()),
             cache,
             requests,
             events,
@@ -88,9 +91,17 @@ impl SidecarSets {
         if let Some(due) = self.wait(&key) {
             return Requeue::Settled(Some(due)).into();
         }
+        // The status and the marks of pods name revisions, so they are recorded first.
+        let newest = match self.revisions.record(&set).await {
+            Ok(newest) => newest,
+            Err(requeue) => return requeue.into(),
+        };
         let started = Instant::now();
         let now = Timestamp::now();
         let sidecars = self.cache.sidecars.get(set.name());
+        if sidecars.as_ref().is_some_and(|it| it.revision != newest) {
+            return Requeue::Conflict.into();
+        }
         let pods = sidecars.iter().flat_map(|sidecars| self.pods(sidecars));
         let pods: Vec<_> = pods.collect();
         let allotment = sidecars
@@ -108,7 +119,7 @@ impl SidecarSets {
                 .unwrap_or_default(),
             webhook: &webhook,
         };
-        let status = sidecar_set_status(
+        let mut status = sidecar_set_status(
             sidecars.as_deref(),
             &pods,
             progress,
@@ -117,6 +128,7 @@ impl SidecarSets {
             old,
             now,
         );
+        status.revision_namespace = self.cache.settings.own_namespace.to_string();
         let planning = started.elapsed();
         let wake = allotment.wake.map(|at| instant_of(at, now));
         let mut requeue = Requeue::Settled(wake);
@@ -130,6 +142,8 @@ impl SidecarSets {
         }
         if old != Some(&status) {
             requeue = self.write(&set, &status, requeue).await;
+        } else {
+            requeue = self.revisions.prune(&set, &newest, requeue).await;
         }
         Reconciled { requeue, planning }
     }
@@ -320,7 +334,7 @@ impl PodPatch {
 }
 
 /// When a set is reconciled again after a failed write.
-fn after(refusal: &Refusal) -> Requeue {
+pub(super) fn after(refusal: &Refusal) -> Requeue {
     match refusal {
         Refusal::Conflict(_) => Requeue::Conflict,
         Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(*after),

@@ -209,11 +209,7 @@ impl<S> Planning<S> {
             players: GuardedPlayers::of(object, &world),
             ended_without_hook: before.ended(object, &world),
             took: read_at.elapsed(),
-            sidecars: world
-                .sidecars
-                .iter()
-                .map(|it| it.revision.clone())
-                .collect(),
+            sidecars: world.sidecars.iter().map(|it| it.injects()).collect(),
             revisions: world.revisions,
         }
     }

@@ -82,7 +82,10 @@ pub(super) fn world<K: GameWorkload>(
     } = nodes(cache, &pods);
     let sidecars = cache.sidecars.reaching(namespace);
     // A verdict on pods does not apply to pods with other sidecars.
-    let is_same = sidecars.iter().map(|it| &it.revision).eq(&memory.sidecars);
+    let is_same = sidecars
+        .iter()
+        .map(|it| it.injects())
+        .eq(memory.sidecars.iter().cloned());
     World {
         now: Timestamp::now(),
         pods,

@@ -60,9 +60,10 @@ pub use provider::*;
 pub use raw_json::{RawJson, json_memory};
 pub use schema::crds;
 pub use sidecar_set::{
-    InjectionStrategy, PatchPolicy, PodInjectPolicy, PodMetadataPatch, ShareVolumePolicy,
-    ShareVolumeType, SidecarOptions, SidecarSet, SidecarSetSpec, SidecarSetStatus,
-    SidecarUpdateStrategy, SidecarUpdateType, SidecarUpgradeStrategy, TransferEnv,
+    InjectionRevision, InjectionStrategy, PatchPolicy, PodInjectPolicy, PodMetadataPatch,
+    ShareVolumePolicy, ShareVolumeType, SidecarOptions, SidecarSet, SidecarSetSpec,
+    SidecarSetStatus, SidecarUpdateStrategy, SidecarUpdateType, SidecarUpgradeStrategy,
+    TransferEnv,
 };
 pub use update_strategy::{
     CanaryPause, CanaryStep, CanaryStrategy, ContainerOrder, InPlaceUpdateStrategy,

@@ -90,6 +90,8 @@ pub const INDEX_ENV: &str = "POD_INDEX";
 pub const SIDECARS_PREFIX: &str = "sidecars.gamekeeper.tkex.tencent.com/";
 /// Namespace label: with `enabled`, pods of all controllers get sidecars; with `disabled`, no pods do.
 pub const SIDECARS_LABEL: &str = "gamekeeper.tkex.tencent.com/sidecars";
+/// Label of a SidecarSet's ControllerRevisions: the set's name.
+pub const SIDECAR_SET_LABEL: &str = "gamekeeper.tkex.tencent.com/sidecar-set";
 /// Environment variable of injected containers (OpenKruise).
 pub const IS_INJECTED: &str = "IS_INJECTED";
 /// Pod annotation: the container that kubectl logs and exec use (Kubernetes convention).

@@ -67,6 +67,10 @@ pub struct SidecarSetSpec {
     /// How the containers of running pods are updated when their images change.
     #[serde(default)]
     pub update_strategy: SidecarUpdateStrategy,
+    /// Number of old revisions to keep for rollbacks. Those that pods have are kept in any case.
+    #[schemars(range(min = 0), extend("default" = 10))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision_history_limit: Option<i32>,
 }
 
 /// How the containers of running pods are updated. Only images can change in a running pod.
@@ -145,6 +149,32 @@ pub struct InjectionStrategy {
     /// While true, new pods get no containers of this set.
     #[serde(default)]
     pub paused: bool,
+    /// The revision that new pods get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<InjectionRevision>,
+}
+
+/// The revision that new pods get.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InjectionRevision {
+    /// The name of a revision of this set. When absent, new pods get the newest one, as far as the update strategy does
+    /// not hold it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub revision_name: Option<String>,
+    /// Always.
+    #[schemars(extend("x-kubernetes-validations" = [schema::always()]), length(max = 63))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+}
+
+impl InjectionStrategy {
+    /// The name of the revision that new pods get, if the user has chosen one.
+    pub fn pinned(&self) -> Option<&str> {
+        let name = self.revision.as_ref()?.revision_name.as_deref();
+        name.filter(|name| !name.is_empty())
+    }
 }
 
 /// The fields of a SidecarSet's container that other containers do not have.
@@ -234,6 +264,15 @@ pub struct SidecarSetStatus {
     pub uninjected_pods: i32,
     /// The revision of the containers and volumes of the spec.
     pub latest_revision: String,
+    /// The revision that most matched pods have, or last had. New pods get it while the update strategy holds the latest
+    /// revision back.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub stable_revision: String,
+    /// The namespace of the ControllerRevisions of this set.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub revision_namespace: String,
+    /// Number of hash collisions of revision names.
+    pub collision_count: i32,
     /// Ready, Progressing and Injecting.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]

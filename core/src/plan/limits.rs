@@ -22,6 +22,11 @@ pub fn partition(partition: Option<&IntOrString>, replicas: i64) -> i64 {
     }
 }
 
+/// Whether a partition keeps pods at all, if there are enough of them.
+pub fn keeps_pods(partition: &IntOrString) -> bool {
+    resolve(partition, 100, rounded_up) > 0
+}
+
 /// createBatch, resolved for `replicas`; never 0.
 pub fn batch(size: &IntOrString, replicas: i64) -> i64 {
     resolve(size, replicas, rounded_up).max(1)

@@ -108,6 +108,7 @@ async fn requested(set: Option<Value>) -> BTreeSet<String> {
             sidecar_sets: true,
             clusters: false,
         },
+        own_namespace: "own".into(),
         ..Settings::default()
     };
     let cache = Cache::new(&Client::new(server, "default"), None, true, settings);
@@ -120,7 +121,7 @@ async fn requested(set: Option<Value>) -> BTreeSet<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_set_namespaces_are_not_watched() {
+async fn without_a_set_neither_namespaces_nor_revisions_of_sets_are_watched() {
     let without = requested(None).await;
     let sets = "/apis/tkex.tencent.com/v1alpha1/sidecarsets";
     assert!(without.contains(sets), "{without:?}");
@@ -135,5 +136,6 @@ async fn without_a_set_namespaces_are_not_watched() {
     });
     let with = requested(Some(set)).await;
     let more: Vec<_> = with.difference(&without).collect();
-    assert_eq!(more, ["/api/v1/namespaces"]);
+    let revisions = "/apis/apps/v1/namespaces/own/controllerrevisions";
+    assert_eq!(more, ["/api/v1/namespaces", revisions]);
 }

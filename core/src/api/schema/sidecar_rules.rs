@@ -69,3 +69,8 @@ pub fn retain_or_overwrite() -> Rule {
         "is not supported; write Retain or Overwrite",
     )
 }
+
+/// Partial would need the pods of two revisions in a fixed proportion.
+pub fn always() -> Rule {
+    rule("", "self == 'Always'", "is not supported; write Always")
+}

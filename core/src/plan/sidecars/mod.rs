@@ -7,8 +7,10 @@
 mod allot;
 mod containers;
 mod defaults;
+mod history;
 mod inject;
 mod matched;
+mod revision;
 mod set;
 mod status;
 #[cfg(test)]
@@ -18,8 +20,10 @@ mod webhook;
 pub use allot::{Allotment, MarkWrite, allot};
 pub use containers::without_options;
 pub use defaults::with_defaults;
+pub use history::{History, RevisionWrite, expired, history, named_by_set};
 pub use inject::inject;
 pub use matched::{Changing, MatchedPod};
+pub use revision::SetRevision;
 pub use set::{Namespace, SidecarImage, Sidecars, has_same_containers, is_current, selected};
 pub use status::sidecar_set_status;
 pub use webhook::{OtherPods, WebhookState};

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::containers::Sidecar;
+use super::revision::{NewPods, SetRevision, choose};
 use crate::api::names::{SIDECARS_LABEL, is_reserved_annotation, safe_hash};
 use crate::api::{
     PatchPolicy, PodInjectPolicy, PodMetadataPatch, SidecarSet, SidecarSetSpec,
@@ -57,6 +58,8 @@ pub struct Sidecars {
     pub paused: bool,
     /// How the containers of running pods are updated.
     pub update: SidecarUpdateStrategy,
+    /// Which revision new pods get.
+    pub(super) new_pods: NewPods,
     selector: Selector,
     /// The only namespace, if there is one.
     pub namespace: Option<String>,
@@ -90,29 +93,61 @@ impl Sidecars {
             None => None,
         };
         let name = set.metadata.name.clone()?;
-        let sidecars = |list: &[Value], place| -> Vec<Sidecar> {
-            list.iter().map(|it| Sidecar::of(it, place)).collect()
-        };
-        let secrets = spec.image_pull_secrets.iter();
-        let mut injected = injected(spec);
-        let revision = revision_name(&name, &injected);
-        let annotations = annotations(&injected);
-        remove_images(&mut injected);
+        let revision = revision_name(&name, &injected(spec), collisions(set));
+        let content = Content::of(injected(spec));
         Some(Self {
             revision,
-            shape: hash(&injected),
             name,
             paused: spec.injection_strategy.paused,
             update: spec.update_strategy.clone(),
+            new_pods: NewPods::Newest,
             selector,
             namespace: spec.namespace.clone(),
             namespaces,
-            init_containers: sidecars(&spec.init_containers, PodInjectPolicy::AfterAppContainer),
-            containers: sidecars(&spec.containers, PodInjectPolicy::BeforeAppContainer),
-            volumes: spec.volumes.clone(),
-            pull_secrets: secrets.map(|it| json!({"name": it.name})).collect(),
-            annotations,
+            shape: content.shape,
+            init_containers: content.init_containers,
+            containers: content.containers,
+            volumes: content.volumes,
+            pull_secrets: content.pull_secrets,
+            annotations: content.annotations,
         })
+    }
+
+    /// The set with its ControllerRevisions, which decide what new pods get.
+    #[must_use]
+    pub fn with_revisions(mut self, set: &SidecarSet, revisions: &[Arc<SetRevision>]) -> Self {
+        let content = injected(&set.spec);
+        if let Some(same) = SetRevision::with(&content, revisions) {
+            self.revision.clone_from(&same.name);
+        }
+        self.new_pods = choose(&self, set, revisions);
+        self
+    }
+
+    /// The set as it was at a revision.
+    pub(super) fn at(&self, revision: &SetRevision) -> Self {
+        let content = Content::of(revision.content.clone());
+        Self {
+            revision: revision.name.clone(),
+            new_pods: NewPods::Newest,
+            shape: content.shape,
+            init_containers: content.init_containers,
+            containers: content.containers,
+            volumes: content.volumes,
+            pull_secrets: content.pull_secrets,
+            annotations: content.annotations,
+            ..self.clone()
+        }
+    }
+
+    /// The set at the revision that a new pod with these labels gets.
+    pub fn for_new_pod(&self, labels: &BTreeMap<String, String>) -> &Self {
+        self.new_pods.older(labels).unwrap_or(self)
+    }
+
+    /// Identifies what new pods get.
+    pub fn injects(&self) -> String {
+        self.new_pods.identity(&self.revision)
     }
 
     /// Whether pods in a namespace can get its containers.
@@ -165,16 +200,17 @@ fn selector(selector: &LabelSelector) -> Option<Selector> {
     Selector::try_from(selector.clone()).ok()
 }
 
-/// The sets whose containers a new pod with these labels gets.
+/// The sets whose containers a new pod with these labels gets, each at the revision that it gets.
 pub fn selected<'a>(
     sets: &'a [Arc<Sidecars>],
     labels: &BTreeMap<String, String>,
 ) -> impl Iterator<Item = &'a Sidecars> {
     let sets = sets.iter().map(AsRef::as_ref);
-    sets.filter(move |set| !set.paused && set.selects(labels))
+    let selecting = sets.filter(|set: &&Sidecars| !set.paused && set.selects(labels));
+    selecting.map(|set| set.for_new_pod(labels))
 }
 
-/// Whether a pod is up to date: every set that selects it was considered at the set's newest revision.
+/// Whether a pod is up to date: every set that selects it was considered at the revision that new pods get.
 pub fn is_current(
     sets: &[Arc<Sidecars>],
     labels: &BTreeMap<String, String>,
@@ -186,9 +222,48 @@ pub fn is_current(
     })
 }
 
+/// What a revision of a set injects, parsed.
+struct Content {
+    shape: String,
+    init_containers: Vec<Sidecar>,
+    containers: Vec<Sidecar>,
+    volumes: Vec<Value>,
+    pull_secrets: Vec<Value>,
+    annotations: Vec<PodAnnotation>,
+}
+
+impl Content {
+    /// Parses what [`injected`] returns.
+    fn of(mut injected: Value) -> Self {
+        let items = |field: &str| injected[field].as_array().cloned().unwrap_or_default();
+        let sidecars = |field, place| -> Vec<Sidecar> {
+            items(field)
+                .iter()
+                .map(|it| Sidecar::of(it, place))
+                .collect()
+        };
+        let init_containers = sidecars("initContainers", PodInjectPolicy::AfterAppContainer);
+        let containers = sidecars("containers", PodInjectPolicy::BeforeAppContainer);
+        let (volumes, secrets) = (items("volumes"), items("imagePullSecrets"));
+        let annotations = annotations(&injected);
+        remove_images(&mut injected);
+        Self {
+            annotations,
+            shape: hash(&injected),
+            init_containers,
+            containers,
+            volumes,
+            pull_secrets: secrets
+                .iter()
+                .map(|it| json!({"name": it["name"]}))
+                .collect(),
+        }
+    }
+}
+
 /// What is injected, as the revision identifies it: without selectors and strategies, and with all defaults, so that it
 /// does not depend on whether they are written out.
-fn injected(spec: &SidecarSetSpec) -> Value {
+pub(super) fn injected(spec: &SidecarSetSpec) -> Value {
     let list = |list: &[Value], place| -> Vec<Value> {
         list.iter()
             .map(|it| super::defaults::completed(it, place))
@@ -211,10 +286,14 @@ fn injected(spec: &SidecarSetSpec) -> Value {
 }
 
 /// The name of the revision with this content. If it has annotations, their hash follows that of the rest.
-fn revision_name(set: &str, injected: &Value) -> String {
+pub(super) fn revision_name(set: &str, injected: &Value, collisions: i32) -> String {
     let mut rest = injected.clone();
     let annotations = rest.as_object_mut().and_then(|it| it.remove(ANNOTATIONS));
-    let name = format!("{set}-{}", hash(&rest));
+    let mut text = rest.to_string();
+    if collisions > 0 {
+        text.push_str(&collisions.to_string());
+    }
+    let name = format!("{set}-{}", safe_hash(text.as_bytes()));
     annotations.map_or(name.clone(), |it| format!("{name}-{}", hash(&it)))
 }
 
@@ -259,6 +338,12 @@ fn remove_images(injected: &mut Value) {
             }
         }
     }
+}
+
+/// How often the name of a revision was taken by another object.
+pub(super) fn collisions(set: &SidecarSet) -> i32 {
+    let status = set.status.as_ref();
+    status.map_or(0, |status| status.collision_count)
 }
 
 fn hash(value: &Value) -> String {

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::allot::Progress;
 use super::matched::MatchedPod;
+use super::revision::stable_revision;
 use super::set::Sidecars;
 use super::webhook::OtherPods;
 use crate::api::{ConditionType, SidecarSetStatus, SidecarUpdateType};
@@ -30,6 +31,7 @@ pub fn sidecar_set_status(
     let mut uninjected = Vec::new();
     if let Some(set) = set {
         status.latest_revision.clone_from(&set.revision);
+        status.stable_revision = stable_revision(set, pods, old);
         for pod in pods.iter().filter(|pod| set.selects(&pod.labels)) {
             let mark = pod.marks.get(&set.name);
             let Some(mark) = mark.filter(|mark| mark.is_injected()) else {
@@ -50,6 +52,12 @@ pub fn sidecar_set_status(
             }
         }
     }
+    if let Some(old) = old {
+        status.collision_count = old.collision_count;
+        status
+            .revision_namespace
+            .clone_from(&old.revision_namespace);
+    }
     let old = old.map_or(&[][..], |old| &old.conditions);
     let injecting = match set {
         None => (false, "Deleted", "the set is being deleted".to_owned()),
@@ -64,9 +72,9 @@ pub fn sidecar_set_status(
             let message = named("left out of", &mut clashes) + &trouble.unwrap_or_default();
             (false, "Clash", message)
         }
-        Some(_) => match others.trouble() {
+        Some(set) => match others.trouble() {
             Some((reason, message)) => (true, reason, message),
-            None => (true, "Injecting", "new pods get the containers".to_owned()),
+            None => injecting(set),
         },
     };
     let ready = if !clashes.is_empty() || !uninjected.is_empty() {
@@ -96,6 +104,17 @@ pub fn sidecar_set_status(
         condition(ConditionType::Injecting, injecting, generation, old, now),
     ];
     status
+}
+
+/// Which containers new pods get.
+fn injecting(set: &Sidecars) -> (bool, &'static str, String) {
+    let reason = match set.new_pods.is_lost() {
+        true => "RevisionLost",
+        false => "Injecting",
+    };
+    let which = set.new_pods.in_words();
+    let which = which.map_or_else(String::new, |which| format!(" {which}"));
+    (true, reason, format!("new pods get the containers{which}"))
 }
 
 /// Whether the pods to update are being updated, or have been.

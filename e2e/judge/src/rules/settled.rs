@@ -48,12 +48,11 @@ impl Settled {
             return Some(("settled", "a status write that changes nothing".to_owned()));
         }
         // What happens to nodes and SidecarSets is not in the log of a namespace: the operator's request to move a pod,
-        // and the token that lets its sidecars be updated, stand for it. A budget that an administrator has deleted or
-        // changed is found by the next check, and restored.
-        let is_operators = is_operators
-            && !requests_move(write)
-            && !allots_token(write)
-            && !restores_budget(world, write);
+        // the token that lets its sidecars be updated, and revisions of sets stand for it. A budget that an administrator
+        // has deleted or changed is found by the next check, and restored.
+        let stands_for_other =
+            requests_move(write) || allots_token(write) || is_revision_of_set(world, write);
+        let is_operators = is_operators && !stands_for_other && !restores_budget(world, write);
         let since = self.since;
         // The operator's own writes do not end the settled state; otherwise they would excuse later ones.
         if since.is_none() || !is_operators {
@@ -101,6 +100,16 @@ fn restores_budget(world: &World, write: &Write) -> bool {
     let owner = owner.filter(|it| it.deleted.is_none());
     let newest = owner.and_then(|it| it.versions.last());
     newest.is_some_and(protects) && before != Some(says(budget))
+}
+
+/// Whether a write is about a ControllerRevision that is not named after a workload of the namespace.
+fn is_revision_of_set(world: &World, write: &Write) -> bool {
+    let owner = write.name.rsplit_once('-').map(|(owner, _)| owner);
+    let workloads = world.workloads.values();
+    let mut names = workloads.filter_map(|it| it.versions.last());
+    write.resource == Resource::Other("controllerrevisions".to_owned())
+        && owner.is_some()
+        && !names.any(|it| owner == Some(text(&it.object, "/metadata/name")))
 }
 
 /// Whether every workload of the namespace is settled.
@@ -248,6 +257,17 @@ mod tests {
         alien.wait(10);
         alien.apply_budget();
         assert_eq!(alien.broken(), ["settled"], "its pods are not guarded");
+    }
+
+    #[test]
+    fn revisions_of_a_workload_are_kept_and_those_of_sets_are_not_judged() {
+        let mut scenario = settled();
+        scenario.wait(10);
+        scenario.delete_revision("log-agent-5c7d9");
+        assert_eq!(scenario.verdict(), []);
+        scenario.wait(10);
+        scenario.delete_revision("game-5c7d9");
+        assert_eq!(scenario.broken(), ["settled"]);
     }
 
     #[test]

@@ -111,6 +111,13 @@ impl Scenario {
             .write(OPERATOR, "delete", "persistentvolumeclaims", "", name, gone);
     }
 
+    /// The operator deletes a ControllerRevision.
+    pub(crate) fn delete_revision(&mut self, name: &str) {
+        let gone = json!({"kind": "Status"});
+        self.log
+            .write(OPERATOR, "delete", "controllerrevisions", "", name, gone);
+    }
+
     /// Lets time pass.
     pub(crate) fn wait(&mut self, seconds: i64) {
         self.log.wait(seconds);

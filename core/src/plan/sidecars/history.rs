@@ -1,0 +1,121 @@
+//! The ControllerRevisions of a SidecarSet: which one has to be written, and which ones are no longer kept.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::revision::SetRevision;
+use super::set::{collisions, injected, revision_name};
+use crate::api::SidecarSet;
+
+/// The number of old revisions to keep if the set does not say.
+const HISTORY_LIMIT: usize = 10;
+
+/// What has to be done about the ControllerRevisions of a set.
+#[derive(Debug, PartialEq)]
+pub struct History {
+    /// The name of the newest revision.
+    pub newest: String,
+    /// How often a revision's name was taken by another object. If this is more than the status says, the status is
+    /// written first.
+    pub collisions: i32,
+    /// The write that the newest revision needs.
+    pub write: Option<RevisionWrite>,
+}
+
+/// A write of the newest revision of a set.
+#[derive(Debug, PartialEq)]
+pub enum RevisionWrite {
+    /// It does not exist.
+    Create {
+        /// Its number.
+        number: i64,
+        /// What it injects.
+        content: Value,
+    },
+    /// It exists, but another set of this name owned it, or none does.
+    Adopt {
+        /// Its uid.
+        uid: String,
+        /// Its number.
+        number: i64,
+    },
+    /// The set was changed back to it.
+    Renumber {
+        /// Its uid.
+        uid: String,
+        /// Its number.
+        number: i64,
+    },
+}
+
+/// Decides how the newest revision of a set is written. `own` are the set's revisions; `orphans` have lost their set;
+/// `taken` are the names of all other ControllerRevisions.
+pub fn history(
+    set: &SidecarSet,
+    own: &[Arc<SetRevision>],
+    orphans: &[Arc<SetRevision>],
+    taken: &BTreeSet<String>,
+) -> History {
+    let content = injected(&set.spec);
+    let highest = own.iter().map(|it| it.number).max().unwrap_or(0);
+    let number = highest + 1;
+    let mut collisions = collisions(set);
+    if let Some(same) = SetRevision::with(&content, own) {
+        let uid = same.uid.clone();
+        return History {
+            newest: same.name.clone(),
+            collisions,
+            write: (same.number < highest).then_some(RevisionWrite::Renumber { uid, number }),
+        };
+    }
+    let name = set.metadata.name.as_deref().unwrap_or_default();
+    loop {
+        let newest = revision_name(name, &content, collisions);
+        let mut same = orphans.iter().filter(|it| it.name == newest);
+        let orphan = same.next();
+        let is_taken = own.iter().any(|it| it.name == newest) || taken.contains(&newest);
+        let write = match orphan {
+            Some(orphan) if orphan.content == content => {
+                let uid = orphan.uid.clone();
+                RevisionWrite::Adopt { uid, number }
+            }
+            None if !is_taken => RevisionWrite::Create { number, content },
+            _ => {
+                collisions += 1;
+                continue;
+            }
+        };
+        return History {
+            newest,
+            collisions,
+            write: Some(write),
+        };
+    }
+}
+
+/// The revisions that are no longer kept: the oldest ones beyond the history limit. Those in `named`, to which a pod or
+/// the set refers, are always kept and do not count.
+pub fn expired<'r>(
+    set: &SidecarSet,
+    own: &'r [Arc<SetRevision>],
+    named: &HashSet<String>,
+) -> Vec<&'r SetRevision> {
+    let limit = set.spec.revision_history_limit;
+    let limit = limit.map_or(HISTORY_LIMIT, |limit| usize::try_from(limit).unwrap_or(0));
+    let unused = own.iter().filter(|it| !named.contains(&it.name));
+    let mut unused: Vec<&SetRevision> = unused.map(AsRef::as_ref).collect();
+    unused.sort_by_key(|it| std::cmp::Reverse(it.number));
+    unused.split_off(limit.min(unused.len()))
+}
+
+/// The revisions to which a set itself refers.
+pub fn named_by_set(set: &SidecarSet, newest: &str) -> impl Iterator<Item = String> {
+    let status = set.status.as_ref();
+    let of_status = status.map(|it| [&it.latest_revision, &it.stable_revision]);
+    let of_status = of_status.into_iter().flatten().cloned();
+    let pinned = set.spec.injection_strategy.pinned().map(str::to_owned);
+    let names: Vec<String> = of_status.chain(pinned).chain([newest.to_owned()]).collect();
+    names.into_iter()
+}

@@ -1,0 +1,209 @@
+//! Revisions of SidecarSets: which one new pods get, and how long they are kept.
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::workload::manifest::Game;
+use judge::object::text;
+use serde_json::{Value, json};
+
+use crate::sidecar_updates::{count, set_image, set_strategy};
+use crate::sidecars::{condition, log, mark, name, read, remove, set, until_shown};
+
+e2e::tests![
+    while_a_partition_holds_new_pods_get_the_proven_revision,
+    a_pin_chooses_the_revision_of_new_pods,
+    old_revisions_are_deleted_unless_a_pod_has_them,
+];
+
+/// A workload with pods that have the first revision of a set with this update strategy.
+async fn play(case: &Case, strategy: Value, replicas: i64) -> Result<()> {
+    let mut set = set(case, log());
+    set["spec"]["updateStrategy"] = strategy;
+    case.apply(set).await?;
+    until_shown(case, [0, 0, 0, 0]).await?;
+    case.apply(Game::in_place(replicas).max_unavailable(replicas))
+        .await?;
+    case.until_settled(replicas).await?;
+    until_shown(case, [replicas, replicas, replicas, 0]).await?;
+    Ok(())
+}
+
+/// Numbers and names of the set's revisions, oldest first.
+async fn revisions(case: &Case) -> Result<Vec<(i64, String)>> {
+    let set = read(case).await?;
+    let namespace = text(&set, "/status/revisionNamespace");
+    let label = format!("gamekeeper.tkex.tencent.com/sidecar-set={}", name(case));
+    let get = [
+        "get",
+        "controllerrevisions",
+        "-n",
+        namespace,
+        "-l",
+        &label,
+        "-o=json",
+    ];
+    let found: Value = serde_json::from_str(&case.kubectl(&get).await?)?;
+    let found = found["items"].as_array().context("a list")?.iter();
+    let mut found: Vec<_> = found
+        .map(|it| {
+            let number = it["revision"].as_i64().unwrap_or_default();
+            (number, text(it, "/metadata/name").to_owned())
+        })
+        .collect();
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Pins new pods to a revision, or ends that.
+async fn pin(case: &Case, revision: Option<&str>) -> Result<()> {
+    let value = revision.map(|name| json!({"revisionName": name, "policy": "Always"}));
+    let patch = json!([{"op": "add", "path": "/spec/injectionStrategy/revision", "value": value}]);
+    case.patch(&format!("sidecarset/{}", name(case)), patch)
+        .await?;
+    Ok(())
+}
+
+/// The message of condition Injecting if new pods get the newest revision.
+const NEWEST: &str = "new pods get the containers";
+
+/// Waits until the status describes the newest spec, and the condition Injecting has this reason, and a message that
+/// consists of these words or is about this revision.
+async fn until_injecting_says(case: &Case, reason: &str, words: &str) -> Result<()> {
+    case.eventually(&format!("Injecting says {words:?}"), async || {
+        let set = read(case).await?;
+        let about = format!("evision {words}");
+        let (_, found, message) = condition(&set, "Injecting");
+        let is_observed = set["status"]["observedGeneration"] == set["metadata"]["generation"];
+        ensure!(
+            is_observed && found == reason && (message == words || message.contains(&about)),
+            "{:#}",
+            set["status"]
+        );
+        Ok(())
+    })
+    .await
+}
+
+async fn while_a_partition_holds_new_pods_get_the_proven_revision(case: &mut Case) -> Result<()> {
+    play(case, json!({"partition": "100%"}), 2).await?;
+    let first = revisions(case).await?;
+    ensure!(first.len() == 1 && first[0].0 == 1, "{first:?}");
+    // Immediately, even before the status shows the change.
+    set_image(case, "log:1.1").await?;
+    case.scale(4).await?;
+    let view = case.until_settled(4).await?;
+    view.ensure(count(&view, "log:1.0") == 4)?;
+    let shown = until_shown(case, [4, 0, 4, 0]).await?;
+    ensure!(
+        *text(&shown, "/status/stableRevision") == first[0].1,
+        "{shown:#}"
+    );
+    until_injecting_says(case, "Injecting", &first[0].1).await?;
+    ensure!(revisions(case).await?.len() == 2);
+
+    // Another operator decides alike.
+    case.operator.kill().await?;
+    case.operator.start().await?;
+    case.scale(5).await?;
+    let view = case.until_settled(5).await?;
+    view.ensure(count(&view, "log:1.0") == 5)?;
+
+    // Five older pods are kept, so that a sixth one may be new.
+    set_strategy(case, json!({"partition": 5})).await?;
+    until_injecting_says(case, "Injecting", NEWEST).await?;
+    case.scale(6).await?;
+    let view = case.until_settled(6).await?;
+    view.ensure(count(&view, "log:1.0") == 5 && count(&view, "log:1.1") == 1)?;
+    until_shown(case, [6, 1, 6, 0]).await?;
+
+    // A pause holds the newest revision back, too.
+    set_strategy(case, json!({"paused": true})).await?;
+    until_injecting_says(case, "Injecting", &first[0].1).await?;
+    case.scale(7).await?;
+    let view = case.until_settled(7).await?;
+    view.ensure(count(&view, "log:1.0") == 6)?;
+
+    // Without any limit, all pods are updated, and new ones get the newest revision.
+    set_strategy(case, json!({"maxUnavailable": 7})).await?;
+    case.scale(8).await?;
+    until_shown(case, [8, 8, 8, 0]).await?;
+    remove(case).await
+}
+
+async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
+    play(case, json!({"maxUnavailable": 2}), 2).await?;
+    set_image(case, "log:1.1").await?;
+    until_shown(case, [2, 2, 2, 0]).await?;
+    let found = revisions(case).await?;
+    let [(1, first), (2, second)] = &found[..] else {
+        anyhow::bail!("{found:?}");
+    };
+    set_strategy(case, json!({"paused": true})).await?;
+    pin(case, Some(first)).await?;
+    until_injecting_says(case, "Injecting", first).await?;
+    case.scale(3).await?;
+    let view = case.until_settled(3).await?;
+    view.ensure(count(&view, "log:1.0") == 1 && count(&view, "log:1.1") == 2)?;
+    let pinned = view.pods.iter().filter_map(|pod| mark(&pod.0, &name(case)));
+    view.ensure(pinned.filter(|it| it["at"] == **first).count() == 1)?;
+
+    // A pinned revision that is lost is replaced by the newest one, and the status says so.
+    let namespace = text(&read(case).await?, "/status/revisionNamespace").to_owned();
+    case.kubectl(&["delete", "controllerrevision", "-n", &namespace, first])
+        .await?;
+    until_injecting_says(case, "RevisionLost", first).await?;
+    case.scale(4).await?;
+    let view = case.until_settled(4).await?;
+    view.ensure(count(&view, "log:1.1") == 3)?;
+
+    pin(case, None).await?;
+    until_injecting_says(case, "Injecting", NEWEST).await?;
+    case.scale(5).await?;
+    let view = case.until_settled(5).await?;
+    view.ensure(count(&view, "log:1.1") == 4)?;
+    ensure!(revisions(case).await? == [(2, second.clone())]);
+    remove(case).await
+}
+
+async fn old_revisions_are_deleted_unless_a_pod_has_them(case: &mut Case) -> Result<()> {
+    let mut set = set(case, log());
+    set["spec"]["updateStrategy"] = json!({"partition": 1});
+    set["spec"]["revisionHistoryLimit"] = json!(1);
+    case.apply(set).await?;
+    until_shown(case, [0, 0, 0, 0]).await?;
+    case.apply(Game::in_place(1)).await?;
+    case.until_settled(1).await?;
+    until_shown(case, [1, 1, 1, 0]).await?;
+    for image in ["log:1.1", "log:1.2", "log:1.3"] {
+        set_image(case, image).await?;
+        until_shown(case, [1, 0, 1, 0]).await?;
+    }
+    let numbers = async || -> Result<Vec<i64>> {
+        let found = revisions(case).await?.into_iter();
+        Ok(found.map(|(number, _)| number).collect())
+    };
+    case.eventually("the pod's, one old and the newest are kept", async || {
+        let found = numbers().await?;
+        ensure!(found == [1, 3, 4], "{found:?}");
+        Ok(())
+    })
+    .await?;
+    // Changed back, the oldest revision is the newest one.
+    set_image(case, "log:1.0").await?;
+    until_shown(case, [1, 1, 1, 0]).await?;
+    case.eventually("one old and the newest are kept", async || {
+        let found = numbers().await?;
+        ensure!(found == [4, 5], "{found:?}");
+        Ok(())
+    })
+    .await?;
+    remove(case).await?;
+    let label = format!("gamekeeper.tkex.tencent.com/sidecar-set={}", name(case));
+    case.eventually("they are deleted with their set", async || {
+        let get = ["get", "controllerrevisions", "-A", "-l", &label, "-o=name"];
+        let found = case.kubectl(&get).await?;
+        ensure!(found.is_empty(), "{found}");
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,86 @@
+//! ControllerRevisions in the operator's own namespace: those of SidecarSets, and the names of all others, which cannot be
+//! used again.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use serde_json::Value;
+
+use super::store::{Cached, Head};
+use super::watch::version_number;
+use gamekeeper_core::api::API_VERSION;
+use gamekeeper_core::api::names::{SIDECAR_SET_LABEL, controller_of};
+use gamekeeper_core::plan::sidecars::SetRevision;
+
+/// The cached form of a ControllerRevision in the operator's namespace.
+#[derive(Clone, Debug)]
+pub(crate) struct CachedSetRevision {
+    namespace: String,
+    name: String,
+    uid: String,
+    version: u64,
+    terminating: bool,
+    /// The uid of the SidecarSet that controls it.
+    set: Option<String>,
+    /// None if it does not belong to a SidecarSet.
+    revision: Option<Arc<SetRevision>>,
+}
+
+impl CachedSetRevision {
+    pub(crate) fn new(object: ControllerRevision) -> Self {
+        let meta = object.metadata;
+        let owner = controller_of(&meta);
+        let of_set = owner.filter(|it| it.kind == "SidecarSet" && it.api_version == API_VERSION);
+        let set = of_set.map(|owner| owner.uid.clone());
+        let labels = meta.labels.as_ref();
+        let is_orphan =
+            owner.is_none() && labels.is_some_and(|it| it.contains_key(SIDECAR_SET_LABEL));
+        let data = object.data.map(|it| it.0).unwrap_or_default();
+        let (name, uid) = (meta.name.unwrap_or_default(), meta.uid.unwrap_or_default());
+        let revision = (set.is_some() || is_orphan).then(|| {
+            Arc::new(SetRevision {
+                name: name.clone(),
+                uid: uid.clone(),
+                number: object.revision,
+                content: content(data),
+            })
+        });
+        Self {
+            namespace: meta.namespace.unwrap_or_default(),
+            name,
+            uid,
+            version: version_number(&meta.resource_version.unwrap_or_default()),
+            terminating: meta.deletion_timestamp.is_some(),
+            set,
+            revision,
+        }
+    }
+
+    /// The uid of the SidecarSet that controls it.
+    pub(crate) fn set(&self) -> Option<&str> {
+        self.set.as_deref()
+    }
+
+    /// What it records, if it belongs to a SidecarSet, or did.
+    pub(crate) fn revision(&self) -> Option<&Arc<SetRevision>> {
+        self.revision.as_ref()
+    }
+}
+
+/// What the data of a revision says that is injected.
+fn content(mut data: Value) -> Value {
+    data.get_mut("spec").map(Value::take).unwrap_or_default()
+}
+
+impl Cached for CachedSetRevision {
+    fn head(&self) -> Head<'_> {
+        Head {
+            namespace: &self.namespace,
+            name: &self.name,
+            uid: &self.uid,
+            version: self.version,
+            terminating: self.terminating,
+            controller: self.set.as_deref(),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Writes and prunes the ControllerRevisions of SidecarSets, in the operator's own namespace.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+use tracing::warn;
+
+use super::queue::Requeue;
+use super::sidecar_set::after;
+use crate::apply::{Content, Refusal, RequestResult, Requests, to_bytes, to_go_bytes};
+use crate::cache::{Cache, Cached, Whole};
+use crate::objects::Kind;
+use gamekeeper_core::api::names::SIDECAR_SET_LABEL;
+use gamekeeper_core::api::{API_VERSION, SidecarSet};
+use gamekeeper_core::plan::sidecars::{
+    History, RevisionWrite, SetRevision, expired, history, named_by_set,
+};
+
+/// How long a reconcile waits for the cache to show the revisions, or a write of its own.
+const CACHE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time before a set is reconciled again if the revisions are not in the cache yet.
+const CACHE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Writes and prunes revisions.
+pub(super) struct SetRevisions {
+    cache: Arc<Cache>,
+    requests: Requests,
+}
+
+impl SetRevisions {
+    pub(super) fn new(cache: Arc<Cache>, requests: Requests) -> Self {
+        Self { cache, requests }
+    }
+
+    /// Writes the newest revision of a set, if that is necessary. Returns its name.
+    ///
+    /// # Errors
+    /// If it could not be written. Contains when the set is to be reconciled again.
+    pub(super) async fn record(&self, set: &Whole<SidecarSet>) -> Result<String, Requeue> {
+        // They are watched from the first set on.
+        let mut seen = self.cache.seen(Kind::SetRevision);
+        let listed = timeout(CACHE_TIMEOUT, seen.wait_for(|seen| seen.listed > 0));
+        if !matches!(listed.await, Ok(Ok(_))) {
+            return Err(Requeue::Settled(Some(Instant::now() + CACHE_INTERVAL)));
+        }
+        let own = self.cache.sidecars.revisions(set.uid());
+        let (orphans, taken) = self.others(set);
+        let History {
+            newest,
+            collisions,
+            write,
+        } = history(&set.object, &own, &orphans, &taken);
+        let status = set.object.status.as_ref();
+        if collisions != status.map_or(0, |status| status.collision_count) {
+            return Err(self.count_collisions(set, collisions).await);
+        }
+        let Some(write) = write else {
+            return Ok(newest);
+        };
+        match self.write(set, &newest, &write).await {
+            Ok(written) => {
+                // Otherwise the next reconcile would create it again.
+                let shown = self.cache.set_revisions.reach(written.version());
+                match timeout(CACHE_TIMEOUT, shown).await {
+                    Ok(()) => Ok(newest),
+                    Err(_) => Err(Requeue::Settled(Some(Instant::now() + CACHE_INTERVAL))),
+                }
+            }
+            // The cache does not show what has this name.
+            Err(Refusal::AlreadyExists(_) | Refusal::NotFound(_) | Refusal::Conflict(_)) => {
+                self.cache.set_revisions.relist(CACHE_INTERVAL).await;
+                Err(Requeue::Conflict)
+            }
+            Err(refusal) => {
+                warn!(set = set.name(), %refusal, "cannot write the revision of a SidecarSet");
+                Err(after(&refusal))
+            }
+        }
+    }
+
+    /// Deletes revisions beyond the history limit that no pod has.
+    pub(super) async fn prune(
+        &self,
+        set: &Whole<SidecarSet>,
+        newest: &str,
+        requeue: Requeue,
+    ) -> Requeue {
+        let own = self.cache.sidecars.revisions(set.uid());
+        let mut named: HashSet<String> = named_by_set(&set.object, newest).collect();
+        if expired(&set.object, &own, &named).is_empty() {
+            return requeue;
+        }
+        for pod in self.cache.pods.store().all() {
+            let mark = pod.marks().and_then(|marks| marks.get(set.name()));
+            if let Some(mark) = mark {
+                named.insert(mark.revision.clone());
+                named.extend(mark.token.clone());
+            }
+        }
+        let mut last = requeue;
+        for revision in expired(&set.object, &own, &named) {
+            let path = self.path(&revision.name);
+            match self.requests.delete(&path, &revision.uid, None).await {
+                Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => {}
+                Err(refusal) => {
+                    warn!(set = set.name(), %refusal, "cannot delete a revision of a SidecarSet");
+                    last = after(&refusal);
+                }
+            }
+        }
+        last
+    }
+
+    /// Revisions in the operator's namespace that have lost their set, and the names of those of other objects.
+    fn others(&self, set: &Whole<SidecarSet>) -> (Vec<Arc<SetRevision>>, BTreeSet<String>) {
+        let (mut orphans, mut taken) = (Vec::new(), BTreeSet::new());
+        for other in self.cache.set_revisions.store().all() {
+            match other.revision() {
+                _ if other.set() == Some(set.uid()) => {}
+                Some(revision) => orphans.push(Arc::clone(revision)),
+                None => {
+                    taken.insert(other.name().to_owned());
+                }
+            }
+        }
+        (orphans, taken)
+    }
+
+    async fn write(
+        &self,
+        set: &Whole<SidecarSet>,
+        name: &str,
+        write: &RevisionWrite,
+    ) -> RequestResult {
+        let namespace = &self.cache.settings.own_namespace;
+        let patch = async |body: Value| {
+            let path = self.path(name);
+            let body = to_bytes(&body);
+            self.requests.patch(&path, Content::MergePatch, body).await
+        };
+        match write {
+            RevisionWrite::Create { number, content } => {
+                let body = json!({
+                    "apiVersion": "apps/v1",
+                    "kind": "ControllerRevision",
+                    "metadata": {
+                        "name": name,
+                        "namespace": &**namespace,
+                        "labels": {SIDECAR_SET_LABEL: set.name()},
+                        "ownerReferences": [owner(set)],
+                    },
+                    "data": {"spec": content},
+                    "revision": number,
+                });
+                let collection = Kind::SetRevision.collection(Some(namespace));
+                self.requests.create(&collection, to_go_bytes(&body)).await
+            }
+            RevisionWrite::Adopt { uid, number } => {
+                let owners = [owner(set)];
+                let meta = json!({"uid": uid, "ownerReferences": owners});
+                patch(json!({"metadata": meta, "revision": number})).await
+            }
+            RevisionWrite::Renumber { uid, number } => {
+                patch(json!({"metadata": {"uid": uid}, "revision": number})).await
+            }
+        }
+    }
+
+    /// Writes how often the name of a revision was taken. Names of new revisions depend on it.
+    async fn count_collisions(&self, set: &Whole<SidecarSet>, collisions: i32) -> Requeue {
+        let path = format!("{}/status", Kind::SidecarSet.path("", set.name()));
+        let status = json!({"collisionCount": collisions});
+        let patch = json!({"metadata": {"uid": set.uid()}, "status": status});
+        let patch = to_bytes(&patch);
+        let written = self.requests.patch(&path, Content::MergePatch, patch).await;
+        written.map_or_else(|refusal| after(&refusal), |_| Requeue::Conflict)
+    }
+
+    fn path(&self, name: &str) -> String {
+        let namespace = &self.cache.settings.own_namespace;
+        Kind::SetRevision.path(namespace, name)
+    }
+}
+
+/// The owner reference of a set. It does not block the set's deletion, which would need a permission for its finalizers.
+fn owner(set: &Whole<SidecarSet>) -> Value {
+    json!({
+        "apiVersion": API_VERSION, "kind": "SidecarSet", "name": set.name(), "uid": set.uid(),
+        "controller": true,
+    })
+}
