@@ -1,6 +1,7 @@
 //! Revisions of SidecarSets: which one new pods get, and how long they are kept.
 
 use anyhow::{Context, Result, ensure};
+use e2e::addons::webhook::Webhook;
 use e2e::case::Case;
 use e2e::workload::manifest::Game;
 use judge::object::text;
@@ -131,6 +132,8 @@ async fn while_a_partition_holds_new_pods_get_the_proven_revision(case: &mut Cas
 }
 
 async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
+    let installed = Webhook::install(case, "2160h").await?;
+    installed.until_called(case).await?;
     play(case, json!({"maxUnavailable": 2}), 2).await?;
     set_image(case, "log:1.1").await?;
     until_shown(case, [2, 2, 2, 0]).await?;
@@ -139,6 +142,21 @@ async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
         anyhow::bail!("{found:?}");
     };
     set_strategy(case, json!({"paused": true})).await?;
+    let lost = format!("{}-lost", name(case));
+    let patch = json!({"spec": {"injectionStrategy": {"revision": {"revisionName": lost}}}});
+    let patch = [
+        "patch",
+        "sidecarset",
+        &name(case),
+        "--type=merge",
+        "-p",
+        &patch.to_string(),
+    ];
+    let refused = case.refused(&patch, "").await?;
+    ensure!(
+        refused.contains(&format!("{lost:?}: is no revision of this set")),
+        "{refused}"
+    );
     pin(case, Some(first)).await?;
     until_injecting_says(case, "Injecting", first).await?;
     case.scale(3).await?;
@@ -162,7 +180,8 @@ async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
     let view = case.until_settled(5).await?;
     view.ensure(count(&view, "log:1.1") == 4)?;
     ensure!(revisions(case).await? == [(2, second.clone())]);
-    remove(case).await
+    remove(case).await?;
+    installed.remove(case).await
 }
 
 async fn old_revisions_are_deleted_unless_a_pod_has_them(case: &mut Case) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The stored workloads with which a SidecarSet conflicts.
+//! The stored objects on which the validity of a SidecarSet depends: workloads with which it conflicts, and its revisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,13 @@ use gamekeeper_core::plan::sidecars::Namespace;
 /// The maximum number of namespaces that are read for one request.
 const MAX_READ: usize = 16;
 
-/// Workloads that have a container of a SidecarSet's name, and the namespaces with known labels.
+/// Workloads that have a container of a SidecarSet's name, the namespaces with known labels, and the set's revisions.
 #[derive(Debug, Default)]
 pub(super) struct Neighbors {
     pub workloads: Vec<Neighbor>,
     pub namespaces: BTreeMap<String, Namespace>,
+    /// The revisions of the set; None if this process does not know them.
+    pub revisions: Option<Vec<String>>,
 }
 
 impl Neighbors {
@@ -33,7 +35,14 @@ impl Neighbors {
         let names = workloads.iter().map(|it| it.namespace.as_str());
         let known = names.filter_map(|name| cache.sidecars.namespace(name));
         let namespaces = known.map(|it| (it.name.clone(), Namespace::clone(&it)));
+        let is_ours = cache.sidecars.is_ours(&set);
+        let revisions = is_ours.then(|| {
+            let uid = set.metadata.uid.as_deref().unwrap_or_default();
+            let revisions = cache.sidecars.revisions(uid).into_iter();
+            revisions.map(|it| it.name.clone()).collect()
+        });
         Self {
+            revisions,
             namespaces: namespaces.collect(),
             workloads,
         }

@@ -10,7 +10,7 @@ use super::neighbors::Neighbors;
 use crate::cache::Whole;
 use gamekeeper_core::admission::{
     Finding, Templates, check, conflicts_of_sidecar_sets, conflicts_with_workloads,
-    disabled_commands, lies_in,
+    disabled_commands, lies_in, unknown_revision,
 };
 use gamekeeper_core::api::{GROUP, SidecarSet};
 use gamekeeper_core::plan::hook_run::ExecNamespaces;
@@ -75,7 +75,10 @@ pub(super) fn review(
         let Neighbors {
             workloads,
             namespaces,
+            revisions,
         } = neighbors;
+        let known = revisions.iter();
+        findings.extend(known.flat_map(|known| unknown_revision(object, known)));
         findings.extend(conflicts_with_workloads(object, workloads, namespaces));
         findings
     };

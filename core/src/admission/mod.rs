@@ -36,7 +36,7 @@ pub use labels::is_dns_label;
 pub use neighbors::{Namespaces, Neighbor, conflicts_with_workloads, namespace};
 pub use protection::another_budget;
 pub use schema::{Schemas, unknown_fields};
-pub use sidecar_sets::{conflicts_of_sidecar_sets, sidecar_set};
+pub use sidecar_sets::{conflicts_of_sidecar_sets, sidecar_set, unknown_revision};
 
 /// The kinds that are checked.
 pub const KINDS: [&str; 6] = [

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::{Finding, labels, pods};
 use crate::api::names::is_reserved_annotation;
 use crate::api::{PodMetadataPatch, SidecarSet, SidecarSetSpec};
+use crate::plan::sidecars::Sidecars;
 
 /// The lists of containers in a set.
 const LISTS: [&str; 2] = ["initContainers", "containers"];
@@ -37,7 +38,43 @@ pub(super) fn of_set(set: &SidecarSet, object: &Value) -> Vec<Finding> {
         }
     }
     findings.extend(without_effect(spec));
+    let name = set.metadata.name.as_deref().unwrap_or_default();
+    let is_of_set = |revision: &str| revision.starts_with(&format!("{name}-"));
+    findings.extend(
+        pinned(set)
+            .filter(|it| !is_of_set(it))
+            .map(|it| no_revision(name, it)),
+    );
     findings
+}
+
+/// The name of a revision that the set names for new pods.
+fn pinned(set: &SidecarSet) -> impl Iterator<Item = &str> {
+    set.spec.injection_strategy.pinned().into_iter()
+}
+
+fn no_revision(set: &str, name: &str) -> Finding {
+    let field = "spec.injectionStrategy.revision.revisionName";
+    let fix = format!(
+        "is no revision of this set; write one that kubectl game history sidecarset/{set} shows"
+    );
+    Finding::invalid(field, name, fix)
+}
+
+/// Finds a revision that a SidecarSet names and that does not exist. `known` are the names of its ControllerRevisions.
+pub fn unknown_revision(object: &Value, known: &[String]) -> Vec<Finding> {
+    let Some(set) = sidecar_set(object) else {
+        return Vec::new();
+    };
+    let name = set.metadata.name.as_deref().unwrap_or_default();
+    let own = Sidecars::of(&set).map(|it| it.revision);
+    // Without the set's name at its start, it is found without knowing the others.
+    let is_known = |it: &&str| {
+        let is_own = own.as_deref() == Some(*it);
+        is_own || known.iter().any(|name| name == it) || !it.starts_with(&format!("{name}-"))
+    };
+    let unknown = pinned(&set).filter(|it| !is_known(it));
+    unknown.map(|it| no_revision(name, it)).collect()
 }
 
 /// Finds restart rules with which a sidecar would restart the game.
@@ -235,6 +272,34 @@ mod tests {
         let expected = ["spec.initContainers[1].name", "spec.volumes[0].name"];
         assert_eq!(fields(&set("a", more), &set("b", json!({}))), expected);
         assert!(fields(&set("a", json!({})), &set("a", json!({}))).is_empty());
+    }
+
+    #[test]
+    fn a_pin_must_name_a_revision_of_the_set() {
+        let pin = |name: &str| json!({"injectionStrategy": {"revision": {"revisionName": name}}});
+        let own = Sidecars::of(&set("log", json!({})))
+            .expect("a set")
+            .revision;
+        for (name, offline, online) in [
+            ("", 0, 0),
+            ("log-1", 0, 0),
+            (&own, 0, 0),
+            ("log-2", 0, 1),
+            ("mesh-1", 1, 0),
+        ] {
+            let mut set = serde_json::to_value(set("log", pin(name))).expect("a value");
+            set["kind"] = json!("SidecarSet");
+            let parsed = sidecar_set(&set).expect("a set");
+            assert_eq!(of_set(&parsed, &set).len(), offline, "{name}");
+            let found = unknown_revision(&set, &["log-1".to_owned()]);
+            assert_eq!(found.len(), online, "{name}");
+        }
+        let finding = no_revision("log", "log-2").to_string();
+        assert_eq!(
+            finding,
+            "spec.injectionStrategy.revision.revisionName: Invalid value: \"log-2\": is no revision of this set; write \
+             one that kubectl game history sidecarset/log shows"
+        );
     }
 
     #[test]
