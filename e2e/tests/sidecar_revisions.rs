@@ -14,6 +14,7 @@ e2e::tests![
     while_a_partition_holds_new_pods_get_the_proven_revision,
     a_pin_chooses_the_revision_of_new_pods,
     old_revisions_are_deleted_unless_a_pod_has_them,
+    undo_restores_an_earlier_revision,
 ];
 
 /// A workload with pods that have the first revision of a set with this update strategy.
@@ -225,4 +226,54 @@ async fn old_revisions_are_deleted_unless_a_pod_has_them(case: &mut Case) -> Res
         Ok(())
     })
     .await
+}
+
+async fn undo_restores_an_earlier_revision(case: &mut Case) -> Result<()> {
+    play(case, json!({"maxUnavailable": 2}), 2).await?;
+    for image in ["log:1.1", "log:1.2"] {
+        set_image(case, image).await?;
+        until_shown(case, [2, 2, 2, 0]).await?;
+    }
+    let found = revisions(case).await?;
+    let short = format!("scs/{}", name(case));
+    let full = format!("sidecarset.tkex.tencent.com/{}", name(case));
+    let undone = case.kubectl(&["game", "undo", &short]).await?;
+    ensure!(
+        undone == format!("{full} rolled back to revision 2\n"),
+        "{undone}"
+    );
+    until_shown(case, [2, 2, 2, 0]).await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(count(&view, "log:1.1") == 2)?;
+
+    // Half of the way, the stable revision is the way back.
+    set_strategy(case, json!({"partition": 1, "maxUnavailable": 2})).await?;
+    set_image(case, "log:1.3").await?;
+    until_shown(case, [2, 1, 2, 0]).await?;
+    case.kubectl(&["game", "undo", &short]).await?;
+    until_shown(case, [2, 2, 2, 0]).await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(count(&view, "log:1.1") == 2)?;
+
+    let undone = case
+        .kubectl(&["game", "undo", &short, "--to-revision=1"])
+        .await?;
+    ensure!(
+        undone == format!("{full} rolled back to revision 1\n"),
+        "{undone}"
+    );
+    set_strategy(case, json!({"maxUnavailable": 2})).await?;
+    let shown = until_shown(case, [2, 2, 2, 0]).await?;
+    let first = &found.first().context("a revision")?.1;
+    ensure!(
+        *text(&shown, "/status/latestRevision") == *first,
+        "{shown:#}"
+    );
+    let listed = case.kubectl(&["game", "history", &short]).await?;
+    let newest = listed.lines().last().context("a revision")?;
+    ensure!(
+        newest.contains("latest,stable") && newest.contains("log:1.0") && newest.contains(first),
+        "{listed}"
+    );
+    remove(case).await
 }

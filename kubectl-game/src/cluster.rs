@@ -27,7 +27,7 @@ use crate::sidecar_set;
 use crate::suggest::closest;
 
 /// Maximum number of attempts to write when other clients change the object in the meantime.
-const MAX_ATTEMPTS: usize = 5;
+pub const MAX_ATTEMPTS: usize = 5;
 /// Maximum number of retries of a request when the server is too busy.
 const MAX_RETRIES: usize = 5;
 const RETRY_DELAY: Duration = Duration::from_secs(1);

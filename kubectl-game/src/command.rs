@@ -227,6 +227,9 @@ async fn show_history(
     revision: Option<i64>,
     output: Option<Output>,
 ) -> Result<(), Error> {
+    if let Some(name) = sidecar_set::named(&workload.words) {
+        return sidecar_set::show_history(at, name, revision, output).await;
+    }
     let scene = scene_of(at, workload).await?;
     if let Some(number) = revision {
         return put(&history::details(&scene.game, numbered(&scene, number)?)?);

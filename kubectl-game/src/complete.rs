@@ -21,7 +21,9 @@ pub enum Wanted {
 }
 
 /// The commands on SidecarSets.
-const OF_SETS: [&str; 5] = ["get", "tree", "status", "pause", "resume"];
+const OF_SETS: [&str; 7] = [
+    "get", "tree", "status", "pause", "resume", "history", "undo",
+];
 
 /// The candidates for the last of these words.
 pub fn wanted(root: &Command, words: &[String]) -> Wanted {
@@ -125,6 +127,7 @@ mod tests {
         assert_eq!(after("completion z"), words(&["zsh"]));
         assert_eq!(after("tree "), Wanted::WorkloadOrSet);
         assert_eq!(after("get s"), Wanted::WorkloadOrSet);
+        assert_eq!(after("undo "), Wanted::WorkloadOrSet);
         assert_eq!(after("hooks --failed "), Wanted::Workload);
         assert_eq!(after("tree --all"), words(&["--all-pods"]));
         assert_eq!(after("get --as"), words(&["--as", "--as-group"]));

@@ -67,7 +67,7 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
         ),
         (
             &SIDECAR_SET_KINDS,
-            "a SidecarSet has only get, status, tree, pause and resume",
+            "a SidecarSet has only get, status, tree, history, pause, resume and undo",
         ),
     ];
     if let Some((_, commands)) = others.iter().find(|(kinds, _)| kinds.contains(&resource)) {

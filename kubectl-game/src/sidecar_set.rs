@@ -1,6 +1,7 @@
-//! Commands on `scs/NAME`: get, tree, status, pause and resume of SidecarSets.
+//! Commands on `scs/NAME`: get, tree, status, history, pause, resume and undo of SidecarSets.
 
 mod change;
+mod history;
 mod list;
 mod scene;
 mod set;
@@ -17,11 +18,14 @@ use jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::change::patch_between;
+use crate::cluster::MAX_ATTEMPTS;
 use crate::cluster::{Cluster, not_installed};
 use crate::command::put;
 use crate::error::Error;
 use crate::kind::{SIDECAR_SET_KINDS, is_kind, name_after};
 use crate::options::{ChangeOptions, ClusterOptions, Output};
+use crate::page::sanitize;
 use crate::poll;
 use crate::print;
 use crate::style::Style;
@@ -30,6 +34,7 @@ use crate::verdict::{End, Verdict};
 use crate::view::{none_found, status as sentences};
 
 pub use change::Change;
+use history::History;
 use scene::SidecarScene;
 use set::Set;
 use verdict::judge;
@@ -241,4 +246,67 @@ pub async fn change(
             put(&format!("{} {outcome}{dry_run}\n", patched.full_name()))
         }
     }
+}
+
+/// Shows the revisions of a set, or one of them.
+pub async fn show_history(
+    at: &ClusterOptions,
+    name: &str,
+    revision: Option<i64>,
+    output: Option<Output>,
+) -> Result<(), Error> {
+    let cluster = Cluster::connect(at).await?;
+    let history = History::read(&cluster, find(&cluster, name).await?).await?;
+    if let Some(number) = revision {
+        return put(&history.details(history.numbered(number)?)?);
+    }
+    put(&match output {
+        Some(output) => print::list(&history.revisions, output)?,
+        None => history.table(Style::of_stdout(), Timestamp::now()),
+    })
+}
+
+/// Rolls a set back, and decides again if it has changed in the meantime.
+pub async fn undo(
+    at: &ClusterOptions,
+    on: &ChangeOptions,
+    name: &str,
+    to: Option<i64>,
+) -> Result<(), Error> {
+    let cluster = Cluster::connect(at).await?;
+    let api = cluster.sidecar_sets();
+    let params = PatchParams {
+        dry_run: on.write.dry_run,
+        field_manager: Some(PLUGIN_FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let mut attempt = 1;
+    let (set, undo) = loop {
+        let history = History::read(&cluster, find(&cluster, name).await?).await?;
+        let undo = history.undo(to)?;
+        let Some(patch) = patch_between(&history.set.object, &undo.after) else {
+            break (history.set, undo);
+        };
+        let patch = Patch::Json::<()>(patch);
+        let written = cluster.send(async || api.patch(name, &params, &patch).await);
+        match written.await {
+            Ok(set) => break (Set::read(set)?, undo),
+            Err(error) if error.is_conflict() && attempt < MAX_ATTEMPTS => attempt += 1,
+            Err(error) => return Err(error),
+        }
+    };
+    match on.write.output {
+        Some(output) => put(&print::object(&set.object, output)?)?,
+        None => {
+            let dry_run = match on.write.dry_run {
+                true => " (server dry run)",
+                false => "",
+            };
+            put(&format!("{} {}{dry_run}\n", set.full_name(), undo.outcome))?;
+        }
+    }
+    if let Some(note) = undo.note {
+        eprintln!("note: {}", sanitize(&note));
+    }
+    Ok(())
 }

@@ -44,6 +44,11 @@ pub async fn steer(at: &ClusterOptions, command: Steer) -> Result<(), Error> {
     {
         return sidecar_set::change(at, on, name, change).await;
     }
+    if let Steer::Undo { on, to_revision } = &command
+        && let Some(name) = sidecar_set::named(&on.workload.words)
+    {
+        return sidecar_set::undo(at, on, name, *to_revision).await;
+    }
     match command {
         Steer::Pause(on) => on_game(at, &on, pause).await,
         Steer::Resume(on) => on_game(at, &on, resume).await,

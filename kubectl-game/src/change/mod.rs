@@ -38,16 +38,21 @@ impl Change {
 
     /// The patch to send, if anything changes.
     pub fn patch(&self, game: &Game) -> Option<Patch> {
-        let mut patch = json_patch::diff(&game.object, &self.after);
-        if patch.is_empty() {
-            return None;
-        }
-        patch.0.push(PatchOperation::Replace(ReplaceOperation {
-            path: PointerBuf::from_tokens(["metadata", "resourceVersion"]),
-            value: game.version().into(),
-        }));
-        Some(patch)
+        patch_between(&game.object, &self.after)
     }
+}
+
+/// The patch from an observed object to another one, if they differ.
+pub fn patch_between(before: &Value, after: &Value) -> Option<Patch> {
+    let mut patch = json_patch::diff(before, after);
+    if patch.is_empty() {
+        return None;
+    }
+    patch.0.push(PatchOperation::Replace(ReplaceOperation {
+        path: PointerBuf::from_tokens(["metadata", "resourceVersion"]),
+        value: before["metadata"]["resourceVersion"].clone(),
+    }));
+    Some(patch)
 }
 
 /// Sets a field, and creates missing parents.

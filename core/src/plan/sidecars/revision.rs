@@ -23,7 +23,7 @@ pub struct SetRevision {
     pub uid: String,
     /// Number; the newest revision has the highest one.
     pub number: i64,
-    /// What it injects: containers, init containers, volumes and pull secrets.
+    /// What it injects: containers, init containers, volumes, pull secrets and annotations.
     pub content: Value,
 }
 

@@ -1,0 +1,354 @@
+//! `history` and `undo` of a SidecarSet: its revisions, and the way back to one.
+//!
+//! They are read from the namespace that the set's status names. In any other one, users without rights on SidecarSets
+//! could create a ControllerRevision that claims to belong to the set.
+
+use gamekeeper_core::api::names::{SIDECAR_SET_LABEL, controller_of};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::ResourceExt;
+use serde_json::{Map, Value};
+
+use super::set::Set;
+use super::short_name;
+use crate::age::age;
+use crate::cluster::Cluster;
+use crate::error::{Error, refuse};
+use crate::style::{Style, Tone};
+use crate::table::{Cell, Table};
+
+/// The fields of a set that a revision records.
+const FIELDS: [&str; 5] = [
+    "initContainers",
+    "containers",
+    "volumes",
+    "imagePullSecrets",
+    "patchPodMetadata",
+];
+
+/// A set with its revisions.
+#[derive(Clone, Debug)]
+pub struct History {
+    pub set: Set,
+    /// Newest first.
+    pub revisions: Vec<ControllerRevision>,
+}
+
+/// What `undo` changes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Undo {
+    /// The set after the change.
+    pub after: Value,
+    /// The outcome, printed after the name of the set.
+    pub outcome: String,
+    /// A note for the user.
+    pub note: Option<String>,
+}
+
+impl History {
+    /// Chooses the revisions of the set.
+    pub fn new(set: Set, mut revisions: Vec<ControllerRevision>) -> Self {
+        let uid = set.typed.metadata.uid.as_deref();
+        revisions.retain(|it| {
+            let owner = controller_of(&it.metadata);
+            uid.is_some() && owner.map(|owner| owner.uid.as_str()) == uid
+        });
+        revisions.sort_by_key(|it| std::cmp::Reverse(it.revision));
+        Self { set, revisions }
+    }
+
+    pub async fn read(cluster: &Cluster, set: Set) -> Result<Self, Error> {
+        let namespace = set.status().revision_namespace;
+        if namespace.is_empty() {
+            let name = short_name(set.name());
+            return refuse(format!(
+                "{name} has no revisions yet: the operator has not written its status"
+            ));
+        }
+        let selector = format!("{SIDECAR_SET_LABEL}={}", set.name());
+        let revisions = cluster.within(namespace).select(&selector).await?;
+        Ok(Self::new(set, revisions))
+    }
+
+    /// The revision with this number.
+    pub fn numbered(&self, number: i64) -> Result<&ControllerRevision, Error> {
+        let mut revisions = self.revisions.iter();
+        if let Some(found) = revisions.find(|it| it.revision == number) {
+            return Ok(found);
+        }
+        let known = self.revisions.iter().rev();
+        let known: Vec<String> = known.map(|it| it.revision.to_string()).collect();
+        let (name, known) = (short_name(self.set.name()), known.join(", "));
+        refuse(format!(
+            "{name} has no revision {number}; there are {known}"
+        ))
+    }
+
+    /// The table, oldest first as in kubectl.
+    pub fn table(&self, style: Style, now: Timestamp) -> String {
+        let mut table = Table::new(["REVISION", "STATE", "IMAGES", "AGE", "NAME"]);
+        for revision in self.revisions.iter().rev() {
+            let name = revision.name_any();
+            let roles = self.roles(&name);
+            let tone = match roles.first() {
+                Some(&"latest") => Tone::Good,
+                Some(_) => Tone::Busy,
+                None => Tone::Faint,
+            };
+            let state = match roles.is_empty() {
+                true => "-".to_owned(),
+                false => roles.join(","),
+            };
+            table.push([
+                revision.revision.to_string().into(),
+                Cell::state(tone, &state),
+                images(revision).into(),
+                age(revision.creation_timestamp().as_ref(), now).into(),
+                name.into(),
+            ]);
+        }
+        table.render(style)
+    }
+
+    /// The roles of a revision: what the set injects, what most pods have, and what the user has chosen for new pods.
+    fn roles(&self, name: &str) -> Vec<&'static str> {
+        let status = self.set.status();
+        let pinned = self.set.spec().injection_strategy.pinned();
+        let roles = [
+            ("latest", status.latest_revision == name),
+            ("stable", status.stable_revision == name),
+            ("pinned", pinned == Some(name)),
+        ];
+        let roles = roles.into_iter().filter(|(_, has)| *has);
+        roles.map(|(role, _)| role).collect()
+    }
+
+    /// One revision with what it injects.
+    pub fn details(&self, revision: &ControllerRevision) -> Result<String, serde_yaml_ng::Error> {
+        let content = serde_yaml_ng::to_string(&content_of(revision))?;
+        Ok(format!(
+            "{} with revision #{} ({})\n{content}",
+            self.set.full_name(),
+            revision.revision,
+            revision.name_any()
+        ))
+    }
+
+    /// Rolls back to a revision; by default to the stable one while it is not the latest, or else to the previous one.
+    pub fn undo(&self, to: Option<i64>) -> Result<Undo, Error> {
+        let set = &self.set;
+        let revision = match to {
+            Some(number) if number > 0 => self.numbered(number)?,
+            _ => self.previous()?,
+        };
+        let (number, content) = (revision.revision, content_of(revision));
+        let has_containers = ["containers", "initContainers"]
+            .iter()
+            .any(|field| content[*field].as_array().is_some_and(|it| !it.is_empty()));
+        if !has_containers {
+            let revision = revision.name_any();
+            return Err(Error::Unexpected(format!(
+                "revision {number} ({revision}) contains no containers"
+            )));
+        }
+        if revision.name_any() == set.status().latest_revision && self.is_observed() {
+            let outcome =
+                format!("skipped rollback (current containers already match revision {number})");
+            return Ok(Undo {
+                after: set.object.clone(),
+                outcome,
+                note: None,
+            });
+        }
+        let mut after = set.object.clone();
+        let spec = &mut after["spec"];
+        for field in FIELDS {
+            let value = &content[field];
+            match value.as_array() {
+                Some(items) if !items.is_empty() => spec[field] = value.clone(),
+                _ => drop(spec.as_object_mut().and_then(|spec| spec.remove(field))),
+            }
+        }
+        Ok(Undo {
+            after,
+            outcome: format!("rolled back to revision {number}"),
+            note: self.note(&revision.name_any()),
+        })
+    }
+
+    fn previous(&self) -> Result<&ControllerRevision, Error> {
+        let status = self.set.status();
+        let mut revisions = self.revisions.iter();
+        let is_rolling = status.stable_revision != status.latest_revision;
+        let stable = revisions
+            .clone()
+            .find(|it| is_rolling && it.name_any() == status.stable_revision);
+        let found = stable.or_else(|| revisions.find(|it| it.name_any() != status.latest_revision));
+        let name = short_name(self.set.name());
+        found.map_or_else(
+            || refuse(format!("{name} has no earlier revision to roll back to")),
+            Ok,
+        )
+    }
+
+    /// Whether the status describes the newest spec.
+    fn is_observed(&self) -> bool {
+        self.set.status().observed_generation == self.set.generation()
+    }
+
+    /// What keeps the rollback from pods.
+    fn note(&self, revision: &str) -> Option<String> {
+        let (spec, name) = (self.set.spec(), short_name(self.set.name()));
+        let pinned = spec.injection_strategy.pinned();
+        let pinned = pinned.filter(|pinned| *pinned != revision);
+        let is_paused = spec.update_strategy.paused;
+        match pinned {
+            Some(pinned) => Some(format!(
+                "new pods still get revision {pinned}, until spec.injectionStrategy.revision is removed"
+            )),
+            None if is_paused => Some(format!(
+                "updates are paused: no running pod is updated until kubectl game resume {name}"
+            )),
+            None => None,
+        }
+    }
+}
+
+/// What a revision injects.
+fn content_of(revision: &ControllerRevision) -> Value {
+    let data = revision.data.as_ref().map(|data| &data.0["spec"]);
+    let content = data.and_then(Value::as_object).cloned();
+    // Nothing but these fields is taken over.
+    let content = content.into_iter().flatten();
+    let known = content.filter(|(field, _)| FIELDS.contains(&field.as_str()));
+    Value::Object(known.collect::<Map<_, _>>())
+}
+
+fn images(revision: &ControllerRevision) -> String {
+    let content = content_of(revision);
+    let lists = ["initContainers", "containers"].into_iter();
+    let containers = lists.flat_map(|list| content[list].as_array().into_iter().flatten());
+    let images = containers.filter_map(|it| it["image"].as_str());
+    images.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture::now;
+
+    fn revision(number: i64, image: &str, owner: &str) -> ControllerRevision {
+        let revision = json!({
+            "metadata": {
+                "name": format!("log-{number}"), "creationTimestamp": "2026-11-21T09:40:00Z",
+                "ownerReferences": [{
+                    "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "SidecarSet", "name": "log",
+                    "uid": owner, "controller": true,
+                }],
+            },
+            "data": {"spec": {
+                "containers": [{"name": "log", "image": image, "upgradeStrategy": {"upgradeType": "ColdUpgrade"}}],
+                "initContainers": [], "volumes": [], "imagePullSecrets": [],
+                "selector": {"matchLabels": {"app": "other"}},
+            }},
+            "revision": number,
+        });
+        serde_json::from_value(revision).expect("a revision")
+    }
+
+    /// A set at revision 3, with a merge patch.
+    fn history(change: Value) -> History {
+        let mut set = json!({
+            "apiVersion": "tkex.tencent.com/v1alpha1",
+            "kind": "SidecarSet",
+            "metadata": {"name": "log", "uid": "1", "generation": 2},
+            "spec": {
+                "selector": {"matchLabels": {"app": "arena"}},
+                "containers": [{"name": "log", "image": "log:3"}],
+                "volumes": [{"name": "logs", "emptyDir": {}}],
+            },
+            "status": {
+                "observedGeneration": 2, "latestRevision": "log-3", "stableRevision": "log-3",
+                "revisionNamespace": "gamekeeper-system",
+            },
+        });
+        json_patch::merge(&mut set, &change);
+        let set = Set::read(serde_json::from_value(set).expect("an object")).expect("a SidecarSet");
+        let revisions = [1, 3, 2].map(|number| revision(number, &format!("log:{number}"), "1"));
+        let foreign = revision(9, "evil:1", "2");
+        History::new(set, revisions.into_iter().chain([foreign]).collect())
+    }
+
+    fn image(undo: &Undo) -> &str {
+        let image = &undo.after["spec"]["containers"][0]["image"];
+        image.as_str().unwrap_or_default()
+    }
+
+    #[test]
+    fn revisions_with_their_roles() {
+        let held = json!({
+            "spec": {"injectionStrategy": {"revision": {"revisionName": "log-1"}}},
+            "status": {"stableRevision": "log-2"},
+        });
+        insta::assert_snapshot!(history(held).table(Style::PLAIN, now()), @r"
+        REVISION   STATE    IMAGES   AGE   NAME
+        1          pinned   log:1    25m   log-1
+        2          stable   log:2    25m   log-2
+        3          latest   log:3    25m   log-3
+        ");
+        let found = history(json!({}));
+        let third = found.numbered(3).expect("a revision");
+        assert_eq!(found.roles(&third.name_any()), ["latest", "stable"]);
+        let details = found.details(third).expect("YAML");
+        assert!(
+            details.contains("image: log:3") && !details.contains("selector"),
+            "{details}"
+        );
+    }
+
+    #[test]
+    fn undo_goes_back_to_the_stable_revision_and_then_to_the_previous_one() {
+        let held = history(json!({"status": {"stableRevision": "log-1"}}));
+        let undo = held.undo(None).expect("a change");
+        assert_eq!(
+            (image(&undo), undo.outcome.as_str()),
+            ("log:1", "rolled back to revision 1")
+        );
+        let undo = history(json!({})).undo(None).expect("a change");
+        assert_eq!(image(&undo), "log:2");
+        assert_eq!(undo.note, None);
+        // Fields that the revision lacks are removed, and those that no revision records are kept.
+        assert_eq!(undo.after["spec"].get("volumes"), None);
+        assert_eq!(
+            undo.after["spec"]["selector"]["matchLabels"]["app"],
+            "arena"
+        );
+    }
+
+    #[test]
+    fn undo_to_a_number() {
+        let found = history(json!({}));
+        assert_eq!(image(&found.undo(Some(1)).expect("a change")), "log:1");
+        let same = found.undo(Some(3)).expect("a change");
+        assert_eq!(same.after, found.set.object);
+        assert_eq!(
+            same.outcome,
+            "skipped rollback (current containers already match revision 3)"
+        );
+        let error = found.undo(Some(9)).expect_err("another set's").to_string();
+        assert_eq!(error, "scs/log has no revision 9; there are 1, 2, 3");
+    }
+
+    #[test]
+    fn undo_says_what_keeps_it_from_pods() {
+        let paused = json!({"spec": {"updateStrategy": {"paused": true}}});
+        let note = history(paused).undo(None).expect("a change").note;
+        assert!(note.is_some_and(|it| it.contains("kubectl game resume scs/log")));
+        let pinned =
+            json!({"spec": {"injectionStrategy": {"revision": {"revisionName": "log-3"}}}});
+        let note = history(pinned).undo(None).expect("a change").note;
+        assert!(note.is_some_and(|it| it.contains("new pods still get revision log-3")));
+    }
+}
