@@ -119,12 +119,6 @@ impl Game {
         short_name(self.kind, &self.name)
     }
 
-    /// Its resourceVersion.
-    pub fn version(&self) -> &str {
-        let version = self.object.pointer("/metadata/resourceVersion");
-        version.and_then(Value::as_str).unwrap_or_default()
-    }
-
     /// Whether the status describes the latest spec.
     pub fn is_observed(&self) -> bool {
         self.status.observed_generation >= self.generation && self.status.observed_generation > 0

@@ -23,7 +23,7 @@ fn sent(scene: &Scene, change: Result<Change, Error>) -> (String, Value) {
     let Value::Array(mut operations) = patch else {
         return (change.outcome, Value::Null);
     };
-    let version = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": scene.game.version()});
+    let version = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": scene.game.object["metadata"]["resourceVersion"]});
     assert_eq!(operations.pop(), Some(version));
     (change.outcome, Value::Array(operations))
 }
