@@ -16,6 +16,7 @@ mod first_hour;
 mod guard;
 mod guard_actors;
 mod guard_costs;
+mod guard_crds;
 mod guard_drains;
 mod guard_evictions;
 mod guard_histories;
@@ -122,6 +123,7 @@ fn main() -> anyhow::Result<ExitCode> {
         guard_actors::tests(),
         guard_drains::tests(),
         guard_costs::tests(),
+        guard_crds::tests(),
         guard_evictions::tests(),
         guard_histories::tests(),
         guard_nodes::tests(),

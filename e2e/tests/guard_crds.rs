@@ -1,0 +1,198 @@
+//! CRDs that are deleted while pods are guarded: what waits, and the ways out that docs/guard.md describes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::checkout::repository;
+use e2e::cluster::control_plane::ControlPlane;
+use e2e::wait::consistently;
+use e2e::workload::manifest::Game;
+use e2e::workload::{GAME, SET};
+use judge::object::text;
+use serde_json::Value;
+
+use crate::guard::{budgets, living, no, play, until_guarded, yes};
+use crate::protection::uninstall;
+
+e2e::tests![guarded_pods_outlive_deleted_crds_until_their_hooks_run_or_they_are_released];
+
+const RUNS: &str = "hookruns.tkex.tencent.com";
+const DEPLOYMENTS: &str = "gamedeployments.tkex.tencent.com";
+/// A workload with a deadline.
+const LATE: &str = "late";
+const SETS: &str = "gamestatefulsets.tkex.tencent.com";
+
+async fn guarded_pods_outlive_deleted_crds_until_their_hooks_run_or_they_are_released(
+    case: &mut Case,
+) -> Result<()> {
+    case.operator.terminate().await?;
+    let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::another("crds").await?));
+    let outcome = on_its_own(plane, case.folder()).await;
+    plane.stop().await?;
+    outcome
+}
+
+async fn on_its_own(plane: &'static ControlPlane, folder: &Path) -> Result<()> {
+    let mut case = Case::open(plane, "crds", &folder.join("crds")).await?;
+    let outcome = delete_crds(&mut case).await;
+    let mut violations = case.violations().await?;
+    // The log of the namespace does not say that workloads are deleted with their CRD, so they seem to be settled.
+    violations.retain(|it| it.rule != "settled");
+    outcome?;
+    ensure!(violations.is_empty(), "{violations:#?}");
+    Ok(())
+}
+
+async fn delete_crds(case: &mut Case) -> Result<()> {
+    play(case, Game::in_place(3), 3).await?;
+    let late = Game::in_place(1).named(LATE).pre_delete("test").guarded();
+    case.apply(late.set("/spec/protection/deadlineSeconds", 10))
+        .await?;
+    case.use_stateful_set();
+    let set = Game::parallel(2).max_unavailable(2).pre_delete("test");
+    case.apply(set.guarded()).await?;
+    until_guarded(case, 2).await?;
+
+    // HookRuns have no finalizers, so their CRD is deleted at once.
+    case.kubectl(&["delete", "crd", RUNS, "--timeout=30s"])
+        .await?;
+    delete_while_guarded(case, SETS, 5 + 2).await?;
+    // Hooks run again when the CRD is back, even those of an operator that was restarted without it.
+    case.operator.terminate().await?;
+    case.operator.launch().await?;
+    case.hooks.answer("/", yes());
+    install(case, "hookruns").await?;
+    until_deleted(case, SETS).await?;
+    ensure!(!case.hooks.calls("/").is_empty(), "no hook was called");
+    let left = living(case).await?.len();
+    ensure!(left == 4, "{left} pods");
+    install(case, "gamestatefulsets").await?;
+    case.operator.terminate().await?;
+    case.operator.start().await?;
+
+    // Without HookRuns, users release the pods by the name of their workload, although one kind is not served.
+    case.hooks.answer("/", no());
+    let wait = ["wait", "--for=condition=Guarded", "gamedeployment", "--all"];
+    case.kubectl(&wait).await?;
+    for crd in [RUNS, SETS] {
+        case.kubectl(&["delete", "crd", crd, "--timeout=30s"])
+            .await?;
+    }
+    delete_while_guarded(case, DEPLOYMENTS, 3 + 1).await?;
+    for command in [&["get", GAME][..], &["tree", GAME], &["history", GAME]] {
+        let shown = case.game(command).await?;
+        ensure!(shown.code == 0 && shown.stdout.contains(GAME), "{shown:?}");
+    }
+    let unknown = case.game(&["release", &format!("gsts/{SET}")]).await?;
+    ensure!(
+        unknown.stderr.contains("does not serve GameStatefulSets"),
+        "{unknown:?}"
+    );
+    unlabel(case).await?;
+    let calls = case.hooks.calls("/").len();
+    let released = case.game(&["release", GAME]).await?;
+    ensure!(released.stdout.contains("released: 2 pods"), "{released:?}");
+    // The CRD is gone when the deadline of the other workload has passed as well.
+    until_deleted(case, DEPLOYMENTS).await?;
+    let pods = living(case).await?;
+    ensure!(pods.is_empty(), "{pods:?}");
+    ensure!(case.hooks.calls("/").len() == calls, "a hook was called");
+    let events = case.kubectl(&["get", "events"]).await?;
+    ensure!(events.matches("DeadlinePassed").count() == 1, "{events}");
+    uninstall(case, "guard").await
+}
+
+/// Removes the label of one pod of the workload by hand: nothing happens until the pod is deleted by hand as well.
+async fn unlabel(case: &Case) -> Result<()> {
+    let selector = format!("app={GAME}");
+    let names = [
+        "get",
+        "pods",
+        "-l",
+        &selector,
+        "-o=jsonpath={.items[0].metadata.name}",
+    ];
+    let pod = case.kubectl(&names).await?;
+    let label = "gamekeeper.tkex.tencent.com/guarded-";
+    case.kubectl(&["label", "pod", &pod, label]).await?;
+    consistently("it stays", Duration::from_secs(2), async || {
+        case.get(&format!("pods/{pod}")).await?;
+        Ok(())
+    })
+    .await?;
+    case.kubectl(&["delete", "pod", &pod]).await?;
+    Ok(())
+}
+
+/// The names of all pods that are not Terminating, and of their budgets, except those of the workload with a deadline.
+async fn waiting(case: &Case) -> Result<Vec<String>> {
+    let pods = case.list("pods").await?.into_iter();
+    let pods = pods.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+    let names = pods.map(|pod| text(&pod, "/metadata/name").to_owned());
+    let all = names.chain(budgets(case).await?);
+    Ok(all.filter(|name| !name.starts_with(LATE)).collect())
+}
+
+/// Deletes a CRD of workloads whose hooks cannot run: it waits for their guarded pods.
+async fn delete_while_guarded(case: &Case, crd: &str, waiting_for: usize) -> Result<()> {
+    let before = waiting(case).await?;
+    ensure!(before.len() == waiting_for, "{before:?}");
+    case.kubectl(&["delete", "crd", crd, "--wait=false"])
+        .await?;
+    let instances = crd.split('.').next().unwrap_or_default();
+    case.eventually("the workload is being deleted", async || {
+        let found = case.list(instances).await?;
+        let is_deleted = |it: &Value| !it["metadata"]["deletionTimestamp"].is_null();
+        ensure!(
+            found.len() == 1 && found.iter().all(is_deleted),
+            "{found:#?}"
+        );
+        Ok(())
+    })
+    .await?;
+    consistently("its pods stay", Duration::from_secs(4), async || {
+        ensure!(waiting(case).await? == before, "a pod or a budget is gone");
+        Ok(())
+    })
+    .await?;
+    let list = case.list("pods").await?;
+    let is_of_crd = |pod: &&Value| {
+        let is_late = text(pod, "/metadata/name").starts_with(LATE);
+        let kind = pod["metadata"]["ownerReferences"][0]["kind"].as_str();
+        !is_late && kind.is_some_and(|kind| instances == format!("{}s", kind.to_lowercase()))
+    };
+    let pod = list.iter().find(is_of_crd).context("a pod of the CRD")?;
+    let pod = text(pod, "/metadata/name");
+    let error = case.refused(&["delete", "pod", pod], "").await?;
+    ensure!(error.contains("players may be on"), "{error}");
+    Ok(())
+}
+
+/// Waits until a CRD is gone, and with it its workloads and their budgets.
+async fn until_deleted(case: &Case, crd: &str) -> Result<()> {
+    let name = format!("crd/{crd}");
+    case.kubectl(&["wait", "--for=delete", &name, "--timeout=60s"])
+        .await?;
+    let kind = crd.split('.').next().unwrap_or_default();
+    let workload = if kind == "gamestatefulsets" {
+        SET
+    } else {
+        GAME
+    };
+    case.eventually("its budget is gone", async || {
+        let left = budgets(case).await?;
+        ensure!(!left.iter().any(|it| it.starts_with(workload)), "{left:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// Installs a CRD again.
+async fn install(case: &Case, plural: &str) -> Result<()> {
+    let file = repository().join(format!("crds/{plural}.yaml"));
+    case.kubectl(&["apply", "-f", &file.to_string_lossy()])
+        .await?;
+    Ok(())
+}
