@@ -140,6 +140,9 @@ fn has_version_precondition(body: &Value) -> bool {
 /// Successful writes by resourceVersion. The write that removes the last finalizer of an object has no version of its own:
 /// its response shows the last one of the object. Nor has another deletion of a Terminating pod, which changes nothing:
 /// its response shows a version that another write has made.
+///
+/// The response to an eviction has no version either. One that overlaps with a deletion of the pod is placed after it: the
+/// API server lets evictions of Terminating pods pass, and may respond to them first.
 fn in_order(events: &[Event]) -> Vec<&Event> {
     let mut by_time: Vec<&Event> = events
         .iter()
@@ -148,18 +151,36 @@ fn in_order(events: &[Event]) -> Vec<&Event> {
     by_time.sort_by_key(|event| event.done);
     let mut newest = 0;
     let mut returned = HashSet::new();
-    let mut placed: Vec<(u64, &Event)> = Vec::new();
-    for event in by_time {
+    let mut placed: Vec<(u64, bool, &Event)> = Vec::new();
+    for event in &by_time {
         let answer = event.response_object.as_ref();
         let answer = answer.filter(|it| event.resource() == "pods" || !is_finalized(it));
         let version = answer.and_then(resource_version);
         let is_new = version.is_some_and(|version| returned.insert(version));
         let version = version.filter(|_| is_new || event.verb != "delete");
         newest = newest.max(version.unwrap_or(0));
-        placed.push((version.unwrap_or(newest), event));
+        let about = event.object_ref.as_ref();
+        let is_eviction = about.is_some_and(|it| it.subresource == "eviction");
+        let deleted = by_time
+            .iter()
+            .filter(|it| is_eviction && is_overlapping_deletion(it, event))
+            .filter_map(|it| resource_version(it.response_object.as_ref()?))
+            .max();
+        let version = version.unwrap_or(newest).max(deleted.unwrap_or(0));
+        placed.push((version, is_eviction, event));
     }
-    placed.sort_by_key(|(version, _)| *version);
-    placed.into_iter().map(|(_, event)| event).collect()
+    placed.sort_by_key(|(version, is_eviction, _)| (*version, *is_eviction));
+    placed.into_iter().map(|(_, _, event)| event).collect()
+}
+
+/// Whether an event is the deletion of a pod during its eviction.
+fn is_overlapping_deletion(event: &Event, eviction: &Event) -> bool {
+    let name = |event: &Event| event.object_ref.as_ref().map(|it| it.name.clone());
+    event.verb == "delete"
+        && event.resource() == "pods"
+        && event.received <= eviction.done
+        && eviction.received <= event.done
+        && name(event) == name(eviction)
 }
 
 /// The names of the objects that an event changes: one, or all of the resource for a deletecollection.
@@ -369,6 +390,27 @@ mod tests {
         ];
         let verbs: Vec<String> = history(&events).into_iter().map(|it| it.verb).collect();
         assert_eq!(verbs, ["create", "delete", "patch", "delete"]);
+    }
+
+    /// Only if they overlap: an eviction before the deletion ended the pod itself.
+    #[test]
+    fn an_eviction_during_a_deletion_is_placed_after_it() {
+        let mut deleted = object("Pod", 11, json!(1));
+        deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:03Z");
+        deleted["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+        let status = json!({"kind": "Status", "metadata": {}});
+        let mut events = [
+            event("create", "pods", 1, object("Pod", 10, json!(1))),
+            event("create", "pods/eviction", 2, status),
+            event("delete", "pods", 3, deleted),
+        ];
+        let order = |events: &[Event]| -> Vec<String> {
+            let writes = history(events).into_iter();
+            writes.map(|it| it.verb + &it.subresource).collect()
+        };
+        assert_eq!(order(&events), ["create", "createeviction", "delete"]);
+        events[2].received = events[1].received;
+        assert_eq!(order(&events), ["create", "delete", "createeviction"]);
     }
 
     #[test]
