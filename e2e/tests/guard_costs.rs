@@ -14,7 +14,7 @@ use crate::protection::{release, uninstall};
 
 e2e::tests![
     without_guarded_pods_there_is_no_trace_of_a_guard,
-    a_guarded_pod_costs_as_many_writes_as_any,
+    a_guarded_pod_costs_at_most_one_more_write_at_its_deletion,
 ];
 
 /// What only guards put into objects: label, finalizer and condition, annotations of workloads and of pods.
@@ -151,7 +151,7 @@ struct Costs {
     deletion: Counts,
 }
 
-async fn a_guarded_pod_costs_as_many_writes_as_any(case: &mut Case) -> Result<()> {
+async fn a_guarded_pod_costs_at_most_one_more_write_at_its_deletion(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     case.hooks.answer("/", yes());
     case.apply(hook_template("test", &case.hooks.url("/")))
@@ -164,25 +164,16 @@ async fn a_guarded_pod_costs_as_many_writes_as_any(case: &mut Case) -> Result<()
         case.apply(game.guarded()).await?;
         until_guarded(case, 0).await?;
         let guarded = costs(case).await?;
-        for (plain, guarded) in [
-            (&plain.creation, &guarded.creation),
-            (&plain.deletion, &guarded.deletion),
+        // Marks of pods and the status of HookRuns are each written once or not at all, as plans and hooks take their time.
+        for (plain, guarded, more) in [
+            (&plain.creation, &guarded.creation, 0),
+            (&plain.deletion, &guarded.deletion, PODS as usize),
         ] {
-            // A HookRun's status may be written once while its hook runs.
             let is_run_status = |it: &WriteKind| it.resource == "hookruns/status";
-            let fixed = |counts: &Counts| {
-                let mut counts = counts.clone();
-                counts.0.retain(|kind, _| !is_run_status(kind));
-                counts
-            };
-            let is_equal = fixed(plain) == fixed(guarded);
-            let more = guarded
-                .sum(is_run_status)
-                .saturating_sub(plain.sum(is_run_status));
-            ensure!(
-                is_equal && more <= PODS as usize,
-                "{plain}\nbut guarded:\n{guarded}"
-            );
+            let is_other = |it: &WriteKind| !is_run_status(it);
+            let is_bounded = guarded.sum(is_other) <= plain.sum(is_other) + more
+                && guarded.sum(is_run_status) <= plain.sum(is_run_status) + PODS as usize;
+            ensure!(is_bounded, "{plain}\nbut guarded:\n{guarded}");
         }
         case.kubectl(&["delete", &case.workload()]).await?;
         case.use_stateful_set();
