@@ -9,6 +9,7 @@ use e2e::cluster::chart::{CHART, helm, render};
 use e2e::process::command::run;
 use serde_json::{Value, json};
 
+mod guard;
 pub mod lifecycle;
 mod release;
 

@@ -27,31 +27,31 @@ use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::plan::Planned;
 use gamekeeper_core::plan::sidecars::WebhookState;
 
-/// The limits of concurrent reconciles of workloads of one kind.
+/// The limits on concurrent reconciles of workloads of one kind.
 const WORKLOAD_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,
     reserved: 4,
 };
-/// The limits of concurrent reconciles of HookRuns; most of these wait for a permit to write.
+/// The limits on concurrent reconciles of HookRuns; most of these wait for a permit to write.
 const HOOK_RUN_CAPACITY: Capacity = Capacity {
     shared: 16_384,
     per_namespace: 12_288,
     reserved: 64,
 };
-/// The limits of concurrent reconciles of HookTemplates, none of which waits for anything.
+/// The limits on concurrent reconciles of HookTemplates, none of which waits for anything.
 const HOOK_TEMPLATE_CAPACITY: Capacity = Capacity {
     shared: 4,
     per_namespace: 2,
     reserved: 2,
 };
-/// The limits of concurrent reconciles of SidecarSets, which have no namespace.
+/// The limits on concurrent reconciles of SidecarSets, which have no namespace.
 const SIDECAR_SET_CAPACITY: Capacity = Capacity {
     shared: 4,
     per_namespace: 4,
     reserved: 4,
 };
-/// The limits of concurrent reconciles of Clusters, of which there is seldom more than one.
+/// The limits on concurrent reconciles of Clusters, of which there is seldom more than one.
 const CLUSTER_CAPACITY: Capacity = Capacity {
     shared: 4,
     per_namespace: 4,

@@ -24,13 +24,13 @@ use crate::fair::{Capacity, NamespaceLimiter};
 
 /// The longest wait for a response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// The limits of concurrent requests; further ones wait.
+/// The limits on concurrent requests; further ones wait.
 const REQUEST_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,
     reserved: 4,
 };
-/// The limits of concurrent commands in containers; further ones wait. Each command uses a connection to the API
+/// The limits on concurrent commands in containers; further ones wait. Each command uses a connection to the API
 /// server, and one from there to the node.
 const COMMAND_CAPACITY: Capacity = Capacity {
     shared: 256,

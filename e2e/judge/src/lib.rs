@@ -9,7 +9,7 @@
 //!
 //! | invariant | checked by |
 //! |---|---|
-//! | 1: no running pod is deleted or changed before its hook was successful | `rules/hooks.rs` |
+//! | 1: no running pod is deleted or changed before its hook is successful | `rules/hooks.rs` |
 //! | 2: maxUnavailable and maxSurge | `rules/budget.rs` |
 //! | 3: no more pods are updated than the partition allows | `rules/partition.rs`, and `rules/holds.rs` for limits that are not in the spec |
 //! | 4: canary steps end in order, and for a reason | `rules/steps.rs` |

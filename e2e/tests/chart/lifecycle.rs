@@ -17,7 +17,7 @@ use e2e::workload::manifest::Game;
 use serde_json::Value;
 use tokio::process::Command;
 
-use super::{GAMES, SYSTEM, release};
+use super::{GAMES, SYSTEM, guard, release};
 
 e2e::tests![install_upgrade_rollback_and_uninstall];
 
@@ -76,6 +76,7 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     ))
     .await?;
 
+    guard::play(plane).await?;
     let certificates = trusted_certificates(plane, &operator).await?;
 
     let newer = newer_chart(folder).await?;
@@ -101,12 +102,15 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     ))
     .await?;
     until_ready(plane, 4).await?;
+    guard::is_guarded(plane).await?;
     let kept = trusted_certificates(plane, &operator).await?;
     ensure!(kept == certificates, "an upgrade changes the certificates");
     release::roll_back(plane).await?;
+    guard::is_guarded(plane).await?;
     let kept = trusted_certificates(plane, &operator).await?;
     ensure!(kept == certificates, "a rollback changes the certificates");
     release::upgrade_restores_secret(plane, &operator, &upgrade).await?;
+    guard::end(plane).await?;
     operator.terminate().await?;
     permitted(plane, &operator)?;
 

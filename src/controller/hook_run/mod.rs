@@ -46,7 +46,7 @@ pub(crate) struct HookRuns {
     writes: NamespaceLimiter,
 }
 
-/// The limits of concurrent status writes.
+/// The limits on concurrent status writes.
 const WRITE_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// The limits of concurrent reconciles in tests.
+/// The limits on concurrent reconciles in tests.
 const DEFAULT_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,

@@ -1,5 +1,5 @@
-//! Invariant 11: no client ends a container of a guarded pod before its hook was Successful for that, its deadline
-//! passed, its node was lost, or a user released it.
+//! Invariant 11: no client ends a container of a guarded pod before its hook is Successful for that, its deadline
+//! has passed, its node is lost, or a user has released it.
 //!
 //! This is the only rule about all users. Kubelets and the scheduler are not refused: docs/guard.md lists what cannot
 //! be guarded.

@@ -158,7 +158,7 @@ fn claim(world: &World, write: &Write) -> Option<String> {
         let since = pod.running_since;
         let has_players = since.is_some_and(|since| since + LAG <= write.received);
         (is_guarded && has_players && !has_passed(world, owner, &uid_of_pod))
-            .then(|| "releases a claim before the pod's hook was Successful".to_owned())
+            .then(|| "releases a claim before the pod's hook is Successful".to_owned())
     })
 }
 

@@ -1,0 +1,83 @@
+//! Guarded pods during upgrades and rollbacks of the release: the policy stays in force, and the operator keeps its
+//! exemption from it.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::cluster::control_plane::ControlPlane;
+use e2e::wait::eventually;
+use e2e::workload::GAME;
+use e2e::workload::manifest::{Game, hook_template};
+use serde_json::Value;
+
+/// The namespace of the guarded workload.
+const NAMESPACE: &str = "guarded";
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Creates a guarded workload, whose hook cannot be reached.
+pub async fn play(plane: &ControlPlane) -> Result<()> {
+    plane
+        .kubectl(&["create", "namespace", NAMESPACE], "")
+        .await?;
+    let template = hook_template("test", "http://nobody.invalid/");
+    let game = Game::in_place(1).pre_delete("test").guarded();
+    for manifest in [template.to_string(), game.to_string()] {
+        plane
+            .kubectl(&["apply", "-n", NAMESPACE, "-f", "-"], &manifest)
+            .await?;
+    }
+    is_guarded(plane).await
+}
+
+/// Waits until the operator says that the pod is guarded, and checks that users cannot delete it.
+pub async fn is_guarded(plane: &ControlPlane) -> Result<()> {
+    eventually("the pod is guarded", LIMIT, async || {
+        let status = game(plane).await?["status"].take();
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        let holds = |it: &Value| it["type"] == "Guarded" && it["status"] == "True";
+        ensure!(
+            conditions.clone().any(holds) && status["protection"]["guarded"] == 1,
+            "{status:#}"
+        );
+        Ok(())
+    })
+    .await?;
+    let delete = ["delete", "pods", "--all", "-n", NAMESPACE];
+    let error = plane.kubectl(&delete, "").await.err();
+    let error = error.map_or_else(String::new, |error| format!("{error:#}"));
+    ensure!(error.contains("players may be on"), "{error}");
+    Ok(())
+}
+
+/// Switches the guard off, which takes writes of the operator that the policy refuses to all others, and deletes the
+/// workload.
+pub async fn end(plane: &ControlPlane) -> Result<()> {
+    let name = format!("gamedeployment/{GAME}");
+    let none = r#"-p={"spec":{"protection":{"pods":"None"}}}"#;
+    plane
+        .kubectl(&["patch", &name, "-n", NAMESPACE, "--type=merge", none], "")
+        .await?;
+    eventually("nothing of the guard is left", LIMIT, async || {
+        let finalizers = game(plane).await?["metadata"]["finalizers"].take();
+        let budgets = ["get", "poddisruptionbudgets", "-n", NAMESPACE, "-o", "name"];
+        let budgets = plane.kubectl(&budgets, "").await?;
+        ensure!(
+            finalizers.is_null() && budgets.is_empty(),
+            "{finalizers} {budgets}"
+        );
+        Ok(())
+    })
+    .await?;
+    plane
+        .kubectl(&["delete", &name, "-n", NAMESPACE], "")
+        .await?;
+    Ok(())
+}
+
+async fn game(plane: &ControlPlane) -> Result<Value> {
+    let path = "/apis/tkex.tencent.com/v1alpha1/namespaces";
+    plane
+        .get(&format!("{path}/{NAMESPACE}/gamedeployments/{GAME}"))
+        .await
+}
