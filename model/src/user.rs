@@ -116,6 +116,10 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         let pods = state.pods.change(scope.lags.pods, seen_before);
         for pod in pods.iter_mut().filter(|pod| pod.name == name) {
             (pod.guarded, pod.released) = (false, true);
+            // The policy no longer refuses what Kubernetes does with pods on lost nodes.
+            if pod.on_node {
+                fall_silent(pod, state.node);
+            }
         }
         return;
     }
