@@ -80,6 +80,7 @@ campaign: ## play COUNT (300) histories from SEED (0) on, with faults, kills and
 	cargo build --locked --package gamekeeper --package e2e --bins
 	target/debug/campaign $(COUNT) $(SEED)
 
+guard-campaign: COUNT = 100
 guard-campaign: ## play COUNT (100) histories from SEED (0) on in which others end matches, with guarded pods and without, and print the table; RESUME=1 goes on
 	@e2e/require.sh cargo cc go flock
 	@e2e/cluster/build.sh >/dev/null

@@ -20,6 +20,7 @@ mod guard_crds;
 mod guard_drains;
 mod guard_evictions;
 mod guard_histories;
+mod guard_namespace;
 mod guard_nodes;
 mod guard_uninstall;
 mod histories;
@@ -126,6 +127,7 @@ fn main() -> anyhow::Result<ExitCode> {
         guard_crds::tests(),
         guard_evictions::tests(),
         guard_histories::tests(),
+        guard_namespace::tests(),
         guard_nodes::tests(),
         guard_uninstall::tests(),
         leader::tests(),

@@ -11,7 +11,7 @@ use tracing::debug;
 use super::request::{Content, Refusal, RequestResult, ResponseMetadata, to_bytes};
 use super::{Applier, Target, body, go_json};
 use crate::objects::{Deleted, Kind, ObjectKey, Write};
-use gamekeeper_core::api::names;
+use gamekeeper_core::api::{HookRun, names};
 use gamekeeper_core::plan::{Action, Budget, OtherBudget, PodRef};
 
 /// The message with which the chart's policy, and nothing else, refuses the operator's dry run.
@@ -108,10 +108,7 @@ impl Applier {
                 let marks = [names::DELETING_ANNOTATION, names::WAITING_SINCE_ANNOTATION];
                 to.annotate(pod, &marks.map(|key| (key, None))).await
             }
-            Action::CreateHookRun(run) => {
-                let name = run.metadata.name.as_deref().unwrap_or_default();
-                to.create(Kind::HookRun, name, to_bytes(run)).await
-            }
+            Action::CreateHookRun(run) => to.create_run(run).await,
             Action::DeleteHookRun { name, uid } => to.delete(Kind::HookRun, name, uid, None).await,
             Action::CloseGate { pod, revision, .. } => to.gate(pod, Some(revision), now).await,
             Action::OpenGate(pod) => to.gate(pod, None, now).await,
@@ -213,6 +210,22 @@ impl WorkloadWriter<'_> {
                 Err(Refusal::Rejected(message))
             }
             Err(refusal) => Err(self.unknown(kind, refusal)),
+        }
+    }
+
+    /// Creates a HookRun. If the workload is being deleted with its namespace, the run is kept in this process instead.
+    async fn create_run(&self, run: &HookRun) -> RequestResult {
+        let name = run.metadata.name.as_deref().unwrap_or_default();
+        match self.create(Kind::HookRun, name, to_bytes(run)).await {
+            Err(Refusal::NamespaceTerminating(_)) if self.target.deleting => {
+                debug!(
+                    run = name,
+                    "the namespace is being deleted; running the hook without a stored HookRun"
+                );
+                (self.applier.keep_unstored)(run.clone());
+                Ok(ResponseMetadata::default())
+            }
+            result => result,
         }
     }
 

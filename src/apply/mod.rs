@@ -14,12 +14,14 @@ mod run;
 mod tally;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tokio::time::Instant;
 
 use crate::objects::Kind;
+use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::plan::{
     Action, Attempt, Backoff, Failures, GuardState, GuardedPlayers, Verdict,
@@ -157,19 +159,29 @@ pub(crate) struct Report {
     pub status_due: Option<Instant>,
 }
 
+/// Receives HookRuns that the API server does not store, because their namespace is being deleted.
+pub(crate) type KeepUnstored = Arc<dyn Fn(HookRun) + Send + Sync>;
+
 #[derive(Clone)]
 pub(crate) struct Applier {
     requests: Requests,
     events: events::EventRecorder,
     metrics: Metrics,
+    keep_unstored: KeepUnstored,
 }
 
 impl Applier {
-    pub(crate) fn new(requests: Requests, events: events::EventRecorder, metrics: Metrics) -> Self {
+    pub(crate) fn new(
+        requests: Requests,
+        events: events::EventRecorder,
+        metrics: Metrics,
+        keep_unstored: KeepUnstored,
+    ) -> Self {
         Self {
             requests,
             events,
             metrics,
+            keep_unstored,
         }
     }
 }

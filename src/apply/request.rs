@@ -110,6 +110,9 @@ pub(crate) enum Refusal {
     /// The request is invalid or forbidden.
     #[error("{0}")]
     Rejected(String),
+    /// Nothing can be created in a namespace that is being deleted.
+    #[error("{0}")]
+    NamespaceTerminating(String),
     /// The server is too busy: nothing was done.
     #[error("{message}")]
     Busy {
@@ -319,12 +322,23 @@ impl Refusal {
             StatusCode::UNPROCESSABLE_ENTITY if patched && is_precondition(&status) => {
                 Refusal::Conflict(message)
             }
+            StatusCode::FORBIDDEN if is_in_terminating_namespace(&status) => {
+                Refusal::NamespaceTerminating(message)
+            }
             StatusCode::TOO_MANY_REQUESTS => Refusal::Busy { message, after },
             StatusCode::REQUEST_TIMEOUT => Refusal::Unavailable { message, after },
             code if code.is_server_error() => Refusal::Unavailable { message, after },
             _ => Refusal::Rejected(message),
         }
     }
+}
+
+/// Whether a creation was refused because its namespace is being deleted.
+fn is_in_terminating_namespace(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|it| &it.causes);
+    causes
+        .into_iter()
+        .any(|it| it.reason == "NamespaceTerminating")
 }
 
 /// Whether a patch was refused because of a precondition.
@@ -373,6 +387,10 @@ mod tests {
         let expected = Refusal::Rejected("no such image".into());
         assert_eq!(refusal(422, status.clone(), true), expected);
         assert_eq!(refusal(422, status, false), expected);
+        let cause = json!({"reason": "NamespaceTerminating", "field": "metadata.namespace"});
+        let terminating = json!({"message": "m", "details": {"causes": [cause]}});
+        let expected = Refusal::NamespaceTerminating("m".into());
+        assert_eq!(refusal(403, terminating, false), expected);
         let quota = json!({"reason": "Forbidden", "message": "exceeded quota"});
         let expected = Refusal::Rejected("exceeded quota".into());
         assert_eq!(refusal(403, quota, false), expected);

@@ -57,7 +57,9 @@ impl From<Refusal> for Stop {
             Refusal::Busy { message, after } | Refusal::Unavailable { message, after } => {
                 Stop::Failed(message, after)
             }
-            Refusal::Rejected(message) => Stop::Failed(message, None),
+            Refusal::Rejected(message) | Refusal::NamespaceTerminating(message) => {
+                Stop::Failed(message, None)
+            }
             Refusal::Conflict(message)
             | Refusal::AlreadyExists(message)
             | Refusal::NotFound(message) => Stop::Conflict(message),

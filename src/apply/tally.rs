@@ -100,7 +100,9 @@ impl Tally {
         }
         match result {
             Ok(metadata) => self.succeeded(action, metadata),
-            Err(Refusal::Rejected(message)) => self.rejected(action, message),
+            Err(Refusal::Rejected(message) | Refusal::NamespaceTerminating(message)) => {
+                self.rejected(action, message);
+            }
             Err(Refusal::Busy { message, after } | Refusal::Unavailable { message, after }) => {
                 self.unavailable = Some((message, after));
             }

@@ -34,6 +34,8 @@ struct Play {
     written: Mutex<Vec<Write>>,
     memory: Memory,
     target: Target,
+    /// HookRuns that were not stored.
+    unstored: Arc<Mutex<Vec<HookRun>>>,
     _events: events::EventWriter,
 }
 
@@ -81,8 +83,14 @@ impl Play {
         });
         let requests = Requests::new(Client::new(server, "games"));
         let (events, writer) = events::EventRecorder::new();
+        let unstored = Arc::new(Mutex::new(Vec::new()));
+        let keep_unstored: KeepUnstored = {
+            let unstored = Arc::clone(&unstored);
+            Arc::new(move |run| unstored.lock().unwrap().push(run))
+        };
         Self {
-            applier: Applier::new(requests, events, Metrics::default()),
+            applier: Applier::new(requests, events, Metrics::default(), keep_unstored),
+            unstored,
             sent,
             bodies,
             written: Mutex::default(),

@@ -20,6 +20,7 @@ mod slim;
 mod store;
 #[cfg(test)]
 pub(crate) mod test_feed;
+mod unstored_runs;
 mod watch;
 mod workload_index;
 
@@ -47,10 +48,11 @@ pub(crate) use reflector::{Reflector, Routed, Seen, Unreadable};
 pub(crate) use route::{Router, Sink, WorkloadSink};
 pub(crate) use set_revisions::CachedSetRevision;
 pub(crate) use sidecars::{CachedNamespace, NamespaceHead, SidecarIndex};
+pub(crate) use unstored_runs::UnstoredRuns;
 pub(crate) use watch::Source;
 
 use self::comparison::Newest;
-use crate::objects::{Deleted, Kind};
+use crate::objects::{Deleted, Kind, ObjectKey};
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{
     Cluster, GameDeployment, GameStatefulSet, GameWorkload, HookTemplate, SidecarSet,
@@ -91,6 +93,8 @@ pub(crate) struct Cache {
     pub game_deployments: Arc<Reflector<Whole<GameDeployment>>>,
     pub game_stateful_sets: Arc<Reflector<Whole<GameStatefulSet>>>,
     pub hook_runs: Arc<Reflector<CachedHookRun>>,
+    /// HookRuns in namespaces that are being deleted.
+    pub unstored_runs: Arc<UnstoredRuns>,
     pub hook_templates: Arc<Reflector<Whole<HookTemplate>>>,
     /// Pods that workloads of this operator control, pods without a controller, and pods of other controllers in
     /// namespaces that SidecarSets select.
@@ -147,6 +151,19 @@ macro_rules! reflector_of {
 }
 
 impl Cache {
+    /// A HookRun, stored or not.
+    pub(crate) fn hook_run(&self, key: &ObjectKey) -> Option<Arc<CachedHookRun>> {
+        let stored = self.hook_runs.get(key);
+        stored.or_else(|| self.unstored_runs.get(key))
+    }
+
+    /// The HookRuns that a workload controls, stored or not.
+    pub(crate) fn hook_runs_of(&self, namespace: &str, uid: &str) -> Vec<Arc<CachedHookRun>> {
+        let mut runs = self.hook_runs.store().controlled_by(namespace, Some(uid));
+        runs.extend(self.unstored_runs.controlled_by(namespace, uid));
+        runs
+    }
+
     /// Whether the workload with this name and uid exists.
     pub(crate) fn has_workload(
         &self,
@@ -194,6 +211,7 @@ impl Cache {
 
     /// Starts the watches; they run until the set is dropped.
     pub(crate) fn start(&self, router: &Arc<Router>) -> JoinSet<()> {
+        self.unstored_runs.route_to(router);
         let mut watches = JoinSet::new();
         for (kind, source) in &self.sources {
             let (source, router) = (source.clone(), Arc::clone(router));

@@ -300,7 +300,10 @@ impl Clusters {
         let name = run.metadata.name.clone().unwrap_or_default();
         let pods = Kind::Pod.collection(Some(HOOKS_NAMESPACE));
         let dry_run = self.requests.create_dry(&pods, to_bytes(&pod(run))).await;
-        if let Err(Refusal::Rejected(why) | Refusal::NotFound(why)) = dry_run {
+        if let Err(
+            Refusal::Rejected(why) | Refusal::NamespaceTerminating(why) | Refusal::NotFound(why),
+        ) = dry_run
+        {
             return self.refuse(cluster, name, why);
         }
         let runs = Kind::HookRun.collection(Some(HOOKS_NAMESPACE));
@@ -321,7 +324,9 @@ impl Clusters {
                     }
                 }
             }
-            Err(Refusal::Rejected(why)) => self.refuse(cluster, name, why),
+            Err(Refusal::Rejected(why) | Refusal::NamespaceTerminating(why)) => {
+                self.refuse(cluster, name, why)
+            }
             created => {
                 info!(run = name, "started a script");
                 self.record(cluster, Kind::HookRun, created)

@@ -338,7 +338,10 @@ pub(super) fn after(refusal: &Refusal) -> Requeue {
     match refusal {
         Refusal::Conflict(_) => Requeue::Conflict,
         Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(*after),
-        Refusal::NotFound(_) | Refusal::AlreadyExists(_) | Refusal::Rejected(_) => {
+        Refusal::NotFound(_)
+        | Refusal::AlreadyExists(_)
+        | Refusal::Rejected(_)
+        | Refusal::NamespaceTerminating(_) => {
             Requeue::Settled(Some(Instant::now() + REFUSED_INTERVAL))
         }
     }

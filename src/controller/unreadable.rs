@@ -81,7 +81,11 @@ impl UnreadableReporter {
             Err(Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. }) => {
                 Requeue::Retry(after)
             }
-            Err(refusal @ (Refusal::AlreadyExists(_) | Refusal::Rejected(_))) => {
+            Err(
+                refusal @ (Refusal::AlreadyExists(_)
+                | Refusal::Rejected(_)
+                | Refusal::NamespaceTerminating(_)),
+            ) => {
                 warn!(object = %key, %refusal, "cannot write the condition of an object that cannot be decoded");
                 Requeue::Settled(Some(Instant::now() + REFUSED_INTERVAL))
             }

@@ -14,7 +14,7 @@ use super::world::{MemorySnapshot, world};
 use crate::apply::events::PendingEvent;
 use crate::apply::{ApplyOutcome, Memory, Report, Target, WorkloadLabels};
 use crate::cache::{Cache, Cached, Reflector, Whole};
-use crate::objects::ObjectKey;
+use crate::objects::{ObjectKey, Write};
 use gamekeeper_core::plan::{
     Disruption, Event, GuardedPlayers, InvalidWorkload, Plan, Planned, Revision,
 };
@@ -123,7 +123,13 @@ impl<K: Planned> Workloads<K> {
         }
         let uid = workload.uid();
         let expectations = &self.shared.cache.expectations;
-        let on_write = |write| expectations.record(uid, write);
+        let unstored_runs = &self.shared.cache.unstored_runs;
+        let on_write = |write| {
+            if let Write::Deleted(deleted) = &write {
+                unstored_runs.remove(&deleted.key, &deleted.uid);
+            }
+            expectations.record(uid, write);
+        };
         let old_status = workload.object.status();
         let applier = &self.shared.applier;
         let report = applier
@@ -163,7 +169,11 @@ impl<K: Planned> Workloads<K> {
 
     fn forget(&self, key: &ObjectKey) {
         if let Some(remembered) = self.memories().remove(key) {
-            self.shared.cache.expectations.forget(&remembered.uid);
+            let cache = &self.shared.cache;
+            cache.expectations.forget(&remembered.uid);
+            cache
+                .unstored_runs
+                .remove_all_of(&key.namespace, &remembered.uid);
             info!("the workload was deleted");
         }
     }

@@ -57,7 +57,7 @@ pub(super) fn world<K: GameWorkload>(
         revisions.extend(orphans.into_iter().filter(|it| selected(&it.labels)));
         revisions
     };
-    let runs = cache.hook_runs.store().controlled_by(namespace, Some(uid));
+    let runs = cache.hook_runs_of(namespace, uid);
     let named = workload.object.hook_templates();
     let templates = {
         let store = cache.hook_templates.store();

@@ -241,9 +241,15 @@ impl Operator {
         }
         let (requests, events) = (self.requests.clone(), self.events.clone());
         let unreadable = UnreadableReporter::new(requests.clone(), events.clone());
+        let unstored_runs = Arc::clone(&self.cache.unstored_runs);
         let shared = Shared {
             cache: Arc::clone(&self.cache),
-            applier: Applier::new(requests, events.clone(), self.counters.writes.clone()),
+            applier: Applier::new(
+                requests,
+                events.clone(),
+                self.counters.writes.clone(),
+                Arc::new(move |run| unstored_runs.add(run)),
+            ),
             events,
             unreadable: unreadable.clone(),
             metrics: self.counters.writes.clone(),

@@ -111,6 +111,8 @@ pub const RELEASED_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/released";
 pub const MOVE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/move-requested";
 /// Its value where the operator sets it, because the pod's node is going to be removed.
 pub const MOVE_OF_NODE: &str = "node-going";
+/// Pod annotation in a namespace that is being deleted: how the pod's last hook ended, because there no HookRun shows it.
+pub const HOOK_RESULT_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/hook-result";
 /// Pod annotation, set with [`DELETING_ANNOTATION`] on guarded pods: when its PreDelete hook was first needed.
 pub const WAITING_SINCE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/waiting-since";
 /// Pod annotations that keep autoscalers from choosing the pod's node, with the values that guarded pods have.

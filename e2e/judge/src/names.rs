@@ -29,6 +29,8 @@ pub(crate) const MOVE: &str = "gamekeeper.tkex.tencent.com/move-requested";
 pub(crate) const RELEASED: &str = "gamekeeper.tkex.tencent.com/released";
 /// Annotation of guarded pods: since when they have waited for their PreDelete hook.
 pub(crate) const WAITING_SINCE: &str = "gamekeeper.tkex.tencent.com/waiting-since";
+/// Annotation of pods in a namespace that is being deleted: how their last hook ended.
+pub const HOOK_RESULT: &str = "gamekeeper.tkex.tencent.com/hook-result";
 /// Annotations of pods that contain the marks of SidecarSets: their common prefix.
 pub(crate) const SIDECARS: &str = "sidecars.gamekeeper.tkex.tencent.com/";
 /// Annotation of hot-patched pods.

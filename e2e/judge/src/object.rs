@@ -214,6 +214,7 @@ pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String,
         names::RECORD,
         names::WAITING_SINCE,
         names::MOVE,
+        names::HOOK_RESULT,
     ];
     let of_guard = names::KEPT_BY_AUTOSCALERS.map(|(key, _)| key);
     for annotation in own.into_iter().chain(of_guard) {

@@ -109,7 +109,9 @@ impl Case {
             let unanswered = witness.unanswered(&events).await?;
             events.extend(unanswered);
         }
-        let accounts = format!("system:serviceaccount:{}:", self.namespace);
+        let operator = self.operator.username();
+        let (namespace, _) = operator.rsplit_once(':').context("a service account")?;
+        let accounts = format!("{namespace}:");
         let own = events
             .iter()
             .filter(|event| event.user.username.starts_with(&accounts));

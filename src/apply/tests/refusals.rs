@@ -176,3 +176,46 @@ async fn the_cache_must_catch_up_after_a_write_without_a_result() {
     let written = play.written.lock().unwrap();
     assert_eq!(*written, [Write::Unknown(Kind::Pod)]);
 }
+
+fn in_terminating_namespace(request: &str, count: usize) -> (u16, Value) {
+    match request {
+        "POST /apis/tkex.tencent.com/v1alpha1/hookruns" => {
+            let cause = json!({"reason": "NamespaceTerminating", "field": "metadata.namespace"});
+            let details = json!({"causes": [cause]});
+            (403, json!({"message": "terminating", "details": details}))
+        }
+        _ => accepting(request, count),
+    }
+}
+
+fn start_hook() -> Plan<Value> {
+    let metadata = json!({"name": "run", "namespace": "games"});
+    let run = json!({"metadata": metadata, "spec": {"metrics": []}});
+    let run = serde_json::from_value(run).unwrap();
+    plan(vec![Action::CreateHookRun(Box::new(run))])
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hook_of_a_deleted_workload_runs_although_its_namespace_is_deleted() {
+    let mut play = Play::new(|request, count| {
+        let (code, mut body) = in_terminating_namespace(request, count);
+        if code == 200 {
+            body["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        (code, body)
+    });
+    play.target.deleting = true;
+    let report = play.carry_out(start_hook()).await;
+    assert_eq!(report.outcome, ApplyOutcome::Done);
+    let kept = std::mem::take(&mut *play.unstored.lock().unwrap());
+    assert_eq!(kept.len(), 1);
+    assert_eq!(kept[0].metadata.name.as_deref(), Some("run"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_is_not_deleted_yet_starts_no_hook_in_a_deleted_namespace() {
+    let mut play = Play::new(in_terminating_namespace);
+    let report = play.carry_out(start_hook()).await;
+    assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }));
+    assert!(play.unstored.lock().unwrap().is_empty());
+}

@@ -57,6 +57,8 @@ pub(super) enum RunAction {
 /// The write of a status.
 pub(super) struct StatusPatch {
     pub uid: String,
+    /// The status.
+    pub status: HookRunStatus,
     /// The patch. It has a resourceVersion, and thus fails if the run has changed in the meantime, for example
     /// in `terminate`.
     pub body: Vec<u8>,
@@ -197,6 +199,7 @@ impl Live {
         let body = to_bytes(&body);
         StatusPatch {
             uid: self.uid.clone(),
+            status: self.status.clone(),
             body,
             hash: hash(&self.status),
         }

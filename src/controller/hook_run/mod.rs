@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::json;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -24,12 +26,12 @@ use self::live::{Live, RunAction, StatusPatch};
 pub(crate) use self::metrics::{HookMetrics, RunOwner, point};
 use super::UnreadableReporter;
 use super::queue::{Queue, Requeue};
-use crate::apply::{Content, Refusal, Requests};
-use crate::cache::{Cache, Cached};
+use crate::apply::{Content, Refusal, RequestResult, Requests, ResponseMetadata, to_bytes};
+use crate::cache::{Cache, Cached, CachedHookRun};
 use crate::fair::{Capacity, NamespaceLimiter};
 use crate::objects::{Kind, ObjectKey};
 use crate::provider::{Call, Probe};
-use gamekeeper_core::api::HookRun;
+use gamekeeper_core::api::{HookRun, HookRunStatus, names};
 use gamekeeper_core::plan::hook_run::{Measured, Outcome, Rules, expires};
 
 pub(crate) struct HookRuns {
@@ -87,7 +89,7 @@ impl HookRuns {
                 .report(Kind::HookRun, &key, &unreadable)
                 .await;
         }
-        let run = self.cache.hook_runs.get(&key);
+        let run = self.cache.hook_run(&key);
         let next = match self.advance(&key) {
             RunAction::Over => self.expire(&key).await,
             RunAction::Wait(wake) => Requeue::Settled(wake),
@@ -138,7 +140,7 @@ impl HookRuns {
 
     /// Updates the state of a run, and starts the measurements that are due.
     fn advance(self: &Arc<Self>, key: &ObjectKey) -> RunAction {
-        let run = self.cache.hook_runs.get(key);
+        let run = self.cache.hook_run(key);
         let Some(run) = run.filter(|run| !run.terminating()) else {
             self.runs().remove(key);
             return RunAction::Over;
@@ -196,9 +198,19 @@ impl HookRuns {
         let Some(status_patch) = self.runs().get(key).map(Live::status_patch) else {
             return Requeue::Settled(None);
         };
-        let path = format!("{}/status", path(key));
-        let StatusPatch { uid, body, hash } = status_patch;
-        let written = self.requests.patch(&path, Content::MergePatch, body).await;
+        let StatusPatch {
+            uid,
+            status,
+            body,
+            hash,
+        } = status_patch;
+        let written = match self.cache.unstored_runs.get(key) {
+            Some(run) => self.store_in_memory(&run, status).await,
+            None => {
+                let path = format!("{}/status", path(key));
+                self.requests.patch(&path, Content::MergePatch, body).await
+            }
+        };
         let mut runs = self.runs();
         let Some(live) = runs.get_mut(key).filter(|live| live.uid() == uid) else {
             return Requeue::Settled(None);
@@ -207,7 +219,7 @@ impl HookRuns {
             Ok(written) => {
                 let held_up = live.written(written.version(), hash);
                 if let Some((phase, took)) = live.end()
-                    && let Some(run) = self.cache.hook_runs.get(key)
+                    && let Some(run) = self.cache.hook_run(key)
                 {
                     let of = self.owner(&run.object);
                     self.metrics.ended(of, &run.object, phase, took);
@@ -231,6 +243,41 @@ impl HookRuns {
                 later(refusal)
             }
         }
+    }
+
+    /// Sets the status of a run that is not stored. Its end is recorded at its pod first, for users and the audit log.
+    async fn store_in_memory(&self, run: &CachedHookRun, status: HookRunStatus) -> RequestResult {
+        let namespace = run.namespace();
+        let pod_uid = run.object.annotations().get(names::RUN_POD_UID);
+        if let (true, Some(uid)) = (status.phase.is_completed(), pod_uid) {
+            let pods = self
+                .cache
+                .pods
+                .store()
+                .controlled_by(namespace, run.controller());
+            if let Some(pod) = pods.iter().find(|pod| pod.uid() == uid) {
+                let path = Kind::Pod.path(namespace, pod.name());
+                let result = json!({
+                    "hookRun": run.name(),
+                    "phase": status.phase,
+                    "message": status.message,
+                    "finishedAt": status.finished_at,
+                });
+                let body = json!({"metadata": {
+                    "uid": uid,
+                    "annotations": {names::HOOK_RESULT_ANNOTATION: result.to_string()},
+                }});
+                let content = Content::StrategicPatch;
+                match self.requests.patch(&path, content, to_bytes(&body)).await {
+                    // The pod is gone, and so is the reason for the run.
+                    Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => {}
+                    Err(refusal) => return Err(refusal),
+                }
+            }
+        }
+        let runs = &self.cache.unstored_runs;
+        runs.set_status(&run.key(), run.uid(), status);
+        Ok(ResponseMetadata::default())
     }
 
     /// Stops the remaining measurements of a run; false if one cannot be stopped. This happens before the run's end

@@ -541,3 +541,34 @@ fn the_rules_of_a_spec_are_parsed_once() {
     live.observe(&run(2), rules);
     assert!(known(&live, 2).is_some());
 }
+
+#[tokio::test]
+async fn a_run_that_is_not_stored_is_measured_without_a_write() {
+    let endpoint = Endpoint::start(&["{\"age\":45}", "{\"age\":20}"], QUICK).await;
+    // The fake server accepts writes to its own run only.
+    let world = World::new(metric(&endpoint, json!({"initialDelay": "1h"})));
+    let run: HookRun = serde_json::from_value(json!({
+        "metadata": {"name": "unstored", "namespace": "games"},
+        "spec": {"metrics": [metric(&endpoint, json!({}))]},
+    }))
+    .expect("a run");
+    let key = ObjectKey::new("games", "unstored");
+    let runs = &world.cache.unstored_runs;
+    let phase = || runs.get(&key).map(|run| run.object.phase());
+    for expected in [HookPhase::Failed, HookPhase::Successful] {
+        runs.add(run.clone());
+        world.queue.add(key.clone());
+        world
+            .until("the run has ended", |_| phase() == Some(expected))
+            .await;
+        let uid = runs.get(&key).expect("the run").uid().to_owned();
+        runs.remove(&key, &uid);
+        world.queue.add(key.clone());
+        world
+            .until("the run is forgotten", |world| {
+                !world.controller.runs().contains_key(&key)
+            })
+            .await;
+    }
+    assert_eq!(endpoint.calls(), 2);
+}

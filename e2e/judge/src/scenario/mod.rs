@@ -123,6 +123,11 @@ impl Scenario {
         self.log.wait(seconds);
     }
 
+    /// The time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.log.now
+    }
+
     fn write_workload(&mut self, user: &str, subresource: &str) {
         let (workload, plural) = (self.workload.clone(), self.plural());
         self.workload = self
@@ -138,6 +143,13 @@ impl Scenario {
             .unwrap_or(0);
         self.workload["metadata"]["generation"] = json!(generation + 1);
         self.write_workload(user, "");
+    }
+
+    /// A user deletes the workload, whose finalizer keeps it.
+    pub(crate) fn delete_workload(&mut self) {
+        self.workload["metadata"]["finalizers"] = json!(["guard"]);
+        self.workload["metadata"]["deletionTimestamp"] = json!(self.log.now);
+        self.write_workload("user", "");
     }
 
     /// The operator pauses the workload, with its annotation.

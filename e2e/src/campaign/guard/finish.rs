@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use http::StatusCode;
 
 use super::actors::{Actor, Scene, running};
-use crate::case::Case;
 use crate::cluster::control_plane::ControlPlane;
 use crate::wait::eventually;
 
 /// How long that may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Waits until the workload has settled, or is gone with its pods; then deletes it. A user releases the pods of a
-/// namespace that is deleted, because no hook can run there.
+/// Waits until what was deleted, the workload or its namespace, no longer exists. A workload that was not deleted must
+/// settle first, and is deleted then.
 pub(super) async fn finish(scene: &Scene<'_>, last: Option<Actor>) -> Result<()> {
     let case = scene.case;
     let rival = [
@@ -28,7 +27,6 @@ pub(super) async fn finish(scene: &Scene<'_>, last: Option<Actor>) -> Result<()>
     let workload = scene.variant.workload(scene.kind);
     match last {
         Some(Actor::DeleteNamespace) => {
-            release(case, &workload).await?;
             let namespace = format!("/api/v1/namespaces/{}", case.namespace);
             until_gone(case.plane(), &namespace).await
         }
@@ -43,18 +41,6 @@ pub(super) async fn finish(scene: &Scene<'_>, last: Option<Actor>) -> Result<()>
             until_deleted(scene).await
         }
     }
-}
-
-async fn release(case: &Case, workload: &str) -> Result<()> {
-    let (_, name) = workload.split_once('/').context("KIND/NAME")?;
-    let released = case.game(&["release", name]).await?;
-    // All matches may have been over before.
-    let is_over = ["nothing to release", "not found"].map(|it| released.stderr.contains(it));
-    ensure!(
-        released.code == 0 || is_over.contains(&true),
-        "{released:?}"
-    );
-    Ok(())
 }
 
 async fn until_deleted(scene: &Scene<'_>) -> Result<()> {
