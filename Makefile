@@ -74,14 +74,14 @@ random: ## run the random tests with CASES (2000) cases from SEED (0); `make tes
 	@e2e/require.sh cargo cc
 	PROPTEST_RNG_SEED=$(SEED) PROPTEST_CASES=$(CASES) cargo test --workspace --exclude e2e --locked
 
-campaign: ## play COUNT (300) histories from SEED (0) on, with faults, kills and changes by users, and print their figures
+campaign: ## play COUNT (300) histories with faults, kills and changes by users, starting at SEED (0), and print their figures
 	@e2e/require.sh cargo cc go flock faketime
 	@e2e/cluster/build.sh >/dev/null
 	cargo build --locked --package gamekeeper --package e2e --bins
 	target/debug/campaign $(COUNT) $(SEED)
 
 guard-campaign: COUNT = 100
-guard-campaign: ## play COUNT (100) histories from SEED (0) on in which others end matches, with guarded pods and without, and print the table; RESUME=1 goes on
+guard-campaign: ## play COUNT (100) histories in which other clients end matches, with and without guarded pods, starting at SEED (0), and print the table; RESUME=1 continues
 	@e2e/require.sh cargo cc go flock
 	@e2e/cluster/build.sh >/dev/null
 	cargo build --locked --package gamekeeper --package kubectl-game --package e2e --bins

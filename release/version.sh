@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails unless Cargo.toml and the chart have the version that is to be released.
+# Fails unless Cargo.toml and the chart have the given version.
 # usage: version.sh VERSION
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

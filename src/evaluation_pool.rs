@@ -2,9 +2,9 @@
 //!
 //! They have large stacks, because the parser of expressions recurses with large frames. A panic ends one measurement
 //! and nothing else. Work of several milliseconds does not delay the threads that serve timers and sockets. The
-//! namespaces are served in rotation, each by one thread at a time: one with much work delays no other. On Linux the
-//! threads also run at a lower priority than all others, so that expensive expressions do not take processors from
-//! watches and writes.
+//! namespaces are served in rotation, each by one thread at a time, so that a namespace with a lot of work delays no
+//! other. On Linux the threads also run at a lower priority than all others, so that expensive expressions do not
+//! take processors from watches and writes.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +20,7 @@ use gamekeeper_core::expr::{Panicked, STACK_BYTES};
 /// The number of threads: more than one, so that an expensive expression does not delay those of other namespaces.
 const THREADS: usize = 2;
 
-/// The nice value of the threads, relative to that of all others.
+/// The nice value of the threads, relative to that of the process's other threads.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
 
@@ -75,7 +75,7 @@ impl Jobs {
 }
 
 impl State {
-    /// The next job of a namespace without a job in progress.
+    /// The next job of a namespace that has no job in progress.
     fn start(&mut self) -> Option<(Job, String)> {
         let Self {
             waiting, running, ..
@@ -145,9 +145,9 @@ fn serve(jobs: &Jobs) {
     }
 }
 
-/// Lowers the priority of the current thread. On other systems than Linux this would affect the whole process.
+/// Lowers the priority of the current thread. On systems other than Linux this would affect the whole process.
 fn yield_to_others() {
-    // A sandbox may forbid this. The threads work with the default priority, too.
+    // A sandbox may forbid this. The threads also work with the default priority.
     #[cfg(target_os = "linux")]
     let _ = getpriority_process(None).and_then(|own| setpriority_process(None, own + NICE));
 }

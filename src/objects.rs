@@ -66,7 +66,7 @@ impl Kind {
         }
     }
 
-    /// The URL path of its objects in a namespace, or in all.
+    /// The URL path of this kind's objects in one namespace, or in all namespaces.
     pub(crate) fn collection(self, namespace: Option<&str>) -> String {
         match self {
             Kind::GameDeployment => GameDeployment::url_path(&(), namespace),
@@ -124,7 +124,7 @@ impl fmt::Display for ObjectKey {
 /// The result of a write, which the cache must catch up with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
-    /// An object of this kind has this resourceVersion now.
+    /// An object of this kind now has this resourceVersion.
     Version(Kind, u64),
     /// This object is deleted, or being deleted.
     Deleted(Deleted),

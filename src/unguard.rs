@@ -1,8 +1,9 @@
-//! `gamekeeper unguard`: removes everything that guards pods. The chart runs it before it is uninstalled, because nothing
-//! would remove labels, budgets and finalizers afterwards.
+//! `gamekeeper unguard`: removes everything that guards pods. A hook runs it before the chart is uninstalled, because
+//! nothing would remove labels, budgets and finalizers afterwards.
 //!
-//! The operator would guard the pods again, so it is stopped first. It runs as the operator's service account: the policy
-//! lets no other client change the budgets. It may be killed at any time, so the Deployment itself remembers its replicas.
+//! The operator would guard the pods again, so it is stopped first. The command runs as the operator's service
+//! account: the policy lets no other client change the budgets. The command may be killed at any time, so the
+//! Deployment itself remembers its replicas.
 
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ pub struct Options {
     /// Only workloads in this namespace; all namespaces when absent.
     #[arg(long)]
     pub namespace: Option<String>,
-    /// Go on even if pods wait for their hooks: they are then deleted without them.
+    /// Continue even if pods wait for their hooks: these pods are then deleted without them.
     #[arg(long)]
     pub force: bool,
     /// The operator's Deployment, as NAMESPACE/NAME, which is scaled to 0 first. When absent, stop the operator yourself.
@@ -76,8 +77,8 @@ pub enum UnguardError {
 /// Removes all guards, and prints what was done.
 ///
 /// # Errors
-/// If pods wait for their hooks, the operator does not stop, or a request fails. Then the operator runs as before, and
-/// guards the pods again.
+/// If pods wait for their hooks, the operator does not stop, or a request fails. In these cases the operator runs as
+/// before, and guards the pods again.
 pub async fn run(options: &Options) -> Result<(), UnguardError> {
     let client = Client::try_default().await?;
     let cluster = Cluster {
@@ -126,7 +127,7 @@ impl Operator<'_> {
         Ok(())
     }
 
-    /// Starts it again if this run, or one that was killed, has stopped it.
+    /// Starts the operator again if this run, or an earlier one that was killed, has stopped it.
     async fn restore(&self) -> Result<(), kube::Error> {
         let deployment = self.deployments.get(self.name).await?;
         match restoring(&deployment) {
@@ -160,9 +161,9 @@ impl Operator<'_> {
             return Ok(true);
         };
         let is_held = spec.holder_identity.is_some_and(|it| !it.is_empty());
-        let lasts = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(0).into());
-        let ends = spec.renew_time.and_then(|it| it.0.checked_add(lasts).ok());
-        Ok(!is_held || ends.is_none_or(|ends| ends < Timestamp::now()))
+        let term = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(0).into());
+        let expiry = spec.renew_time.and_then(|it| it.0.checked_add(term).ok());
+        Ok(!is_held || expiry.is_none_or(|expiry| expiry < Timestamp::now()))
     }
 }
 
@@ -192,7 +193,7 @@ impl Cluster {
         }
     }
 
-    /// Workloads that have the finalizer. They are read without their types, so that none is left out.
+    /// Workloads that have the finalizer. They are read as untyped objects, so that none is left out.
     async fn workloads(&self) -> Result<Vec<(ApiResource, DynamicObject)>, kube::Error> {
         let mut guarded = Vec::new();
         for kind in ["GameDeployment", "GameStatefulSet"] {
@@ -208,7 +209,7 @@ impl Cluster {
         Ok(guarded)
     }
 
-    /// Fails if pods wait for their hooks, unless this is forced.
+    /// Fails if pods wait for their hooks, unless forced.
     async fn ensure_none_waits(&self, force: bool) -> Result<(), UnguardError> {
         let workloads = self.workloads().await?;
         let waiting: Vec<String> = workloads.iter().filter_map(waits).collect();
@@ -218,7 +219,8 @@ impl Cluster {
         Err(UnguardError::Waiting(waiting))
     }
 
-    /// Labels, then budgets, then finalizers: whenever this stops, the rest is still guarded, and can be continued.
+    /// Labels, then budgets, then finalizers: if this is interrupted, the rest is still guarded, and another run can
+    /// continue.
     async fn unguard(&self) -> Result<(), UnguardError> {
         let labeled = ListParams::default().labels(GUARDED_LABEL);
         let pods = self.api::<Pod>(None).list_metadata(&labeled).await?;
@@ -252,7 +254,7 @@ impl Cluster {
             ignore_missing(done.map(drop))
         });
         self.each(freed).await?;
-        println!("{count} workloads have no finalizer any more");
+        println!("{count} workloads no longer have the finalizer");
         Ok(())
     }
 
@@ -284,8 +286,8 @@ fn remembered(deployment: &Deployment) -> Option<i32> {
     remembered.parse().ok()
 }
 
-/// Stops a Deployment and remembers its replicas, in one write. What a killed run remembered stays, unless the Deployment
-/// has been scaled up since.
+/// Stops a Deployment and remembers its replicas, in one write. The number that a killed run remembered stays, unless
+/// the Deployment has been scaled up since.
 fn stopping(deployment: &Deployment) -> Value {
     let before = match replicas(deployment) {
         0 => remembered(deployment).unwrap_or(0),
@@ -310,7 +312,7 @@ fn restoring(deployment: &Deployment) -> Option<Value> {
     }))
 }
 
-/// Whether its controller has observed that it is stopped, and none of its pods is left.
+/// Whether the Deployment's controller has observed the scale-down, and no pods are left.
 fn has_no_replicas(deployment: &Deployment) -> bool {
     let status = deployment.status.as_ref();
     let observed = status.and_then(|it| it.observed_generation);
@@ -330,7 +332,8 @@ fn waits((kind, workload): &(ApiResource, DynamicObject)) -> Option<String> {
     })
 }
 
-/// The uid is a precondition. Annotations that the user has set to other values stay.
+/// Removes the label and annotations of the guard. The uid is a precondition. Annotations that the user has set to
+/// other values stay.
 fn unlabel(pod: &PartialObjectMeta<Pod>) -> Value {
     let ours = kept_by_autoscalers(pod.annotations());
     let annotations: serde_json::Map<String, Value> =
@@ -342,7 +345,7 @@ fn unlabel(pod: &PartialObjectMeta<Pod>) -> Value {
     }})
 }
 
-/// The resourceVersion is a precondition, because another client may add finalizers.
+/// Removes the guard's finalizer. The resourceVersion is a precondition, because another client may add finalizers.
 fn without_finalizer(workload: &DynamicObject) -> Value {
     let others = workload.finalizers().iter();
     let others: Vec<&String> = others.filter(|it| *it != GUARD_FINALIZER).collect();
@@ -383,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_deployment_remembers_its_replicas_while_it_is_stopped() {
-        // Replicas, what is remembered; what is then remembered, and how many replicas are restored.
+        // Before: replicas and remembered replicas. After: remembered and restored replicas.
         for (replicas, remembered, stopped, restored) in [
             (json!(2), None, "2", None),
             (json!(null), None, "1", None),

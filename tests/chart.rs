@@ -107,7 +107,7 @@ fn walk(value: &Value, path: &mut Vec<String>, visit: &mut impl FnMut(&[String])
 }
 
 #[test]
-fn the_schema_has_exactly_the_values() {
+fn the_schema_describes_exactly_the_values() {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).expect("JSON");
     let mut known = Vec::new();
     collect(&schema, "", &mut known);
@@ -123,7 +123,7 @@ fn the_schema_has_exactly_the_values() {
     assert_eq!(known, wanted);
 }
 
-/// Collects the paths of properties that have no properties themselves.
+/// Collects the paths of properties that have no properties of their own.
 fn collect(schema: &Value, path: &str, known: &mut Vec<String>) {
     let Some(properties) = schema["properties"].as_object() else {
         known.push(path.to_owned());

@@ -22,13 +22,13 @@ fn the_page_on_hooks_shows_the_examples_unchanged() {
         let example = read(format!("examples/hooks/hook-template-{provider}.yaml"));
         assert!(
             page.contains(&format!("```yaml\n{example}```\n")),
-            "docs/hooks.md shows another example of {provider}"
+            "docs/hooks.md shows a different example of {provider}"
         );
     }
 }
 
 #[test]
-fn the_readme_has_200_lines_at_most() {
+fn the_readme_has_at_most_200_lines() {
     let lines = read("README.md").lines().count();
     assert!(lines <= 200, "README.md has {lines} lines");
 }
@@ -66,7 +66,7 @@ fn relative_links_resolve() {
     assert!(checked > 50, "found only {checked} links");
 }
 
-/// Paths of all Markdown files of the repository.
+/// Paths of all Markdown files in the repository.
 fn documents() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::new()];
@@ -104,7 +104,7 @@ fn links(text: &str) -> Vec<String> {
     targets.filter(|it| !it.contains("://")).collect()
 }
 
-/// Whether the file of a link exists, and has the section that it names.
+/// Whether a link's file exists, and has the section that the link names.
 fn resolve(
     document: &Path,
     link: &str,

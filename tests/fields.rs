@@ -27,7 +27,7 @@ struct Listed {
     here: String,
 }
 
-/// The fields of the page.
+/// The fields on the page.
 fn listed() -> Vec<Listed> {
     let page = read("docs/bk-bcs-fields.md");
     let mut listed = Vec::new();
@@ -48,7 +48,7 @@ fn listed() -> Vec<Listed> {
     listed
 }
 
-/// All names that a field with alternatives such as `{a,b}` stands for.
+/// All fields that a name with alternatives such as `{a,b}` stands for.
 fn expanded(field: &str) -> Vec<String> {
     let Some((before, rest)) = field.split_once('{') else {
         return vec![field.to_owned()];
@@ -89,14 +89,14 @@ fn add_leaves(schema: &Value, field: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Whether a field is this one, or below it.
+/// Whether a leaf is this field, or is below it.
 fn is_within(leaf: &str, field: &str) -> bool {
     let rest = leaf.strip_prefix(field);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 #[test]
-fn each_field_of_the_page_exists() {
+fn each_field_on_the_page_exists() {
     let mut leaves_by_kind: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let listed = listed();
     for Listed { kind, field, here } in &listed {

@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gamekeeper::cache::{CachedPod, Identity, Interner, Object, Sight, Store, slim_run};
+use gamekeeper::cache::{CachedPod, Identity, Interner, Object, Origin, Store, slim_run};
 use gamekeeper::provider::{Call, HttpOptions, Probe};
 use gamekeeper_core::api::{HookPhase, HookRun, Metric};
 use gamekeeper_core::plan::hook_run::used_arguments;
@@ -98,7 +98,7 @@ fn bytes_per_pod(make: impl Fn(usize) -> Value) -> usize {
         let metadata = make(index)["metadata"].to_string();
         let identity: Identity = serde_json::from_str(&metadata).unwrap();
         let pod =
-            CachedPod::read(None, Sight::Listed, &identity, object, false, &mut interner).unwrap();
+            CachedPod::read(None, Origin::List, &identity, object, false, &mut interner).unwrap();
         if let Some(pod) = pod {
             store.put(pod);
         }
@@ -107,7 +107,7 @@ fn bytes_per_pod(make: impl Fn(usize) -> Value) -> usize {
 }
 
 /// A pod of another controller.
-fn pod_of_another(index: usize) -> Value {
+fn foreign_pod(index: usize) -> Value {
     let mut pod = pod(index);
     pod["metadata"]["ownerReferences"][0]["apiVersion"] = json!("apps/v1");
     pod
@@ -191,8 +191,8 @@ fn arguments_are_found_without_building_paths() {
     assert!(peak < 4 * text.len(), "peak {peak} for {}", text.len());
 }
 
-/// Starts a server that keeps its connections open and answers either every request with 200, or none. Returns its
-/// URL and the number of connections that it has accepted.
+/// Starts a server that keeps its connections open and answers either every request with 200 or none at all. Returns
+/// its URL and the number of connections that it has accepted.
 fn serve(answers: bool) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -262,14 +262,14 @@ fn cached_objects_are_small() {
         let run: HookRun = serde_json::from_value(hook_run(index)).unwrap();
         slim_run(run)
     });
-    let [pod, of_another, orphan] = [pod, pod_of_another, orphan].map(bytes_per_pod);
+    let [pod, foreign, orphan] = [pod, foreign_pod, orphan].map(bytes_per_pod);
     println!(
-        "bytes per HookRun: {run}, per pod: {pod}, per pod of another controller: {of_another}, \
+        "bytes per HookRun: {run}, per pod: {pod}, per pod of another controller: {foreign}, \
          per pod without a controller: {orphan}"
     );
     assert!(run <= MAX, "{run} bytes per HookRun");
     assert!(pod <= MAX, "{pod} bytes per pod");
-    assert!(of_another <= MAX_FOREIGN, "{of_another} bytes");
+    assert!(foreign <= MAX_FOREIGN, "{foreign} bytes");
     assert!(orphan <= MAX_FOREIGN, "{orphan} bytes");
     hostile_runs_are_kept_as_text();
     arguments_are_found_without_building_paths();

@@ -162,10 +162,10 @@ fn names_after<'t>(path: &str, text: &'t str) -> Vec<&'t str> {
 
 #[test]
 fn modules_of_the_planner_use_only_those_before_them() {
-    let of_plan = root().join("core/src/plan");
+    let plan = root().join("core/src/plan");
     let mut read = 0;
     for (path, text) in code("core/src/plan") {
-        let inside = path.strip_prefix(&of_plan).expect("a path in it");
+        let inside = path.strip_prefix(&plan).expect("a path in it");
         let module = inside.iter().next().and_then(|name| name.to_str());
         let module = module.expect("a name").trim_end_matches(".rs");
         if ["mod", "tests", "game_deployment", "game_stateful_set"].contains(&module) {

@@ -98,7 +98,7 @@ fn panels_have_titles_descriptions_and_the_selected_data_source() {
 
 /// With a label selector, kubectl logs prints only ten lines per pod by default, and it uses the current namespace.
 #[test]
-fn runbooks_set_tail_and_namespace_of_logs() {
+fn log_commands_in_runbooks_set_tail_and_namespace() {
     let runbooks = read("docs/operations.md");
     let logs: Vec<&str> = runbooks
         .lines()
@@ -107,9 +107,9 @@ fn runbooks_set_tail_and_namespace_of_logs() {
     assert!(logs.len() > 4, "{logs:#?}");
     for line in logs {
         assert!(line.contains("--tail="), "{line}");
-        let of_operators = line.contains("app.kubernetes.io/name=gamekeeper");
+        let is_operator = line.contains("app.kubernetes.io/name=gamekeeper");
         assert!(
-            !of_operators || line.contains("-n gamekeeper-system"),
+            !is_operator || line.contains("-n gamekeeper-system"),
             "{line}"
         );
     }

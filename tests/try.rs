@@ -109,7 +109,7 @@ fn measurements_are_shown_and_the_exit_code_follows_the_phase() {
 }
 
 #[test]
-fn a_template_that_cannot_run_is_an_error_with_a_reason() {
+fn a_template_that_cannot_run_ends_in_an_error_with_a_reason() {
     let with_condition =
         |condition| template(serve(&[45])).replace("asInt(result) > 30", condition);
     let template = template(1);

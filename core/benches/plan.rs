@@ -62,17 +62,17 @@ fn main() -> ExitCode {
         "{:<44}{:>10}{:>10}{:>8}{:>10}{:>10}{:>8}{:>8}",
         "ms", "p50", "p99", "actions", "p50", "p99", "actions", "growth"
     );
-    let mut ended = ExitCode::SUCCESS;
+    let mut exit_code = ExitCode::SUCCESS;
     for (name, measure) in PHASES.into_iter().filter(|(name, _)| is_wanted(name)) {
         let plans = PODS.map(measure).into();
         let row = Row { name, plans };
         println!("{row}");
         if let Err(why) = row.check_limits() {
             eprintln!("{name}: {why}");
-            ended = ExitCode::FAILURE;
+            exit_code = ExitCode::FAILURE;
         }
     }
-    ended
+    exit_code
 }
 
 impl Row {
@@ -135,8 +135,8 @@ const PHASES: [(&str, Measure); 17] = [
     ("GameDeployment: podsToDelete", |pods| {
         measure(&named(story(pods, hooked(in_place())), pods))
     }),
-    ("GameDeployment: podsToDelete, names gone", |pods| {
-        measure(&named_and_gone(story(pods, in_place()), pods))
+    ("GameDeployment: podsToDelete, no such pods", |pods| {
+        measure(&named_without_pods(story(pods, in_place()), pods))
     }),
     ("GameStatefulSet: creating", |pods| {
         measure(&growing(set(pods / 2, volumes(in_place())), pods))
@@ -213,13 +213,13 @@ fn hot() -> Value {
     updated_by("HotPatchUpdate")
 }
 
-/// With a hook before pods are deleted or updated.
+/// The spec with a hook before pods are deleted or updated.
 fn hooked(mut spec: Value) -> Value {
     spec["preDeleteUpdateStrategy"] = json!({"hook": {"templateName": "test"}});
     spec
 }
 
-/// With a claim for each pod, which is deleted with the pod.
+/// The spec with a claim for each pod, which is deleted with the pod.
 fn volumes(mut spec: Value) -> Value {
     spec["podManagementPolicy"] = json!("Parallel");
     spec["volumeClaimTemplates"] = json!([{
@@ -245,7 +245,7 @@ fn growing<K: Planned + Serialize>(mut story: Story<K>, pods: i32) -> Story<K> {
     story.user(json!({"replicas": pods}));
     // Claims are created before their pods.
     while !story.plan().actions.iter().any(creates_pod) {
-        story.sync();
+        story.reconcile();
     }
     story
 }
@@ -264,10 +264,10 @@ fn half_updated<K: Planned + Serialize>(mut story: Story<K>) -> Story<K> {
         story.pods().into_iter().filter(new).count()
     };
     while updated(&story) < pods / 2 {
-        assert!(story.sync(), "{:?}", story.status().conditions);
+        assert!(story.reconcile(), "{:?}", story.status().conditions);
     }
-    story.kubelet = false;
-    story.sync();
+    story.kubelets_run = false;
+    story.reconcile();
     story
 }
 
@@ -285,7 +285,7 @@ fn shrinking<K: Planned + Serialize>(mut story: Story<K>, waiting: i32) -> Story
     let pods = story.world.pods.len();
     story.user(json!({"replicas": pods / 2}));
     while (story.world.runs.len() as i32) < waiting {
-        story.sync();
+        story.reconcile();
     }
     story
 }
@@ -301,9 +301,9 @@ fn named(mut story: Story, pods: i32) -> Story {
 }
 
 /// The names in podsToDelete are those of pods that do not exist.
-fn named_and_gone(mut story: Story, pods: i32) -> Story {
+fn named_without_pods(mut story: Story, pods: i32) -> Story {
     settled(&mut story);
-    let names: Vec<_> = (0..pods).map(|number| format!("gone-{number}")).collect();
+    let names: Vec<_> = (0..pods).map(|number| format!("none-{number}")).collect();
     story.user(json!({"scaleStrategy": {"podsToDelete": names}}));
     story
 }

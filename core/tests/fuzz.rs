@@ -61,7 +61,7 @@ impl Random {
         text
     }
 
-    /// The text; in a third of all cases, some of its bytes are inserted, removed, changed or repeated.
+    /// Returns the text; in a third of all cases, some bytes are inserted, removed, changed or repeated.
     fn mutate(&mut self, text: String) -> String {
         if self.below(3) > 0 {
             return text;
@@ -86,7 +86,7 @@ impl Random {
     }
 }
 
-/// Makes a call for each of a series of inputs, and checks it. A call returns whether it produced a result.
+/// Makes a call with each of a series of inputs, and checks each call. It returns whether it produced a result.
 fn series(kind: &str, input: impl Fn(&mut Random) -> String, call: impl Fn(&str) -> bool) {
     let setting = |name: &str, default: u64| {
         std::env::var(name).map_or(default, |text| text.parse().expect("a number"))

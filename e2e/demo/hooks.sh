@@ -4,7 +4,7 @@
 seconds=('s/interval: 60s/interval: 3s/')
 
 say "Six pods, each guarded by a hook that measures three times"
-wait_for "the previous pods are gone" "" kubectl get pod -o name
+wait_for "the previous pods are deleted" "" kubectl get pod -o name
 apply_example examples/hooks/hook-template-success.yaml "${seconds[@]}"
 apply_example examples/hooks/gamedeployment.yaml 's/PeriodSeconds: 30/PeriodSeconds: 1/'
 wait_counts "6 6 6 6 6"
@@ -19,7 +19,7 @@ get
 
 say "The hook is Successful: the pod is deleted with its HookRun"
 wait_counts "5 5 5 5 5"
-wait_for "the HookRun is gone" true settled
+wait_for "the HookRun is deleted" true settled
 get
 show kubectl get pod
 show kubectl get hookrun
@@ -34,7 +34,7 @@ wait_for "the hook of the second batch runs" Running phases
 get
 show kubectl get hookrun
 wait_for "the second batch" "5 3 3 5 5" counts
-wait_for "the HookRun is gone" true settled
+wait_for "the HookRun is deleted" true settled
 get
 show kubectl get pod
 
@@ -52,12 +52,12 @@ apply_example examples/hooks/hook-template-success.yaml "${seconds[@]}"
 replace /spec/preDeleteUpdateStrategy/retry true
 wait_for "the hook runs" Running phases
 show kubectl get hookrun
-wait_for "the pod is gone" "4 4" kubectl get gamedeployment test-gamedeployment -o 'jsonpath={.spec.replicas} {.status.replicas}'
+wait_for "the pod is deleted" "4 4" kubectl get gamedeployment test-gamedeployment -o 'jsonpath={.spec.replicas} {.status.replicas}'
 get
 show kubectl delete gamedeployment/test-gamedeployment hooktemplate/test
 
 say "Hooks that call the pod itself, at its address"
-wait_for "the previous pods are gone" "" kubectl get pod -o name
+wait_for "the previous pods are deleted" "" kubectl get pod -o name
 apply_example examples/hooks/hook-template-args.yaml "${seconds[@]}"
 apply_example examples/hooks/gamedeployment-args.yaml
 wait_counts "4 4 4 4 4"

@@ -1,4 +1,4 @@
-# Sourced by start.sh: functions that show the walkthroughs.
+# Sourced by start.sh: functions of the walkthroughs.
 # shellcheck shell=bash
 
 bold='' plain=''
@@ -53,14 +53,14 @@ get() { show kubectl get gamedeployment; }
 
 # Waits until a command prints the expected text, or (expected: true) until it succeeds.
 wait_for() {
-  local what=$1 expected=$2 until=$((SECONDS + 90)) printed
+  local condition=$1 expected=$2 deadline=$((SECONDS + 90)) printed
   shift 2
   while :; do
     if printed=$("$@" 2>&1); then
       if [ "$expected" = true ] || [ "$printed" = "$expected" ]; then return; fi
     fi
-    if [ $SECONDS -ge $until ]; then
-      echo "demo: after 90 s still not: $what (expected $expected, found $printed)" >&2
+    if [ $SECONDS -ge $deadline ]; then
+      echo "demo: not within 90 s: $condition (expected $expected, found $printed)" >&2
       echo "demo: the cluster is still up; logs are in ${state:?}" >&2
       exit 1
     fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make demo: a real control plane, the operator, and the walkthroughs of the documents with kubectl.
+# make demo: a real control plane, the operator, and the walkthroughs of the documentation with kubectl.
 # Everything stays up afterwards; stop.sh (make demo-down) removes it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

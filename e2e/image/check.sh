@@ -33,7 +33,7 @@ host=$(rustc -vV | sed -n 's/^host: //p')
   || fail "cargo cannot read the manifests without the sources"
 
 skip() { echo "image check: the last stage is not checked: $*"; exit 0; }
-e2e/require.sh buildah || skip "there is no buildah"
+e2e/require.sh buildah || skip "buildah is missing"
 # Root can build without namespaces. Other users may not be permitted to create them.
 buildah "${storage[@]}" from --name probe scratch >"$work/probe" 2>&1 \
   || skip "buildah cannot work here: $(tail -1 "$work/probe")"
@@ -68,7 +68,7 @@ container=$(buildah "${storage[@]}" from checked)
 root=$(buildah "${storage[@]}" mount "$container")
 files=$(cd "$root" && find . -type f | sed 's|^\.||' | sort)
 other=$(grep -vE '^/(gamekeeper|etc/ssl/certs/ca-certificates\.crt|(usr/)?lib(64)?/.*\.so(\.[0-9]+)*)$' <<<"$files" || true)
-[ -z "$other" ] || fail "it contains unneeded files: $other"
+[ -z "$other" ] || fail "it contains unnecessary files: $other"
 for needed in /gamekeeper /etc/ssl/certs/ca-certificates.crt; do
   grep -qx "$needed" <<<"$files" || fail "it does not contain $needed"
 done

@@ -1,6 +1,6 @@
 #!/bin/sh
 # files.sh PROGRAM FOLDER: copies the files of an image into a folder: the program, the libraries that it is linked
-# with, and the CA certificates that hooks trust.
+# against, and the CA certificates that hooks trust.
 set -eu
 program=$1 folder=$2
 mkdir -p "$folder"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Process 1 of the node. Its mount namespace has a root directory of its own: the machine's, overlaid with memory, so
-# that nothing that the kubelet, containers or scripts write reaches the machine.
+# Process 1 of the node. Its mount namespace has a root directory of its own: the machine's, overlaid with a tmpfs,
+# so that nothing that the kubelet, containers or scripts write reaches the machine.
 # usage: init.sh CONFIGURATION PROGRAMS KUBECONFIG REGISTRY FOLDER
 set -euo pipefail
 configuration=$1 programs=$2 kubeconfig=$3 registry=$4 folder=$5
@@ -32,7 +32,7 @@ make_root() {
   mount -t proc proc proc
 }
 
-# Shows the kubelet's own values for the kernel to the kubelet, so that it does not set those of the machine.
+# Shows the kubelet the kernel settings that it wants, so that it does not change those of the machine.
 shield_kernel() {
   local setting value
   mkdir run/sysctl

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the node real-0, with a real kubelet, until standard input ends; then removes everything that it has made. There
-# is one at a time on a machine: a second one waits.
+# Runs the node real-0, with a real kubelet, until standard input ends; then removes everything that it has created.
+# Only one runs on a machine at a time: a second one waits.
 # usage: run.sh KUBECONFIG REGISTRY FOLDER    REGISTRY is a URL that images of registry.test/ are pulled from; the
-#                                             logs, and a process id of the node, are written to FOLDER
+#                                             logs, and a process ID of the node, are written to FOLDER
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 kubeconfig=$1 registry=$2 folder=$3
@@ -10,12 +10,12 @@ bridge=gamekeeper0
 cgroup=gamekeeper-node
 bin=$("$here/build.sh")
 exec 3<&0 9>"${XDG_CACHE_HOME:-$HOME/.cache}/gamekeeper/node.lock"
-# Processes that run in the background, by what they are for.
+# IDs of the background processes.
 reader='' node=''
 
 clean() {
   trap '' INT TERM
-  # The first process of a process id namespace takes all others with it.
+  # When the first process of a PID namespace is killed, all others are killed, too.
   [ -z "$node" ] || { kill -KILL "$node" && wait "$node"; } 2>/dev/null || true
   [ -z "$reader" ] || kill "$reader" 2>/dev/null || true
   ip link del "$bridge" 2>/dev/null || true
@@ -34,7 +34,7 @@ remove_cgroups() {
   done
 }
 
-# What a node that was killed has left behind.
+# Waits until no other node runs, and removes what a node that was killed has left behind.
 wait_for_turn() {
   flock 9
   clean

@@ -10,7 +10,7 @@
 //! process, servers  <-  faults  <-  cluster  <-  documents, node, workload  <-  case  <-  addons, trial
 //! ```
 //!
-//! On top of them are scenarios that tests and benches share: [`campaign`] (histories generated from
+//! On top of them are scenarios that tests and benchmarks share: [`campaign`] (histories generated from
 //! seeds), [`takeover`] (the leader ends) and [`tenants`] (one tenant attacks while another rolls out).
 
 pub mod addons;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Random(u64);
 
 impl Random {
-    /// Uses the seed in `E2E_SEED`, or a new one. Returns the seed too, to be printed.
+    /// Uses the seed in `E2E_SEED`, or a new one. Also returns the seed, so that it can be printed.
     pub fn seeded() -> (Self, u64) {
         let wanted = std::env::var("E2E_SEED").ok();
         let wanted = wanted.and_then(|text| text.parse().ok());

@@ -1,4 +1,4 @@
-//! Measures a takeover: the time without a working operator after the leader has ended.
+//! Measures a takeover: the time without a working operator after the leader exits.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::case::Case;
 use crate::cluster::operator::Operator;
 use crate::wait::eventually;
 
-/// How a leader ends.
+/// How a leader exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// kill -9.
@@ -20,18 +20,18 @@ pub enum Exit {
     Terminated,
 }
 
-/// Ends the leader, which is the case's operator, scales the workload, and measures the time until the
-/// standby writes. The standby becomes the case's operator, and the former leader is started again as standby.
+/// Stops the leader, which is the case's operator, scales the workload, and measures the time until the
+/// standby writes. The standby becomes the case's operator, and the former leader is restarted as the standby.
 pub async fn takeover(
     case: &mut Case,
     standby: &mut Operator,
-    end: Exit,
+    exit: Exit,
     replicas: i64,
 ) -> Result<Duration> {
     // Started first, because it takes a second, which must not be measured.
     case.start_witness().await?;
     let start = Timestamp::now();
-    match end {
+    match exit {
         Exit::Killed => case.kill_operator().await?,
         Exit::Terminated => case.operator.terminate().await?,
     }

@@ -140,5 +140,5 @@ fn folder(test: &Test) -> Result<PathBuf> {
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("without a message")
+        .unwrap_or("no message")
 }

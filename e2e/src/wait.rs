@@ -10,7 +10,7 @@ const POLL: Duration = Duration::from_millis(100);
 
 /// Waits until a probe succeeds, and returns its result. After the limit, returns its last error.
 pub async fn eventually<T>(
-    what: &str,
+    description: &str,
     limit: Duration,
     mut probe: impl AsyncFnMut() -> Result<T>,
 ) -> Result<T> {
@@ -23,7 +23,7 @@ pub async fn eventually<T>(
             Err(_) => {}
         };
         if Instant::now() + POLL >= deadline {
-            return Err(last).with_context(|| format!("after {limit:?} still not: {what}"));
+            return Err(last).with_context(|| format!("not within {limit:?}: {description}"));
         }
         sleep(POLL).await;
     }
@@ -31,7 +31,7 @@ pub async fn eventually<T>(
 
 /// Checks that a probe succeeds throughout this time.
 pub async fn consistently(
-    what: &str,
+    description: &str,
     time: Duration,
     mut probe: impl AsyncFnMut() -> Result<()>,
 ) -> Result<()> {
@@ -40,7 +40,7 @@ pub async fn consistently(
         let passed = start.elapsed();
         probe()
             .await
-            .with_context(|| format!("after {passed:?} no longer: {what}"))?;
+            .with_context(|| format!("no longer after {passed:?}: {description}"))?;
         sleep(POLL).await;
     }
     Ok(())

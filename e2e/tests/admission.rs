@@ -27,7 +27,7 @@ e2e::tests![
     a_dry_run_is_made_only_when_a_template_changes,
     templates_are_admitted_without_permission_for_dry_runs,
     invalid_objects_stored_earlier_can_still_be_changed,
-    the_standby_serves_admission_and_without_operators_nothing_is_blocked,
+    the_standby_serves_admission_and_nothing_is_blocked_without_operators,
     certificates_are_rotated_without_a_gap_or_a_restart,
     certificates_are_recreated_when_their_secret_is_emptied,
 ];
@@ -40,7 +40,7 @@ async fn the_webhook_refuses_bad_manifests_with_the_linters_messages(
     let bad = BadManifest::all("e2e/manifests/admission")?;
     BadManifest::prepare_all(&bad, case).await?;
     let with_template = bad.iter().find(|bad| bad.after.is_some());
-    let with_template = with_template.context("one needs a template")?;
+    let with_template = with_template.context("no bad manifest needs a template")?;
     case.eventually("the operator has observed the templates", async || {
         let apply = ["apply", "--dry-run=server", "-f", "-"];
         case.refused(&apply, &with_template.text).await
@@ -110,13 +110,13 @@ async fn the_webhook_returns_the_api_servers_findings_about_templates(
     installed.remove(case).await
 }
 
-/// A template with an unknown field.
+/// Adds an unknown field to a workload's template.
 fn misspelled(game: Game) -> Game {
     game.set("/spec/template/spec/hostNetwrok", true)
 }
 
-/// The operator's dry runs so far: each template as text, or the error of one that cannot be parsed. A
-/// patch that conflicts with another write is retried by the API server, with another dry run.
+/// The operator's dry runs so far: each template as text, or the error if it could not be parsed. The API server
+/// retries a patch that conflicts with another write, which causes another dry run.
 fn dry_runs(case: &Case) -> Result<Vec<String>> {
     let mut requests = case.plane().audit.requests(&case.namespace)?;
     let operator = case.operator.username();
@@ -134,8 +134,8 @@ fn dry_runs(case: &Case) -> Result<Vec<String>> {
     Ok(requests.into_iter().filter_map(text).collect())
 }
 
-/// Whether a dry run's template is that of a workload. SidecarSets, whose templates have no labels, are in no
-/// namespace: the webhook of each test checks those of all others.
+/// Whether a dry run's template belongs to a workload. SidecarSets, whose templates have no labels, are
+/// cluster-scoped, so the webhook of each test also checks those of all other tests.
 fn is_of_workload(template: &Value) -> bool {
     template["template"]["metadata"]["labels"].is_object()
 }
@@ -226,15 +226,18 @@ async fn templates_are_admitted_without_permission_for_dry_runs(case: &mut Case)
     installed.remove(case).await
 }
 
-/// Binds the operator to a role without the permission for dry runs of templates.
+/// Binds the operator to a role that does not permit dry runs of templates.
 async fn forbid_dry_runs(case: &Case) -> Result<()> {
     let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gamekeeper";
     let mut role = case.plane().get(role).await?;
     let name = format!("no-dry-runs-{}", case.namespace);
-    let rules = role["rules"].as_array_mut().context("rules")?;
+    let rules = role["rules"].as_array_mut().context("no rules")?;
     let all = rules.len();
     rules.retain(|rule| rule["resources"] != json!(["podtemplates"]));
-    ensure!(rules.len() == all - 1, "one rule is about podtemplates");
+    ensure!(
+        rules.len() == all - 1,
+        "expected exactly one rule about podtemplates"
+    );
     let api = "rbac.authorization.k8s.io/v1";
     let reference =
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
@@ -284,7 +287,7 @@ async fn invalid_objects_stored_earlier_can_still_be_changed(case: &mut Case) ->
     installed.remove(case).await
 }
 
-async fn the_standby_serves_admission_and_without_operators_nothing_is_blocked(
+async fn the_standby_serves_admission_and_nothing_is_blocked_without_operators(
     case: &mut Case,
 ) -> Result<()> {
     let installed = Webhook::install(case, "2160h").await?;
@@ -347,7 +350,7 @@ async fn certificates_are_rotated_without_a_gap_or_a_restart(case: &mut Case) ->
     let installed = Webhook::install(case, "30s").await?;
     installed.until_called(case).await?;
     let mut served = BTreeSet::new();
-    // A new certificate is due when a third of the lifetime is left, and is served a tenth later.
+    // A new certificate is due when a third of the lifetime is left, and is served a tenth of the lifetime later.
     consistently(
         "the served certificate is trusted",
         Duration::from_secs(60),

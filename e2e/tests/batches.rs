@@ -58,7 +58,7 @@ async fn a_build_that_does_not_come_up_costs_one_batch(case: &mut Case) -> Resul
     case.consistently("there is one batch", 3, |view| view.pods.len() == 2)
         .await?;
     case.replace(BATCH, 3).await?;
-    case.until("a larger batch is filled up", |view| view.pods.len() == 3)
+    case.until("a larger batch is filled", |view| view.pods.len() == 3)
         .await?;
     case.kill_operator().await?;
     case.operator.start().await?;

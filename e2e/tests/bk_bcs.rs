@@ -1,5 +1,5 @@
 //! What users of bk-bcs rely on besides its fields: hooks that poll, hooks that drain traffic at a load balancer, and
-//! port pools. Also the defaults that differ.
+//! port pools. Also the defaults that differ from those of bk-bcs.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
@@ -32,7 +32,7 @@ fn template(name: &str) -> Result<Value> {
     anyhow::bail!("no HookTemplate {name}")
 }
 
-/// Scales a workload to zero. Its hook measures this many times, and never passes.
+/// Scales a workload to zero. Its hook measures `count` times, and never passes.
 async fn poll(case: &Case, count: i64) -> Result<()> {
     let mut polling = template("players-gone")?;
     let metric = &mut polling["spec"]["metrics"][0];
@@ -52,7 +52,7 @@ async fn poll(case: &Case, count: i64) -> Result<()> {
     case.scale(0).await
 }
 
-/// Whether the pod still exists, and its hook has failed at least this many measurements.
+/// Whether the pod still exists, and at least this many measurements of its hook have failed.
 fn has_failed(view: &View, times: i64) -> bool {
     let has = |run: &Run| run.0["status"]["metricResults"][0]["failed"].as_i64() >= Some(times);
     view.pods.len() == 1 && view.runs.iter().any(has)
@@ -109,7 +109,7 @@ async fn hooks_drain_and_restore_traffic_at_a_load_balancer(case: &mut Case) -> 
     view.ensure(view.ready_with("game:v2") == 1)?;
     let deleting = view.pods[0].annotation(judge::names::DELETING);
     ensure!(deleting == Some("false"), "{deleting:?}");
-    // A pod with "false" is not marked: the next update runs its hook before it changes anything.
+    // "false" does not mark the pod, so the next update runs its hook before it changes anything.
     let off = format!("{READY}-");
     case.kubectl(&["annotate", "pod", view.pods[0].name(), &off])
         .await?;
@@ -191,6 +191,8 @@ async fn a_percentage_partition_of_a_set_rounds_up(case: &mut Case) -> Result<()
         view.shape() == shape
     })
     .await?;
-    case.consistently("they are not updated", 2, |view| view.shape() == shape)
-        .await
+    case.consistently("these pods are not updated", 2, |view| {
+        view.shape() == shape
+    })
+    .await
 }

@@ -28,7 +28,7 @@ e2e::tests![
     every_field_of_a_hook_run_takes_effect,
 ];
 
-/// The part of a workload's status that manifests of bk-bcs do not bring about.
+/// The part of a workload's status that is never set for a manifest of bk-bcs.
 const OURS: [&str; 1] = ["status.protection"];
 
 /// A manifest in which `http://hooks` and `http://prometheus` are replaced by the test's servers.
@@ -91,7 +91,7 @@ async fn every_field_is_stored_as_written(case: &mut Case) -> Result<()> {
 }
 
 /// Applies a workload with its hooks while no operator runs, then starts the operator.
-async fn play(case: &mut Case, name: &str) -> Result<Prometheus> {
+async fn apply_with_hooks(case: &mut Case, name: &str) -> Result<Prometheus> {
     let prometheus = Prometheus::scrape(case, &[]).await?;
     case.hooks
         .answer("/players", Answer::Json(json!({"players": 0})));
@@ -106,7 +106,7 @@ async fn play(case: &mut Case, name: &str) -> Result<Prometheus> {
     Ok(prometheus)
 }
 
-/// Waits until the first batch, of this size, and then all replicas are created.
+/// Waits until the first batch, of `batch` pods, is created, and then until the workload has settled.
 async fn until_created(case: &Case, batch: usize, replicas: i64) -> Result<View> {
     case.until("the first batch is created", |view| {
         view.game["status"]["creatingInBatches"] == true && view.pods.len() == batch
@@ -137,7 +137,7 @@ fn retries_are_off(view: &View) -> bool {
         })
 }
 
-/// Waits until hooks of a point have ended Failed, with their pods still running, and retries them with another answer.
+/// Waits until hooks of a hook point have failed while their pods still exist, and retries them with another answer.
 async fn retry_failed(case: &Case, point: &str, path: &str, good: Answer) -> Result<()> {
     let view = case
         .until("the status names a pod whose hook failed", |view| {
@@ -202,7 +202,7 @@ async fn finish_steps(case: &Case, replicas: i64) -> Result<()> {
 }
 
 /// Recreates all pods except one that the partition keeps: without steps, with a surge pod, after the PreDelete hook.
-async fn recreate_but_one(
+async fn recreate_all_but_one(
     case: &Case,
     partition: &str,
     containers: &[&str],
@@ -230,7 +230,7 @@ async fn recreate_but_one(
 }
 
 async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Result<()> {
-    let prometheus = play(case, "game-deployment").await?;
+    let prometheus = apply_with_hooks(case, "game-deployment").await?;
     let containers = ["game", "voice"];
     let view = until_created(case, 2, 4).await?;
     let gate = "/spec/readinessGates/0/conditionType";
@@ -250,10 +250,10 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
 
     update_with_retries(case, &containers).await?;
     finish_steps(case, 4).await?;
-    let grace = shortest_grace(&case.events()?).context("a closed gate")?;
+    let grace = shortest_grace(&case.events()?).context("no gate was closed")?;
     ensure!(
         grace.as_secs() >= 2,
-        "traffic is kept away for {grace:#} before the image changes"
+        "traffic is kept away for only {grace:#} before the image changes"
     );
     let images = images_by_pod(&case.events()?);
     let is_at_once = |changes: &Vec<Vec<String>>| *changes == [["game:v2", "voice:v2"]];
@@ -262,7 +262,7 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
         "{images:?}"
     );
 
-    let view = recreate_but_one(case, "/spec/updateStrategy/partition", &containers, 4).await?;
+    let view = recreate_all_but_one(case, "/spec/updateStrategy/partition", &containers, 4).await?;
     let status = &view.game["status"];
     view.ensure(status["currentRevision"] != status["updateRevision"])?;
     case.replace("/spec/updateStrategy/partition", 0).await?;
@@ -274,7 +274,7 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
     })
     .await?;
     let named = case.view().await?;
-    let named = named.pods.first().context("a pod")?.name().to_owned();
+    let named = named.pods.first().context("no pod")?.name().to_owned();
     let path = "/spec/scaleStrategy/podsToDelete";
     let patch = json!([{"op": "add", "path": path, "value": [named]}]);
     case.patch(&case.workload(), patch).await?;
@@ -289,7 +289,7 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
 async fn every_field_of_a_game_stateful_set_takes_effect(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     create_volumes(case, 8).await?;
-    let prometheus = play(case, "game-stateful-set").await?;
+    let prometheus = apply_with_hooks(case, "game-stateful-set").await?;
     let containers = ["game", "voice"];
     let view = until_created(case, 1, 3).await?;
     let ordinals = [0, 2, 3].map(|ordinal| format!("{SET}-{ordinal}"));
@@ -312,7 +312,7 @@ async fn every_field_of_a_game_stateful_set_takes_effect(case: &mut Case) -> Res
         "{images:?}"
     );
     let partition = "/spec/updateStrategy/rollingUpdate/partition";
-    let view = recreate_but_one(case, partition, &containers, 3).await?;
+    let view = recreate_all_but_one(case, partition, &containers, 3).await?;
     view.ensure(view.pod(&ordinals[0])?.image() == "game:v2")?;
     case.until("the status shows the pod at the stable revision", |view| {
         let status = &view.game["status"];
@@ -324,9 +324,9 @@ async fn every_field_of_a_game_stateful_set_takes_effect(case: &mut Case) -> Res
 }
 
 async fn every_field_of_a_hook_run_takes_effect(case: &mut Case) -> Result<()> {
-    let prometheus = play(case, "game-deployment").await?;
+    let prometheus = apply_with_hooks(case, "game-deployment").await?;
     let view = case.until_settled(4).await?;
-    let pod = view.pods.first().context("a pod")?.name().to_owned();
+    let pod = view.pods.first().context("no pod")?.name().to_owned();
     // The judge allows no writes while all workloads are settled, so this one must not settle.
     case.replace("/spec/updateStrategy/paused", true).await?;
     set_version(case, &["game"], "v2").await?;
@@ -339,7 +339,7 @@ async fn every_field_of_a_hook_run_takes_effect(case: &mut Case) -> Result<()> {
     run["spec"]["args"][0]["value"] = json!(pod);
     case.apply(&run).await?;
     let status = until_phase(case, "every-field", "Successful").await?;
-    let results = status["metricResults"].as_array().context("results")?;
+    let results = status["metricResults"].as_array().context("no results")?;
     let names: Vec<&str> = results.iter().map(|it| text(it, "/name")).collect();
     ensure!(
         names == ["players", "up", "marked", "command"],
@@ -352,9 +352,9 @@ async fn every_field_of_a_hook_run_takes_effect(case: &mut Case) -> Result<()> {
     ensure!(holds(&results[0], &expected), "{status:#}");
     let measurements = results[0]["measurements"]
         .as_array()
-        .context("measurements")?;
+        .context("no measurements")?;
     let time = |value: &Value| -> Result<jiff::Timestamp> {
-        Ok(value.as_str().context("a time")?.parse()?)
+        Ok(value.as_str().context("not a time")?.parse()?)
     };
     let delay = time(&measurements[0]["startedAt"])?.duration_since(time(&status["startedAt"])?);
     ensure!(delay.as_secs() >= 1, "initialDelay: {status:#}");

@@ -16,7 +16,7 @@ e2e::tests![
     a_server_side_apply_does_not_promote,
     a_new_template_during_a_pause_starts_over,
     a_percentage_updates_at_least_one_pod,
-    a_missing_template_of_a_step_is_reported_until_it_exists,
+    a_missing_hook_template_of_a_step_is_reported_until_it_exists,
     a_workload_recreated_during_a_canary_repeats_its_steps,
     after_the_last_step_all_pods_are_updated_regardless_of_the_partition,
 ];
@@ -54,8 +54,10 @@ async fn a_workload_recreated_during_a_canary_repeats_its_steps(case: &mut Case)
         })
         .await?;
     after.ensure(after.pod_names() == before.pod_names())?;
-    case.consistently("three old pods", 2, |view| view.ready_with("game:v1") == 3)
-        .await?;
+    case.consistently("three pods keep the old build", 2, |view| {
+        view.ready_with("game:v1") == 3
+    })
+    .await?;
     case.resume().await?;
     case.until_settled(4).await?;
     Ok(())
@@ -131,7 +133,7 @@ async fn a_scale_out_during_a_pause_creates_only_stable_pods(case: &mut Case) ->
     at_first_pause(case, with_pause()).await?;
     case.scale(8).await?;
     case.until_counts([8, 1, 1, 8, 8]).await?;
-    case.consistently("one pod of the new build", 2, |view| {
+    case.consistently("one pod has the new build", 2, |view| {
         view.with_image("game:v2") == 1 && view.step() == 1
     })
     .await?;
@@ -185,7 +187,7 @@ async fn stays_at_step_one(case: &Case) -> Result<()> {
         condition.is_some_and(|c| c.reason == "ResumeByApplyIgnored")
     })
     .await?;
-    case.consistently("step 1", 2, |view| {
+    case.consistently("the rollout stays at step 1", 2, |view| {
         view.step() == 1 && view.with_image("game:v2") == 1
     })
     .await
@@ -211,7 +213,9 @@ async fn a_percentage_updates_at_least_one_pod(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_missing_template_of_a_step_is_reported_until_it_exists(case: &mut Case) -> Result<()> {
+async fn a_missing_hook_template_of_a_step_is_reported_until_it_exists(
+    case: &mut Case,
+) -> Result<()> {
     let steps = json!([{"partition": 3}, {"hook": {"templateName": "later"}}]);
     case.apply(with_pause().steps(steps)).await?;
     case.until_settled(4).await?;

@@ -48,8 +48,8 @@ fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
 
 async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
     let program = &case.plane().helm;
-    let usual = render(program, &[]).await?;
-    let usual = kinds(&usual);
+    let defaults = render(program, &[]).await?;
+    let defaults = kinds(&defaults);
     for (value, kind) in [
         ("crds.install=false", "CustomResourceDefinition"),
         ("podDisruptionBudget.enabled=false", "PodDisruptionBudget"),
@@ -62,20 +62,20 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
         let mut rest = kinds(&objects);
         ensure!(!rest.contains(kind), "{value} leaves {rest:?}");
         rest.insert(kind);
-        ensure!(rest == usual, "{value} leaves {rest:?}");
+        ensure!(rest == defaults, "{value} leaves {rest:?}");
     }
     for (value, kind) in [("metrics.serviceMonitor.enabled=true", "ServiceMonitor")] {
         let objects = render(program, &["--set", value]).await?;
         let more = kinds(&objects);
         ensure!(
-            !usual.contains(kind) && more.contains(kind),
+            !defaults.contains(kind) && more.contains(kind),
             "{value} renders {more:?}"
         );
     }
     let without = "admission.enabled=false,admission.deletionProtection=None,\
         admission.hookRunProtection=false,admission.guardedPods=false";
     let without = render(program, &["--set", without]).await?;
-    let left: Vec<&str> = usual.difference(&kinds(&without)).copied().collect();
+    let left: Vec<&str> = defaults.difference(&kinds(&without)).copied().collect();
     let admission = [
         "Job",
         "MutatingWebhookConfiguration",
@@ -109,7 +109,7 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
         let objects = render(program, &["--set", value]).await?;
         let args = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]
             ["args"];
-        let args = args.as_array().context("arguments")?;
+        let args = args.as_array().context("no arguments")?;
         let expected = format!("--guarded-priority-class={name}");
         ensure!(args.iter().any(|it| *it == expected.as_str()), "{args:?}");
     }
@@ -222,60 +222,67 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
             .map(|rule| rule["resourceNames"].clone())
             .collect::<Vec<_>>()
     };
-    let usual = render(program, &[]).await?;
-    let everywhere = rules(&usual, "ClusterRole");
-    ensure!(names(&everywhere, "secrets").is_empty(), "{everywhere:#?}");
+    let defaults = render(program, &[]).await?;
+    let cluster_rules = rules(&defaults, "ClusterRole");
+    ensure!(
+        names(&cluster_rules, "secrets").is_empty(),
+        "{cluster_rules:#?}"
+    );
 
     let named =
         "hooks.secrets[0].namespace=games,hooks.secrets[0].names={match-api},hooks.jobs=false";
     let scoped = render(program, &["--set", named, "--set=watchNamespace=games"]).await?;
-    let everywhere = rules(&scoped, "ClusterRole");
-    let configurations = names(&everywhere, "validatingwebhookconfigurations");
+    let cluster_rules = rules(&scoped, "ClusterRole");
+    let configurations = names(&cluster_rules, "validatingwebhookconfigurations");
     ensure!(
-        everywhere.len() == 6
-            && names(&everywhere, "nodes").len() == 1
-            && names(&everywhere, "namespaces").len() == 1
+        cluster_rules.len() == 6
+            && names(&cluster_rules, "nodes").len() == 1
+            && names(&cluster_rules, "namespaces").len() == 1
             && configurations == [serde_json::json!(["gamekeeper-webhook"])],
-        "{everywhere:#?}"
+        "{cluster_rules:#?}"
     );
     let without = ["--set=watchNamespace=games,sidecars.enabled=false"];
     let without = render(program, &without).await?;
     ensure!(rules(&without, "ClusterRole").len() == 2, "{without:#?}");
     let of_revisions =
         |objects: &[Value]| names(&rules(objects, "Role"), "controllerrevisions").len();
-    // Those of workloads, and those of SidecarSets.
+    // One rule for revisions of workloads, and one for those of SidecarSets.
     ensure!(of_revisions(&scoped) == 2 && of_revisions(&without) == 1);
     ensure!(of_kind(&without, "MutatingWebhookConfiguration").is_empty());
     let admission = of_kind(&without, "ValidatingWebhookConfiguration");
     ensure!(!format!("{admission:?}").contains("sidecarsets"));
-    let inside = rules(&scoped, "Role");
+    let namespaced_rules = rules(&scoped, "Role");
     ensure!(
-        names(&inside, "secrets")
+        names(&namespaced_rules, "secrets")
             == [
                 serde_json::json!(["match-api"]),
                 serde_json::json!(["gamekeeper-webhook"])
             ],
-        "{inside:#?}"
+        "{namespaced_rules:#?}"
     );
-    ensure!(names(&inside, "jobs").is_empty(), "{inside:#?}");
+    ensure!(
+        names(&namespaced_rules, "jobs").is_empty(),
+        "{namespaced_rules:#?}"
+    );
     for role in of_kind(&scoped, "Role") {
         let name = role["metadata"]["name"].as_str().unwrap_or_default();
         let system = ["-lease", "-webhook", "-unguard", "-sidecars"];
-        let home = if system.iter().any(|it| name.ends_with(it)) {
+        let expected = if system.iter().any(|it| name.ends_with(it)) {
             SYSTEM
         } else {
             GAMES
         };
-        ensure!(role["metadata"]["namespace"] == home, "{role:#}");
+        ensure!(role["metadata"]["namespace"] == expected, "{role:#}");
     }
     Ok(())
 }
 
 async fn commands_are_allowed_only_in_the_listed_namespaces(case: &mut Case) -> Result<()> {
     let program = &case.plane().helm;
-    let usual = Value::from(render(program, &["--set=hooks.allSecrets=true"]).await?).to_string();
-    ensure!(!usual.contains("pods/exec"), "exec is on by default");
-    ensure!(!usual.contains("--hook-exec"), "exec is on by default");
+    let defaults =
+        Value::from(render(program, &["--set=hooks.allSecrets=true"]).await?).to_string();
+    ensure!(!defaults.contains("pods/exec"), "exec is on by default");
+    ensure!(!defaults.contains("--hook-exec"), "exec is on by default");
 
     let objects = render(program, &["--set=hooks.exec={games,more}"]).await?;
     let allows = |role: &&&Value| role["rules"].to_string().contains("pods/exec");
@@ -292,8 +299,11 @@ async fn commands_are_allowed_only_in_the_listed_namespaces(case: &mut Case) -> 
         ensure!(role["rules"] == rules, "{role:#}");
         ensure!(role["metadata"]["namespace"] == namespace, "{role:#}");
         let bindings = of_kind(&objects, "RoleBinding");
-        let is_its = |it: &&Value| it["metadata"] == role["metadata"];
-        let binding = bindings.into_iter().find(is_its).context("no binding")?;
+        let has_same_metadata = |it: &&Value| it["metadata"] == role["metadata"];
+        let binding = bindings
+            .into_iter()
+            .find(has_same_metadata)
+            .context("no binding")?;
         ensure!(binding["roleRef"]["name"] == role["metadata"]["name"]);
         ensure!(
             binding["subjects"][0]["name"] == "gamekeeper",

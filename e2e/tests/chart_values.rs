@@ -100,7 +100,7 @@ async fn additions_to_pods_are_rendered_once(case: &mut Case) -> Result<()> {
     let own = json!({"matchLabels": {"team": "x"}});
     ensure!(spread["labelSelector"] == own, "{spread}");
     let container = &template["spec"]["containers"][0];
-    let args = container["args"].as_array().context("arguments")?;
+    let args = container["args"].as_array().context("no arguments")?;
     ensure!(args.contains(&json!("--listen=0.0.0.0:8080")), "{args:?}");
     let zone = json!([{"name": "TZ", "value": "Europe/Berlin"}]);
     ensure!(container["env"] == zone, "{container:#}");
@@ -128,7 +128,7 @@ async fn referenced_labels_and_ports_exist(case: &mut Case) -> Result<()> {
     let template = &named("Deployment", "gamekeeper")?["spec"]["template"];
     let labels = &template["metadata"]["labels"];
     let container = &template["spec"]["containers"][0];
-    let ports = container["ports"].as_array().context("ports")?;
+    let ports = container["ports"].as_array().context("no ports")?;
     let of_container = |port: &Value| {
         ports
             .iter()
@@ -136,7 +136,7 @@ async fn referenced_labels_and_ports_exist(case: &mut Case) -> Result<()> {
     };
     ensure!(of_container(&json!(10443)), "{container:#}");
     let listen = json!("--webhook-listen=0.0.0.0:10443");
-    let args = container["args"].as_array().context("arguments")?;
+    let args = container["args"].as_array().context("no arguments")?;
     ensure!(args.contains(&listen), "{container:#}");
 
     let metrics = named("Service", "gamekeeper-metrics")?;
@@ -152,10 +152,10 @@ async fn referenced_labels_and_ports_exist(case: &mut Case) -> Result<()> {
         selects(&policy["podSelector"]["matchLabels"], labels),
         "{policy:#}"
     );
-    let rules = policy["ingress"].as_array().context("ingress")?;
+    let rules = policy["ingress"].as_array().context("no ingress rules")?;
     let allowed: Vec<_> = rules.iter().map(|rule| &rule["ports"][0]["port"]).collect();
-    let are_there = allowed.len() == ports.len() && allowed.iter().all(|port| of_container(port));
-    ensure!(are_there, "{policy:#}");
+    let all_exist = allowed.len() == ports.len() && allowed.iter().all(|port| of_container(port));
+    ensure!(all_exist, "{policy:#}");
 
     let monitor = &named("ServiceMonitor", "gamekeeper")?["spec"];
     let wanted = &monitor["selector"]["matchLabels"];
@@ -210,7 +210,7 @@ async fn alerts_have_the_thresholds_and_runbooks_of_the_values(case: &mut Case) 
         metrics.alerts.runbookUrl=https://example.com/operations.md";
     let rendered = object(case, "PrometheusRule", values).await?;
     let rules = rendered["spec"]["groups"][0]["rules"].as_array();
-    let rules = rules.context("rules")?;
+    let rules = rules.context("no rules")?;
     let text = rendered.to_string();
     for (threshold, count) in [
         ("> 2400 # metrics.alerts.stuckSeconds", 3),
@@ -229,8 +229,8 @@ async fn alerts_have_the_thresholds_and_runbooks_of_the_values(case: &mut Case) 
     for rule in rules {
         let url = rule["annotations"]["runbook_url"].as_str();
         let anchor = url.and_then(|url| url.strip_prefix("https://example.com/operations.md#"));
-        let is_there = anchor.is_some_and(|it| anchors.iter().any(|anchor| anchor == it));
-        ensure!(is_there, "{rule:#}");
+        let exists = anchor.is_some_and(|it| anchors.iter().any(|anchor| anchor == it));
+        ensure!(exists, "{rule:#}");
     }
     let rules = case.folder().join("rules.yaml");
     std::fs::write(&rules, rendered["spec"].to_string())?;
@@ -268,9 +268,9 @@ async fn the_command_in_the_notes_creates_a_workload(case: &mut Case) -> Result<
     install.args(["--set", &values]);
     install.env("KUBECONFIG", &case.plane().kubeconfig);
     let printed = run(install.current_dir(&folder), "").await?;
-    let (_, notes) = printed.split_once("NOTES:").context("notes")?;
-    let start = notes.find("kubectl apply").context("a command")?;
-    let end = notes.find("\nEND\n").context("the end of the command")?;
+    let (_, notes) = printed.split_once("NOTES:").context("no notes")?;
+    let start = notes.find("kubectl apply").context("no command")?;
+    let end = notes.find("\nEND\n").context("the command does not end")?;
     let shell = Shell::admin(case.plane()).await?;
     let mut command = shell.command(&format!("{}\nEND\n", &notes[start..end]));
     let applied = run_unchecked(command.current_dir(&folder)).await?;

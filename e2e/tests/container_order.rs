@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 
 e2e::tests![
     containers_are_updated_one_after_the_other,
-    a_container_that_never_runs_blocks_the_next_and_a_revert_skips_that,
+    a_container_that_never_runs_blocks_the_next_one_until_a_revert,
     ordered_ready_waits_until_each_container_is_ready,
     a_killed_operator_continues_with_the_next_container,
 ];
 
 const POLICY: &str = "/spec/updateStrategy/inPlaceUpdateStrategy/policy";
 
-/// Images of a native sidecar and two containers.
-fn images(log: &str, game: &str, proxy: &str) -> Value {
+/// A patch that sets the images of a native sidecar and two containers.
+fn image_patch(log: &str, game: &str, proxy: &str) -> Value {
     json!([
         {"op": "replace", "path": "/spec/template/spec/initContainers/0/image", "value": log},
         {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": game},
@@ -25,7 +25,7 @@ fn images(log: &str, game: &str, proxy: &str) -> Value {
     ])
 }
 
-/// Creates pods with a native sidecar and two containers, which are updated by this policy.
+/// Creates pods with a native sidecar and two containers, which are updated in place with this policy.
 async fn settled(case: &Case, policy: &str, replicas: i64) -> Result<View> {
     let sidecar = json!([{"name": "log", "image": "log:v1", "restartPolicy": "Always"}]);
     let containers = json!([
@@ -41,7 +41,7 @@ async fn settled(case: &Case, policy: &str, replicas: i64) -> Result<View> {
         .post_inplace("test");
     let mut template = hook_template("test", &case.hooks.url("/"));
     let args = [0, 1, 2]
-        .map(|place| json!({"name": format!("ModifiedContainer[{place}]"), "value": "none"}));
+        .map(|index| json!({"name": format!("ModifiedContainer[{index}]"), "value": "none"}));
     template["spec"]["args"] = json!(args);
     case.apply(template).await?;
     case.apply(game).await?;
@@ -49,13 +49,16 @@ async fn settled(case: &Case, policy: &str, replicas: i64) -> Result<View> {
 }
 
 async fn update(case: &Case, log: &str, game: &str, proxy: &str) -> Result<()> {
-    case.patch(&format!("gamedeployment/{GAME}"), images(log, game, proxy))
-        .await?;
+    case.patch(
+        &format!("gamedeployment/{GAME}"),
+        image_patch(log, game, proxy),
+    )
+    .await?;
     Ok(())
 }
 
 /// The images in a pod's spec, the sidecar's first.
-fn spec(pod: &Pod) -> [&str; 3] {
+fn images(pod: &Pod) -> [&str; 3] {
     let places = ["/initContainers/0", "/containers/0", "/containers/1"];
     places.map(|place| {
         let image = pod.0.pointer(&format!("/spec{place}/image"));
@@ -88,7 +91,7 @@ async fn containers_are_updated_one_after_the_other(case: &mut Case) -> Result<(
     let view = case.until_settled(2).await?;
     view.ensure(view.pod_names() == before.pod_names())?;
     for pod in &view.pods {
-        view.ensure(spec(pod) == ["log:v2", "game:v2", "proxy:v2"])?;
+        view.ensure(images(pod) == ["log:v2", "game:v2", "proxy:v2"])?;
         let patched = patched(case, pod.name())?;
         ensure!(
             patched == [["log:v2"], ["game:v2"], ["proxy:v2"]],
@@ -102,15 +105,17 @@ async fn containers_are_updated_one_after_the_other(case: &mut Case) -> Result<(
             event.verb == "create" && object.resource == "hookruns"
         });
         let runs = runs.filter_map(|event| event.request_object);
-        let is_of = |run: &Value| run["metadata"]["labels"]["gamedeployment-type"] == point;
-        Ok::<_, anyhow::Error>(runs.filter(is_of).collect::<Vec<_>>())
+        let has_point = |run: &Value| run["metadata"]["labels"]["gamedeployment-type"] == point;
+        Ok::<_, anyhow::Error>(runs.filter(has_point).collect::<Vec<_>>())
     };
     let before = created("PreInplace")?;
     ensure!(
         before.len() == 2 && created("PostInplace")?.len() == 2,
         "{before:?}"
     );
-    let args = before[0]["spec"]["args"].as_array().context("arguments")?;
+    let args = before[0]["spec"]["args"]
+        .as_array()
+        .context("no arguments")?;
     let mut modified: Vec<&str> = args
         .iter()
         .filter_map(|arg| arg["value"].as_str())
@@ -120,25 +125,25 @@ async fn containers_are_updated_one_after_the_other(case: &mut Case) -> Result<(
     Ok(())
 }
 
-async fn a_container_that_never_runs_blocks_the_next_and_a_revert_skips_that(
+async fn a_container_that_never_runs_blocks_the_next_one_until_a_revert(
     case: &mut Case,
 ) -> Result<()> {
     settled(case, "OrderedUpdated", 1).await?;
     update(case, "log:v2", "game:nope", "proxy:v2").await?;
     let held = ["log:v2", "game:nope", "proxy:v1"];
     case.until("the game's image is set", |view| {
-        spec(&view.pods[0]) == held
+        images(&view.pods[0]) == held
     })
     .await?;
     case.consistently("the proxy waits", 3, |view| {
-        spec(&view.pods[0]) == held
+        images(&view.pods[0]) == held
             && view.phases("PostInplace").is_empty()
             && !view.pods[0].is_ready()
     })
     .await?;
     update(case, "log:v1", "game:v1", "proxy:v1").await?;
     let view = case.until_settled(1).await?;
-    view.ensure(spec(&view.pods[0]) == ["log:v1", "game:v1", "proxy:v1"])?;
+    view.ensure(images(&view.pods[0]) == ["log:v1", "game:v1", "proxy:v1"])?;
     let proxy = view.pods[0]
         .0
         .pointer("/status/containerStatuses/1/restartCount");
@@ -150,14 +155,14 @@ async fn ordered_ready_waits_until_each_container_is_ready(case: &mut Case) -> R
     update(case, "log:v2", "game:v2-neverready", "proxy:v2").await?;
     let held = ["log:v2", "game:v2-neverready", "proxy:v1"];
     case.until("the game's image is set", |view| {
-        spec(&view.pods[0]) == held
+        images(&view.pods[0]) == held
     })
     .await?;
-    case.consistently("the proxy waits", 3, |view| spec(&view.pods[0]) == held)
+    case.consistently("the proxy waits", 3, |view| images(&view.pods[0]) == held)
         .await?;
     case.replace(POLICY, "OrderedUpdated").await?;
     case.until("the proxy's image is set", |view| {
-        spec(&view.pods[0]) == ["log:v2", "game:v2-neverready", "proxy:v2"]
+        images(&view.pods[0]) == ["log:v2", "game:v2-neverready", "proxy:v2"]
     })
     .await?;
     update(case, "log:v2", "game:v3", "proxy:v2").await?;
@@ -169,11 +174,11 @@ async fn a_killed_operator_continues_with_the_next_container(case: &mut Case) ->
     settled(case, "OrderedReady", 1).await?;
     update(case, "log:v2-slow3", "game:v2", "proxy:v2").await?;
     case.until("the first image is set", |view| {
-        spec(&view.pods[0]) == ["log:v2-slow3", "game:v1", "proxy:v1"]
+        images(&view.pods[0]) == ["log:v2-slow3", "game:v1", "proxy:v1"]
     })
     .await?;
     case.kill_operator().await?;
     case.operator.start().await?;
     let view = case.until_settled(1).await?;
-    view.ensure(spec(&view.pods[0]) == ["log:v2-slow3", "game:v2", "proxy:v2"])
+    view.ensure(images(&view.pods[0]) == ["log:v2-slow3", "game:v2", "proxy:v2"])
 }

@@ -45,15 +45,15 @@ async fn every_folder_of_examples_is_tested(_: &mut Case) -> Result<()> {
         .map(|folder| Ok(folder?.file_name().into()))
         .collect::<Result<_>>()?;
     found.sort();
-    // Tested in `lifecycle_hooks`, on a control plane of its own.
+    // This folder is tested in `lifecycle_hooks`, on a control plane of its own.
     let elsewhere = PathBuf::from("lifecycle");
     found.retain(|folder| *folder != elsewhere);
     ensure!(found == FOLDERS.map(PathBuf::from), "{found:?}");
     Ok(())
 }
 
-/// Applies the examples of a folder and waits until each workload is ready. One at a time, because some
-/// have the same names.
+/// Applies the examples of a folder one at a time, because some have the same names, and waits until each workload is
+/// ready.
 async fn apply_each(case: &Case, folder: &str) -> Result<()> {
     for file in std::fs::read_dir(repository().join("examples").join(folder))? {
         let path = file?.path();

@@ -77,11 +77,13 @@ const NOT_RUN: [(&str, &str); 11] = [
     ),
 ];
 
-/// Commands within sentences of the documents.
+/// Commands in the documents' prose.
 const INLINE: [&str; 2] = ["make help", "gamekeeper run --help"];
 
 fn is_run(command: &str) -> bool {
-    !NOT_RUN.iter().any(|(not, _)| command.starts_with(not))
+    !NOT_RUN
+        .iter()
+        .any(|(prefix, _)| command.starts_with(prefix))
 }
 
 fn read(document: &str) -> Result<String> {
@@ -176,7 +178,7 @@ struct Reader<'a> {
     shell: Shell,
     plane: &'a ControlPlane,
     folder: &'a Path,
-    /// Nodes are simulated, so the operator of the Deployment's pods runs as a process.
+    /// Nodes are simulated, so the operator runs as a process instead of in the Deployment's pods.
     operator: Option<Operator>,
 }
 
@@ -198,8 +200,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Runs the commands of the runbooks. `NAME` stands for a workload with every kind of hook, and `RUN` for a HookRun
-    /// of the walkthroughs.
+    /// Runs the commands of the runbooks. `NAME` stands for a workload with every kind of hook, and `RUN` for one of
+    /// the walkthroughs' HookRuns.
     async fn follow_operations(&mut self) -> Result<()> {
         let example = "kubectl apply -f examples/features/hooks-around-an-update.yaml";
         self.run(&command("Before", example), "checked").await?;

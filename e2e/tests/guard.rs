@@ -1,5 +1,5 @@
-//! Guarded pods (`spec.protection`): no client ends a match before its hook allows it, not even while no operator runs.
-//! The commands are those that users type.
+//! Guarded pods (`spec.protection`): no client ends a match before its hook allows it, not even while no operator
+//! runs. The commands are those that users type.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -15,16 +15,16 @@ use crate::protection::{install, release, uninstall};
 e2e::tests![
     no_client_ends_a_guarded_match,
     a_drain_waits_for_guarded_pods,
-    a_guarded_workload_goes_with_its_last_match,
-    foreground_deletion_waits_as_well,
+    a_guarded_workload_is_deleted_after_its_last_match,
+    a_foreground_deletion_waits_for_guarded_pods,
     orphaned_guarded_pods_are_left_to_the_user,
-    a_folder_is_deleted_with_its_hook_template,
+    a_guarded_workload_is_deleted_together_with_its_hook_template,
     the_guard_is_switched_on_and_off,
-    without_its_policy_a_guard_is_not_in_force,
+    a_guard_is_not_in_force_without_its_policy,
     a_refusing_hook_is_run_again,
     a_guarded_pod_is_deleted_at_its_deadline,
     guarded_pods_are_released_by_users,
-    a_removed_hook_keeps_its_guard,
+    removing_the_hook_keeps_the_guard,
     the_label_alone_guards_nothing,
     a_guarded_set_is_updated_and_scaled_in,
 ];
@@ -45,7 +45,7 @@ pub(crate) async fn install_policy(case: &Case) -> Result<()> {
 }
 
 /// Installs the policy, and applies a guarded workload whose hook refuses all deletions.
-pub(crate) async fn play(case: &Case, game: Game, replicas: usize) -> Result<View> {
+pub(crate) async fn apply_guarded(case: &Case, game: Game, replicas: usize) -> Result<View> {
     install_policy(case).await?;
     case.hooks.answer("/", no());
     case.apply(hook_template("test", &case.hooks.url("/")))
@@ -68,7 +68,7 @@ pub(crate) async fn until_guarded(case: &Case, pods: usize) -> Result<View> {
     .await
 }
 
-/// Status and reason of condition Guarded.
+/// The status and reason of the condition Guarded.
 pub(crate) fn condition(view: &View) -> (&str, &str) {
     let conditions = view.game.pointer("/status/conditions");
     let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
@@ -82,7 +82,7 @@ pub(crate) fn label(pod: &Value) -> &str {
     text(pod, "/metadata/labels/gamekeeper.tkex.tencent.com~1guarded")
 }
 
-/// The reasons for which pods wait, as in status.protection.
+/// Why pods wait: the reasons in status.protection.waiting.
 pub(crate) fn waiting(view: &View) -> Vec<&str> {
     let waiting = view.game.pointer("/status/protection/waiting");
     let waiting = waiting.and_then(Value::as_array).into_iter().flatten();
@@ -100,12 +100,12 @@ pub(crate) async fn living(case: &Case) -> Result<Vec<String>> {
     Ok(uids)
 }
 
-/// The names of all PodDisruptionBudgets.
+/// The names of all PodDisruptionBudgets in the namespace.
 pub(crate) async fn budgets(case: &Case) -> Result<Vec<String>> {
     let namespace = &case.namespace;
     let path = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets");
     let list = case.plane().get(&path).await?;
-    let items = list["items"].as_array().context("a list")?.iter();
+    let items = list["items"].as_array().context("no list")?.iter();
     Ok(items
         .map(|it| text(it, "/metadata/name").to_owned())
         .collect())
@@ -141,7 +141,7 @@ pub(crate) async fn evict(case: &Case, pod: &str) -> Result<String> {
     .await
 }
 
-/// Every request that would end a match is refused, with a message that says what to do instead.
+/// Checks that every request that would end a match is refused, with a message that says what to do instead.
 async fn every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
     let before = living(case).await?;
     let says = async |args: &[&str], words: &str| -> Result<()> {
@@ -178,12 +178,12 @@ async fn every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
     let error = evict(case, pod).await.err().map(|it| format!("{it:#}"));
     let error = error.context("the eviction was not refused")?;
     ensure!(error.contains("disruption budget"), "{error}");
-    ensure!(living(case).await? == before, "a pod is gone");
+    ensure!(living(case).await? == before, "a pod was deleted");
     Ok(())
 }
 
 async fn no_client_ends_a_guarded_match(case: &mut Case) -> Result<()> {
-    let view = play(case, Game::in_place(2), 2).await?;
+    let view = apply_guarded(case, Game::in_place(2), 2).await?;
     let pod = view.pod_names()[0].to_owned();
     every_way_is_refused(case, &pod).await?;
     case.kill_operator().await?;
@@ -228,7 +228,7 @@ async fn no_client_ends_a_guarded_match(case: &mut Case) -> Result<()> {
 
 /// Creates a node for the pods of this test.
 pub(crate) async fn own_node(case: &Case) -> Result<String> {
-    // It is also the value of a label.
+    // The name is also the value of a label, so it has at most 63 characters.
     let name = format!("guard-{}", case.namespace);
     let node = name[..name.len().min(63)].trim_end_matches('-').to_owned();
     let taint = json!({"key": "only", "value": case.namespace, "effect": "NoSchedule"});
@@ -250,7 +250,7 @@ async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
             "/spec/template/spec/nodeSelector/kubernetes.io~1hostname",
             node.as_str(),
         );
-    play(case, game, 2).await?;
+    apply_guarded(case, game, 2).await?;
     let before = living(case).await?;
     let drain = ["drain", &node, "--timeout=4s"];
     let without_eviction = ["drain", &node, "--disable-eviction", "--timeout=4s"];
@@ -262,21 +262,22 @@ async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
         ensure!(error.contains("disruption budget"), "{error}");
         let error = case.refused(&without_eviction, "").await?;
         ensure!(error.contains("players may be on"), "{error}");
-        ensure!(living(case).await? == before, "a pod is gone");
+        ensure!(living(case).await? == before, "a pod was deleted");
     }
     case.operator.start().await?;
     case.hooks.answer("/", yes());
     case.scale(0).await?;
-    case.until("all pods are gone", |view| view.pods.is_empty())
+    case.until("all pods are deleted", |view| view.pods.is_empty())
         .await?;
     case.kubectl(&["drain", &node, "--timeout=30s"]).await?;
     case.kubectl(&["delete", "node", &node]).await?;
     uninstall(case, "guard").await
 }
 
-pub(crate) async fn is_gone(case: &Case) -> Result<()> {
+/// Waits until the workload, its pods and its budget are deleted.
+pub(crate) async fn until_deleted(case: &Case) -> Result<()> {
     let workload = case.workload();
-    case.eventually("the workload is gone", async || {
+    case.eventually("the workload is deleted", async || {
         let found = case
             .kubectl(&["get", &workload, "--ignore-not-found"])
             .await?;
@@ -284,7 +285,7 @@ pub(crate) async fn is_gone(case: &Case) -> Result<()> {
         Ok(())
     })
     .await?;
-    case.eventually("its pods and its budget are gone", async || {
+    case.eventually("its pods and its budget are deleted", async || {
         ensure!(living(case).await?.is_empty());
         ensure!(budgets(case).await?.is_empty());
         Ok(())
@@ -292,7 +293,8 @@ pub(crate) async fn is_gone(case: &Case) -> Result<()> {
     .await
 }
 
-/// Deletes the workload while its hook refuses, at first without an operator. Then the hook allows the deletion.
+/// Deletes the workload with these options while its hook refuses. The pods must be kept, at first without an
+/// operator, and then with one, until the hook allows the deletion.
 async fn delete_with(case: &mut Case, options: &[&str]) -> Result<()> {
     let before = living(case).await?;
     case.kill_operator().await?;
@@ -304,8 +306,8 @@ async fn delete_with(case: &mut Case, options: &[&str]) -> Result<()> {
             "the pods are kept",
             std::time::Duration::from_secs(3),
             async || {
-                ensure!(living(case).await? == before, "a pod is gone");
-                ensure!(budgets(case).await?.len() == 1, "the budget is gone");
+                ensure!(living(case).await? == before, "a pod was deleted");
+                ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
                 Ok(())
             },
         )
@@ -319,7 +321,10 @@ async fn delete_with(case: &mut Case, options: &[&str]) -> Result<()> {
     .await?;
     kept(case).await?;
     let pod = case.view().await?.pod_names()[0].to_owned();
-    let error = evict(case, &pod).await.err().context("evicted")?;
+    let error = evict(case, &pod)
+        .await
+        .err()
+        .context("the pod was evicted")?;
     ensure!(
         format!("{error:#}").contains("disruption budget"),
         "{error:#}"
@@ -327,24 +332,24 @@ async fn delete_with(case: &mut Case, options: &[&str]) -> Result<()> {
     let tree = case.game(&["tree", &workload]).await?.stdout;
     ensure!(tree.contains("guarded pods wait for their hook"), "{tree}");
     case.hooks.answer("/", yes());
-    is_gone(case).await
+    until_deleted(case).await
 }
 
-async fn a_guarded_workload_goes_with_its_last_match(case: &mut Case) -> Result<()> {
-    play(case, Game::in_place(2), 2).await?;
+async fn a_guarded_workload_is_deleted_after_its_last_match(case: &mut Case) -> Result<()> {
+    apply_guarded(case, Game::in_place(2), 2).await?;
     delete_with(case, &[]).await?;
     uninstall(case, "guard").await
 }
 
-async fn foreground_deletion_waits_as_well(case: &mut Case) -> Result<()> {
+async fn a_foreground_deletion_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    play(case, Game::parallel(2), 2).await?;
+    apply_guarded(case, Game::parallel(2), 2).await?;
     delete_with(case, &["--cascade=foreground"]).await?;
     uninstall(case, "guard").await
 }
 
 async fn orphaned_guarded_pods_are_left_to_the_user(case: &mut Case) -> Result<()> {
-    play(case, Game::in_place(2), 2).await?;
+    apply_guarded(case, Game::in_place(2), 2).await?;
     let before = living(case).await?;
     // The garbage collector removes the owner references before the operator starts.
     case.operator.terminate().await?;
@@ -366,16 +371,19 @@ async fn orphaned_guarded_pods_are_left_to_the_user(case: &mut Case) -> Result<(
     })
     .await?;
     case.operator.start().await?;
-    case.eventually("workload, budget and labels are gone", async || {
-        let get = ["get", "gamedeployment", GAME, "--ignore-not-found"];
-        ensure!(case.kubectl(&get).await?.is_empty());
-        ensure!(budgets(case).await?.is_empty());
-        let pods = case.list("pods").await?;
-        ensure!(pods.iter().all(|pod| label(pod).is_empty()), "{pods:#?}");
-        Ok(())
-    })
+    case.eventually(
+        "the workload, its budget and the labels are removed",
+        async || {
+            let get = ["get", "gamedeployment", GAME, "--ignore-not-found"];
+            ensure!(case.kubectl(&get).await?.is_empty());
+            ensure!(budgets(case).await?.is_empty());
+            let pods = case.list("pods").await?;
+            ensure!(pods.iter().all(|pod| label(pod).is_empty()), "{pods:#?}");
+            Ok(())
+        },
+    )
     .await?;
-    ensure!(living(case).await? == before, "a pod is gone");
+    ensure!(living(case).await? == before, "a pod was deleted");
     ensure!(case.hooks.calls("/").is_empty(), "a hook was called");
     let pods = case.list("pods").await?;
     let pod = text(&pods[0], "/metadata/name").to_owned();
@@ -383,8 +391,10 @@ async fn orphaned_guarded_pods_are_left_to_the_user(case: &mut Case) -> Result<(
     uninstall(case, "guard").await
 }
 
-async fn a_folder_is_deleted_with_its_hook_template(case: &mut Case) -> Result<()> {
-    play(case, Game::in_place(1), 1).await?;
+async fn a_guarded_workload_is_deleted_together_with_its_hook_template(
+    case: &mut Case,
+) -> Result<()> {
+    apply_guarded(case, Game::in_place(1), 1).await?;
     case.kubectl(&["delete", "hooktemplate", "test"]).await?;
     case.kubectl(&["delete", "gamedeployment", GAME, "--wait=false"])
         .await?;
@@ -394,7 +404,7 @@ async fn a_folder_is_deleted_with_its_hook_template(case: &mut Case) -> Result<(
     .await?;
     ensure!(living(case).await?.len() == 1);
     case.hooks.answer("/", yes());
-    is_gone(case).await?;
+    until_deleted(case).await?;
     uninstall(case, "guard").await
 }
 
@@ -423,7 +433,7 @@ async fn the_guard_is_switched_on_and_off(case: &mut Case) -> Result<()> {
         every_way_is_refused(case, guarded.pod_names()[0]).await?;
         guarded.ensure(guarded.pods.iter().all(is_kept_by_autoscalers))?;
         case.patch(&workload, protect("None")).await?;
-        case.until("the guard is gone", |view| {
+        case.until("the guard is removed", |view| {
             condition(view) == ("", "")
                 && view.game["metadata"]["finalizers"].is_null()
                 && view.pods.iter().all(|pod| label(&pod.0).is_empty())
@@ -439,12 +449,12 @@ async fn the_guard_is_switched_on_and_off(case: &mut Case) -> Result<()> {
     uninstall(case, "guard").await
 }
 
-async fn without_its_policy_a_guard_is_not_in_force(case: &mut Case) -> Result<()> {
+async fn a_guard_is_not_in_force_without_its_policy(case: &mut Case) -> Result<()> {
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
     case.apply(Game::in_place(1).pre_delete("test").guarded())
         .await?;
-    case.until("the status says so", |view| {
+    case.until("the status says that the guard is not in force", |view| {
         condition(view) == ("False", "GuardNotInForce") && view.pods.len() == 1
     })
     .await?;
@@ -454,26 +464,26 @@ async fn without_its_policy_a_guard_is_not_in_force(case: &mut Case) -> Result<(
         "{tree}"
     );
     install_policy(case).await?;
-    // From the time at which the condition becomes True, deletions are refused.
+    // Once the condition is True, deletions are refused.
     let view = until_guarded(case, 1).await?;
     every_way_is_refused(case, view.pod_names()[0]).await?;
     uninstall(case, "guard").await
 }
 
 async fn a_refusing_hook_is_run_again(case: &mut Case) -> Result<()> {
-    play(case, Game::in_place(2), 2).await?;
+    apply_guarded(case, Game::in_place(2), 2).await?;
     case.scale(1).await?;
-    case.until("its hook said no", |view| {
+    case.until("the hook refuses", |view| {
         waiting(view) == ["HookNotSuccessful"]
     })
     .await?;
-    case.eventually("it is run again", async || {
+    case.eventually("the hook is run again", async || {
         ensure!(case.hooks.calls("/").len() > 3);
         Ok(())
     })
     .await?;
     case.hooks.answer("/", yes());
-    case.until("the pod is gone", |view| {
+    case.until("the pod is deleted", |view| {
         view.pods.len() == 1 && waiting(view).is_empty()
     })
     .await?;
@@ -482,15 +492,17 @@ async fn a_refusing_hook_is_run_again(case: &mut Case) -> Result<()> {
 
 async fn a_guarded_pod_is_deleted_at_its_deadline(case: &mut Case) -> Result<()> {
     let game = Game::in_place(2);
-    play(case, game, 2).await?;
+    apply_guarded(case, game, 2).await?;
     case.replace("/spec/replicas", 1).await?;
-    case.until("its hook said no", |view| {
+    case.until("the hook refuses", |view| {
         waiting(view) == ["HookNotSuccessful"]
     })
     .await?;
     let deadline = json!([{"op": "add", "path": "/spec/protection/deadlineSeconds", "value": 1}]);
     let error = case.patch(&case.workload(), deadline).await;
-    let error = error.err().context("a deadline that is too short")?;
+    let error = error
+        .err()
+        .context("a deadline that is too short was accepted")?;
     let error = format!("{error:#}");
     ensure!(
         error.contains("must be more than askAgainSeconds"),
@@ -500,7 +512,7 @@ async fn a_guarded_pod_is_deleted_at_its_deadline(case: &mut Case) -> Result<()>
     case.patch(&case.workload(), deadline).await?;
     case.until("the pod is deleted", |view| view.pods.len() == 1)
         .await?;
-    case.eventually("an event says so", async || {
+    case.eventually("an event reports the deadline", async || {
         let events = case.kubectl(&["get", "events"]).await?;
         ensure!(events.contains("DeadlinePassed"), "{events}");
         Ok(())
@@ -510,7 +522,7 @@ async fn a_guarded_pod_is_deleted_at_its_deadline(case: &mut Case) -> Result<()>
 }
 
 async fn guarded_pods_are_released_by_users(case: &mut Case) -> Result<()> {
-    let view = play(case, Game::in_place(3), 3).await?;
+    let view = apply_guarded(case, Game::in_place(3), 3).await?;
     let pod = format!("pod/{}", view.pod_names()[0]);
     let released = case.game(&["release", &pod]).await?;
     ensure!(
@@ -522,7 +534,7 @@ async fn guarded_pods_are_released_by_users(case: &mut Case) -> Result<()> {
         again.stderr.contains("is not guarded: nothing to release"),
         "{again:?}"
     );
-    case.until("it stays released", |view| {
+    case.until("the pod stays released", |view| {
         condition(view).0 == "True" && view.number("/status/protection/guarded") == 2
     })
     .await?;
@@ -535,12 +547,12 @@ async fn guarded_pods_are_released_by_users(case: &mut Case) -> Result<()> {
     let released = case.game(&["release", GAME]).await?;
     let expected = "gamedeployment.tkex.tencent.com/test-gamedeployment released: 3 pods";
     ensure!(released.stdout.contains(expected), "{released:?}");
-    is_gone(case).await?;
+    until_deleted(case).await?;
     uninstall(case, "guard").await
 }
 
-async fn a_removed_hook_keeps_its_guard(case: &mut Case) -> Result<()> {
-    play(case, Game::in_place(2), 2).await?;
+async fn removing_the_hook_keeps_the_guard(case: &mut Case) -> Result<()> {
+    apply_guarded(case, Game::in_place(2), 2).await?;
     let remove = json!([{"op": "remove", "path": "/spec/preDeleteUpdateStrategy/hook"}]);
     case.patch(&case.workload(), remove).await?;
     case.scale(1).await?;
@@ -551,7 +563,7 @@ async fn a_removed_hook_keeps_its_guard(case: &mut Case) -> Result<()> {
     case.consistently("the pods are kept", 2, |view| view.pods.len() == 2)
         .await?;
     case.game(&["release", GAME]).await?;
-    case.until("the pod is gone, and the guard with it", |view| {
+    case.until("the pod is deleted, and the guard is removed", |view| {
         view.pods.len() == 1 && view.game["metadata"]["finalizers"].is_null()
     })
     .await?;
@@ -559,7 +571,7 @@ async fn a_removed_hook_keeps_its_guard(case: &mut Case) -> Result<()> {
 }
 
 async fn the_label_alone_guards_nothing(case: &mut Case) -> Result<()> {
-    play(case, Game::in_place(1), 1).await?;
+    apply_guarded(case, Game::in_place(1), 1).await?;
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "mine", "labels": {LABEL: "x"}},
@@ -583,7 +595,7 @@ async fn the_label_alone_guards_nothing(case: &mut Case) -> Result<()> {
 
 async fn a_guarded_set_is_updated_and_scaled_in(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    let view = play(case, Game::parallel(3).max_unavailable(3), 3).await?;
+    let view = apply_guarded(case, Game::parallel(3).max_unavailable(3), 3).await?;
     every_way_is_refused(case, &format!("{SET}-0")).await?;
     case.set_image("game:v2").await?;
     case.until("the update waits", |view| waiting(view).len() == 3)
@@ -596,7 +608,7 @@ async fn a_guarded_set_is_updated_and_scaled_in(case: &mut Case) -> Result<()> {
     case.until_settled(3).await?;
     until_guarded(case, 3).await?;
     case.scale(1).await?;
-    case.until("two pods are gone", |view| view.pods.len() == 1)
+    case.until("two pods are deleted", |view| view.pods.len() == 1)
         .await?;
     uninstall(case, "guard").await
 }

@@ -1,4 +1,5 @@
-//! Guarded pods and what else happens around them: resizes, budgets of users, webhooks, kubelets, missing Secrets.
+//! Guarded pods in unusual circumstances: resizes, foreground deletions during a drain, policies that remove labels,
+//! missing Secrets, users' budgets, and kubelets that end pods.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -7,17 +8,17 @@ use e2e::workload::manifest::Game;
 use serde_json::json;
 
 use crate::guard::{
-    budgets, condition, evict, install_policy, is_gone, label, living, no, own_node, play,
-    until_counted, until_guarded, waiting, yes,
+    apply_guarded, budgets, condition, evict, install_policy, label, living, no, own_node,
+    until_counted, until_deleted, until_guarded, waiting, yes,
 };
 use crate::protection::{release, uninstall};
 
 e2e::tests![
     a_resize_that_restarts_containers_is_refused,
     a_drain_waits_during_a_foreground_deletion,
-    a_policy_that_removes_the_label_is_shown,
+    a_policy_that_removes_the_label_is_reported,
     a_missing_secret_holds_a_guarded_pod_until_its_deadline,
-    a_budget_of_the_user_over_guarded_pods_is_named,
+    a_users_budget_that_selects_guarded_pods_is_named,
     a_guarded_pod_that_its_kubelet_ends_is_counted,
 ];
 
@@ -32,7 +33,7 @@ async fn a_resize_that_restarts_containers_is_refused(case: &mut Case) -> Result
     let game = Game::in_place(1)
         .set(&format!("{CONTAINER}/resources"), requests)
         .set(&format!("{CONTAINER}/resizePolicy"), policy);
-    let view = play(case, game, 1).await?;
+    let view = apply_guarded(case, game, 1).await?;
     let pod = view.pod_names()[0].to_owned();
     let resize = |resource: &str, value: &str| {
         let container = json!({"name": "game", "resources": {"requests": {resource: value}}});
@@ -60,23 +61,23 @@ async fn a_drain_waits_during_a_foreground_deletion(case: &mut Case) -> Result<(
             "/spec/template/spec/nodeSelector/kubernetes.io~1hostname",
             node.as_str(),
         );
-    play(case, game, 2).await?;
+    apply_guarded(case, game, 2).await?;
     let before = living(case).await?;
     let workload = case.workload();
     case.kubectl(&["delete", &workload, "--cascade=foreground", "--wait=false"])
         .await?;
     let error = case.refused(&["drain", &node, "--timeout=4s"], "").await?;
     ensure!(error.contains("disruption budget"), "{error}");
-    ensure!(living(case).await? == before, "a pod is gone");
-    ensure!(budgets(case).await?.len() == 1, "the budget is gone");
+    ensure!(living(case).await? == before, "a pod was deleted");
+    ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
     case.hooks.answer("/", yes());
     case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
-    is_gone(case).await?;
+    until_deleted(case).await?;
     case.kubectl(&["delete", "node", &node]).await?;
     uninstall(case, "guard").await
 }
 
-/// A policy of the cluster that removes the label from pods of this namespace.
+/// Installs an admission policy that removes the label from pods of this namespace, and returns its name.
 async fn remove_labels(case: &Case) -> Result<String> {
     let name = format!("{}-strip", release(case));
     let path = "/metadata/labels/gamekeeper.tkex.tencent.com~1guarded";
@@ -120,7 +121,7 @@ async fn remove_labels(case: &Case) -> Result<String> {
     Ok(name)
 }
 
-async fn a_policy_that_removes_the_label_is_shown(case: &mut Case) -> Result<()> {
+async fn a_policy_that_removes_the_label_is_reported(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     let policy = remove_labels(case).await?;
     case.hooks.answer("/", no());
@@ -164,7 +165,7 @@ async fn a_missing_secret_holds_a_guarded_pod_until_its_deadline(case: &mut Case
     case.kubectl(&["delete", &case.workload(), "--wait=false"])
         .await?;
     let view = case
-        .until("the status says what is missing", |view| {
+        .until("the status says which Secret is missing", |view| {
             waiting(view) == ["HookNotSuccessful"]
         })
         .await?;
@@ -177,18 +178,18 @@ async fn a_missing_secret_holds_a_guarded_pod_until_its_deadline(case: &mut Case
         "the pod is kept",
         std::time::Duration::from_secs(3),
         async || {
-            ensure!(living(case).await? == before, "a pod is gone");
+            ensure!(living(case).await? == before, "a pod was deleted");
             Ok(())
         },
     )
     .await?;
     let deadline = json!([{"op": "add", "path": "/spec/protection/deadlineSeconds", "value": 8}]);
     case.patch(&case.workload(), deadline).await?;
-    is_gone(case).await?;
+    until_deleted(case).await?;
     uninstall(case, "guard").await
 }
 
-async fn a_budget_of_the_user_over_guarded_pods_is_named(case: &mut Case) -> Result<()> {
+async fn a_users_budget_that_selects_guarded_pods_is_named(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     case.apply(json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "mine"},
@@ -204,18 +205,18 @@ async fn a_budget_of_the_user_over_guarded_pods_is_named(case: &mut Case) -> Res
     case.apply(Game::in_place(1).pre_delete("test").guarded())
         .await?;
     let view = case
-        .until("the condition names it", |view| {
+        .until("the condition names the user's budget", |view| {
             condition(view) == ("True", "AnotherBudget")
         })
         .await?;
-    let guarded = view.condition("Guarded").context("a condition")?;
+    let guarded = view.condition("Guarded").context("no condition")?;
     ensure!(
         guarded
             .message
             .contains("PodDisruptionBudget mine also selects them")
     );
     let error = evict(case, view.pod_names()[0]).await.err();
-    let error = format!("{:#}", error.context("evicted")?);
+    let error = format!("{:#}", error.context("the pod was evicted")?);
     ensure!(
         error.contains("more than one PodDisruptionBudget"),
         "{error}"
@@ -224,7 +225,7 @@ async fn a_budget_of_the_user_over_guarded_pods_is_named(case: &mut Case) -> Res
 }
 
 async fn a_guarded_pod_that_its_kubelet_ends_is_counted(case: &mut Case) -> Result<()> {
-    let view = play(case, Game::in_place(2), 2).await?;
+    let view = apply_guarded(case, Game::in_place(2), 2).await?;
     let pod = view.pod_names()[0];
     let target =
         json!({"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"});

@@ -1,4 +1,4 @@
-//! What guards cost: nothing where no pod is guarded, and no write for each pod where pods are guarded.
+//! What guards cost: nothing where no pod is guarded, and at most one more write for each guarded pod.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
@@ -17,7 +17,8 @@ e2e::tests![
     a_guarded_pod_costs_at_most_one_more_write_at_its_deletion,
 ];
 
-/// What only guards put into objects: label, finalizer and condition, annotations of workloads and of pods.
+/// What only guards add to objects: label and finalizer (one name), a condition, and annotations of workloads and
+/// pods.
 const TRACES: [&str; 7] = [
     "gamekeeper.tkex.tencent.com/guarded",
     "\"type\":\"Guarded\"",
@@ -27,14 +28,14 @@ const TRACES: [&str; 7] = [
     "cluster-autoscaler.kubernetes.io/safe-to-evict",
     "karpenter.sh/do-not-disrupt",
 ];
-/// Resources that only guards are about.
+/// Resources that the operator uses only for guards.
 const RESOURCES: [&str; 4] = [
     "poddisruptionbudgets",
     "priorityclasses",
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
 ];
-/// The number of pods of each workload whose writes are compared.
+/// The number of pods of each workload when writes are compared.
 const PODS: u32 = 10;
 
 async fn without_guarded_pods_there_is_no_trace_of_a_guard(case: &mut Case) -> Result<()> {
@@ -45,9 +46,9 @@ async fn without_guarded_pods_there_is_no_trace_of_a_guard(case: &mut Case) -> R
             "metadata": {"name": class}, "value": 1, "preemptionPolicy": "Never",
         })])
         .await?;
-    let class_of_guarded = format!("--guarded-priority-class={class}");
+    let class_flag = format!("--guarded-priority-class={class}");
     case.operator.terminate().await?;
-    case.operator.add_args(vec![class_of_guarded]);
+    case.operator.add_args(vec![class_flag]);
     install_policy(case).await?;
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
@@ -55,21 +56,21 @@ async fn without_guarded_pods_there_is_no_trace_of_a_guard(case: &mut Case) -> R
 
     let start = std::fs::metadata(case.plane().audit.path())?.len();
     case.operator.start().await?;
-    live(case, Game::in_place(2).pre_inplace("test")).await?;
+    run_lifecycle(case, Game::in_place(2).pre_inplace("test")).await?;
     let none = json!({"pods": "None"});
     let unprotected = Game::in_place(2).set("/spec/protection", none);
-    live(case, unprotected.updated_by("RollingUpdate")).await?;
+    run_lifecycle(case, unprotected.updated_by("RollingUpdate")).await?;
     case.use_stateful_set();
-    live(case, Game::parallel(2)).await?;
-    // A watch is in the audit log when it has ended.
+    run_lifecycle(case, Game::parallel(2)).await?;
+    // The audit log shows a watch once it has ended.
     case.operator.terminate().await?;
     let found = traces(case, start, &class)?;
     ensure!(found.is_empty(), "{found:#?}");
 
-    // The same life of a guarded workload leaves every trace that is looked for, reads included.
+    // A guarded workload with the same lifecycle leaves every trace that is looked for, including reads.
     let start = std::fs::metadata(case.plane().audit.path())?.len();
     case.operator.start().await?;
-    live(case, Game::parallel(2).guarded()).await?;
+    run_lifecycle(case, Game::parallel(2).guarded()).await?;
     case.operator.terminate().await?;
     let found = traces(case, start, &class)?;
     let lists = "list poddisruptionbudgets".to_owned();
@@ -84,9 +85,9 @@ async fn without_guarded_pods_there_is_no_trace_of_a_guard(case: &mut Case) -> R
     uninstall(case, "guard").await
 }
 
-/// A workload with a PreDelete hook is created, updated, scaled in by one pod, taken over by another operator, and
-/// deleted.
-async fn live(case: &mut Case, game: Game) -> Result<()> {
+/// Creates a workload with a PreDelete hook, updates it, scales it in, restarts the operator, scales the workload
+/// out, and deletes it.
+async fn run_lifecycle(case: &mut Case, game: Game) -> Result<()> {
     case.apply(game.pre_delete("test")).await?;
     case.until_settled(2).await?;
     case.set_image("game:v2").await?;
@@ -99,7 +100,7 @@ async fn live(case: &mut Case, game: Game) -> Result<()> {
     case.until_settled(2).await?;
     case.kubectl(&["delete", "--wait", &case.workload()])
         .await?;
-    case.eventually("all is gone", async || {
+    case.eventually("the pods and the budget are deleted", async || {
         let (pods, budgets) = (case.list("pods").await?, budgets(case).await?);
         ensure!(pods.is_empty() && budgets.is_empty(), "{pods:#?}");
         Ok(())
@@ -114,13 +115,13 @@ fn traces(case: &Case, start: u64, class: &str) -> Result<Vec<String>> {
     log.seek(SeekFrom::Start(start))?;
     let user = format!("\"username\":\"{}\"", case.operator.username());
     let mut found = Vec::new();
-    let mut own = 0;
+    let mut requests = 0;
     for line in BufReader::new(log).lines() {
         let line = line?;
         if !line.contains(&user) {
             continue;
         }
-        own += 1;
+        requests += 1;
         let event: Event = serde_json::from_str(&line)?;
         if RESOURCES.contains(&event.resource()) {
             found.push(format!("{} {}", event.verb, event.resource()));
@@ -128,7 +129,7 @@ fn traces(case: &Case, start: u64, class: &str) -> Result<Vec<String>> {
         let bodies = [&event.request_object, &event.response_object];
         let bodies = bodies.map(|it| it.as_ref().map(Value::to_string).unwrap_or_default());
         let is_left = |trace: &&str| {
-            // A patch may remove what is not there.
+            // A patch may remove a trace that is not there.
             let removal = format!("\"{trace}\":null");
             let mut bodies = bodies.iter();
             bodies.any(|body| body.replace(&removal, "").contains(trace))
@@ -136,13 +137,16 @@ fn traces(case: &Case, start: u64, class: &str) -> Result<Vec<String>> {
         let in_bodies = TRACES.into_iter().chain([class]).filter(is_left);
         found.extend(in_bodies.map(str::to_owned));
     }
-    ensure!(own > 0, "the audit log shows no request of the operator");
+    ensure!(
+        requests > 0,
+        "the audit log shows no request of the operator"
+    );
     found.sort();
     found.dedup();
     Ok(found)
 }
 
-/// The operator's writes, except those of a workload's status and of events, whose number depends on timing.
+/// The operator's writes, except those of a workload's status, events and leases, whose number depends on timing.
 #[derive(Debug)]
 struct Costs {
     /// While pods are created.
@@ -164,7 +168,7 @@ async fn a_guarded_pod_costs_at_most_one_more_write_at_its_deletion(case: &mut C
         case.apply(game.guarded()).await?;
         until_guarded(case, 0).await?;
         let guarded = costs(case).await?;
-        // Marks of pods and the status of HookRuns are each written once or not at all, as plans and hooks take their time.
+        // The mark of a pod and the status of a HookRun are written once or not at all, depending on timing.
         for (plain, guarded, more) in [
             (&plain.creation, &guarded.creation, 0),
             (&plain.deletion, &guarded.deletion, PODS as usize),

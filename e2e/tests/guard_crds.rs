@@ -13,14 +13,14 @@ use e2e::workload::{GAME, SET};
 use judge::object::text;
 use serde_json::Value;
 
-use crate::guard::{budgets, living, no, play, until_guarded, yes};
+use crate::guard::{apply_guarded, budgets, living, no, until_guarded, yes};
 use crate::protection::uninstall;
 
 e2e::tests![guarded_pods_outlive_deleted_crds_until_their_hooks_run_or_they_are_released];
 
 const RUNS: &str = "hookruns.tkex.tencent.com";
 const DEPLOYMENTS: &str = "gamedeployments.tkex.tencent.com";
-/// A workload with a deadline.
+/// The name of the workload with a deadline.
 const LATE: &str = "late";
 const SETS: &str = "gamestatefulsets.tkex.tencent.com";
 
@@ -29,16 +29,16 @@ async fn guarded_pods_outlive_deleted_crds_until_their_hooks_run_or_they_are_rel
 ) -> Result<()> {
     case.operator.terminate().await?;
     let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::another("crds").await?));
-    let outcome = on_its_own(plane, case.folder()).await;
+    let outcome = on_own_control_plane(plane, case.folder()).await;
     plane.stop().await?;
     outcome
 }
 
-async fn on_its_own(plane: &'static ControlPlane, folder: &Path) -> Result<()> {
+async fn on_own_control_plane(plane: &'static ControlPlane, folder: &Path) -> Result<()> {
     let mut case = Case::open(plane, "crds", &folder.join("crds")).await?;
     let outcome = delete_crds(&mut case).await;
     let mut violations = case.violations().await?;
-    // The log of the namespace does not say that workloads are deleted with their CRD, so they seem to be settled.
+    // The namespace's log does not show that workloads are deleted with their CRD, so they seem to be settled.
     violations.retain(|it| it.rule != "settled");
     outcome?;
     ensure!(violations.is_empty(), "{violations:#?}");
@@ -46,7 +46,7 @@ async fn on_its_own(plane: &'static ControlPlane, folder: &Path) -> Result<()> {
 }
 
 async fn delete_crds(case: &mut Case) -> Result<()> {
-    play(case, Game::in_place(3), 3).await?;
+    apply_guarded(case, Game::in_place(3), 3).await?;
     let late = Game::in_place(1).named(LATE).pre_delete("test").guarded();
     case.apply(late.set("/spec/protection/deadlineSeconds", 10))
         .await?;
@@ -59,7 +59,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     case.kubectl(&["delete", "crd", RUNS, "--timeout=30s"])
         .await?;
     delete_while_guarded(case, SETS, 5 + 2).await?;
-    // Hooks run again when the CRD is back, even those of an operator that was restarted without it.
+    // Hooks run again when the CRD is back, even if the operator was restarted while it was missing.
     case.operator.terminate().await?;
     case.operator.launch().await?;
     case.hooks.answer("/", yes());
@@ -72,7 +72,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     case.operator.terminate().await?;
     case.operator.start().await?;
 
-    // Without HookRuns, users release the pods by the name of their workload, although one kind is not served.
+    // Without HookRuns, users release the pods by the name of their workload, even though one kind is not served.
     case.hooks.answer("/", no());
     let wait = ["wait", "--for=condition=Guarded", "gamedeployment", "--all"];
     case.kubectl(&wait).await?;
@@ -94,7 +94,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     let calls = case.hooks.calls("/").len();
     let released = case.game(&["release", GAME]).await?;
     ensure!(released.stdout.contains("released: 2 pods"), "{released:?}");
-    // The CRD is gone when the deadline of the other workload has passed as well.
+    // The CRD is deleted once the deadline of the other workload has passed as well.
     until_deleted(case, DEPLOYMENTS).await?;
     let pods = living(case).await?;
     ensure!(pods.is_empty(), "{pods:?}");
@@ -104,7 +104,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     uninstall(case, "guard").await
 }
 
-/// Removes the label of one pod of the workload by hand: nothing happens until the pod is deleted by hand as well.
+/// Removes the label from one of the workload's pods by hand. Nothing happens until the pod is deleted by hand, too.
 async fn unlabel(case: &Case) -> Result<()> {
     let selector = format!("app={GAME}");
     let names = [
@@ -117,7 +117,7 @@ async fn unlabel(case: &Case) -> Result<()> {
     let pod = case.kubectl(&names).await?;
     let label = "gamekeeper.tkex.tencent.com/guarded-";
     case.kubectl(&["label", "pod", &pod, label]).await?;
-    consistently("it stays", Duration::from_secs(2), async || {
+    consistently("the pod stays", Duration::from_secs(2), async || {
         case.get(&format!("pods/{pod}")).await?;
         Ok(())
     })
@@ -126,7 +126,7 @@ async fn unlabel(case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// The names of all pods that are not Terminating, and of their budgets, except those of the workload with a deadline.
+/// The names of all pods that are not Terminating, and of all budgets, except those of the workload with a deadline.
 async fn waiting(case: &Case) -> Result<Vec<String>> {
     let pods = case.list("pods").await?.into_iter();
     let pods = pods.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
@@ -135,10 +135,11 @@ async fn waiting(case: &Case) -> Result<Vec<String>> {
     Ok(all.filter(|name| !name.starts_with(LATE)).collect())
 }
 
-/// Deletes a CRD of workloads whose hooks cannot run: it waits for their guarded pods.
-async fn delete_while_guarded(case: &Case, crd: &str, waiting_for: usize) -> Result<()> {
+/// Deletes the CRD of a workload whose hooks cannot run, and checks that the deletion waits for the guarded pods.
+/// Before it, [`waiting`] must return `expected` names.
+async fn delete_while_guarded(case: &Case, crd: &str, expected: usize) -> Result<()> {
     let before = waiting(case).await?;
-    ensure!(before.len() == waiting_for, "{before:?}");
+    ensure!(before.len() == expected, "{before:?}");
     case.kubectl(&["delete", "crd", crd, "--wait=false"])
         .await?;
     let instances = crd.split('.').next().unwrap_or_default();
@@ -152,10 +153,17 @@ async fn delete_while_guarded(case: &Case, crd: &str, waiting_for: usize) -> Res
         Ok(())
     })
     .await?;
-    consistently("its pods stay", Duration::from_secs(4), async || {
-        ensure!(waiting(case).await? == before, "a pod or a budget is gone");
-        Ok(())
-    })
+    consistently(
+        "the pods and budgets stay",
+        Duration::from_secs(4),
+        async || {
+            ensure!(
+                waiting(case).await? == before,
+                "a pod or a budget was deleted"
+            );
+            Ok(())
+        },
+    )
     .await?;
     let list = case.list("pods").await?;
     let is_of_crd = |pod: &&Value| {
@@ -163,14 +171,14 @@ async fn delete_while_guarded(case: &Case, crd: &str, waiting_for: usize) -> Res
         let kind = pod["metadata"]["ownerReferences"][0]["kind"].as_str();
         !is_late && kind.is_some_and(|kind| instances == format!("{}s", kind.to_lowercase()))
     };
-    let pod = list.iter().find(is_of_crd).context("a pod of the CRD")?;
+    let pod = list.iter().find(is_of_crd).context("no pod of the CRD")?;
     let pod = text(pod, "/metadata/name");
     let error = case.refused(&["delete", "pod", pod], "").await?;
     ensure!(error.contains("players may be on"), "{error}");
     Ok(())
 }
 
-/// Waits until a CRD is gone, and with it its workloads and their budgets.
+/// Waits until a CRD is deleted, and with it its workloads and their budgets.
 async fn until_deleted(case: &Case, crd: &str) -> Result<()> {
     let name = format!("crd/{crd}");
     case.kubectl(&["wait", "--for=delete", &name, "--timeout=60s"])
@@ -181,7 +189,7 @@ async fn until_deleted(case: &Case, crd: &str) -> Result<()> {
     } else {
         GAME
     };
-    case.eventually("its budget is gone", async || {
+    case.eventually("the workload's budget is deleted", async || {
         let left = budgets(case).await?;
         ensure!(!left.iter().any(|it| it.starts_with(workload)), "{left:?}");
         Ok(())

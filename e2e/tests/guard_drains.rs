@@ -1,4 +1,4 @@
-//! Drains of guarded GameStatefulSets, whose replacements have the names of the pods that a drain evicts.
+//! Drains of guarded GameStatefulSets, in which replacements have the names of the pods that a drain evicts.
 
 use std::process::Stdio;
 
@@ -7,7 +7,7 @@ use e2e::case::Case;
 use e2e::workload::manifest::Game;
 use e2e::workload::view::View;
 
-use crate::guard::{condition, own_node, play, until_guarded, waiting, yes};
+use crate::guard::{apply_guarded, condition, own_node, until_guarded, waiting, yes};
 use crate::guard_nodes::{count_on, preferring};
 use crate::protection::uninstall;
 
@@ -16,24 +16,24 @@ e2e::tests![
     a_drain_of_a_set_completes_even_if_the_operator_is_killed,
 ];
 
-/// Two pods of a GameStatefulSet on a node of their own. Returns its name.
+/// Creates a node with two guarded pods of a GameStatefulSet, and returns its name.
 async fn two_on_own_node(case: &mut Case, set: Game) -> Result<String> {
     case.use_stateful_set();
     let node = own_node(case).await?;
-    let view = play(case, preferring(&node, case, set), 2).await?;
+    let view = apply_guarded(case, preferring(&node, case, set), 2).await?;
     view.ensure(count_on(&view, &node) == 2)?;
     Ok(node)
 }
 
-/// Both pods run on other nodes, and the node can be deleted.
-async fn has_moved(case: &Case, node: &str) -> Result<()> {
+/// Checks that both pods run on other nodes, and deletes the node.
+async fn ensure_moved(case: &Case, node: &str) -> Result<()> {
     let view = until_guarded(case, 2).await?;
     view.ensure(count_on(&view, node) == 0)?;
     case.kubectl(&["delete", "node", node]).await?;
     uninstall(case, "guard").await
 }
 
-/// The pods are moved one after the other, because of OrderedReady; a user requests that.
+/// A user requests the move. OrderedReady moves one pod at a time.
 async fn a_drain_of_a_set_completes_after_its_hooks(case: &mut Case) -> Result<()> {
     let node = two_on_own_node(case, Game::ordered(2)).await?;
     case.kubectl(&["cordon", &node]).await?;
@@ -44,10 +44,10 @@ async fn a_drain_of_a_set_completes_after_its_hooks(case: &mut Case) -> Result<(
     ensure!(error.contains("disruption budget"), "{error}");
     case.hooks.answer("/", yes());
     case.kubectl(&["drain", &node, "--timeout=90s"]).await?;
-    has_moved(case, &node).await
+    ensure_moved(case, &node).await
 }
 
-/// With onNodeGoing: Move, and both pods at a time. The new operator keeps their names free, too.
+/// With onNodeGoing: Move, both pods are moved at the same time. The restarted operator keeps their names free, too.
 async fn a_drain_of_a_set_completes_even_if_the_operator_is_killed(case: &mut Case) -> Result<()> {
     let set = Game::parallel(2)
         .max_unavailable(2)
@@ -72,11 +72,11 @@ async fn a_drain_of_a_set_completes_even_if_the_operator_is_killed(case: &mut Ca
                 .and_then(|it| it.as_array())
                 .is_some_and(|it| it.len() == 2)
     };
-    let view = case.until("both have left", is_vacated).await?;
+    let view = case.until("both pods have left", is_vacated).await?;
     view.ensure(condition(&view).0 == "True")?;
     case.kill_operator().await?;
     case.operator.start().await?;
     let output = drain.wait_with_output().await.context("drain")?;
     ensure!(output.status.success(), "{output:?}");
-    has_moved(case, &node).await
+    ensure_moved(case, &node).await
 }

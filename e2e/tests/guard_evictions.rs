@@ -1,5 +1,5 @@
-//! Guarded pods and evictions: while another pod waits for its deletion, and of a Pending pod; preemption; and a budget that
-//! an administrator has deleted.
+//! Guarded pods: evictions while another pod waits for its deletion, the eviction of a Pending pod, preemption, and a
+//! budget that an administrator has deleted.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -10,20 +10,20 @@ use judge::object::text;
 use serde_json::{Value, json};
 
 use crate::guard::{
-    budgets, evict, install_policy, label, living, no, own_node, play, until_counted,
+    apply_guarded, budgets, evict, install_policy, label, living, no, own_node, until_counted,
     until_guarded, waiting,
 };
 use crate::protection::uninstall;
 
 e2e::tests![
     an_eviction_is_refused_while_another_pod_waits,
-    an_eviction_of_a_pending_pod_passes,
+    an_eviction_of_a_pending_pod_succeeds,
     a_priority_class_keeps_guarded_pods_from_preemption,
     a_deleted_budget_is_restored,
 ];
 
 async fn an_eviction_is_refused_while_another_pod_waits(case: &mut Case) -> Result<()> {
-    play(case, Game::in_place(3), 3).await?;
+    apply_guarded(case, Game::in_place(3), 3).await?;
     case.scale(2).await?;
     let view = case
         .until("a pod waits", |view| waiting(view) == ["HookNotSuccessful"])
@@ -34,18 +34,21 @@ async fn an_eviction_is_refused_while_another_pod_waits(case: &mut Case) -> Resu
             case.kill_operator().await?;
         }
         for pod in view.pod_names() {
-            let error = evict(case, pod).await.err().context("evicted")?;
+            let error = evict(case, pod)
+                .await
+                .err()
+                .context("the pod was evicted")?;
             let error = format!("{error:#}");
             ensure!(error.contains("disruption budget"), "{error}");
         }
-        ensure!(living(case).await? == before, "a pod is gone");
+        ensure!(living(case).await? == before, "a pod was deleted");
     }
     case.operator.start().await?;
     uninstall(case, "guard").await
 }
 
 /// The hole that docs/guard.md describes: the API server evicts Pending pods whatever budgets say.
-async fn an_eviction_of_a_pending_pod_passes(case: &mut Case) -> Result<()> {
+async fn an_eviction_of_a_pending_pod_succeeds(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     case.hooks.answer("/", no());
     case.apply(hook_template("test", &case.hooks.url("/")))
@@ -74,9 +77,9 @@ async fn an_eviction_of_a_pending_pod_passes(case: &mut Case) -> Result<()> {
     let error = case.refused(&["delete", "pod", pod], "").await?;
     ensure!(error.contains("players may be on"), "{error}");
     evict(case, pod).await?;
-    // The name of a pod that is gone is used again.
+    // The name of a deleted pod is used again.
     let uid = view.pods[0].uid();
-    case.until("it is replaced", |view| {
+    case.until("the pod is replaced", |view| {
         view.pods.len() == 1 && view.pods[0].uid() != uid
     })
     .await?;
@@ -91,7 +94,8 @@ fn priority_class(case: &Case, name: &str, value: i32) -> Value {
     })
 }
 
-/// A pod of a workload that takes most of its own node, and a pod of a priority that needs as much.
+/// Creates a guarded pod that takes up most of its node, and a rival pod with this priority that needs as much.
+/// Returns the workload and the node's name.
 async fn compete(case: &Case, value: i32) -> Result<(View, String)> {
     let node = own_node(case).await?;
     let tolerations = json!([{"key": "only", "operator": "Exists"}]);
@@ -103,7 +107,7 @@ async fn compete(case: &Case, value: i32) -> Result<(View, String)> {
             "/spec/template/spec/nodeSelector/kubernetes.io~1hostname",
             node.as_str(),
         );
-    let view = play(case, game, 1).await?;
+    let view = apply_guarded(case, game, 1).await?;
     let class = priority_class(case, "rival", value);
     case.plane().apply(std::slice::from_ref(&class)).await?;
     let container = json!({"name": "game", "image": "game:v1", "resources": needs});
@@ -118,7 +122,7 @@ async fn compete(case: &Case, value: i32) -> Result<(View, String)> {
     Ok((view, node))
 }
 
-async fn tidy(case: &Case, node: &str) -> Result<()> {
+async fn clean_up(case: &Case, node: &str) -> Result<()> {
     case.kubectl(&["delete", "pod", "rival"]).await?;
     for class in ["rival", "guarded"] {
         let name = format!("{class}-{}", case.namespace);
@@ -142,7 +146,7 @@ async fn a_priority_class_keeps_guarded_pods_from_preemption(case: &mut Case) ->
     let (view, node) = compete(case, 1000).await?;
     let pod = &view.pods[0].0;
     ensure!(text(pod, "/spec/priorityClassName") == name, "{pod:#}");
-    case.eventually("the rival finds no room", async || {
+    case.eventually("the rival cannot be scheduled", async || {
         let rival = case.get("pods/rival").await?;
         let conditions = &rival["status"]["conditions"];
         ensure!(
@@ -156,12 +160,12 @@ async fn a_priority_class_keeps_guarded_pods_from_preemption(case: &mut Case) ->
         after.pod_names() == view.pod_names()
     })
     .await?;
-    tidy(case, &node).await
+    clean_up(case, &node).await
 }
 
 /// An administrator has removed the policy, deleted the budget, and installed the policy again.
 async fn a_deleted_budget_is_restored(case: &mut Case) -> Result<()> {
-    let view = play(case, Game::in_place(2), 2).await?;
+    let view = apply_guarded(case, Game::in_place(2), 2).await?;
     let budget = budgets(case).await?.remove(0);
     case.kill_operator().await?;
     uninstall(case, "guard").await?;
@@ -172,7 +176,7 @@ async fn a_deleted_budget_is_restored(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.operator.start().await?;
-    case.eventually("the budget is back", async || {
+    case.eventually("the budget is restored", async || {
         ensure!(budgets(case).await?.contains(&budget));
         Ok(())
     })
@@ -180,7 +184,7 @@ async fn a_deleted_budget_is_restored(case: &mut Case) -> Result<()> {
     until_guarded(case, 2).await?;
     case.eventually("evictions are refused", async || {
         let error = evict(case, view.pod_names()[0]).await.err();
-        let error = format!("{:#}", error.context("evicted")?);
+        let error = format!("{:#}", error.context("the pod was evicted")?);
         ensure!(error.contains("disruption budget"), "{error}");
         Ok(())
     })

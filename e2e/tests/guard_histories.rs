@@ -1,33 +1,34 @@
-//! Two histories of guarded matches (`make guard-campaign` plays a hundred): one as it is, and one whose policy is removed
-//! while it is played, which shows that matches that are ended are found.
+//! Two histories of guarded matches (`make guard-campaign` plays a hundred): one with the policy, and one during
+//! which the policy is removed, which shows that ended matches are found.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::campaign::guard::{Actor, Deed, History, Played, Stage, Variant, play_until};
+use e2e::campaign::guard::{Actor, History, Played, Stage, Stimulus, Variant, play_until};
 use e2e::case::Case;
 
 e2e::tests![
-    no_match_is_ended_in_a_history,
+    with_the_policy_no_match_is_ended,
     without_the_policy_matches_are_ended_and_counted,
 ];
 
-/// One of the histories in which a client deletes all pods after two seconds, and none the workload.
+/// One of the histories in which a client deletes all pods after the first two seconds, and none deletes the
+/// workload.
 fn history(number: usize) -> Result<History> {
     let is_late = |at: &Duration| *at > Duration::from_secs(2);
-    let deletes_all = |(at, deed): &(Duration, Deed)| {
-        is_late(at) && matches!(deed, Deed::Other(Actor::DeleteAll, _))
+    let deletes_all = |(at, stimulus): &(Duration, Stimulus)| {
+        is_late(at) && matches!(stimulus, Stimulus::Other(Actor::DeleteAll, _))
     };
-    let deletes_workload = |(_, deed): &(Duration, Deed)| {
+    let deletes_workload = |(_, stimulus): &(Duration, Stimulus)| {
         matches!(
-            deed,
-            Deed::Other(Actor::DeleteWorkload(_) | Actor::DeleteNamespace, _)
+            stimulus,
+            Stimulus::Other(Actor::DeleteWorkload(_) | Actor::DeleteNamespace, _)
         )
     };
     let histories = (0..100).map(History::of);
     let mut found = histories.filter(|history| {
-        let mut deeds = history.deeds.iter();
-        deeds.any(deletes_all) && !history.deeds.iter().any(deletes_workload)
+        let mut stimuli = history.stimuli.iter();
+        stimuli.any(deletes_all) && !history.stimuli.iter().any(deletes_workload)
     });
     found.nth(number).context("no such history")
 }
@@ -53,7 +54,7 @@ async fn played(case: &mut Case, removes_policy: bool) -> Result<Played> {
     Ok(played)
 }
 
-async fn no_match_is_ended_in_a_history(case: &mut Case) -> Result<()> {
+async fn with_the_policy_no_match_is_ended(case: &mut Case) -> Result<()> {
     let played = played(case, false).await?;
     ensure!(played.passed(), "{played}");
     ensure!(played.record.matches > 0 && played.record.refused > 0);
@@ -62,7 +63,7 @@ async fn no_match_is_ended_in_a_history(case: &mut Case) -> Result<()> {
 
 async fn without_the_policy_matches_are_ended_and_counted(case: &mut Case) -> Result<()> {
     let played = played(case, true).await?;
-    // Which of the clients is the first one to end a match is a matter of time.
+    // Which client is the first to end a match depends on timing.
     let ended: u64 = played.record.ended.values().sum();
     ensure!(ended > 0, "{played}");
     Ok(())

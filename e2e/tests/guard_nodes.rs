@@ -11,7 +11,7 @@ use e2e::workload::view::View;
 use judge::object::text;
 use serde_json::json;
 
-use crate::guard::{living, own_node, play, until_guarded, waiting, yes};
+use crate::guard::{apply_guarded, living, own_node, until_guarded, waiting, yes};
 use crate::protection::uninstall;
 use crate::stateful_volumes::with_volumes;
 
@@ -19,20 +19,20 @@ e2e::tests![
     a_node_is_emptied_by_a_move,
     a_pod_of_a_set_is_moved,
     pods_leave_a_cordoned_node_by_themselves,
-    a_taint_that_pods_do_not_tolerate_waits_or_moves_them,
+    pods_that_do_not_tolerate_a_taint_stay_or_are_moved,
     pods_of_a_set_leave_a_tainted_node_with_their_claims,
-    a_paused_canary_leaves_a_node_with_its_revisions,
+    a_paused_canary_keeps_its_revisions_when_it_leaves_a_node,
     guarded_pods_on_an_unreachable_node_are_replaced,
-    guarded_pods_on_a_node_out_of_service_are_replaced,
+    guarded_pods_on_an_out_of_service_node_are_replaced,
     guarded_pods_of_a_deleted_node_are_replaced,
 ];
 
-/// Two pods that start on a node as long as it accepts them.
-fn at_home_on(case: &Case, node: &str) -> Game {
+/// A GameDeployment whose two pods start on a node as long as it accepts them.
+fn two_preferring(case: &Case, node: &str) -> Game {
     preferring(node, case, Game::rolling(2).max_unavailable(1))
 }
 
-/// Pods that start on a node as long as it accepts them.
+/// A workload whose pods start on a node as long as it accepts them.
 pub(crate) fn preferring(node: &str, case: &Case, game: Game) -> Game {
     // Without the value, replacements would be scheduled to the nodes of other tests.
     let tolerations = json!([{"key": "only", "operator": "Equal", "value": case.namespace}]);
@@ -52,10 +52,10 @@ pub(crate) fn count_on(view: &View, node: &str) -> usize {
         .count()
 }
 
-/// Creates a node with two guarded pods. Returns its name.
+/// Creates a node with two guarded pods, and returns its name.
 async fn two_on_own_node(case: &mut Case) -> Result<String> {
     let node = own_node(case).await?;
-    let view = play(case, at_home_on(case, &node), 2).await?;
+    let view = apply_guarded(case, two_preferring(case, &node), 2).await?;
     view.ensure(count_on(&view, &node) == 2)?;
     Ok(node)
 }
@@ -65,7 +65,7 @@ async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
     let on_node = |view: &View| count_on(view, &node);
     let named = format!("node/{node}");
     let moved = case.game(&["move", &named]).await?;
-    ensure!(moved.stdout.contains("2 pods are to be moved"), "{moved:?}");
+    ensure!(moved.stdout.contains("2 pods will be moved"), "{moved:?}");
     ensure!(moved.stderr.contains("kubectl cordon"), "{moved:?}");
     case.kubectl(&["cordon", &node]).await?;
     case.until("pods wait for their hooks", |view| {
@@ -74,7 +74,7 @@ async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
     .await?;
     let error = case.refused(&["drain", &node, "--timeout=3s"], "").await?;
     ensure!(error.contains("disruption budget"), "{error}");
-    ensure!(on_node(&case.view().await?) == 2, "a pod is gone");
+    ensure!(on_node(&case.view().await?) == 2, "a pod was deleted");
     case.hooks.answer("/", yes());
     case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
     let view = until_guarded(case, 2).await?;
@@ -90,7 +90,7 @@ async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
 
 async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    let view = play(case, Game::ordered(2), 2).await?;
+    let view = apply_guarded(case, Game::ordered(2), 2).await?;
     let pod = format!("{SET}-0");
     let uid = view.pod(&pod)?.uid().to_owned();
     let named = format!("pod/{pod}");
@@ -101,20 +101,23 @@ async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
     );
     case.game(&["move", &named]).await?;
     let is_moving = |view: &View| view.number("/status/protection/moving") == 1;
-    case.until("it waits for its hook", |view| {
+    case.until("the pod waits for its hook", |view| {
         is_moving(view) && waiting(view) == ["HookNotSuccessful"]
     })
     .await?;
     let again = case.game(&["move", &named]).await?;
-    ensure!(again.stderr.contains("is to be moved already"), "{again:?}");
+    ensure!(
+        again.stderr.contains("already marked to be moved"),
+        "{again:?}"
+    );
     case.game(&["move", &named, "--cancel"]).await?;
-    case.until("it stays", |view| {
+    case.until("the pod stays", |view| {
         !is_moving(view) && waiting(view).is_empty()
     })
     .await?;
     case.game(&["move", &named]).await?;
     case.hooks.answer("/", yes());
-    case.until("it is replaced", |view| {
+    case.until("the pod is replaced", |view| {
         let new = view.pod(&pod);
         new.is_ok_and(|new| new.uid() != uid) && !is_moving(view)
     })
@@ -125,8 +128,8 @@ async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
 
 async fn pods_leave_a_cordoned_node_by_themselves(case: &mut Case) -> Result<()> {
     let node = own_node(case).await?;
-    let game = at_home_on(case, &node);
-    let view = play(case, game.clone(), 2).await?;
+    let game = two_preferring(case, &node);
+    let view = apply_guarded(case, game.clone(), 2).await?;
     view.ensure(count_on(&view, &node) == 2)?;
     let moving = |view: &View| view.number("/status/protection/moving");
     case.kubectl(&["cordon", &node]).await?;
@@ -134,16 +137,16 @@ async fn pods_leave_a_cordoned_node_by_themselves(case: &mut Case) -> Result<()>
         .await?;
     let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
     case.patch(&case.workload(), moves).await?;
-    case.until("both are to be moved", |view| {
+    case.until("both pods are to be moved", |view| {
         moving(view) == 2 && !waiting(view).is_empty()
     })
     .await?;
     case.kubectl(&["uncordon", &node]).await?;
-    case.until("both stay", |view| {
+    case.until("both pods stay", |view| {
         moving(view) == 0 && waiting(view).is_empty()
     })
     .await?;
-    // A taint that the pods tolerate is none.
+    // A taint that the pods tolerate does not move them.
     let taint = format!("only={}:NoExecute", case.namespace);
     case.kubectl(&["taint", "node", &node, &taint]).await?;
     case.consistently("nothing moves", 2, |view| moving(view) == 0)
@@ -155,7 +158,7 @@ async fn pods_leave_a_cordoned_node_by_themselves(case: &mut Case) -> Result<()>
         "ToBeDeletedByClusterAutoscaler=1:NoSchedule",
     ])
     .await?;
-    case.until("both are to be moved", |view| moving(view) == 2)
+    case.until("both pods are to be moved", |view| moving(view) == 2)
         .await?;
     case.hooks.answer("/", yes());
     case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
@@ -165,9 +168,9 @@ async fn pods_leave_a_cordoned_node_by_themselves(case: &mut Case) -> Result<()>
     uninstall(case, "guard").await
 }
 
-/// Waits until no pod is left on this node that is not Terminating.
+/// Waits until no pod is left on this node, and two guarded pods run elsewhere. No hook may have been called.
 async fn until_replaced(case: &Case, node: &str) -> Result<()> {
-    // The pod garbage collector waits for 40 s before it believes that a node is gone, and runs every 20 s.
+    // The pod garbage collector waits for 40 s before it treats a node as deleted, and runs every 20 s.
     eventually(
         "the pods are replaced",
         Duration::from_secs(120),
@@ -195,24 +198,28 @@ async fn guarded_pods_on_an_unreachable_node_are_replaced(case: &mut Case) -> Re
             "tolerationSeconds": 2,
         },
     ]);
-    let game = at_home_on(case, &node).set("/spec/template/spec/tolerations", tolerations);
-    let view = play(case, game, 2).await?;
+    let game = two_preferring(case, &node).set("/spec/template/spec/tolerations", tolerations);
+    let view = apply_guarded(case, game, 2).await?;
     view.ensure(count_on(&view, &node) == 2)?;
     let before = living(case).await?;
     case.kill_operator().await?;
     case.kubectl(&["label", "node", &node, "stage.gamekeeper/lost=true"])
         .await?;
-    case.eventually("Kubernetes has tried to delete them", async || {
+    case.eventually("Kubernetes has tried to delete the pods", async || {
         let pods = case.list("pods").await?;
         let is_target = |pod: &&serde_json::Value| judge::object::is_true(pod, "DisruptionTarget");
         ensure!(pods.iter().filter(is_target).count() == 2);
         Ok(())
     })
     .await?;
-    consistently("the guard keeps them", Duration::from_secs(2), async || {
-        ensure!(living(case).await? == before, "a pod is gone");
-        Ok(())
-    })
+    consistently(
+        "the guard keeps the pods",
+        Duration::from_secs(2),
+        async || {
+            ensure!(living(case).await? == before, "a pod was deleted");
+            Ok(())
+        },
+    )
     .await?;
     case.operator.start().await?;
     until_replaced(case, &node).await?;
@@ -220,7 +227,7 @@ async fn guarded_pods_on_an_unreachable_node_are_replaced(case: &mut Case) -> Re
     uninstall(case, "guard").await
 }
 
-async fn guarded_pods_on_a_node_out_of_service_are_replaced(case: &mut Case) -> Result<()> {
+async fn guarded_pods_on_an_out_of_service_node_are_replaced(case: &mut Case) -> Result<()> {
     let node = two_on_own_node(case).await?;
     let taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
     case.kubectl(&["taint", "node", &node, taint]).await?;
@@ -236,21 +243,26 @@ async fn guarded_pods_of_a_deleted_node_are_replaced(case: &mut Case) -> Result<
     uninstall(case, "guard").await
 }
 
-/// The taint manager is refused, with the operator dead and alive; with Move, the pods are replaced.
-async fn a_taint_that_pods_do_not_tolerate_waits_or_moves_them(case: &mut Case) -> Result<()> {
+/// The taint manager's deletions are refused whether or not the operator runs. With onNodeGoing: Move, the pods are
+/// replaced.
+async fn pods_that_do_not_tolerate_a_taint_stay_or_are_moved(case: &mut Case) -> Result<()> {
     let node = two_on_own_node(case).await?;
     let before = living(case).await?;
     case.kill_operator().await?;
     case.kubectl(&["taint", "node", &node, "maintenance=1:NoExecute"])
         .await?;
     let kept = async |case: &Case| {
-        consistently("the guard keeps them", Duration::from_secs(2), async || {
-            ensure!(living(case).await? == before, "a pod is gone");
-            Ok(())
-        })
+        consistently(
+            "the guard keeps the pods",
+            Duration::from_secs(2),
+            async || {
+                ensure!(living(case).await? == before, "a pod was deleted");
+                Ok(())
+            },
+        )
         .await
     };
-    case.eventually("Kubernetes has tried to delete them", async || {
+    case.eventually("Kubernetes has tried to delete the pods", async || {
         let pods = case.list("pods").await?;
         let is_target = |pod: &&serde_json::Value| judge::object::is_true(pod, "DisruptionTarget");
         ensure!(pods.iter().filter(is_target).count() == 2);
@@ -285,11 +297,11 @@ async fn claims(case: &Case) -> Result<Vec<(String, String, String)>> {
 
 async fn pods_of_a_set_leave_a_tainted_node_with_their_claims(case: &mut Case) -> Result<()> {
     let node = own_node(case).await?;
-    // A scale-in would delete the claims; a move is none.
+    // A scale-in would delete the claims, but a move is not a scale-in.
     let policy = json!({"whenScaled": "Delete", "whenDeleted": "Retain"});
     let set = with_volumes(case, 2).await?;
     let set = set.set("/spec/persistentVolumeClaimRetentionPolicy", policy);
-    let view = play(case, preferring(&node, case, set), 2).await?;
+    let view = apply_guarded(case, preferring(&node, case, set), 2).await?;
     view.ensure(count_on(&view, &node) == 2)?;
     let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
     case.patch(&case.workload(), moves).await?;
@@ -300,16 +312,16 @@ async fn pods_of_a_set_leave_a_tainted_node_with_their_claims(case: &mut Case) -
     );
     case.kubectl(&["taint", "node", &node, "maintenance=1:NoExecute"])
         .await?;
-    case.until("both are to be moved, and wait", |view| {
+    case.until("both pods are to be moved, and wait", |view| {
         view.number("/status/protection/moving") == 2 && !waiting(view).is_empty()
     })
     .await?;
-    case.consistently("both stay while their hooks refuse", 2, |view| {
+    case.consistently("both pods stay while their hooks refuse", 2, |view| {
         count_on(view, &node) == 2
     })
     .await?;
     case.hooks.answer("/", yes());
-    case.until("both run elsewhere", |now| {
+    case.until("both pods run elsewhere", |now| {
         count_on(now, &node) == 0 && now.pod_names() == view.pod_names()
     })
     .await?;
@@ -324,10 +336,10 @@ async fn pods_of_a_set_leave_a_tainted_node_with_their_claims(case: &mut Case) -
     uninstall(case, "guard").await
 }
 
-async fn a_paused_canary_leaves_a_node_with_its_revisions(case: &mut Case) -> Result<()> {
+async fn a_paused_canary_keeps_its_revisions_when_it_leaves_a_node(case: &mut Case) -> Result<()> {
     let node = own_node(case).await?;
-    let game = at_home_on(case, &node).steps(json!([{"partition": 1}, {"pause": {}}]));
-    play(case, game, 2).await?;
+    let game = two_preferring(case, &node).steps(json!([{"partition": 1}, {"pause": {}}]));
+    apply_guarded(case, game, 2).await?;
     case.hooks.answer("/", yes());
     let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
     case.patch(&case.workload(), moves).await?;

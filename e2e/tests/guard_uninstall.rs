@@ -1,4 +1,5 @@
-//! `gamekeeper unguard`, which the chart runs before it is uninstalled: nothing of Gamekeeper blocks afterwards.
+//! `gamekeeper unguard`, which the chart runs before it is uninstalled: afterwards nothing of Gamekeeper blocks
+//! deletions.
 
 use anyhow::{Context, Result, bail, ensure};
 use e2e::case::Case;
@@ -8,7 +9,7 @@ use e2e::workload::manifest::Game;
 use judge::object::text;
 use serde_json::{Value, json};
 
-use crate::guard::{budgets, label, living, play, waiting};
+use crate::guard::{apply_guarded, budgets, label, living, waiting};
 use crate::protection::uninstall;
 
 e2e::tests![
@@ -21,12 +22,12 @@ e2e::tests![
 /// Where the operator's replicas are remembered while it is stopped.
 const REMEMBERED: &str = "/metadata/annotations/gamekeeper.tkex.tencent.com~1replicas";
 
-/// Nothing that guards pods is left, the pods still run, and they can be deleted.
-async fn nothing_blocks(case: &Case, before: &[String]) -> Result<()> {
+/// Checks that nothing that guards pods is left, and that the pods still run and can be deleted.
+async fn ensure_nothing_blocks(case: &Case, before: &[String]) -> Result<()> {
     ensure!(budgets(case).await?.is_empty(), "a budget is left");
     let pods = case.list("pods").await?;
     ensure!(pods.iter().all(|pod| label(pod).is_empty()), "{pods:#?}");
-    ensure!(living(case).await? == before, "a pod is gone");
+    ensure!(living(case).await? == before, "a pod was deleted");
     let annotation = "/metadata/annotations/karpenter.sh~1do-not-disrupt";
     ensure!(pods.iter().all(|pod| text(pod, annotation).is_empty()));
     let pod = text(&pods[0], "/metadata/name");
@@ -35,7 +36,7 @@ async fn nothing_blocks(case: &Case, before: &[String]) -> Result<()> {
 }
 
 async fn guards_are_removed_unless_pods_wait(case: &mut Case) -> Result<()> {
-    play(case, Game::in_place(3), 3).await?;
+    apply_guarded(case, Game::in_place(3), 3).await?;
     let before = living(case).await?;
     case.scale(2).await?;
     case.until("a pod waits", |view| waiting(view) == ["HookNotSuccessful"])
@@ -46,7 +47,7 @@ async fn guards_are_removed_unless_pods_wait(case: &mut Case) -> Result<()> {
     let refused = case.operator.run(&unguard).await?;
     let expected = "1 workload has to wait for the hooks of their pods: GameDeployment";
     ensure!(refused.stderr.contains(expected), "{refused:?}");
-    ensure!(budgets(case).await?.len() == 1, "the budget is gone");
+    ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
     let forced = [&unguard[..], &["--force"]].concat();
     let done = case.operator.run(&forced).await?;
     ensure!(
@@ -55,13 +56,13 @@ async fn guards_are_removed_unless_pods_wait(case: &mut Case) -> Result<()> {
     );
     let view = case.view().await?;
     ensure!(view.game["metadata"]["finalizers"].is_null());
-    nothing_blocks(case, &before).await?;
+    ensure_nothing_blocks(case, &before).await?;
     case.kubectl(&["delete", &case.workload()]).await?;
     uninstall(case, "guard").await
 }
 
 async fn a_budget_and_labels_without_a_workload_are_removed(case: &mut Case) -> Result<()> {
-    play(case, Game::in_place(2), 2).await?;
+    apply_guarded(case, Game::in_place(2), 2).await?;
     let before = living(case).await?;
     case.kill_operator().await?;
     let orphan = [
@@ -81,7 +82,7 @@ async fn a_budget_and_labels_without_a_workload_are_removed(case: &mut Case) -> 
     let finalizers = r#"-p={"metadata":{"finalizers":null}}"#;
     case.kubectl(&["patch", &case.workload(), "--type=merge", finalizers])
         .await?;
-    ensure!(budgets(case).await?.len() == 1, "the budget is gone");
+    ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
     let pods = case.list("pods").await?;
     ensure!(pods.iter().all(|pod| !label(pod).is_empty()), "{pods:#?}");
     let namespace = format!("--namespace={}", case.namespace);
@@ -90,11 +91,11 @@ async fn a_budget_and_labels_without_a_workload_are_removed(case: &mut Case) -> 
         done.stdout.contains("2 pods are no longer guarded"),
         "{done:?}"
     );
-    nothing_blocks(case, &before).await?;
+    ensure_nothing_blocks(case, &before).await?;
     uninstall(case, "guard").await
 }
 
-/// A Deployment with the operator's name. Its pods stand for the operator, which is a process here.
+/// Creates a Deployment with the operator's name. Its pods stand in for the operator, which is a process here.
 async fn deploy(case: &Case) -> Result<()> {
     let labels = json!({"app": "operator"});
     let containers = json!([{"name": "operator", "image": "operator:v1"}]);
@@ -120,7 +121,7 @@ async fn deployment_of_operator(case: &Case) -> Result<Value> {
     case.plane().get(&path).await
 }
 
-/// Waits until all pods of the Deployment are gone.
+/// Waits until the Deployment is scaled to 0 and has no pods.
 async fn until_scaled_to_0(case: &Case) -> Result<()> {
     case.eventually("the Deployment has no pods", async || {
         let deployment = deployment_of_operator(case).await?;
@@ -140,7 +141,8 @@ async fn arguments_of_job(case: &Case) -> Result<Vec<String>> {
     let job = objects
         .iter()
         .find(|it| it["kind"] == "Job" && it["metadata"]["name"] == "gamekeeper-unguard");
-    let args = &job.context("the chart has the Job")?["spec"]["template"]["spec"]["containers"][0];
+    let args =
+        &job.context("the chart has no such Job")?["spec"]["template"]["spec"]["containers"][0];
     let args: Vec<String> = serde_json::from_value(args["args"].clone())?;
     let own = args.iter();
     let mut own: Vec<String> = own
@@ -152,13 +154,13 @@ async fn arguments_of_job(case: &Case) -> Result<Vec<String>> {
 }
 
 async fn an_interrupted_run_does_not_leave_the_operator_stopped(case: &mut Case) -> Result<()> {
-    play(case, Game::in_place(3), 3).await?;
+    apply_guarded(case, Game::in_place(3), 3).await?;
     deploy(case).await?;
     let args = arguments_of_job(case).await?;
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    // The operator keeps its lease, so the command waits for it. It is killed when it is dropped.
+    // The operator keeps its lease, so the command waits for it. The command is killed when its future is dropped.
     tokio::select! {
-        done = case.operator.run(&args) => bail!("it did not wait for the operator: {done:?}"),
+        done = case.operator.run(&args) => bail!("the command did not wait for the operator: {done:?}"),
         scaled = until_scaled_to_0(case) => scaled?,
     }
     let stopped = deployment_of_operator(case).await?;
@@ -174,7 +176,7 @@ async fn an_interrupted_run_does_not_leave_the_operator_stopped(case: &mut Case)
     let restored = deployment_of_operator(case).await?;
     ensure!(restored["spec"]["replicas"] == 2, "{restored:#}");
     ensure!(restored.pointer(REMEMBERED).is_none(), "{restored:#}");
-    ensure!(budgets(case).await?.len() == 1, "the budget is gone");
+    ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
     case.scale(3).await?;
     case.until("no pod waits", |view| waiting(view).is_empty())
         .await?;
@@ -182,17 +184,17 @@ async fn an_interrupted_run_does_not_leave_the_operator_stopped(case: &mut Case)
 }
 
 async fn the_job_of_the_chart_stops_the_operator(case: &mut Case) -> Result<()> {
-    play(case, Game::in_place(2), 2).await?;
+    apply_guarded(case, Game::in_place(2), 2).await?;
     deploy(case).await?;
     let args = arguments_of_job(case).await?;
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     tokio::select! {
-        done = case.operator.run(&args) => bail!("it did not wait for the operator: {done:?}"),
+        done = case.operator.run(&args) => bail!("the command did not wait for the operator: {done:?}"),
         scaled = until_scaled_to_0(case) => scaled?,
     }
     ensure!(
         budgets(case).await?.len() == 1,
-        "guards are removed while the operator runs"
+        "guards were removed while the operator ran"
     );
     let before = living(case).await?;
     case.start_witness().await?;
@@ -201,6 +203,6 @@ async fn the_job_of_the_chart_stops_the_operator(case: &mut Case) -> Result<()> 
     ensure!(done.code == 0, "{done:?}");
     let stopped = deployment_of_operator(case).await?;
     ensure!(stopped["spec"]["replicas"] == 0, "{stopped:#}");
-    nothing_blocks(case, &before).await?;
+    ensure_nothing_blocks(case, &before).await?;
     uninstall(case, "guard").await
 }

@@ -15,7 +15,8 @@ e2e::tests![
     the_exec_example_waits_until_no_players_are_left,
 ];
 
-/// Applies an example, with some text replaced, and a workload with its hook. Then scales to zero.
+/// Applies an example, with some text replaced, and a workload that uses it as its hook. Then scales the workload to
+/// zero.
 async fn scale_to_zero(
     case: &Case,
     provider: &str,
@@ -73,9 +74,9 @@ async fn the_prometheus_example_waits_until_the_pod_is_idle(case: &mut Case) -> 
         }}))
     };
     case.hooks.answer("/api/v1/query", players("2"));
-    let here = case.hooks.url("");
+    let server = case.hooks.url("");
     let changes = [
-        ("http://prometheus.monitoring:9090", here.as_str()),
+        ("http://prometheus.monitoring:9090", server.as_str()),
         ("30s", "1s"),
     ];
     scale_to_zero(case, "prometheus", "idle-in-prometheus", &changes).await?;

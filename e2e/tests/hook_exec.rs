@@ -1,5 +1,5 @@
 //! Metrics that run a command in a container. A real API server passes the request on to the simulated kubelets
-//! through the exec subresource, and these run the command on this machine.
+//! through the exec subresource, and they run the command on this machine.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -14,16 +14,16 @@ e2e::tests![
     a_command_without_an_exit_code_is_an_error_that_says_why,
     commands_are_run_only_in_pods_of_workloads,
     commands_are_disabled_until_their_namespace_is_listed,
-    a_missing_permission_is_an_error_that_names_the_value,
+    a_missing_permission_is_an_error_that_names_the_charts_value,
 ];
 
-/// A HookRun, created by a user, that runs a command in a pod.
-fn run_of(name: &str, pod: &str, command: Value, more: Value) -> Value {
+/// A HookRun, as a user creates it, that runs a command in a pod. `fields` are added to its metric.
+fn run_of(name: &str, pod: &str, command: Value, fields: Value) -> Value {
     let mut metric = json!({
         "name": "command", "consecutiveErrorLimit": 0,
         "provider": {"exec": {"container": "game", "command": command, "timeoutSeconds": 2}},
     });
-    for (field, value) in more.as_object().into_iter().flatten() {
+    for (field, value) in fields.as_object().into_iter().flatten() {
         metric[field] = value.clone();
     }
     let args = json!([{"name": "PodName", "value": pod}, {"name": "map", "value": "a b; $(c) 'd"}]);
@@ -41,7 +41,7 @@ async fn prepare(case: &mut Case) -> Result<String> {
 async fn game_pod(case: &Case) -> Result<String> {
     case.apply(Game::in_place(1)).await?;
     let view = case.until_settled(1).await?;
-    let pod = view.pods.first().context("a pod")?;
+    let pod = view.pods.first().context("no pod")?;
     Ok(text(&pod.0, "/metadata/name").to_owned())
 }
 
@@ -155,7 +155,9 @@ async fn commands_are_disabled_until_their_namespace_is_listed(case: &mut Case) 
     Ok(())
 }
 
-async fn a_missing_permission_is_an_error_that_names_the_value(case: &mut Case) -> Result<()> {
+async fn a_missing_permission_is_an_error_that_names_the_charts_value(
+    case: &mut Case,
+) -> Result<()> {
     let pod = prepare(case).await?;
     let bindings = case.kubectl(&["get", "rolebindings", "-o=name"]).await?;
     let binding = bindings.lines().find(|it| it.contains("hook-exec"));

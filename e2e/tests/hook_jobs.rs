@@ -12,7 +12,7 @@ use crate::run::{hook_run, status, until_phase};
 
 e2e::tests![
     the_result_of_a_job_is_the_measurement,
-    a_job_survives_a_kill_of_the_operator,
+    a_job_continues_when_the_operator_is_killed,
     an_image_that_cannot_be_pulled_is_an_error,
     a_job_is_deleted_when_its_run_ends,
     a_job_is_deleted_with_its_run,
@@ -58,7 +58,7 @@ async fn until_job(case: &Case, run: &str) -> Result<Value> {
 }
 
 async fn until_no_job(case: &Case, run: &str) -> Result<()> {
-    case.eventually("the run's Job is gone", async || {
+    case.eventually("the run's Job is deleted", async || {
         let left = jobs(case, run).await?;
         ensure!(left.is_empty(), "{left:?}");
         Ok(())
@@ -116,7 +116,7 @@ async fn the_result_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_job_survives_a_kill_of_the_operator(case: &mut Case) -> Result<()> {
+async fn a_job_continues_when_the_operator_is_killed(case: &mut Case) -> Result<()> {
     let slow = json!({"stage.gamekeeper/run-seconds": "8"});
     case.apply(run_of("slow", json!([job("backup", "backup:1", slow)])))
         .await?;

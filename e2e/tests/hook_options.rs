@@ -1,4 +1,4 @@
-//! Options of HookRuns: dry runs, measurement retention and TTL; and changes of templates and Secrets while
+//! Options of HookRuns: dry runs, measurement retention and TTL; and changes to templates and Secrets while
 //! a run is active.
 
 use std::time::Duration;
@@ -24,14 +24,14 @@ fn age(age: i64) -> Answer {
     Answer::Json(json!({"age": age}))
 }
 
-fn metric(case: &Case, name: &str, more: Value) -> Value {
+fn metric(case: &Case, name: &str, fields: Value) -> Value {
     let url = case.hooks.url(&format!("/{name}"));
     let mut metric = json!({
         "name": name,
         "successCondition": "asInt(result) > 30",
         "provider": {"web": {"url": url, "jsonPath": "{$.age}"}},
     });
-    for (field, value) in more.as_object().into_iter().flatten() {
+    for (field, value) in fields.as_object().into_iter().flatten() {
         metric[field] = value.clone();
     }
     metric
@@ -87,7 +87,7 @@ async fn measurement_retention_limits_the_measurements_of_a_run(case: &mut Case)
 async fn a_ttl_deletes_a_run_unless_it_is_owned(case: &mut Case) -> Result<()> {
     case.hooks.answer("/failed", age(1));
     let ttl = json!({"secondsAfterSuccess": 2, "secondsAfterFailure": 3600});
-    for name in ["gone", "failed"] {
+    for name in ["passed", "failed"] {
         let mut run = web(
             case,
             name,
@@ -106,11 +106,11 @@ async fn a_ttl_deletes_a_run_unless_it_is_owned(case: &mut Case) -> Result<()> {
         "uid": owner["metadata"]["uid"], "controller": true,
     }]);
     case.apply(owned).await?;
-    case.eventually("the successful run is gone", async || {
-        ensure!(!case.hooks.calls("/gone").is_empty(), "no call");
+    case.eventually("the successful run is deleted", async || {
+        ensure!(!case.hooks.calls("/passed").is_empty(), "no call");
         let runs = case.list("hookruns").await?;
         ensure!(
-            runs.iter().all(|run| run["metadata"]["name"] != "gone"),
+            runs.iter().all(|run| run["metadata"]["name"] != "passed"),
             "the run still exists"
         );
         Ok(())
@@ -124,7 +124,7 @@ async fn a_ttl_deletes_a_run_unless_it_is_owned(case: &mut Case) -> Result<()> {
         Ok(())
     };
     let time = Duration::from_secs(2);
-    e2e::wait::consistently("the others are kept", time, others_exist).await
+    e2e::wait::consistently("the other runs are kept", time, others_exist).await
 }
 
 async fn a_run_keeps_its_copy_of_an_edited_template(case: &mut Case) -> Result<()> {
@@ -174,7 +174,7 @@ async fn a_changed_secret_is_used_from_the_next_measurement(case: &mut Case) -> 
     let web = &mut run["spec"]["metrics"][0]["provider"]["web"];
     web["authentication"] = json!({"bearer": {"token": {"name": "hook", "key": "token"}}});
     case.apply(run).await?;
-    case.eventually("a call", async || {
+    case.eventually("the hook is called", async || {
         ensure!(!case.hooks.calls("/signed").is_empty(), "no call");
         Ok(())
     })
@@ -186,7 +186,7 @@ async fn a_changed_secret_is_used_from_the_next_measurement(case: &mut Case) -> 
         call.and_then(|call| call.headers.get("authorization").cloned())
     };
     let (first, last) = (sent(calls.first()), sent(calls.last()));
-    ensure!(first.context("a header")? == "Bearer first", "{calls:?}");
-    ensure!(last.context("a header")? == "Bearer second", "{calls:?}");
+    ensure!(first.context("no header")? == "Bearer first", "{calls:?}");
+    ensure!(last.context("no header")? == "Bearer second", "{calls:?}");
     Ok(())
 }

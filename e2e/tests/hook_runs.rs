@@ -1,4 +1,4 @@
-//! HookRuns without a workload: what they measure and how they end.
+//! HookRuns that belong to no workload: what they measure and how they end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ e2e::tests![
     runs_end_as_in_the_table,
     a_killed_operator_continues_its_runs,
     terminating_or_deleting_a_run_stops_its_calls,
-    a_manual_run_may_read_pods_of_its_namespace_but_not_write,
+    a_manual_run_may_read_pods_of_its_namespace_but_not_change_them,
     only_labeled_secrets_are_read_and_never_shown,
 ];
 
@@ -89,8 +89,8 @@ fn answer(value: &Value) -> Answer {
     }
 }
 
-/// A message without what differs from run to run.
-fn steady(message: &str, url: &str) -> String {
+/// A message with the parts that differ from run to run replaced.
+fn normalized(message: &str, url: &str) -> String {
     let message = message.replace(url, "URL");
     let mut words: Vec<&str> = message.split(' ').collect();
     for at in 1..words.len() {
@@ -123,8 +123,8 @@ async fn runs_end_as_in_the_table(case: &mut Case) -> Result<()> {
         let status = until_phase(case, &run, &row.phase)
             .await
             .context(row.name.clone())?;
-        let results = status["metricResults"].as_array().context("results")?;
-        let last = results.last().context("a result")?;
+        let results = status["metricResults"].as_array().context("no results")?;
+        let last = results.last().context("no result")?;
         let count = |field: &str| last[field].as_i64().unwrap_or(0);
         let counts = ["count", "successful", "failed", "inconclusive", "error"].map(count);
         ensure!(counts == row.counts, "{}: {status:#}", row.name);
@@ -135,7 +135,7 @@ async fn runs_end_as_in_the_table(case: &mut Case) -> Result<()> {
             });
             let name = metric.map_or("m", |metric| text(metric, "/name"));
             let url = case.hooks.url(&format!("/{run}/{name}"));
-            let message = steady(text(&status, "/message"), &url);
+            let message = normalized(text(&status, "/message"), &url);
             ensure!(message == *expected, "{}: {message}", row.name);
         }
         let count = |result: &Value| {
@@ -156,7 +156,7 @@ async fn runs_end_as_in_the_table(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// How many status writes to HookRuns the operator has made: those without a result, and those with one.
+/// How many status writes to HookRuns the operator has made: without a result, and with one.
 fn status_writes(case: &Case) -> Result<(usize, i64)> {
     let operator = case.operator.username();
     let events = case.plane().audit.writes(&case.namespace)?;
@@ -190,7 +190,7 @@ async fn a_killed_operator_continues_its_runs(case: &mut Case) -> Result<()> {
     ))
     .await?;
     for kills in 1..=2 {
-        case.eventually("more calls", async || {
+        case.eventually("more calls are made", async || {
             let calls = case.hooks.calls("/game").len();
             ensure!(calls >= 2 * kills, "{calls} calls");
             Ok(())
@@ -223,7 +223,7 @@ async fn a_killed_operator_continues_its_runs(case: &mut Case) -> Result<()> {
 
 async fn terminating_or_deleting_a_run_stops_its_calls(case: &mut Case) -> Result<()> {
     let endless = json!({"interval": "1s", "successCondition": "value > 30"});
-    for run in ["good", "bad", "gone"] {
+    for run in ["good", "bad", "deleted"] {
         case.hooks
             .answer(&format!("/{run}"), Answer::Json(json!({"age": 45})));
         case.apply(web(case, run, endless.clone())).await?;
@@ -235,8 +235,8 @@ async fn terminating_or_deleting_a_run_stops_its_calls(case: &mut Case) -> Resul
     case.hooks.answer("/late", late);
     case.apply(web(case, "late", json!({"count": 1000, "interval": "1s"})))
         .await?;
-    for run in ["good", "gone"] {
-        case.eventually("two measurements", async || {
+    for run in ["good", "deleted"] {
+        case.eventually("two measurements are made", async || {
             let status = status(case, run).await?;
             ensure!(
                 status["metricResults"][0]["count"].as_i64() >= Some(2),
@@ -256,24 +256,26 @@ async fn terminating_or_deleting_a_run_stops_its_calls(case: &mut Case) -> Resul
     let message = text(&late, "/message");
     ensure!(message.ends_with("the run was terminated"), "{message}");
 
-    case.kubectl(&["delete", "hookrun", "gone"]).await?;
+    case.kubectl(&["delete", "hookrun", "deleted"]).await?;
     let calls = |run: &str| case.hooks.calls(&format!("/{run}")).len();
     // A call may be in flight, and the deletion is observed with a delay.
-    case.eventually("no more calls", async || {
-        let before = (calls("gone"), calls("good"), calls("late"));
+    case.eventually("no more calls are made", async || {
+        let before = (calls("deleted"), calls("good"), calls("late"));
         let steady = async || {
             ensure!(
-                (calls("gone"), calls("good"), calls("late")) == before,
-                "another call"
+                (calls("deleted"), calls("good"), calls("late")) == before,
+                "another call was made"
             );
             Ok(())
         };
-        consistently("no more calls", Duration::from_secs(3), steady).await
+        consistently("no more calls are made", Duration::from_secs(3), steady).await
     })
     .await
 }
 
-async fn a_manual_run_may_read_pods_of_its_namespace_but_not_write(case: &mut Case) -> Result<()> {
+async fn a_manual_run_may_read_pods_of_its_namespace_but_not_change_them(
+    case: &mut Case,
+) -> Result<()> {
     let pod = |name: &str| {
         json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -292,15 +294,17 @@ async fn a_manual_run_may_read_pods_of_its_namespace_but_not_write(case: &mut Ca
         hook_run(name, json!({"args": args, "metrics": [metric]}))
     };
     let get = |path: &str, value: &str| json!({"function": "get", "fields": [{"path": path, "value": value}]});
-    let here = case.namespace.clone();
+    let namespace = case.namespace.clone();
     let players = "metadata.annotations.example.com/players";
-    case.apply(run("same", &here, get(players, "0"))).await?;
-    case.apply(run("other", &here, get(players, "1"))).await?;
+    case.apply(run("same", &namespace, get(players, "0")))
+        .await?;
+    case.apply(run("other", &namespace, get(players, "1")))
+        .await?;
     case.apply(run("elsewhere", "default", get(players, "0")))
         .await?;
     case.apply(run(
         "drain",
-        &here,
+        &namespace,
         json!({"function": "patch", "fields": [
             {"path": "metadata.annotations.example.com/drain", "value": "{{ args.PodName }}"},
         ]}),
@@ -358,7 +362,7 @@ async fn only_labeled_secrets_are_read_and_never_shown(case: &mut Case) -> Resul
     let open = until_phase(case, "open", "Error").await?;
     let message = text(&open, "/message");
     ensure!(message.ends_with("ms: *** is not welcome"), "{message}");
-    let call = case.hooks.calls("/open").pop().context("a call")?;
+    let call = case.hooks.calls("/open").pop().context("no call")?;
     ensure!(
         call.headers
             .get("x-token")

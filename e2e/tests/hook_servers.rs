@@ -39,7 +39,7 @@ async fn measure(case: &Case, run: &str, metric: Value) -> Result<()> {
 }
 
 /// Waits until a run has ended with this phase, checks its message, and returns its status.
-async fn ends(case: &Case, run: &str, phase: &str, expected: &str) -> Result<Value> {
+async fn until_ended(case: &Case, run: &str, phase: &str, expected: &str) -> Result<Value> {
     let status = until_phase(case, run, phase).await?;
     let message = text(&status, "/message");
     ensure!(message.contains(expected), "{run}: {message}");
@@ -108,7 +108,9 @@ async fn a_prometheus_metric_queries_a_real_server(case: &mut Case) -> Result<()
         ),
     ] {
         measure(case, run, metric(up(query), condition)).await?;
-        ends(case, run, phase, expected).await.context(query)?;
+        until_ended(case, run, phase, expected)
+            .await
+            .context(query)?;
     }
     prometheus.stop().await?;
     Ok(())
@@ -144,7 +146,7 @@ async fn a_private_ca_is_trusted_from_a_secret(case: &mut Case) -> Result<()> {
         web["jsonPath"] = json!("{$.age}");
         let metric = metric(json!({"web": web}), "asInt(result) == 45");
         measure(case, run, metric).await?;
-        ends(case, run, phase, expected).await?;
+        until_ended(case, run, phase, expected).await?;
     }
     Ok(())
 }
@@ -182,7 +184,7 @@ async fn a_token_server_uses_the_same_ca_secret(case: &mut Case) -> Result<()> {
         });
         let metric = metric(json!({"web": web}), "asInt(result) == 45");
         measure(case, name, metric).await?;
-        ends(case, name, phase, expected).await?;
+        until_ended(case, name, phase, expected).await?;
     }
     Ok(())
 }
@@ -210,18 +212,18 @@ async fn hostile_servers_cause_errors(case: &mut Case) -> Result<()> {
         servers.push((run, server, expected));
     }
     for (run, _, expected) in &servers {
-        let status = ends(case, run, "Error", expected).await?;
+        let status = until_ended(case, run, "Error", expected).await?;
         let measurement = &status["metricResults"][0]["measurements"][0];
         ensure!(measurement["phase"] == "Error", "{run}: {status:#}");
     }
     Ok(())
 }
 
-/// Compresses a string with gzip.
+/// Compresses bytes with gzip.
 async fn gzip(text: &[u8]) -> Result<Vec<u8>> {
     let mut gzip = Command::new("gzip");
     let mut child = gzip.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let mut stdin = child.stdin.take().context("its input")?;
+    let mut stdin = child.stdin.take().context("no standard input")?;
     let text = text.to_vec();
     let fed = tokio::spawn(async move { stdin.write_all(&text).await });
     let output = child.wait_with_output().await?;
@@ -236,7 +238,7 @@ async fn a_compressed_response_is_an_error(case: &mut Case) -> Result<()> {
     let web = json!({"web": {"url": server.url, "jsonPath": "{$.age}"}});
     measure(case, "bomb", metric(web, "asInt(result) == 45")).await?;
     let expected = "the response is compressed (gzip)";
-    ends(case, "bomb", "Error", expected).await?;
+    until_ended(case, "bomb", "Error", expected).await?;
     Ok(())
 }
 

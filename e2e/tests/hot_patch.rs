@@ -1,4 +1,4 @@
-//! Hot patches, on kubelets with and without support.
+//! Hot patches, on kubelets that support them and on kubelets that do not.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -45,7 +45,9 @@ async fn a_hot_patch_stops_at_one_pod_if_the_kubelet_restarts_it(case: &mut Case
             view.is_true("FailedUpdate")
         })
         .await?;
-    let condition = view.condition("FailedUpdate").context("FailedUpdate")?;
+    let condition = view
+        .condition("FailedUpdate")
+        .context("no condition FailedUpdate")?;
     ensure!(condition.reason == "HotPatchNotSupported", "{condition:?}");
     case.consistently("one pod was patched", 3, |view| {
         view.with_image("game:v2") == 1

@@ -1,4 +1,4 @@
-//! In-place updates, including on kubelets that are slow, fail or refuse.
+//! In-place updates, including on kubelets that are slow, fail, or refuse a change.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -11,13 +11,13 @@ e2e::tests![
     a_change_that_is_not_possible_in_place_recreates_pods_if_allowed,
     labels_and_annotations_change_without_a_restart,
     resources_change_without_a_restart,
-    an_infeasible_resize_is_reported_until_reverted,
-    three_quick_updates_end_in_the_third,
-    a_missing_image_holds_the_rollout_until_reverted,
+    an_infeasible_resize_is_reported_until_it_is_reverted,
+    an_update_during_another_one_ends_with_the_last_version,
+    a_missing_image_holds_the_rollout_until_it_is_reverted,
     a_retagged_image_completes,
     an_update_can_be_reverted_in_progress,
-    a_crashing_version_holds_the_rollout_until_reverted,
-    the_grace_period_is_between_gate_and_change,
+    a_crashing_version_holds_the_rollout_until_it_is_reverted,
+    the_grace_period_passes_between_closed_gate_and_change,
     pods_without_the_gate_are_updated_in_place,
     only_the_changed_container_restarts,
     a_sidecar_is_changed_in_place,
@@ -30,7 +30,7 @@ async fn settled(case: &Case, game: Game, replicas: i64) -> Result<()> {
     Ok(())
 }
 
-fn env_added() -> Value {
+fn add_env() -> Value {
     json!([{"op": "add", "path": "/spec/template/spec/containers/0/env",
         "value": [{"name": "MODE", "value": "ranked"}]}])
 }
@@ -38,12 +38,14 @@ fn env_added() -> Value {
 async fn a_change_that_is_not_possible_in_place_is_refused(case: &mut Case) -> Result<()> {
     settled(case, Game::in_place(3), 3).await?;
     let before = case.view().await?;
-    case.patch(&format!("gamedeployment/{GAME}"), env_added())
+    case.patch(&format!("gamedeployment/{GAME}"), add_env())
         .await?;
     let view = case
         .until("the change is refused", |view| view.is_true("FailedUpdate"))
         .await?;
-    let condition = view.condition("FailedUpdate").context("FailedUpdate")?;
+    let condition = view
+        .condition("FailedUpdate")
+        .context("no condition FailedUpdate")?;
     ensure!(condition.reason == "NotInPlace", "{condition:?}");
     ensure!(condition.message.contains("env"), "{condition:?}");
     case.consistently("the pods are unchanged", 2, |view| {
@@ -56,7 +58,7 @@ async fn a_change_that_is_not_possible_in_place_is_refused(case: &mut Case) -> R
     .await?;
     case.scale(4).await?;
     let view = case
-        .until("a new pod of the stable revision", |view| {
+        .until("a pod of the stable revision is added", |view| {
             view.counts() == [4, 0, 0, 4, 4]
         })
         .await?;
@@ -65,8 +67,9 @@ async fn a_change_that_is_not_possible_in_place_is_refused(case: &mut Case) -> R
             .iter()
             .all(|pod| pod.0.pointer("/spec/containers/0/env").is_none()),
     )?;
-    let back = json!([{"op": "remove", "path": "/spec/template/spec/containers/0/env"}]);
-    case.patch(&format!("gamedeployment/{GAME}"), back).await?;
+    let remove_env = json!([{"op": "remove", "path": "/spec/template/spec/containers/0/env"}]);
+    case.patch(&format!("gamedeployment/{GAME}"), remove_env)
+        .await?;
     let view = case.until_settled(4).await?;
     view.ensure(view.condition("FailedUpdate").is_none())
 }
@@ -83,7 +86,7 @@ async fn a_change_that_is_not_possible_in_place_recreates_pods_if_allowed(
     case.set_image("game:v2").await?;
     let in_place = case.until_settled(3).await?;
     in_place.ensure(in_place.pod_names() == before.pod_names())?;
-    case.patch(&format!("gamedeployment/{GAME}"), env_added())
+    case.patch(&format!("gamedeployment/{GAME}"), add_env())
         .await?;
     let after = case.until_settled(3).await?;
     let has_env =
@@ -147,16 +150,16 @@ async fn resources_change_without_a_restart(case: &mut Case) -> Result<()> {
     )
     .await?;
     let view = case.until_settled(3).await?;
-    let is_both = |pod: &e2e::workload::view::Pod| {
+    let is_resized_and_restarted = |pod: &e2e::workload::view::Pod| {
         let running = pod
             .0
             .pointer("/status/containerStatuses/0/resources/requests/cpu");
         running == Some(&json!("1")) && pod.restarts() == 1
     };
-    view.ensure(view.pods.iter().all(is_both))
+    view.ensure(view.pods.iter().all(is_resized_and_restarted))
 }
 
-async fn an_infeasible_resize_is_reported_until_reverted(case: &mut Case) -> Result<()> {
+async fn an_infeasible_resize_is_reported_until_it_is_reverted(case: &mut Case) -> Result<()> {
     let game = Game::in_place(3)
         .max_unavailable(1)
         .annotated("stage.gamekeeper/resize", "Infeasible")
@@ -168,7 +171,9 @@ async fn an_infeasible_resize_is_reported_until_reverted(case: &mut Case) -> Res
             view.is_true("FailedUpdate")
         })
         .await?;
-    let condition = view.condition("FailedUpdate").context("FailedUpdate")?;
+    let condition = view
+        .condition("FailedUpdate")
+        .context("no condition FailedUpdate")?;
     ensure!(condition.reason == "ResizeNotPossible", "{condition:?}");
     case.consistently("one pod is unavailable", 2, |view| view.counts()[3] == 2)
         .await?;
@@ -177,7 +182,7 @@ async fn an_infeasible_resize_is_reported_until_reverted(case: &mut Case) -> Res
     view.ensure(view.condition("FailedUpdate").is_none())
 }
 
-async fn three_quick_updates_end_in_the_third(case: &mut Case) -> Result<()> {
+async fn an_update_during_another_one_ends_with_the_last_version(case: &mut Case) -> Result<()> {
     let game = Game::in_place(3).max_unavailable(3);
     settled(
         case,
@@ -196,10 +201,10 @@ async fn three_quick_updates_end_in_the_third(case: &mut Case) -> Result<()> {
     view.ensure(view.ready_with("game:v3") == 3)
 }
 
-async fn a_missing_image_holds_the_rollout_until_reverted(case: &mut Case) -> Result<()> {
+async fn a_missing_image_holds_the_rollout_until_it_is_reverted(case: &mut Case) -> Result<()> {
     settled(case, Game::in_place(3).max_unavailable(1), 3).await?;
     case.set_image("game:nope").await?;
-    case.until("one pod has no image", |view| {
+    case.until("one pod cannot pull its image", |view| {
         view.counts() == [3, 1, 0, 2, 3]
     })
     .await?;
@@ -217,7 +222,7 @@ async fn a_retagged_image_completes(case: &mut Case) -> Result<()> {
     case.set_image("game:v1-retag").await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 1))?;
-    // The node has called the container by this name all the time.
+    // The node has reported the image by this name all the time.
     case.set_image("game:v1").await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 2))
@@ -235,7 +240,7 @@ async fn an_update_can_be_reverted_in_progress(case: &mut Case) -> Result<()> {
     view.ensure(view.ready_with("game:v1") == 3)
 }
 
-async fn a_crashing_version_holds_the_rollout_until_reverted(case: &mut Case) -> Result<()> {
+async fn a_crashing_version_holds_the_rollout_until_it_is_reverted(case: &mut Case) -> Result<()> {
     let game = Game::in_place(4)
         .max_unavailable(1)
         .set("/spec/minReadySeconds", 4);
@@ -254,23 +259,23 @@ async fn a_crashing_version_holds_the_rollout_until_reverted(case: &mut Case) ->
     view.ensure(view.ready_with("game:v1") == 4)
 }
 
-async fn the_grace_period_is_between_gate_and_change(case: &mut Case) -> Result<()> {
+async fn the_grace_period_passes_between_closed_gate_and_change(case: &mut Case) -> Result<()> {
     let grace = "/spec/updateStrategy/inPlaceUpdateStrategy/gracePeriodSeconds";
     settled(case, Game::in_place(1).max_unavailable(1).set(grace, 3), 1).await?;
     case.set_image("game:v2").await?;
     case.until_settled(1).await?;
-    let time_of = |sub: &str, words: &str| {
+    let time_of = |subresource: &str, text: &str| {
         let events = case.events()?;
         let found = events.into_iter().find(|event| {
             let object = event.object_ref.clone().unwrap_or_default();
             let sent = event.request_object.as_ref().map(Value::to_string);
-            (object.resource.as_str(), object.subresource.as_str()) == ("pods", sub)
+            (object.resource.as_str(), object.subresource.as_str()) == ("pods", subresource)
                 && event.verb == "patch"
-                && sent.is_some_and(|sent| sent.contains(words))
+                && sent.is_some_and(|sent| sent.contains(text))
         });
         Ok::<_, anyhow::Error>(
             found
-                .with_context(|| format!("no patch with {words}"))?
+                .with_context(|| format!("no patch with {text}"))?
                 .received,
         )
     };
@@ -373,7 +378,9 @@ async fn a_sidecar_update_waits_for_kubelet_support(case: &mut Case) -> Result<(
             view.is_true("FailedUpdate")
         })
         .await?;
-    let condition = view.condition("FailedUpdate").context("FailedUpdate")?;
+    let condition = view
+        .condition("FailedUpdate")
+        .context("no condition FailedUpdate")?;
     ensure!(condition.reason == "NotInPlace", "{condition:?}");
     ensure!(condition.message.contains("v1.31.4"), "{condition:?}");
     case.consistently("the pod stays ready", 2, |view| {

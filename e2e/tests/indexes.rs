@@ -11,7 +11,7 @@ use judge::names::INDEX;
 use serde_json::json;
 
 e2e::tests![
-    pods_get_the_lowest_free_index_and_keep_it_in_place,
+    pods_get_the_lowest_free_index_and_keep_it_when_updated_in_place,
     creations_wait_for_an_index_that_a_terminating_pod_holds,
     a_killed_operator_assigns_no_index_twice,
     an_invalid_range_blocks_only_creations,
@@ -39,44 +39,46 @@ fn indexes(view: &View) -> String {
     all.join(" ")
 }
 
-/// Whether each pod's containers have its index in their environment.
-fn is_in_the_environment(pod: &Pod) -> bool {
+/// Whether the pod's first container has the pod's index in its environment.
+fn has_index_in_environment(pod: &Pod) -> bool {
     let env = pod.0.pointer("/spec/containers/0/env");
     let wanted = json!({"name": "POD_INDEX", "value": index(pod)});
     let env = env.and_then(|env| env.as_array());
     env.is_some_and(|env| env.contains(&wanted))
 }
 
-async fn pods_get_the_lowest_free_index_and_keep_it_in_place(case: &mut Case) -> Result<()> {
+async fn pods_get_the_lowest_free_index_and_keep_it_when_updated_in_place(
+    case: &mut Case,
+) -> Result<()> {
     case.apply(indexed(Game::in_place(3), 100, 110)).await?;
     let before = case.until_settled(3).await?;
     before.ensure(indexes(&before) == "100 101 102")?;
-    before.ensure(before.pods.iter().all(is_in_the_environment))?;
+    before.ensure(before.pods.iter().all(has_index_in_environment))?;
     let tree = case.game(&["tree", GAME]).await?;
     ensure!(tree.stdout.contains("1/1 ready, index 100"), "{tree:?}");
     case.set_image("game:v2").await?;
     let view = case.until_settled(3).await?;
-    let all = |view: &View| -> BTreeSet<String> {
+    let names_and_indexes = |view: &View| -> BTreeSet<String> {
         let pods = view.pods.iter();
         pods.map(|pod| format!("{} {}", pod.name(), index(pod)))
             .collect()
     };
-    view.ensure(all(&view) == all(&before))?;
+    view.ensure(names_and_indexes(&view) == names_and_indexes(&before))?;
 
     let first = view.pods.iter().find(|pod| index(pod) == "100");
-    let first = first.context("index 100")?.name();
-    let now = ["delete", "pod", first, "--grace-period=0", "--force"];
-    case.kubectl(&now).await?;
+    let first = first.context("no pod has index 100")?.name();
+    let delete = ["delete", "pod", first, "--grace-period=0", "--force"];
+    case.kubectl(&delete).await?;
     let view = case
-        .until("another pod replaces it", |view| {
+        .until("another pod replaces the deleted one", |view| {
             view.is_settled(3) && !view.pod_names().contains(&first)
         })
         .await?;
-    view.ensure(view.pods.iter().all(is_in_the_environment))?;
+    view.ensure(view.pods.iter().all(has_index_in_environment))?;
     case.scale(5).await?;
     let view = case.until_settled(5).await?;
-    let different: BTreeSet<&str> = view.pods.iter().map(index).collect();
-    view.ensure(different.len() == 5 && different.contains("100"))
+    let distinct: BTreeSet<&str> = view.pods.iter().map(index).collect();
+    view.ensure(distinct.len() == 5 && distinct.contains("100"))
 }
 
 async fn creations_wait_for_an_index_that_a_terminating_pod_holds(case: &mut Case) -> Result<()> {
@@ -101,7 +103,9 @@ async fn creations_wait_for_an_index_that_a_terminating_pod_holds(case: &mut Cas
             view.is_true("FailedScale")
         })
         .await?;
-    let condition = view.condition("FailedScale").context("FailedScale")?;
+    let condition = view
+        .condition("FailedScale")
+        .context("no condition FailedScale")?;
     ensure!(condition.reason == "PodIndexExhausted", "{condition:?}");
     case.consistently("no third pod is created", 2, |view| view.pods.len() == 2)
         .await?;
@@ -121,8 +125,8 @@ async fn a_killed_operator_assigns_no_index_twice(case: &mut Case) -> Result<()>
         case.kill_operator().await?;
         case.operator.start().await?;
         let view = case.until_settled(i64::from(replicas)).await?;
-        let different: BTreeSet<&str> = view.pods.iter().map(index).collect();
-        view.ensure(different.len() == view.pods.len())?;
+        let distinct: BTreeSet<&str> = view.pods.iter().map(index).collect();
+        view.ensure(distinct.len() == view.pods.len())?;
     }
     Ok(())
 }
@@ -136,7 +140,7 @@ async fn an_invalid_range_blocks_only_creations(case: &mut Case) -> Result<()> {
         .until("the update is blocked", |view| view.is_true("FailedUpdate"))
         .await?;
     for type_ in ["FailedUpdate", "FailedScale"] {
-        let condition = view.condition(type_).context("a condition")?;
+        let condition = view.condition(type_).context("no condition")?;
         ensure!(condition.reason == "PodIndexInvalid", "{condition:?}");
     }
     case.consistently("no pod is recreated", 2, |view| {
@@ -157,7 +161,7 @@ async fn an_invalid_range_blocks_only_creations(case: &mut Case) -> Result<()> {
     case.kubectl(&off).await?;
     case.scale(3).await?;
     let view = case.until_settled(3).await?;
-    let with = view.pods.iter();
-    let with = with.filter(|pod| pod.annotation(INDEX).is_some());
-    view.ensure(with.count() == 2)
+    let indexed = view.pods.iter();
+    let indexed = indexed.filter(|pod| pod.annotation(INDEX).is_some());
+    view.ensure(indexed.count() == 2)
 }

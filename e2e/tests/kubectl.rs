@@ -111,7 +111,7 @@ async fn describe_shows_the_events_of_a_rollout(case: &mut Case) -> Result<()> {
     case.until_settled(1).await?;
     case.set_image("game:v2").await?;
     case.until_settled(1).await?;
-    case.eventually("the rollout's start and end", async || {
+    case.eventually("the start and end of the rollout are shown", async || {
         let printed = case.kubectl(&["describe", "gamedeployment", GAME]).await?;
         for reason in ["RolloutStarted", "RolloutComplete"] {
             ensure!(printed.contains(reason), "no {reason} in {printed}");

@@ -19,16 +19,16 @@ e2e::tests![
     a_lost_node_keeps_its_terminating_pods,
 ];
 
-/// A pod with one container and additional fields in its spec.
-fn pod(more: Value) -> Value {
+/// A pod with one container and these additional fields in its spec.
+fn pod(fields: Value) -> Value {
     let mut spec = json!({"containers": [{"name": "game", "image": "game:v1"}]});
-    for (field, value) in more.as_object().into_iter().flatten() {
+    for (field, value) in fields.as_object().into_iter().flatten() {
         spec[field] = value.clone();
     }
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "game"}, "spec": spec})
 }
 
-async fn change(case: &Case, image: &str) -> Result<()> {
+async fn set_image(case: &Case, image: &str) -> Result<()> {
     let image = format!("game={image}");
     case.kubectl(&["set", "image", "pod/game", &image]).await?;
     Ok(())
@@ -45,15 +45,15 @@ fn statuses(case: &Case) -> Result<Vec<Value>> {
             && object.is_some_and(|o| o.name == "game" && o.subresource == "status")
             && request.is_some_and(|r| !text(r, "/metadata/resourceVersion").is_empty())
     });
-    let answers = writes.into_iter().filter_map(|event| event.response_object);
-    let mut answers: Vec<Value> = answers.collect();
+    let responses = writes.into_iter().filter_map(|event| event.response_object);
+    let mut responses: Vec<Value> = responses.collect();
     // The audit log is in the order of responses, which may differ from that of the writes.
-    answers.sort_by_key(|pod| {
+    responses.sort_by_key(|pod| {
         text(pod, "/metadata/resourceVersion")
             .parse()
             .unwrap_or(0_u64)
     });
-    Ok(answers)
+    Ok(responses)
 }
 
 /// A status as a line: generation, observed generation, image, restarts, state, readiness.
@@ -75,7 +75,7 @@ fn line(pod: &Value) -> String {
 }
 
 /// Waits until the kubelet has reported these statuses, in this order.
-async fn reports(case: &Case, expected: &[&str]) -> Result<Vec<Value>> {
+async fn until_reported(case: &Case, expected: &[&str]) -> Result<Vec<Value>> {
     case.eventually("the kubelet reports these statuses", async || {
         let seen = statuses(case)?;
         let lines: Vec<String> = seen.iter().map(line).collect();
@@ -96,9 +96,9 @@ fn identity(pod: &Value) -> (&str, &str) {
 
 async fn a_change_is_observed_before_it_is_applied(case: &mut Case) -> Result<()> {
     case.apply(pod(json!({}))).await?;
-    reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
-    change(case, "game:v2").await?;
-    let seen = reports(
+    until_reported(case, &["1/1 game:v1 0 ready, Ready"]).await?;
+    set_image(case, "game:v2").await?;
+    let seen = until_reported(
         case,
         &[
             "1/1 game:v1 0 ready, Ready",
@@ -120,13 +120,13 @@ async fn a_probe_passes_only_after_the_change(case: &mut Case) -> Result<()> {
     let probe = json!({"httpGet": {"port": 80}});
     let container = json!({"name": "game", "image": "game:v1", "readinessProbe": probe});
     case.apply(pod(json!({"containers": [container]}))).await?;
-    reports(
+    until_reported(
         case,
         &["1/1 game:v1 0 running", "1/1 game:v1 0 ready, Ready"],
     )
     .await?;
-    change(case, "game:v2").await?;
-    reports(
+    set_image(case, "game:v2").await?;
+    until_reported(
         case,
         &[
             "1/1 game:v1 0 running",
@@ -142,42 +142,42 @@ async fn a_probe_passes_only_after_the_change(case: &mut Case) -> Result<()> {
 
 async fn a_missing_image_keeps_the_old_identity(case: &mut Case) -> Result<()> {
     case.apply(pod(json!({}))).await?;
-    reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
-    change(case, "game:nope").await?;
+    until_reported(case, &["1/1 game:v1 0 ready, Ready"]).await?;
+    set_image(case, "game:nope").await?;
     let broken = [
         "1/1 game:v1 0 ready, Ready",
         "2/2 game:v1 0 ready, Ready",
         "2/2 game:v1 0 ErrImagePull",
     ];
-    let seen = reports(case, &broken).await?;
+    let seen = until_reported(case, &broken).await?;
     ensure!(identity(&seen[0]) == identity(&seen[2]), "{seen:#?}");
-    change(case, "game:v1").await?;
+    set_image(case, "game:v1").await?;
     let fixed = ["3/3 game:v1 0 ErrImagePull", "3/3 game:v1 1 ready, Ready"];
-    let seen = reports(case, &[broken.as_slice(), &fixed].concat()).await?;
+    let seen = until_reported(case, &[broken.as_slice(), &fixed].concat()).await?;
     ensure!(identity(&seen[0]).1 != identity(&seen[4]).1, "{seen:#?}");
     Ok(())
 }
 
 async fn a_change_in_progress_completes_before_the_next(case: &mut Case) -> Result<()> {
     case.apply(pod(json!({}))).await?;
-    reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
-    change(case, "game:v2-slow8").await?;
+    until_reported(case, &["1/1 game:v1 0 ready, Ready"]).await?;
+    set_image(case, "game:v2-slow8").await?;
     let before = ["1/1 game:v1 0 ready, Ready", "2/2 game:v1 0 ready, Ready"];
-    reports(case, &before).await?;
-    change(case, "game:v3").await?;
+    until_reported(case, &before).await?;
+    set_image(case, "game:v3").await?;
     let ended = [
         "3/3 game:v2-slow8 1 ready, Ready",
         "3/3 game:v3 2 ready, Ready",
     ];
-    reports(case, &[before, ended].concat()).await?;
+    until_reported(case, &[before, ended].concat()).await?;
     Ok(())
 }
 
 async fn a_retag_restarts_the_container_with_the_same_image_id(case: &mut Case) -> Result<()> {
     case.apply(pod(json!({}))).await?;
-    reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
-    change(case, "game:v1-retag").await?;
-    let seen = reports(
+    until_reported(case, &["1/1 game:v1 0 ready, Ready"]).await?;
+    set_image(case, "game:v1-retag").await?;
+    let seen = until_reported(
         case,
         &[
             "1/1 game:v1 0 ready, Ready",
@@ -198,7 +198,7 @@ async fn a_retag_restarts_the_container_with_the_same_image_id(case: &mut Case) 
 async fn a_crashing_container_is_briefly_ready(case: &mut Case) -> Result<()> {
     let container = json!({"name": "game", "image": "game:crash"});
     case.apply(pod(json!({"containers": [container]}))).await?;
-    reports(
+    until_reported(
         case,
         &[
             "1/1 game:crash 0 ready, Ready",
@@ -215,7 +215,7 @@ async fn ready_follows_the_readiness_gates(case: &mut Case) -> Result<()> {
     let gates = json!([{"conditionType": "game/open"}]);
     case.apply(pod(json!({"readinessGates": gates}))).await?;
     let mut expected = vec!["1/1 game:v1 0 ready"];
-    reports(case, &expected).await?;
+    until_reported(case, &expected).await?;
     for (status, then) in [
         ("True", "1/1 game:v1 0 ready, Ready"),
         ("False", "1/1 game:v1 0 ready"),
@@ -226,7 +226,7 @@ async fn ready_follows_the_readiness_gates(case: &mut Case) -> Result<()> {
         case.kubectl(&["patch", "pod", "game", "--subresource=status", &patch])
             .await?;
         expected.push(then);
-        reports(case, &expected).await?;
+        until_reported(case, &expected).await?;
     }
     Ok(())
 }
@@ -235,13 +235,13 @@ async fn a_resize_restarts_nothing(case: &mut Case) -> Result<()> {
     let resources = json!({"requests": {"cpu": "100m"}});
     let container = json!({"name": "game", "image": "game:v1", "resources": resources});
     case.apply(pod(json!({"containers": [container]}))).await?;
-    reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
+    until_reported(case, &["1/1 game:v1 0 ready, Ready"]).await?;
     let wanted = json!({"requests": {"cpu": "200m"}});
     let container = json!({"name": "game", "resources": wanted});
     let patch = format!("-p={}", json!({"spec": {"containers": [container]}}));
     case.kubectl(&["patch", "pod", "game", "--subresource=resize", &patch])
         .await?;
-    let seen = reports(
+    let seen = until_reported(
         case,
         &[
             "1/1 game:v1 0 ready, Ready",
@@ -250,10 +250,10 @@ async fn a_resize_restarts_nothing(case: &mut Case) -> Result<()> {
         ],
     )
     .await?;
-    let given = |pod: &Value| pod["status"]["containerStatuses"][0]["resources"].clone();
+    let reported = |pod: &Value| pod["status"]["containerStatuses"][0]["resources"].clone();
     let progress: Vec<_> = seen
         .iter()
-        .map(|pod| (given(pod), is_true(pod, "PodResizeInProgress")))
+        .map(|pod| (reported(pod), is_true(pod, "PodResizeInProgress")))
         .collect();
     let expected = [
         (resources.clone(), false),
@@ -271,21 +271,21 @@ async fn a_hot_patch_restarts_the_container_only_without_kubelet_support(
     let mut hot = pod(json!({}));
     hot["metadata"]["annotations"] = json!({"io.kubernetes.hotpatch.container": "true"});
     case.apply(hot).await?;
-    reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
-    change(case, "game:v2").await?;
+    until_reported(case, &["1/1 game:v1 0 ready, Ready"]).await?;
+    set_image(case, "game:v2").await?;
     let patched = [
         "1/1 game:v1 0 ready, Ready",
         "2/2 game:v1 0 ready, Ready",
         "2/2 game:v2 0 ready, Ready",
     ];
-    let seen = reports(case, &patched).await?;
+    let seen = until_reported(case, &patched).await?;
     ensure!(identity(&seen[0]).1 == identity(&seen[2]).1, "{seen:#?}");
     let unsupported = "stage.gamekeeper/hot-patch=restart";
     case.kubectl(&["annotate", "pod", "game", unsupported])
         .await?;
-    change(case, "game:v3").await?;
+    set_image(case, "game:v3").await?;
     let restarted = ["3/3 game:v2 0 ready, Ready", "3/3 game:v3 1 ready, Ready"];
-    reports(case, &[patched.as_slice(), &restarted].concat()).await?;
+    until_reported(case, &[patched.as_slice(), &restarted].concat()).await?;
     Ok(())
 }
 
@@ -298,7 +298,7 @@ async fn a_lost_node_keeps_its_terminating_pods(case: &mut Case) -> Result<()> {
     case.apply(json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}))
         .await?;
     case.apply(pod(json!({"nodeName": name}))).await?;
-    reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
+    until_reported(case, &["1/1 game:v1 0 ready, Ready"]).await?;
     let node = format!("node/{name}");
     for lost in ["pod/game", &node] {
         let verb = if lost == node { "label" } else { "annotate" };
@@ -309,7 +309,7 @@ async fn a_lost_node_keeps_its_terminating_pods(case: &mut Case) -> Result<()> {
         .await?;
     case.kubectl(&["delete", "pod", "game", "--wait=false"])
         .await?;
-    change(case, "game:v2").await?;
+    set_image(case, "game:v2").await?;
     case.kubectl(&["label", &node, "stage.gamekeeper/lost-"])
         .await?;
     case.kubectl(&["wait", "--for=condition=Ready", &node])

@@ -22,8 +22,8 @@ e2e::tests![
     an_operator_without_access_to_a_kind_does_not_lead,
 ];
 
-/// Takeovers of each kind. Their limits are generous, because other tests run at the same time; `bench
-/// leader` measures the exact times.
+/// How many takeovers of each kind are tried. Their limits are generous, because other tests run at the same time;
+/// `bench leader` measures the exact times.
 const RUNS: i64 = 2;
 /// How long a lease is valid after its last renewal, unless it is released.
 const LEASE: Duration = Duration::from_secs(15);
@@ -50,8 +50,7 @@ async fn take_over_within(case: &mut Case, end: Exit, limit: Duration) -> Result
     standby.terminate().await
 }
 
-/// The minimum time during which operators are frozen and disconnected. It is extended until a takeover has
-/// happened.
+/// How long operators are frozen and disconnected, at least. The time is extended until a takeover has happened.
 const DISORDER: Duration = Duration::from_secs(60);
 
 /// A disruption of an operator.
@@ -171,15 +170,15 @@ async fn disorder(case: &mut Case, random: &mut Random) -> Result<()> {
 
 /// The verbs on [`RESOURCE`] for which the operator lacks permission, one at a time.
 const FORBIDDEN: [&str; 2] = ["watch", "list"];
-/// A resource that the operator reads. This test has no objects of it.
+/// A resource that the operator reads, and of which this test has no objects.
 const RESOURCE: &str = "persistentvolumeclaims";
 
 async fn an_operator_without_access_to_a_kind_does_not_lead(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
     let mut operator = case.prepare_operator("unauthorized").await?;
-    let usual = format!("gamekeeper-unauthorized-{}", case.namespace);
-    let delete = ["delete", "clusterrolebinding", &usual];
+    let binding = format!("gamekeeper-unauthorized-{}", case.namespace);
+    let delete = ["delete", "clusterrolebinding", &binding];
     case.plane().kubectl(&delete, "").await?;
     case.operator.terminate().await?;
 

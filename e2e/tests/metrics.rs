@@ -50,17 +50,17 @@ async fn prepare(case: &Case) -> Result<()> {
     })
     .await?;
     let set = format!("gamestatefulset/{SET}");
-    until_set(case, 3, "game:v1").await?;
+    until_set_has(case, 3, "game:v1").await?;
     let image = "/spec/template/spec/containers/0/image";
     let update = json!([{"op": "replace", "path": image, "value": "game:v2"}]);
     case.patch(&set, update).await?;
-    until_set(case, 3, "game:v2").await?;
+    until_set_has(case, 3, "game:v2").await?;
     case.kubectl(&["scale", "--replicas=2", &set]).await?;
-    until_set(case, 2, "game:v2").await
+    until_set_has(case, 2, "game:v2").await
 }
 
 /// Waits until the set has this many pods, all ready and with this image.
-async fn until_set(case: &Case, pods: i64, image: &str) -> Result<()> {
+async fn until_set_has(case: &Case, pods: i64, image: &str) -> Result<()> {
     case.eventually(&format!("{pods} pods of {image}"), async || {
         let set = case.get(&format!("gamestatefulsets/{SET}")).await?;
         let status = &set["status"];
@@ -91,7 +91,7 @@ async fn dashboards_show_a_failed_step_and_a_waiting_pod(case: &mut Case) -> Res
     case.hooks
         .answer("/players", Answer::Json(json!({"age": 45})));
     case.kubectl(&["delete", &case.workload()]).await?;
-    case.eventually("the workload's series are gone", async || {
+    case.eventually("the workload's series are dropped", async || {
         let left = prometheus.query(&format!("{{name=\"{GAME}\"}}")).await?;
         let of_hooks = format!("{{owner=\"GameDeployment|{GAME}\"}}");
         let of_hooks = prometheus.query(&of_hooks).await?;
@@ -143,21 +143,30 @@ async fn check_admission_metrics(case: &Case, prometheus: &Prometheus) -> Result
 }
 
 async fn check_rollout_metrics(case: &Case, prometheus: &Prometheus) -> Result<()> {
-    let of = format!("kind=\"GameDeployment\", name=\"{GAME}\"");
+    let labels = format!("kind=\"GameDeployment\", name=\"{GAME}\"");
     let gd = format!("gd=\"{}/{GAME}\", status=\"success\"", case.namespace);
     let hooked = "action=\"deletePod\", grace=\"true\"";
     let bk_bcs = "bkbcs_gamedeployment_pod";
     for (query, value) in [
         ("gamekeeper_leader".to_owned(), 1.0),
         (
-            format!("gamekeeper_rollout_state{{{of}, reason=\"PausedByStepBasedHook\"}}"),
+            format!("gamekeeper_rollout_state{{{labels}, reason=\"PausedByStepBasedHook\"}}"),
             1.0,
         ),
-        (format!("gamekeeper_rollout_step{{{of}}}"), 1.0),
-        (format!("gamekeeper_rollout_steps{{{of}}}"), 2.0),
-        (format!("gamekeeper_pods{{{of}, state=\"desired\"}}"), 2.0),
-        (format!("gamekeeper_pods{{{of}, state=\"existing\"}}"), 3.0),
-        (format!("gamekeeper_pods{{{of}, state=\"updated\"}}"), 1.0),
+        (format!("gamekeeper_rollout_step{{{labels}}}"), 1.0),
+        (format!("gamekeeper_rollout_steps{{{labels}}}"), 2.0),
+        (
+            format!("gamekeeper_pods{{{labels}, state=\"desired\"}}"),
+            2.0,
+        ),
+        (
+            format!("gamekeeper_pods{{{labels}, state=\"existing\"}}"),
+            3.0,
+        ),
+        (
+            format!("gamekeeper_pods{{{labels}, state=\"updated\"}}"),
+            1.0,
+        ),
         (
             format!("{bk_bcs}_create_duration_seconds_count{{{gd}}}"),
             4.0,
@@ -174,7 +183,7 @@ async fn check_rollout_metrics(case: &Case, prometheus: &Prometheus) -> Result<(
     ] {
         prometheus.until(case, &query, value).await?;
     }
-    let age = format!("gamekeeper_rollout_age_seconds{{{of}}}");
+    let age = format!("gamekeeper_rollout_age_seconds{{{labels}}}");
     case.eventually("the rollout has an age", async || {
         let age = prometheus.value(&age).await?;
         ensure!((0.5..240.0).contains(&age), "{age}");
@@ -184,7 +193,7 @@ async fn check_rollout_metrics(case: &Case, prometheus: &Prometheus) -> Result<(
 }
 
 async fn check_hook_metrics(case: &Case, prometheus: &Prometheus) -> Result<()> {
-    let of = format!("kind=\"GameDeployment\", name=\"{GAME}\"");
+    let labels = format!("kind=\"GameDeployment\", name=\"{GAME}\"");
     let owner = format!("owner=\"GameDeployment|{GAME}\"");
     let ended = "gamekeeper_hook_runs_ended_total";
     let created = "bkbcs_gameworkload_hookrun_create_duration_seconds_count";
@@ -200,7 +209,7 @@ async fn check_hook_metrics(case: &Case, prometheus: &Prometheus) -> Result<()> 
             1.0,
         ),
         (
-            format!("gamekeeper_hook_runs{{{of}, point=\"PreDelete\", phase=\"Running\"}}"),
+            format!("gamekeeper_hook_runs{{{labels}, point=\"PreDelete\", phase=\"Running\"}}"),
             1.0,
         ),
         (
@@ -212,7 +221,7 @@ async fn check_hook_metrics(case: &Case, prometheus: &Prometheus) -> Result<()> 
     ] {
         prometheus.until(case, &query, value).await?;
     }
-    let wait = format!("gamekeeper_hook_wait_seconds{{{of}, point=\"PreDelete\"}}");
+    let wait = format!("gamekeeper_hook_wait_seconds{{{labels}, point=\"PreDelete\"}}");
     let before = async || prometheus.value(&wait).await;
     let before = case.eventually("a pod waits", before).await?;
     case.eventually("the wait grows", async || {
@@ -238,7 +247,7 @@ async fn check_queries_of_bk_bcs(case: &Case, prometheus: &Prometheus) -> Result
             .replace("$namespace", &case.namespace)
             .replace("$gd", GAME)
             .replace("$gsts", SET);
-        // After a late scrape a query may return nothing until the next one.
+        // After a late scrape, a query may return nothing until the next scrape.
         case.eventually(heading, async || {
             let answer = prometheus.query(&query).await?;
             let is_right = match heading {
@@ -247,7 +256,7 @@ async fn check_queries_of_bk_bcs(case: &Case, prometheus: &Prometheus) -> Result
                 "quiet" => true,
                 _ => anyhow::bail!("{line} has no heading"),
             };
-            ensure!(is_right, "{heading}: {query} gives {answer:?}");
+            ensure!(is_right, "{heading}: {query} returns {answer:?}");
             Ok(())
         })
         .await?;
@@ -257,7 +266,7 @@ async fn check_queries_of_bk_bcs(case: &Case, prometheus: &Prometheus) -> Result
     Ok(())
 }
 
-/// Panels that show 0 even without data, and are therefore checked for a value of at least 1.
+/// Panels that show 0 even without data, and that are therefore checked for a value of at least 1.
 const AT_LEAST_ONE: [&str; 4] = [
     "Not matching the spec",
     "Paused by a failed hook",
@@ -265,8 +274,8 @@ const AT_LEAST_ONE: [&str; 4] = [
     // No policy is installed here.
     "Guards not in force",
 ];
-/// Panels without data for a workload that has neither steps nor hooks, such as the GameStatefulSet.
-const OF_HOOKS: [&str; 8] = [
+/// Panels that have no data for a workload with neither steps nor hooks, such as the GameStatefulSet.
+const HOOK_PANELS: [&str; 8] = [
     "Canary step",
     "Longest wait for a hook",
     "HookRuns",
@@ -288,16 +297,16 @@ async fn check_dashboards(case: &Case, prometheus: &Prometheus) -> Result<()> {
         ];
         for board in ["fleet", "rollout"] {
             for query in dashboard::queries(board, &variables)? {
-                let is_of_hooks = OF_HOOKS.contains(&&*query.of);
+                let is_of_hooks = HOOK_PANELS.contains(&&*query.source);
                 case.eventually(board, async || {
                     let answer = prometheus.query(&query.expr).await?;
                     let mut values = answer.iter().map(|sample| sample.value);
-                    let is_right = match AT_LEAST_ONE.contains(&&*query.of) {
+                    let is_right = match AT_LEAST_ONE.contains(&&*query.source) {
                         _ if name == SET && board == "rollout" && is_of_hooks => answer.is_empty(),
                         true => values.any(|value| value >= 1.0),
                         false => values.any(f64::is_finite),
                     };
-                    ensure!(is_right, "{board} of {name}: {query:?} gives {answer:?}");
+                    ensure!(is_right, "{board} of {name}: {query:?} returns {answer:?}");
                     Ok(())
                 })
                 .await?;
@@ -311,11 +320,13 @@ async fn check_dashboards(case: &Case, prometheus: &Prometheus) -> Result<()> {
 async fn check_alerts(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let path = repository().join("charts/gamekeeper/files/alerts.yaml");
     let alerts: Value = serde_yaml_ng::from_str(&std::fs::read_to_string(path)?)?;
-    let rules = alerts["groups"][0]["rules"].as_array().context("rules")?;
+    let rules = alerts["groups"][0]["rules"]
+        .as_array()
+        .context("no rules")?;
     case.eventually("one alert fires", async || {
         let mut firing = Vec::new();
         for rule in rules {
-            let expr = rule["expr"].as_str().context("an expression")?;
+            let expr = rule["expr"].as_str().context("no expression")?;
             if !prometheus.query(expr).await?.is_empty() {
                 firing.push(rule["alert"].as_str().unwrap_or_default());
             }
@@ -331,7 +342,7 @@ async fn check_labels(case: &Case) -> Result<()> {
     let documented = documented_labels()?;
     let (_, page) = case.operator.get("/metrics").await?;
     for line in page.lines().filter(|line| !line.starts_with('#')) {
-        let (name, rest) = line.split_once(['{', ' ']).context("a series")?;
+        let (name, rest) = line.split_once(['{', ' ']).context("not a series")?;
         let of_histogram = ["_bucket", "_count", "_sum"]
             .into_iter()
             .find_map(|part| documented.get(name.strip_suffix(part)?));
@@ -350,7 +361,7 @@ async fn check_labels(case: &Case) -> Result<()> {
 async fn resume_by_runbook(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let runbook = std::fs::read_to_string(repository().join("docs/operations.md"))?;
     let resume = r#"{"spec":{"updateStrategy":{"paused":false}}}"#;
-    ensure!(runbook.contains(resume), "the runbook has another patch");
+    ensure!(runbook.contains(resume), "the runbook shows another patch");
     case.kubectl(&[
         "patch",
         "gamedeployment",

@@ -33,12 +33,13 @@ async fn update_without_operator(case: &mut Case, image: &str) -> Result<(View, 
     Ok((before, revision))
 }
 
-/// Starts the update of a pod as bk-bcs' operator does: closes the gate, then sets the label and the annotations.
+/// Starts the update of a pod as bk-bcs' operator does: closes the gate, then sets the label, the annotations and the
+/// image.
 async fn begin(
     case: &Case,
     pod: &str,
     revision: &str,
-    more: Value,
+    mut annotations: Value,
     image: Option<&str>,
 ) -> Result<()> {
     let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second())?;
@@ -58,7 +59,6 @@ async fn begin(
     let image_id = &seen["status"]["containerStatuses"][0]["imageID"];
     let state = json!({"revision": revision, "updateTimestamp": now,
         "lastContainerStatuses": {"game": {"imageID": image_id}}});
-    let mut annotations = more;
     annotations["inplace-update-state"] = json!(state.to_string());
     let mut patch = json!({"metadata": {
         "labels": {"controller-revision-hash": revision},
@@ -102,7 +102,7 @@ async fn a_pod_in_its_grace_period_counts_as_old(case: &mut Case) -> Result<()> 
         .iter()
         .all(|pod| pod.annotation("inplace-update-grace").is_none());
     view.ensure(is_clean)?;
-    // Our own hook was run for both.
+    // Gamekeeper has run the hook for both pods.
     let runs = case.events()?.into_iter().filter(|event| {
         let object = event.object_ref.clone().unwrap_or_default();
         event.verb == "create" && object.resource == "hookruns"
@@ -126,6 +126,6 @@ async fn the_update_of_a_pod_whose_image_was_set_is_completed(case: &mut Case) -
         let object = event.object_ref.clone().unwrap_or_default();
         object.name == first && object.subresource == "status" && event.verb == "patch"
     });
-    opened.context("the gate of the first pod is opened")?;
+    opened.context("the gate of the first pod was not opened")?;
     Ok(())
 }

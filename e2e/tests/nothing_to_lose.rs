@@ -1,5 +1,5 @@
-//! A pod without a running container is deleted or updated without its hook. A pod with one is not, whatever
-//! its phase is and however recently the container started.
+//! A pod without a running container is deleted or updated without its hook. A pod with a running container is not,
+//! whatever its phase is and however recently the container started.
 
 use std::collections::BTreeSet;
 
@@ -26,8 +26,8 @@ const BURST: u32 = 160;
 fn ever_ran(case: &Case) -> Result<BTreeSet<String>> {
     let mut events = case.plane().audit.writes(&case.namespace)?;
     events.retain(|event| event.succeeded());
-    let answers = events.into_iter().filter_map(|event| event.response_object);
-    let pods = answers.filter(|object| object["kind"] == "Pod" && runs(object));
+    let responses = events.into_iter().filter_map(|event| event.response_object);
+    let pods = responses.filter(|object| object["kind"] == "Pod" && runs(object));
     Ok(pods
         .map(|pod| text(&pod, "/metadata/name").to_owned())
         .collect())
@@ -75,7 +75,7 @@ async fn a_canceled_burst_deletes_no_running_pod(case: &mut Case) -> Result<()> 
     Ok(())
 }
 
-/// Creates a template of a hook that never gets an answer.
+/// Creates the template of a hook that never gets a response.
 async fn apply_hanging_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Never);
     case.apply(retrying_hook_template("test", &case.hooks.url("/")))

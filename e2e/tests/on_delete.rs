@@ -23,9 +23,10 @@ async fn a_pod_is_updated_when_a_user_deletes_it(case: &mut Case) -> Result<()> 
     let view = case.view().await?;
     case.kubectl(&["delete", "pod", view.pods[0].name()])
         .await?;
-    case.until("its replacement has the new revision", |view| {
-        view.counts() == [3, 1, 1, 3, 3] && view.ready_with("game:v2") == 1
-    })
+    case.until(
+        "the replacement of the deleted pod has the new revision",
+        |view| view.counts() == [3, 1, 1, 3, 3] && view.ready_with("game:v2") == 1,
+    )
     .await?;
     case.scale(2).await?;
     case.until("an old pod is deleted first", |view| {
@@ -62,14 +63,15 @@ async fn pods_to_delete_updates_a_pod_after_its_hook(case: &mut Case) -> Result<
         json!([{"op": "add", "path": "/spec/scaleStrategy/podsToDelete", "value": [named]}]);
     case.patch(&format!("gamedeployment/{GAME}"), operation)
         .await?;
-    case.until("its hook runs first", |view| {
+    case.until("the hook runs first", |view| {
         view.phases("PreDelete").len() == 1 && view.ready_with("game:v1") == 2
     })
     .await?;
     case.hooks.answer("/", example_answer());
-    case.until("it is replaced by a pod of the new revision", |view| {
-        view.counts() == [2, 1, 1, 2, 2] && !view.pod_names().contains(&named.as_str())
-    })
+    case.until(
+        "the named pod is replaced by one of the new revision",
+        |view| view.counts() == [2, 1, 1, 2, 2] && !view.pod_names().contains(&named.as_str()),
+    )
     .await?;
     Ok(())
 }

@@ -37,7 +37,7 @@ async fn matching_orphans_are_adopted(case: &mut Case) -> Result<()> {
     let paused = "/spec/updateStrategy/paused";
     case.apply(Game::rolling(3).set(paused, true)).await?;
     let view = case
-        .until("the orphan is one of three", |view| {
+        .until("the orphan is adopted as one of three pods", |view| {
             view.pods.len() == 3 && view.pod_names().contains(&"ours-abcde")
         })
         .await?;
@@ -70,7 +70,7 @@ async fn a_pod_that_no_longer_matches_is_released(case: &mut Case) -> Result<()>
 }
 
 async fn two_workloads_do_not_share_pods(case: &mut Case) -> Result<()> {
-    // One selector matches all pods, the other only its own.
+    // One selector matches the pods of both workloads, the other one only those of its own.
     let wide = Game::in_place(2).set("/spec/selector/matchLabels", json!({"team": "a"}));
     let wide = wide.set(
         "/spec/template/metadata/labels",
@@ -82,9 +82,11 @@ async fn two_workloads_do_not_share_pods(case: &mut Case) -> Result<()> {
     case.apply(wide).await?;
     case.apply(narrow).await?;
     let settled = |view: &View| view.counts() == [2; 5] && view.is_observed();
-    case.until("two pods", settled).await?;
-    case.until_of("narrow", "two pods", settled).await?;
-    case.consistently("two pods", 2, settled).await?;
+    case.until("the workload has two pods", settled).await?;
+    case.until_of("narrow", "the workload has two pods", settled)
+        .await?;
+    case.consistently("the workload has two pods", 2, settled)
+        .await?;
     ensure!(case.list("pods").await?.len() == 4, "expected four pods");
     Ok(())
 }
@@ -105,7 +107,8 @@ async fn names_of_52_characters_work(case: &mut Case) -> Result<()> {
         .named(&name);
     case.apply(game).await?;
     let is_full = |view: &View| view.counts() == [2; 5] && view.is_observed();
-    case.until_of(&name, "two pods", is_full).await?;
+    case.until_of(&name, "the workload has two pods", is_full)
+        .await?;
     let resource = format!("gamedeployment/{name}");
     let image = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "game:v2"}]);
     case.patch(&resource, image).await?;
@@ -166,19 +169,19 @@ async fn nothing_is_left(case: &Case) -> Result<()> {
 async fn an_orphaning_deletion_keeps_the_pods(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
-    let names = async || -> Result<Vec<Value>> {
+    let uids = async || -> Result<Vec<Value>> {
         let pods = case.list("pods").await?;
         Ok(pods
             .into_iter()
             .map(|pod| pod["metadata"]["uid"].clone())
             .collect())
     };
-    let before = names().await?;
+    let before = uids().await?;
     case.kubectl(&["delete", "gamedeployment", GAME, "--cascade=orphan"])
         .await?;
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
-    ensure!(names().await? == before, "the pods were replaced");
+    ensure!(uids().await? == before, "the pods were replaced");
     Ok(())
 }
 
@@ -228,7 +231,7 @@ async fn an_orphaned_run_is_recreated(case: &mut Case) -> Result<()> {
     case.set_image("game:v2").await?;
     let running = |view: &View| view.phases("PreInplace") == ["Running"];
     let before = case.until("the hook runs", running).await?;
-    // Orphans the run, as an orphaning deletion of the workload does.
+    // Orphans the run, as an orphaning deletion of the workload would.
     let run = format!("hookrun/{}", before.runs[0].name());
     let orphan = json!([{"op": "remove", "path": "/metadata/ownerReferences"}]);
     case.patch(&run, orphan).await?;

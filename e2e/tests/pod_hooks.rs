@@ -11,20 +11,20 @@ use serde_json::json;
 e2e::tests![
     scaling_back_up_cancels_deletions,
     a_restarted_operator_keeps_its_choice_of_pods,
-    a_missing_template_is_reported_until_it_exists,
-    a_missing_argument_is_reported_until_given,
+    a_missing_hook_template_is_reported_until_it_exists,
+    a_missing_argument_is_reported_until_it_is_given,
     a_success_is_void_after_a_revert,
     a_removed_hook_no_longer_holds_its_pods,
-    an_endless_template_is_reported,
+    a_hook_that_never_ends_is_reported,
     a_broken_endpoint_stops_an_update_at_max_unavailable,
     a_pod_that_ended_is_replaced_without_a_hook,
     pre_inplace_guards_updates_but_not_scaling,
     post_inplace_keeps_traffic_away_until_it_succeeds,
-    a_failed_post_inplace_holds_the_rollout_until_reverted,
+    a_failed_post_inplace_holds_the_rollout_until_it_is_reverted,
     a_rolling_update_waits_for_its_hook,
 ];
 
-/// Creates a template of a hook that fails until the test sets another response.
+/// Creates the template of a hook that fails until the test sets another response.
 async fn apply_refusing_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(retrying_hook_template("test", &case.hooks.url("/")))
@@ -66,7 +66,7 @@ async fn a_restarted_operator_keeps_its_choice_of_pods(case: &mut Case) -> Resul
     let chosen = |view: &View| victims(view).len() == 2 && view.runs.len() == 2;
     let before = case.until("two pods wait", chosen).await?;
     case.kill_operator().await?;
-    // A pod that would now be the first choice must not be deleted as a third one.
+    // A pod that would now be chosen first must not be deleted in addition to the two.
     let others: Vec<&str> = before
         .pod_names()
         .into_iter()
@@ -75,7 +75,7 @@ async fn a_restarted_operator_keeps_its_choice_of_pods(case: &mut Case) -> Resul
     let cheap = "controller.kubernetes.io/pod-deletion-cost=-100";
     case.kubectl(&["annotate", "pod", others[0], cheap]).await?;
     case.operator.start().await?;
-    case.consistently("the same two wait", 3, |view| {
+    case.consistently("the same two pods wait", 3, |view| {
         victims(view) == victims(&before)
     })
     .await?;
@@ -84,7 +84,7 @@ async fn a_restarted_operator_keeps_its_choice_of_pods(case: &mut Case) -> Resul
     view.ensure(view.pod_names() == others)
 }
 
-async fn a_missing_template_is_reported_until_it_exists(case: &mut Case) -> Result<()> {
+async fn a_missing_hook_template_is_reported_until_it_exists(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2).pre_delete("later")).await?;
     case.until_settled(2).await?;
     case.scale(1).await?;
@@ -93,7 +93,9 @@ async fn a_missing_template_is_reported_until_it_exists(case: &mut Case) -> Resu
             view.is_true("FailedScale")
         })
         .await?;
-    let condition = view.condition("FailedScale").context("FailedScale")?;
+    let condition = view
+        .condition("FailedScale")
+        .context("no condition FailedScale")?;
     ensure!(condition.reason == "HookTemplateNotFound", "{condition:?}");
     ensure!(condition.message.contains("\"later\""), "{condition:?}");
     expect_event(case, "HookTemplateNotFound", "later").await?;
@@ -104,7 +106,7 @@ async fn a_missing_template_is_reported_until_it_exists(case: &mut Case) -> Resu
     view.ensure(view.condition("FailedScale").is_none())
 }
 
-async fn a_missing_argument_is_reported_until_given(case: &mut Case) -> Result<()> {
+async fn a_missing_argument_is_reported_until_it_is_given(case: &mut Case) -> Result<()> {
     let mut template = hook_template("test", &case.hooks.url("/{{ args.room }}"));
     template["spec"]["args"] = json!([{"name": "room"}]);
     case.apply(template).await?;
@@ -116,7 +118,9 @@ async fn a_missing_argument_is_reported_until_given(case: &mut Case) -> Result<(
             view.is_true("FailedScale")
         })
         .await?;
-    let condition = view.condition("FailedScale").context("FailedScale")?;
+    let condition = view
+        .condition("FailedScale")
+        .context("no condition FailedScale")?;
     ensure!(condition.reason == "HookArgumentMissing", "{condition:?}");
     ensure!(condition.message.contains("room"), "{condition:?}");
     expect_event(case, "HookArgumentMissing", "room").await?;
@@ -133,7 +137,7 @@ async fn a_missing_argument_is_reported_until_given(case: &mut Case) -> Result<(
     Ok(())
 }
 
-/// Waits for a warning event with this reason and these words.
+/// Waits for a warning event with this reason and a message that contains these words.
 async fn expect_event(case: &Case, reason: &str, words: &str) -> Result<()> {
     case.eventually(&format!("an event {reason}"), async || {
         let events = case.list("events").await?;
@@ -205,7 +209,7 @@ async fn a_removed_hook_no_longer_holds_its_pods(case: &mut Case) -> Result<()> 
     Ok(())
 }
 
-async fn an_endless_template_is_reported(case: &mut Case) -> Result<()> {
+async fn a_hook_that_never_ends_is_reported(case: &mut Case) -> Result<()> {
     let mut template = hook_template("endless", &case.hooks.url("/"));
     template["spec"]["metrics"][0]["interval"] = json!("1s");
     case.apply(template).await?;
@@ -217,7 +221,9 @@ async fn an_endless_template_is_reported(case: &mut Case) -> Result<()> {
             view.is_true("FailedScale")
         })
         .await?;
-    let condition = view.condition("FailedScale").context("FailedScale")?;
+    let condition = view
+        .condition("FailedScale")
+        .context("no condition FailedScale")?;
     ensure!(condition.reason == "HookCannotSucceed", "{condition:?}");
     ensure!(condition.message.contains("webtest"), "{condition:?}");
     view.ensure(view.runs.is_empty() && view.pods.len() == 2)?;
@@ -244,7 +250,7 @@ async fn a_broken_endpoint_stops_an_update_at_max_unavailable(case: &mut Case) -
     let view = match view.hook_conditions("preInplace").len() {
         2 => view,
         _ => {
-            case.until("both are shown", |v| {
+            case.until("both failed hooks are shown", |v| {
                 v.hook_conditions("preInplace").len() == 2
             })
             .await?
@@ -271,7 +277,7 @@ async fn a_pod_that_ended_is_replaced_without_a_hook(case: &mut Case) -> Result<
         case.end_pod(pod.name(), phase).await?;
     }
     let view = case
-        .until("two new pods", |view| {
+        .until("both pods are replaced", |view| {
             view.counts() == [3; 5]
                 && !view.pod_names().contains(&before.pods[0].name())
                 && !view.pod_names().contains(&before.pods[1].name())
@@ -335,7 +341,9 @@ async fn post_inplace_keeps_traffic_away_until_it_succeeds(case: &mut Case) -> R
     Ok(())
 }
 
-async fn a_failed_post_inplace_holds_the_rollout_until_reverted(case: &mut Case) -> Result<()> {
+async fn a_failed_post_inplace_holds_the_rollout_until_it_is_reverted(
+    case: &mut Case,
+) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;

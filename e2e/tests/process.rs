@@ -1,4 +1,4 @@
-//! The operator as a process: start, stop, hang, idle load, and several replicas.
+//! The operator as a process: start, stop, freeze, idle load, and several replicas.
 
 use std::time::Duration;
 
@@ -29,16 +29,18 @@ async fn a_settled_workload_causes_no_writes(case: &mut Case) -> Result<()> {
         |case: &Case| Ok::<_, anyhow::Error>(case.writes()?.sum(|kind| kind.resource != "leases"));
     let quiet = async |case: &Case| -> Result<()> {
         let before = count(case)?;
-        consistently("no write", Duration::from_secs(2), async || {
+        consistently("nothing is written", Duration::from_secs(2), async || {
             ensure!(count(case)? == before);
             Ok(())
         })
         .await
     };
-    case.eventually("two quiet seconds", async || quiet(case).await)
-        .await?;
+    case.eventually("nothing is written for two seconds", async || {
+        quiet(case).await
+    })
+    .await?;
     let (writes, time) = (count(case)?, case.operator.processor_time()?);
-    consistently("no write", Duration::from_secs(20), async || {
+    consistently("nothing is written", Duration::from_secs(20), async || {
         let now = count(case)?;
         ensure!(
             now == writes,
@@ -124,7 +126,10 @@ async fn a_thawed_leader_without_a_lease_writes_nothing(case: &mut Case) -> Resu
     case.set_image("game:v3").await?;
     case.operator.thaw().await?;
     eventually("the operator exits", Duration::from_secs(20), async || {
-        ensure!(case.operator.has_lost_its_lease()?, "it is still running");
+        ensure!(
+            case.operator.has_lost_its_lease()?,
+            "the operator is still running"
+        );
         Ok(())
     })
     .await?;
@@ -162,7 +167,7 @@ async fn invariants_hold_across_repeated_kills(case: &mut Case) -> Result<()> {
         case.operator.start().await?;
         // Each kill comes after a different number of writes.
         let writes = case.events()?.len() + kill % 4;
-        let _ = eventually("some writes", Duration::from_secs(2), async || {
+        let _ = eventually("the operator writes", Duration::from_secs(2), async || {
             ensure!(case.events()?.len() > writes);
             Ok(())
         })

@@ -16,7 +16,7 @@ use crate::run::until_phase;
 
 e2e::tests![
     deletion_protection_follows_the_label,
-    a_protected_set_is_kept_until_its_last_pod_is_gone,
+    a_protected_set_is_kept_until_its_last_pod_is_deleted,
     a_namespace_is_deleted_with_its_protected_workloads,
     crds_and_hook_templates_are_deleted_only_if_their_label_allows_it,
     a_copied_hook_run_allows_no_deletion,
@@ -92,7 +92,7 @@ async fn deletion_protection_follows_the_label(case: &mut Case) -> Result<()> {
     unprotect(case).await
 }
 
-async fn a_protected_set_is_kept_until_its_last_pod_is_gone(case: &mut Case) -> Result<()> {
+async fn a_protected_set_is_kept_until_its_last_pod_is_deleted(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     protect(case, "Labeled", &[&case.namespace]).await?;
     let online = |age: i64| Answer::Json(json!({"age": age}));
@@ -122,7 +122,7 @@ async fn a_protected_set_is_kept_until_its_last_pod_is_gone(case: &mut Case) -> 
     .await?;
     refused(2).await?;
     case.hooks.answer("/players", online(45));
-    case.until("all pods are gone", |view| view.pods.is_empty())
+    case.until("all pods are deleted", |view| view.pods.is_empty())
         .await?;
     case.eventually("the set can be deleted", async || {
         case.kubectl(&["delete", &workload]).await
@@ -247,13 +247,13 @@ async fn crds_and_hook_templates_are_deleted_only_if_their_label_allows_it(
     unprotect(case).await
 }
 
-/// Without the policy the operator itself must ignore the copy.
+/// Without the policy, the operator itself must ignore the copy.
 async fn a_copied_hook_run_allows_no_deletion(case: &mut Case) -> Result<()> {
     let run = scaled_in_with_a_failing_hook(case).await?;
     let create = ["create", "-f", "-"];
     case.kubectl_with(&create, &copy_of(&run, case).to_string())
         .await?;
-    case.until("the copy is gone", |view| view.runs.len() == 1)
+    case.until("the copy is deleted", |view| view.runs.len() == 1)
         .await?;
     case.consistently("the pod and its own run are kept", 3, |view| {
         let uid = |it: &Value| it["metadata"]["uid"].clone();
@@ -262,7 +262,7 @@ async fn a_copied_hook_run_allows_no_deletion(case: &mut Case) -> Result<()> {
     .await?;
     case.hooks
         .answer("/players", Answer::Json(json!({"age": 45})));
-    case.until("its own run allows the deletion", |view| {
+    case.until("the pod's own run allows the deletion", |view| {
         view.pods.len() == 1
     })
     .await?;
@@ -275,7 +275,7 @@ async fn only_the_operator_may_create_or_change_hook_runs_of_workloads(
     let value = "admission.hookRunProtection=true";
     install(case, value, "hookruns", &[&case.namespace]).await?;
     let run = scaled_in_with_a_failing_hook(case).await?;
-    let name = run["metadata"]["name"].as_str().context("a name")?;
+    let name = run["metadata"]["name"].as_str().context("no name")?;
     let create = ["create", "--dry-run=server", "-f", "-"];
     let copy = copy_of(&run, case);
     case.eventually("the policy is enforced", async || {

@@ -1,5 +1,5 @@
 //! Lifecycle hooks on a node with a real kubelet: scripts really run there, as root, on the node's own file system.
-//! Where a machine cannot run one, the test is skipped with a line that says why.
+//! Where a machine cannot run such a node, the test is skipped with a line that says why.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 e2e::tests![scripts_run_on_a_real_node];
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// What the scripts of the examples print of the Cluster.
+/// What the scripts of the examples print about the Cluster.
 const PRINTED: &str = "the cluster labels and annotations key=value pair:location=xa node.alpha.kubernetes.io/test=hello\n";
-/// Waits until the test releases it.
+/// Waits until the test releases the script.
 const WAIT: &str = r#"#!/bin/bash
 echo "$1" >>/tmp/started
 echo "waiting for $1"
@@ -53,7 +53,7 @@ async fn scripts_run_on_a_real_node(case: &mut Case) -> Result<()> {
         node.publish_program(&image, stage.operator.binary())
             .await?;
         let outcome = scripts(stage, node).await;
-        // It needs the control plane until it has ended.
+        // The node needs the control plane until it has stopped.
         node::stop().await;
         outcome
     })
@@ -68,7 +68,7 @@ async fn scripts(stage: &mut Stage, node: &Node) -> Result<()> {
     hanging(stage, node, cluster).await
 }
 
-/// Creates a Cluster whose only node, and first master, is the real one.
+/// Creates a Cluster whose only node, and first master, is the real node.
 async fn create(stage: &Stage, mut cluster: Value) -> Result<()> {
     cluster["spec"]["machines"][0]["ip"] = json!("10.213.77.1");
     cluster["spec"]["features"]["nodeSelector"] = json!({"gamekeeper/kubelet": "real"});
@@ -76,7 +76,7 @@ async fn create(stage: &Stage, mut cluster: Value) -> Result<()> {
     Ok(())
 }
 
-/// The name of a Job that begins like this.
+/// The name of the first Job whose name has this prefix.
 async fn job(stage: &Stage, prefix: &str) -> Result<String> {
     let jobs = stage.jobs().await?;
     let mut names = jobs.iter().map(|job| text(job, "/metadata/name"));
@@ -84,7 +84,7 @@ async fn job(stage: &Stage, prefix: &str) -> Result<String> {
     Ok(name.with_context(|| format!("no Job {prefix}"))?.to_owned())
 }
 
-/// Waits until scripts have started, as often as they should have.
+/// Waits until exactly these scripts have started, in this order.
 async fn until_started(node: &Node, expected: &[&str]) -> Result<()> {
     eventually("the script has started", LIMIT, async || {
         let started = std::fs::read_to_string(node.file("tmp/started")?)?;
@@ -166,7 +166,7 @@ async fn example(
     Ok(())
 }
 
-/// A missing ConfigMap is named. A script that fails is shown with its exit code and standard error, and retried.
+/// A missing ConfigMap is named. A script that fails is reported with its exit code and standard error, and retried.
 async fn retried(stage: &Stage, name: &str) -> Result<()> {
     let file = |name: &str| json!({"src": format!("own/{name}"), "dst": format!("/tmp/{name}")});
     let cluster = json!({
@@ -206,7 +206,7 @@ async fn retried(stage: &Stage, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A script that is interrupted by the end of the kubelet or of the operator runs once.
+/// A script runs only once even if the kubelet or the operator is killed meanwhile.
 async fn interruptions(stage: &mut Stage, node: &Node, name: &str) -> Result<()> {
     until_started(node, &["kubelet"]).await?;
     node.kill_kubelet().await?;

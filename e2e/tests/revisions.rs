@@ -43,7 +43,7 @@ async fn a_rollback_reuses_the_old_revision(case: &mut Case) -> Result<()> {
     let number = |revision: &Value| revision["revision"].as_i64();
     ensure!(
         number(&first) > number(&second),
-        "the newest has the highest number"
+        "the newest revision does not have the highest number"
     );
     Ok(())
 }
@@ -58,11 +58,14 @@ async fn the_history_limit_is_kept(case: &mut Case) -> Result<()> {
         case.set_image(&format!("game:v{version}")).await?;
         case.until_settled(2).await?;
     }
-    case.eventually("two old revisions and the current one", async || {
-        let names = names(case).await?;
-        ensure!(names.len() == 3, "{names:?}");
-        Ok(())
-    })
+    case.eventually(
+        "two old revisions and the current one are kept",
+        async || {
+            let names = names(case).await?;
+            ensure!(names.len() == 3, "{names:?}");
+            Ok(())
+        },
+    )
     .await
 }
 
@@ -71,7 +74,7 @@ async fn a_name_collision_is_resolved(case: &mut Case) -> Result<()> {
     case.until_settled(1).await?;
     let taken = update_revision(case).await?;
     case.kubectl(&["delete", "gamedeployment", GAME]).await?;
-    case.eventually("the revision is gone", async || {
+    case.eventually("the revision is deleted", async || {
         ensure!(names(case).await?.is_empty());
         Ok(())
     })
@@ -106,7 +109,7 @@ async fn an_equivalent_template_creates_no_revision(case: &mut Case) -> Result<(
             generation(view) > generation(&before) && view.is_observed()
         })
         .await
-        .context("status")?;
+        .context("the status was not updated")?;
     view.ensure(view.pod_names() == before.pod_names())?;
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 0))
 }

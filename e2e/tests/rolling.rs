@@ -25,8 +25,10 @@ async fn a_partition_keeps_old_pods(case: &mut Case) -> Result<()> {
     case.until_settled(5).await?;
     case.set_image("game:v2").await?;
     case.until_counts([5, 3, 3, 5, 5]).await?;
-    case.consistently("two old pods", 2, |view| view.ready_with("game:v1") == 2)
-        .await?;
+    case.consistently("two old pods are kept", 2, |view| {
+        view.ready_with("game:v1") == 2
+    })
+    .await?;
     case.replace("/spec/updateStrategy/partition", 4).await?;
     case.consistently("a higher partition reverts no pod", 2, |view| {
         view.ready_with("game:v2") == 3
@@ -38,7 +40,7 @@ async fn a_partition_keeps_old_pods(case: &mut Case) -> Result<()> {
 }
 
 async fn percentages_are_rounded_as_documented(case: &mut Case) -> Result<()> {
-    // 3 and 2 of 5 pods. The judge checks maxUnavailable.
+    // Of five pods, the partition is 3 and maxUnavailable is 2. The judge checks maxUnavailable.
     case.apply(Game::rolling(5).partition("50%").max_unavailable("30%"))
         .await?;
     case.until_settled(5).await?;
@@ -55,7 +57,7 @@ async fn surge_pods_are_created_before_old_ones_are_deleted(case: &mut Case) -> 
         .await?;
     case.until_settled(3).await?;
     case.set_image("game:v2").await?;
-    case.until("two more pods", |view| {
+    case.until("two surge pods are created", |view| {
         view.counts()[4] == 5 && view.ready_with("game:v1") == 3
     })
     .await?;
@@ -85,7 +87,9 @@ async fn refused_without_harm(case: &Case, words: &str) -> Result<()> {
             view.is_true("FailedUpdate")
         })
         .await?;
-    let condition = view.condition("FailedUpdate").context("FailedUpdate")?;
+    let condition = view
+        .condition("FailedUpdate")
+        .context("no condition FailedUpdate")?;
     ensure!(condition.reason == "TemplateRefused", "{condition:?}");
     ensure!(condition.message.contains(words), "{condition:?}");
     case.consistently("all pods are kept", 3, |view| {

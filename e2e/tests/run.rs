@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use e2e::case::Case;
 use serde_json::{Value, json};
 
-/// A HookRun.
+/// The manifest of a HookRun.
 pub fn hook_run(name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "tkex.tencent.com/v1alpha1",
@@ -14,14 +14,15 @@ pub fn hook_run(name: &str, spec: Value) -> Value {
     })
 }
 
-/// A run with one web metric named `ready`, whose path is the name of the run.
-pub fn web(case: &Case, name: &str, more: Value) -> Value {
+/// A run with one web metric, `ready`, which calls the run's name as a path of the hook server. `fields` are added to
+/// the metric.
+pub fn web(case: &Case, name: &str, fields: Value) -> Value {
     let path = format!("/{name}");
     let mut metric = json!({
         "name": "ready",
         "provider": {"web": {"url": case.hooks.url(&path), "jsonPath": "{$.age}"}},
     });
-    for (field, value) in more.as_object().into_iter().flatten() {
+    for (field, value) in fields.as_object().into_iter().flatten() {
         metric[field] = value.clone();
     }
     hook_run(name, json!({"metrics": [metric]}))

@@ -26,7 +26,7 @@ async fn settled(case: &Case, replicas: i64) -> Result<View> {
     case.until_settled(replicas).await
 }
 
-async fn name_pods(case: &Case, names: &[&str], replicas: i64) -> Result<()> {
+async fn set_pods_to_delete(case: &Case, names: &[&str], replicas: i64) -> Result<()> {
     let patch = json!({"spec": {"replicas": replicas, "scaleStrategy": {"podsToDelete": names}}});
     let patch = format!("-p={patch}");
     case.kubectl(&["patch", "gamedeployment", GAME, "--type=merge", &patch])
@@ -42,7 +42,7 @@ fn to_delete(view: &View) -> Value {
 async fn pods_to_delete_are_deleted_first(case: &mut Case) -> Result<()> {
     let before = settled(case, 5).await?;
     let names = before.pod_names();
-    name_pods(case, &names[1..3], 3).await?;
+    set_pods_to_delete(case, &names[1..3], 3).await?;
     let after = case.until_settled(3).await?;
     after.ensure(after.pod_names() == [names[0], names[3], names[4]])?;
     case.until("the names are pruned", |view| to_delete(view) == json!([]))
@@ -57,9 +57,9 @@ async fn pods_to_delete_are_replaced_when_not_scaling_in(case: &mut Case) -> Res
     case.set_image("game:v2").await?;
     let before = case.until_counts([4, 2, 2, 4, 4]).await?;
     let names = before.pod_names();
-    name_pods(case, &names, 4).await?;
+    set_pods_to_delete(case, &names, 4).await?;
     let after = case
-        .until("four new pods", |view| {
+        .until("all four pods are replaced", |view| {
             let both = view.ready_with("game:v1") == 2 && view.ready_with("game:v2") == 2;
             both && !view.pod_names().iter().any(|name| names.contains(name))
         })
@@ -72,10 +72,10 @@ async fn pods_to_delete_are_replaced_when_not_scaling_in(case: &mut Case) -> Res
 
 async fn unknown_pods_to_delete_are_pruned_and_reported(case: &mut Case) -> Result<()> {
     settled(case, 2).await?;
-    name_pods(case, &["test-gamedeployment-other"], 2).await?;
+    set_pods_to_delete(case, &["test-gamedeployment-other"], 2).await?;
     case.until("the name is pruned", |view| to_delete(view) == json!([]))
         .await?;
-    case.eventually("an event PodNotFound", async || {
+    case.eventually("an event with reason PodNotFound", async || {
         let events = case.list("events").await?;
         ensure!(events.iter().any(|event| event["reason"] == "PodNotFound"));
         Ok(())
@@ -117,7 +117,7 @@ async fn own_nodes(case: &Case) -> Result<()> {
             },
         })
     };
-    // As whole numbers both would be equal.
+    // Truncated to whole numbers, the costs would be equal.
     let nodes = [node(1, "1.25"), node(2, "1.5")];
     case.apply(json!({"apiVersion": "v1", "kind": "List", "items": nodes}))
         .await?;
@@ -227,7 +227,7 @@ async fn rejected_pods_are_replaced_with_backoff(case: &mut Case) -> Result<()> 
     let is_new = |view: &View| matches!(&view.pods[..], [pod] if phase(pod) == "Pending");
     let mut uids = Vec::new();
     for _ in 0..2 {
-        let view = case.until("a new pod", is_new).await?;
+        let view = case.until("a new pod is created", is_new).await?;
         let pod = &view.pods[0];
         uids.push(pod.uid().to_owned());
         let args = [
@@ -245,14 +245,16 @@ async fn rejected_pods_are_replaced_with_backoff(case: &mut Case) -> Result<()> 
             view.is_true("FailedScale")
         })
         .await?;
-    let condition = view.condition("FailedScale").context("FailedScale")?;
+    let condition = view
+        .condition("FailedScale")
+        .context("no condition FailedScale")?;
     ensure!(condition.reason == "PodsEndAtOnce", "{condition:?}");
     ensure!(condition.message.contains("OutOfcpu"), "{condition:?}");
     case.consistently("the rejected pod is kept", 3, |view| {
         view.pods.len() == 1 && view.pods[0].uid() == uids[1]
     })
     .await?;
-    let view = case.until("another new pod", is_new).await?;
+    let view = case.until("another new pod is created", is_new).await?;
     let accepted = [
         "annotate",
         "pod",

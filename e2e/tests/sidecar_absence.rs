@@ -7,35 +7,37 @@ use e2e::workload::manifest::{Game, hook_template};
 use judge::Counts;
 use serde_json::{Value, json};
 
-e2e::tests![without_a_set_a_workload_lives_as_if_the_operator_knew_none];
+e2e::tests![without_a_set_the_operator_writes_as_if_sets_were_disabled];
 
-/// The start of all annotations about sidecars.
+/// The prefix of all annotations about sidecars.
 const ABOUT_SIDECARS: &str = "sidecars.gamekeeper.tkex.tencent.com/";
 /// The annotation of pods whose game is not their first container.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-async fn without_a_set_a_workload_lives_as_if_the_operator_knew_none(
-    case: &mut Case,
-) -> Result<()> {
+async fn without_a_set_the_operator_writes_as_if_sets_were_disabled(case: &mut Case) -> Result<()> {
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
-    // The chart's default: SidecarSets are known, and the webhooks for them are installed.
+    // The chart's default: SidecarSets are enabled, and the webhooks for them are installed.
     let installed = Webhook::install(case, "2160h").await?;
     installed.until_called(case).await?;
-    let known = live(case).await?;
+    let enabled = run_lifecycle(case).await?;
     installed.remove(case).await?;
     case.operator.terminate().await?;
     let mut plain = case.prepare_operator("plain").await?;
     plain.add_args(vec!["--sidecar-sets=false".to_owned()]);
     case.operator = plain;
     case.operator.start().await?;
-    let unknown = live(case).await?;
-    ensure!(known == unknown, "{known:#?}\nbut without: {unknown:#?}");
+    let disabled = run_lifecycle(case).await?;
+    ensure!(
+        enabled == disabled,
+        "enabled: {enabled:#?}\ndisabled: {disabled:#?}"
+    );
     Ok(())
 }
 
-/// A workload is created, scaled, updated and deleted, beside a pod of another controller. Returns the operator's writes.
-async fn live(case: &Case) -> Result<Counts> {
+/// Creates, scales, updates and deletes a workload while a pod of another controller exists. Returns the operator's
+/// writes.
+async fn run_lifecycle(case: &Case) -> Result<Counts> {
     let before = case.writes()?;
     let labels = json!({"app": "other"});
     case.apply(json!({
@@ -56,10 +58,10 @@ async fn live(case: &Case) -> Result<Counts> {
     case.until_settled(3).await?;
     case.set_image("game:v2").await?;
     case.until_settled(3).await?;
-    case.eventually("all pods are there", async || {
+    case.eventually("all pods exist", async || {
         let pods = case.list("pods").await?;
         ensure!(pods.len() == 4, "{} pods", pods.len());
-        pods.iter().try_for_each(ensure_alone)
+        pods.iter().try_for_each(ensure_no_sidecars)
     })
     .await?;
     let cached = cached_objects(case).await?;
@@ -67,14 +69,14 @@ async fn live(case: &Case) -> Result<Counts> {
     ensure!(has_own, "{cached:#?}");
     case.kubectl(&["delete", "--wait", &case.workload(), "deployment/other"])
         .await?;
-    case.eventually("all pods are gone", async || {
+    case.eventually("all pods are deleted", async || {
         let pods = case.list("pods").await?;
         ensure!(pods.is_empty(), "{} pods", pods.len());
         Ok(())
     })
     .await?;
     let mut writes = case.writes()?.since(&before);
-    // How often a status is written, and which write comes too late, depends on timing. Nothing else does.
+    // How often a status is written, and which writes conflict, depends on timing. Nothing else does.
     writes.0.retain(|kind, _| {
         let has_fixed_count = ["pods", "pods/status", "hookruns", "controllerrevisions"];
         let is_about_sets = kind.resource.starts_with("sidecarsets");
@@ -83,8 +85,8 @@ async fn live(case: &Case) -> Result<Counts> {
     Ok(writes)
 }
 
-/// A pod has one container, and nothing says anything about sidecars.
-fn ensure_alone(pod: &Value) -> Result<()> {
+/// Checks that a pod has one container and no trace of sidecars.
+fn ensure_no_sidecars(pod: &Value) -> Result<()> {
     let annotations = pod["metadata"]["annotations"].as_object();
     let mut keys = annotations.into_iter().flatten().map(|(key, _)| key);
     let is_marked = keys.any(|key| key.starts_with(ABOUT_SIDECARS) || key == DEFAULT_CONTAINER);

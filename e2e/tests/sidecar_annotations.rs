@@ -14,7 +14,7 @@ e2e::tests![
     the_webhook_adds_annotations_to_pods_of_other_controllers,
 ];
 
-/// A SidecarSet with an annotation that pods may keep, and one that they may not.
+/// A SidecarSet with annotations that yield to a pod's own values, and one that overwrites them.
 fn annotating(case: &Case, port: &str) -> Value {
     let mut set = set(case, log());
     set["spec"]["patchPodMetadata"] = json!([
@@ -33,7 +33,7 @@ fn check(pod: &Value, port: &str) -> Result<()> {
     Ok(())
 }
 
-fn of_author() -> Value {
+fn authors_annotations() -> Value {
     json!({"example.com/team": "games", "example.com/logs": "off"})
 }
 
@@ -42,7 +42,7 @@ async fn new_pods_get_the_annotations_of_a_set_and_running_pods_keep_theirs(
 ) -> Result<()> {
     case.apply(annotating(case, "9100")).await?;
     until_shown(case, [0, 0, 0, 0]).await?;
-    let game = Game::in_place(2).set("/spec/template/metadata/annotations", of_author());
+    let game = Game::in_place(2).set("/spec/template/metadata/annotations", authors_annotations());
     case.apply(game).await?;
     let before = case.until_settled(2).await?;
     for pod in &before.pods {
@@ -86,7 +86,7 @@ async fn the_webhook_adds_annotations_to_pods_of_other_controllers(case: &mut Ca
         "kind": "Pod",
         "metadata": {
             "name": "a", "labels": read(case).await?["spec"]["selector"]["matchLabels"],
-            "annotations": of_author(),
+            "annotations": authors_annotations(),
         },
         "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
     });

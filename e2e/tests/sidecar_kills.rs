@@ -1,5 +1,5 @@
-//! An operator that is killed between the writes of a sidecar's update continues it: no hook is run twice, no container is
-//! restarted twice, and no more pods are unavailable than allowed.
+//! An operator that is killed between the writes of a sidecar's update continues it: no hook is run twice, no
+//! container is restarted twice, and no more pods are unavailable than allowed.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::sidecars::{log, mark, name, remove, set, until_shown};
 
 e2e::tests![
     a_killed_operator_continues_the_update_of_a_sidecar,
-    the_operator_of_a_game_stateful_set_continues_as_well,
+    the_update_continues_in_a_game_stateful_set_as_well,
 ];
 
 /// The number of pods. One may be unavailable, for the workload and for the set.
@@ -29,7 +29,7 @@ const GRACE: &str = "/spec/updateStrategy/inPlaceUpdateStrategy/gracePeriodSecon
 /// A point between two writes of an update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Point {
-    /// The set has written its token, and the workload's first write is not made.
+    /// The set's token is written, and the workload's first write has not been made.
     Token,
     /// The gate is closed, and the grace period is not over.
     Gate,
@@ -38,7 +38,7 @@ enum Point {
 }
 
 impl Point {
-    /// Whether the update of a pod to an image has come to this point.
+    /// Whether the update of a pod to an image has reached this point.
     fn is_reached(self, case: &Case, pod: &Value, new: &str) -> bool {
         let is_allotted = mark(pod, &name(case)).is_some_and(|it| it["to"].is_string());
         let is_open = is_true(pod, "InPlaceUpdateReady");
@@ -50,7 +50,7 @@ impl Point {
         }
     }
 
-    /// Whether a single pod is at this point, and the others are not affected.
+    /// Whether exactly one pod is at this point, and the others are not affected.
     fn is_now(self, case: &Case, view: &View, new: &str) -> bool {
         let reached = |pod: &&Pod| self.is_reached(case, &pod.0, new);
         let has_run = !view.runs.is_empty();
@@ -65,13 +65,13 @@ async fn a_killed_operator_continues_the_update_of_a_sidecar(case: &mut Case) ->
     killed_at(case, Game::in_place(PODS), &points).await
 }
 
-async fn the_operator_of_a_game_stateful_set_continues_as_well(case: &mut Case) -> Result<()> {
+async fn the_update_continues_in_a_game_stateful_set_as_well(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::parallel(PODS).updated_by("InplaceUpdate");
     killed_at(case, game, &[Point::Gate]).await
 }
 
-/// Updates a sidecar once for each point, and kills the operator there.
+/// Updates a sidecar once for each of these points, and kills the operator there.
 async fn killed_at(case: &mut Case, game: Game, points: &[Point]) -> Result<()> {
     let proxy = case.plane().fault_proxy().await?;
     case.start_witness().await?;
@@ -129,7 +129,7 @@ async fn update(
     let killed = case.view().await?;
     killed.ensure(point.is_now(case, &killed, new))?;
     if point == Point::Patch {
-        // What happens while there is no operator counts as well.
+        // The operator must also notice what happens while it does not run.
         case.until("the sidecar is restarted", |view| {
             let mut pods = view.pods.iter();
             pods.any(|pod| restarts(&pod.0) == updates as i64)

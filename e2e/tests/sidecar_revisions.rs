@@ -11,14 +11,14 @@ use crate::sidecar_updates::{count, set_image, set_strategy};
 use crate::sidecars::{condition, log, mark, name, read, remove, set, until_shown};
 
 e2e::tests![
-    while_a_partition_holds_new_pods_get_the_proven_revision,
+    new_pods_get_the_proven_revision_while_a_partition_holds,
     a_pin_chooses_the_revision_of_new_pods,
     old_revisions_are_deleted_unless_a_pod_has_them,
     undo_restores_an_earlier_revision,
 ];
 
-/// A workload with pods that have the first revision of a set with this update strategy.
-async fn play(case: &Case, strategy: Value, replicas: i64) -> Result<()> {
+/// Creates a set with this update strategy, and a workload whose pods have its first revision.
+async fn create_set_and_pods(case: &Case, strategy: Value, replicas: i64) -> Result<()> {
     let mut set = set(case, log());
     set["spec"]["updateStrategy"] = strategy;
     case.apply(set).await?;
@@ -45,7 +45,7 @@ async fn revisions(case: &Case) -> Result<Vec<(i64, String)>> {
         "-o=json",
     ];
     let found: Value = serde_json::from_str(&case.kubectl(&get).await?)?;
-    let found = found["items"].as_array().context("a list")?.iter();
+    let found = found["items"].as_array().context("no list")?.iter();
     let mut found: Vec<_> = found
         .map(|it| {
             let number = it["revision"].as_i64().unwrap_or_default();
@@ -56,7 +56,7 @@ async fn revisions(case: &Case) -> Result<Vec<(i64, String)>> {
     Ok(found)
 }
 
-/// Pins new pods to a revision, or ends that.
+/// Pins new pods to a revision, or removes the pin.
 async fn pin(case: &Case, revision: Option<&str>) -> Result<()> {
     let value = revision.map(|name| json!({"revisionName": name, "policy": "Always"}));
     let patch = json!([{"op": "add", "path": "/spec/injectionStrategy/revision", "value": value}]);
@@ -68,8 +68,8 @@ async fn pin(case: &Case, revision: Option<&str>) -> Result<()> {
 /// The message of condition Injecting if new pods get the newest revision.
 const NEWEST: &str = "new pods get the containers";
 
-/// Waits until the status describes the newest spec, and the condition Injecting has this reason, and a message that
-/// consists of these words or is about this revision.
+/// Waits until the status reflects the newest spec, and the condition Injecting has this reason, and a message that
+/// equals `words` or mentions the revision `words`.
 async fn until_injecting_says(case: &Case, reason: &str, words: &str) -> Result<()> {
     case.eventually(&format!("Injecting says {words:?}"), async || {
         let set = read(case).await?;
@@ -86,11 +86,11 @@ async fn until_injecting_says(case: &Case, reason: &str, words: &str) -> Result<
     .await
 }
 
-async fn while_a_partition_holds_new_pods_get_the_proven_revision(case: &mut Case) -> Result<()> {
-    play(case, json!({"partition": "100%"}), 2).await?;
+async fn new_pods_get_the_proven_revision_while_a_partition_holds(case: &mut Case) -> Result<()> {
+    create_set_and_pods(case, json!({"partition": "100%"}), 2).await?;
     let first = revisions(case).await?;
     ensure!(first.len() == 1 && first[0].0 == 1, "{first:?}");
-    // Immediately, even before the status shows the change.
+    // New pods keep the old revision immediately, even before the status shows the change.
     set_image(case, "log:1.1").await?;
     case.scale(4).await?;
     let view = case.until_settled(4).await?;
@@ -103,14 +103,14 @@ async fn while_a_partition_holds_new_pods_get_the_proven_revision(case: &mut Cas
     until_injecting_says(case, "Injecting", &first[0].1).await?;
     ensure!(revisions(case).await?.len() == 2);
 
-    // Another operator decides alike.
+    // A new operator makes the same decision.
     case.operator.kill().await?;
     case.operator.start().await?;
     case.scale(5).await?;
     let view = case.until_settled(5).await?;
     view.ensure(count(&view, "log:1.0") == 5)?;
 
-    // Five older pods are kept, so that a sixth one may be new.
+    // Five older pods are kept, so a sixth one may get the new revision.
     set_strategy(case, json!({"partition": 5})).await?;
     until_injecting_says(case, "Injecting", NEWEST).await?;
     case.scale(6).await?;
@@ -135,7 +135,7 @@ async fn while_a_partition_holds_new_pods_get_the_proven_revision(case: &mut Cas
 async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
     let installed = Webhook::install(case, "2160h").await?;
     installed.until_called(case).await?;
-    play(case, json!({"maxUnavailable": 2}), 2).await?;
+    create_set_and_pods(case, json!({"maxUnavailable": 2}), 2).await?;
     set_image(case, "log:1.1").await?;
     until_shown(case, [2, 2, 2, 0]).await?;
     let found = revisions(case).await?;
@@ -155,7 +155,7 @@ async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
     ];
     let refused = case.refused(&patch, "").await?;
     ensure!(
-        refused.contains(&format!("{lost:?}: is no revision of this set")),
+        refused.contains(&format!("{lost:?}: is not a revision of this set")),
         "{refused}"
     );
     pin(case, Some(first)).await?;
@@ -166,7 +166,7 @@ async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
     let pinned = view.pods.iter().filter_map(|pod| mark(&pod.0, &name(case)));
     view.ensure(pinned.filter(|it| it["at"] == **first).count() == 1)?;
 
-    // A pinned revision that is lost is replaced by the newest one, and the status says so.
+    // A pinned revision that is lost is replaced by the newest one, and the status reports that.
     let namespace = text(&read(case).await?, "/status/revisionNamespace").to_owned();
     case.kubectl(&["delete", "controllerrevision", "-n", &namespace, first])
         .await?;
@@ -202,16 +202,19 @@ async fn old_revisions_are_deleted_unless_a_pod_has_them(case: &mut Case) -> Res
         let found = revisions(case).await?.into_iter();
         Ok(found.map(|(number, _)| number).collect())
     };
-    case.eventually("the pod's, one old and the newest are kept", async || {
-        let found = numbers().await?;
-        ensure!(found == [1, 3, 4], "{found:?}");
-        Ok(())
-    })
+    case.eventually(
+        "the pod's revision, one old one and the newest are kept",
+        async || {
+            let found = numbers().await?;
+            ensure!(found == [1, 3, 4], "{found:?}");
+            Ok(())
+        },
+    )
     .await?;
-    // Changed back, the oldest revision is the newest one.
+    // Reverting the image makes the oldest revision the newest one.
     set_image(case, "log:1.0").await?;
     until_shown(case, [1, 1, 1, 0]).await?;
-    case.eventually("one old and the newest are kept", async || {
+    case.eventually("one old revision and the newest are kept", async || {
         let found = numbers().await?;
         ensure!(found == [4, 5], "{found:?}");
         Ok(())
@@ -219,7 +222,7 @@ async fn old_revisions_are_deleted_unless_a_pod_has_them(case: &mut Case) -> Res
     .await?;
     remove(case).await?;
     let label = format!("gamekeeper.tkex.tencent.com/sidecar-set={}", name(case));
-    case.eventually("they are deleted with their set", async || {
+    case.eventually("the revisions are deleted with their set", async || {
         let get = ["get", "controllerrevisions", "-A", "-l", &label, "-o=name"];
         let found = case.kubectl(&get).await?;
         ensure!(found.is_empty(), "{found}");
@@ -236,7 +239,7 @@ async fn game(case: &Case, args: &[&str]) -> Result<String> {
 }
 
 async fn undo_restores_an_earlier_revision(case: &mut Case) -> Result<()> {
-    play(case, json!({"maxUnavailable": 2}), 2).await?;
+    create_set_and_pods(case, json!({"maxUnavailable": 2}), 2).await?;
     for image in ["log:1.1", "log:1.2"] {
         set_image(case, image).await?;
         until_shown(case, [2, 2, 2, 0]).await?;
@@ -253,12 +256,12 @@ async fn undo_restores_an_earlier_revision(case: &mut Case) -> Result<()> {
     let view = case.until_settled(2).await?;
     view.ensure(count(&view, "log:1.1") == 2)?;
 
-    // Half of the way, the stable revision is the way back.
+    // During an update, undo restores the stable revision.
     set_strategy(case, json!({"partition": 1, "maxUnavailable": 2})).await?;
     set_image(case, "log:1.3").await?;
     until_shown(case, [2, 1, 2, 0]).await?;
     game(case, &["undo", &short]).await?;
-    // The partition holds the way back, too.
+    // The partition holds the undo back, too.
     until_shown(case, [2, 1, 2, 0]).await?;
     set_strategy(case, json!({"maxUnavailable": 2})).await?;
     until_shown(case, [2, 2, 2, 0]).await?;
@@ -271,13 +274,13 @@ async fn undo_restores_an_earlier_revision(case: &mut Case) -> Result<()> {
         "{undone}"
     );
     let shown = until_shown(case, [2, 2, 2, 0]).await?;
-    let first = &found.first().context("a revision")?.1;
+    let first = &found.first().context("no revision")?.1;
     ensure!(
         *text(&shown, "/status/latestRevision") == *first,
         "{shown:#}"
     );
     let listed = game(case, &["history", &short]).await?;
-    let newest = listed.lines().last().context("a revision")?;
+    let newest = listed.lines().last().context("no revision")?;
     ensure!(
         newest.contains("latest,stable") && newest.contains("log:1.0") && newest.contains(first),
         "{listed}"

@@ -18,17 +18,22 @@ use crate::sidecars::{
 
 e2e::tests![
     a_changed_image_reaches_running_pods_after_their_hook,
-    a_bad_image_stops_the_update_and_a_revert_heals_it,
+    a_bad_image_stops_the_update_until_it_is_reverted,
     the_game_and_its_sidecar_are_updated_together,
     the_partition_and_a_pause_hold_pods_back,
-    a_paused_workload_is_waited_for,
-    a_change_that_running_pods_cannot_take_is_shown,
+    the_set_waits_for_a_paused_workload,
+    a_change_that_is_not_possible_in_place_is_reported,
     pods_of_other_controllers_are_updated_one_at_a_time,
     a_pod_of_another_controller_that_has_changed_is_not_overwritten,
 ];
 
-/// A set with this update strategy, and pods that have its containers.
-async fn play(case: &Case, game: Game, strategy: Value, replicas: i64) -> Result<View> {
+/// Creates a set with this update strategy, and pods that have its containers.
+async fn create_set_and_pods(
+    case: &Case,
+    game: Game,
+    strategy: Value,
+    replicas: i64,
+) -> Result<View> {
     let mut set = set(case, log());
     set["spec"]["updateStrategy"] = strategy;
     case.apply(set).await?;
@@ -39,7 +44,7 @@ async fn play(case: &Case, game: Game, strategy: Value, replicas: i64) -> Result
     Ok(view)
 }
 
-/// A user changes the set's image.
+/// Changes the set's image, as a user does.
 pub(crate) async fn set_image(case: &Case, image: &str) -> Result<()> {
     let image = json!([{"op": "replace", "path": "/spec/containers/0/image", "value": image}]);
     case.patch(&format!("sidecarset/{}", name(case)), image)
@@ -78,7 +83,7 @@ async fn a_changed_image_reaches_running_pods_after_their_hook(case: &mut Case) 
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
     let game = Game::in_place(3).pre_inplace("test");
-    let before = play(case, game, json!({}), 3).await?;
+    let before = create_set_and_pods(case, game, json!({}), 3).await?;
     set_image(case, "log:1.1").await?;
     case.until("the hook of a pod has refused", |view| {
         view.runs.iter().any(|run| run.phase() == "Failed")
@@ -89,7 +94,7 @@ async fn a_changed_image_reaches_running_pods_after_their_hook(case: &mut Case) 
     })
     .await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 45})));
-    // The refused hook is run again when another pod has had its turn.
+    // The failed hook is run again when another pod has had its turn.
     let shown = until_shown(case, [3, 3, 3, 0]).await?;
     ensure!(
         condition(&shown, "Progressing").1 == "Complete",
@@ -117,15 +122,15 @@ async fn a_changed_image_reaches_running_pods_after_their_hook(case: &mut Case) 
     remove(case).await
 }
 
-async fn a_bad_image_stops_the_update_and_a_revert_heals_it(case: &mut Case) -> Result<()> {
+async fn a_bad_image_stops_the_update_until_it_is_reverted(case: &mut Case) -> Result<()> {
     let game = Game::in_place(4).max_unavailable(3);
-    play(case, game, json!({"maxUnavailable": 2}), 4).await?;
+    create_set_and_pods(case, game, json!({"maxUnavailable": 2}), 4).await?;
     set_image(case, "log:2-neverready").await?;
     case.until("two pods have the bad image", |view| {
         count(view, "log:2-neverready") == 2
     })
     .await?;
-    case.consistently("the others keep the good one", 3, |view| {
+    case.consistently("the other pods keep the good image", 3, |view| {
         count(view, "log:1.0") == 2
     })
     .await?;
@@ -141,10 +146,10 @@ async fn the_game_and_its_sidecar_are_updated_together(case: &mut Case) -> Resul
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
     let game = Game::in_place(1).pre_inplace("test").max_unavailable(1);
-    let before = play(case, game, json!({}), 1).await?;
+    let before = create_set_and_pods(case, game, json!({}), 1).await?;
     case.set_image("game:v2").await?;
     set_image(case, "log:1.1").await?;
-    case.until("the hook was run for both", |view| {
+    case.until("the hook was run for both changes", |view| {
         let mut runs = view.runs.iter();
         runs.any(|run| {
             let target = text(
@@ -163,7 +168,7 @@ async fn the_game_and_its_sidecar_are_updated_together(case: &mut Case) -> Resul
     let pod = &after.pods[0].0;
     after.ensure((image(pod, "game"), image(pod, "log")) == ("game:v2", "log:1.1"))?;
     after.ensure(uids(&after) == uids(&before))?;
-    // One patch of the spec for both.
+    // One patch of the spec made both changes.
     let generation = |view: &View| view.pods[0].0["metadata"]["generation"].as_i64();
     let grown = generation(&after).zip(generation(&before));
     after.ensure(grown.is_some_and(|(after, before)| after == before + 1))?;
@@ -173,7 +178,7 @@ async fn the_game_and_its_sidecar_are_updated_together(case: &mut Case) -> Resul
 
 async fn the_partition_and_a_pause_hold_pods_back(case: &mut Case) -> Result<()> {
     let strategy = json!({"partition": 2, "maxUnavailable": 3});
-    play(case, Game::in_place(3).max_unavailable(3), strategy, 3).await?;
+    create_set_and_pods(case, Game::in_place(3).max_unavailable(3), strategy, 3).await?;
     set_image(case, "log:1.1").await?;
     let shown = until_shown(case, [3, 1, 3, 0]).await?;
     case.consistently("two pods are held back", 2, |view| {
@@ -197,8 +202,8 @@ async fn the_partition_and_a_pause_hold_pods_back(case: &mut Case) -> Result<()>
     remove(case).await
 }
 
-async fn a_paused_workload_is_waited_for(case: &mut Case) -> Result<()> {
-    play(case, Game::in_place(1), json!({}), 1).await?;
+async fn the_set_waits_for_a_paused_workload(case: &mut Case) -> Result<()> {
+    create_set_and_pods(case, Game::in_place(1), json!({}), 1).await?;
     case.replace("/spec/updateStrategy/paused", true).await?;
     set_image(case, "log:1.1").await?;
     let message = case
@@ -221,8 +226,8 @@ async fn a_paused_workload_is_waited_for(case: &mut Case) -> Result<()> {
     remove(case).await
 }
 
-async fn a_change_that_running_pods_cannot_take_is_shown(case: &mut Case) -> Result<()> {
-    play(case, Game::in_place(2), json!({}), 2).await?;
+async fn a_change_that_is_not_possible_in_place_is_reported(case: &mut Case) -> Result<()> {
+    create_set_and_pods(case, Game::in_place(2), json!({}), 2).await?;
     let env = json!([{
         "op": "add", "path": "/spec/containers/0/env", "value": [{"name": "LEVEL", "value": "debug"}],
     }]);
@@ -289,7 +294,7 @@ async fn a_pod_of_another_controller_that_has_changed_is_not_overwritten(
     case.apply(deployment(1)).await?;
     until_shown(case, [1, 1, 1, 0]).await?;
 
-    // The operator does not see that a user changes the same image.
+    // The operator does not observe that a user changes the same image.
     let lag = WatchFault::Lag(Duration::from_secs(300));
     proxy.play(Script::default().watching("pods", lag, 0.0, 300.0));
     let pods = case.list("pods").await?;
@@ -314,10 +319,10 @@ async fn a_pod_of_another_controller_that_has_changed_is_not_overwritten(
     let updated = &case.list("pods").await?[0];
     ensure!(image(updated, "log") == "log:1.1", "{updated:#}");
     for patch in patches_of_sidecars(case)? {
-        let sent = patch.request_object.as_ref().context("a body")?;
+        let sent = patch.request_object.as_ref().context("no body")?;
         let version = |pod| text(pod, "/metadata/resourceVersion").parse::<u64>();
         let is_same = text(sent, "/metadata/uid") == text(pod, "/metadata/uid");
-        ensure!(is_same, "another pod, or any: {sent:#}");
+        ensure!(is_same, "the patch does not name this pod: {sent:#}");
         let is_newer = version(sent)? >= version(changed)?;
         ensure!(patch.succeeded() == is_newer, "{}: {sent:#}", patch.code());
     }

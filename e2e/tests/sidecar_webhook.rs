@@ -1,4 +1,4 @@
-//! A SidecarSet says when pods of other controllers do not get its containers, because the webhook is not in force.
+//! A SidecarSet reports when pods of other controllers do not get its containers because the webhook is not in force.
 
 use anyhow::{Result, ensure};
 use e2e::addons::webhook::Webhook;
@@ -10,9 +10,9 @@ use crate::sidecars::{
     condition, containers, label, log, name, pod, read, remove, set, until_injecting, until_shown,
 };
 
-e2e::tests![a_set_says_that_pods_of_other_controllers_are_not_injected];
+e2e::tests![a_set_reports_that_pods_of_other_controllers_are_not_injected];
 
-/// Waits until condition Injecting is True for this reason, and returns its message.
+/// Waits until the condition Injecting is True with this reason, and returns its message.
 async fn until_reason(case: &Case, reason: &str) -> Result<String> {
     case.eventually(&format!("Injecting has reason {reason}"), async || {
         let set = read(case).await?;
@@ -27,10 +27,12 @@ async fn until_reason(case: &Case, reason: &str) -> Result<String> {
     .await
 }
 
-async fn a_set_says_that_pods_of_other_controllers_are_not_injected(case: &mut Case) -> Result<()> {
+async fn a_set_reports_that_pods_of_other_controllers_are_not_injected(
+    case: &mut Case,
+) -> Result<()> {
     case.apply(set(case, log())).await?;
     until_shown(case, [0, 0, 0, 0]).await?;
-    // Without a labeled namespace, no pod is concerned.
+    // Without a labeled namespace, no pod is affected.
     until_reason(case, "Injecting").await?;
     label(case, "=enabled").await?;
     let message = until_reason(case, "WebhookDisabled").await?;
@@ -95,12 +97,12 @@ async fn a_set_says_that_pods_of_other_controllers_are_not_injected(case: &mut C
     until_reason(case, "Injecting").await?;
     until_injecting(case, "log").await?;
 
-    let without = json!([{"op": "remove", "path": "/webhooks/1"}]);
-    case.plane().patch(&path, &without).await?;
+    let remove_webhook = json!([{"op": "remove", "path": "/webhooks/1"}]);
+    case.plane().patch(&path, &remove_webhook).await?;
     let message = until_reason(case, "WebhookNotInstalled").await?;
     ensure!(message.contains(&installed.name), "{message}");
     case.eventually(
-        "a pod is created without, as the condition says",
+        "a pod is created without the sidecar, as the condition says",
         async || {
             let create = ["create", "--dry-run=server", "-o=json", "-f", "-"];
             let created = case.kubectl_with(&create, &pod("a").to_string()).await?;

@@ -9,18 +9,18 @@ use judge::object::{annotation, text};
 use serde_json::{Value, json};
 
 e2e::tests![
-    a_set_gets_its_defaults_injects_into_pods_and_shows_them,
+    a_set_gets_its_defaults_injects_into_pods_and_counts_them,
     game_pods_get_sidecars_from_the_operator_itself,
-    a_set_that_clashes_is_left_out_and_shown,
-    a_container_of_a_selected_workload_is_a_warning,
-    a_set_that_the_api_server_refuses_holds_creations_until_it_is_fixed,
-    without_the_webhook_game_pods_are_created_and_labeled_namespaces_refuse_others,
-    pods_of_a_deployment_get_the_sidecars_of_a_manifest_of_openkruise,
+    a_set_that_clashes_is_left_out_and_reported,
+    a_container_name_of_a_selected_workload_causes_a_warning,
+    a_set_whose_pods_are_refused_holds_creations_until_it_is_fixed,
+    without_the_webhook_labeled_namespaces_accept_only_game_pods,
+    pods_of_a_deployment_get_the_sidecars_of_an_openkruise_manifest,
 ];
 
-/// The label of namespaces whose pods of any controller get sidecars.
+/// The label of namespaces in which pods of any controller get sidecars.
 const LABEL: &str = "gamekeeper.tkex.tencent.com/sidecars";
-/// Prefix of a pod's annotations about SidecarSets.
+/// The prefix of a pod's annotations about SidecarSets.
 const MARK: &str = "sidecars.gamekeeper.tkex.tencent.com/";
 
 /// The name of the test's SidecarSet, which is unique in the cluster.
@@ -66,7 +66,7 @@ pub(crate) async fn read(case: &Case) -> Result<Value> {
     case.plane().get(&path).await
 }
 
-/// Waits until the status shows MATCHED, UPDATED, READY and UNINJECTED pods.
+/// Waits until the status shows these numbers of matched, updated, ready and uninjected pods.
 pub(crate) async fn until_shown(case: &Case, counts: [i64; 4]) -> Result<Value> {
     case.eventually(&format!("the set shows {counts:?}"), async || {
         let set = read(case).await?;
@@ -86,12 +86,12 @@ pub(crate) fn containers(pod: &Value) -> Vec<&str> {
     containers.map(|it| text(it, "/name")).collect()
 }
 
-/// The mark of a set on a pod.
+/// A set's annotation on a pod, parsed.
 pub(crate) fn mark(pod: &Value, set: &str) -> Option<Value> {
     serde_json::from_str(annotation(pod, &format!("{MARK}{set}"))?).ok()
 }
 
-/// Status, reason and message of a condition of a set.
+/// The status, reason and message of a set's condition.
 pub(crate) fn condition(set: &Value, type_: &str) -> (String, String, String) {
     let conditions = set["status"]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
@@ -105,7 +105,7 @@ pub(crate) async fn remove(case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// Sets the label that says which pods in the test's namespace get sidecars.
+/// Sets (`=enabled`) or removes (`-`) the label of the test's namespace.
 pub(crate) async fn label(case: &Case, value: &str) -> Result<()> {
     let label = format!("{LABEL}{value}");
     let args = ["label", "--overwrite", "namespace", &case.namespace, &label];
@@ -127,10 +127,10 @@ pub(crate) async fn until_injecting(case: &Case, container: &str) -> Result<()> 
     .await
 }
 
-async fn a_set_gets_its_defaults_injects_into_pods_and_shows_them(case: &mut Case) -> Result<()> {
+async fn a_set_gets_its_defaults_injects_into_pods_and_counts_them(case: &mut Case) -> Result<()> {
     let installed = Webhook::install(case, "2160h").await?;
     installed.until_called(case).await?;
-    // A mutating webhook is called only some time after it was configured.
+    // The API server calls a mutating webhook only some time after it was configured.
     case.eventually("a set without defaults gets them", async || {
         let create = ["create", "--dry-run=server", "-o=json", "-f", "-"];
         let created = case
@@ -246,19 +246,23 @@ async fn game_pods_get_sidecars_from_the_operator_itself(case: &mut Case) -> Res
     ensure!(condition(&shown, "Ready").1 == "NotInjected", "{shown:#}");
     case.scale(4).await?;
     let view = case.until_settled(4).await?;
-    let with: Vec<_> = view
+    let injected: Vec<_> = view
         .pods
         .iter()
         .filter(|pod| containers(&pod.0).len() == 2)
         .collect();
-    view.ensure(with.len() == 2)?;
-    view.ensure(with.iter().all(|pod| containers(&pod.0) == ["log", "game"]))?;
+    view.ensure(injected.len() == 2)?;
+    view.ensure(
+        injected
+            .iter()
+            .all(|pod| containers(&pod.0) == ["log", "game"]),
+    )?;
     until_shown(case, [2, 2, 2, 2]).await?;
 
     // An in-place update changes the game, but not its sidecar.
     case.set_image("game:v2").await?;
     let after = case.until_settled(4).await?;
-    for pod in &with {
+    for pod in &injected {
         let same = after
             .pods
             .iter()
@@ -288,7 +292,7 @@ async fn game_pods_get_sidecars_from_the_operator_itself(case: &mut Case) -> Res
     remove(case).await
 }
 
-async fn a_set_that_clashes_is_left_out_and_shown(case: &mut Case) -> Result<()> {
+async fn a_set_that_clashes_is_left_out_and_reported(case: &mut Case) -> Result<()> {
     case.apply(set(case, json!([{"name": "game", "image": "log:1.0"}])))
         .await?;
     until_shown(case, [0, 0, 0, 0]).await?;
@@ -306,13 +310,13 @@ async fn a_set_that_clashes_is_left_out_and_shown(case: &mut Case) -> Result<()>
     remove(case).await
 }
 
-async fn a_container_of_a_selected_workload_is_a_warning(case: &mut Case) -> Result<()> {
+async fn a_container_name_of_a_selected_workload_causes_a_warning(case: &mut Case) -> Result<()> {
     let installed = Webhook::install(case, "2160h").await?;
     installed.until_called(case).await?;
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
     let mut set = set(case, json!([{"name": "game", "image": "log:1.0"}]));
-    let spec = set["spec"].as_object_mut().context("a spec")?;
+    let spec = set["spec"].as_object_mut().context("no spec")?;
     spec.remove("namespace");
     let labels = json!({"kubernetes.io/metadata.name": case.namespace});
     spec.insert("namespaceSelector".into(), json!({"matchLabels": labels}));
@@ -327,7 +331,7 @@ async fn a_container_of_a_selected_workload_is_a_warning(case: &mut Case) -> Res
     let message = format!("GameDeployment {namespace}/{GAME} has a container \"game\"");
     let warned = case.refused(&create, &set.to_string()).await?;
     ensure!(warned.contains(&message), "{warned}");
-    // The labels of the namespace count, and those of the pods. Other tests' sets may cause other warnings.
+    // The labels of both the namespace and the pods count. Other tests' sets may cause other warnings.
     for (field, value) in [
         (
             "/spec/namespaceSelector",
@@ -336,7 +340,7 @@ async fn a_container_of_a_selected_workload_is_a_warning(case: &mut Case) -> Res
         ("/spec/selector", json!({"matchLabels": {"app": "other"}})),
     ] {
         let mut set = set.clone();
-        *set.pointer_mut(field).context("a selector")? = value;
+        *set.pointer_mut(field).context("no selector")? = value;
         let created = case.kubectl_with(&create, &set.to_string()).await;
         let printed = created.unwrap_or_else(|error| format!("{error:#}"));
         ensure!(!printed.contains(&message), "{printed}");
@@ -344,10 +348,11 @@ async fn a_container_of_a_selected_workload_is_a_warning(case: &mut Case) -> Res
     installed.remove(case).await
 }
 
-async fn a_set_that_the_api_server_refuses_holds_creations_until_it_is_fixed(
+async fn a_set_whose_pods_are_refused_holds_creations_until_it_is_fixed(
     case: &mut Case,
 ) -> Result<()> {
-    // Only pods are refused for this: a webhook that another test has installed dry-runs the set as a pod template.
+    // Pod security refuses only pods. The set itself must pass the webhooks of other tests, which dry-run it as a
+    // pod template.
     let baseline = "pod-security.kubernetes.io/enforce=baseline";
     case.kubectl(&["label", "namespace", &case.namespace, baseline])
         .await?;
@@ -392,7 +397,7 @@ async fn a_set_that_the_api_server_refuses_holds_creations_until_it_is_fixed(
     remove(case).await
 }
 
-async fn without_the_webhook_game_pods_are_created_and_labeled_namespaces_refuse_others(
+async fn without_the_webhook_labeled_namespaces_accept_only_game_pods(
     case: &mut Case,
 ) -> Result<()> {
     let installed = Webhook::install(case, "2160h").await?;
@@ -400,7 +405,7 @@ async fn without_the_webhook_game_pods_are_created_and_labeled_namespaces_refuse
     label(case, "=enabled").await?;
     case.apply(set(case, log())).await?;
     until_injecting(case, "log").await?;
-    // No process listens at the webhook's port any more.
+    // No process listens on the webhook's port anymore.
     installed.call_nothing(case).await?;
     case.apply(Game::in_place(2)).await?;
     let view = case.until_settled(2).await?;
@@ -429,7 +434,7 @@ async fn without_the_webhook_game_pods_are_created_and_labeled_namespaces_refuse
     installed.remove(case).await
 }
 
-/// A manifest as in OpenKruise's documentation.
+/// A manifest like those in OpenKruise's documentation.
 const KRUISE: &str = "
 apiVersion: apps.kruise.io/v1alpha1
 kind: SidecarSet
@@ -466,7 +471,7 @@ spec:
     emptyDir: {}
 ";
 
-async fn pods_of_a_deployment_get_the_sidecars_of_a_manifest_of_openkruise(
+async fn pods_of_a_deployment_get_the_sidecars_of_an_openkruise_manifest(
     case: &mut Case,
 ) -> Result<()> {
     let installed = Webhook::install(case, "2160h").await?;

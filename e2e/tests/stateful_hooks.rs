@@ -11,16 +11,16 @@ use serde_json::json;
 e2e::tests![
     an_ordered_scale_in_runs_one_hook_at_a_time,
     a_parallel_scale_in_runs_all_hooks_at_once,
-    a_failed_hook_keeps_its_pod_until_retried,
+    a_failed_hook_keeps_its_pod_until_it_is_retried,
     a_revert_while_a_hook_runs_cancels_it,
     scaling_back_up_cancels_deletions,
     an_update_does_not_wait_for_a_pod_to_be_deleted,
-    a_new_pod_of_an_ordinal_runs_its_own_hook,
+    a_new_pod_with_the_same_ordinal_runs_its_own_hook,
     pre_and_post_inplace_guard_an_update,
     a_restarted_operator_continues_a_deletion,
 ];
 
-/// Creates a template of a hook that fails until the test sets another response.
+/// Creates the template of a hook that fails until the test sets another response.
 async fn apply_refusing_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(retrying_hook_template("test", &case.hooks.url("/")))
@@ -71,7 +71,7 @@ async fn a_parallel_scale_in_runs_all_hooks_at_once(case: &mut Case) -> Result<(
     case.apply(Game::parallel(4).pre_delete("test")).await?;
     case.until_settled(4).await?;
     case.scale(1).await?;
-    case.until("three wait", |view| {
+    case.until("three pods wait", |view| {
         victims(view).len() == 3 && view.phases("PreDelete") == ["Running"; 3]
     })
     .await?;
@@ -80,7 +80,7 @@ async fn a_parallel_scale_in_runs_all_hooks_at_once(case: &mut Case) -> Result<(
     Ok(())
 }
 
-async fn a_failed_hook_keeps_its_pod_until_retried(case: &mut Case) -> Result<()> {
+async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(hook_template("test", &case.hooks.url("/")))
@@ -122,10 +122,10 @@ async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
     case.apply(Game::parallel(4).pre_delete("test")).await?;
     case.until_settled(4).await?;
     case.scale(1).await?;
-    case.until("three wait", |view| victims(view).len() == 3)
+    case.until("three pods wait", |view| victims(view).len() == 3)
         .await?;
     case.scale(3).await?;
-    case.until("one waits", |view| {
+    case.until("one pod waits", |view| {
         victims(view) == [name(3)] && view.runs.len() == 1
     })
     .await?;
@@ -154,7 +154,7 @@ async fn an_update_does_not_wait_for_a_pod_to_be_deleted(case: &mut Case) -> Res
     case.until("the victim waits", |view| victims(view) == [name(2)])
         .await?;
     case.set_image("game:v2").await?;
-    case.until("the others are updated", |view| {
+    case.until("the other pods are updated", |view| {
         view.shape() == "0:v2 1:v2 2:v1" && view.ready_with("game:v2") == 2
     })
     .await?;
@@ -163,7 +163,7 @@ async fn an_update_does_not_wait_for_a_pod_to_be_deleted(case: &mut Case) -> Res
     Ok(())
 }
 
-async fn a_new_pod_of_an_ordinal_runs_its_own_hook(case: &mut Case) -> Result<()> {
+async fn a_new_pod_with_the_same_ordinal_runs_its_own_hook(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_refusing_hook(case).await?;
     case.apply(Game::ordered(2).pre_delete("test")).await?;
@@ -173,7 +173,7 @@ async fn a_new_pod_of_an_ordinal_runs_its_own_hook(case: &mut Case) -> Result<()
         .until("a hook runs", |view| view.runs.len() == 1)
         .await?;
     case.kubectl(&["delete", "pod", &name(1)]).await?;
-    case.until("the pod is gone", |view| view.pods.len() == 1)
+    case.until("the pod is deleted", |view| view.pods.len() == 1)
         .await?;
     case.scale(2).await?;
     case.until_settled(2).await?;
@@ -219,7 +219,7 @@ async fn a_restarted_operator_continues_a_deletion(case: &mut Case) -> Result<()
     let before = case.until("the highest ordinal waits", waits).await?;
     case.kill_operator().await?;
     case.operator.start().await?;
-    case.consistently("it still waits", 2, waits).await?;
+    case.consistently("the pod still waits", 2, waits).await?;
     let after = case.view().await?;
     after.ensure(after.runs[0].uid() == before.runs[0].uid())?;
     case.hooks.answer("/", example_answer());

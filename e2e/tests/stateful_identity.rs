@@ -11,11 +11,11 @@ e2e::tests![
     pods_have_names_labels_and_host_names,
     changed_identity_labels_are_restored,
     orphans_are_adopted_and_pods_released,
-    a_foreign_pod_with_the_name_is_a_conflict,
+    a_foreign_pod_with_the_name_of_an_ordinal_is_a_conflict,
     an_evicted_pod_is_replaced_under_its_ordinal,
     pods_that_end_are_replaced_under_their_ordinal,
     a_restarted_operator_waits_for_a_terminating_pod,
-    a_pod_on_a_lost_node_holds_its_ordinal_unless_allowed,
+    a_pod_on_a_lost_node_holds_its_ordinal_until_force_deletion_is_allowed,
     killed_operators_create_each_ordinal_once,
     an_orphaning_deletion_leaves_pods_for_adoption,
     an_evicted_orphan_is_replaced,
@@ -98,7 +98,7 @@ async fn orphans_are_adopted_and_pods_released(case: &mut Case) -> Result<()> {
     view.ensure(uid_of(&view, 1)? == uid_of(&before, 1)?)
 }
 
-async fn a_foreign_pod_with_the_name_is_a_conflict(case: &mut Case) -> Result<()> {
+async fn a_foreign_pod_with_the_name_of_an_ordinal_is_a_conflict(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let foreign = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name(1)},
@@ -140,7 +140,7 @@ async fn an_evicted_pod_is_replaced_under_its_ordinal(case: &mut Case) -> Result
     let before = case.until_settled(2).await?;
     evict(case, 0).await?;
     let view = case
-        .until("a new pod", |view| {
+        .until("the pod is replaced", |view| {
             let is_new = uid_of(view, 0).ok() != uid_of(&before, 0).ok();
             is_new && view.counts() == [2; 5]
         })
@@ -154,7 +154,7 @@ async fn an_evicted_orphan_is_replaced(case: &mut Case) -> Result<()> {
     let before = case.until_settled(3).await?;
     case.kubectl(&["delete", "gamestatefulset", SET, "--cascade=orphan"])
         .await?;
-    case.eventually("orphans", async || {
+    case.eventually("the pods are orphaned", async || {
         let pods = case.list("pods").await?;
         let is_orphan = |pod: &&serde_json::Value| pod["metadata"]["ownerReferences"].is_null();
         ensure!(pods.iter().filter(is_orphan).count() == 3);
@@ -177,7 +177,7 @@ async fn pods_that_end_are_replaced_under_their_ordinal(case: &mut Case) -> Resu
     for (ordinal, phase) in [(0, "Failed"), (2, "Succeeded")] {
         case.end_pod(&name(ordinal), phase).await?;
     }
-    case.until("two new pods", |view| {
+    case.until("both pods are replaced", |view| {
         let is_new = |ordinal| uid_of(view, ordinal).ok() != uid_of(&before, ordinal).ok();
         view.counts() == [3; 5] && is_new(0) && is_new(2) && !is_new(1)
     })
@@ -219,7 +219,9 @@ async fn own_node(case: &Case) -> Result<String> {
     Ok(node)
 }
 
-async fn a_pod_on_a_lost_node_holds_its_ordinal_unless_allowed(case: &mut Case) -> Result<()> {
+async fn a_pod_on_a_lost_node_holds_its_ordinal_until_force_deletion_is_allowed(
+    case: &mut Case,
+) -> Result<()> {
     case.use_stateful_set();
     let node = own_node(case).await?;
     let game = Game::ordered(1)
@@ -294,7 +296,7 @@ async fn an_orphaning_deletion_leaves_pods_for_adoption(case: &mut Case) -> Resu
     let before = case.until_settled(2).await?;
     case.kubectl(&["delete", "gamestatefulset", SET, "--cascade=orphan"])
         .await?;
-    case.eventually("two orphans", async || {
+    case.eventually("both pods are orphaned", async || {
         let pods = case.list("pods").await?;
         let is_orphan = |pod: &&serde_json::Value| pod["metadata"]["ownerReferences"].is_null();
         ensure!(pods.iter().filter(is_orphan).count() == 2);

@@ -21,7 +21,7 @@ e2e::tests![
     scaling_to_zero_and_back,
 ];
 
-/// Names of the pods in the order in which the operator created (or deleted) them.
+/// The names of the pods, in the order in which the operator created or deleted them (`verb`).
 pub fn in_order(case: &Case, verb: &str) -> Result<Vec<String>> {
     let events = case.events()?.into_iter();
     let of_pods = events.filter(|event| {
@@ -54,18 +54,21 @@ async fn pods_are_created_upward_and_deleted_downward_one_at_a_time(case: &mut C
         .annotated("stage.gamekeeper/ready-seconds", "1")
         .annotated("stage.gamekeeper/stop-seconds", "1");
     case.apply(game).await?;
-    case.until("four pods, created one at a time", |view| {
+    case.until("four pods are ready, created one at a time", |view| {
         assert!(one_at_a_time(view), "{}", view.summary());
         view.counts() == [4; 5]
     })
     .await?;
     ensure!(in_order(case, "create")? == names(0..4));
     case.scale(1).await?;
-    case.until("one pod, the others deleted one at a time", |view| {
-        let terminating = view.pods.iter().filter(|pod| pod.is_terminating());
-        assert!(terminating.count() <= 1, "{}", view.summary());
-        view.counts() == [1; 5] && view.pods.len() == 1
-    })
+    case.until(
+        "one pod is left, and the others were deleted one at a time",
+        |view| {
+            let terminating = view.pods.iter().filter(|pod| pod.is_terminating());
+            assert!(terminating.count() <= 1, "{}", view.summary());
+            view.counts() == [1; 5] && view.pods.len() == 1
+        },
+    )
     .await?;
     ensure!(in_order(case, "delete")? == names([3, 2, 1]));
     Ok(())
@@ -77,7 +80,7 @@ async fn parallel_pods_are_created_and_deleted_at_once(case: &mut Case) -> Resul
         .annotated("stage.gamekeeper/ready-seconds", "5")
         .annotated("stage.gamekeeper/stop-seconds", "5");
     case.apply(game).await?;
-    case.until("six pods at once, none of them ready", |view| {
+    case.until("six pods exist at once, none of them ready", |view| {
         view.pods.len() == 6 && view.pods.iter().all(|pod| !pod.is_ready())
     })
     .await?;
@@ -117,9 +120,9 @@ async fn ordered_scaling_halts_at_an_unhealthy_pod(case: &mut Case) -> Result<()
     case.use_stateful_set();
     case.apply(with_warm_up_gate(Game::ordered(3))).await?;
     for ordinal in 0..3 {
-        let what = format!("pod {ordinal} exists");
+        let waited_for = format!("pod {ordinal} exists");
         let exists = |view: &View| view.pods.len() as i64 == ordinal + 1;
-        case.until(&what, exists).await?;
+        case.until(&waited_for, exists).await?;
         case.consistently("no further pod exists", 1, exists)
             .await?;
         warm(case, ordinal, true).await?;
@@ -201,8 +204,10 @@ async fn min_ready_seconds_delay_the_next_pod(case: &mut Case) -> Result<()> {
         view.ready_with("game:v1") == 1
     })
     .await?;
-    case.consistently("it is not available yet", 2, |view| view.pods.len() == 1)
-        .await?;
+    case.consistently("the first pod is not available yet", 2, |view| {
+        view.pods.len() == 1
+    })
+    .await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.number("/status/availableReplicas") == 2)
 }

@@ -18,7 +18,7 @@ e2e::tests![
     reserved_pods_are_deleted_one_at_a_time_with_ordered_ready,
     a_failed_hook_keeps_a_reserved_pod_until_it_is_retried,
     releasing_an_ordinal_cancels_the_deletion_of_its_pod,
-    claims_of_a_reserved_ordinal_are_kept_and_used_again,
+    claims_of_a_reserved_ordinal_are_kept_and_reused,
     an_update_skips_reserved_ordinals,
     surge_pods_and_scaling_skip_reserved_ordinals,
     a_killed_operator_creates_no_reserved_ordinal,
@@ -30,8 +30,8 @@ async fn reserve(case: &Case, ordinals: &[i64]) -> Result<()> {
     Ok(())
 }
 
-/// Creates a template of a hook that fails until the test sets another response.
-async fn refusing(case: &Case) -> Result<()> {
+/// Creates the template of a hook that fails until the test sets another response.
+async fn apply_refusing_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     let template = retrying_hook_template("test", &case.hooks.url("/"));
     case.apply(template).await?;
@@ -47,7 +47,7 @@ fn name(ordinal: i64) -> String {
     format!("{SET}-{ordinal}")
 }
 
-/// Waits until the set is settled with these pods, and has never had fewer.
+/// Waits until the set is settled with these pods. Panics if it has fewer meanwhile.
 async fn until_settled_as(case: &Case, shape: &str) -> Result<View> {
     let pods = shape.split(' ').count();
     case.until(shape, |view| {
@@ -89,7 +89,7 @@ async fn a_parallel_set_replaces_a_reserved_ordinal_until_it_is_released(
 
 async fn a_reserved_pod_is_kept_until_its_hook_passes(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    refusing(case).await?;
+    apply_refusing_hook(case).await?;
     case.apply(Game::parallel(3).pre_delete("test")).await?;
     case.until_settled(3).await?;
     reserve(case, &[1]).await?;
@@ -98,7 +98,7 @@ async fn a_reserved_pod_is_kept_until_its_hook_passes(case: &mut Case) -> Result
             && waiting(view) == [name(1)]
             && view.ready_with("game:v1") == 4
     };
-    case.until("its substitute is ready, and its hook runs", waits)
+    case.until("the substitute is ready, and the reserved pod waits", waits)
         .await?;
     case.consistently("the hook does not pass", 2, waits)
         .await?;
@@ -132,7 +132,7 @@ async fn a_reserved_pod_is_kept_until_its_hook_passes(case: &mut Case) -> Result
 
 async fn reserved_pods_are_deleted_one_at_a_time_with_ordered_ready(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    refusing(case).await?;
+    apply_refusing_hook(case).await?;
     let game = Game::ordered(3).annotated("stage.gamekeeper/ready-seconds", "1");
     case.apply(game.pre_delete("test")).await?;
     case.until_settled(3).await?;
@@ -173,14 +173,14 @@ async fn a_failed_hook_keeps_a_reserved_pod_until_it_is_retried(case: &mut Case)
 
 async fn releasing_an_ordinal_cancels_the_deletion_of_its_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    refusing(case).await?;
+    apply_refusing_hook(case).await?;
     case.apply(Game::parallel(3).pre_delete("test")).await?;
     let before = case.until_settled(3).await?;
     reserve(case, &[0, 1]).await?;
     case.until("two pods wait", |view| waiting(view).len() == 2)
         .await?;
     reserve(case, &[0]).await?;
-    case.until("one of them and one substitute wait", |view| {
+    case.until("one reserved pod and one substitute wait", |view| {
         waiting(view) == [name(0), name(4)] && view.runs.len() == 2
     })
     .await?;
@@ -189,7 +189,7 @@ async fn releasing_an_ordinal_cancels_the_deletion_of_its_pod(case: &mut Case) -
     view.ensure(view.pod(&name(1))?.uid() == before.pod(&name(1))?.uid())
 }
 
-async fn claims_of_a_reserved_ordinal_are_kept_and_used_again(case: &mut Case) -> Result<()> {
+async fn claims_of_a_reserved_ordinal_are_kept_and_reused(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     case.apply(retention(game, "Delete", "Delete")).await?;
     case.until_settled(2).await?;
@@ -209,7 +209,7 @@ async fn claims_of_a_reserved_ordinal_are_kept_and_used_again(case: &mut Case) -
 
 async fn an_update_skips_reserved_ordinals(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    refusing(case).await?;
+    apply_refusing_hook(case).await?;
     let free = hook_template("free", &case.hooks.url("/free"));
     case.apply(free).await?;
     case.hooks.answer("/free", example_answer());
@@ -230,7 +230,7 @@ async fn an_update_skips_reserved_ordinals(case: &mut Case) -> Result<()> {
     case.replace("/spec/updateStrategy/paused", false).await?;
     case.set_image("game:v2").await?;
     let updated = shape("0:v1 1:v1 2:v1 3:v2 4:v2");
-    case.until("the last two of four are updated", &updated)
+    case.until("the last two of the four pods are updated", &updated)
         .await?;
     case.consistently("the reserved pod is not updated", 2, &updated)
         .await?;
@@ -275,7 +275,7 @@ async fn until_first_settled_as(case: &Case, shape: &str) -> Result<View> {
 
 async fn a_killed_operator_creates_no_reserved_ordinal(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    refusing(case).await?;
+    apply_refusing_hook(case).await?;
     case.apply(Game::parallel(3).pre_delete("test")).await?;
     case.until_settled(3).await?;
     reserve(case, &[1]).await?;
@@ -291,7 +291,7 @@ async fn a_killed_operator_creates_no_reserved_ordinal(case: &mut Case) -> Resul
     case.operator.start().await?;
     case.hooks.answer("/", example_answer());
     let view = case
-        .until("three other pods", |view| view.is_settled(3))
+        .until("three other pods are settled", |view| view.is_settled(3))
         .await?;
     view.ensure(view.shape() == "2:v1 3:v1 4:v1")?;
     let created = in_order(case, "create")?;

@@ -20,7 +20,7 @@ e2e::tests![
     on_delete_updates_pods_that_a_user_deletes,
     surge_pods_have_higher_ordinals_and_are_deleted_at_the_end,
     limits_are_accepted_in_rolling_update,
-    a_scale_in_during_an_update,
+    a_scale_in_during_an_update_leaves_updated_pods,
     max_unavailable_updates_several_pods_at_a_time,
     a_full_quota_does_not_hold_an_ordered_update,
 ];
@@ -137,7 +137,7 @@ async fn a_partition_is_an_ordinal(case: &mut Case) -> Result<()> {
         let name = format!("{SET}-{ordinal}");
         case.kubectl(&["delete", "pod", &name]).await?;
     }
-    case.until("two new pods", |view| {
+    case.until("both pods are recreated", |view| {
         view.shape() == "0:v1 1:v1 2:v2"
             && view.pods.iter().all(|pod| pod.is_ready())
             && view
@@ -196,7 +196,8 @@ async fn canary_steps_pause_wait_and_run_a_hook(case: &mut Case) -> Result<()> {
     case.scale(5).await?;
     until_shape(case, "0:v1 1:v1 2:v1 3:v2 4:v1").await?;
     case.scale(4).await?;
-    case.until("four pods", |view| view.pods.len() == 4).await?;
+    case.until("four pods are left", |view| view.pods.len() == 4)
+        .await?;
     case.resume().await?;
     let view = case
         .until("the hook runs after the timed pause", |view| {
@@ -292,7 +293,7 @@ async fn limits_are_accepted_in_rolling_update(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_scale_in_during_an_update(case: &mut Case) -> Result<()> {
+async fn a_scale_in_during_an_update_leaves_updated_pods(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::ordered(4).annotated("stage.gamekeeper/ready-seconds", "1");
     case.apply(game).await?;

@@ -66,7 +66,7 @@ pub fn retention(game: Game, deleted: &str, scaled: &str) -> Game {
     game.set("/spec/persistentVolumeClaimRetentionPolicy", policy)
 }
 
-/// Claims by name, with the kinds of their owners.
+/// The ordinals of all claims, with the kinds of their owners.
 async fn claims(case: &Case) -> Result<Vec<(String, Vec<String>)>> {
     let claims = case.list("persistentvolumeclaims").await?;
     let claims = claims.iter().map(|claim| {
@@ -104,7 +104,7 @@ async fn claims_are_created_before_their_pods_and_kept(case: &mut Case) -> Resul
     case.apply(game).await?;
     let view = case.until_settled(2).await?;
     let volumes = view.pods[1].0.pointer("/spec/volumes/0");
-    let volume = volumes.context("a volume")?;
+    let volume = volumes.context("no volume")?;
     ensure!(volume["persistentVolumeClaim"]["claimName"] == format!("data-{SET}-1"));
     let claim = case
         .get(&format!("persistentvolumeclaims/data-{SET}-1"))
@@ -123,27 +123,27 @@ async fn claims_are_created_before_their_pods_and_kept(case: &mut Case) -> Resul
     let claim = case
         .get(&format!("persistentvolumeclaims/data-{SET}-1"))
         .await?;
-    ensure!(claim["metadata"]["uid"] == uid, "the claim was kept");
+    ensure!(claim["metadata"]["uid"] == uid, "the claim was replaced");
     Ok(())
 }
 
-/// Scales in from two pods to one, then deletes the workload, and checks the claims after each.
-async fn retained(
+/// Scales in from two pods to one, then deletes the workload, and checks the claims before and after each.
+async fn check_retention(
     case: &mut Case,
     policy: (&str, &str),
-    with: &[(&str, &str)],
+    initial: &[(&str, &str)],
     scaled: &[(&str, &str)],
     deleted: &[(&str, &str)],
 ) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     case.apply(retention(game, policy.0, policy.1)).await?;
     case.until_settled(2).await?;
-    until_claims(case, with).await?;
+    until_claims(case, initial).await?;
     case.scale(1).await?;
     case.until_settled(1).await?;
     until_claims(case, scaled).await?;
     case.kubectl(&["delete", "gamestatefulset", SET]).await?;
-    case.eventually("the pods are gone", async || {
+    case.eventually("the pods are deleted", async || {
         let pods = case.list("pods").await?;
         ensure!(pods.is_empty(), "{} pods", pods.len());
         Ok(())
@@ -154,22 +154,22 @@ async fn retained(
 
 async fn retain_and_retain(case: &mut Case) -> Result<()> {
     let both = [("0", ""), ("1", "")];
-    retained(case, ("Retain", "Retain"), &both, &both, &both).await
+    check_retention(case, ("Retain", "Retain"), &both, &both, &both).await
 }
 
 async fn retain_when_deleted_and_delete_when_scaled(case: &mut Case) -> Result<()> {
     let (both, first) = ([("0", ""), ("1", "")], [("0", "")]);
-    retained(case, ("Retain", "Delete"), &both, &first, &first).await
+    check_retention(case, ("Retain", "Delete"), &both, &first, &first).await
 }
 
 async fn delete_when_deleted_and_retain_when_scaled(case: &mut Case) -> Result<()> {
     let both = [("0", "GameStatefulSet"), ("1", "GameStatefulSet")];
-    retained(case, ("Delete", "Retain"), &both, &both, &[]).await
+    check_retention(case, ("Delete", "Retain"), &both, &both, &[]).await
 }
 
 async fn delete_and_delete(case: &mut Case) -> Result<()> {
     let both = [("0", "GameStatefulSet"), ("1", "GameStatefulSet")];
-    retained(case, ("Delete", "Delete"), &both, &both[..1], &[]).await
+    check_retention(case, ("Delete", "Delete"), &both, &both[..1], &[]).await
 }
 
 async fn a_claim_is_deleted_only_after_the_hook(case: &mut Case) -> Result<()> {
@@ -217,7 +217,7 @@ async fn scaling_back_up_keeps_the_claim(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the condition FailedScale has this reason.
+/// Waits until the condition FailedScale has this reason and names the second claim.
 async fn until_failed_scale(case: &Case, reason: &str) -> Result<()> {
     let is_reported = |view: &e2e::workload::view::View| {
         let condition = view.condition("FailedScale");
@@ -271,8 +271,10 @@ async fn a_pod_waits_while_its_claim_has_another_owner(case: &mut Case) -> Resul
     case.apply(foreign).await?;
     case.apply(game).await?;
     until_failed_scale(case, "ClaimNotOurs").await?;
-    case.consistently("its pod is not created", 2, |view| view.pods.len() <= 1)
-        .await?;
+    case.consistently("the claim's pod is not created", 2, |view| {
+        view.pods.len() <= 1
+    })
+    .await?;
     let free = r#"-p={"metadata":{"ownerReferences":null}}"#;
     case.kubectl(&["patch", "pvc", &claim, "--type=merge", free])
         .await?;
@@ -311,7 +313,7 @@ async fn a_missing_claim_is_recreated_for_a_waiting_pod(case: &mut Case) -> Resu
     let path = format!("persistentvolumeclaims/{claim}");
     let before = case.get(&path).await?;
     case.kubectl(&["delete", "pvc", &claim]).await?;
-    case.eventually("a new claim", async || {
+    case.eventually("the claim is recreated", async || {
         let after = case.get(&path).await?;
         ensure!(after["metadata"]["uid"] != before["metadata"]["uid"]);
         Ok(())

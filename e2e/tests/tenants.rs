@@ -7,20 +7,20 @@ use futures::future::{join_all, try_join};
 
 e2e::tests![a_tenants_attacks_do_not_stop_another_tenant];
 
-/// Pods of the victim.
+/// The number of the victim's pods.
 const PODS: i64 = 6;
 /// The peak memory that the operator may reach, in bytes.
 const MEMORY: u64 = 400 << 20;
 
 async fn a_tenants_attacks_do_not_stop_another_tenant(case: &mut Case) -> Result<()> {
     let stage = Stage::start(case.folder(), PODS).await?;
-    let outcome = play(&stage).await;
+    let outcome = run_attacks(&stage).await;
     let ended = stage.stop().await;
     outcome.and(ended)
 }
 
 /// Runs all attacks concurrently while the victim rolls out repeatedly.
-async fn play(stage: &Stage) -> Result<()> {
+async fn run_attacks(stage: &Stage) -> Result<()> {
     stage.until_lease_has_flow_schema().await?;
     let (lease, process) = (stage.lease().await?, stage.operator.id()?);
     let attacks = join_all(ATTACKS.iter().map(|attack| async move {

@@ -22,7 +22,7 @@ struct Field {
     plural: &'static str,
     name: &'static str,
     path: &'static [&'static str],
-    usual: &'static str,
+    valid: &'static str,
 }
 
 const FIELDS: [Field; 4] = [
@@ -30,25 +30,25 @@ const FIELDS: [Field; 4] = [
         plural: "gamedeployments",
         name: GAME,
         path: &["spec", "updateStrategy", "type"],
-        usual: "InplaceUpdate",
+        valid: "InplaceUpdate",
     },
     Field {
         plural: "gamestatefulsets",
         name: SET,
         path: &["spec", "updateStrategy", "type"],
-        usual: "RollingUpdate",
+        valid: "RollingUpdate",
     },
     Field {
         plural: "hookruns",
         name: "check",
         path: &["spec", "policy"],
-        usual: "Parallel",
+        valid: "Parallel",
     },
     Field {
         plural: "hooktemplates",
         name: "drained",
         path: &["spec", "policy"],
-        usual: "Parallel",
+        valid: "Parallel",
     },
 ];
 
@@ -66,7 +66,7 @@ impl Field {
         Ok(())
     }
 
-    /// Stores a value.
+    /// Stores a value in the field.
     async fn store(&self, case: &Case, value: &str) -> Result<()> {
         let path = format!("/{}", self.path.join("/"));
         let patch = json!([{"op": "replace", "path": path, "value": value}]);
@@ -78,7 +78,7 @@ impl Field {
         Ok(())
     }
 
-    /// The kind, as in events and metrics.
+    /// The object's kind, as in events and metrics.
     async fn kind(&self, case: &Case) -> Result<String> {
         let object = self.get(case).await?;
         Ok(object["kind"].as_str().unwrap_or_default().to_owned())
@@ -89,7 +89,7 @@ impl Field {
     }
 
     /// Waits until kubectl describe shows the event.
-    async fn is_in_events(&self, case: &Case) -> Result<()> {
+    async fn until_in_events(&self, case: &Case) -> Result<()> {
         case.eventually("kubectl describe shows the event", async || {
             let shown = case.kubectl(&["describe", self.plural, self.name]).await?;
             let is_shown = shown.contains("Unreadable") && shown.contains("unknown variant");
@@ -100,7 +100,7 @@ impl Field {
     }
 
     /// Waits until the metric of its kind has this value.
-    async fn is_counted(&self, case: &Case, count: u32) -> Result<()> {
+    async fn until_counted(&self, case: &Case, count: u32) -> Result<()> {
         let kind = self.kind(case).await?;
         let line = format!("gamekeeper_unreadable_objects{{kind=\"{kind}\"}} {count}.0");
         case.eventually(&line, async || {
@@ -111,17 +111,20 @@ impl Field {
         .await
     }
 
-    /// Waits until the condition says that the object is unreadable. All other fields must be unchanged.
-    async fn is_in_conditions(&self, case: &Case, before: &Value) -> Result<()> {
+    /// Waits until the condition Ready says that the object is unreadable. All other fields must be unchanged.
+    async fn until_in_conditions(&self, case: &Case, before: &Value) -> Result<()> {
         let after = case
-            .eventually("condition Ready says so", async || {
-                let object = self.get(case).await?;
-                let ready = ready(&object);
-                let is_shown = ready["status"] == "False" && ready["reason"] == "Unreadable";
-                let message = ready["message"].as_str().unwrap_or_default();
-                ensure!(is_shown && message.contains(UNKNOWN), "{object:#}");
-                Ok(object)
-            })
+            .eventually(
+                "condition Ready says that the object is unreadable",
+                async || {
+                    let object = self.get(case).await?;
+                    let ready = ready(&object);
+                    let is_shown = ready["status"] == "False" && ready["reason"] == "Unreadable";
+                    let message = ready["message"].as_str().unwrap_or_default();
+                    ensure!(is_shown && message.contains(UNKNOWN), "{object:#}");
+                    Ok(object)
+                },
+            )
             .await?;
         ensure!(
             without_changes(&after, self) == without_changes(before, self),
@@ -167,8 +170,10 @@ fn without_changes(object: &Value, field: &Field) -> Value {
 /// Checks that the runbook's command lists one object of each of these kinds.
 async fn runbook_lists(case: &Case, kinds: &[&str]) -> Result<()> {
     let page = std::fs::read_to_string(repository().join("docs/operations.md"))?;
-    let (_, columns) = page.split_once("-A -o '").context("a command")?;
-    let (columns, _) = columns.split_once("'\n").context("its end")?;
+    let (_, columns) = page.split_once("-A -o '").context("no command")?;
+    let (columns, _) = columns
+        .split_once("'\n")
+        .context("the command does not end")?;
     let all = "gamedeployments,gamestatefulsets,hookruns";
     let listed = case.kubectl(&["get", all, "-o", columns]).await?;
     let why = listed.lines().filter(|line| line.contains(UNKNOWN));
@@ -184,19 +189,19 @@ async fn objects_of_another_version_are_reported_until_they_are_fixed(
     // The test has a control plane of its own, because it changes the CRDs.
     let plane: &'static ControlPlane =
         Box::leak(Box::new(ControlPlane::another("versions").await?));
-    let outcome = on_its_own(plane, case.folder()).await;
+    let outcome = on_own_control_plane(plane, case.folder()).await;
     plane.stop().await?;
     outcome
 }
 
-async fn on_its_own(plane: &'static ControlPlane, folder: &Path) -> Result<()> {
+async fn on_own_control_plane(plane: &'static ControlPlane, folder: &Path) -> Result<()> {
     let mut case = Case::open(plane, "versions", &folder.join("versions")).await?;
-    let outcome = play(&mut case).await;
+    let outcome = report_until_fixed(&mut case).await;
     let verdict = case.close().await;
     outcome.and(verdict)
 }
 
-async fn play(case: &mut Case) -> Result<()> {
+async fn report_until_fixed(case: &mut Case) -> Result<()> {
     let age = Answer::Json(json!({"age": 45}));
     case.hooks.answer("/drained", age);
     let drained = hook_template("drained", &case.hooks.url("/drained"));
@@ -223,13 +228,13 @@ async fn play(case: &mut Case) -> Result<()> {
     let [game, set, check, template] = &FIELDS;
     for field in &FIELDS {
         field.allow(case.plane()).await?;
-        field.is_counted(case, 0).await?;
+        field.until_counted(case, 0).await?;
     }
 
     // A workload whose HookTemplate cannot be decoded reports that, and keeps its pod.
     template.store(case, UNKNOWN).await?;
-    template.is_counted(case, 1).await?;
-    template.is_in_events(case).await?;
+    template.until_counted(case, 1).await?;
+    template.until_in_events(case).await?;
     case.scale(1).await?;
     let view = case
         .until("the template is reported", |view| {
@@ -247,21 +252,21 @@ async fn play(case: &mut Case) -> Result<()> {
     }
     check.store(case, UNKNOWN).await?;
     set.store(case, UNKNOWN).await?;
-    set.is_in_conditions(case, &before[1]).await?;
+    set.until_in_conditions(case, &before[1]).await?;
     // A new leader reports what it finds.
     case.operator.terminate().await?;
     game.store(case, UNKNOWN).await?;
     case.operator.start().await?;
     for (field, before) in [game, set, check].into_iter().zip(&before) {
-        field.is_in_conditions(case, before).await?;
-        field.is_in_events(case).await?;
-        field.is_counted(case, 1).await?;
+        field.until_in_conditions(case, before).await?;
+        field.until_in_events(case).await?;
+        field.until_counted(case, 1).await?;
     }
     runbook_lists(case, &["GameDeployment", "GameStatefulSet", "HookRun"]).await?;
 
     for field in &FIELDS {
-        field.store(case, field.usual).await?;
-        field.is_counted(case, 0).await?;
+        field.store(case, field.valid).await?;
+        field.until_counted(case, 0).await?;
     }
     for field in [game, set] {
         case.eventually("condition Ready is True again", async || {

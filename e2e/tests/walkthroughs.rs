@@ -100,18 +100,18 @@ fn counts_of_status(all: i64, updated: i64) -> [(&'static str, i64); 6] {
     ]
 }
 
-/// An example, with shorter durations and the URL of the test's server.
+/// An example, with shorter durations and the URL of the test's server. `changes` are further replacements.
 fn example(case: &Case, name: &str, changes: &[(&str, &str)]) -> Result<String> {
     let path = repository().join("examples").join(name);
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let server = case.hooks.url("");
     let port = format!(":{}", case.hooks.port());
-    let usual = [
+    let replacements = [
         ("http://1.1.1.1:9091", server.as_str()),
         (":9091", &port),
         ("gracePeriodSeconds: 30", "gracePeriodSeconds: 1"),
     ];
-    let changes = usual.iter().chain(changes);
+    let changes = replacements.iter().chain(changes);
     Ok(changes.fold(text, |text, (from, to)| text.replace(from, to)))
 }
 

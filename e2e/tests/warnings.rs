@@ -54,7 +54,7 @@ async fn warnings(case: &Case, paths: &[PathBuf]) -> Result<String> {
     Ok(wrong.join("\n"))
 }
 
-/// kubectl's output for a manifest; None if it is what the comment at the manifest's top expects.
+/// kubectl's output for a manifest; None if it is what the comment at the top of the manifest expects.
 async fn unexpected(case: &Case, path: &PathBuf) -> Result<Option<String>> {
     let text = std::fs::read_to_string(path)?;
     let comments = text.lines().map_while(|line| line.strip_prefix("# "));

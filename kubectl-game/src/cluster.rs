@@ -115,7 +115,7 @@ impl Cluster {
         Api::all(self.client.clone())
     }
 
-    /// Pods of a namespace, or of all.
+    /// The pods of one namespace, or of all namespaces.
     pub fn pods_in(&self, namespace: Option<&str>) -> Api<Pod> {
         match namespace {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
@@ -142,8 +142,8 @@ impl Cluster {
             .await
     }
 
-    /// The selected workloads of these kinds, sorted by kind, namespace and name. There are none of a kind that the
-    /// cluster does not serve; it must serve one of them.
+    /// The selected workloads of these kinds, sorted by kind, namespace and name. A kind that the cluster does not
+    /// serve has none, but the cluster must serve at least one of the kinds.
     pub async fn list_selected(
         &self,
         kinds: &[WorkloadKind],
@@ -155,7 +155,7 @@ impl Cluster {
         for kind in kinds {
             let workloads = self.workloads(*kind, all_namespaces);
             let found = self.send(async || workloads.list(params).await).await;
-            let found = served.of(*kind, found)?;
+            let found = served.record(*kind, found)?;
             for object in found.into_iter().flat_map(|list| list.items) {
                 games.push(read(*kind, object)?);
             }
@@ -185,7 +185,7 @@ impl Cluster {
             let workloads = self.workloads(kind, false);
             let name = &reference.name;
             let object = self.send(async || workloads.get_opt(name).await).await;
-            if let Some(object) = served.of(kind, object)?.flatten() {
+            if let Some(object) = served.record(kind, object)?.flatten() {
                 found.push(read(kind, object)?);
             }
         }
@@ -210,23 +210,23 @@ impl Cluster {
             Err(error) => return error,
         };
         let missing = format!("no {reference} in namespace {}", self.namespace);
-        let mean = |other: String| Error::NotFound(format!("{missing}: did you mean {other}?"));
+        let hint = |other: String| Error::NotFound(format!("{missing}: did you mean {other}?"));
         if let Some(other) = here.iter().find(|game| game.name == reference.name) {
-            return mean(other.short_name());
+            return hint(other.short_name());
         }
         if reference.kind.is_none() && sidecar_set::exists(self, &reference.name).await {
-            return mean(sidecar_set::short_name(&reference.name));
+            return hint(sidecar_set::short_name(&reference.name));
         }
         // A user without access to other namespaces gets no hint about them.
         let elsewhere = self.list(true).await.unwrap_or_default();
         let is_it =
             |game: &&Game| game.name == reference.name && reference.kinds().contains(&game.kind);
         if let Some(other) = elsewhere.iter().find(is_it) {
-            return mean(format!("{} -n {}", other.short_name(), other.namespace));
+            return hint(format!("{} -n {}", other.short_name(), other.namespace));
         }
         let near = closest(&reference.name, here.iter().map(|game| game.name.as_str()));
         match here.iter().find(|game| Some(game.name.as_str()) == near) {
-            Some(game) => mean(game.short_name()),
+            Some(game) => hint(game.short_name()),
             None => Error::NotFound(format!("{missing}: see kubectl game get")),
         }
     }
@@ -253,7 +253,7 @@ impl Cluster {
         }
     }
 
-    /// The same cluster, and another namespace.
+    /// The same cluster, with another namespace.
     pub fn within(&self, namespace: String) -> Self {
         Cluster {
             namespace,
@@ -280,7 +280,6 @@ impl Cluster {
         spec.is_some_and(|spec| spec.unschedulable != Some(true))
     }
 
-    /// A pod.
     pub async fn pod(&self, name: &str) -> Result<Pod, Error> {
         let api = self.api::<Pod>();
         self.send(async || api.get(name).await).await
@@ -388,8 +387,8 @@ struct Served {
 }
 
 impl Served {
-    /// The response about a kind, or None if the cluster does not serve it.
-    fn of<T>(
+    /// Records whether the cluster serves a kind. Returns the response, or None if it does not.
+    fn record<T>(
         &mut self,
         kind: WorkloadKind,
         response: Result<T, Error>,
@@ -417,7 +416,7 @@ impl Served {
     }
 }
 
-/// Says that the cluster does not serve a kind; `name` is what its kubectl commands call an object of it.
+/// The cluster does not serve a kind. `name` is how `kubectl game` names an object of that kind.
 pub fn not_installed(kind: &str, name: &str) -> Error {
     Error::NotFound(format!(
         "the cluster does not serve {kind}s ({name}): install gamekeeper's CRDs first"

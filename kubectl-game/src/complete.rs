@@ -1,6 +1,6 @@
 //! Candidates for kubectl's own completion (`kubectl game <TAB>`).
 //!
-//! kubectl runs `kubectl_complete-game` with the words so far. It expects one candidate per line, and a last
+//! kubectl runs `kubectl_complete-game` with the words typed so far. It expects one candidate per line, and a last
 //! line `:4` (no file names).
 
 use clap::{Arg, Args, Command, FromArgMatches};
@@ -21,7 +21,7 @@ pub enum Wanted {
 }
 
 /// The commands on SidecarSets.
-const OF_SETS: [&str; 7] = [
+const SET_COMMANDS: [&str; 7] = [
     "get", "tree", "status", "pause", "resume", "history", "undo",
 ];
 
@@ -56,7 +56,7 @@ pub fn wanted(root: &Command, words: &[String]) -> Wanted {
     }
     match command.get_positionals().next() {
         Some(arg) if arg.get_possible_values().is_empty() => {
-            match OF_SETS.contains(&command.get_name()) {
+            match SET_COMMANDS.contains(&command.get_name()) {
                 true => Wanted::WorkloadOrSet,
                 false => Wanted::Workload,
             }

@@ -21,7 +21,7 @@ pub async fn config(options: &ClusterOptions) -> Result<Config, Error> {
     let env = std::env::var_os("KUBECONFIG").unwrap_or_default();
     let files = Files::find(options.kubeconfig.as_deref(), &env);
     let mut config = match files.read()? {
-        Some(kubeconfig) => of_kubeconfig(kubeconfig, options).await?,
+        Some(kubeconfig) => from_kubeconfig(kubeconfig, options).await?,
         // A pod has no kubeconfig, but a service account.
         None => Config::incluster().map_err(|_| files.missing())?,
     };
@@ -37,7 +37,10 @@ pub async fn config(options: &ClusterOptions) -> Result<Config, Error> {
     Ok(config)
 }
 
-async fn of_kubeconfig(kubeconfig: Kubeconfig, options: &ClusterOptions) -> Result<Config, Error> {
+async fn from_kubeconfig(
+    kubeconfig: Kubeconfig,
+    options: &ClusterOptions,
+) -> Result<Config, Error> {
     let contexts = kubeconfig.contexts.iter().map(|it| it.name.as_str());
     check_exists("context", options.context.as_deref(), contexts)?;
     let clusters = kubeconfig.clusters.iter().map(|it| it.name.as_str());
@@ -49,7 +52,7 @@ async fn of_kubeconfig(kubeconfig: Kubeconfig, options: &ClusterOptions) -> Resu
         cluster: options.cluster.clone(),
         user: options.user.clone(),
     };
-    let named = proxy::of(&kubeconfig, &choice).map(str::to_owned);
+    let named = proxy::named(&kubeconfig, &choice).map(str::to_owned);
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &choice)
         .await
         .map_err(|error| Error::Config(with_causes(&error)))?;
@@ -61,7 +64,7 @@ async fn of_kubeconfig(kubeconfig: Kubeconfig, options: &ClusterOptions) -> Resu
 
 /// Checks that the wanted name, if there is one, exists.
 fn check_exists<'a>(
-    what: &str,
+    kind: &str,
     wanted: Option<&str>,
     names: impl Iterator<Item = &'a str>,
 ) -> Result<(), Error> {
@@ -71,9 +74,9 @@ fn check_exists<'a>(
     };
     let hint = match closest(wanted, names.iter().copied()) {
         Some(near) => format!("did you mean {near}?"),
-        None => format!("there are: {}", names.join(", ")),
+        None => format!("choose one of {}", names.join(", ")),
     };
-    let missing = format!("{what} {wanted:?} does not exist: {hint}");
+    let missing = format!("{kind} {wanted:?} does not exist: {hint}");
     Err(Error::Config(missing))
 }
 
@@ -127,7 +130,7 @@ impl Files {
         };
         let paths = paths.iter().map(|path| path.display().to_string());
         let paths: Vec<String> = paths.collect();
-        Error::Config(format!("there is none: {}", paths.join(", ")))
+        Error::Config(format!("not found: {}", paths.join(", ")))
     }
 }
 

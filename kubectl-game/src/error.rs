@@ -16,7 +16,7 @@ const MAX_BODY: usize = 200;
 pub enum Error {
     #[error("{0}")]
     Usage(String),
-    /// The command makes no sense for this workload in its state.
+    /// The command makes no sense for this workload in its current state.
     #[error("{0}")]
     Refused(String),
     #[error("{0}")]
@@ -38,7 +38,7 @@ pub enum Error {
     Print(#[from] std::io::Error),
 }
 
-/// Fails because the command makes no sense for a workload in its state.
+/// Fails because the command makes no sense for a workload in its current state.
 pub fn refuse<T>(why: impl Into<String>) -> Result<T, Error> {
     Err(Error::Refused(why.into()))
 }
@@ -77,7 +77,7 @@ impl Error {
         Error::Unreachable(format!("no response within {limit:?}"))
     }
 
-    /// Whether the server does not know the kind. (It has no such object, if one was named.)
+    /// Whether the server does not know the kind, or has no object of the requested name.
     pub fn is_not_served(&self) -> bool {
         matches!(self, Error::Server(status) if status.code == 404 && !is_not_kubernetes(status))
     }

@@ -58,7 +58,7 @@ pub fn paused_canary() -> Scene {
     )
 }
 
-/// The same, at the hook of the last step, which failed.
+/// The canary of `paused_canary`, at the hook of its last step, which failed.
 pub fn failed_step() -> Scene {
     let status = json!({
         "currentStepIndex": 4,
@@ -90,7 +90,7 @@ pub fn failed_step() -> Scene {
     scene
 }
 
-/// The same, with escape sequences in all strings that a tenant can write.
+/// The scene of `failed_step`, with escape sequences in all strings that a tenant can write.
 pub fn hostile() -> Scene {
     const EVIL: &str = "\x1b[2J\x1b]0;title\x07\u{9b}31m\r\nforged";
     let mut scene = failed_step();
@@ -167,7 +167,7 @@ pub fn failed_pod_hook() -> Scene {
     scene
 }
 
-/// A complete set with ordinals of one and of two digits.
+/// A complete set with one-digit and two-digit ordinals.
 pub fn set() -> Scene {
     let object = json!({
         "apiVersion": "tkex.tencent.com/v1alpha1",
@@ -198,7 +198,7 @@ pub fn set() -> Scene {
     )
 }
 
-/// The same set with ordinal 10 reserved: its substitute exists, and its hook runs.
+/// The GameStatefulSet of `set` with ordinal 10 reserved: its substitute exists, and its hook runs.
 pub fn reserved() -> Scene {
     let change = json!({
         "spec": {
@@ -243,7 +243,7 @@ fn pre_delete_run(type_label: &str, revision: &str, instance: &str, status: Valu
     }))
 }
 
-/// A scene with another workload (a merge patch of it), and its runs in another phase.
+/// A scene after a merge patch of its workload. The patch's field `runs` is the new phase of the runs.
 pub fn with(mut scene: Scene, mut patch: Value) -> Scene {
     let phase = patch.as_object_mut().and_then(|patch| patch.remove("runs"));
     if let Some(phase) = phase {

@@ -130,7 +130,7 @@ impl Game {
         ordinal.is_some_and(|ordinal| self.reserved.contains(&ordinal))
     }
 
-    /// The first few of the reserved ordinals, and how many more there are; None without any.
+    /// The first few reserved ordinals, and how many more there are; None if there are none.
     pub fn reserved_ordinals(&self) -> Option<String> {
         const SHOWN: usize = 10;
         let shown = self.reserved.iter().take(SHOWN).map(i64::to_string);
@@ -142,7 +142,7 @@ impl Game {
         }
     }
 
-    /// The number of completed canary steps; None without steps.
+    /// The number of completed canary steps; None if there are no steps.
     pub fn step_index(&self) -> Option<usize> {
         let index = self.status.current_step_index;
         let index = index.filter(|_| !self.steps.is_empty())?;

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn all_names_of_kubectl_are_accepted() {
+    fn all_forms_of_names_that_kubectl_accepts_are_accepted() {
         let deployment = Some(WorkloadKind::GameDeployment);
         for (text, kind) in [
             ("game", None),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_name_is_an_error_with_its_fix() {
+    fn an_invalid_name_is_an_error_that_suggests_a_fix() {
         for (text, words) in [
             ("gamedeploymnt/game", "did you mean gamedeployment?"),
             ("deploy/game", "use kubectl rollout"),

@@ -63,7 +63,7 @@ pub async fn status(
     };
     put(&match output {
         Some(output) => print::object(&value(&found)?, output)?,
-        None => shown(&found, Style::of_stdout()),
+        None => table(&found, Style::of_stdout()),
     })?;
     let code = exit_code(&found);
     if wait.is_some() && code == IN_PROGRESS {
@@ -158,7 +158,7 @@ fn conditions(cluster: &Lifecycle) -> impl Iterator<Item = &Condition> {
     status.into_iter().flat_map(|status| &status.conditions)
 }
 
-/// Conditions of steps that require action by the user.
+/// Conditions of steps that require action from the user.
 fn failed(cluster: &Lifecycle) -> impl Iterator<Item = &Condition> {
     conditions(cluster).filter(|it| it.status == "False" && it.type_ != READY)
 }
@@ -170,7 +170,7 @@ fn ready(cluster: &Lifecycle) -> Option<&Condition> {
 /// The exit code while scripts run.
 const IN_PROGRESS: u8 = 3;
 
-/// As for rollouts: 0 complete, 2 stopped until a user acts, 3 in progress.
+/// The exit code, as for rollouts: 0 complete, 2 stopped until a user acts, 3 in progress.
 fn exit_code(cluster: &Lifecycle) -> u8 {
     let observed = cluster.status.as_ref().map(|it| it.observed_generation);
     if observed.unwrap_or_default() != cluster.metadata.generation.unwrap_or_default() {
@@ -214,7 +214,8 @@ fn tone(condition: &Condition) -> Tone {
     }
 }
 
-fn shown(cluster: &Lifecycle, style: Style) -> String {
+/// The state, and a table of the conditions.
+fn table(cluster: &Lifecycle, style: Style) -> String {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let status = cluster.status.clone().unwrap_or_default();
     let mut page = Page::new(style);
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_named_as_other_objects_are() {
+    fn a_cluster_is_named_like_other_objects() {
         for (text, expected) in [
             ("cluster/xa", Some("xa")),
             ("clusters xa", Some("xa")),
@@ -302,7 +303,7 @@ mod tests {
     #[test]
     fn the_status_shows_each_condition() {
         assert_eq!(
-            shown(&failing(), Style::PLAIN),
+            table(&failing(), Style::PLAIN),
             "cluster/xa: Initializing, 1 of 3 nodes installed, first master master-0\n\
              CONDITION              REASON       MESSAGE\n\
              EnsureCopyFiles        Passed       passed on 3 of 3 nodes\n\

@@ -15,7 +15,7 @@ use crate::error::{Error, refuse};
 use crate::kind::name_after;
 use crate::options::{ClusterOptions, MoveOptions};
 
-/// What the command names.
+/// The object that the command names.
 #[derive(Debug, PartialEq, Eq)]
 enum Moved {
     Pod(String),
@@ -46,12 +46,16 @@ pub async fn move_pods(at: &ClusterOptions, options: &MoveOptions) -> Result<(),
     };
     let changes = |pod: &&Pod| is_requested(pod) == options.cancel;
     let changed: Vec<&Pod> = pods.iter().filter(changes).collect();
-    let (what, done, unchanged) = match options.cancel {
-        false => ("to be moved", "is to be moved", "is to be moved already"),
+    let (outcome, done, unchanged) = match options.cancel {
+        false => (
+            "will be moved",
+            "will be moved",
+            "is already marked to be moved",
+        ),
         true => (
-            "not to be moved",
-            "is no longer to be moved",
-            "is not to be moved anyway",
+            "will not be moved",
+            "will no longer be moved",
+            "is not marked to be moved",
         ),
     };
     if let (Moved::Pod(name), true) = (&moved, changed.is_empty()) {
@@ -74,8 +78,8 @@ pub async fn move_pods(at: &ClusterOptions, options: &MoveOptions) -> Result<(),
     }
     if let Moved::Node(name) = &moved {
         let count = pods.len();
-        let are = if count == 1 { "pod is" } else { "pods are" };
-        put(&format!("node/{name}: {count} {are} {what}{suffix}\n"))?;
+        let pods = if count == 1 { "pod" } else { "pods" };
+        put(&format!("node/{name}: {count} {pods} {outcome}{suffix}\n"))?;
         if !options.cancel && cluster.is_schedulable(name).await {
             eprintln!(
                 "note: node/{name} accepts new pods, so replacements may start on it: kubectl cordon {name}"

@@ -81,7 +81,7 @@ pub struct WriteOptions {
     pub output: Option<Output>,
 }
 
-/// Which pods are to be moved.
+/// Which pods to move.
 #[derive(Args, Clone, Debug)]
 pub struct MoveOptions {
     /// pod/NAME or node/NAME.
@@ -90,7 +90,7 @@ pub struct MoveOptions {
     /// All pods on the node, in all namespaces.
     #[arg(short = 'A', long)]
     pub all_namespaces: bool,
-    /// Leave them where they are after all.
+    /// Cancel the move of these pods.
     #[arg(long)]
     pub cancel: bool,
     /// Submit the change as a server-side dry run.
@@ -214,7 +214,7 @@ pub enum Command {
     /// Candidates for kubectl's own completion.
     #[command(name = "__complete", hide = true)]
     Complete {
-        /// The words so far; the last one is to be completed.
+        /// The words typed so far; the last one is completed.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
@@ -243,7 +243,7 @@ pub enum Steer {
         #[arg(long, value_parser = point)]
         point: Option<HookPoint>,
     },
-    /// Roll back to the stable revision (in a rollout) or the previous one.
+    /// Roll back to the stable revision (during a rollout) or the previous one.
     Undo {
         #[command(flatten)]
         on: ChangeOptions,
@@ -251,7 +251,7 @@ pub enum Steer {
         #[arg(long, value_name = "NUMBER")]
         to_revision: Option<i64>,
     },
-    /// Replace a pod, or all pods on a node, as soon as their hook allows it.
+    /// Replace a pod, or all pods on a node, as soon as their hooks allow it.
     Move(MoveOptions),
     /// Let guarded pods be deleted without their hook: pod/NAME, or all pods of a workload.
     Release {

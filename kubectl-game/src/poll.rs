@@ -13,8 +13,8 @@ use crate::follow::{REDRAW, REDRAW_INTERVAL};
 use crate::options::ClusterOptions;
 use crate::style::Style;
 
-/// Reads an object every second until it is over, but no longer than the limit, which includes the time to connect. Each
-/// state before the last one is passed to `report`.
+/// Reads an object every second until `is_over`, but no longer than the limit, which includes the time to connect.
+/// Each state before the last one is passed to `report`.
 pub async fn until<T>(
     at: &ClusterOptions,
     limit: Option<Duration>,
@@ -76,7 +76,7 @@ pub async fn show<T>(
     }
 }
 
-/// Reports on stderr that the connection is lost, and that it is restored.
+/// Reports on stderr when the connection is lost, and when it is restored.
 #[derive(Default)]
 struct Outage {
     is_reported: bool,
@@ -117,7 +117,7 @@ mod tests {
         }
         assert!(outage.check(Ok(())).expect("a response").is_some());
         assert!(!outage.is_reported);
-        let deleted = Err::<(), _>(Error::NotFound("gone".to_owned()));
+        let deleted = Err::<(), _>(Error::NotFound("deleted".to_owned()));
         assert!(outage.check(deleted).is_err());
     }
 }

@@ -8,7 +8,10 @@ use crate::options::Output;
 
 pub fn object(object: &Value, output: Output) -> Result<String, Error> {
     match output {
-        Output::Json => Ok(sanitize(&serde_json::to_string_pretty(object).map_err(odd)?) + "\n"),
+        Output::Json => {
+            let json = serde_json::to_string_pretty(object).map_err(unexpected)?;
+            Ok(sanitize(&json) + "\n")
+        }
         Output::Yaml => Ok(serde_yaml_ng::to_string(object)?),
         Output::Name => Ok(name(object) + "\n"),
     }
@@ -20,7 +23,7 @@ pub fn list<T: Serialize>(objects: &[T], output: Output) -> Result<String, Error
         .iter()
         .map(serde_json::to_value)
         .collect::<Result<_, _>>()
-        .map_err(odd)?;
+        .map_err(unexpected)?;
     match output {
         Output::Name => Ok(items.iter().map(|item| name(item) + "\n").collect()),
         _ => object(
@@ -57,7 +60,7 @@ fn sanitize(json: &str) -> String {
     json.chars().map(escaped).collect()
 }
 
-fn odd(error: serde_json::Error) -> Error {
+fn unexpected(error: serde_json::Error) -> Error {
     Error::Unexpected(error.to_string())
 }
 

@@ -31,8 +31,8 @@ pub fn choose(
     let Some(proxy) = proxy.filter(|_| !is_here(server)) else {
         return Ok(None);
     };
-    let spared = first(["NO_PROXY", "no_proxy"]).unwrap_or_default();
-    let matcher = Matcher::builder().all(proxy.as_str()).no(spared).build();
+    let excluded = first(["NO_PROXY", "no_proxy"]).unwrap_or_default();
+    let matcher = Matcher::builder().all(proxy.as_str()).no(excluded).build();
     match matcher.intercept(server) {
         Some(_) => parse(&proxy).map(Some),
         None => Ok(None),
@@ -40,7 +40,7 @@ pub fn choose(
 }
 
 /// The `proxy-url` of the chosen cluster.
-pub fn of<'a>(kubeconfig: &'a Kubeconfig, choice: &KubeConfigOptions) -> Option<&'a str> {
+pub fn named<'a>(kubeconfig: &'a Kubeconfig, choice: &KubeConfigOptions) -> Option<&'a str> {
     let of_context = || {
         let name = choice
             .context

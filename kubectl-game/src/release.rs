@@ -14,7 +14,7 @@ use crate::error::{Error, refuse};
 use crate::kind::{Reference, name_after};
 use crate::options::ClusterOptions;
 
-/// What the command names.
+/// The object that the command names.
 #[derive(Debug, PartialEq, Eq)]
 enum Released {
     Pod(String),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_names_the_very_pod_it_saw() {
+    fn a_release_applies_only_to_the_pod_that_was_read() {
         let annotations = json!({"karpenter.sh/do-not-disrupt": "true", "other": "1"});
         let pod = json!({"metadata": {
             "name": "game-x", "uid": "u", "labels": {GUARDED_LABEL: "w"}, "annotations": annotations,

@@ -16,9 +16,9 @@ use crate::game::Game;
 #[derive(Clone, Debug)]
 pub struct Scene {
     pub game: Game,
-    /// Its pods, by ordinal or name.
+    /// Its pods, sorted by ordinal or name.
     pub pods: Vec<Pod>,
-    /// Its HookRuns, by name.
+    /// Its HookRuns, sorted by name.
     pub runs: Vec<HookRun>,
     /// Its revisions, newest first.
     pub revisions: Vec<ControllerRevision>,
@@ -56,7 +56,7 @@ impl Scene {
         }
     }
 
-    /// Groups HookRuns by the workload that controls them. The second list contains those that none controls.
+    /// Groups HookRuns by the workload that controls them. The second list contains those that no workload controls.
     pub fn of_runs(games: Vec<Game>, runs: Vec<HookRun>) -> (Vec<Self>, Vec<HookRun>) {
         let mut by_owner: HashMap<String, Vec<HookRun>> = HashMap::new();
         for run in runs {

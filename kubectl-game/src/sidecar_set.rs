@@ -39,7 +39,7 @@ use scene::SidecarScene;
 use set::Set;
 use verdict::judge;
 
-/// How often the pods of a set are read while they are watched. They may be all pods of the cluster.
+/// How often the pods of a set are read while they are watched. They may be all pods in the cluster.
 const TREE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// The name of a set as users type it.
@@ -58,7 +58,7 @@ pub fn are_wanted(words: &[String]) -> bool {
     is_all || named(words).is_some()
 }
 
-/// The names of sets that a word may become, under the name of the kind with which the word begins.
+/// The completions of a word: the names of sets, after the name of the kind that the word begins with.
 pub fn completions<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let kinds = SIDECAR_SET_KINDS.iter().map(|kind| format!("{kind}/"));
     let mut kinds = kinds.filter(|kind| kind.starts_with(word) || word.starts_with(kind));
@@ -69,7 +69,7 @@ pub fn completions<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Vec<
     all.filter(|name| name.starts_with(word)).collect()
 }
 
-/// Whether there is a set of this name, as far as the user may know.
+/// Whether there is a set with this name, as far as the user may know.
 pub async fn exists(cluster: &Cluster, name: &str) -> bool {
     let api = cluster.sidecar_sets();
     let found = cluster
@@ -112,7 +112,7 @@ pub async fn get(
     }
 }
 
-/// All sets, by name.
+/// All sets that the selector matches.
 pub async fn list_all(cluster: &Cluster, selector: Option<String>) -> Result<Vec<Set>, Error> {
     let params = ListParams {
         label_selector: selector,
@@ -185,9 +185,9 @@ pub async fn status(
             poll::until(at, limit, read, is_over, report).await?
         }
     };
-    let verdict = told(&set);
+    let verdict = status_verdict(&set);
     put(&match output {
-        None => sentences::of(&short_name(name), &verdict, None, Style::of_stdout()),
+        None => sentences::text(&short_name(name), &verdict, None, Style::of_stdout()),
         Some(Output::Name) => set.full_name() + "\n",
         Some(output) => print::object(&data(&set, &verdict), output)?,
     })?;
@@ -197,8 +197,8 @@ pub async fn status(
     Ok(ExitCode::from(verdict.exit_code()))
 }
 
-/// The verdict that `status` tells. The tree shows what pods wait for.
-fn told(set: &Set) -> Verdict {
+/// The verdict that `status` prints. While pods wait, it refers to the tree, which shows what they wait for.
+fn status_verdict(set: &Set) -> Verdict {
     let verdict = judge(set);
     let tree = || {
         let name = short_name(set.name());

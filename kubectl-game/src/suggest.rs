@@ -2,11 +2,11 @@
 
 /// The nearest of these words, if one is near enough to have been meant.
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let most = (word.chars().count() / 3).clamp(1, 3);
+    let max_distance = (word.chars().count() / 3).clamp(1, 3);
     known
         .into_iter()
         .map(|it| (strsim::damerau_levenshtein(word, it), it))
-        .filter(|(distance, _)| *distance <= most)
+        .filter(|(distance, _)| *distance <= max_distance)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, it)| it)
 }

@@ -101,12 +101,12 @@ fn deleting(game: &Game) -> Finding {
     };
     let waiting = protection.waiting.len();
     let pods = match waiting {
-        1 => "1 guarded pod waits".to_owned(),
-        _ => format!("{waiting} guarded pods wait"),
+        1 => "1 guarded pod waits for its hook".to_owned(),
+        _ => format!("{waiting} guarded pods wait for their hooks"),
     };
-    let sentence = format!("is being deleted as soon as its pods are; {pods} for their hook");
+    let sentence = format!("will be deleted once its pods are; {pods}");
     let release = format!(
-        "end them nevertheless with: kubectl game release {}",
+        "skip the hooks with: kubectl game release {}",
         game.short_name()
     );
     let finding = Finding::new(End::InProgress, "Deleting", sentence);
@@ -312,10 +312,10 @@ fn failures(game: &Game) -> Vec<Finding> {
         (ConditionType::FailedUpdate, "the update"),
         (ConditionType::FailedScale, "scaling"),
     ];
-    let findings = types.into_iter().filter_map(|(type_, what)| {
+    let findings = types.into_iter().filter_map(|(type_, subject)| {
         let condition = game.status.holds(type_)?;
         let (reason, message) = (&condition.reason, &condition.message);
-        let sentence = format!("{what} is blocked ({reason}): {message}");
+        let sentence = format!("{subject} is blocked ({reason}): {message}");
         Some(Finding::new(End::Stopped, "Blocked", sentence))
     });
     findings.collect()
@@ -382,7 +382,7 @@ fn running_hooks(scene: &Scene) -> Vec<Finding> {
     points.filter_map(of_point).collect()
 }
 
-/// A pod with a hook of this point, and a note if it is to be deleted because its ordinal is reserved.
+/// The name of a pod with a hook at this point. It says if the pod is to be deleted because its ordinal is reserved.
 fn named(scene: &Scene, point: HookPoint, pod: String) -> String {
     match point == HookPoint::PreDelete && scene.game.is_reserved(&pod) {
         true => format!("{pod} (ordinal reserved)"),

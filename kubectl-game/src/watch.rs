@@ -38,7 +38,7 @@ const WATCH_SECONDS: u32 = 30;
 
 /// What a [`SceneWatch`] reports.
 pub enum Update {
-    /// A scene that may differ from the one before. The connection works.
+    /// A scene that may differ from the previous one. The connection works.
     Scene(Box<Scene>),
     Disconnected(Outage),
     /// The workload was deleted.

@@ -89,7 +89,7 @@ const EMPTY_LIST: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nc
     connection: close\r\n\r\n{\"metadata\":{},\"items\":[]}";
 
 #[tokio::test]
-async fn a_response_that_is_not_kubernetes_is_an_error_with_its_code() {
+async fn a_response_that_is_not_from_kubernetes_is_an_error_with_its_code() {
     let config = kubeconfig("proxy-error", &responding(PROXY_ERROR));
     let ended = end(program(&["get"]).env("KUBECONFIG", config)).await;
     assert_eq!(ended.status.code(), Some(1));
@@ -125,7 +125,7 @@ async fn missing_kubeconfigs_are_skipped() {
     assert_eq!(none.status.code(), Some(1));
     let output = text(&none.stderr);
     assert!(
-        output.starts_with("error: kubeconfig: there is none: /"),
+        output.starts_with("error: kubeconfig: not found: /"),
         "{output}"
     );
 
@@ -261,7 +261,7 @@ async fn requests_have_the_timeout_of_the_flag() {
 }
 
 #[tokio::test]
-async fn a_server_without_a_tls_handshake_times_out() {
+async fn a_server_that_never_completes_the_tls_handshake_times_out() {
     let (_listener, server) = silent();
     let config = kubeconfig("silent-tls", &server.replace("http:", "https:"));
     let ended = end(program(&["get"]).env("KUBECONFIG", config)).await;

@@ -5,9 +5,9 @@ use super::sidecars::SidecarMove;
 use super::state::*;
 
 /// Describes a move from a state.
-pub fn describe(model: &Model, state: &State, what: &Move) -> String {
-    match what {
-        Move::Kubelet(uid, what, seen) => format!("pod {uid}: {what:?}{}", caught_up(*seen)),
+pub fn describe(model: &Model, state: &State, next_move: &Move) -> String {
+    match next_move {
+        Move::Kubelet(uid, change, seen) => format!("pod {uid}: {change:?}{}", caught_up(*seen)),
         Move::Hook(index, phase, seen) => {
             let id = &state.runs.now[*index].id;
             format!("hook {id:?} ends {phase:?}{}", caught_up(*seen))
@@ -16,7 +16,7 @@ pub fn describe(model: &Model, state: &State, what: &Move) -> String {
             let id = &state.runs.now[*index].id;
             format!("hook {id:?} succeeds, according to a clock that is ahead")
         }
-        Move::User(what, seen) => format!("user: {what:?}{}", caught_up(*seen)),
+        Move::User(change, seen) => format!("user: {change:?}{}", caught_up(*seen)),
         Move::Collect(uid, seen) => format!(
             "the garbage collector deletes pod {uid}{}",
             caught_up(*seen)
@@ -49,14 +49,14 @@ pub fn describe(model: &Model, state: &State, what: &Move) -> String {
             None => "operator writes nothing".to_owned(),
         },
         Move::WriteStatus => "operator writes the status".to_owned(),
-        Move::Sidecars(what) => sidecars(model, state, *what),
+        Move::Sidecars(next_move) => sidecars(model, state, *next_move),
         Move::Abandon => "operator abandons the plan: the workload is newer".to_owned(),
         Move::Crash => "operator crashes".to_owned(),
     }
 }
 
-fn sidecars(model: &Model, state: &State, what: SidecarMove) -> String {
-    match what {
+fn sidecars(model: &Model, state: &State, next_move: SidecarMove) -> String {
+    match next_move {
         SidecarMove::SeeSet => "the cache of the SidecarSet catches up".to_owned(),
         SidecarMove::SeePods => "the SidecarSet's planner catches up with the pods".to_owned(),
         SidecarMove::Plan => {

@@ -49,14 +49,14 @@ pub struct Counterexample {
 impl fmt::Display for Counterexample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.violation.rule, self.violation.why)?;
-        for (number, what) in self.moves.iter().enumerate() {
-            writeln!(f, "{:3}. {what}", number + 1)?;
+        for (number, line) in self.moves.iter().enumerate() {
+            writeln!(f, "{:3}. {line}", number + 1)?;
         }
         writeln!(f, "{}", self.last)
     }
 }
 
-/// A hasher for fingerprints, which are hashes already.
+/// A hasher for fingerprints, which are already hashes.
 #[derive(Default)]
 pub struct Identity(u64);
 
@@ -94,9 +94,9 @@ pub fn explore(
         let mut next_layer = VecDeque::new();
         explored.depth += 1;
         while let Some((from, state)) = layer.pop_front() {
-            for (index, what) in model.moves(&state).iter().enumerate() {
+            for (index, next_move) in model.moves(&state).iter().enumerate() {
                 explored.moves += 1;
-                let next = model.step(&state, what);
+                let next = model.step(&state, next_move);
                 let next = next.map_err(|it| trace(model, start, &reached, (from, index), it))?;
                 let to = fingerprint(&next);
                 if let Entry::Vacant(entry) = reached.entry(to) {
@@ -115,7 +115,7 @@ pub fn explore(
                     );
                     counterexample
                         .moves
-                        .push("... and from here on, fairly:".to_owned());
+                        .push("... and then, while the cluster settles:".to_owned());
                     counterexample.moves.extend(unsettled.moves);
                     counterexample.last = unsettled.last;
                     counterexample
@@ -137,7 +137,7 @@ pub fn settles(model: &Model, state: &State, settled: &mut Settled) -> Result<()
     Ok(())
 }
 
-/// The counterexample whose last move is the one with this index from this state.
+/// The counterexample that ends with the move that has this index in this state.
 fn trace(
     model: &Model,
     start: &State,
@@ -154,11 +154,11 @@ fn trace(
     let mut state = start.clone();
     let mut moves = Vec::new();
     for index in indices.into_iter().rev() {
-        let Some(what) = model.moves(&state).get(index).cloned() else {
+        let Some(next_move) = model.moves(&state).get(index).cloned() else {
             break;
         };
-        moves.push(super::describe::describe(model, &state, &what));
-        match model.step(&state, &what) {
+        moves.push(super::describe::describe(model, &state, &next_move));
+        match model.step(&state, &next_move) {
             Ok(next) => state = next,
             Err(_) => break,
         }

@@ -1,5 +1,5 @@
 //! Settling: users do nothing more, caches catch up, and kubelets, hooks and the operator continue. Then the
-//! cluster must settle with the spec reached, unless an obstacle is reported to the user. A plan for a settled
+//! cluster must settle and match its spec, unless an obstacle is reported to the user. A plan for a settled
 //! cluster writes nothing (invariant 8).
 
 use gamekeeper_core::api::names::HookPoint;
@@ -48,24 +48,24 @@ pub fn settle(
         ticks: 0,
     };
     let mut state = first.clone();
-    let mut prints = Vec::new();
+    let mut passed = Vec::new();
     let mut trace = Vec::new();
     let unsettled =
         |violation, trace: &[FairMove]| Box::new(unsettled_after(model, &first, trace, violation));
     for _ in 0..MAX_MOVES {
-        let print = fingerprint(&state);
-        if settled.contains(&print) {
-            settled.extend(prints);
+        let key = fingerprint(&state);
+        if settled.contains(&key) {
+            settled.extend(passed);
             return Ok(state);
         }
-        prints.push(print);
-        let Some(what) = next(model, &state, is_favorable) else {
+        passed.push(key);
+        let Some(fair_move) = next(model, &state, is_favorable) else {
             check_settled(model, &state).map_err(|violation| unsettled(violation, &trace))?;
-            settled.extend(prints);
+            settled.extend(passed);
             return Ok(state);
         };
-        let after = apply(model, &state, &what, first.remaining.failures);
-        trace.push(what);
+        let after = apply(model, &state, &fair_move, first.remaining.failures);
+        trace.push(fair_move);
         state = after.map_err(|violation| unsettled(violation, &trace))?;
     }
     let violation = Violation {
@@ -75,9 +75,14 @@ pub fn settle(
     Err(unsettled(violation, &trace))
 }
 
-fn apply(model: &Model, state: &State, what: &FairMove, failures: u8) -> Result<State, Violation> {
-    let mut next = match what {
-        FairMove::Move(what) => model.step(state, what)?,
+fn apply(
+    model: &Model,
+    state: &State,
+    fair_move: &FairMove,
+    failures: u8,
+) -> Result<State, Violation> {
+    let mut next = match fair_move {
+        FairMove::Move(next_move) => model.step(state, next_move)?,
         FairMove::Wait(until) => State {
             clock: *until,
             ..state.clone()
@@ -95,12 +100,12 @@ fn unsettled_after(
 ) -> Unsettled {
     let mut state = first.clone();
     let mut moves = Vec::new();
-    for what in trace {
-        moves.push(match what {
-            FairMove::Move(what) => describe::describe(model, &state, what),
+    for fair_move in trace {
+        moves.push(match fair_move {
+            FairMove::Move(next_move) => describe::describe(model, &state, next_move),
             FairMove::Wait(until) => format!("time passes until {until}"),
         });
-        match apply(model, &state, what, first.remaining.failures) {
+        match apply(model, &state, fair_move, first.remaining.failures) {
             Ok(next) => state = next,
             Err(_) => break,
         }
@@ -113,32 +118,32 @@ fn unsettled_after(
 }
 
 fn next(model: &Model, state: &State, is_favorable: bool) -> Option<FairMove> {
-    let operator = || operators(model, state).or_else(|| sidecars::fair_move(model, state));
+    let operator = || operator_move(model, state).or_else(|| sidecars::fair_move(model, state));
     let others = || {
-        kubelets(model, state)
-            .or_else(|| hooks(state, is_favorable))
-            .or_else(|| collector(state))
+        kubelet_move(model, state)
+            .or_else(|| hook_move(state, is_favorable))
+            .or_else(|| collector_move(state))
     };
     let is_busy = state.operator.reconcile.is_some() || !state.allotter.writes.is_empty();
-    let what = if is_favorable || is_busy {
+    let next_move = if is_favorable || is_busy {
         operator().or_else(others)
     } else {
         others().or_else(operator)
     };
-    what.map(FairMove::Move).or_else(|| wait(model, state))
+    next_move.map(FairMove::Move).or_else(|| wait(model, state))
 }
 
-fn operators(model: &Model, state: &State) -> Option<Move> {
+fn operator_move(model: &Model, state: &State) -> Option<Move> {
     let mut moves = Vec::new();
     model.moves_of_operator(state, &mut moves);
-    let is_fair = |what: &Move| match what {
+    let is_fair = |next_move: &Move| match next_move {
         Move::Plan(caught_up) => *caught_up == [true; 4],
-        what => *what != Move::Abandon,
+        _ => *next_move != Move::Abandon,
     };
     moves.into_iter().find(is_fair)
 }
 
-fn collector(state: &State) -> Option<Move> {
+fn collector_move(state: &State) -> Option<Move> {
     let guard = state.workload.now.guard;
     if guard.deletion == Some(Cascade::Orphan) {
         return Some(Move::Orphan(false));
@@ -148,7 +153,7 @@ fn collector(state: &State) -> Option<Move> {
     Some(Move::Collect(pod.uid, false))
 }
 
-fn kubelets(model: &Model, state: &State) -> Option<Move> {
+fn kubelet_move(model: &Model, state: &State) -> Option<Move> {
     let mut pods = state.pods.now.iter();
     pods.find_map(|pod| {
         let moves = kubelet::moves(&model.scope, state, pod);
@@ -156,7 +161,7 @@ fn kubelets(model: &Model, state: &State) -> Option<Move> {
     })
 }
 
-fn hooks(state: &State, is_favorable: bool) -> Option<Move> {
+fn hook_move(state: &State, is_favorable: bool) -> Option<Move> {
     let mut runs = state.runs.now.iter();
     let index = runs.position(|run| !run.phase.is_completed())?;
     let phase = if is_favorable {
@@ -190,14 +195,14 @@ fn not_settled(why: String) -> Result<(), Violation> {
 /// Checks a settled cluster.
 fn check_settled(model: &Model, state: &State) -> Result<(), Violation> {
     let guard = state.workload.now.guard;
-    if guard.gone {
+    if guard.deleted {
         return match state.pods.now.iter().find(|pod| pod.guarded) {
-            Some(pod) => not_settled(format!("{pod:?} is guarded, but its workload is gone")),
+            Some(pod) => not_settled(format!("{pod:?} is guarded, but its workload is deleted")),
             None => Ok(()),
         };
     }
     if guard.deletion.is_some() {
-        return not_settled(format!("the workload is never gone: {guard:?}"));
+        return not_settled(format!("the workload is never deleted: {guard:?}"));
     }
     let status = settled_status(model, state)?;
     if let Some(why) = leftovers(model, state) {
@@ -261,7 +266,7 @@ fn leftovers(model: &Model, state: &State) -> Option<String> {
     let mut pods = state.pods.now.iter();
     let pod = pods.find(|pod| is_closed(pod) || (pod.marked && !has_run(pod)))?;
     Some(format!(
-        "{pod:?} has a closed gate or annotation without a reason"
+        "{pod:?} has a closed gate or an annotation without a reason"
     ))
 }
 
@@ -276,8 +281,8 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     }
     let guarded = workload.is_guarded(&model.scope);
     let is_left = !guarded && (state.budget.is_some() || workload.guard.finalizer);
-    let is_to_be = |pod: &Pod| guarded && !pod.released;
-    if is_left || pods.iter().any(|pod| pod.guarded != is_to_be(pod)) {
+    let should_be = |pod: &Pod| guarded && !pod.released;
+    if is_left || pods.iter().any(|pod| pod.guarded != should_be(pod)) {
         return Some(format!("the guard is not {guarded}: {:?}", workload.guard));
     }
     if let Some(pod) = pods.iter().find(|pod| pod.move_requested.is_some()) {
@@ -314,8 +319,8 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     }
     // What a workload waits for before it updates sidecars does not keep it from being complete.
     let is_of_set = |run: &Run| run.id.sidecars.is_some() && run.id.point.marks_pods();
-    let of_pods = |run: &&Run| run.id.pod.is_some() && !is_of_set(run);
-    if let Some(run) = state.runs.now.iter().find(of_pods) {
+    let is_of_pod = |run: &&Run| run.id.pod.is_some() && !is_of_set(run);
+    if let Some(run) = state.runs.now.iter().find(is_of_pod) {
         return Some(format!("{run:?} is left"));
     }
     let steps = &model.scope.steps[usize::from(workload.steps)];

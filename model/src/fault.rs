@@ -37,13 +37,13 @@ pub enum Fault {
     /// An in-place change of a pod without a running container, or of the container after one that must be ready,
     /// has no resourceVersion precondition.
     NoVersionPreconditionInPlace,
-    /// A success in the future counts.
+    /// A success dated in the future counts.
     FutureSuccessCounts,
     /// A success is kept when its action is no longer planned.
     SuccessKept,
     /// A retry counts as a success.
     RetryMeansSuccess,
-    /// A success with other arguments counts.
+    /// A success of a hook with other arguments counts.
     AnyArgumentsCount,
     /// HookRuns for another target are ignored.
     OtherRunsOverlooked,
@@ -83,15 +83,15 @@ pub enum Fault {
     LeaderDoesNotWait,
     /// OrderedReady is treated as Parallel.
     OrderIgnored,
-    /// Every pod counts as ready.
+    /// All pods count as ready.
     HealthIgnored,
-    /// A gate that has not been opened yet counts as no gate.
+    /// A pod whose gate has not been opened yet is treated as if it had no gate.
     UnsetGateIgnored,
-    /// The range of ordinals is one too short.
+    /// The range of ordinals is too short by one.
     OffByOne,
     /// Reserved ordinals are treated like all others.
     ReservationIgnored,
-    /// Surge pods are no longer needed when all other pods have been updated, available or not.
+    /// Surge pods are deleted once all other pods have been updated, whether or not they are available.
     SurgeLeavesEarly,
     /// The index of a Terminating pod counts as free.
     TerminatingIndexFree,
@@ -103,49 +103,49 @@ pub enum Fault {
     FinalizerFirst,
     /// The labels are removed while pods wait for their hooks.
     LabelsFirst,
-    /// The budget says maxUnavailable 0, which a surplus pod satisfies.
+    /// The budget has maxUnavailable 0, which lets surplus pods be evicted.
     SurplusEvictable,
-    /// The budget lets pods go that are not ready.
+    /// The budget lets pods that are not ready be evicted.
     UnreadyEvictable,
     /// A pod that a user released is guarded again.
     ReleaseForgotten,
-    /// When a user has released a pod, all count as released.
+    /// If a user has released one pod, all pods count as released.
     AllReleased,
     /// The taints of a node count although pods tolerate them.
     TolerationIgnored,
     /// Nodes that are going to be removed are overlooked.
     GoingOverlooked,
-    /// The request to move a pod stays when its node does.
+    /// The request to move a pod is kept when its node is no longer going to be removed.
     RequestKept,
     /// A pod is moved although its node is no longer going to be removed.
     OutdatedRequestCounts,
     /// A node that does not respond counts as lost immediately.
     SilentMeansLost,
-    /// The deadline of guarded pods counts from any time.
-    DeadlineCountsFromAnyTime,
-    /// The change of a sidecar does not test its token.
+    /// The deadline of a guarded pod has passed as soon as it waits for its hook.
+    DeadlinePassesImmediately,
+    /// The update of a sidecar does not test its token.
     TokenUntested,
     /// A workload updates sidecars without tokens.
     NoTokenNeeded,
     /// A SidecarSet updates the pods itself, as if no workload controlled them.
-    SetCountsAlone,
+    SetUpdatesPods,
     /// A SidecarSet ignores its own maxUnavailable.
     SetLimitIgnored,
-    /// A SidecarSet takes pods whose update is in progress for idle ones.
+    /// A SidecarSet treats pods whose update is in progress as idle.
     BusyIgnored,
-    /// A SidecarSet allots tokens before its cache shows those that it has given.
+    /// A SidecarSet allots tokens before its cache shows those that it has already allotted.
     OwnTokensUnseen,
     /// The quorum GET of the SidecarSet is omitted.
-    SetNotRead,
+    NoQuorumGetOfSet,
     /// Tokens are kept when the SidecarSet is reverted.
     TokenKept,
     /// Updates of sidecars need no hook.
     SidecarsUnguarded,
     /// A success for the game counts for its sidecars.
     SuccessOfGameCounts,
-    /// The update of a sidecar that is in progress is taken for one of the game.
-    TakenForGame,
-    /// A change that supersedes another one does not wait for the containers of that one.
+    /// An update of a sidecar that is in progress is mistaken for an update of the game.
+    MistakenForGame,
+    /// An update that supersedes another one does not wait for the containers that the other one changed.
     SupersededForgotten,
     /// New pods get no sidecars.
     InjectionForgotten,
@@ -182,7 +182,7 @@ impl Fault {
                     pod.index = None;
                 }
             }
-            Fault::DeadlineCountsFromAnyTime => {
+            Fault::DeadlinePassesImmediately => {
                 for pod in world.pods.iter_mut().map(Arc::make_mut) {
                     pod.waiting_since = pod.waiting_since.map(|_| Timestamp::UNIX_EPOCH);
                 }
@@ -216,11 +216,11 @@ impl Fault {
                     node.since = Some(Timestamp::UNIX_EPOCH);
                 }
                 for pod in world.pods.iter_mut().map(Arc::make_mut) {
-                    let is_there = pod
+                    let is_on_lost_node = pod
                         .node
                         .as_ref()
                         .is_some_and(|it| world.lost_nodes.contains_key(it));
-                    pod.disruption = is_there.then_some(Disruption::Taint);
+                    pod.disruption = is_on_lost_node.then_some(Disruption::Taint);
                 }
             }
             Fault::OffByOne => {
@@ -229,7 +229,7 @@ impl Fault {
             }
             Fault::TurnNotAwaited => {
                 let pods = world.pods.iter_mut().map(Arc::make_mut);
-                pods.filter(has_next_turn).for_each(shows_images_of_spec);
+                pods.filter(has_next_turn).for_each(show_images_of_spec);
             }
             Fault::SurgeLeavesEarly => {
                 if let Some(status) = gd.status.as_mut() {
@@ -250,7 +250,7 @@ impl Fault {
                     mark.token = set.clone().filter(|newest| *newest != mark.revision);
                 }
             }
-            Fault::TakenForGame => {
+            Fault::MistakenForGame => {
                 let pods = world.pods.iter_mut().map(Arc::make_mut);
                 for record in pods.filter_map(|pod| pod.record.as_mut()) {
                     Arc::make_mut(record).sidecars.clear();
@@ -330,7 +330,7 @@ impl Fault {
             (Fault::MarkKept, Action::UnmarkDeleting(_)) => false,
             (Fault::GateKeptClosed, Action::OpenGate(pod)) => {
                 let mut pods = world.pods.iter().filter(|it| it.uid == pod.uid);
-                !pods.any(|pod| is_closed_for_nothing(pod))
+                !pods.any(|pod| is_closed_without_change(pod))
             }
             (Fault::StepRunsKept, Action::DeleteHookRun { name, .. }) => {
                 run(name).is_none_or(|run| point(run) != HookPoint::Step)
@@ -369,9 +369,9 @@ impl Fault {
             let name = "budget".to_owned();
             plan.actions = vec![Action::DeleteBudget { name }];
         }
-        let asks =
+        let starts_hook =
             |action: &Action| matches!(action, Action::CreateHookRun(run) if run.is_for_removal());
-        if self == Fault::LabelsFirst && plan.actions.iter().any(asks) {
+        if self == Fault::LabelsFirst && plan.actions.iter().any(starts_hook) {
             let pods = world.pods.iter().filter(|pod| pod.guarded_by().is_some());
             let unlabel = |pod: &Arc<Pod>| Action::GuardPod {
                 pod: PodRef::of(pod),
@@ -380,7 +380,7 @@ impl Fault {
             };
             plan.actions = pods.map(unlabel).collect();
         }
-        if self == Fault::FinalizerFirst && plan.actions.iter().any(asks) {
+        if self == Fault::FinalizerFirst && plan.actions.iter().any(starts_hook) {
             plan.actions = vec![
                 Action::DeleteBudget {
                     name: "budget".to_owned(),
@@ -416,7 +416,7 @@ impl Fault {
     /// Corrupts a SidecarSet, and the pods that its planner observes.
     pub fn corrupt_set(self, set: &mut Sidecars, pods: &mut [MatchedPod]) {
         match self {
-            Fault::SetCountsAlone => pods.iter_mut().for_each(|pod| pod.own = false),
+            Fault::SetUpdatesPods => pods.iter_mut().for_each(|pod| pod.own = false),
             Fault::SetLimitIgnored => {
                 set.update.max_unavailable = Some(IntOrString::Int(100));
             }
@@ -427,7 +427,7 @@ impl Fault {
         }
     }
 
-    /// Removes the sidecars of a new pod, or a part of their update.
+    /// Removes the sidecars of a new pod, or parts of an update of sidecars.
     fn forget_sidecars(self, action: &mut Action) {
         match action {
             Action::PatchInPlace(patch) => self.forget_update(patch),
@@ -475,7 +475,7 @@ impl Fault {
     }
 }
 
-fn is_closed_for_nothing(pod: &Pod) -> bool {
+fn is_closed_without_change(pod: &Pod) -> bool {
     let closed_at = pod.record.as_ref().and_then(|record| record.gate_closed_at);
     matches!(pod.gate, Gate::Closed(since) if closed_at != Some(since))
 }
@@ -488,7 +488,7 @@ fn has_next_turn(pod: &&mut Pod) -> bool {
 }
 
 /// Makes the status report that the containers of a pod run the images of its spec.
-fn shows_images_of_spec(pod: &mut Pod) {
+fn show_images_of_spec(pod: &mut Pod) {
     pod.observed_generation = pod.generation;
     for container in &mut pod.containers {
         if let Some(status) = &mut container.status {
@@ -509,7 +509,7 @@ fn no_partition(gd: &mut GameDeployment) {
     }
 }
 
-/// Name of the newest revision, if there is one.
+/// The name of the newest revision, if there is one.
 fn newest(world: &World) -> Option<String> {
     let newest = world.revisions.iter().max_by_key(|it| it.number);
     newest.map(|it| it.name.clone())
@@ -532,7 +532,7 @@ fn promote(gd: &mut GameDeployment, world: &World) {
     }
 }
 
-/// Adds the pods to podsToDelete that would be chosen if no pods were waiting already.
+/// Sets podsToDelete to the pods that would be chosen if none were waiting already.
 fn name_victims(gd: &mut GameDeployment, world: &World) {
     let mut pods: Vec<_> = world.pods.iter().filter(|pod| !pod.terminating).collect();
     pods.sort_by_key(|pod| (pod.is_ready(), std::cmp::Reverse(pod.created)));
@@ -579,7 +579,7 @@ fn succeed(run: &mut HookRun, world: &World) {
     }
 }
 
-/// Changes the target of a run to the one that its pod needs now.
+/// Changes the target of a run to the one that its pod now needs.
 fn retarget(run: &mut HookRun, world: &World) {
     let update = world.revisions.iter().max_by_key(|it| it.number);
     let uid = run.annotations().get(names::RUN_POD_UID).cloned();

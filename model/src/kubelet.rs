@@ -16,7 +16,7 @@ pub enum Kubelet {
     Observe,
     /// A container (by its index) restarts with the image of the spec.
     Restart(usize),
-    /// Condition Ready follows containers and gate.
+    /// The condition Ready follows the containers and the gate.
     FollowReady,
     /// The containers become ready again.
     Recover,
@@ -29,7 +29,7 @@ pub enum Kubelet {
     Break,
     /// The pod fails.
     Fail,
-    /// The first report after its node has been silent.
+    /// The kubelet reports for the first time after its node was silent.
     Report,
 }
 
@@ -43,9 +43,9 @@ fn is_to_be_ready(pod: &Pod) -> bool {
     pod.healthy && matches!(pod.gate, Gate::Absent | Gate::Open)
 }
 
-/// The moves that are possible for a pod.
+/// The changes that are possible for a pod.
 pub fn moves(scope: &Scope, state: &State, pod: &Pod) -> Vec<Kubelet> {
-    // On a lost node, the pod garbage collector does it.
+    // On a lost node, the pod garbage collector removes it.
     if pod.terminating {
         return vec![Kubelet::Remove];
     }
@@ -76,7 +76,7 @@ pub fn moves(scope: &Scope, state: &State, pod: &Pod) -> Vec<Kubelet> {
                 let containers = pod.containers.iter().enumerate();
                 let is_old = |it: &Container| it.runs != it.image;
                 let old = containers.filter(|(_, it)| it.as_ref().is_some_and(is_old));
-                moves.extend(old.map(|(place, _)| Kubelet::Restart(place)));
+                moves.extend(old.map(|(index, _)| Kubelet::Restart(index)));
             }
             if is_to_be_ready(pod) != pod.ready.is_some() {
                 moves.push(Kubelet::FollowReady);
@@ -96,16 +96,16 @@ pub fn moves(scope: &Scope, state: &State, pod: &Pod) -> Vec<Kubelet> {
     moves
 }
 
-/// Makes a move.
-pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, what: Kubelet, now: Time) {
-    if what == Kubelet::Remove {
+/// Makes a change.
+pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, change: Kubelet, now: Time) {
+    if change == Kubelet::Remove {
         pods.retain(|pod| pod.uid != uid);
         return;
     }
     let Some(pod) = pods.iter_mut().find(|pod| pod.uid == uid) else {
         return;
     };
-    match what {
+    match change {
         Kubelet::Begin => {
             pod.observed = true;
             for container in pod.containers.iter_mut().flatten() {
@@ -133,8 +133,8 @@ pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, what: Kubelet, now: Tim
             pod.ready = None;
         }
         Kubelet::Observe => pod.observed = true,
-        Kubelet::Restart(place) => {
-            if let Some(container) = &mut pod.containers[place] {
+        Kubelet::Restart(index) => {
+            if let Some(container) = &mut pod.containers[index] {
                 container.restarts += u8::from(!pod.hot);
                 container.runs = container.image;
             }
@@ -170,11 +170,11 @@ fn start(scope: &Scope, pod: &mut Pod) {
 }
 
 fn may_be_healthy(scope: &Scope, pod: &Pod) -> bool {
-    let of_set = scope.sidecars.and_then(|it| it.broken);
+    let broken_sidecar = scope.sidecars.and_then(|it| it.broken);
     let mut containers = pod.containers.iter().enumerate();
-    containers.all(|(place, container)| {
-        let broken = match place {
-            SIDECAR => of_set,
+    containers.all(|(index, container)| {
+        let broken = match index {
+            SIDECAR => broken_sidecar,
             _ => scope.broken,
         };
         broken.is_none() || container.map(|it| it.runs) != broken

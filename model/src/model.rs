@@ -36,13 +36,14 @@ pub enum Move {
     HookAhead(usize),
     User(User, bool),
     Tick,
-    /// The garbage collector deletes a pod of a foreground deletion.
+    /// The garbage collector deletes a pod whose workload is deleted in the foreground.
     Collect(Uid, bool),
-    /// The garbage collector removes the owner of a pod of an orphaning deletion, or finishes.
+    /// The garbage collector removes the owner of a pod whose workload is deleted with `--cascade=orphan`, or
+    /// finishes.
     Orphan(bool),
     /// The operator plans, after some caches (workload, pods, runs, revisions) have caught up.
     Plan([bool; 4]),
-    /// The operator makes one of the writes that are due.
+    /// The operator makes one of the writes that are due, by its index.
     Write(usize),
     WriteStatus,
     /// The operator abandons a plan, because the quorum GET shows a newer generation.
@@ -86,8 +87,11 @@ impl Model {
         sidecars::moves(self, state, &mut moves);
         let seen = caught_up_before(self.scope.lags.pods, &state.pods);
         for pod in state.pods.now.iter() {
-            for what in kubelet::moves(&self.scope, state, pod) {
-                moves.extend(seen.iter().map(|seen| Move::Kubelet(pod.uid, what, *seen)));
+            for change in kubelet::moves(&self.scope, state, pod) {
+                moves.extend(
+                    seen.iter()
+                        .map(|seen| Move::Kubelet(pod.uid, change, *seen)),
+                );
             }
         }
         self.moves_of_hooks(state, &mut moves);
@@ -126,8 +130,8 @@ impl Model {
     fn moves_of_user(&self, state: &State, moves: &mut Vec<Move>) {
         let lags = self.scope.lags;
         let changes = self.scope.user.iter();
-        for what in changes.filter(|it| user::is_change(**it, state)) {
-            let seen = match what {
+        for change in changes.filter(|it| user::is_change(**it, state)) {
+            let seen = match change {
                 User::Delete(_)
                 | User::Evict(_)
                 | User::Move(_)
@@ -136,20 +140,20 @@ impl Model {
                 User::Sidecars(_) => &[false],
                 _ => caught_up_before(lags.workload, &state.workload),
             };
-            moves.extend(seen.iter().map(|seen| Move::User(*what, *seen)));
+            moves.extend(seen.iter().map(|seen| Move::User(*change, *seen)));
         }
     }
 
     /// Makes a move.
-    pub fn step(&self, state: &State, what: &Move) -> Result<State, Violation> {
+    pub fn step(&self, state: &State, next_move: &Move) -> Result<State, Violation> {
         let mut next = state.clone();
         let lags = self.scope.lags;
-        match what {
-            Move::Kubelet(uid, what, seen_before) => {
-                next.remaining.breaks -= u8::from(what.is_breakage());
+        match next_move {
+            Move::Kubelet(uid, change, seen_before) => {
+                next.remaining.breaks -= u8::from(change.is_breakage());
                 let now = next.clock;
                 let pods = next.pods.change(lags.pods, *seen_before);
-                kubelet::act(&self.scope, pods, *uid, *what, now);
+                kubelet::act(&self.scope, pods, *uid, *change, now);
             }
             Move::Hook(index, phase, seen_before) => {
                 next.remaining.failures -= u8::from(*phase == HookPhase::Failed);
@@ -163,10 +167,10 @@ impl Model {
                 run.phase = HookPhase::Successful;
                 run.finished = next.clock + self.scope.ahead;
             }
-            Move::User(what, seen_before) => {
+            Move::User(change, seen_before) => {
                 next.remaining.user -= 1;
-                judge::change_by_user(state, *what)?;
-                user::act(self, &mut next, *what, *seen_before);
+                judge::change_by_user(state, *change)?;
+                user::act(self, &mut next, *change, *seen_before);
             }
             Move::Tick => {
                 next.remaining.ticks -= 1;
@@ -185,7 +189,7 @@ impl Model {
             Move::Write(index) => self.make_write(&mut next, *index)?,
             Move::WriteStatus => self.write_status(&mut next)?,
             Move::Abandon => next.operator.reconcile = None,
-            Move::Sidecars(what) => self.step_of_sidecars(&mut next, *what)?,
+            Move::Sidecars(next_move) => self.step_of_sidecars(&mut next, *next_move)?,
             Move::Crash => {
                 next.remaining.crashes -= 1;
                 self.crash(&mut next);
@@ -212,15 +216,15 @@ pub fn is_collected(state: &State, pod: &Pod) -> bool {
         && !user::is_kept_by_policy(pod)
 }
 
-/// A workload that is deleted in the foreground is gone with its last pod, if no other finalizer keeps it.
+/// Completes a foreground deletion once the last pod is gone, if no other finalizer keeps the workload.
 fn end_foreground_deletion(state: &mut State, lags: Lags) {
     let guard = state.workload.now.guard;
     let is_over = guard.deletion == Some(Cascade::Foreground)
         && !guard.finalizer
-        && !guard.gone
+        && !guard.deleted
         && state.pods.now.is_empty();
     if is_over {
-        state.workload.change(lags.workload, false).guard.gone = true;
+        state.workload.change(lags.workload, false).guard.deleted = true;
     }
 }
 
@@ -229,11 +233,11 @@ fn orphan(state: &mut State, lags: Lags, seen_before: bool) {
     let pods = &state.pods.now;
     let is_owned = |pod: &Pod| !pod.orphan && !pod.terminating;
     match pods.iter().position(is_owned) {
-        Some(place) => state.pods.change(lags.pods, seen_before)[place].orphan = true,
+        Some(index) => state.pods.change(lags.pods, seen_before)[index].orphan = true,
         None => {
             let workload = state.workload.change(lags.workload, seen_before);
             workload.guard.deletion = Some(Cascade::Orphaned);
-            workload.guard.gone = workload.guard.is_over();
+            workload.guard.deleted = workload.guard.is_over();
         }
     }
 }

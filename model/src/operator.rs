@@ -14,8 +14,8 @@ use super::state::*;
 use super::translate::{View, as_set, wake_time};
 use super::{judge, pauses, sidecars, writes};
 
-/// When the operator checks again whether the guard is in force.
-const AGAIN: Time = 30;
+/// After how long the operator checks again whether the guard is in force.
+const GUARD_CHECK_INTERVAL: Time = 30;
 
 /// A plan in the model's terms.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ pub struct Planned {
 }
 
 impl Planned {
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.before.is_empty() && self.after.is_empty() && self.status.is_none()
     }
 }
@@ -112,7 +112,7 @@ impl Model {
     }
 
     fn make_plan(&self, view: &View) -> Planned {
-        if view.workload.guard.gone {
+        if view.workload.guard.deleted {
             return Planned::default();
         }
         let gd = self.translator.workload(&view.workload);
@@ -121,7 +121,10 @@ impl Model {
             get_first: plan.actions.iter().any(plan::Action::is_irrevocable)
                 && self.fault != Some(Fault::NoQuorumGet),
             // The guard is seen in force, and that does not change here.
-            wake: plan.wake.map(wake_time).filter(|at| *at < view.now + AGAIN),
+            wake: plan
+                .wake
+                .map(wake_time)
+                .filter(|at| *at < view.now + GUARD_CHECK_INTERVAL),
             ..Planned::default()
         };
         for action in &plan.actions {
@@ -177,7 +180,7 @@ impl Model {
                         let mut next = state.clone();
                         self.catch_up(&mut next, caught_up);
                         let view = self.view(&next).expect("caught up");
-                        if !self.plan(&view).is_nothing() {
+                        if !self.plan(&view).is_empty() {
                             moves.push(Move::Plan(caught_up));
                         }
                     }
@@ -326,7 +329,7 @@ impl Model {
     }
 }
 
-/// The plan for the equivalent GameStatefulSet. Status fields of GameStatefulSets alone are not part of the
+/// The plan for the equivalent GameStatefulSet. Status fields that only GameStatefulSets have are not part of the
 /// model.
 fn plan_for_set(
     set: &GameStatefulSet,

@@ -176,7 +176,7 @@ pub fn status(
     }
     if to > from && is_same_rollout && reconcile.planned.paused && state.memory.user_paused {
         return violation(format!(
-            "goes from step {from} to {to} during a user's pause"
+            "advances from step {from} to {to} during a user's pause"
         ));
     }
     let steps = &model.scope.steps[usize::from(reconcile.planned.steps)];

@@ -10,7 +10,7 @@ use super::fault::Fault;
 use super::model::Model;
 use super::scope::{Amount, Scope, Step, User};
 use super::scopes::{
-    guarded, in_order, in_place, indexed, leaving, paused_without_steps, protected, recreated,
+    hooked, in_order, in_place, indexed, leaving, paused_without_steps, protected, recreated,
     remaining, set, surging, with_sidecars,
 };
 use super::sidecars::{SetChange, SidecarScope};
@@ -71,7 +71,7 @@ fn canary(steps: &[Step]) -> Scope {
         pre_delete: false,
         steps: vec![steps.to_vec()],
         user: vec![User::Template(1), User::Resume],
-        ..guarded()
+        ..hooked()
     }
 }
 
@@ -80,7 +80,7 @@ fn bugs_in_pauses_and_steps_are_found() {
     let user = vec![User::Template(1), User::Pause];
     let pause = [Step::Pause(None), Step::Partition(Amount::Number(0))];
     find(Fault::PauseWithoutAnnotation, PAUSES, canary(&pause));
-    find(Fault::PauseIgnored, PAUSED, Scope { user, ..guarded() });
+    find(Fault::PauseIgnored, PAUSED, Scope { user, ..hooked() });
     let partition = [Step::Partition(Amount::Number(2)), Step::Pause(None)];
     find(Fault::NoPartition, PARTITION, canary(&partition));
     find(Fault::StatusLast, PARTITION, canary(&partition));
@@ -113,7 +113,7 @@ fn bugs_in_the_validity_of_successes_are_found() {
         HOOK,
         Scope {
             user: both,
-            ..guarded()
+            ..hooked()
         },
     );
     let scope = Scope {
@@ -123,13 +123,13 @@ fn bugs_in_the_validity_of_successes_are_found() {
             ticks: 1,
             ..remaining(1, 0, 0)
         },
-        ..guarded()
+        ..hooked()
     };
     find(Fault::OldSuccessCounts, HOOK, scope);
     let scope = Scope {
         user: scaled(),
         ahead: 7,
-        ..guarded()
+        ..hooked()
     };
     find(Fault::FutureSuccessCounts, HOOK, scope);
     find(
@@ -137,20 +137,20 @@ fn bugs_in_the_validity_of_successes_are_found() {
         HOOK,
         Scope {
             user: updated(),
-            ..guarded()
+            ..hooked()
         },
     );
     let user = vec![User::Scale(2), User::Retry(HookPoint::PreDelete)];
-    find(Fault::RetryMeansSuccess, HOOK, Scope { user, ..guarded() });
+    find(Fault::RetryMeansSuccess, HOOK, Scope { user, ..hooked() });
     let user = vec![User::Scale(2), User::Hook(1)];
-    find(Fault::AnyArgumentsCount, HOOK, Scope { user, ..guarded() });
+    find(Fault::AnyArgumentsCount, HOOK, Scope { user, ..hooked() });
 }
 
 #[test]
 fn bugs_in_the_protection_of_running_pods_are_found() {
     let grown = || Scope {
         user: vec![User::Scale(4), User::Scale(3)],
-        ..guarded()
+        ..hooked()
     };
     let late = Scope {
         late_sidecars: true,
@@ -165,7 +165,7 @@ fn bugs_in_the_protection_of_running_pods_are_found() {
             breaks: 1,
             ..remaining(1, 0, 0)
         },
-        ..guarded()
+        ..hooked()
     };
     find(Fault::NoVersionPrecondition, HOOK, crashes);
     let changed = |pre_inplace: bool| Scope {
@@ -183,7 +183,7 @@ fn bugs_in_hooks_of_updates_are_found() {
         pre_delete: false,
         pre_inplace: true,
         user: updated(),
-        ..guarded()
+        ..hooked()
     };
     find(Fault::RecreationUnguarded, HOOK, scope);
     let scope = Scope {
@@ -235,7 +235,7 @@ fn bugs_in_choices_and_budgets_are_found() {
         ENOUGH,
         Scope {
             user: updated(),
-            ..guarded()
+            ..hooked()
         },
     );
     let scope = Scope {
@@ -247,7 +247,7 @@ fn bugs_in_choices_and_budgets_are_found() {
     let scope = Scope {
         refused: Some(1),
         user: updated(),
-        ..guarded()
+        ..hooked()
     };
     find(Fault::NotAcceptedFirst, "accepted first", scope);
 }
@@ -259,7 +259,7 @@ fn bugs_in_cancellations_are_found() {
         SETTLES,
         Scope {
             user: scaled(),
-            ..guarded()
+            ..hooked()
         },
     );
     let scope = Scope {
@@ -271,7 +271,7 @@ fn bugs_in_cancellations_are_found() {
 }
 
 #[test]
-fn bugs_with_ordinals_are_found() {
+fn bugs_in_ordinals_are_found() {
     use gamekeeper_core::api::PodManagementPolicy::{OrderedReady, Parallel};
     let grown = || Scope {
         pre_delete: false,
@@ -321,7 +321,7 @@ fn bugs_with_ordinals_are_found() {
 }
 
 #[test]
-fn a_surge_pod_that_leaves_early_is_found() {
+fn a_bug_that_deletes_surge_pods_early_is_found() {
     let scope = Scope {
         pre_delete: false,
         user: vec![User::Template(1)],
@@ -331,7 +331,7 @@ fn a_surge_pod_that_leaves_early_is_found() {
 }
 
 #[test]
-fn bugs_with_reserved_ordinals_are_found() {
+fn bugs_in_reserved_ordinals_are_found() {
     use gamekeeper_core::api::PodManagementPolicy::{OrderedReady, Parallel};
     let grown = || Scope {
         pre_delete: false,
@@ -349,7 +349,7 @@ fn bugs_with_reserved_ordinals_are_found() {
 }
 
 #[test]
-fn bugs_with_indexes_are_found() {
+fn bugs_in_indexes_are_found() {
     let scope = || Scope {
         pre_delete: false,
         user: vec![User::Template(1), User::Scale(2)],
@@ -363,7 +363,7 @@ fn bugs_in_batches_are_found() {
     let scope = || Scope {
         batch: 1,
         pre_delete: false,
-        ..guarded()
+        ..hooked()
     };
     find(Fault::HealthIgnored, BATCHES, scope());
     find(Fault::StatusLast, BATCHES, scope());
@@ -382,7 +382,7 @@ fn bugs_in_guards_are_found() {
     };
     let background = deleted(Cascade::Background);
     find(Fault::FinalizerFirst, GUARDED, background);
-    // A pod that was to be scaled in is orphaned, and its hook allows the deletion after that.
+    // A pod that is to be deleted by a scale-in is orphaned, and its hook allows the deletion afterwards.
     let orphan = deleted(Cascade::Orphan);
     find(Fault::NoVersionPrecondition, GUARDED, orphan);
     let user = vec![User::Scale(1)];
@@ -390,11 +390,11 @@ fn bugs_in_guards_are_found() {
         user,
         ..protected()
     };
-    find(Fault::DeadlineCountsFromAnyTime, HOOK, scope);
+    find(Fault::DeadlinePassesImmediately, HOOK, scope);
 }
 
 #[test]
-fn bugs_that_an_eviction_shows_are_found() {
+fn bugs_in_the_budget_of_guarded_pods_are_found() {
     // The budget that is in force at the start was applied without the bug.
     let applied = |user: Vec<User>| Scope {
         user: [vec![User::Guard(false), User::Guard(true)], user].concat(),
@@ -435,7 +435,7 @@ fn bugs_in_releases_are_found() {
 }
 
 #[test]
-fn bugs_with_nodes_are_found() {
+fn bugs_in_moves_off_nodes_are_found() {
     let with = |nodes: &[Node]| Scope {
         user: nodes.iter().copied().map(User::Node).collect(),
         ..leaving()
@@ -454,19 +454,20 @@ fn bugs_with_nodes_are_found() {
 #[test]
 fn bugs_in_the_execution_of_plans_are_found() {
     let user = vec![User::Template(1), User::Pause];
-    find(Fault::NoQuorumGet, PAUSED, Scope { user, ..guarded() });
+    find(Fault::NoQuorumGet, PAUSED, Scope { user, ..hooked() });
     let scope = Scope {
         pre_delete: false,
         user: vec![User::Template(1)],
-        ..guarded()
+        ..hooked()
     };
     find(Fault::OwnWritesUnseen, TOO_MANY, scope);
     let user = vec![User::Scale(5)];
-    let scope = Scope { user, ..guarded() };
+    let scope = Scope { user, ..hooked() };
     find(Fault::LeaderDoesNotWait, TOO_MANY, scope);
 }
 
-fn of_set(changes: &[SetChange]) -> Scope {
+/// Pods with sidecars, whose set users change in these ways.
+fn changed(changes: &[SetChange]) -> Scope {
     Scope {
         user: changes.iter().copied().map(User::Sidecars).collect(),
         ..with_sidecars(SidecarScope::default())
@@ -476,23 +477,23 @@ fn of_set(changes: &[SetChange]) -> Scope {
 #[test]
 fn bugs_in_tokens_are_found() {
     use SetChange::{Image, Pause};
-    find(Fault::NoTokenNeeded, TOKEN, of_set(&[Image(1)]));
-    find(Fault::SetCountsAlone, TOKEN, of_set(&[Image(1)]));
-    find(Fault::TokenUntested, TOKEN, of_set(&[Image(1), Pause]));
-    find(Fault::TokenKept, SETTLES, of_set(&[Image(1), Image(0)]));
+    find(Fault::NoTokenNeeded, TOKEN, changed(&[Image(1)]));
+    find(Fault::SetUpdatesPods, TOKEN, changed(&[Image(1)]));
+    find(Fault::TokenUntested, TOKEN, changed(&[Image(1), Pause]));
+    find(Fault::TokenKept, SETTLES, changed(&[Image(1), Image(0)]));
     let set = SidecarScope {
         set_lags: true,
         ..SidecarScope::default()
     };
     let scope = Scope {
         sidecars: Some(set),
-        ..of_set(&[Image(1), Pause])
+        ..changed(&[Image(1), Pause])
     };
-    find(Fault::SetNotRead, SET, scope);
+    find(Fault::NoQuorumGetOfSet, SET, scope);
     let user = vec![User::Scale(3)];
     let scope = Scope {
         user,
-        ..of_set(&[])
+        ..changed(&[])
     };
     find(Fault::InjectionForgotten, INJECTED, scope);
 }
@@ -506,11 +507,11 @@ fn bugs_in_limits_of_sidecars_are_found() {
     };
     let scope = Scope {
         sidecars: Some(two),
-        ..of_set(&[Image(1)])
+        ..changed(&[Image(1)])
     };
     find(Fault::NoBudget, ENOUGH, scope);
-    find(Fault::SetLimitIgnored, LIMIT, of_set(&[Image(1)]));
-    find(Fault::BusyIgnored, LIMIT, of_set(&[Image(1)]));
+    find(Fault::SetLimitIgnored, LIMIT, changed(&[Image(1)]));
+    find(Fault::BusyIgnored, LIMIT, changed(&[Image(1)]));
     let lagging = SidecarScope {
         set_lags: true,
         pods_lag: true,
@@ -518,7 +519,7 @@ fn bugs_in_limits_of_sidecars_are_found() {
     };
     let scope = Scope {
         sidecars: Some(lagging),
-        ..of_set(&[Image(1), Image(0)])
+        ..changed(&[Image(1), Image(0)])
     };
     find(Fault::OwnTokensUnseen, LIMIT, scope);
 }
@@ -528,10 +529,10 @@ fn bugs_in_hooks_of_sidecars_are_found() {
     let both = || Scope {
         pre_inplace: true,
         user: vec![User::Sidecars(SetChange::Image(1)), User::Template(1)],
-        ..of_set(&[])
+        ..changed(&[])
     };
     find(Fault::SidecarsUnguarded, HOOK, both());
     find(Fault::SuccessOfGameCounts, HOOK, both());
-    find(Fault::TakenForGame, HOOK, both());
+    find(Fault::MistakenForGame, HOOK, both());
     find(Fault::SupersededForgotten, ONE_CHANGE, both());
 }

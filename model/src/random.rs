@@ -1,5 +1,5 @@
 //! Random histories in clusters that are too large to explore completely.
-//! `PROPTEST_RNG_SEED=7 PROPTEST_CASES=10000 cargo test -p model random` runs other and more histories.
+//! `PROPTEST_RNG_SEED=7 PROPTEST_CASES=10000 cargo test -p model random` runs other histories, and more of them.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -47,7 +47,8 @@ fn check(name: &str, scope: Scope) {
             } = *unsettled;
             let trace = describe_history(&model, &start, &choices);
             let (rule, why, then) = (violation.rule, violation.why, moves.join("\n"));
-            let words = format!("{rule}: {why}{trace}\n... and from here on, fairly:\n{then}");
+            let words =
+                format!("{rule}: {why}{trace}\n... and then, while the cluster settles:\n{then}");
             TestCaseError::fail(format!("{words}\n{last}"))
         })?;
         Ok(())
@@ -63,9 +64,9 @@ fn check(name: &str, scope: Scope) {
 /// The move that a number selects. Moves of users, crashes and the like are rare; otherwise a history would
 /// use them up before the first rollout has started.
 fn pick(model: &Model, state: &State, choice: u16) -> Option<Move> {
-    let is_rare = |what: &Move| match what {
+    let is_rare = |next_move: &Move| match next_move {
         Move::User(..) | Move::Crash | Move::Tick | Move::HookAhead(_) => true,
-        Move::Kubelet(_, what, _) => what.is_breakage(),
+        Move::Kubelet(_, change, _) => change.is_breakage(),
         _ => false,
     };
     let (rare, common): (Vec<Move>, Vec<Move>) = model.moves(state).into_iter().partition(is_rare);
@@ -83,10 +84,10 @@ fn pick(model: &Model, state: &State, choice: u16) -> Option<Move> {
 fn follow(model: &Model, start: &State, choices: &[u16]) -> Result<State, (usize, Violation)> {
     let mut state = start.clone();
     for (number, choice) in choices.iter().enumerate() {
-        let Some(what) = pick(model, &state, *choice) else {
+        let Some(next_move) = pick(model, &state, *choice) else {
             break;
         };
-        let next = model.step(&state, &what);
+        let next = model.step(&state, &next_move);
         state = next.map_err(|violation| (number + 1, violation))?;
     }
     Ok(state)
@@ -97,11 +98,11 @@ fn describe_history(model: &Model, start: &State, choices: &[u16]) -> String {
     let mut state = start.clone();
     let mut trace = String::new();
     for choice in choices {
-        let Some(what) = pick(model, &state, *choice) else {
+        let Some(next_move) = pick(model, &state, *choice) else {
             break;
         };
-        trace.push_str(&format!("\n{}", describe(model, &state, &what)));
-        match model.step(&state, &what) {
+        trace.push_str(&format!("\n{}", describe(model, &state, &next_move)));
+        match model.step(&state, &next_move) {
             Ok(next) => state = next,
             Err(_) => break,
         }

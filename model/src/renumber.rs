@@ -16,7 +16,7 @@ impl Numbers {
         self.0 |= 1 << number;
     }
 
-    fn new_of(&self, number: u8) -> u8 {
+    fn new_number(&self, number: u8) -> u8 {
         (self.0 & ((1 << number) - 1)).count_ones() as u8
     }
 
@@ -142,7 +142,7 @@ impl Renumber {
             self.pods(Rc::make_mut(pods));
         }
         for write in &mut state.allotter.writes {
-            write.pod = self.uids.new_of(write.pod);
+            write.pod = self.uids.new_number(write.pod);
         }
         if let Some(judged) = &mut state.allotter.judged {
             judged.matched = self.bits(judged.matched);
@@ -168,29 +168,29 @@ impl Renumber {
 
     fn pods(&self, pods: &mut Vec<Pod>) {
         for pod in pods {
-            pod.uid = self.uids.new_of(pod.uid);
-            pod.name = self.names.new_of(pod.name);
+            pod.uid = self.uids.new_number(pod.uid);
+            pod.name = self.names.new_number(pod.name);
         }
     }
 
     fn unchanged(&self, seen: &mut Unchanged) {
         for pod in seen.iter_mut().map(Rc::make_mut) {
-            pod.uid = self.uids.new_of(pod.uid);
-            pod.name = self.names.new_of(pod.name);
+            pod.uid = self.uids.new_number(pod.uid);
+            pod.name = self.names.new_number(pod.name);
         }
     }
 
     fn run(&self, id: &mut RunId) {
         if let Some(uid) = &mut id.pod {
-            *uid = self.uids.new_of(*uid);
-            id.name = self.names.new_of(id.name);
+            *uid = self.uids.new_number(*uid);
+            id.name = self.names.new_number(id.name);
         }
     }
 
     fn workload(&self, workload: &mut Rc<Workload>) {
         if !workload.named.is_empty() {
             for name in &mut Rc::make_mut(workload).named {
-                *name = self.names.new_of(*name);
+                *name = self.names.new_number(*name);
             }
         }
     }
@@ -206,15 +206,15 @@ impl Renumber {
                 Write::CreateRun(id) | Write::DeleteRun(id) => self.run(id),
                 Write::Workload(change) => {
                     for name in change.named.iter_mut().flatten() {
-                        *name = self.names.new_of(*name);
+                        *name = self.names.new_number(*name);
                     }
                 }
                 Write::Patch(patch) => {
-                    patch.pod = self.uids.new_of(patch.pod);
+                    patch.pod = self.uids.new_number(patch.pod);
                     self.unchanged(&mut patch.unchanged);
                 }
                 Write::CloseGate(uid, _, then, seen) => {
-                    *uid = self.uids.new_of(*uid);
+                    *uid = self.uids.new_number(*uid);
                     for patch in then.iter_mut() {
                         patch.pod = *uid;
                         self.unchanged(&mut patch.unchanged);
@@ -222,7 +222,7 @@ impl Renumber {
                     self.unchanged(seen);
                 }
                 Write::DeletePod(uid, _, seen) => {
-                    *uid = self.uids.new_of(*uid);
+                    *uid = self.uids.new_number(*uid);
                     self.unchanged(seen);
                 }
                 Write::Mark(uid, _)
@@ -231,7 +231,7 @@ impl Renumber {
                 | Write::Finish(uid, _)
                 | Write::Adopt(uid)
                 | Write::RequestMove(uid, _)
-                | Write::Label(uid, _) => *uid = self.uids.new_of(*uid),
+                | Write::Label(uid, _) => *uid = self.uids.new_number(*uid),
                 Write::CreateRevision(_)
                 | Write::RenumberRevision(_)
                 | Write::DeleteRevision(_)
@@ -242,10 +242,10 @@ impl Renumber {
         }
     }
 
-    /// Renumbers bits. Those of deleted pods without references are dropped.
+    /// Renumbers bits. Those of deleted pods that nothing refers to are dropped.
     fn bits(&self, bits: u32) -> u32 {
         let kept = (0..32).filter(|uid| bits & (1 << uid) != 0 && self.uids.0 & (1 << uid) != 0);
-        kept.fold(0, |all, uid| all | 1 << self.uids.new_of(uid))
+        kept.fold(0, |all, uid| all | 1 << self.uids.new_number(uid))
     }
 }
 

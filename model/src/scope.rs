@@ -31,15 +31,15 @@ pub struct Scope {
     pub moves_off_nodes: bool,
     /// How many of the first pods are on the node whose state users change.
     pub on_node: u8,
-    /// Time between closing the gate and changing the pod.
+    /// The time between closing the gate and changing the pod.
     pub grace: Time,
-    /// Containers of a pod.
+    /// The number of containers in a pod.
     pub containers: usize,
-    /// The order in which they get their new images.
+    /// The order in which containers get their new images.
     pub order: ContainerOrder,
-    /// Time that a pod must be ready to be available.
+    /// How long a pod must be ready to be available.
     pub min_ready: Time,
-    /// Step lists between which users may switch; the first one is the initial one.
+    /// Step lists between which users may switch. The first one is used at the start.
     pub steps: Vec<Vec<Step>>,
     /// The number of templates.
     pub templates: u8,
@@ -51,7 +51,7 @@ pub struct Scope {
     pub late_sidecars: bool,
     /// Whether containers may crash and restart, as often as pods may break.
     pub crashes: bool,
-    /// How far the clock may be ahead of an operator that ends a hook; 0 for never.
+    /// How far ahead the clock of an operator that ends a hook may be; 0 if clocks are never ahead.
     pub ahead: Time,
     /// The changes that users may make.
     pub user: Vec<User>,
@@ -83,7 +83,7 @@ pub enum Amount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Partition(Amount),
-    /// Without or with a duration.
+    /// With or without a duration.
     Pause(Option<Time>),
     Hook,
 }
@@ -100,7 +100,7 @@ pub enum User {
     /// An apply of a manifest with `paused: false`.
     Apply,
     Retry(HookPoint),
-    /// Other arguments for the pod hooks.
+    /// The pod hooks get other arguments.
     Hook(u8),
     /// The pod hooks are removed.
     Unhook,
@@ -134,7 +134,7 @@ pub enum User {
 }
 
 impl Amount {
-    pub fn of(self, total: i64, round_up: bool) -> i64 {
+    pub fn resolve(self, total: i64, round_up: bool) -> i64 {
         match self {
             Amount::Number(number) => i64::from(number),
             Amount::Percent(percent) if round_up => (i64::from(percent) * total + 99) / 100,
@@ -151,7 +151,7 @@ impl Amount {
 
     /// How many of these replicas a partition of this size keeps at the old revision.
     pub fn kept(self, replicas: i64) -> i64 {
-        let kept = self.of(replicas, true).min(replicas);
+        let kept = self.resolve(replicas, true).min(replicas);
         match self {
             Amount::Percent(percent) if percent < 100 => kept.min((replicas - 1).max(0)),
             _ => kept,
@@ -246,7 +246,7 @@ impl Scope {
 
     fn limits(&self, replicas: u8) -> (i64, i64) {
         let replicas = i64::from(replicas);
-        let surge = self.max_surge.of(replicas, true);
-        (self.max_unavailable.of(replicas, surge == 0), surge)
+        let surge = self.max_surge.resolve(replicas, true);
+        (self.max_unavailable.resolve(replicas, surge == 0), surge)
     }
 }

@@ -8,8 +8,8 @@ use super::model::Model;
 use super::scope::Scope;
 use super::state::*;
 
-/// A new workload without pods.
-fn nothing(scope: &Scope) -> State {
+/// A new workload that has no pods yet.
+fn new_workload(scope: &Scope) -> State {
     let workload = Workload {
         generation: 1,
         replicas: scope.replicas,
@@ -55,13 +55,13 @@ fn nothing(scope: &Scope) -> State {
 pub fn start(model: &Model) -> State {
     match model.scope.batch {
         0 => settled(model),
-        _ => nothing(&model.scope),
+        _ => new_workload(&model.scope),
     }
 }
 
 /// A settled cluster with all pods at the first template.
 fn settled(model: &Model) -> State {
-    let first = nothing(&model.scope);
+    let first = new_workload(&model.scope);
     let mut state = fair::settle(model, &first, true, &mut Settled::default())
         .unwrap_or_else(|unsettled| panic!("{unsettled:#?}"));
     state.workload.seen = Seen::Now;

@@ -9,12 +9,12 @@ use super::sidecars;
 use super::state::*;
 
 /// Whether a change would have an effect.
-pub fn is_change(what: User, state: &State) -> bool {
+pub fn is_change(change: User, state: &State) -> bool {
     let workload = &state.workload.now;
-    if workload.guard.gone {
+    if workload.guard.deleted {
         return false;
     }
-    match what {
+    match change {
         User::Scale(replicas) => workload.replicas != replicas,
         User::Template(rev) => workload.template != rev,
         User::Pause => !workload.paused,
@@ -37,10 +37,10 @@ pub fn is_change(what: User, state: &State) -> bool {
             let mut pods = state.pods.now.iter();
             pods.any(|pod| pod.name == name && pod.guarded && !pod.terminating)
         }
-        // A node that was lost is not lost again before it has come back.
+        // A lost node does not become merely silent; it must come back first.
         User::Node(node) => state.node != node && (state.node, node) != (Node::Lost, Node::Silent),
         User::Recreate => workload.status != 0,
-        User::Sidecars(what) => sidecars::is_change(what, &state.sidecar_set.now),
+        User::Sidecars(change) => sidecars::is_change(change, &state.sidecar_set.now),
     }
 }
 
@@ -55,7 +55,7 @@ pub fn is_kept_by_policy(pod: &Pod) -> bool {
     pod.guarded && pod.up && !pod.orphan
 }
 
-/// Whether the API server evicts a pod. Those in phase Pending, which no budget keeps, are left out.
+/// Whether the API server evicts a pod. Pods in phase Pending, which no budget protects, are left out.
 fn may_be_evicted(state: &State, name: Name) -> bool {
     let pods = &state.pods.now;
     let found = pods.iter().find(|pod| pod.name == name);
@@ -65,7 +65,7 @@ fn may_be_evicted(state: &State, name: Name) -> bool {
     let Some(budget) = state.budget.filter(|_| pod.guarded) else {
         return true;
     };
-    if pod.ready.is_none() && budget.lets_unready_go {
+    if pod.ready.is_none() && budget.unready_evictable {
         return true;
     }
     // The disruption controller expects as many pods as the workload has replicas.
@@ -86,8 +86,8 @@ fn exists(state: &State, name: Name) -> bool {
     pods.any(|pod| pod.name == name && !pod.terminating)
 }
 
-/// What Kubernetes does with a pod on a node of which it hears nothing: it is not ready any more, and is deleted after
-/// some time, which the policy refuses for guarded pods.
+/// What Kubernetes does with a pod whose node does not report: it is no longer ready, and is deleted after some time,
+/// which the policy refuses for guarded pods.
 fn fall_silent(pod: &mut Pod, node: Node) {
     if !node.is_silent() {
         return;
@@ -101,10 +101,10 @@ fn fall_silent(pod: &mut Pod, node: Node) {
 }
 
 /// Makes a change.
-pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
+pub fn act(model: &Model, state: &mut State, change: User, seen_before: bool) {
     let scope = &model.scope;
     let is_over = pauses::is_marked_over(model, state.workload.now.pause_annotation);
-    if let User::Node(node) = what {
+    if let User::Node(node) = change {
         let pods = state.pods.change(scope.lags.pods, seen_before);
         state.node = node;
         pods.iter_mut()
@@ -112,7 +112,7 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
             .for_each(|pod| fall_silent(pod, node));
         return;
     }
-    if let User::Release(name) = what {
+    if let User::Release(name) = change {
         let pods = state.pods.change(scope.lags.pods, seen_before);
         for pod in pods.iter_mut().filter(|pod| pod.name == name) {
             (pod.guarded, pod.released) = (false, true);
@@ -123,7 +123,7 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         }
         return;
     }
-    if let User::Delete(name) | User::Evict(name) = what {
+    if let User::Delete(name) | User::Evict(name) = change {
         let pods = state.pods.change(scope.lags.pods, seen_before);
         for pod in pods.iter_mut().filter(|pod| pod.name == name) {
             pod.terminating = true;
@@ -131,31 +131,31 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         }
         return;
     }
-    if let User::Move(name) = what {
+    if let User::Move(name) = change {
         let pods = state.pods.change(scope.lags.pods, seen_before);
         for pod in pods.iter_mut().filter(|pod| pod.name == name) {
             pod.move_requested = Some(Requester::User);
         }
         return;
     }
-    if let User::Sidecars(what) = what {
-        return sidecars::change(model, state, what);
+    if let User::Sidecars(change) = change {
+        return sidecars::change(model, state, change);
     }
     if let (User::Template(_) | User::Steps(_) | User::Recreate, Some(pause)) =
-        (what, &mut state.memory.pause)
+        (change, &mut state.memory.pause)
     {
         pause.outdated = true;
     }
     let workload = state.workload.change(scope.lags.workload, seen_before);
     // An annotation alone does not change the generation.
-    workload.generation += u8::from(what != User::Promote || workload.paused);
-    if what == User::Promote {
+    workload.generation += u8::from(change != User::Promote || workload.paused);
+    if change == User::Promote {
         let annotation = model
             .translator
             .promotion(workload.template, workload.steps);
         workload.promote_annotation = annotation;
     }
-    match what {
+    match change {
         User::Scale(replicas) => {
             workload.replicas = replicas;
             state.memory.surge = 0;
@@ -164,7 +164,8 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         User::Pause => {
             workload.paused = true;
             workload.by_apply = false;
-            // If the user pauses again before the operator has observed the resume, the operator's own pause continues.
+            // If the user pauses again before the operator has observed the resume, the operator's own pause
+            // continues.
             let is_own = workload.pause_annotation != 0 && !is_over;
             state.memory.user_paused = !is_own;
             if let Some(pause) = state.memory.pause.as_mut().filter(|_| is_own) {
@@ -172,7 +173,7 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
             }
         }
         User::Resume | User::Apply | User::Promote => {
-            let by_apply = what == User::Apply;
+            let by_apply = change == User::Apply;
             workload.paused = false;
             workload.by_apply = by_apply;
             state.memory.user_paused = false;
@@ -202,7 +203,7 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         User::Guard(wanted) => workload.guard.wanted = wanted,
         User::DeleteWorkload(cascade) => {
             workload.guard.deletion = Some(cascade);
-            workload.guard.gone = workload.guard.is_over();
+            workload.guard.deleted = workload.guard.is_over();
         }
         User::Delete(_)
         | User::Evict(_)

@@ -22,8 +22,8 @@ pub fn takes_effect(state: &State, reconcile: &Reconcile, write: &Write) -> bool
             ordinal.is_none_or(|ordinal| !pods.any(|pod| pod.name == ordinal))
         }
         Write::DeletePod(uid, _, seen) => {
-            let may_go = |pod: &Pod| !pod.terminating && is_unchanged(pod, seen);
-            state.pod(*uid).is_some_and(may_go)
+            let is_deletable = |pod: &Pod| !pod.terminating && is_unchanged(pod, seen);
+            state.pod(*uid).is_some_and(is_deletable)
         }
         Write::Mark(uid, _) | Write::Unmark(uid) | Write::OpenGate(uid) => exists(*uid),
         Write::CloseGate(uid, .., seen) => {
@@ -113,7 +113,7 @@ fn change_workload(
     }
     if let Some(finalizer) = change.finalizer {
         workload.guard.finalizer = finalizer;
-        workload.guard.gone = workload.guard.is_over();
+        workload.guard.deleted = workload.guard.is_over();
     }
     let is_spec = workload.paused != before.paused
         || workload.retry != before.retry
@@ -152,10 +152,10 @@ fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &W
         uid,
         name,
         rev,
-        containers: std::array::from_fn(|place| {
-            let image = match place {
+        containers: std::array::from_fn(|index| {
+            let image = match index {
                 SIDECAR => sidecar,
-                _ => (place < model.scope.containers).then_some(rev),
+                _ => (index < model.scope.containers).then_some(rev),
             };
             image.map(|image| Container {
                 image,
@@ -204,8 +204,8 @@ fn next_uid(state: &State, reconcile: &Reconcile) -> Uid {
         Seen::Before(pods) => pods.iter(),
         _ => [].iter(),
     };
-    let of_set = state.pods_of_allotter().iter();
-    let pods = state.pods.now.iter().chain(seen).chain(of_set);
+    let allotter_pods = state.pods_of_allotter().iter();
+    let pods = state.pods.now.iter().chain(seen).chain(allotter_pods);
     let written = state.allotter.writes.iter().map(|write| write.pod);
     let pods = pods.map(|pod| pod.uid).chain(written);
     let seen = match &state.runs.seen {
@@ -224,11 +224,11 @@ fn next_name(state: &State) -> Name {
         Seen::Before(pods) => pods.iter(),
         _ => [].iter(),
     };
-    let of_set = state.pods_of_allotter().iter();
-    let pods = state.pods.now.iter().chain(seen).chain(of_set);
+    let allotter_pods = state.pods_of_allotter().iter();
+    let pods = state.pods.now.iter().chain(seen).chain(allotter_pods);
     let pods = pods.map(|pod| pod.name);
-    let of_pods = state.runs.now.iter().filter(|run| run.id.pod.is_some());
-    let runs = of_pods.map(|run| run.id.name);
+    let runs = state.runs.now.iter().filter(|run| run.id.pod.is_some());
+    let runs = runs.map(|run| run.id.name);
     let named = state.workload.now.named.iter().copied();
     pods.chain(runs)
         .chain(named)

@@ -34,7 +34,7 @@ impl Applier {
         now: Timestamp,
         on_write: OnWrite<'_>,
     ) -> RequestResult {
-        let to = WorkloadWriter {
+        let writer = WorkloadWriter {
             applier: self,
             target,
             on_write,
@@ -43,47 +43,66 @@ impl Applier {
             Action::PatchWorkload(patch) => {
                 let body = body::workload(patch, &target.resource_version);
                 let id = (target.name.as_str(), target.uid.as_str());
-                to.patch(target.kind.into(), id, "", Content::MergePatch, &body)
+                writer
+                    .patch(target.kind.into(), id, "", Content::MergePatch, &body)
                     .await
             }
             Action::CreateRevision(new) => {
                 let body = go_json::to_bytes(&body::revision(new, target));
-                to.create(Kind::Revision, &new.name, body).await
+                writer.create(Kind::Revision, &new.name, body).await
             }
             Action::RenumberRevision { name, number } => {
                 let body = serde_json::json!({"revision": number});
-                to.patch(Kind::Revision, (name, ""), "", Content::MergePatch, &body)
+                writer
+                    .patch(Kind::Revision, (name, ""), "", Content::MergePatch, &body)
                     .await
             }
             Action::DeleteRevision { name, uid } => {
-                to.delete(Kind::Revision, name, uid, None).await
+                writer.delete(Kind::Revision, name, uid, None).await
             }
             Action::AdoptRevision { name, uid } => {
                 let body = body::adopt(uid, target);
                 let content = Content::StrategicPatch;
-                to.patch(Kind::Revision, (name, uid), "", content, &body)
+                writer
+                    .patch(Kind::Revision, (name, uid), "", content, &body)
                     .await
             }
-            Action::AdoptPod(pod) => to.pod(pod, "", &body::adopt(&pod.uid, target)).await,
-            Action::ReleasePod(pod) => to.pod(pod, "", &body::release(&pod.uid, target)).await,
-            Action::DryRun { pod, .. } => to.dry_run(pod).await,
-            Action::CreatePod(new) => to.create(Kind::Pod, &new.name, to_bytes(&new.pod)).await,
+            Action::AdoptPod(pod) => {
+                writer
+                    .patch_pod(pod, "", &body::adopt(&pod.uid, target))
+                    .await
+            }
+            Action::ReleasePod(pod) => {
+                writer
+                    .patch_pod(pod, "", &body::release(&pod.uid, target))
+                    .await
+            }
+            Action::DryRun { pod, .. } => writer.dry_run(pod).await,
+            Action::CreatePod(new) => {
+                writer
+                    .create(Kind::Pod, &new.name, to_bytes(&new.pod))
+                    .await
+            }
             Action::DeletePod(deletion) => {
                 let PodRef { name, uid, version } = &deletion.pod;
-                to.delete(Kind::Pod, name, uid, *version).await
+                writer.delete(Kind::Pod, name, uid, *version).await
             }
-            Action::ForceDeletePod(pod) => to.force_delete(pod).await,
+            Action::ForceDeletePod(pod) => writer.force_delete(pod).await,
             Action::LabelPod { pod, labels } => {
-                to.pod(pod, "", &body::label(&pod.uid, labels)).await
+                writer
+                    .patch_pod(pod, "", &body::label(&pod.uid, labels))
+                    .await
             }
             Action::CreateClaim(new) => {
-                to.create(Kind::Claim, &new.name, to_bytes(&new.claim))
+                writer
+                    .create(Kind::Claim, &new.name, to_bytes(&new.claim))
                     .await
             }
             Action::OwnClaim(change) => {
                 let id = (change.name.as_str(), change.uid.as_str());
                 let body = body::own(change);
-                to.patch(Kind::Claim, id, "", Content::StrategicPatch, &body)
+                writer
+                    .patch(Kind::Claim, id, "", Content::StrategicPatch, &body)
                     .await
             }
             Action::GuardPod {
@@ -92,43 +111,53 @@ impl Applier {
                 annotations,
             } => {
                 let body = body::guard(&pod.uid, label.as_deref(), annotations);
-                to.pod(pod, "", &body).await
+                writer.patch_pod(pod, "", &body).await
             }
             Action::RequestMove { pod, requested } => {
                 let value = requested.then_some(names::MOVE_OF_NODE);
-                to.annotate(pod, &[(names::MOVE_ANNOTATION, value)]).await
+                writer
+                    .annotate(pod, &[(names::MOVE_ANNOTATION, value)])
+                    .await
             }
             Action::MarkDeleting { pod, since } => {
                 let since = since.map(|since| since.to_string());
                 let marked = (names::DELETING_ANNOTATION, Some("true"));
                 let waiting_since = (names::WAITING_SINCE_ANNOTATION, since.as_deref());
-                to.annotate(pod, &[marked, waiting_since]).await
+                writer.annotate(pod, &[marked, waiting_since]).await
             }
             Action::UnmarkDeleting(pod) => {
                 let marks = [names::DELETING_ANNOTATION, names::WAITING_SINCE_ANNOTATION];
-                to.annotate(pod, &marks.map(|key| (key, None))).await
+                writer.annotate(pod, &marks.map(|key| (key, None))).await
             }
-            Action::CreateHookRun(run) => to.create_run(run).await,
-            Action::DeleteHookRun { name, uid } => to.delete(Kind::HookRun, name, uid, None).await,
-            Action::CloseGate { pod, revision, .. } => to.gate(pod, Some(revision), now).await,
-            Action::OpenGate(pod) => to.gate(pod, None, now).await,
+            Action::CreateHookRun(run) => writer.create_run(run).await,
+            Action::DeleteHookRun { name, uid } => {
+                writer.delete(Kind::HookRun, name, uid, None).await
+            }
+            Action::CloseGate { pod, revision, .. } => {
+                writer.set_gate(pod, Some(revision), now).await
+            }
+            Action::OpenGate(pod) => writer.set_gate(pod, None, now).await,
             Action::PatchInPlace(patch) => {
                 let id = (patch.pod.name.as_str(), patch.pod.uid.as_str());
                 let body = body::in_place(patch);
-                to.patch(Kind::Pod, id, "", Content::JsonPatch, &body).await
+                writer
+                    .patch(Kind::Pod, id, "", Content::JsonPatch, &body)
+                    .await
             }
             Action::ResizePod { pod, resources } => {
-                to.pod(pod, "/resize", &body::resize(&pod.uid, resources))
+                writer
+                    .patch_pod(pod, "/resize", &body::resize(&pod.uid, resources))
                     .await
             }
             Action::FinishInPlace { pod, record } => {
                 let record = body::record_text(record);
-                to.annotate(pod, &[(names::IN_PLACE_RECORD, Some(&record))])
+                writer
+                    .annotate(pod, &[(names::IN_PLACE_RECORD, Some(&record))])
                     .await
             }
-            Action::ApplyBudget(budget) => to.apply_budget(budget).await,
-            Action::ProbeGuard { budget } => to.probe_guard(budget).await,
-            Action::DeleteBudget { name } => to.delete_budget(name).await,
+            Action::ApplyBudget(budget) => writer.apply_budget(budget).await,
+            Action::ProbeGuard { budget } => writer.probe_guard(budget).await,
+            Action::DeleteBudget { name } => writer.delete_budget(name).await,
         }
     }
 }
@@ -302,7 +331,7 @@ impl WorkloadWriter<'_> {
         }
     }
 
-    async fn pod(&self, pod: &PodRef, subresource: &str, body: &Value) -> RequestResult {
+    async fn patch_pod(&self, pod: &PodRef, subresource: &str, body: &Value) -> RequestResult {
         let id = (pod.name.as_str(), pod.uid.as_str());
         self.patch(Kind::Pod, id, subresource, Content::StrategicPatch, body)
             .await
@@ -310,7 +339,7 @@ impl WorkloadWriter<'_> {
 
     async fn annotate(&self, pod: &PodRef, values: &[(&str, Option<&str>)]) -> RequestResult {
         let body = body::annotate(&pod.uid, values);
-        self.pod(pod, "", &body).await
+        self.patch_pod(pod, "", &body).await
     }
 
     fn budget_path(&self, name: &str) -> String {
@@ -323,7 +352,7 @@ impl WorkloadWriter<'_> {
         self.applier.requests.apply(&path, body).await
     }
 
-    /// A refusal by the policies shows that the guard is in force. Any other response says why it is not.
+    /// A refusal by the policies shows that the guard is in force. Any other response shows why it is not in force.
     async fn probe_guard(&self, budget: &str) -> RequestResult {
         let path = self.budget_path(budget);
         match self.applier.requests.delete_dry(&path).await {
@@ -347,8 +376,13 @@ impl WorkloadWriter<'_> {
         }
     }
 
-    async fn gate(&self, pod: &PodRef, closed_for: Option<&str>, now: Timestamp) -> RequestResult {
+    async fn set_gate(
+        &self,
+        pod: &PodRef,
+        closed_for: Option<&str>,
+        now: Timestamp,
+    ) -> RequestResult {
         let body = body::gate(pod, closed_for, now);
-        self.pod(pod, "/status", &body).await
+        self.patch_pod(pod, "/status", &body).await
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn label(uid: &str, labels: &[(String, String)]) -> Value {
     json!({"metadata": {"uid": uid, "labels": labels}})
 }
 
-/// A strategic merge patch that guards a pod, or (None) ends that.
+/// A strategic merge patch that guards a pod, or ends its guard if `label` is None.
 pub(super) fn guard(uid: &str, label: Option<&str>, annotations: &[(&str, Option<&str>)]) -> Value {
     let mut patch = annotate(uid, annotations);
     patch["metadata"]["labels"] = json!({names::GUARDED_LABEL: label});
@@ -51,7 +51,7 @@ pub(super) fn adopt(uid: &str, target: &Target) -> Value {
     json!({"metadata": {"uid": uid, "ownerReferences": [target.owner_reference()]}})
 }
 
-/// A strategic merge patch that removes the workload's owner reference, and its guard.
+/// A strategic merge patch that removes the workload's owner reference and the label of the guard from a pod.
 pub(super) fn release(uid: &str, target: &Target) -> Value {
     let removed = json!({"$patch": "delete", "uid": target.uid});
     let labels = json!({names::GUARDED_LABEL: null});
@@ -169,6 +169,7 @@ pub(super) fn resize(uid: &str, resources: &[(String, Value)]) -> Value {
     json!({"metadata": {"uid": uid}, "spec": {"containers": containers}})
 }
 
+/// The new ControllerRevision.
 pub(super) fn revision(new: &NewRevision, target: &Target) -> Value {
     let mut labels: Map<String, Value> = target
         .selector_labels
@@ -286,26 +287,26 @@ mod tests {
         let annotations = after["metadata"]["annotations"].as_object().unwrap();
         assert!(annotations.contains_key(names::IN_PLACE_RECORD));
         assert!(!annotations.contains_key(names::DELETING_ANNOTATION));
-        let mut of_version = patch();
-        of_version.pod.version = Some(7);
-        for (version, is_taken) in [("7", true), ("8", false)] {
+        let mut with_version = patch();
+        with_version.pod.version = Some(7);
+        for (version, applies) in [("7", true), ("8", false)] {
             let mut pod = before.clone();
             pod["metadata"]["resourceVersion"] = json!(version);
-            assert_eq!(patched(&pod, &in_place(&of_version)).is_ok(), is_taken);
+            assert_eq!(patched(&pod, &in_place(&with_version)).is_ok(), applies);
         }
-        for (place, value) in [
+        for (path, value) in [
             ("/metadata/uid", "another"),
             ("/spec/containers/0/image", "game:v3"),
             ("/spec/containers/0/name", "sidecar"),
         ] {
-            let mut moved = before.clone();
-            *moved.pointer_mut(place).unwrap() = json!(value);
-            assert!(patched(&moved, &in_place(&patch())).is_err(), "{place}");
+            let mut changed = before.clone();
+            *changed.pointer_mut(path).unwrap() = json!(value);
+            assert!(patched(&changed, &in_place(&patch())).is_err(), "{path}");
         }
     }
 
     #[test]
-    fn a_pod_without_annotations_gets_its_first_ones() {
+    fn annotations_are_added_to_a_pod_that_has_none() {
         let bare = InPlacePatch {
             annotated: false,
             ..patch()
@@ -324,21 +325,21 @@ mod tests {
             tokens: vec![(key.clone(), "with token".into())],
             ..patch()
         };
-        for (mark, is_taken) in [("with token", true), ("withdrawn", false)] {
+        for (mark, applies) in [("with token", true), ("withdrawn", false)] {
             let pod = pod(&json!({key.as_str(): mark}));
-            assert_eq!(patched(&pod, &in_place(&with_token)).is_ok(), is_taken);
+            assert_eq!(patched(&pod, &in_place(&with_token)).is_ok(), applies);
         }
     }
 
     #[test]
-    fn removing_an_annotation_that_is_not_there_is_no_error() {
+    fn removing_a_missing_annotation_is_not_an_error() {
         let after = patched(&pod(&json!({"a": "b"})), &in_place(&patch())).unwrap();
         let annotations = after["metadata"]["annotations"].as_object().unwrap();
         assert!(!annotations.contains_key(names::DELETING_ANNOTATION));
     }
 
     #[test]
-    fn times_are_written_to_the_second() {
+    fn times_are_written_in_whole_seconds() {
         let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
         let body = gate(&patch().pod, Some("lobby-2"), now);
         let condition = &body["status"]["conditions"][0];

@@ -56,7 +56,7 @@ pub(crate) enum PendingEvent {
     /// The same event for each of these pods.
     Pods {
         reason: &'static str,
-        /// A past participle, such as "created".
+        /// What was done, such as "created"; the pods follow.
         done: &'static str,
         names: Vec<String>,
     },
@@ -190,8 +190,8 @@ async fn write(
         name,
         uid,
     } = about;
-    // Events of cluster-scoped objects are in namespace default, by convention of the API server.
-    let home = if namespace.is_empty() {
+    // By convention of the API server, events of cluster-scoped objects are in the namespace default.
+    let event_namespace = if namespace.is_empty() {
         "default"
     } else {
         namespace
@@ -203,7 +203,7 @@ async fn write(
         "kind": "Event",
         "metadata": {
             "name": format!("{name}.{:x}", now.as_nanosecond()),
-            "namespace": home,
+            "namespace": event_namespace,
         },
         "eventTime": format!("{now:.6}"),
         "reportingController": FIELD_MANAGER,
@@ -220,7 +220,7 @@ async fn write(
             "uid": uid,
         },
     });
-    let path = format!("/apis/events.k8s.io/v1/namespaces/{home}/events");
+    let path = format!("/apis/events.k8s.io/v1/namespaces/{event_namespace}/events");
     let written = requests.create(&path, to_bytes(&body)).await;
     if let Err(refusal) = &written {
         debug!(%refusal, reason = event.reason, "an event was rejected");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn many_pods_are_one_event() {
+    fn the_events_for_many_pods_are_merged() {
         let mut events = Events::default();
         let now = Instant::now();
         assert!(events.add(about(), created(&["a", "b"]), now).is_empty());
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_pod_is_named() {
+    fn an_event_for_a_single_pod_names_it() {
         let mut events = Events::default();
         events.add(about(), created(&["a"]), Instant::now());
         assert_eq!(events.flush()[0].1.message, "created pod a");

@@ -105,14 +105,14 @@ impl PodAction {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct ResultLabels {
     #[prometheus(flatten)]
-    of: WorkloadLabels,
+    workload: WorkloadLabels,
     status: ResultLabel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct PodWriteLabels {
     #[prometheus(flatten)]
-    of: WorkloadLabels,
+    workload: WorkloadLabels,
     status: ResultLabel,
     action: PodAction,
     grace: bool,
@@ -160,11 +160,11 @@ fn ended_by(disruption: Option<Disruption>) -> &'static str {
 }
 
 impl GuardedLabels {
-    fn of(of: WorkloadLabels, why: &'static str) -> Self {
+    fn of(workload: WorkloadLabels, why: &'static str) -> Self {
         Self {
-            kind: of.kind.as_str(),
-            namespace: of.namespace,
-            name: of.name,
+            kind: workload.kind.as_str(),
+            namespace: workload.namespace,
+            name: workload.name,
             why,
         }
     }
@@ -191,9 +191,10 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn reconciled(&self, of: WorkloadLabels, is_success: bool, took: Duration) {
+    pub(crate) fn reconciled(&self, workload: WorkloadLabels, is_success: bool, took: Duration) {
         let status = ResultLabel::of(is_success);
-        self.reconciles.observe(ResultLabels { of, status }, took);
+        self.reconciles
+            .observe(ResultLabels { workload, status }, took);
     }
 
     /// Records how long a reconcile waited until the cache had observed the last writes for a workload.
@@ -208,13 +209,18 @@ impl Metrics {
     }
 
     /// Counts guarded pods that ended before their hook succeeded, and that the operator did not delete.
-    pub(crate) fn ended_without_hook(&self, of: &WorkloadLabels, pods: &[Option<Disruption>]) {
+    pub(crate) fn ended_without_hook(
+        &self,
+        workload: &WorkloadLabels,
+        pods: &[Option<Disruption>],
+    ) {
         for why in WHY_ENDED {
-            self.guarded.init(GuardedLabels::of(of.clone(), why));
+            self.guarded.init(GuardedLabels::of(workload.clone(), why));
         }
         for disruption in pods {
             let why = ended_by(*disruption);
-            self.guarded.increment(GuardedLabels::of(of.clone(), why));
+            self.guarded
+                .increment(GuardedLabels::of(workload.clone(), why));
         }
     }
 
@@ -227,15 +233,16 @@ impl Metrics {
     ) {
         let status = ResultLabel::of(result.is_ok());
         let written = |action| PodWriteLabels {
-            of: target.of(),
+            workload: target.labels(),
             status,
             action,
             grace: target.hooked,
         };
         match action {
             Action::CreatePod(_) => {
-                let of = target.of();
-                self.creations.observe(ResultLabels { of, status }, took);
+                let workload = target.labels();
+                self.creations
+                    .observe(ResultLabels { workload, status }, took);
             }
             Action::DeletePod(it) => {
                 let done = PodAction::deletion(target.kind, it.reason);
@@ -247,7 +254,8 @@ impl Metrics {
                     Ground::Unguarded | Ground::Hook | Ground::NothingRuns => None,
                 };
                 if let Some(why) = why.filter(|_| result.is_ok()) {
-                    self.guarded.increment(GuardedLabels::of(target.of(), why));
+                    self.guarded
+                        .increment(GuardedLabels::of(target.labels(), why));
                 }
             }
             Action::ForceDeletePod(_) => {
@@ -279,11 +287,11 @@ impl Metrics {
     }
 
     pub(crate) fn retain(&self, exists: impl Fn(WorkloadKind, &str, &str) -> bool) {
-        let of = |of: &WorkloadLabels| exists(of.kind, &of.namespace, &of.name);
-        self.reconciles.retain(|it| of(&it.of));
-        self.creations.retain(|it| of(&it.of));
-        self.updates.retain(|it| of(&it.of));
-        self.deletions.retain(|it| of(&it.of));
+        let is_kept = |it: &WorkloadLabels| exists(it.kind, &it.namespace, &it.name);
+        self.reconciles.retain(|it| is_kept(&it.workload));
+        self.creations.retain(|it| is_kept(&it.workload));
+        self.updates.retain(|it| is_kept(&it.workload));
+        self.deletions.retain(|it| is_kept(&it.workload));
         self.guarded.retain(|it| {
             let kind = WorkloadKind::parse(it.kind);
             kind.is_some_and(|kind| exists(kind, &it.namespace, &it.name))
@@ -301,17 +309,17 @@ impl Collector for Metrics {
             (WorkloadKind::GameDeployment, "bkbcs_gamedeployment"),
             (WorkloadKind::GameStatefulSet, "bkbcs_gamestatefulset"),
         ] {
-            let reconciles = self.reconciles.filtered(|it| it.of.kind == kind);
+            let reconciles = self.reconciles.filtered(|it| it.workload.kind == kind);
             let name = format!("{prefix}_reconcile_duration_seconds");
             reconciles.encode(&mut to, &name, "Duration of one reconcile of a workload")?;
             let name = |verb: &str| format!("{prefix}_pod_{verb}_duration_seconds");
-            let creations = self.creations.filtered(|it| it.of.kind == kind);
+            let creations = self.creations.filtered(|it| it.workload.kind == kind);
             let help = "Duration of creating a pod";
             creations.encode_with_extremes(&mut to, &name("create"), help)?;
-            let updates = self.updates.filtered(|it| it.of.kind == kind);
+            let updates = self.updates.filtered(|it| it.workload.kind == kind);
             let help = "Duration of updating a running pod";
             updates.encode_with_extremes(&mut to, &name("update"), help)?;
-            let deletions = self.deletions.filtered(|it| it.of.kind == kind);
+            let deletions = self.deletions.filtered(|it| it.workload.kind == kind);
             let help = "Duration of deleting a pod";
             deletions.encode_with_extremes(&mut to, &name("delete"), help)?;
         }

@@ -43,7 +43,7 @@ pub(crate) struct Target {
     pub generation: i64,
     /// Updated after each of our own writes to the workload.
     pub resource_version: String,
-    /// Whether it is being deleted, and its finalizer keeps it until its pods are.
+    /// Whether it is being deleted. Its finalizer keeps it until its pods are deleted.
     pub deleting: bool,
     /// The labels of its selector, which its revisions have too.
     pub selector_labels: BTreeMap<String, String>,
@@ -54,7 +54,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    pub(crate) fn of(&self) -> WorkloadLabels {
+    pub(crate) fn labels(&self) -> WorkloadLabels {
         WorkloadLabels {
             kind: self.kind,
             namespace: self.namespace.clone(),
@@ -80,11 +80,11 @@ pub(crate) struct Memory {
     pub sidecars: Vec<String>,
     /// Revisions whose last pod was refused: the next pod is tried alone.
     pub refused: BTreeSet<String>,
-    /// Names of pods and revisions that belong to another owner.
+    /// Names of pods and revisions that objects of another owner already have.
     pub taken: BTreeSet<String>,
     /// Which of the last actions were refused.
     pub failures: Failures,
-    /// The delay before pods that ended as soon as they were started are replaced.
+    /// The delay before pods that ended as soon as they started are replaced.
     pub backoff: Option<Backoff>,
     /// Whether the policies and the budget that guard its pods are in force.
     pub guard: Option<GuardState>,

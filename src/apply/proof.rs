@@ -4,8 +4,8 @@
 //! recent. Actions that depend on the workload alone continue while the proof is renewed, so that one plan can
 //! create or delete a thousand pods without a pause.
 //!
-//! The doubling of [`AdaptiveTimeout`] is what keeps a process that is frozen twice in a row from acting on
-//! old decisions, and still allows progress with a slow API server.
+//! The doubling of [`AdaptiveTimeout`] keeps a process that is frozen twice in a row from acting on old decisions,
+//! and still allows progress with a slow API server.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Requests to the API server, and the meaning of their responses for a plan.
+//! Requests to the API server, and what their responses mean for a plan.
 
 use std::time::Duration;
 
@@ -139,13 +139,13 @@ impl Requests {
         Self { client }
     }
 
-    /// Reads an object's metadata, by a quorum read.
+    /// Reads an object's metadata with a quorum read.
     pub(crate) async fn get(&self, path: &str) -> RequestResult {
         self.send(Method::GET, path, Content::Object, Vec::new())
             .await
     }
 
-    /// Reads the parts of an object that `T` has, by a quorum read.
+    /// Reads the fields of an object that `T` has, with a quorum read.
     pub(crate) async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, Refusal> {
         let accept = Content::Object.mime();
         let exchange = self.exchange(Method::GET, path, accept, Content::Object, Vec::new());
@@ -182,40 +182,40 @@ impl Requests {
         self.send(Method::PUT, &path, Content::Object, body).await
     }
 
-    /// Deletes an object with this uid and, if there is one, this resourceVersion as preconditions.
+    /// Deletes an object. Its uid and, if given, its resourceVersion are preconditions.
     pub(crate) async fn delete(
         &self,
         path: &str,
         uid: &str,
         version: Option<u64>,
     ) -> RequestResult {
-        self.delete_within(path, uid, version, None).await
+        self.delete_with_grace(path, uid, version, None).await
     }
 
     /// Deletes a pod immediately, without waiting for its kubelet.
     pub(crate) async fn force_delete(&self, path: &str, uid: &str) -> RequestResult {
-        self.delete_within(path, uid, None, Some(0)).await
+        self.delete_with_grace(path, uid, None, Some(0)).await
     }
 
-    /// Deletes an object whose name is not used again.
+    /// Deletes an object without preconditions, because its name is never reused.
     pub(crate) async fn delete_any(&self, path: &str) -> RequestResult {
         self.send(Method::DELETE, path, Content::Object, Vec::new())
             .await
     }
 
-    /// Checks whether an object may be deleted, by a server-side dry run.
+    /// Checks with a server-side dry run whether an object may be deleted.
     pub(crate) async fn delete_dry(&self, path: &str) -> RequestResult {
         let path = format!("{path}?dryRun=All");
         self.send(Method::DELETE, &path, Content::Object, Vec::new())
             .await
     }
 
-    async fn delete_within(
+    async fn delete_with_grace(
         &self,
         path: &str,
         uid: &str,
         version: Option<u64>,
-        seconds: Option<u32>,
+        grace_seconds: Option<u32>,
     ) -> RequestResult {
         let version = version.map(|version| version.to_string());
         let options = serde_json::json!({
@@ -223,7 +223,7 @@ impl Requests {
             "kind": "DeleteOptions",
             "preconditions": {"uid": uid, "resourceVersion": version},
             "propagationPolicy": "Background",
-            "gracePeriodSeconds": seconds,
+            "gracePeriodSeconds": grace_seconds,
         });
         self.send(Method::DELETE, path, Content::Object, to_bytes(&options))
             .await
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_test_and_another_uid_are_conflicts() {
+    fn a_failed_test_in_a_patch_and_a_different_uid_are_conflicts() {
         let failed_test = json!({"reason": "Invalid", "details": {}, "message": "m"});
         let other_uid = json!({"reason": "Invalid", "details": {
             "kind": "Pod",

@@ -20,9 +20,9 @@ use gamekeeper_core::plan::{Action, InPlacePatch, Phase, Plan, PodRef};
 
 /// The maximum number of concurrent writes.
 const MAX_WRITES: usize = 64;
-/// The maximum number of concurrent writes that close a gate before an in-place change. With more of them, on a
-/// busy API server, the change would wait for the gates of other pods for so long that the kubelet writes a status for
-/// the closed gate.
+/// The maximum number of concurrent writes that close a gate before an in-place change. With more of them, on a busy
+/// API server, the change would wait for the gates of other pods for so long that the kubelet would write a status
+/// for the closed gate first.
 const MAX_GATE_CLOSURES: usize = 16;
 /// The shortest time between two writes of a status that no decision depends on.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -90,7 +90,7 @@ impl Applier {
         } = plan;
         let is_in_time = memory.planning_timeout.accepts(target.read_at);
         let decided = is_in_time.then(Instant::now);
-        let mut run = Execution {
+        let mut execution = Execution {
             applier: self,
             target,
             memory,
@@ -99,17 +99,17 @@ impl Applier {
             status: status.filter(|status| Some(status) != old_status),
             proven: None,
         };
-        let outcome = match run.go(actions, status_first).await {
+        let outcome = match execution.run(actions, status_first).await {
             Ok(outcome) => outcome,
             Err(Stop::Conflict(message)) => ApplyOutcome::Conflict(message),
             Err(Stop::Late) => ApplyOutcome::Unfinished,
             Err(Stop::Failed(message, after)) => ApplyOutcome::Failed { message, after },
         };
-        let held_back = run.status.is_some();
+        let held_back = execution.status.is_some();
         if !held_back {
             for event in events {
                 self.events
-                    .publish(&*run.target, PendingEvent::Plain(event));
+                    .publish(&*execution.target, PendingEvent::Plain(event));
             }
         }
         Report {
@@ -133,7 +133,11 @@ fn is_adoption(action: &Action) -> bool {
 }
 
 impl<S: Serialize> Execution<'_, S> {
-    async fn go(&mut self, actions: Vec<Action>, status_first: bool) -> Result<ApplyOutcome, Stop> {
+    async fn run(
+        &mut self,
+        actions: Vec<Action>,
+        status_first: bool,
+    ) -> Result<ApplyOutcome, Stop> {
         let (before, mut after): (Vec<_>, Vec<_>) = actions
             .into_iter()
             .partition(|action| action.phase() == Phase::Before);

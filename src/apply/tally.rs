@@ -21,9 +21,9 @@ pub(super) struct Tally {
     pub workload: Option<ResponseMetadata>,
     /// Whether something was left for the next plan.
     pub left: bool,
-    /// Whether the names of pods are free to choose, rather than given by ordinals.
+    /// Whether the names of pods can be chosen, rather than being determined by ordinals.
     chooses_names: bool,
-    /// Revisions whose last pod was refused: the next one is tried alone.
+    /// Revisions whose last pod was refused: the next pod is tried alone.
     on_trial: BTreeSet<String>,
     /// Revisions on trial whose single pod was tried.
     tried: BTreeSet<String>,
@@ -35,9 +35,9 @@ pub(super) struct Tally {
     taken: BTreeSet<String>,
     succeeded: BTreeSet<Attempt>,
     failed: BTreeMap<Attempt, String>,
-    /// Whether a pod that ended as soon as it was started was replaced.
+    /// Whether a pod that ended as soon as it started was replaced.
     backs_off: bool,
-    /// Whether the guard of pods turned out to be in force.
+    /// Whether the guard of pods is in force, as far as this is known.
     guard: Option<GuardState>,
     /// The PodDisruptionBudgets of other clients, as last read.
     other_budgets: Vec<OtherBudget>,
@@ -76,7 +76,7 @@ impl Tally {
         if self.refused.contains(&new.revision) {
             return false;
         }
-        // The pod on trial decides on the others, in the next plan.
+        // If the pod on trial is accepted, the next plan creates the others.
         if self.tried.contains(&new.revision) {
             self.left = true;
             return false;
@@ -87,13 +87,13 @@ impl Tally {
         true
     }
 
-    /// Records the PodDisruptionBudgets of other clients, before the response that shows that the guard is in force.
+    /// Records the PodDisruptionBudgets of other clients. The next successful probe of the guard includes them.
     pub(super) fn observe_budgets(&mut self, others: Vec<OtherBudget>) {
         self.other_budgets = others;
     }
 
     pub(super) fn count(&mut self, action: &Action, result: RequestResult) {
-        // Without a response, it may have been deleted.
+        // Without a response, the pod may have been deleted.
         if let (Action::DeletePod(it), Ok(_) | Err(Refusal::Unavailable { .. })) = (action, &result)
         {
             self.players.forget(&it.pod.uid);
@@ -108,7 +108,7 @@ impl Tally {
             }
             Err(Refusal::AlreadyExists(message)) => self.taken(action, message),
             Err(Refusal::NotFound(_)) if matches!(action, Action::ProbeGuard { .. }) => {
-                self.found(Some(GuardState::NoBudget));
+                self.record_guard(Some(GuardState::NoBudget));
             }
             Err(Refusal::Conflict(message) | Refusal::NotFound(message)) => {
                 self.conflict = Some(message);
@@ -145,9 +145,9 @@ impl Tally {
                 // Until now, any client could change the budget, so it is applied again.
                 let was_open = matches!(self.guard, Some(GuardState::NotInForce { .. }));
                 let others = std::mem::take(&mut self.other_budgets);
-                self.found((!was_open).then_some(GuardState::InForce { at, others }));
+                self.record_guard((!was_open).then_some(GuardState::InForce { at, others }));
             }
-            Action::DeleteBudget { .. } => self.found(Some(GuardState::NoBudget)),
+            Action::DeleteBudget { .. } => self.record_guard(Some(GuardState::NoBudget)),
             Action::PatchInPlace(patch) if !patch.is_continuation() => {
                 self.updated.push(patch.pod.name.clone());
             }
@@ -156,12 +156,12 @@ impl Tally {
     }
 
     /// Remembers whether the guard is in force. The next plan shows it.
-    fn found(&mut self, guard: Option<GuardState>) {
+    fn record_guard(&mut self, guard: Option<GuardState>) {
         self.guard = guard;
         self.left = true;
     }
 
-    /// The name belongs to another owner's object. If names are free to choose, the next plan takes another.
+    /// Another owner's object already has the name. If names can be chosen, the next plan chooses another one.
     fn taken(&mut self, action: &Action, message: String) {
         let name = match action {
             Action::CreatePod(_) if !self.chooses_names => {
@@ -191,7 +191,7 @@ impl Tally {
             Action::ApplyBudget(_) | Action::ProbeGuard { .. } => {
                 let at = Timestamp::now();
                 let now = GuardState::not_in_force(self.guard.as_ref(), message, at);
-                return self.found(Some(now));
+                return self.record_guard(Some(now));
             }
             // The rest of the plan depends on these.
             Action::PatchWorkload(_) | Action::CreateRevision(_) => self.void = true,
@@ -226,7 +226,7 @@ impl Tally {
             pods("SuccessfulUpdate", "updated in place", &mut self.updated),
             pods(
                 "DeadlinePassed",
-                "deleted after spec.protection.deadlineSeconds, before their hook succeeded",
+                "deleted after spec.protection.deadlineSeconds, before the hook succeeded:",
                 &mut self.expired,
             ),
         ]

@@ -1,4 +1,4 @@
-//! Plans that are carried out against a fake API server.
+//! Carries out plans against a fake API server.
 
 mod existing_names;
 mod order;
@@ -44,12 +44,12 @@ impl Play {
         Self::with_proofs_after(Duration::from_millis(100), script)
     }
 
-    /// Plays with an API server that delays responses to GET requests.
+    /// Uses an API server that delays responses to GET requests.
     fn with_proofs_after(proof: Duration, script: Script) -> Self {
         Self::slow_to(Method::GET, proof, script)
     }
 
-    /// Plays with an API server that delays responses to requests of one method.
+    /// Uses an API server that delays responses to requests of one method.
     fn slow_to(slow: Method, delay: Duration, script: Script) -> Self {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let bodies = Arc::new(Mutex::new(Vec::new()));

@@ -1,4 +1,4 @@
-//! In-place updates that an operator of bk-bcs has started and not completed, as recorded in its annotations.
+//! In-place updates that the operator of bk-bcs has started but not completed, as recorded in its annotations.
 //!
 //! That operator sets the revision label first, and the images after the grace period, if there is one. Until then,
 //! the annotation `inplace-update-grace` holds the images. The annotation `inplace-update-state` records what ran
@@ -40,8 +40,8 @@ struct LastStatus {
 
 type Annotations = BTreeMap<String, String>;
 
-/// The images, by container, that are to be set after a grace period. None if there are none, or if they are not
-/// those of the revision in the pod's label.
+/// The images, by container, that will be set after a grace period. None if there are none, or if they belong to
+/// a revision other than the one in the pod's label.
 pub(super) fn postponed(
     annotations: &Annotations,
     revision: &str,
@@ -51,7 +51,7 @@ pub(super) fn postponed(
     (grace.revision == revision).then(|| Arc::new(grace.container_images))
 }
 
-/// Our own record of an update whose images are set, so that the update is completed like one of ours.
+/// The record of an update whose images are set, in our own form, so that the update is completed like our own.
 pub(super) fn record(
     annotations: &Annotations,
     revision: &str,
@@ -74,7 +74,7 @@ pub(super) fn record(
     });
     let changes: BTreeMap<_, _> = changes.collect();
     let gate_closed_at = match gate {
-        // bk-bcs closes the gate first, so a state from before that belongs to the previous update.
+        // bk-bcs closes the gate first, so an older state belongs to the previous update.
         Gate::Closed(since) if state.update_timestamp >= since => Some(since),
         Gate::None if changes.values().any(|it| !it.from_container_id.is_empty()) => None,
         _ => return None,
@@ -124,9 +124,9 @@ mod tests {
         }
     }
 
-    fn annotated(notes: &[(&str, Value)]) -> Annotations {
-        let notes = notes.iter();
-        notes
+    fn annotated(pairs: &[(&str, Value)]) -> Annotations {
+        let pairs = pairs.iter();
+        pairs
             .map(|(key, value)| ((*key).to_owned(), value.to_string()))
             .collect()
     }
@@ -153,25 +153,25 @@ mod tests {
 
     #[test]
     fn postponed_images_are_those_of_the_revision_in_the_label() {
-        let notes = annotated(&[state(), grace()]);
-        let images = postponed(&notes, "game-2").expect("images");
+        let annotations = annotated(&[state(), grace()]);
+        let images = postponed(&annotations, "game-2").expect("images");
         assert_eq!(images.get("game").map(String::as_str), Some("game:v2"));
-        assert_eq!(postponed(&notes, "game-3"), None);
+        assert_eq!(postponed(&annotations, "game-3"), None);
         assert_eq!(postponed(&annotated(&[state()]), "game-2"), None);
         let gate = closed("2026-01-01T00:01:00Z");
-        assert_eq!(record(&notes, "game-2", gate, &[]), None);
+        assert_eq!(record(&annotations, "game-2", gate, &[]), None);
     }
 
     #[test]
     fn a_change_with_a_closed_gate_is_completed() {
-        let notes = annotated(&[state()]);
+        let annotations = annotated(&[state()]);
         let gate = closed("2026-01-01T00:00:59Z");
         for (container, from) in [
             (container("id-1", BEFORE), "c"),
             (container("id-1", AFTER), ""),
             (container("id-2", AFTER), ""),
         ] {
-            let record = record(&notes, "game-2", gate, &[container]).expect("a record");
+            let record = record(&annotations, "game-2", gate, &[container]).expect("a record");
             assert_eq!(record.containers["game"].from_container_id, from);
             assert_eq!(Gate::Closed(record.gate_closed_at.expect("a time")), gate);
         }
@@ -179,19 +179,19 @@ mod tests {
 
     #[test]
     fn a_completed_change_has_no_record() {
-        let notes = annotated(&[state()]);
+        let annotations = annotated(&[state()]);
         let (old, new) = (container("id-1", BEFORE), container("id-2", AFTER));
         for (revision, gate, container) in [
             ("game-2", Gate::Open, &old),
             ("game-3", closed("2026-01-01T00:00:59Z"), &old),
-            // Closed again for the next one.
+            // Closed again for the next change.
             ("game-2", closed("2026-01-01T00:02:00Z"), &old),
             ("game-2", Gate::None, &new),
         ] {
             let containers = std::slice::from_ref(container);
-            assert_eq!(record(&notes, revision, gate, containers), None);
+            assert_eq!(record(&annotations, revision, gate, containers), None);
         }
         let containers = std::slice::from_ref(&old);
-        assert!(record(&notes, "game-2", Gate::None, containers).is_some());
+        assert!(record(&annotations, "game-2", Gate::None, containers).is_some());
     }
 }

@@ -21,7 +21,7 @@ const BOOKMARK_WAIT: Duration = Duration::from_millis(200);
 /// server may lag by seconds for a while.
 const MAX_LAG: Duration = Duration::from_secs(5);
 /// How old a kind's last list must be before a reconcile lists again. A quiet kind gets a bookmark with the
-/// newest version each minute, so a shorter interval would rarely be faster.
+/// newest version every minute, so a shorter interval would rarely be faster.
 pub(super) const LIST_INTERVAL: Duration = Duration::from_secs(30);
 /// The shortest time between two requests for the newest version of a kind.
 const REQUEST_INTERVAL: Duration = Duration::from_secs(1);

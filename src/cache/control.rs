@@ -1,4 +1,4 @@
-//! The controller of an object: one of our workloads, another one, or none.
+//! The controller of an object: one of our workloads, another controller, or none.
 
 use std::borrow::Cow;
 

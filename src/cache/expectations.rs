@@ -1,6 +1,6 @@
 //! Expectations: own writes that the cache has yet to observe.
 //!
-//! A plan made from a cache that lacks our own last writes would create pods twice. So the resourceVersion of each
+//! A plan made from a cache that lacks our own latest writes would create pods twice. So the resourceVersion of each
 //! write is recorded (for a deletion, the uid, because the response may have no version), and the next plan for the
 //! same object waits until the cache has observed it. After a timeout, a new list from the API server shows whether
 //! the write was made.
@@ -83,13 +83,17 @@ impl Cache {
         }
         let deadline =
             (expected.since + EXPECTATION_TIMEOUT).max(Instant::now() + Duration::from_secs(1));
-        if timeout_at(deadline, self.shows(&expected)).await.is_err() {
+        if timeout_at(deadline, self.observed(&expected))
+            .await
+            .is_err()
+        {
             self.check(owner, &expected).await;
         }
         self.expectations.forget(owner);
     }
 
-    async fn shows(&self, expected: &Expected) {
+    /// Waits until the cache shows these writes.
+    async fn observed(&self, expected: &Expected) {
         for (kind, version) in &expected.versions {
             self.reach(*kind, *version).await;
         }
@@ -141,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_object_without_writes_does_not_wait() {
+    async fn a_reconcile_without_recorded_writes_does_not_wait() {
         let cache = Cache::default();
         assert!(cache.caught_up("owner").now_or_never().is_some());
     }

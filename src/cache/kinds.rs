@@ -1,4 +1,4 @@
-//! The cached forms of all kinds except pods.
+//! The cached forms of workloads and other whole objects, revisions, nodes and claims.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -206,14 +206,15 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// The taint that an administrator sets on a node that was shut down.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// NoExecute taints that do not make a node one that is going to be removed: the node no longer responds. It may come
-/// back at any moment, or is shut down, so that no pod can be moved.
-const OF_LOST_NODES: [&str; 3] = ["node.kubernetes.io/not-ready", UNREACHABLE, OUT_OF_SERVICE];
+/// NoExecute taints that do not announce the removal of a node, but say that it no longer responds. It may come back
+/// at any moment, or it is shut down and no pod can be moved.
+const LOST_NODE_TAINTS: [&str; 3] = ["node.kubernetes.io/not-ready", UNREACHABLE, OUT_OF_SERVICE];
 
-/// The taints that say that a node is going to be removed: it is cordoned, a taint ends pods, or one of these keys.
+/// The taints that announce the removal of a node: a cordon, taints that end pods, and those with one of these keys.
 fn going(node: NodeSpec, keys: &[String]) -> Vec<Taint> {
-    let says_so = |taint: &NodeTaint| {
-        let ends_pods = taint.effect == "NoExecute" && !OF_LOST_NODES.contains(&taint.key.as_str());
+    let announces_removal = |taint: &NodeTaint| {
+        let ends_pods =
+            taint.effect == "NoExecute" && !LOST_NODE_TAINTS.contains(&taint.key.as_str());
         ends_pods || keys.contains(&taint.key)
     };
     let cordon = node.unschedulable.then(|| Taint {
@@ -221,7 +222,7 @@ fn going(node: NodeSpec, keys: &[String]) -> Vec<Taint> {
         value: String::new(),
         effect: "NoSchedule".to_owned(),
     });
-    let taints = node.taints.into_iter().filter(says_so);
+    let taints = node.taints.into_iter().filter(announces_removal);
     let taints = taints.map(|it| Taint {
         key: it.key,
         value: it.value,
@@ -255,7 +256,7 @@ pub(crate) struct NodeState {
     pub old_kubelet: Option<Arc<str>>,
     /// What plans for Clusters read, if lifecycle hooks are enabled.
     pub for_clusters: Option<Arc<ClusterNode>>,
-    /// Taints that say that it is going to be removed.
+    /// The taints that announce its removal.
     pub going: Arc<[Taint]>,
 }
 
@@ -270,12 +271,12 @@ impl NodeState {
         let lost = lost(&node.spec.taints);
         let old_kubelet = old_kubelet(&node.status.node_info.kubelet_version);
         let going = going(node.spec, &settings.going_taints);
-        let is_read = lost.is_some()
+        let is_needed = lost.is_some()
             || annotation.is_some()
             || old_kubelet.is_some()
             || !going.is_empty()
             || with_clusters;
-        is_read.then(|| Self {
+        is_needed.then(|| Self {
             cost: annotation.map(|annotation| cost(Some(annotation))),
             lost,
             old_kubelet,

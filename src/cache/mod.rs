@@ -1,6 +1,6 @@
 //! The observed state of the cluster: one watch per kind for the whole process, indexed by owner.
 //!
-//! Controllers read it without a request to the API server, and hold no lock over an await. Guarantees:
+//! Controllers read it without a request to the API server, and hold no lock across an await. Guarantees:
 //! after a change or deletion is in the store, all workloads and runs that it concerns are queued;
 //! [`Cache::caught_up`] lets a controller read its own writes; after [`Cache::catch_up_with_server`] the
 //! cache is at least as new as the API server was at the time of the call.
@@ -36,7 +36,7 @@ use tokio::time::Instant;
 pub use control::Control;
 pub use kinds::{CachedHookRun, Whole, slim_run};
 pub use pods::CachedPod;
-pub use slim::{Interner, Sight};
+pub use slim::{Interner, Origin};
 pub use store::{Cached, Store, Transition};
 pub use watch::{Identity, Object};
 
@@ -80,11 +80,11 @@ impl OptionalKinds {
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
     pub kinds: OptionalKinds,
-    /// Keys of taints that say that a node is going to be removed.
+    /// Keys of taints that announce the removal of a node.
     pub going_taints: Arc<[String]>,
     /// PriorityClass of new guarded pods whose template names none.
     pub priority_class: Option<Arc<str>>,
-    /// The operator's own namespace, in which the revisions of SidecarSets are.
+    /// The operator's own namespace, which holds the revisions of SidecarSets.
     pub own_namespace: Arc<str>,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Cache {
     /// Pods that workloads of this operator control, pods without a controller, and pods of other controllers in
     /// namespaces that SidecarSets select.
     pub pods: Arc<Reflector<CachedPod>>,
-    /// ControllerRevisions of these workloads, and those without a controller.
+    /// ControllerRevisions that workloads of this operator control, and those without a controller.
     pub revisions: Arc<Reflector<CachedRevision>>,
     /// Nodes on which a plan depends.
     pub nodes: Arc<Reflector<NodeState>>,
@@ -209,7 +209,7 @@ impl Cache {
         }
     }
 
-    /// Starts the watches; they run until the set is dropped.
+    /// Starts the watches; they run until the JoinSet is dropped.
     pub(crate) fn start(&self, router: &Arc<Router>) -> JoinSet<()> {
         self.unstored_runs.route_to(router);
         let mut watches = JoinSet::new();
@@ -217,7 +217,7 @@ impl Cache {
             let (source, router) = (source.clone(), Arc::clone(router));
             self.start_one(*kind, source, router, &mut watches);
         }
-        watches.spawn(keep_pods(
+        watches.spawn(relist_pods(
             Arc::clone(&self.pods),
             Arc::clone(&self.sidecars),
         ));
@@ -257,9 +257,16 @@ impl Cache {
                 let sidecars = Arc::clone(&self.sidecars);
                 watches.spawn(Arc::clone(&self.pods).feed(
                     source,
-                    move |previous, sight, identity, pod| {
+                    move |previous, origin, identity, pod| {
                         let keep_foreign = sidecars.keeps_pods_of(&identity.namespace);
-                        CachedPod::read(previous, sight, identity, pod, keep_foreign, &mut interner)
+                        CachedPod::read(
+                            previous,
+                            origin,
+                            identity,
+                            pod,
+                            keep_foreign,
+                            &mut interner,
+                        )
                     },
                     routed(router, Kind::Pod, Router::pod),
                 ))
@@ -344,13 +351,14 @@ impl Cache {
     /// been a SidecarSet.
     fn watched(&self) -> impl Iterator<Item = (Kind, &Source)> {
         let sources = self.sources.iter().map(|(kind, source)| (*kind, source));
-        let is_of_sets = |kind: Kind| matches!(kind, Kind::Namespace | Kind::SetRevision);
-        sources.filter(move |(kind, _)| !is_of_sets(*kind) || self.sidecars.is_used())
+        let is_for_sets = |kind: Kind| matches!(kind, Kind::Namespace | Kind::SetRevision);
+        sources.filter(move |(kind, _)| !is_for_sets(*kind) || self.sidecars.is_used())
     }
 
     /// Waits until every kind has been listed.
     pub(crate) async fn filled(&self) {
-        // Namespaces and revisions of SidecarSets come last, because a list of SidecarSets decides whether they are watched.
+        // Namespaces and revisions of SidecarSets come last, because the list of SidecarSets decides whether they are
+        // watched.
         for (kind, _) in self.watched() {
             // Cannot fail, because self holds the sender.
             let _ = self.seen(kind).wait_for(|seen| seen.listed > 0).await;
@@ -399,7 +407,7 @@ const SIDECARS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Lists the pods again when SidecarSets select more namespaces: the cache has dropped the pods of other controllers
 /// there.
-async fn keep_pods(pods: Arc<Reflector<CachedPod>>, sidecars: Arc<SidecarIndex>) {
+async fn relist_pods(pods: Arc<Reflector<CachedPod>>, sidecars: Arc<SidecarIndex>) {
     let mut grown = sidecars.grown();
     while grown.changed().await.is_ok() {
         pods.relist(SIDECARS_INTERVAL).await;

@@ -1,10 +1,11 @@
-//! The cached forms of pods: those of our workloads slim, orphans smaller still.
+//! The cached forms of pods: slim for pods of our workloads, smaller still for orphans.
 //!
-//! All pods of the cluster come by one watch, because no selector matches ours alone: owner references cannot
-//! be selected, and users may change labels. A pod that lost a selected label would vanish from the cache
-//! although its match continues. So each event is first parsed as far as the owner references. Pods of other
-//! controllers are dropped there, unless a SidecarSet reaches their namespace. Of an orphan only what decides its
-//! adoption is kept, because a workload that matches it may be created later, and what the status of a SidecarSet needs.
+//! One watch delivers all pods of the cluster, because no selector matches only ours: a watch cannot select by owner
+//! reference, and users may change labels. A pod that lost a selected label would vanish from the cache although a
+//! match is still being played in it. So each event is first parsed as far as the owner references. Pods of other
+//! controllers are dropped there, unless a SidecarSet reaches their namespace. Only two things are kept of an orphan:
+//! what decides its adoption, because a workload that selects it may be created later, and what the status of a
+//! SidecarSet needs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
 
 use super::control::Control;
-use super::slim::{Interner, Sight, phase, slim};
+use super::slim::{Interner, Origin, phase, slim};
 use super::store::{Cached, Head, Store};
 use super::watch::{Identity, Object, version_number};
 use gamekeeper_core::api::names;
@@ -40,15 +41,15 @@ pub struct SidecarPod<'a> {
     changing: Changing,
 }
 
-/// The controller under which all pods of other controllers are indexed. No uid of a workload is equal to it.
+/// The controller under which all pods of other controllers are indexed. No workload has this uid.
 const FOREIGN: &str = "-";
 
 impl CachedPod {
-    /// Parses a pod whose previous state was `previous`. None for a pod of another controller, which is not
-    /// parsed, unless such pods are kept.
+    /// Parses a pod whose previous state was `previous`. Returns None for a pod of another controller, without
+    /// parsing it, unless `keep_foreign` is set.
     pub fn read(
         previous: Option<&CachedPod>,
-        sight: Sight,
+        origin: Origin,
         identity: &Identity,
         object: Object<'_>,
         keep_foreign: bool,
@@ -66,7 +67,7 @@ impl CachedPod {
             }
             Control::Ours(_) => {
                 let previous = previous.and_then(CachedPod::own).map(AsRef::as_ref);
-                let pod = slim(previous, sight, object.read()?, interner);
+                let pod = slim(previous, origin, object.read()?, interner);
                 pod.map(|pod| CachedPod::Own(Arc::new(pod)))
             }
         })
@@ -88,7 +89,7 @@ impl CachedPod {
         }
     }
 
-    /// Whether one of our workloads controls the pod, or may adopt it: it was made for one, and has no controller.
+    /// Whether one of our workloads controls the pod, or may adopt it: it was created for one, and has no controller.
     fn has_workload(&self) -> bool {
         match self {
             CachedPod::Own(_) => true,
@@ -97,7 +98,7 @@ impl CachedPod {
         }
     }
 
-    /// The SidecarSets that were considered when it was created.
+    /// The SidecarSets that were considered when the pod was created.
     pub fn marks(&self) -> Option<&SidecarMarks> {
         match self {
             CachedPod::Own(pod) => Some(&pod.sidecars),
@@ -106,7 +107,7 @@ impl CachedPod {
     }
 
     /// What the status of a set depends on, for this pod; None if the pod does not count.
-    pub fn of_sidecar_set(&self, set: &Sidecars) -> Option<SidecarPod<'_>> {
+    pub fn for_sidecar_set(&self, set: &Sidecars) -> Option<SidecarPod<'_>> {
         let (counts, selected, marks, ready, changing) = match self {
             CachedPod::Own(pod) => (
                 !pod.terminating && !pod.ended(),
@@ -137,7 +138,7 @@ impl CachedPod {
     pub fn matched(&self, set: &Sidecars, all: bool) -> Option<MatchedPod> {
         let SidecarPod {
             ready, changing, ..
-        } = self.of_sidecar_set(set)?;
+        } = self.for_sidecar_set(set)?;
         let (labels, marks) = match self {
             CachedPod::Own(pod) => (pod.labels.clone(), pod.sidecars.clone()),
             CachedPod::Orphan(pod) | CachedPod::Foreign(pod) if all => {
@@ -199,7 +200,7 @@ impl Cached for CachedPod {
     }
 }
 
-/// The parts of a pod that decide its adoption.
+/// The cached form of a pod that none of our workloads controls.
 #[derive(Clone, Debug)]
 pub struct Orphan {
     namespace: Arc<str>,
@@ -209,11 +210,11 @@ pub struct Orphan {
     /// `key=value`, separated by commas. Pods with equal labels share the text.
     labels: Arc<str>,
     phase: PodPhase,
-    /// None if it has none of these annotations, which saves memory for most pods.
+    /// None if the pod has none of these annotations, which saves memory for most pods.
     annotated: Option<Box<Annotated>>,
     terminating: bool,
     ready: bool,
-    /// Whether its kubelet has observed the newest spec. If it does not report that, it is assumed.
+    /// Whether its kubelet has observed the newest spec; assumed if the kubelet does not report it.
     observed: bool,
 }
 
@@ -321,7 +322,7 @@ impl Orphan {
         labels.map(owned).collect()
     }
 
-    /// Whether another state of it makes no difference to its adoption.
+    /// Whether both states are the same as far as adoption is concerned.
     pub fn is_like(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
@@ -330,7 +331,7 @@ impl Orphan {
             && self.terminating == other.terminating
     }
 
-    /// Its form for the planner.
+    /// The pod as the planner reads it.
     fn pod(&self) -> Option<Pod> {
         let terminating = self
             .terminating
@@ -347,7 +348,7 @@ impl Orphan {
             },
             ..core::Pod::default()
         };
-        let pod = slim(None, Sight::Listed, pod, &mut Interner::default());
+        let pod = slim(None, Origin::List, pod, &mut Interner::default());
         pod.map(|pod| Pod {
             phase: self.phase,
             index: self.index(),
@@ -357,7 +358,7 @@ impl Orphan {
 }
 
 impl Store<CachedPod> {
-    /// The pods that the workload with this uid controls, and the orphans that it selects.
+    /// The pods that the workload with this uid controls, and the orphans whose labels it selects.
     pub fn of_workload(
         &self,
         namespace: &str,

@@ -1,5 +1,5 @@
-//! The reflector of one kind: fed by one watch, shared by all readers, with the progress of the watch, and with the
-//! objects that cannot be decoded.
+//! The reflector of one kind: fed by one watch and shared by all readers. It also has the progress of the watch, and
+//! the objects that cannot be decoded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::pending;
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::error;
 
-use super::slim::Sight;
+use super::slim::Origin;
 use super::store::{Cached, Store, Transition};
 use super::watch::{Change, Identity, Object, Source};
 use crate::objects::ObjectKey;
@@ -36,7 +36,7 @@ pub(crate) struct Unreadable {
     pub reason: String,
 }
 
-/// The longest reason that is kept, in bytes: it can quote a value of any length.
+/// The longest reason that is kept, in bytes, because a reason can quote a value of any length.
 const MAX_REASON_BYTES: usize = 512;
 
 impl Unreadable {
@@ -169,10 +169,10 @@ impl<T: Cached> Reflector<T> {
     }
 
     /// Feeds the reflector from a watch, forever. `convert` makes the cached form of an object from its previous
-    /// cached form and its text, or returns None if the object is not to be kept.
+    /// cached form and its text, or returns None for an object that is not kept.
     pub(crate) async fn feed<C, R>(self: Arc<Self>, source: Source, convert: C, route: R)
     where
-        C: FnMut(Option<&T>, Sight, &Identity, Object<'_>) -> Result<Option<T>, DecodeError>,
+        C: FnMut(Option<&T>, Origin, &Identity, Object<'_>) -> Result<Option<T>, DecodeError>,
         R: Fn(&Routed<T>),
     {
         let mut feed = Feed {
@@ -224,7 +224,7 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
     /// Applies a change: updates the store, then notifies the router, then records the progress.
     fn apply<O>(&mut self, change: Change<O>)
     where
-        C: FnMut(Option<&T>, Sight, &Identity, O) -> Result<Option<T>, DecodeError>,
+        C: FnMut(Option<&T>, Origin, &Identity, O) -> Result<Option<T>, DecodeError>,
     {
         // The start of a list comes from this process, so it does not show that the server responds.
         if !matches!(change, Change::ListBegin) {
@@ -240,12 +240,12 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
                 });
             }
             Change::Listed(identity, object) => {
-                let converted = self.convert(Sight::Listed, &identity, object);
+                let converted = self.convert(Origin::List, &identity, object);
                 self.list(&identity, converted);
             }
             Change::ListEnd(version) => self.end_list(version),
             Change::Applied(identity, object) => {
-                match self.convert(Sight::Watched, &identity, object) {
+                match self.convert(Origin::Watch, &identity, object) {
                     Ok(Some(object)) => {
                         let transition = self.write().put(object);
                         self.forget_unreadable(&identity);
@@ -267,16 +267,16 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
     /// The cached form of an object; None if it is not kept.
     fn convert<O>(
         &mut self,
-        sight: Sight,
+        origin: Origin,
         identity: &Identity,
         object: O,
     ) -> Result<Option<T>, Unreadable>
     where
-        C: FnMut(Option<&T>, Sight, &Identity, O) -> Result<Option<T>, DecodeError>,
+        C: FnMut(Option<&T>, Origin, &Identity, O) -> Result<Option<T>, DecodeError>,
     {
         let key = identity.key();
         let previous = self.reflector.get(&key);
-        let converted = (self.convert)(previous.as_deref(), sight, identity, object);
+        let converted = (self.convert)(previous.as_deref(), origin, identity, object);
         converted.map_err(|error| {
             let unreadable = Unreadable::new(identity, &error);
             error!(object = %key, reason = unreadable.reason, "cannot decode an object; ignoring it");
@@ -284,7 +284,7 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
         })
     }
 
-    /// Adds an object to the list in progress. A streamed list may show one a second time.
+    /// Adds an object to the list in progress. A streamed list may contain the same object twice.
     fn list(&mut self, identity: &Identity, converted: Result<Option<T>, Unreadable>) {
         let key = identity.key();
         let Some(listing) = &mut self.listing else {

@@ -34,12 +34,12 @@ pub(super) fn applied(
     reported: Option<&ResourceRequirements>,
 ) -> bool {
     let agree = |pick: fn(&ResourceRequirements) -> Option<&Quantities>| {
-        let of = |from: Option<&ResourceRequirements>, name: &str| {
+        let amount_in = |from: Option<&ResourceRequirements>, name: &str| {
             from.and_then(pick)?.get(name).map(amount)
         };
         ["cpu", "memory"].into_iter().all(|name| {
-            let wanted = of(wanted, name);
-            wanted.is_none() || wanted == of(reported, name)
+            let wanted = amount_in(wanted, name);
+            wanted.is_none() || wanted == amount_in(reported, name)
         })
     };
     agree(|it| it.requests.as_ref()) && agree(|it| it.limits.as_ref())
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_resources_have_one_text() {
+    fn equal_resources_have_the_same_text() {
         let one = resources(&[("cpu", "1"), ("memory", "1Gi")]);
         let other = resources(&[("cpu", "1000m"), ("memory", "1024Mi")]);
         assert_eq!(canonical(Some(&one)), canonical(Some(&other)));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_are_applied_when_the_kubelet_reports_each_wanted_one() {
+    fn resources_are_applied_when_the_kubelet_reports_the_wanted_cpu_and_memory() {
         let wanted = resources(&[("cpu", "1"), ("memory", "1Gi"), ("example.com/gpu", "1")]);
         let old = resources(&[("cpu", "500m"), ("memory", "1Gi")]);
         let new = resources(&[("cpu", "1000m"), ("memory", "1024Mi")]);

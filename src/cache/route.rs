@@ -35,7 +35,7 @@ pub(crate) struct Router {
     clusters: Option<Clusters>,
 }
 
-/// The Clusters; a change of any node or Cluster queues all of them.
+/// The Clusters; a change to any node or Cluster queues all of them.
 struct Clusters {
     keys: RwLock<BTreeSet<ObjectKey>>,
     queue: Sink,
@@ -103,7 +103,7 @@ impl Router {
             Kind::HookRun => (self.to_hook_runs)(key.clone()),
             Kind::HookTemplate => {
                 (self.to_hook_templates)(key.clone());
-                self.queue(self.read().hooked(&key.namespace, &key.name));
+                self.queue(self.read().naming(&key.namespace, &key.name));
             }
             Kind::SidecarSet => {
                 self.sidecars.put_set(&key.name, None);
@@ -134,7 +134,7 @@ impl Router {
         {
             return;
         }
-        self.owners(transition);
+        self.queue_controllers(transition);
         if let Some(clusters) = &self.clusters {
             sides(transition)
                 .filter_map(|run| cluster_of(&run.object))
@@ -192,8 +192,8 @@ impl Router {
     pub(crate) fn set_revision(&self, (old, new): &Transition<CachedSetRevision>) {
         for side in [old, new].into_iter().flatten() {
             let Some(set) = side.set() else { continue };
-            let is_gone = new.as_ref().is_none_or(|new| new.set() != side.set());
-            let revision = side.revision().filter(|_| !is_gone);
+            let is_removed = new.as_ref().is_none_or(|new| new.set() != side.set());
+            let revision = side.revision().filter(|_| !is_removed);
             if let Some(name) = self.sidecars.put_revision(set, side.name(), revision) {
                 (self.to_sidecar_sets)(ObjectKey::new("", name));
             }
@@ -201,10 +201,10 @@ impl Router {
     }
 
     /// Queues the SidecarSets whose status depends on the change of a pod.
-    fn sidecar_sets_of(&self, (old, new): &Transition<CachedPod>) {
+    fn queue_sidecar_sets(&self, (old, new): &Transition<CachedPod>) {
         let concerned = self.sidecars.concerned_by(|set| {
             let [old, new] =
-                [old, new].map(|side| side.as_ref().and_then(|pod| pod.of_sidecar_set(set)));
+                [old, new].map(|side| side.as_ref().and_then(|pod| pod.for_sidecar_set(set)));
             old != new
         });
         for set in concerned {
@@ -212,10 +212,10 @@ impl Router {
         }
     }
 
-    /// Queues the pod's controller, or the workloads that might adopt it, and the SidecarSets that show it.
+    /// Queues the pod's controller, or the workloads that might adopt it, and the SidecarSets that count it.
     pub(crate) fn pod(&self, transition: &Transition<CachedPod>) {
-        self.sidecar_sets_of(transition);
-        self.owners(transition);
+        self.queue_sidecar_sets(transition);
+        self.queue_controllers(transition);
         let [old, new] =
             [&transition.0, &transition.1].map(|side| side.as_ref().and_then(|pod| pod.orphan()));
         if let (Some(old), Some(new)) = (old, new)
@@ -230,7 +230,7 @@ impl Router {
     }
 
     pub(crate) fn revision(&self, transition: &Transition<CachedRevision>) {
-        self.owners(transition);
+        self.queue_controllers(transition);
         for orphan in sides(transition).filter(|revision| revision.controller().is_none()) {
             self.queue(self.read().selecting(orphan.namespace(), &orphan.labels));
         }
@@ -239,41 +239,42 @@ impl Router {
     /// Queues the workloads that name the template.
     pub(crate) fn hook_template(&self, transition: &Transition<Whole<HookTemplate>>) {
         for template in sides(transition) {
-            self.queue(self.read().hooked(template.namespace(), template.name()));
+            self.queue(self.read().naming(template.namespace(), template.name()));
         }
     }
 
     /// Queues the claim's controller, and the workload whose pods the claim is named after.
     pub(crate) fn claim(&self, transition: &Transition<Claim>) {
-        self.owners(transition);
+        self.queue_controllers(transition);
         for claim in sides(transition) {
             self.queue(self.read().claiming(&claim.namespace, &claim.name));
         }
     }
 
-    /// Queues the workloads whose pods leave lost nodes if the node was lost or came back, those with
-    /// native sidecars if its kubelet was upgraded, and those whose pods leave nodes that are going to be removed.
+    /// Queues the workloads whose pods leave lost nodes if the node was lost or came back, those with native
+    /// sidecars if its kubelet was upgraded, and those whose pods are moved if its removal was announced or
+    /// called off.
     pub(crate) fn node(&self, (old, new): &Transition<NodeState>) {
-        self.node_of_clusters(old.as_deref(), new.as_deref());
+        self.queue_clusters(old.as_deref(), new.as_deref());
         let lost = |side: &Option<Arc<NodeState>>| side.as_ref().and_then(|node| node.lost);
         let kubelet = |side: &Option<Arc<NodeState>>| side.as_ref()?.old_kubelet.clone();
         let going = |side: &Option<Arc<NodeState>>| Some(Arc::clone(&side.as_ref()?.going));
-        let is_lost = lost(old) != lost(new);
-        let is_upgraded = kubelet(old) != kubelet(new);
-        let is_going = going(old).unwrap_or_default() != going(new).unwrap_or_default();
-        if !is_lost && !is_upgraded && !is_going {
+        let lost_changed = lost(old) != lost(new);
+        let kubelet_changed = kubelet(old) != kubelet(new);
+        let going_changed = going(old).unwrap_or_default() != going(new).unwrap_or_default();
+        if !lost_changed && !kubelet_changed && !going_changed {
             return;
         }
         let workloads = self.read();
         self.queue(workloads.all().filter(|it| {
-            (is_lost && it.leaves_lost_nodes)
-                || (is_upgraded && it.has_sidecars)
-                || (is_going && it.moves_off_nodes)
+            (lost_changed && it.leaves_lost_nodes)
+                || (kubelet_changed && it.has_sidecars)
+                || (going_changed && it.moves_off_nodes)
         }));
     }
 
     /// Queues all Clusters if a change of a node can affect their plans.
-    fn node_of_clusters(&self, old: Option<&NodeState>, new: Option<&NodeState>) {
+    fn queue_clusters(&self, old: Option<&NodeState>, new: Option<&NodeState>) {
         let Some(clusters) = &self.clusters else {
             return;
         };
@@ -287,7 +288,7 @@ impl Router {
         keys.iter().for_each(|key| (clusters.queue)(key.clone()));
     }
 
-    fn owners<T: Cached>(&self, transition: &Transition<T>) {
+    fn queue_controllers<T: Cached>(&self, transition: &Transition<T>) {
         let controllers: BTreeSet<&str> = sides(transition)
             .filter_map(|side| side.controller())
             .collect();
@@ -325,17 +326,17 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cache::{Interner, NodeHead, Settings, Sight, slim_claim, test_feed};
+    use crate::cache::{Interner, NodeHead, Origin, Settings, slim_claim, test_feed};
     use gamekeeper_core::api::names;
     use gamekeeper_core::api::{GameDeployment, GameStatefulSet};
 
     /// A router that knows two workloads, and the keys that it queues.
     fn router() -> (Router, Arc<Mutex<BTreeSet<String>>>) {
         let queued = Arc::new(Mutex::new(BTreeSet::new()));
-        let sink = |what: &'static str| -> Sink {
+        let sink = |kind: &'static str| -> Sink {
             let queued = Arc::clone(&queued);
             Box::new(move |key| {
-                queued.lock().unwrap().insert(format!("{what} {key}"));
+                queued.lock().unwrap().insert(format!("{kind} {key}"));
             })
         };
         let to_templates = sink("template");
@@ -382,7 +383,7 @@ mod tests {
         let pod = json!({"metadata": {
             "namespace": "games", "name": "a", "labels": labels, "ownerReferences": owners,
         }});
-        let pod = test_feed::pod(None, Sight::Watched, &pod, &mut Interner::default());
+        let pod = test_feed::pod(None, Origin::Watch, &pod, &mut Interner::default());
         pod.map(Arc::new)
     }
 
@@ -467,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_concerns_its_controller_and_its_owner() {
+    fn a_changed_run_concerns_itself_and_its_workload() {
         let (router, keys) = router();
         let running = || run("lobby-uid", json!({"phase": "Running"}));
         for transition in [
@@ -487,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_concerns_only_the_controller_of_its_run() {
+    fn a_measurement_concerns_only_its_run() {
         let (router, keys) = router();
         let measured = |count| {
             let results = json!([{"name": "players", "phase": "Running", "count": count}]);
@@ -511,13 +512,13 @@ mod tests {
         };
         assert_eq!(claim("data-world-0"), ["workload games/world"]);
         assert_eq!(claim("data-world-12"), ["workload games/world"]);
-        for strange in [
+        for name in [
             "data-world-x",
             "data-world-01",
             "data-lobby-0",
             "data-world",
         ] {
-            assert!(claim(strange).is_empty(), "{strange}");
+            assert!(claim(name).is_empty(), "{name}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! ControllerRevisions in the operator's own namespace: those of SidecarSets, and the names of all others, which cannot be
-//! used again.
+//! ControllerRevisions in the operator's own namespace: those of SidecarSets, and the names of all others, which new
+//! revisions cannot have.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) struct CachedSetRevision {
     terminating: bool,
     /// The uid of the SidecarSet that controls it.
     set: Option<String>,
-    /// None if it does not belong to a SidecarSet.
+    /// None if it neither belongs nor belonged to a SidecarSet.
     revision: Option<Arc<SetRevision>>,
 }
 
@@ -61,13 +61,13 @@ impl CachedSetRevision {
         self.set.as_deref()
     }
 
-    /// What it records, if it belongs to a SidecarSet, or did.
+    /// What it records, if it belongs or belonged to a SidecarSet.
     pub(crate) fn revision(&self) -> Option<&Arc<SetRevision>> {
         self.revision.as_ref()
     }
 }
 
-/// What the data of a revision says that is injected.
+/// The part of a revision's data that says what is injected.
 fn content(mut data: Value) -> Value {
     data.get_mut("spec").map(Value::take).unwrap_or_default()
 }

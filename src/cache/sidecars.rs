@@ -1,6 +1,7 @@
 //! The SidecarSets and the namespaces that they reach.
 //!
-//! Without a SidecarSet, this costs nothing: namespaces are not watched, and pods of other controllers are not kept.
+//! If there is no SidecarSet, this costs nothing: namespaces are not watched, and pods of other controllers are not
+//! kept.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -59,13 +60,13 @@ impl Cached for CachedNamespace {
 /// The sets and the namespaces that they reach. Readers always get a consistent state of both.
 #[derive(Default)]
 pub(crate) struct SidecarIndex {
-    /// The namespace that this process is limited to, if it is. Then only sets for this namespace count, so that only one
-    /// operator writes the status of a set.
+    /// The namespace that this process is limited to; None if it is not. In a limited process, only sets for that
+    /// namespace count, so that only one operator writes the status of a set.
     scope: Option<String>,
     state: RwLock<State>,
     /// Whether there has been a set.
     used: watch::Sender<bool>,
-    /// How often the namespaces whose pods are kept have grown.
+    /// How many times `State::open` has gained namespaces.
     grown: watch::Sender<u64>,
 }
 
@@ -73,9 +74,9 @@ pub(crate) struct SidecarIndex {
 struct State {
     /// Sorted by name, which is the order of injection.
     sets: BTreeMap<String, Arc<Sidecars>>,
-    /// The sets of which these are the parsed forms.
+    /// The objects from which `sets` is parsed.
     objects: BTreeMap<String, Arc<SidecarSet>>,
-    /// The ControllerRevisions of sets by their names, by the uid of the set.
+    /// The ControllerRevisions of sets, by the uid of the set and then by name.
     revisions: HashMap<String, BTreeMap<String, Arc<SetRevision>>>,
     namespaces: BTreeMap<String, Arc<Namespace>>,
     /// The namespaces in which pods of other controllers are kept.
@@ -95,8 +96,8 @@ impl SidecarIndex {
         self.read().sets.is_empty()
     }
 
-    /// The sets that reach a namespace, in the order of injection. A namespace that is not in the cache yet has no
-    /// labels.
+    /// The sets that reach a namespace, in the order of injection. A namespace that is not in the cache yet counts
+    /// as one without labels.
     pub(crate) fn reaching(&self, namespace: &str) -> Vec<Arc<Sidecars>> {
         let state = self.read();
         if state.sets.is_empty() {
@@ -156,12 +157,12 @@ impl SidecarIndex {
         let _ = self.used.subscribe().wait_for(|used| *used).await;
     }
 
-    /// Counts how often the namespaces whose pods are kept have grown.
+    /// Changes when pods of other controllers must be kept in more namespaces.
     pub(super) fn grown(&self) -> watch::Receiver<u64> {
         self.grown.subscribe()
     }
 
-    /// Whether a pod of another controller is kept.
+    /// Whether pods of other controllers in this namespace are kept.
     pub(super) fn keeps_pods_of(&self, namespace: &str) -> bool {
         self.is_used() && self.read().open.contains(namespace)
     }

@@ -49,19 +49,19 @@ impl Interner {
     }
 }
 
-/// The source of a pod's new state.
+/// How a pod's new state was observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum Origin {
     /// The watch, which has missed no state since the previous one.
-    Watched,
+    Watch,
     /// A list: states in between may have been missed.
-    Listed,
+    List,
 }
 
-/// The slim form of a pod; None for one of another controller.
+/// The slim form of a pod; None for a pod of another controller.
 pub(super) fn slim(
     previous: Option<&Pod>,
-    sight: Sight,
+    origin: Origin,
     pod: core::Pod,
     interner: &mut Interner,
 ) -> Option<Pod> {
@@ -78,7 +78,7 @@ pub(super) fn slim(
     let revision = labels.get(names::REVISION_LABEL).map_or("", String::as_str);
     let gate = gate(&spec, &status);
     let containers = containers(&spec, &status, interner);
-    // If both operators left a record, the one for the revision in the pod's label applies.
+    // If the operator of bk-bcs has left a record, too, the one for the revision in the pod's label applies.
     let record = match record(&annotations, previous) {
         Some(record) if record.revision == revision => Some(record),
         other => bcs::record(&annotations, revision, gate, &containers).or(other),
@@ -130,7 +130,7 @@ pub(super) fn slim(
         host_ip: status.host_ip,
         first_status: None,
     };
-    slim.first_status = first_status(previous, sight, &slim);
+    slim.first_status = first_status(previous, origin, &slim);
     Some(slim)
 }
 
@@ -168,7 +168,7 @@ pub(super) fn phase(phase: Option<&str>) -> PodPhase {
     }
 }
 
-/// The reason why a pod ended, if none of its containers ran for ten seconds.
+/// Why a pod ended, if none of its containers ran for ten seconds.
 fn ended_at_once(status: &core::PodStatus) -> Option<Arc<str>> {
     if !matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")) {
         return None;
@@ -267,7 +267,7 @@ fn resize(status: &core::PodStatus) -> Resize {
     }
 }
 
-/// Containers, and after them the native sidecars.
+/// The regular containers, and after them the native sidecars.
 fn containers(
     spec: &core::PodSpec,
     status: &core::PodStatus,
@@ -275,13 +275,13 @@ fn containers(
 ) -> Vec<Container> {
     let regular = spec.containers.iter().enumerate().map(|at| (false, at));
     let init = spec.init_containers.as_deref().unwrap_or_default();
-    let lasting = init
+    let sidecars = init
         .iter()
         .enumerate()
         .filter(|(_, container)| container.restart_policy.as_deref() == Some("Always"))
         .map(|at| (true, at));
     let mut containers: Vec<Container> = regular
-        .chain(lasting)
+        .chain(sidecars)
         .map(|(init, (index, container))| {
             let statuses = match init {
                 true => status.init_container_statuses.as_deref(),
@@ -322,7 +322,7 @@ fn container_status(
     }
 }
 
-/// Whether a container runs. A container without a state counts as waiting, as in the API, unless it is
+/// Whether a container runs. A container that has no state counts as waiting, as in the API, unless it is
 /// ready.
 fn is_running(reported: &core::ContainerStatus) -> bool {
     let state = reported.state.as_ref();
@@ -339,7 +339,7 @@ fn started_at(reported: &core::ContainerStatus) -> Option<Timestamp> {
 ///
 /// It becomes known when the watch shows the kubelet's observedGeneration reach the generation, and remains
 /// known until the generation changes.
-fn first_status(previous: Option<&Pod>, sight: Sight, pod: &Pod) -> Option<FirstStatus> {
+fn first_status(previous: Option<&Pod>, origin: Origin, pod: &Pod) -> Option<FirstStatus> {
     let previous = previous.filter(|previous| previous.uid == pod.uid)?;
     let known = previous.first_status.as_ref();
     if let Some(known) = known.filter(|known| known.generation == pod.generation) {
@@ -347,7 +347,7 @@ fn first_status(previous: Option<&Pod>, sight: Sight, pod: &Pod) -> Option<First
     }
     let arrived =
         previous.observed_generation < pod.generation && pod.observed_generation == pod.generation;
-    (sight == Sight::Watched && arrived).then(|| FirstStatus {
+    (origin == Origin::Watch && arrived).then(|| FirstStatus {
         generation: pod.generation,
         container_ids: pod.containers.iter().map(container_id).collect(),
     })

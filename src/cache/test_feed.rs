@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Cache, CachedPod, Identity, Interner, Object, Sight};
+use super::{Cache, CachedPod, Identity, Interner, Object, Origin};
 
 /// The cached form of a pod.
 pub(crate) fn pod(
     previous: Option<&CachedPod>,
-    sight: Sight,
+    origin: Origin,
     pod: &Value,
     interner: &mut Interner,
 ) -> Option<CachedPod> {
@@ -15,20 +15,20 @@ pub(crate) fn pod(
     let metadata = pod["metadata"].to_string();
     let identity: Identity = serde_json::from_str(&metadata).expect("metadata");
     let object = Object::Item(&text);
-    CachedPod::read(previous, sight, &identity, object, false, interner).expect("a pod")
+    CachedPod::read(previous, origin, &identity, object, false, interner).expect("a pod")
 }
 
-/// Shows the cache a list with exactly these pods, without controllers.
+/// Feeds the cache a list of exactly these pods, which have no controllers.
 pub(crate) fn pods(cache: &Cache, version: u64, names: &[&str]) {
     let mut interner = Interner::default();
     let pods = names.iter().filter_map(|name| {
-        let it = json!({"metadata": {
+        let object = json!({"metadata": {
             "namespace": "games",
             "name": name,
             "uid": format!("uid-{name}"),
             "resourceVersion": version.to_string(),
         }});
-        pod(None, Sight::Listed, &it, &mut interner)
+        pod(None, Origin::List, &object, &mut interner)
     });
     cache.pods.show(version, pods.collect());
 }

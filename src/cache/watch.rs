@@ -5,7 +5,7 @@
 //! and drops the event of an object that cannot be decoded without naming the object.
 //!
 //! Guarantees: a list is never older than its request; between two lists every change is passed on once, in
-//! order. Of an object only the identity and the controller are decoded here. The rest is passed on as text,
+//! order. Only the identity and the controller of an object are decoded here. The rest is passed on as text,
 //! so that unneeded objects are not decoded at all.
 
 use std::borrow::Cow;
@@ -32,7 +32,7 @@ const WATCH_SECONDS: u64 = 290;
 /// The timeout of a watch without events. The server should have ended the watch by then.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS + 10);
 /// The timeout of a response's head, of a page of a list, and of a streamed list without progress. An
-/// overloaded server queues requests for half of that time, and then refuses them.
+/// overloaded server queues requests for half that time, and then refuses them.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of objects in one page of a list, if the server cannot stream lists.
 const PAGE_SIZE: usize = 500;
@@ -210,7 +210,7 @@ pub(super) async fn watch<F: Future<Output = ()>>(
 }
 
 impl Source {
-    /// Runs one watch: from the position or, without one, from a list.
+    /// Runs one watch, from the position if there is one, or else from a list.
     async fn follow(
         &self,
         position: &mut Option<String>,

@@ -1,7 +1,7 @@
 //! An index of the workloads by what relates them to other objects: labels, claims and HookTemplates.
 //!
-//! Each change of a claim or an orphan is looked up here, and a cluster has thousands of them. So a lookup
-//! must not iterate over all workloads.
+//! Each change to a claim or an orphan causes a lookup, and a cluster has thousands of them. So a lookup must not
+//! iterate over all workloads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -56,7 +56,7 @@ impl WorkloadIndex {
         let templates = object.hook_templates().into_iter().map(str::to_owned);
         let selector = object.selector();
         let label = selector.as_ref().map(|_| self.rarest_label(workload));
-        let known = Entry {
+        let entry = Entry {
             kind: K::KIND,
             key: workload.key(),
             selector,
@@ -75,23 +75,23 @@ impl WorkloadIndex {
                 .protection()
                 .is_some_and(|it| it.on_node_going == OnNodeGoing::Move),
         };
-        let by_key = self.by_key.entry(known.key.namespace.clone()).or_default();
-        for key in &known.keys {
+        let by_key = self.by_key.entry(entry.key.namespace.clone()).or_default();
+        for key in &entry.keys {
             let uids = by_key.entry(key.clone()).or_default();
             uids.insert(workload.uid().to_owned());
         }
-        self.by_uid.insert(workload.uid().to_owned(), known);
+        self.by_uid.insert(workload.uid().to_owned(), entry);
     }
 
     pub(super) fn remove(&mut self, uid: &str) {
-        let Some(known) = self.by_uid.remove(uid) else {
+        let Some(entry) = self.by_uid.remove(uid) else {
             return;
         };
-        let namespace = &known.key.namespace;
+        let namespace = &entry.key.namespace;
         let Some(by_key) = self.by_key.get_mut(namespace) else {
             return;
         };
-        for key in &known.keys {
+        for key in &entry.keys {
             if let Some(uids) = by_key.get_mut(key) {
                 uids.remove(uid);
                 if uids.is_empty() {
@@ -104,7 +104,7 @@ impl WorkloadIndex {
         }
     }
 
-    /// The label of a workload's selector that the fewest other workloads are indexed by.
+    /// The label of a workload's selector under which the fewest other workloads are indexed.
     fn rarest_label<K: GameWorkload>(&self, workload: &Whole<K>) -> Option<(String, String)> {
         let by_key = self.by_key.get(workload.namespace());
         let others = |label: &(String, String)| {
@@ -130,8 +130,8 @@ impl WorkloadIndex {
         labels: &BTreeMap<String, String>,
     ) -> impl Iterator<Item = &Entry> {
         let candidates = self.candidates(namespace, labels);
-        candidates.filter(|known| {
-            let selector = known.selector.as_ref();
+        candidates.filter(|entry| {
+            let selector = entry.selector.as_ref();
             selector.is_some_and(|selector| selector.matches(labels))
         })
     }
@@ -148,7 +148,7 @@ impl WorkloadIndex {
         labels.flat_map(move |label| self.found_by(namespace, &label))
     }
 
-    /// The workloads with a pod that a claim of this name belongs to.
+    /// The workloads that may have a pod to which a claim of this name belongs.
     pub(super) fn claiming(&self, namespace: &str, claim: &str) -> impl Iterator<Item = &Entry> {
         let prefix = names::split_ordinal(claim).map(|(prefix, _)| prefix.to_owned());
         let key = prefix.map(IndexKey::ClaimPrefix).into_iter();
@@ -156,7 +156,7 @@ impl WorkloadIndex {
     }
 
     /// The workloads that name this HookTemplate.
-    pub(super) fn hooked(&self, namespace: &str, template: &str) -> impl Iterator<Item = &Entry> {
+    pub(super) fn naming(&self, namespace: &str, template: &str) -> impl Iterator<Item = &Entry> {
         self.found_by(namespace, &IndexKey::HookTemplate(template.to_owned()))
     }
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     fn names<'k>(found: impl Iterator<Item = &'k Entry>) -> Vec<&'k str> {
-        let mut names: Vec<_> = found.map(|known| known.key.name.as_str()).collect();
+        let mut names: Vec<_> = found.map(|entry| entry.key.name.as_str()).collect();
         names.sort();
         names
     }
@@ -196,25 +196,25 @@ mod tests {
 
     #[test]
     fn an_orphan_is_compared_with_few_of_a_thousand_workloads() {
-        let mut known = WorkloadIndex::default();
+        let mut index = WorkloadIndex::default();
         for number in 0..1_000 {
             let name = format!("lobby-{number}");
             let selector = json!({"matchLabels": {"app": "game", "name": name, "team": "lobby"}});
-            known.insert(&workload(&name, selector));
+            index.insert(&workload(&name, selector));
         }
         let labels = labels(&[("app", "game"), ("name", "lobby-17"), ("team", "lobby")]);
-        assert_eq!(names(known.selecting("games", &labels)), ["lobby-17"]);
-        assert!(known.candidates("games", &labels).count() <= 3);
-        assert_eq!(known.candidates("other", &labels).count(), 0);
+        assert_eq!(names(index.selecting("games", &labels)), ["lobby-17"]);
+        assert!(index.candidates("games", &labels).count() <= 3);
+        assert_eq!(index.candidates("other", &labels).count(), 0);
     }
 
     #[test]
     fn a_selector_without_match_labels_is_compared_with_all_orphans() {
-        let mut known = WorkloadIndex::default();
+        let mut index = WorkloadIndex::default();
         let exists = json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]});
-        known.insert(&workload("any", exists));
-        known.insert(&workload("none", json!({})));
-        let found = |pairs| names(known.selecting("games", &labels(pairs)));
+        index.insert(&workload("any", exists));
+        index.insert(&workload("none", json!({})));
+        let found = |pairs| names(index.selecting("games", &labels(pairs)));
         assert_eq!(found(&[("app", "game")]), ["any"]);
         assert!(found(&[("name", "game")]).is_empty());
         assert!(found(&[]).is_empty());
@@ -222,14 +222,14 @@ mod tests {
 
     #[test]
     fn removed_workloads_leave_nothing_in_the_index() {
-        let mut known = WorkloadIndex::default();
+        let mut index = WorkloadIndex::default();
         for name in ["a", "b"] {
-            known.insert(&workload(name, json!({"matchLabels": {"app": "game"}})));
+            index.insert(&workload(name, json!({"matchLabels": {"app": "game"}})));
         }
-        known.remove("uid-a");
+        index.remove("uid-a");
         let labels = labels(&[("app", "game")]);
-        assert_eq!(names(known.selecting("games", &labels)), ["b"]);
-        known.remove("uid-b");
-        assert!(known.by_uid.is_empty() && known.by_key.is_empty());
+        assert_eq!(names(index.selecting("games", &labels)), ["b"]);
+        index.remove("uid-b");
+        assert!(index.by_uid.is_empty() && index.by_key.is_empty());
     }
 }

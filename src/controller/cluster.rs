@@ -1,5 +1,5 @@
-//! The controller of Clusters: reads the cache, plans, and writes. Only one Cluster is active and its writes are few, so
-//! they are made one after the other.
+//! The controller of Clusters: reads the cache, plans, and writes. Only one Cluster is active and its writes are few,
+//! so they are made one after another.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ pub(crate) struct Clusters {
     unreadable: UnreadableReporter,
     /// The image that runs scripts: the operator's own.
     image: String,
-    /// By Cluster: why the API server refused to create a run, by the run's name.
+    /// Why the API server refused to create runs, by Cluster and by the run's name.
     refused: Mutex<HashMap<ObjectKey, BTreeMap<String, String>>>,
 }
 
@@ -167,7 +167,7 @@ impl Clusters {
         .collect()
     }
 
-    /// The name of the oldest Cluster, if it is another one.
+    /// The name of the oldest Cluster; None if it is this one.
     fn older(&self, cluster: &Whole<Cluster>) -> Option<String> {
         let age = |it: &Whole<Cluster>| {
             let created = it.object.metadata.creation_timestamp.as_ref();
@@ -182,7 +182,8 @@ impl Clusters {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the status, then the rest, so that what has passed is recorded before anything that depends on it.
+    /// Writes the status, then the rest, so that a step that has passed is recorded before anything that depends on
+    /// it.
     async fn write(
         &self,
         cluster: &Whole<Cluster>,
@@ -208,7 +209,7 @@ impl Clusters {
         Ok(())
     }
 
-    /// Checks by a quorum GET that the Cluster has not changed since the plan: a started script cannot be undone.
+    /// Checks with a quorum GET that the Cluster has not changed since the plan: a started script cannot be undone.
     async fn check_unchanged(&self, cluster: &Whole<Cluster>) -> Result<(), Stop> {
         let found = self.requests.get(&path_of(cluster)).await?;
         let meta = &cluster.object.metadata;
@@ -258,16 +259,18 @@ impl Clusters {
                 if let Some(cordon) = cordon {
                     body["spec"] = json!({"unschedulable": cordon});
                 }
-                self.node(cluster, &node, Content::MergePatch, &body).await
+                self.patch_node(cluster, &node, Content::MergePatch, &body)
+                    .await
             }
             ClusterAction::AdmitNode(node) => {
                 let body = without_taint(&node);
-                self.node(cluster, &node, Content::JsonPatch, &body).await
+                self.patch_node(cluster, &node, Content::JsonPatch, &body)
+                    .await
             }
         }
     }
 
-    /// Sets the annotation that `kubectl game move` sets. A pod that is gone needs none.
+    /// Sets the annotation that `kubectl game move` sets. A pod that was deleted or replaced needs none.
     async fn move_pod(&self, cluster: &Whole<Cluster>, pod: &GamePod) -> Result<(), Stop> {
         let value = format!("cluster/{}", cluster.name());
         let body = json!({"metadata": {
@@ -282,7 +285,7 @@ impl Clusters {
         }
     }
 
-    async fn node(
+    async fn patch_node(
         &self,
         cluster: &Whole<Cluster>,
         node: &ClusterNode,
@@ -294,8 +297,8 @@ impl Clusters {
         self.record(cluster, Kind::Node, written)
     }
 
-    /// Creates a run. Its pod is dry-run first: otherwise, a refusal of the pod would only be visible in events of the
-    /// Job.
+    /// Creates a run. The creation of its pod is first tried in a dry run: otherwise, a refusal of the pod would only
+    /// be visible in events of the Job.
     async fn create(&self, cluster: &Whole<Cluster>, run: &HookRun) -> Result<(), Stop> {
         let name = run.metadata.name.clone().unwrap_or_default();
         let pods = Kind::Pod.collection(Some(HOOKS_NAMESPACE));
@@ -427,7 +430,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_finalizers_stay() {
+    fn other_finalizers_are_kept() {
         let cluster = |finalizers: Value| -> Cluster {
             let cluster = json!({
                 "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "Cluster",

@@ -1,6 +1,6 @@
 //! Threads on which plans are made.
 //!
-//! A plan of ten thousand pods keeps a processor busy for tens of milliseconds. A few of them at once on the threads
+//! A plan for ten thousand pods keeps a processor busy for tens of milliseconds. A few of them at once on the threads
 //! that serve sockets and timers would delay everything else, such as the renewal of the lease. Each processor makes
 //! one plan at a time; the other plans wait.
 

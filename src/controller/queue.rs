@@ -6,8 +6,7 @@
 //! - A failed reconcile is repeated after a backoff that grows with each failure in a row.
 //! - A namespace never delays another, however many objects it has and however long they take.
 //!
-//! Why not kube's Controller: a panic ends it, its backoff has no memory, and deletions never
-//! reach it.
+//! kube's Controller is not used, because a panic ends it, its backoff has no memory, and deletions never reach it.
 
 mod stats;
 
@@ -32,10 +31,10 @@ pub(crate) use stats::Queues;
 
 const MIN_BACKOFF: Duration = Duration::from_millis(5);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// An event brings the retry of a failed object forward: to this time after the failure, or earlier.
+/// An event brings the retry of a failed object forward, to this time after the failure at the latest.
 const MAX_BACKOFF_ON_EVENT: Duration = Duration::from_secs(1);
 
-/// A longer Retry-After of a server is cut to this.
+/// A server's Retry-After is limited to this.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// The minimum time between two reconciles that events cause: a thousand pods that change in a second
@@ -55,7 +54,7 @@ pub(crate) enum Requeue {
     Now,
     /// After a backoff, because something failed; not before the server's Retry-After.
     Retry(Option<Duration>),
-    /// After the same backoff, because an object had changed, which is not a failure.
+    /// After the same backoff, because an object has changed, which is not a failure.
     Conflict,
 }
 
@@ -77,7 +76,7 @@ impl From<Requeue> for Reconciled {
 }
 
 impl Reconciled {
-    /// How long the object rests after this reconcile, but at least `min`.
+    /// How long the object rests after this reconcile; at least `min`.
     fn rest(&self, min: Duration) -> Duration {
         let share = self.planning.saturating_mul(REST_PER_PLANNING);
         share.clamp(min, MAX_REST)
@@ -306,7 +305,7 @@ impl Drop for Completion {
 
 /// Reconciles the objects of the queue until `stop`, then waits for the reconciles in progress.
 ///
-/// A panic in a reconcile is a failure of its object alone.
+/// A panic in a reconcile fails only the reconcile of that object.
 pub(crate) async fn work<F, L>(queue: Arc<Queue>, mut stop: watch::Receiver<bool>, reconcile: F)
 where
     F: Fn(ObjectKey) -> L,

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use super::queue::Requeue;
-use super::sidecar_set::after;
+use super::sidecar_set::requeue_after;
 use crate::apply::{Content, Refusal, RequestResult, Requests, to_bytes, to_go_bytes};
 use crate::cache::{Cache, Cached, Whole};
 use crate::objects::Kind;
@@ -35,12 +35,12 @@ impl SetRevisions {
         Self { cache, requests }
     }
 
-    /// Writes the newest revision of a set, if that is necessary. Returns its name.
+    /// Writes the newest revision of a set, if that is necessary. Returns the name of the revision.
     ///
     /// # Errors
-    /// If it could not be written. Contains when the set is to be reconciled again.
+    /// Fails if the revision could not be written. The error says when to reconcile the set again.
     pub(super) async fn record(&self, set: &Whole<SidecarSet>) -> Result<String, Requeue> {
-        // They are watched from the first set on.
+        // Revisions are watched once there is a set.
         let mut seen = self.cache.seen(Kind::SetRevision);
         let listed = timeout(CACHE_TIMEOUT, seen.wait_for(|seen| seen.listed > 0));
         if !matches!(listed.await, Ok(Ok(_))) {
@@ -69,19 +69,19 @@ impl SetRevisions {
                     Err(_) => Err(Requeue::Settled(Some(Instant::now() + CACHE_INTERVAL))),
                 }
             }
-            // The cache does not show what has this name.
+            // The cache does not show which object has this name.
             Err(Refusal::AlreadyExists(_) | Refusal::NotFound(_) | Refusal::Conflict(_)) => {
                 self.cache.set_revisions.relist(CACHE_INTERVAL).await;
                 Err(Requeue::Conflict)
             }
             Err(refusal) => {
                 warn!(set = set.name(), %refusal, "cannot write the revision of a SidecarSet");
-                Err(after(&refusal))
+                Err(requeue_after(&refusal))
             }
         }
     }
 
-    /// Deletes revisions beyond the history limit that no pod has.
+    /// Deletes revisions beyond the history limit that neither the set nor a pod names.
     pub(super) async fn prune(
         &self,
         set: &Whole<SidecarSet>,
@@ -107,14 +107,14 @@ impl SetRevisions {
                 Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => {}
                 Err(refusal) => {
                     warn!(set = set.name(), %refusal, "cannot delete a revision of a SidecarSet");
-                    last = after(&refusal);
+                    last = requeue_after(&refusal);
                 }
             }
         }
         last
     }
 
-    /// Revisions in the operator's namespace that have lost their set, and the names of those of other objects.
+    /// Revisions in the operator's namespace of other sets or of none, and the names of those that belong to no set.
     fn others(&self, set: &Whole<SidecarSet>) -> (Vec<Arc<SetRevision>>, BTreeSet<String>) {
         let (mut orphans, mut taken) = (Vec::new(), BTreeSet::new());
         for other in self.cache.set_revisions.store().all() {
@@ -169,14 +169,14 @@ impl SetRevisions {
         }
     }
 
-    /// Writes how often the name of a revision was taken. Names of new revisions depend on it.
+    /// Writes how many names of revisions were already taken. The names of new revisions depend on that.
     async fn count_collisions(&self, set: &Whole<SidecarSet>, collisions: i32) -> Requeue {
         let path = format!("{}/status", Kind::SidecarSet.path("", set.name()));
         let status = json!({"collisionCount": collisions});
         let patch = json!({"metadata": {"uid": set.uid()}, "status": status});
         let patch = to_bytes(&patch);
         let written = self.requests.patch(&path, Content::MergePatch, patch).await;
-        written.map_or_else(|refusal| after(&refusal), |_| Requeue::Conflict)
+        written.map_or_else(|refusal| requeue_after(&refusal), |_| Requeue::Conflict)
     }
 
     fn path(&self, name: &str) -> String {
@@ -185,7 +185,8 @@ impl SetRevisions {
     }
 }
 
-/// The owner reference of a set. It does not block the set's deletion, which would need a permission for its finalizers.
+/// The owner reference of a set. It does not block the set's deletion, because that would need a permission for its
+/// finalizers.
 fn owner(set: &Whole<SidecarSet>) -> Value {
     json!({
         "apiVersion": API_VERSION, "kind": "SidecarSet", "name": set.name(), "uid": set.uid(),

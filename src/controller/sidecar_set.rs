@@ -1,4 +1,4 @@
-//! Updates the pods of SidecarSets, as far as their sets let them be updated, and writes the status of the sets.
+//! Updates the pods of SidecarSets as far as the sets allow, and writes the status of the sets.
 //!
 //! Containers are injected elsewhere: by the plans of workloads, and by the webhook.
 
@@ -64,10 +64,10 @@ impl SidecarSets {
         }
     }
 
-    /// Writes the status of a set, if it has changed.
+    /// Reconciles one set: records its revision, updates its pods, and writes its status if it has changed.
     pub(crate) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Reconciled {
         let sets = &self.cache.sidecar_sets;
-        // Without its own tokens, a plan would allot too many.
+        // A plan that does not see the tokens that the last one allotted would allot too many.
         if let Some(known) = sets.get(&key) {
             self.cache.caught_up(known.uid()).await;
         }
@@ -88,10 +88,10 @@ impl SidecarSets {
         if !self.cache.sidecars.is_ours(&set.object) || set.terminating() {
             return Requeue::Settled(None).into();
         }
-        if let Some(due) = self.wait(&key) {
+        if let Some(due) = self.next_count(&key) {
             return Requeue::Settled(Some(due)).into();
         }
-        // The status and the marks of pods name revisions, so they are recorded first.
+        // The status and the marks of pods name revisions, so revisions are recorded first.
         let newest = match self.revisions.record(&set).await {
             Ok(newest) => newest,
             Err(requeue) => return requeue.into(),
@@ -159,7 +159,7 @@ impl SidecarSets {
         match self.requests.get(&path).await {
             Ok(found) if is_same(set, &found) => {}
             Ok(_) | Err(Refusal::NotFound(_)) => return Requeue::Conflict,
-            Err(refusal) => return after(&refusal),
+            Err(refusal) => return requeue_after(&refusal),
         }
         let written = patches.into_iter().map(
             |PodPatch {
@@ -177,22 +177,22 @@ impl SidecarSets {
         while let Some(result) = written.next().await {
             match result {
                 Ok(pod) => expect(Write::Version(Kind::Pod, pod.version())),
-                // A pod that is gone needs no update. One that has changed comes by the watch.
+                // A deleted pod needs no update. A changed one causes another reconcile through the watch.
                 Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => {}
                 Err(refusal) => {
                     if let Refusal::Unavailable { .. } = refusal {
                         expect(Write::Unknown(Kind::Pod));
                     }
                     warn!(set = set.name(), %refusal, "cannot update a pod of a SidecarSet");
-                    last = after(&refusal);
+                    last = requeue_after(&refusal);
                 }
             }
         }
         last
     }
 
-    /// When the pods of the set may be counted again; None if they may be counted now.
-    fn wait(&self, key: &ObjectKey) -> Option<Instant> {
+    /// When the pods of the set may be counted again; None if they may be counted now, which is then recorded.
+    fn next_count(&self, key: &ObjectKey) -> Option<Instant> {
         let now = Instant::now();
         let mut counted = self.counted();
         let due = counted.get(key).map(|last| *last + MIN_INTERVAL);
@@ -218,7 +218,7 @@ impl SidecarSets {
         let store = self.cache.pods.store();
         let nodes = self.cache.nodes.store();
         let has_native = sidecars.images().any(|it| it.native);
-        // Where a pod of another controller runs is not known; its kubelet may be the oldest one of the cluster.
+        // Where a pod of another controller runs is not known; its kubelet may be the oldest one in the cluster.
         let is_any_old = has_native && nodes.all().iter().any(|it| it.old_kubelet.is_some());
         let mut pods = Vec::new();
         for (namespace, all) in self.cache.sidecars.reached_by(sidecars) {
@@ -270,13 +270,14 @@ impl SidecarSets {
                 if let Refusal::Rejected(_) = refusal {
                     warn!(set = set.name(), %refusal, "cannot write the status of a SidecarSet");
                 }
-                after(&refusal)
+                requeue_after(&refusal)
             }
         }
     }
 
-    /// Publishes an event when new pods, or those of other controllers, stop getting the containers. Like all events of cluster-scoped objects, it
-    /// belongs to the namespace default, so an operator for a single namespace may not create it.
+    /// Publishes an event when new pods, or those of other controllers, stop getting the containers. Like all events
+    /// of cluster-scoped objects, it belongs to the namespace default, so an operator for a single namespace may not
+    /// create it.
     fn publish(&self, set: &Whole<SidecarSet>, status: &SidecarSetStatus) {
         if self.cache.sidecars.is_scoped() {
             return;
@@ -334,7 +335,7 @@ impl PodPatch {
 }
 
 /// When a set is reconciled again after a failed write.
-pub(super) fn after(refusal: &Refusal) -> Requeue {
+pub(super) fn requeue_after(refusal: &Refusal) -> Requeue {
     match refusal {
         Refusal::Conflict(_) => Requeue::Conflict,
         Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(*after),
@@ -358,7 +359,7 @@ fn is_same(set: &Whole<SidecarSet>, found: &ResponseMetadata) -> bool {
         && found.deletion_timestamp.is_none()
 }
 
-/// The JSON patch of a mark. It tests the old one, so that a workload that has begun to update the pod is noticed.
+/// The JSON patch of a mark. It tests the old mark, so it fails if a workload has begun to update the pod.
 fn marked(set: &Sidecars, write: &MarkWrite) -> Value {
     let key = mark_key(&set.name).replace('/', "~1");
     let path = format!("/metadata/annotations/{key}");

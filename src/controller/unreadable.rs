@@ -1,7 +1,7 @@
 //! Reports objects that cannot be decoded: by an event and, where the kind has a status, by condition Ready=False.
 //!
-//! Only the metadata and the conditions of such an object are read, as JSON, and only the conditions are written. Once
-//! the object can be decoded again, its next reconcile replaces the condition.
+//! Only the metadata and the conditions of such an object are read, as JSON, and only the conditions are written.
+//! Once the object can be decoded again, its next reconcile replaces the condition.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl UnreadableReporter {
         unreadable: &Unreadable,
     ) -> Requeue {
         self.publish(kind, key, unreadable);
-        match self.show(kind, key, unreadable).await {
+        match self.write_condition(kind, key, unreadable).await {
             Ok(()) | Err(Refusal::NotFound(_)) => Requeue::Settled(None),
             Err(Refusal::Conflict(_)) => Requeue::Conflict,
             Err(Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. }) => {
@@ -93,7 +93,7 @@ impl UnreadableReporter {
     }
 
     /// Writes the condition, unless the object has changed or already has it.
-    async fn show(
+    async fn write_condition(
         &self,
         kind: Kind,
         key: &ObjectKey,

@@ -19,7 +19,7 @@ use gamekeeper_core::plan::{
     Disruption, Event, GuardedPlayers, InvalidWorkload, Plan, Planned, Revision,
 };
 
-/// Planning that takes longer is logged. A plan of ten thousand pods takes a tenth of this.
+/// Planning that takes longer is logged. A plan for ten thousand pods takes a tenth of this time.
 const SLOW_PLAN: Duration = Duration::from_millis(500);
 
 /// Reconciles the workloads of one kind.
@@ -60,19 +60,19 @@ impl<K: Planned> Workloads<K> {
         let mut memory = self.recall(&key, workload.uid());
         let started = Instant::now();
         let reconciled = self.plan_and_apply(&workload, &mut memory).await;
-        let of = WorkloadLabels {
+        let labels = WorkloadLabels {
             kind: K::KIND,
             namespace: key.namespace.clone(),
             name: key.name.clone(),
         };
         let is_success = !matches!(reconciled.requeue, Requeue::Retry(_));
-        metrics.reconciled(of, is_success, started.elapsed());
+        metrics.reconciled(labels, is_success, started.elapsed());
         let uid = workload.uid().to_owned();
         self.memories().insert(key, Remembered { uid, memory });
         reconciled
     }
 
-    /// Handles a workload that is not in the store: reports it if it cannot be decoded, and forgets it if it was deleted.
+    /// Handles a workload that is not in the store: reports it if it cannot be decoded; forgets it if it was deleted.
     async fn missing(&self, key: &ObjectKey) -> Requeue {
         let Some(unreadable) = self.reflector.unreadable(key) else {
             self.forget(key);
@@ -97,7 +97,7 @@ impl<K: Planned> Workloads<K> {
         memory.players = players;
         let metrics = &self.shared.metrics;
         if workload.object.protection().is_some() {
-            metrics.ended_without_hook(&target.of(), &ended_without_hook);
+            metrics.ended_without_hook(&target.labels(), &ended_without_hook);
         }
         memory.retain_sidecars(sidecars);
         memory.retain_revisions(|name| revisions.iter().any(|it| it.name == name));
@@ -162,7 +162,7 @@ impl<K: Planned> Workloads<K> {
     fn recall(&self, key: &ObjectKey, uid: &str) -> Memory {
         match self.memories().remove(key) {
             Some(remembered) if remembered.uid == uid => remembered.memory,
-            // Another object of the same name: the memory of the old one is void.
+            // Another object with the same name: the memory of the old one is void.
             _ => Memory::default(),
         }
     }
@@ -195,7 +195,7 @@ struct Planning<S> {
     plan: Result<Plan<S>, InvalidWorkload>,
     /// Guarded pods that may have players now.
     players: GuardedPlayers,
-    /// What ended those before that the operator has not deleted.
+    /// What ended guarded pods that may have had players, other than a deletion by the operator.
     ended_without_hook: Vec<Option<Disruption>>,
     /// How long reading and planning took.
     took: Duration,

@@ -22,7 +22,7 @@ pub(super) struct MemorySnapshot {
     failures: Failures,
     backoff: Option<Backoff>,
     guard: Option<GuardState>,
-    /// Not part of the world: what is compared with it.
+    /// Not part of the world, but compared with it.
     pub(super) players: GuardedPlayers,
 }
 
@@ -82,7 +82,7 @@ pub(super) fn world<K: GameWorkload>(
     } = nodes(cache, &pods);
     let sidecars = cache.sidecars.reaching(namespace);
     // A verdict on pods does not apply to pods with other sidecars.
-    let is_same = sidecars
+    let sidecars_match = sidecars
         .iter()
         .map(|it| it.injects())
         .eq(memory.sidecars.iter().cloned());
@@ -102,7 +102,7 @@ pub(super) fn world<K: GameWorkload>(
         going_nodes,
         claims: claims(cache, workload),
         sidecars,
-        verdicts: if is_same {
+        verdicts: if sidecars_match {
             memory.verdicts
         } else {
             BTreeMap::new()
@@ -115,7 +115,7 @@ pub(super) fn world<K: GameWorkload>(
     }
 }
 
-/// What a plan reads about nodes, by their names.
+/// What a plan reads about nodes, by node name.
 #[derive(Default)]
 struct Nodes {
     node_costs: BTreeMap<String, i64>,
@@ -174,7 +174,7 @@ mod tests {
     use gamekeeper_core::api::GameStatefulSet;
 
     #[test]
-    fn a_set_sees_the_claims_that_are_named_after_its_pods_or_that_it_owns() {
+    fn a_game_stateful_set_sees_claims_that_are_named_after_its_pods_or_that_it_owns() {
         let claim = |name: &str, owner: Option<&str>| {
             let owners = owner
                 .map(|uid| json!([{"apiVersion": "v1", "kind": "Any", "name": "any", "uid": uid}]));

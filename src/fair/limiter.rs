@@ -1,8 +1,8 @@
 //! A concurrency limit that no namespace can use up alone.
 //!
-//! Calls to a hook server that never responds take until their timeout, which may be an hour; ten thousand runs of
-//! one tenant write statuses all the time. So a namespace may take only a part of the shared permits, and each
-//! namespace has reserved permits that no other can take. The hooks, reconciles and writes of other namespaces
+//! Calls to a hook server that never responds last until their timeout, which may be an hour, and ten thousand
+//! HookRuns of one tenant write statuses all the time. So a namespace may take only some of the shared permits, and
+//! each namespace has reserved permits that no other can take. The hooks, reconciles and writes of other namespaces
 //! continue.
 
 use std::collections::HashMap;
@@ -18,9 +18,9 @@ const MAX_IDLE_NAMESPACES: usize = 256;
 pub(crate) struct Capacity {
     /// Shared by all namespaces.
     pub shared: usize,
-    /// The most shared permits of one namespace.
+    /// The most shared permits that one namespace may hold.
     pub per_namespace: usize,
-    /// Reserved for each namespace, in addition.
+    /// Reserved for each namespace, in addition to its shared ones.
     pub reserved: usize,
 }
 
@@ -56,7 +56,7 @@ impl NamespaceLimiter {
 
     /// Waits for a permit. Within a namespace the order is first in, first out.
     pub(crate) async fn take(&self, namespace: &str) -> Permit {
-        let Namespace { share, own } = self.of(namespace);
+        let Namespace { share, own } = self.namespace(namespace);
         let shared = async {
             let share = share.acquire_owned().await;
             (share, Arc::clone(&self.shared).acquire_owned().await)
@@ -72,7 +72,7 @@ impl NamespaceLimiter {
 
     /// A permit, if one is free.
     pub(crate) fn try_take(&self, namespace: &str) -> Option<Permit> {
-        let Namespace { share, own } = self.of(namespace);
+        let Namespace { share, own } = self.namespace(namespace);
         if let Ok(own) = own.try_acquire_owned() {
             return Some(Permit(vec![own]));
         }
@@ -81,7 +81,7 @@ impl NamespaceLimiter {
         Some(Permit(vec![share, shared]))
     }
 
-    fn of(&self, name: &str) -> Namespace {
+    fn namespace(&self, name: &str) -> Namespace {
         let mut known = self
             .namespaces
             .lock()
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_single_namespace_gets_nearly_all_and_leaves_some_to_others() {
+    async fn a_single_namespace_gets_nearly_all_permits_and_leaves_some_for_others() {
         let limiter = limiter();
         let greedy = take_all(&limiter, "greedy").await;
         assert_eq!(greedy.len(), 7);
@@ -179,7 +179,7 @@ mod tests {
         let waiting = tokio::spawn(async move { waiting.take("greedy").await });
         tokio::task::yield_now().await;
         taken.pop();
-        let permit = waiting.await.expect("a turn");
+        let permit = waiting.await.expect("a permit");
         assert!(at_once(&limiter, "greedy").await.is_none());
         drop(permit);
         assert!(at_once(&limiter, "greedy").await.is_some());
@@ -196,10 +196,10 @@ mod tests {
                 shared, reserved, ..
             } = self.capacity;
             let namespaces = self.namespaces.lock().expect("namespaces");
-            let of_own = namespaces
+            let from_reserved = namespaces
                 .values()
                 .map(|it| reserved - it.own.available_permits());
-            shared - self.shared.available_permits() + of_own.sum::<usize>()
+            shared - self.shared.available_permits() + from_reserved.sum::<usize>()
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// API servers open few connections, and reuse them.
 const MAX_CONNECTIONS_PER_CALLER: usize = 32;
-/// In bytes. The largest objects of an API server fit into it twice.
+/// In bytes: enough for two of the largest objects of an API server.
 const MAX_MEMORY_PER_CALLER: usize = 64 << 20;
 const MAX_MEMORY: usize = 128 << 20;
 /// The memory of a map in parsed JSON: its first node holds up to eleven entries.
@@ -25,11 +25,11 @@ pub(super) struct Callers {
     known: Mutex<HashMap<IpAddr, Weak<Caller>>>,
 }
 
-/// The callers from one address; kept while they use anything.
+/// The callers from one address; kept while any of them is connected.
 pub(crate) struct Caller {
     connections: Arc<Semaphore>,
     own: Arc<Semaphore>,
-    of_all: Arc<Semaphore>,
+    total: Arc<Semaphore>,
 }
 
 /// One caller, or all callers together, would use too much.
@@ -55,7 +55,7 @@ impl Callers {
         let caller = Arc::new(Caller {
             connections: Arc::new(Semaphore::new(MAX_CONNECTIONS_PER_CALLER)),
             own: Arc::new(Semaphore::new(MAX_MEMORY_PER_CALLER)),
-            of_all: Arc::clone(&self.memory),
+            total: Arc::clone(&self.memory),
         });
         known.insert(address, Arc::downgrade(&caller));
         caller
@@ -85,10 +85,10 @@ pub(crate) struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// Counts this many bytes more; fails if a limit would be exceeded.
+    /// Counts this many more bytes; fails if a limit would be exceeded.
     pub(crate) fn take(&mut self, bytes: usize) -> Result<(), LimitExceeded> {
         let bytes = u32::try_from(bytes).map_err(|_| LimitExceeded)?;
-        let shares = [&self.caller.own, &self.caller.of_all].map(Arc::clone);
+        let shares = [&self.caller.own, &self.caller.total].map(Arc::clone);
         for share in shares {
             let permit = share.try_acquire_many_owned(bytes);
             self.keep(permit.map_err(|_| LimitExceeded)?);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_limited_per_caller_and_in_total_until_it_is_dropped() {
+    fn memory_is_limited_per_caller_and_in_total_until_its_budget_is_dropped() {
         let callers = Callers::default();
         let mut first = callers.caller(address(1)).budget();
         assert_eq!(first.take(MAX_MEMORY_PER_CALLER), Ok(()));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_parsed_json_is_counted_before_it_is_parsed() {
+    fn the_memory_of_parsed_json_is_counted_before_parsing() {
         let callers = Callers::default();
         let maps = br#"{"":0},"#.repeat(1 << 20);
         let text = vec![b'x'; 8 << 20];

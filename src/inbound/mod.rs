@@ -1,4 +1,4 @@
-//! Servers that any pod may call: those of the webhook, and of metrics and probes.
+//! Servers that any pod may call: the webhook's, and the one for metrics and probes.
 //!
 //! They do not authenticate callers, so they limit each address and all addresses together: the number and duration
 //! of connections, and the memory of requests and responses ([`Caller`]). If all connections are in use, the oldest
@@ -41,7 +41,7 @@ pub(crate) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: 
         };
         let address = address.ip().to_canonical();
         let caller = callers.caller(address);
-        let Ok(of_caller) = caller.connect() else {
+        let Ok(permit) = caller.connect() else {
             debug!(%address, "too many connections");
             continue;
         };
@@ -52,7 +52,7 @@ pub(crate) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: 
                 Some(acceptor) => encrypted(stream, acceptor, app).await,
                 None => plain(stream, app).await,
             }
-            drop(of_caller);
+            drop(permit);
         });
         open.add(address, served.abort_handle());
     }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_connection_closes_the_oldest_one_of_the_caller_with_most() {
+    async fn a_new_connection_closes_the_oldest_one_of_the_caller_with_the_most() {
         let address = |last: u8| IpAddr::from(Ipv4Addr::new(10, 0, 0, last));
         let mut open = OpenConnections::default();
         let first_of_few = connection();

@@ -29,7 +29,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// The flow-control window of a stream, as in Go's client. The API server ends a watch as too slow if its window is
 /// full while a thousand pods change.
 const STREAM_WINDOW: u32 = 4 << 20;
-/// The same for all streams of a connection.
+/// The flow-control window of a connection, for all of its streams.
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
 /// Why the client cannot be created.
@@ -43,7 +43,7 @@ pub enum ClientError {
     ServerName(String),
 }
 
-/// A client whose writes pass the fence.
+/// A client whose writes must pass the fence.
 ///
 /// Only the request counter is between the fence and the connection, so nothing delays a write there. Writes have
 /// their own connection, which checks the fence again.
@@ -83,7 +83,7 @@ pub(super) fn client(
     Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
 }
 
-/// TLS, if the configuration has it.
+/// TLS, if the API server's URL is https.
 fn https(config: &Config) -> Result<HttpsConnectorBuilder<WantsProtocols1>, ClientError> {
     let mut https = HttpsConnectorBuilder::new()
         .with_tls_config(config.rustls_client_config()?)
@@ -114,7 +114,7 @@ fn http<C: Connect + Clone>(connector: C) -> Http<C, Body> {
 struct Connections {
     reads: Http<HttpsConnector<HttpConnector>, Body>,
     writes: Http<HttpsConnector<FencedConnector>, Body>,
-    /// For upgrades, over HTTP/1.1, because HTTP/2 has none.
+    /// Upgrades use HTTP/1.1, because HTTP/2 has none.
     upgrades: Http<HttpsConnector<FencedConnector>, Body>,
 }
 

@@ -6,7 +6,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, warn};
 
-/// More than hook calls, connections of callers and watches use together.
+/// More than hook calls, callers' connections and watches use together.
 const ENOUGH: u64 = 65_536;
 
 /// Raises the soft limit to [`ENOUGH`], or to the hard limit.

@@ -1,7 +1,7 @@
 //! Invariant 9. The fence in front of the API server: without the lease, no write is sent.
 //!
 //! Leadership can be lost between a decision and its write, for example while a request waits for a connection. So
-//! the lease is checked in the transport, right before the request is sent. A request without a response is
+//! the lease is checked in the transport, right before the request is sent. A request that has no response yet is
 //! aborted when the lease expires.
 
 use std::future::Future;
@@ -25,7 +25,7 @@ enum State {
     AlwaysOpen,
 }
 
-/// A write was not sent, or aborted, because this process does not lead.
+/// A write was not sent, or was aborted, because this process does not lead.
 #[derive(Debug, thiserror::Error)]
 #[error("this process does not hold the lease; nothing is written")]
 pub(super) struct NotLeader;

@@ -1,6 +1,6 @@
-//! The HTTP server of probes and metrics.
+//! The HTTP server for probes and metrics.
 //!
-//! Every pod of the cluster may reach the port, so it is served within the limits of [`crate::inbound`], and a
+//! Every pod in the cluster may reach the port, so it is served within the limits of [`crate::inbound`], and a
 //! page of metrics is rendered once for all scrapes within a second, outside the threads that serve timers and
 //! sockets.
 

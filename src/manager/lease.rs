@@ -1,11 +1,11 @@
-//! Leader election on a Lease, by the rules of client-go.
+//! Leader election with a Lease, by client-go's rules.
 //!
 //! A lease expires when it has not changed for its whole duration on the candidate's own monotonic clock: no wall
-//! clock is trusted. Every write carries the resourceVersion it is based on, so that of two candidates only one can
+//! clock is trusted. Every write carries the resourceVersion it is based on, so that only one of two candidates can
 //! win. The leader stops writing some time before others may take the lease: see [`Fence`].
 //!
 //! A candidate watches the lease, so that it knows immediately when the lease is released, and exactly when it
-//! expires. A process that has lost the lease ends: its caches and plans may be older than writes of another leader.
+//! expires. A process that has lost the lease exits: its caches and plans may be older than another leader's writes.
 
 mod record;
 
@@ -101,7 +101,7 @@ impl Elector {
     async fn renew(&mut self) -> bool {
         loop {
             sleep(RETRY_PERIOD).await;
-            // A process that was frozen for long must not continue, even if no other process leads now.
+            // A process that was frozen for too long must not continue, even if no other process leads now.
             if self.renewed.elapsed() >= RENEW_DEADLINE {
                 return false;
             }
@@ -119,9 +119,9 @@ impl Elector {
             Ok(Ok(true)) => info!("released the lease"),
             Ok(Ok(false)) => {}
             Ok(Err(error)) => {
-                warn!(error = %with_causes(&error), "cannot release the lease; it expires");
+                warn!(error = %with_causes(&error), "cannot release the lease; it will expire");
             }
-            Err(_) => warn!("the lease was not released in time; it expires"),
+            Err(_) => warn!("the lease was not released in time; it will expire"),
         }
     }
 

@@ -70,7 +70,7 @@ pub enum RunError {
     /// The process cannot handle signals.
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
-    /// Another process may lead now.
+    /// The lease was lost; another process may lead now.
     #[error("lost the lease; exiting, so that the process restarts with empty caches")]
     LeaseLost,
     /// The caches of the new leader did not catch up with the API server.
@@ -112,7 +112,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     let instance = instance();
     let elector = match options.leader_elect {
         true => {
-            // The lease is written before the fence is open.
+            // The lease must be written before the fence opens, so this client has none.
             let client = self::client(&config, Fence::always_open(), &counters.requests)?;
             let namespace = &config.default_namespace;
             let (lease, fence) = (options.lease_name.clone(), Arc::clone(&fence));
@@ -214,7 +214,7 @@ async fn stopped_early(mut stop: watch::Receiver<bool>, health: Arc<Health>) {
     }
 }
 
-/// Becomes true at SIGTERM or SIGINT.
+/// Becomes true on SIGTERM or SIGINT.
 fn stop_signal() -> std::io::Result<watch::Receiver<bool>> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -230,7 +230,7 @@ fn stop_signal() -> std::io::Result<watch::Receiver<bool>> {
     Ok(stop)
 }
 
-/// A unique name of this process.
+/// A unique name for this process.
 fn instance() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let random = RandomState::new().build_hasher().finish();

@@ -59,7 +59,7 @@ const CLUSTER_CAPACITY: Capacity = Capacity {
 };
 /// How long reconciles may take to finish at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// The backoff of comparisons of the caches with the API server.
+/// The backoff between comparisons of the caches with the API server.
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// How long the caches of a new leader may take to catch up with the API server. This is long enough for a list of
@@ -155,7 +155,7 @@ impl Operator {
         Queues(queues)
     }
 
-    /// Runs the controllers until `stop`: always, or (with an elector) while this process leads.
+    /// Runs the controllers until `stop`; with an elector, only while this process leads.
     pub(super) async fn run(
         mut self,
         elector: Option<Elector>,
@@ -223,8 +223,8 @@ impl Operator {
         Ok(())
     }
 
-    /// Runs the controllers until `stop`, once the caches are as new as the API server was at the call. They start with
-    /// all objects, because a standby reconciles and reports nothing.
+    /// Runs the controllers until `stop`, once the caches are as new as the API server was at the call. All objects
+    /// are queued first, because a standby reconciles and reports nothing.
     async fn control(&self, stop: watch::Receiver<bool>) -> Result<(), RunError> {
         let cache = &self.cache;
         let mut stopped = stop.clone();
@@ -333,8 +333,8 @@ impl Operator {
         work(Arc::clone(&self.clusters), stop, reconcile).await;
     }
 
-    /// Reports templates that cannot be decoded. A template has no status, so an event is all there is. Templates that
-    /// can be decoded need no controller: the plans of the workloads that name them read them.
+    /// Reports templates that cannot be decoded. A template has no status, so only an event can report this.
+    /// Templates that can be decoded need no controller: the plans of workloads read them.
     async fn control_hook_templates(
         &self,
         reporter: UnreadableReporter,
@@ -372,7 +372,7 @@ async fn control_workloads<K: Planned>(
     work(Arc::clone(queue), stop, reconcile).await;
 }
 
-/// Retries a comparison of the caches with the API server until it succeeds, but not longer than the limit.
+/// Retries a comparison of the caches with the API server until it succeeds, but no longer than the limit.
 async fn retry_for<F>(limit: Duration, compare: impl Fn() -> F) -> Result<(), RunError>
 where
     F: Future<Output = Result<(), kube::Error>>,
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_missing_permission_ends_the_retries_and_is_in_the_error() {
+    async fn retries_end_at_the_limit_and_the_error_names_the_missing_permission() {
         let started = Instant::now();
         let result = retry_for(LIMIT, || async { Err(forbidden()) }).await;
         let error = result.expect_err("a permission is missing").to_string();
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_short_outage_is_retried() {
+    async fn a_comparison_is_retried_until_it_succeeds() {
         let attempts = Cell::new(0);
         let compare = || {
             attempts.set(attempts.get() + 1);

@@ -25,13 +25,13 @@ pub struct Options {
         default_missing_value = "true"
     )]
     pub leader_elect: bool,
-    /// Name of that lease; operators with the same name never work at the same time.
+    /// Name of the lease; operators with the same lease never work at the same time.
     #[arg(long, env = "GAMEKEEPER_LEASE_NAME", default_value = "gamekeeper")]
     pub lease_name: String,
     /// Work in this namespace only; in all namespaces when absent.
     #[arg(long, env = "GAMEKEEPER_NAMESPACE")]
     pub namespace: Option<String>,
-    /// Serve SidecarSets; with --namespace, only those whose spec.namespace is that one.
+    /// Serve SidecarSets; with --namespace, only those whose spec.namespace is that namespace.
     #[arg(
         long,
         env = "GAMEKEEPER_SIDECAR_SETS",
@@ -92,7 +92,7 @@ pub struct Options {
     pub log_level: String,
 }
 
-/// What the cluster autoscaler, Karpenter, and the termination handlers of AWS and Google Cloud set.
+/// The taints that the cluster autoscaler, Karpenter, and the termination handlers of AWS and Google Cloud set.
 fn going_taints() -> Vec<String> {
     [
         "ToBeDeletedByClusterAutoscaler",
@@ -131,8 +131,8 @@ impl Options {
     }
 }
 
-/// Checks a log filter. The parser would take an unknown level for the name of a module, and nothing of other modules
-/// would be logged.
+/// Checks a log filter. The parser would take an unknown level for the name of a module, and nothing from other
+/// modules would be logged.
 fn log_level(text: &str) -> Result<String, String> {
     let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
     let mut words = text.split(',').filter(|it| !it.contains('='));

@@ -1,4 +1,4 @@
-//! Metrics of requests to the API server, under the names of client-go.
+//! Metrics of requests to the API server, under client-go's names.
 
 use std::fmt;
 use std::future::Future;

@@ -1,5 +1,5 @@
-//! `gamekeeper wait-for`: waits until the cluster is ready, or until an operator leads. The chart's bootstrap hooks begin
-//! with it, because the images of their scripts need no client of the API server.
+//! `gamekeeper wait-for`: waits until the cluster is ready, or until an operator leads. The chart's bootstrap hooks
+//! begin with it, so that the images of their scripts need no client for the API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,7 @@ enum Goal {
 /// Waits, and prints what is missing whenever that changes.
 ///
 /// # Errors
-/// If there is no configuration of a cluster.
+/// If there is no cluster configuration.
 pub async fn wait(options: &Options) -> Result<(), RunError> {
     // Fails only if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -1,7 +1,7 @@
 //! Metric families: one value for each set of labels. Any set of labels can be removed.
 //!
-//! Why not prometheus-client's own families: they remove only one named series at a time, so those of a deleted
-//! workload would have to be listed, and they do not show a family that has no series yet.
+//! prometheus-client's own families remove only one named series at a time, so all series of a deleted workload would
+//! have to be listed, and they omit a family that has no series yet.
 
 mod timing;
 
@@ -108,9 +108,9 @@ impl<L: Ord + Clone + EncodeLabelSet> Timings<L> {
         help: &str,
     ) -> fmt::Result {
         let series = self.lock().clone();
-        let gauge = |of: fn(&Timing) -> f64| {
+        let gauge = |value: fn(&Timing) -> f64| {
             let rows = series.iter();
-            rows.map(move |(labels, timing)| (labels.clone(), of(timing)))
+            rows.map(move |(labels, timing)| (labels.clone(), value(timing)))
         };
         let (max, min) = (format!("{help}: maximum"), format!("{help}: minimum"));
         encode_family(to, &format!("{name}_max"), &max, gauge(Timing::max))?;

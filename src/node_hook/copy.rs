@@ -32,7 +32,7 @@ pub(super) fn open(src: &Path, dst: &Path) -> Result<Vec<Copy>, NotRun> {
     let mut copies = Vec::new();
     for entry in fs::read_dir(&found).map_err(cannot())? {
         let name = entry.map_err(cannot())?.file_name();
-        // A kubelet keeps the versions of a ConfigMap in directories of such names; no key begins with two dots.
+        // A kubelet keeps the versions of a ConfigMap in directories with such names; no key begins with two dots.
         if name.as_encoded_bytes().starts_with(b"..") {
             continue;
         }
@@ -97,7 +97,7 @@ fn metadata(path: &Path) -> Result<fs::Metadata, NotRun> {
 }
 
 impl Copy {
-    /// Writes the file to a temporary name, and renames it, so that a partial file is never run.
+    /// Writes the file under a temporary name, and then renames it, so that a partial file is never run.
     pub(super) fn write(mut self) -> Result<(), NotRun> {
         let (src, dst) = (self.src.display(), self.dst.display());
         let failed = format!("cannot copy {src} to {dst}");

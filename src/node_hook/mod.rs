@@ -47,9 +47,9 @@ pub struct Options {
 /// Why no script ran.
 #[derive(Debug, thiserror::Error)]
 enum NotRun {
-    #[error("{what}")]
+    #[error("{message}")]
     Io {
-        what: String,
+        message: String,
         source: std::io::Error,
     },
     #[error("{0}")]
@@ -57,16 +57,16 @@ enum NotRun {
 }
 
 impl NotRun {
-    fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
-        let what = what.into();
-        |source| Self::Io { what, source }
+    fn io(message: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let message = message.into();
+        |source| Self::Io { message, source }
     }
 }
 
-/// Copies and runs; returns the exit code. The process must be single-threaded, which the kernel requires for a change
-/// of the mount namespace.
+/// Copies the files and runs the script; returns the exit code. The process must be single-threaded: the kernel
+/// requires that for a change of the mount namespace.
 pub fn run(options: &Options) -> u8 {
-    // It is in the container, so it is opened before entering the node's namespace.
+    // The log is in the container, so it is opened before entering the node's namespace.
     let log = OpenOptions::new()
         .write(true)
         .open(&options.termination_log);

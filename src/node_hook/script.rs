@@ -15,7 +15,7 @@ use super::NotRun;
 const TAIL: usize = 1024;
 /// How long to wait for the rest of the standard error: a background process of the script may keep it open.
 const STDERR_TIMEOUT: Duration = Duration::from_secs(1);
-/// Where programs are found, as in a login shell of root.
+/// Where programs are found, as in root's login shell.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The variables that the Job sets for the script.
 const VARIABLES: [&str; 5] = ["CLUSTER", "NODE", "HOOK", "VERSION", "ATTEMPT"];
@@ -78,7 +78,7 @@ fn cannot_run(program: &OsStr, error: io::Error) -> NotRun {
 /// ENOEXEC
 const NO_EXEC: i32 = 8;
 
-/// The exit code; 128 plus the number of the signal for one that was killed, as in a shell.
+/// The exit code; for a script that was killed, 128 plus the number of the signal, as in a shell.
 fn code(status: ExitStatus) -> u8 {
     let signal = || status.signal().map(|signal| signal.saturating_add(128));
     let code = status.code().or_else(signal);
@@ -86,7 +86,7 @@ fn code(status: ExitStatus) -> u8 {
         .unwrap_or(u8::MAX)
 }
 
-/// Copies the standard error to our own and to the receiver.
+/// Copies the script's standard error to that of this process and to the receiver.
 fn read(mut from: ChildStderr) -> Receiver<Vec<u8>> {
     let (sender, receiver): (Sender<Vec<u8>>, _) = channel();
     thread::spawn(move || {

@@ -15,7 +15,7 @@ use gamekeeper_core::expr::Document;
 use gamekeeper_core::expr::field::{NoField, field};
 use gamekeeper_core::plan::hook_run::used_arguments;
 
-/// The most bytes, in total, that a measurement with a permit for long texts may look up.
+/// How many bytes, in total, a measurement with a permit for long texts may look up.
 const MAX_LOOKED_UP: usize = 256 << 10;
 
 /// What was looked up for one measurement.
@@ -37,7 +37,7 @@ struct Sources {
 }
 
 impl Arguments {
-    /// Looks up only what one metric of a run needs, because a Secret that another metric lacks must not block this
+    /// Looks up only what one metric of a run needs, because a missing Secret of another metric must not block this
     /// one. Secrets are read for each measurement, and are not kept.
     pub(super) async fn look_up(
         probe: &Probe,
@@ -46,42 +46,42 @@ impl Arguments {
         permit: &mut CallPermit,
     ) -> Result<Self, String> {
         loop {
-            let most = if permit.allows_long_texts() {
+            let max = if permit.allows_long_texts() {
                 MAX_LOOKED_UP
             } else {
                 MAX_SHORT_TEXT
             };
-            match Self::within(probe, run, metric, most, permit).await? {
+            match Self::within(probe, run, metric, max, permit).await? {
                 Ok(arguments) => return Ok(arguments),
-                Err(TooLong) if most < MAX_LOOKED_UP => permit.grow().await,
+                Err(TooLong) if max < MAX_LOOKED_UP => permit.grow().await,
                 Err(TooLong) => {
-                    let most = MAX_LOOKED_UP >> 10;
+                    let max = MAX_LOOKED_UP >> 10;
                     return Err(format!(
-                        "the Secrets and fields of the run that the metric uses are longer than {most} KiB in total"
+                        "the Secrets and fields of the run that the metric uses are longer than {max} KiB in total"
                     ));
                 }
             }
         }
     }
 
-    /// Like [`Self::look_up`], with at most `most` bytes of values.
+    /// Like [`Self::look_up`], with at most `max` bytes of values.
     async fn within(
         probe: &Probe,
         run: &Arc<HookRun>,
         metric: usize,
-        most: usize,
+        max: usize,
         permit: &mut CallPermit,
     ) -> Result<Result<Self, TooLong>, String> {
-        let sources = match Sources::find(probe, run, metric, most).await? {
+        let sources = match Sources::find(probe, run, metric, max).await? {
             Ok(sources) => sources,
             Err(TooLong) => return Ok(Err(TooLong)),
         };
         let mut keys = Keys::default();
         sources.keys.iter().for_each(|(_, key)| keys.add(key));
         keys.add_credentials(&run.spec.metrics[metric]);
-        let of_fields: usize = sources.fields.iter().map(|(_, value)| value.len()).sum();
+        let length_of_fields: usize = sources.fields.iter().map(|(_, value)| value.len()).sum();
         if let Some(cluster) = &probe.cluster
-            && let Err(TooLong) = keys.read(cluster, permit, most - of_fields).await
+            && let Err(TooLong) = keys.read(cluster, permit, max - length_of_fields).await
         {
             return Ok(Err(TooLong));
         }
@@ -111,13 +111,13 @@ impl Arguments {
 }
 
 impl Sources {
-    /// Finds the sources, and the values of fields. This takes long for a large run, so it is done on the evaluation
-    /// pool.
+    /// Finds the sources, and the values of fields. This takes a while for a large run, so it is done on the
+    /// evaluation pool.
     async fn find(
         probe: &Probe,
         run: &Arc<HookRun>,
         metric: usize,
-        most: usize,
+        max: usize,
     ) -> Result<Result<Self, TooLong>, String> {
         let is_looked_up = |argument: &Argument| source(argument).is_some();
         if !run.spec.args.iter().any(is_looked_up) {
@@ -127,11 +127,11 @@ impl Sources {
         let run = Arc::clone(run);
         let found = probe
             .evaluation
-            .run(namespace, move || Sources::of(&run, metric, most));
+            .run(namespace, move || Sources::of(&run, metric, max));
         found.await.map_err(|panicked| panicked.to_string())?
     }
 
-    fn of(run: &HookRun, metric: usize, mut most: usize) -> Result<Result<Self, TooLong>, String> {
+    fn of(run: &HookRun, metric: usize, mut max: usize) -> Result<Result<Self, TooLong>, String> {
         let metric = &run.spec.metrics[metric];
         let mut used: HashSet<String> = used_arguments(metric).into_iter().collect();
         if metric.provider.kubernetes.is_some() || metric.provider.exec.is_some() {
@@ -152,10 +152,10 @@ impl Sources {
                 }
                 let value = field_of(object.as_ref().unwrap_or(&Value::Null), field_path);
                 let value = value.map_err(failed)?;
-                let Some(left) = most.checked_sub(value.len()) else {
+                let Some(left) = max.checked_sub(value.len()) else {
                     return Ok(Err(TooLong));
                 };
-                most = left;
+                max = left;
                 sources.fields.push((name.clone(), value));
             }
         }
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_metric_does_not_use_is_not_looked_up() {
+    async fn values_that_a_metric_does_not_use_are_not_looked_up() {
         let values = looked_up("http://{{ args.PodIP }}").await;
         assert_eq!(values, Ok(vec!["PodIP=127.9.0.4".to_owned()]));
         let error = looked_up("http://{{ args.token }}").await;
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_looked_up_is_bounded() {
+    async fn the_length_of_looked_up_values_is_bounded() {
         let long = |length: usize| run("http://{{ args.spec }}", &"x".repeat(length));
         for length in [10, MAX_SHORT_TEXT, MAX_LOOKED_UP - MAX_SHORT_TEXT] {
             assert!(looked_up_of(&long(length)).await.is_ok(), "{length}");

@@ -26,6 +26,7 @@ const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_TOKEN_LIFETIME: Duration = Duration::from_secs(300);
 /// The longest lifetime that is assumed for a token, whatever its server reports.
 const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(86_400);
+
 #[derive(Deserialize)]
 struct Granted {
     access_token: String,

@@ -1,4 +1,4 @@
-//! What measurements read from the cluster, and do in it: the run's pod, commands in it, Secrets, and Jobs.
+//! The requests of measurements to the API server: about the run's pod, commands in it, Secrets, and Jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -56,7 +56,7 @@ pub(super) struct Cluster {
 
 /// Why a request to the API server failed.
 struct RequestError {
-    /// HTTP status; 0 without a response.
+    /// HTTP status; 0 if there was no response.
     code: u16,
     message: String,
 }
@@ -116,20 +116,20 @@ impl<'de> Visitor<'de> for Picking<'_> {
 }
 
 fn picked(
-    what: &str,
+    object: &str,
     map: Option<&RawValue>,
     keys: &BTreeSet<String>,
 ) -> Result<BTreeMap<String, String>, String> {
     let map = map.map(|map| {
         map.deserialize_map(Picking(keys))
-            .map_err(|error| format!("{what}: {error}"))
+            .map_err(|error| format!("{object}: {error}"))
     });
     Ok(map.transpose()?.unwrap_or_default())
 }
 
-fn parsed<'a, T: Deserialize<'a>>(what: &str, text: &'a str) -> Result<T, RequestError> {
+fn parsed<'a, T: Deserialize<'a>>(object: &str, text: &'a str) -> Result<T, RequestError> {
     let parsed = serde_json::from_str(text);
-    parsed.map_err(|error| RequestError::without_response(format!("{what}: {error}")))
+    parsed.map_err(|error| RequestError::without_response(format!("{object}: {error}")))
 }
 
 impl Cluster {
@@ -152,7 +152,7 @@ impl Cluster {
         Ok(self.get(&format!("pod {name}"), &path, permit).await?)
     }
 
-    /// Merges a patch into a pod.
+    /// Patches a pod with a merge patch.
     pub(super) async fn patch_pod(
         &self,
         namespace: &str,
@@ -161,8 +161,8 @@ impl Cluster {
     ) -> Result<(), String> {
         let path = path("/api/v1", namespace, "pods", name)?;
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
-        let what = format!("pod {name}");
-        self.send(&what, Method::PATCH, &path, patch.into_bytes(), 0)
+        let object = format!("pod {name}");
+        self.send(&object, Method::PATCH, &path, patch.into_bytes(), 0)
             .await?;
         Ok(())
     }
@@ -182,7 +182,7 @@ impl Cluster {
         within(limit, ended).await
     }
 
-    /// Creates a Job. None if the Job must be read: one with this name exists already, or the response is too long.
+    /// Creates a Job. None if the Job must then be read, because it already exists or the response was too long.
     pub(super) async fn create_job(
         &self,
         namespace: &str,
@@ -190,12 +190,18 @@ impl Cluster {
     ) -> Result<Option<Job>, String> {
         let path = path("/apis/batch/v1", namespace, "jobs", "")?;
         let path = format!("{path}?fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
-        let what = "the job";
+        let object = "the job";
         match self
-            .send(what, Method::POST, &path, job.into_bytes(), MAX_SHORT_TEXT)
+            .send(
+                object,
+                Method::POST,
+                &path,
+                job.into_bytes(),
+                MAX_SHORT_TEXT,
+            )
             .await
         {
-            Ok(Some(job)) => Ok(Some(parsed(what, &job)?)),
+            Ok(Some(job)) => Ok(Some(parsed(object, &job)?)),
             Ok(None) => Ok(None),
             Err(RequestError { code: 409, .. }) => Ok(None),
             Err(error) => Err(error.into()),
@@ -210,9 +216,9 @@ impl Cluster {
         permit: &mut CallPermit,
     ) -> Result<Option<Job>, String> {
         let path = path("/apis/batch/v1", namespace, "jobs", name)?;
-        let what = format!("job {name}");
-        match self.get(&what, &path, permit).await {
-            Ok(job) => Ok(Some(parsed(&what, &job)?)),
+        let object = format!("job {name}");
+        match self.get(&object, &path, permit).await {
+            Ok(job) => Ok(Some(parsed(&object, &job)?)),
             Err(RequestError { code: 404, .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -224,9 +230,9 @@ impl Cluster {
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
         });
-        let what = format!("job {name}");
+        let object = format!("job {name}");
         let options = options.to_string().into_bytes();
-        match self.send(&what, Method::DELETE, &path, options, 0).await {
+        match self.send(&object, Method::DELETE, &path, options, 0).await {
             Ok(_) | Err(RequestError { code: 404, .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -246,12 +252,12 @@ impl Cluster {
              &labelSelector=batch.kubernetes.io/job-name={}",
             safe(job)?
         );
-        let what = format!("pods of job {job}");
-        let list = self.get(&what, &path, permit).await?;
-        Ok(parsed::<List>(&what, &list)?.items)
+        let object = format!("pods of job {job}");
+        let list = self.get(&object, &path, permit).await?;
+        Ok(parsed::<List>(&object, &list)?.items)
     }
 
-    /// Reads those of these keys that a Secret has. The Secret must be labeled for hooks.
+    /// Reads these keys of a Secret, as far as it has them. The Secret must be labeled for hooks.
     pub(super) async fn secret(
         &self,
         namespace: &str,
@@ -259,23 +265,23 @@ impl Cluster {
         keys: &BTreeSet<String>,
         permit: &mut CallPermit,
     ) -> Result<BTreeMap<String, String>, String> {
-        let what = format!("secret {name}");
+        let object = format!("secret {name}");
         let path = path("/api/v1", namespace, "secrets", name)?;
-        let text = self.get(&what, &path, permit).await?;
-        let secret: Secret = parsed(&what, &text)?;
+        let text = self.get(&object, &path, permit).await?;
+        let secret: Secret = parsed(&object, &text)?;
         let label = BTreeSet::from([HOOK_ACCESS.to_owned()]);
-        let labels = picked(&what, secret.metadata.labels, &label)?;
+        let labels = picked(&object, secret.metadata.labels, &label)?;
         if labels.get(HOOK_ACCESS).map(String::as_str) != Some("true") {
             return Err(format!(
-                "{what} is not readable by hooks: label it {HOOK_ACCESS}=true"
+                "{object} is not readable by hooks: label it {HOOK_ACCESS}=true"
             ));
         }
-        let data = picked(&what, secret.data, keys)?.into_iter();
+        let data = picked(&object, secret.data, keys)?.into_iter();
         let texts = data.map(|(key, value)| {
             let text = STANDARD.decode(value).ok().map(String::from_utf8);
             match text {
                 Some(Ok(text)) => Ok((key, text)),
-                _ => Err(format!("{what}: key {key} is not text")),
+                _ => Err(format!("{object}: key {key} is not text")),
             }
         });
         texts.collect()
@@ -284,39 +290,43 @@ impl Cluster {
     /// Reads the response for a path. Waits for a permit for long texts if the response is long.
     async fn get(
         &self,
-        what: &str,
+        object: &str,
         path: &str,
         permit: &mut CallPermit,
     ) -> Result<String, RequestError> {
         loop {
-            let most = if permit.allows_long_texts() {
+            let max = if permit.allows_long_texts() {
                 MAX_RESPONSE
             } else {
                 MAX_SHORT_TEXT
             };
-            match self.send(what, Method::GET, path, Vec::new(), most).await? {
+            match self
+                .send(object, Method::GET, path, Vec::new(), max)
+                .await?
+            {
                 Some(text) => return Ok(text),
                 None if !permit.allows_long_texts() => permit.grow().await,
                 None => {
-                    let most = MAX_RESPONSE >> 20;
-                    let why = format!("{what}: it is longer than {most} MiB");
+                    let max = MAX_RESPONSE >> 20;
+                    let why = format!("{object}: it is longer than {max} MiB");
                     return Err(RequestError::without_response(why));
                 }
             }
         }
     }
 
-    /// Sends a request, and returns the response; None if it is longer than `most` bytes.
+    /// Sends a request, and returns the response; None if it is longer than `max` bytes.
     async fn send(
         &self,
-        what: &str,
+        object: &str,
         method: Method,
         path: &str,
         body: Vec<u8>,
-        most: usize,
+        max: usize,
     ) -> Result<Option<String>, RequestError> {
-        let failed =
-            |why: &dyn std::fmt::Display| RequestError::without_response(format!("{what}: {why}"));
+        let failed = |why: &dyn std::fmt::Display| {
+            RequestError::without_response(format!("{object}: {why}"))
+        };
         let content = match method {
             Method::PATCH => "application/merge-patch+json",
             _ => "application/json",
@@ -324,20 +334,20 @@ impl Cluster {
         let request = Request::builder().method(method).uri(path);
         let request = request.header(header::CONTENT_TYPE, content).body(body);
         let request = request.map_err(|error| failed(&error))?;
-        let answer = async {
-            let mut answer = self
+        let response = async {
+            let mut response = self
                 .client
                 .request_stream(request)
                 .await?
-                .take(most as u64 + 1);
+                .take(max as u64 + 1);
             let mut text = Vec::new();
-            let read = answer.read_to_end(&mut text).await;
+            let read = response.read_to_end(&mut text).await;
             read.map_err(|error| kube::Error::Service(error.into()))?;
             Ok(text)
         };
         let _permit = self.limiter.take(namespace_of(path)).await;
-        match timeout(REQUEST_TIMEOUT, answer).await {
-            Ok(Ok(text)) if text.len() > most => Ok(None),
+        match timeout(REQUEST_TIMEOUT, response).await {
+            Ok(Ok(text)) if text.len() > max => Ok(None),
             Ok(Ok(text)) => String::from_utf8(text)
                 .map(Some)
                 .map_err(|error| failed(&error)),
@@ -360,7 +370,7 @@ fn path(api: &str, namespace: &str, resource: &str, name: &str) -> Result<String
     })
 }
 
-/// The namespace of a path of an object or collection.
+/// The namespace in the path of an object or collection.
 fn namespace_of(path: &str) -> &str {
     let after = path.split_once("/namespaces/").map(|(_, after)| after);
     after

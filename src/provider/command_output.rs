@@ -54,7 +54,7 @@ impl CommandOutput {
 /// Reads a stream to its end, and keeps its beginning.
 async fn beginning(
     mut stream: impl AsyncRead + Unpin,
-    most: usize,
+    max: usize,
     printed: &AtomicUsize,
 ) -> Result<Printed, String> {
     let mut kept = Printed::default();
@@ -66,10 +66,10 @@ async fn beginning(
             return Ok(kept);
         }
         if printed.fetch_add(read, Ordering::Relaxed) + read > MAX_PRINTED {
-            let most = MAX_PRINTED >> 20;
-            return Err(format!("the command printed more than {most} MiB"));
+            let max = MAX_PRINTED >> 20;
+            return Err(format!("the command printed more than {max} MiB"));
         }
-        let fit = read.min(most - kept.bytes.len());
+        let fit = read.min(max - kept.bytes.len());
         kept.bytes.extend_from_slice(&chunk[..fit]);
         kept.is_cut |= fit < read;
     }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_beginning_of_what_is_printed_is_kept() {
+    async fn the_beginning_of_the_output_is_kept() {
         let output = read(b" 3 players \r\n\n", b"").await.expect("output");
         assert_eq!(output.stdout.text(), " 3 players ");
         assert_eq!(output.stderr, Printed::default());

@@ -57,13 +57,13 @@ struct Waiting {
 struct Running {}
 
 impl ContainerStatuses {
-    /// Those of init containers first.
+    /// The statuses of all containers; those of init containers come first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &ContainerStatus> {
         let init = self.init_container_statuses.iter();
         init.chain(&self.container_statuses)
     }
 
-    /// Why the pod cannot be scheduled.
+    /// Why the pod could not be scheduled; None if that is not reported.
     pub(super) fn unscheduled(&self) -> Option<&str> {
         let mut conditions = self.conditions.iter();
         let scheduled = conditions.find(|it| it.kind == "PodScheduled" && it.status == "False");

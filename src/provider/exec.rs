@@ -1,10 +1,10 @@
 //! Exec metrics: a command in a container of the pod that the run is about. Its exit code is the
-//! measurement, and what it prints can be judged by conditions.
+//! measurement, and conditions can judge its output.
 //!
 //! The command is run through the API server, which checks the operator's permission and logs the request. Users who
-//! may write a HookRun need not be allowed to run commands, so commands are run in the namespaces that an
+//! may write a HookRun need not be allowed to run commands, so commands are run only in namespaces that an
 //! administrator has named, and there only in pods of workloads. If the run was created for a pod, the command must
-//! run in that very pod, which is checked before and after the command.
+//! run in exactly that pod, which is checked before and after the command.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl Commands {
     }
 }
 
-/// A command with its arguments filled in, and where it is to be run.
+/// A command with its arguments filled in, and where to run it.
 struct Wanted {
     pod: Result<String, String>,
     container: String,
@@ -72,51 +72,61 @@ pub(super) struct Ended {
 }
 
 /// Runs the command and judges how it ends.
-pub(super) async fn measure(of: &Measurement, exec: &ExecMetric, permit: CallPermit) -> Outcome {
-    let measured = run(of, exec, permit).await;
+pub(super) async fn measure(
+    measurement: &Measurement,
+    exec: &ExecMetric,
+    permit: CallPermit,
+) -> Outcome {
+    let measured = run(measurement, exec, permit).await;
     measured.unwrap_or_else(Outcome::error)
 }
 
 async fn run(
-    of: &Measurement,
+    measurement: &Measurement,
     exec: &ExecMetric,
     mut permit: CallPermit,
 ) -> Result<Outcome, String> {
-    let commands = &of.probe.commands;
+    let commands = &measurement.probe.commands;
     commands.check(permit.namespace())?;
-    if !of.arguments.secrets.is_empty() {
+    if !measurement.arguments.secrets.is_empty() {
         return Err(SECRET_IN_COMMAND.into());
     }
-    let wanted = of.filled(&mut permit, wanted).await?;
+    let wanted = measurement.filled(&mut permit, wanted).await?;
     let seconds = exec.timeout_seconds.and_then(|it| u64::try_from(it).ok());
     let seconds = seconds.filter(|it| *it > 0).unwrap_or(DEFAULT_TIMEOUT);
     let limit = Duration::from_secs(seconds);
     let ended = match commands {
         Commands::Here => within(limit, run_here(&wanted.command)).await?,
-        _ => in_container(of, wanted, limit, &mut permit).await?,
+        _ => in_container(measurement, wanted, limit, &mut permit).await?,
     };
-    let conditions = Conditions::of(of.metric());
-    of.evaluated(move || {
-        let _permit = permit;
-        assess(&ended, &conditions)
-    })
-    .await
+    let conditions = Conditions::of(measurement.metric());
+    measurement
+        .evaluated(move || {
+            let _permit = permit;
+            assess(&ended, &conditions)
+        })
+        .await
 }
 
-fn wanted(of: &Measurement, filling: &mut Filling<'_>) -> Result<Wanted, String> {
-    let exec = of.metric().provider.exec.as_ref().ok_or("no exec metric")?;
+fn wanted(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<Wanted, String> {
+    let exec = measurement
+        .metric()
+        .provider
+        .exec
+        .as_ref()
+        .ok_or("no exec metric")?;
     let container = filling.text("container", &exec.container)?;
     let command = exec.command.iter();
     let command = command.map(|element| filling.text("command", element));
     let command: Vec<String> = command.collect::<Result<_, _>>()?;
     if command.iter().map(String::len).sum::<usize>() > MAX_COMMAND {
-        let most = MAX_COMMAND >> 10;
+        let max = MAX_COMMAND >> 10;
         return Err(format!(
-            "command: it is longer than {most} KiB with its arguments filled in"
+            "command: it is longer than {max} KiB with its arguments filled in"
         ));
     }
     Ok(Wanted {
-        pod: own_pod::name(of, filling),
+        pod: own_pod::name(measurement, filling),
         container,
         command,
     })
@@ -124,7 +134,7 @@ fn wanted(of: &Measurement, filling: &mut Filling<'_>) -> Result<Wanted, String>
 
 /// Runs the command in its container, if hooks may run commands there.
 async fn in_container(
-    of: &Measurement,
+    measurement: &Measurement,
     wanted: Wanted,
     limit: Duration,
     permit: &mut CallPermit,
@@ -134,11 +144,11 @@ async fn in_container(
         container,
         command,
     } = wanted;
-    if own_pod::is_of_step(of.run()) {
+    if own_pod::is_of_step(measurement.run()) {
         return Err(NO_POD_OF_STEP.into());
     }
-    let (cluster, pod) = (of.cluster()?, pod?);
-    let uid = checked_pod(cluster, of.run(), &pod, &container, permit).await?;
+    let (cluster, pod) = (measurement.cluster()?, pod?);
+    let uid = checked_pod(cluster, measurement.run(), &pod, &container, permit).await?;
     let namespace = permit.namespace().to_owned();
     let ended = cluster.exec(&namespace, &pod, &container, command, limit);
     let ended = ended.await?;
@@ -146,7 +156,7 @@ async fn in_container(
     match found.uid() == uid {
         true => Ok(ended),
         false => Err(format!(
-            "pod {pod} was replaced while the command ran: which of the two it ran in is not known"
+            "pod {pod} was replaced while the command ran: it is not known in which of the two the command ran"
         )),
     }
 }
@@ -163,7 +173,7 @@ async fn checked_pod(
     own_pod::check_uid(run, pod, found.uid())?;
     if !found.is_of_workload() {
         return Err(format!(
-            "pod {pod} belongs to no GameDeployment or GameStatefulSet: hooks run commands in no other pods"
+            "pod {pod} belongs to no GameDeployment or GameStatefulSet: hooks run commands only in pods of these"
         ));
     }
     found.check_container(pod, container)?;
@@ -244,7 +254,7 @@ fn assess(ended: &Ended, conditions: &Conditions) -> Outcome {
             ..Outcome::default()
         };
     }
-    if output.stdout.is_cut && !conditions.are_none() {
+    if output.stdout.is_cut && !conditions.is_empty() {
         return Outcome::error(
             "the command printed more than 32 KiB, which is too long for a condition",
         );

@@ -9,7 +9,7 @@ use gamekeeper_core::plan::hook_run::{
     Allowance, ArgumentError, MAX_FILLED, Place, fill, fill_json,
 };
 
-/// Fills arguments into the texts of one measurement, which are bounded together.
+/// Fills arguments into the texts of one measurement, whose total length is bounded.
 pub(super) struct Filling<'a> {
     values: HashMap<&'a str, &'a str>,
     allowance: Allowance,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_without_a_value_is_an_error_with_the_field() {
+    fn an_argument_without_a_value_is_an_error_that_names_the_field() {
         let mut filling = Filling::new(HashMap::new(), false);
         let error = filling
             .text("body", "{{ args.unset }}")

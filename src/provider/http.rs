@@ -113,7 +113,7 @@ impl HttpResponse {
 }
 
 impl Http {
-    /// Sets TLS up.
+    /// Sets up TLS.
     ///
     /// # Errors
     /// Fails if TLS cannot be set up.
@@ -209,8 +209,8 @@ impl Http {
             .http2_initial_stream_window_size(READ_AHEAD as u32)
             .http2_initial_connection_window_size(READ_AHEAD as u32)
             .build::<_, Full<Bytes>>(HttpsConnector::from((tcp, Arc::clone(tls))));
-        let answer = client.request(request.to_http_request()?).await;
-        answer.map_err(|error| cause(&error))
+        let response = client.request(request.to_http_request()?).await;
+        response.map_err(|error| cause(&error))
     }
 
     fn check(&self, url: &Url) -> Result<(), String> {
@@ -242,8 +242,8 @@ async fn read(response: Response<Incoming>, permit: &mut CallPermit) -> Result<V
         let chunk = frame.into_data().unwrap_or_default();
         let length = body.len() + chunk.len();
         if length > MAX_RESPONSE {
-            let most = MAX_RESPONSE >> 20;
-            return Err(format!("the response is longer than {most} MiB"));
+            let max = MAX_RESPONSE >> 20;
+            return Err(format!("the response is longer than {max} MiB"));
         }
         if length > MAX_SHORT_TEXT {
             permit.grow().await;
@@ -294,8 +294,8 @@ impl HttpRequest {
             // The body and the headers may contain secrets that are meant only for the first server.
             if keeps_method && !self.body.is_empty() {
                 return Err(format!(
-                    "HTTP {} redirects the body to another server, {}: set its url if it is to \
-                     receive the body",
+                    "HTTP {} redirects the body to another server, {}: set url to that server if it \
+                     should receive the body",
                     status.as_u16(),
                     next.origin().ascii_serialization()
                 ));

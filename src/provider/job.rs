@@ -39,8 +39,10 @@ const CANNOT_START: [&str; 6] = [
 ];
 
 /// Starts the Job, or polls it.
-pub(super) async fn measure(of: &Measurement, permit: CallPermit) -> Outcome {
-    poll(of, permit).await.unwrap_or_else(Outcome::error)
+pub(super) async fn measure(measurement: &Measurement, permit: CallPermit) -> Outcome {
+    poll(measurement, permit)
+        .await
+        .unwrap_or_else(Outcome::error)
 }
 
 /// Deletes the Job of an abandoned measurement.
@@ -62,18 +64,22 @@ fn name(run: &HookRun, metric: &str, number: i32) -> String {
     job_name(name, uid, metric, number)
 }
 
-fn name_of(of: &Measurement) -> String {
-    name(of.run(), &of.metric().name, of.call.number)
+fn name_of(measurement: &Measurement) -> String {
+    name(
+        measurement.run(),
+        &measurement.metric().name,
+        measurement.call.number,
+    )
 }
 
-async fn poll(of: &Measurement, mut permit: CallPermit) -> Result<Outcome, String> {
-    let cluster = of.cluster()?;
+async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outcome, String> {
+    let cluster = measurement.cluster()?;
     let namespace = &permit.namespace().to_owned();
-    let name = name_of(of);
-    let created = match of.call.resumed {
+    let name = name_of(measurement);
+    let created = match measurement.call.resumed {
         true => None,
         false => {
-            let job = of.filled(&mut permit, manifest).await?;
+            let job = measurement.filled(&mut permit, manifest).await?;
             cluster.create_job(namespace, job).await?
         }
     };
@@ -84,7 +90,7 @@ async fn poll(of: &Measurement, mut permit: CallPermit) -> Result<Outcome, Strin
             .await?
             .ok_or_else(|| format!("job {name} was deleted before it had finished"))?,
     };
-    let own = of.run().metadata.uid.as_deref();
+    let own = measurement.run().metadata.uid.as_deref();
     let mut owners = found.metadata.owner_references.iter();
     if !owners.any(|owner| Some(owner.uid.as_str()) == own) {
         return Err(format!(
@@ -94,7 +100,7 @@ async fn poll(of: &Measurement, mut permit: CallPermit) -> Result<Outcome, Strin
     if let Some(mut outcome) = ended(&name, &found) {
         if outcome.phase == HookPhase::Failed {
             let pods = cluster.pods_of_job(namespace, &name, "Failed", &mut permit);
-            // Without its pods, the reason of the Job is shown.
+            // If its pods cannot be read, the Job's own reason is shown.
             let exit = exit(&pods.await.unwrap_or_default());
             outcome.message = exit
                 .map(|exit| format!("job {name} failed: {exit}"))
@@ -309,9 +315,14 @@ struct Given<'a> {
 /// The fields of an object, each as unparsed JSON.
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-fn manifest(of: &Measurement, filling: &mut Filling<'_>) -> Result<String, String> {
-    refuse_unsupported_fields(of)?;
-    let job = of.metric().provider.job.as_ref().ok_or("no job metric")?;
+fn manifest(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<String, String> {
+    refuse_unsupported_fields(measurement)?;
+    let job = measurement
+        .metric()
+        .provider
+        .job
+        .as_ref()
+        .ok_or("no job metric")?;
     let filled = filling.json("spec of the job", &job.spec, Place::JobSpec)?;
     let mut spec: Fields = serde_json::from_str(&filled).map_err(|error| error.to_string())?;
     let deadline = to_raw_value(&DEADLINE_SECONDS).map_err(|error| error.to_string())?;
@@ -321,14 +332,14 @@ fn manifest(of: &Measurement, filling: &mut Filling<'_>) -> Result<String, Strin
     }
     let given = job.metadata.as_ref().map(RawJson::read).transpose();
     let metadata = Metadata {
-        name: &name_of(of),
+        name: &name_of(measurement),
         given: given
             .map_err(|error| format!("metadata of the job: {error}"))?
             .unwrap_or_default(),
         // The Job is deleted with its run.
         owner_references: json!([{
             "apiVersion": API_VERSION, "kind": "HookRun", "controller": true,
-            "name": of.run().metadata.name, "uid": of.run().metadata.uid,
+            "name": measurement.run().metadata.name, "uid": measurement.run().metadata.uid,
         }]),
     };
     let manifest = Manifest {
@@ -340,13 +351,15 @@ fn manifest(of: &Measurement, filling: &mut Filling<'_>) -> Result<String, Strin
     serde_json::to_string(&manifest).map_err(|error| error.to_string())
 }
 
-fn refuse_unsupported_fields(of: &Measurement) -> Result<(), String> {
-    if of.metric().success_condition.is_some() || of.metric().failure_condition.is_some() {
+fn refuse_unsupported_fields(measurement: &Measurement) -> Result<(), String> {
+    if measurement.metric().success_condition.is_some()
+        || measurement.metric().failure_condition.is_some()
+    {
         return Err(
             "a Job's exit code decides: remove successCondition and failureCondition".into(),
         );
     }
-    match of.arguments.secrets.is_empty() {
+    match measurement.arguments.secrets.is_empty() {
         true => Ok(()),
         false => Err(
             "a secret argument would be readable in the Job: pass the Secret to the container \

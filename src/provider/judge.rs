@@ -1,4 +1,4 @@
-//! Applies the conditions of a metric to what was measured.
+//! Applies the conditions of a metric to the measured value.
 
 use gamekeeper_core::api::{HookPhase, Metric};
 use gamekeeper_core::expr::{Condition, Subject, brief};
@@ -20,12 +20,12 @@ impl Conditions {
     }
 
     /// Whether the metric has no conditions.
-    pub(super) fn are_none(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         let is_set = |source: &Option<String>| source.as_ref().is_some_and(|it| !it.is_empty());
         !is_set(&self.success) && !is_set(&self.failure)
     }
 
-    /// Judges what was measured; `note` is added to the message, if there is one. Must run on the evaluation pool.
+    /// Judges the measured value; `note` is added to the message, if there is one. Must run on the evaluation pool.
     pub(super) fn judge(&self, subject: &Subject<'_>, note: Option<&str>) -> Outcome {
         let value = subject.shown();
         let noted = |message: String| match note {

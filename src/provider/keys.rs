@@ -6,7 +6,7 @@ use super::call_permit::CallPermit;
 use super::cluster::Cluster;
 use gamekeeper_core::api::{Metric, SecretKeyRef};
 
-/// The maximum number of keys that a measurement may need, because responses are searched for the value of each one.
+/// The maximum number of keys that a measurement may need, because responses are searched for the value of each key.
 const MAX_KEYS: usize = 32;
 
 /// Keys of Secrets, with their values once they are read.
@@ -49,12 +49,12 @@ impl Keys {
         }
     }
 
-    /// Reads the keys; fails if all values together are longer than `most` bytes.
+    /// Reads the keys; fails if all values together are longer than `max` bytes.
     pub(super) async fn read(
         &mut self,
         cluster: &Cluster,
         permit: &mut CallPermit,
-        mut most: usize,
+        mut max: usize,
     ) -> Result<(), TooLong> {
         if self.wanted.values().map(BTreeSet::len).sum::<usize>() > MAX_KEYS {
             let why = format!("the metric needs more than {MAX_KEYS} keys of Secrets");
@@ -66,7 +66,7 @@ impl Keys {
         for (name, keys) in &self.wanted {
             let values = cluster.secret(&namespace, name, keys, permit).await;
             for value in values.iter().flat_map(BTreeMap::values) {
-                most = most.checked_sub(value.len()).ok_or(TooLong)?;
+                max = max.checked_sub(value.len()).ok_or(TooLong)?;
             }
             self.read.insert(name.clone(), values);
         }

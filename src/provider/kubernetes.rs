@@ -21,21 +21,22 @@ use gamekeeper_core::plan::hook_run::{ALWAYS_THE_POD, Outcome, selects_object};
 
 /// Compares or writes fields of the pod.
 pub(super) async fn measure(
-    of: &Measurement,
+    measurement: &Measurement,
     kubernetes: &KubernetesMetric,
     permit: CallPermit,
 ) -> Outcome {
-    let measured = match (concerns_pod(of), kubernetes.function) {
+    let measured = match (concerns_pod(measurement), kubernetes.function) {
         (Err(why), _) => Err(why),
-        (Ok(()), KubernetesFunction::Get) => get(of, permit).await,
-        (Ok(()), KubernetesFunction::Patch) => patch(of, permit).await,
+        (Ok(()), KubernetesFunction::Get) => get(measurement, permit).await,
+        (Ok(()), KubernetesFunction::Patch) => patch(measurement, permit).await,
     };
     measured.unwrap_or_else(Outcome::error)
 }
 
-/// Checks that no argument selects another object than the pod. Where admission is enabled, it has reported this before.
-fn concerns_pod(of: &Measurement) -> Result<(), String> {
-    let args = &of.run().spec.args;
+/// Checks that no argument selects an object other than the pod. Where admission is enabled, it has already reported
+/// this.
+fn concerns_pod(measurement: &Measurement) -> Result<(), String> {
+    let args = &measurement.run().spec.args;
     match args.iter().find(|argument| selects_object(&argument.name)) {
         Some(argument) => Err(format!("argument {} {ALWAYS_THE_POD}", argument.name)),
         None => Ok(()),
@@ -49,10 +50,10 @@ struct Wanted {
     fields: Vec<(String, Option<String>)>,
 }
 
-fn wanted(of: &Measurement, filling: &mut Filling<'_>) -> Result<Wanted, String> {
-    let pod = own_pod::name(of, filling)?;
+fn wanted(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<Wanted, String> {
+    let pod = own_pod::name(measurement, filling)?;
     let mut fields = Vec::new();
-    for KubernetesField { path, value } in fields_of(of) {
+    for KubernetesField { path, value } in fields_of(measurement) {
         let path = filling.text("path", path)?;
         let value = value.as_ref().map(|value| filling.text("value", value));
         fields.push((path, value.transpose()?));
@@ -60,21 +61,21 @@ fn wanted(of: &Measurement, filling: &mut Filling<'_>) -> Result<Wanted, String>
     Ok(Wanted { pod, fields })
 }
 
-fn fields_of(of: &Measurement) -> &[KubernetesField] {
-    let kubernetes = of.metric().provider.kubernetes.as_ref();
+fn fields_of(measurement: &Measurement) -> &[KubernetesField] {
+    let kubernetes = measurement.metric().provider.kubernetes.as_ref();
     kubernetes.map(|it| &*it.fields).unwrap_or_default()
 }
 
-async fn get(of: &Measurement, mut permit: CallPermit) -> Result<Outcome, String> {
-    let wanted = of.filled(&mut permit, wanted).await?;
+async fn get(measurement: &Measurement, mut permit: CallPermit) -> Result<Outcome, String> {
+    let wanted = measurement.filled(&mut permit, wanted).await?;
     let namespace = permit.namespace().to_owned();
-    let pod = of
+    let pod = measurement
         .cluster()?
         .pod(&namespace, &wanted.pod, &mut permit)
         .await?;
-    let run = Arc::clone(&of.call.run);
-    let conditions = Conditions::of(of.metric());
-    let compared = of.evaluated(move || {
+    let run = Arc::clone(&measurement.call.run);
+    let conditions = Conditions::of(measurement.metric());
+    let compared = measurement.evaluated(move || {
         let _permit = permit;
         compare(&run, &pod, &wanted, &conditions)
     });
@@ -132,18 +133,21 @@ fn failed(value: &str, message: String) -> Outcome {
 }
 
 /// The name of the pod, and the patch for it.
-fn patch_of(of: &Measurement, filling: &mut Filling<'_>) -> Result<(String, String), String> {
-    let own = of.run().controlling_workload().is_some();
-    let Some(uid) = own_pod::wanted_uid(of.run()).filter(|_| own) else {
+fn patch_of(
+    measurement: &Measurement,
+    filling: &mut Filling<'_>,
+) -> Result<(String, String), String> {
+    let own = measurement.run().controlling_workload().is_some();
+    let Some(uid) = own_pod::wanted_uid(measurement.run()).filter(|_| own) else {
         return Err(
             "function patch works only in HookRuns that a workload created for one of its pods: otherwise use \
             kubectl annotate or kubectl label"
                 .into(),
         );
     };
-    let pod = own_pod::name(of, filling)?;
+    let pod = own_pod::name(measurement, filling)?;
     let mut maps: Map<String, Value> = Map::new();
-    for KubernetesField { path, value } in fields_of(of) {
+    for KubernetesField { path, value } in fields_of(measurement) {
         let path = filling.text("path", path)?;
         let value = value
             .as_deref()
@@ -157,9 +161,10 @@ fn patch_of(of: &Measurement, filling: &mut Filling<'_>) -> Result<(String, Stri
     Ok((pod, json!({"metadata": maps}).to_string()))
 }
 
-async fn patch(of: &Measurement, mut permit: CallPermit) -> Result<Outcome, String> {
-    let (pod, patch) = of.filled(&mut permit, patch_of).await?;
-    of.cluster()?
+async fn patch(measurement: &Measurement, mut permit: CallPermit) -> Result<Outcome, String> {
+    let (pod, patch) = measurement.filled(&mut permit, patch_of).await?;
+    measurement
+        .cluster()?
         .patch_pod(permit.namespace(), &pod, patch)
         .await?;
     Ok(Outcome {

@@ -56,8 +56,8 @@ pub enum ProbeError {
 }
 
 impl Probe {
-    /// Sets up everything that measurements share. Without a cluster, Secrets cannot be read, and metrics that need a
-    /// cluster are errors. No commands are run, unless [`Self::with_commands`] allows them.
+    /// Sets up everything that measurements share. If `cluster` is None, Secrets cannot be read, and metrics that
+    /// need a cluster are errors. No commands are run, unless [`Self::with_commands`] allows them.
     ///
     /// # Errors
     /// Fails if TLS or the threads cannot be set up.
@@ -72,7 +72,7 @@ impl Probe {
         })
     }
 
-    /// The same probe, which runs the commands of exec metrics where `commands` allows it.
+    /// Lets the probe run the commands of exec metrics where `commands` allows it.
     pub fn with_commands(self, commands: Commands) -> Self {
         Probe { commands, ..self }
     }
@@ -119,7 +119,7 @@ impl Probe {
     }
 }
 
-/// Escapes the control characters of a text. Servers choose what is measured, and a terminal would execute control
+/// Escapes the control characters of a text. The text comes from a server, and a terminal would execute control
 /// characters.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -207,10 +207,11 @@ impl Measurement {
         fill: fn(&Measurement, &mut Filling<'_>) -> Result<T, String>,
     ) -> Result<T, String> {
         loop {
-            let (of, is_long) = (self.clone(), permit.allows_long_texts());
+            let (measurement, is_long) = (self.clone(), permit.allows_long_texts());
             let filled = self.evaluated(move || {
-                let mut filling = Filling::new(of.arguments.values(of.run()), is_long);
-                let filled = fill(&of, &mut filling);
+                let mut filling =
+                    Filling::new(measurement.arguments.values(measurement.run()), is_long);
+                let filled = fill(&measurement, &mut filling);
                 (filled, filling.overflowed())
             });
             match filled.await? {
@@ -228,11 +229,11 @@ impl Measurement {
         permit: CallPermit,
         assess: impl FnOnce(&HttpResponse) -> Outcome + Send + 'static,
     ) -> Outcome {
-        let outcome = self.answer(request, trust, permit, assess).await;
+        let outcome = self.try_send(request, trust, permit, assess).await;
         outcome.unwrap_or_else(Outcome::error)
     }
 
-    async fn answer(
+    async fn try_send(
         &self,
         mut request: HttpRequest,
         Trust { authentication, ca }: Trust<'_>,
@@ -266,8 +267,8 @@ impl Measurement {
             request.secrets.extend(&credentials.secrets);
             token = credentials.token;
         }
-        let answer = http.send(request, &mut permit).await?;
-        if answer.status == StatusCode::UNAUTHORIZED
+        let response = http.send(request, &mut permit).await?;
+        if response.status == StatusCode::UNAUTHORIZED
             && let Some(token) = &token
         {
             tokens.forget(token);
@@ -275,7 +276,7 @@ impl Measurement {
         self.evaluated(move || {
             // The permit is held until the response is assessed and dropped.
             let _permit = permit;
-            assess(&answer.shown())
+            assess(&response.shown())
         })
         .await
     }

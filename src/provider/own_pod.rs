@@ -16,8 +16,13 @@ use gamekeeper_core::expr::brief;
 pub(super) const POD_ARGUMENTS: [&str; 2] = ["PodName", "PodNamespace"];
 
 /// The name of the pod, which is in the run's namespace.
-pub(super) fn name(of: &Measurement, filling: &Filling<'_>) -> Result<String, String> {
-    let namespace = of.run().metadata.namespace.as_deref().unwrap_or_default();
+pub(super) fn name(measurement: &Measurement, filling: &Filling<'_>) -> Result<String, String> {
+    let namespace = measurement
+        .run()
+        .metadata
+        .namespace
+        .as_deref()
+        .unwrap_or_default();
     let other = filling.value("PodNamespace");
     if let Some(other) = other.filter(|other| *other != namespace) {
         let other = brief(other);
@@ -44,7 +49,7 @@ pub(super) fn is_of_step(run: &HookRun) -> bool {
     workload.is_some_and(|(kind, _)| run.point(kind) == Some(HookPoint::Step))
 }
 
-/// Checks that a pod is the one that a run was created for, if it was created for one.
+/// Checks that a pod is the one that the run was created for, if the run was created for a pod.
 pub(super) fn check_uid(run: &HookRun, pod: &str, uid: &str) -> Result<(), String> {
     match wanted_uid(run).is_none_or(|wanted| wanted == uid) {
         true => Ok(()),
@@ -142,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_of_a_workload_when_one_of_our_kinds_controls_it() {
+    fn a_pod_belongs_to_a_workload_when_one_of_our_kinds_controls_it() {
         let owner = |version: &str, kind: &str, controller: bool| json!({"apiVersion": version, "kind": kind, "controller": controller});
         let ours = "tkex.tencent.com/v1alpha1";
         for (owners, expected) in [

@@ -24,25 +24,25 @@ const DEFAULT_TIMEOUT: u64 = 30;
 
 /// Makes the query and judges its result.
 pub(super) async fn measure(
-    of: &Measurement,
+    measurement: &Measurement,
     prometheus: &PrometheusMetric,
     mut permit: CallPermit,
 ) -> Outcome {
-    let request = match of.filled(&mut permit, request).await {
+    let request = match measurement.filled(&mut permit, request).await {
         Ok(request) => request,
         Err(why) => return Outcome::error(why),
     };
-    let conditions = Conditions::of(of.metric());
-    let assess = move |answer: &HttpResponse| assess(answer, &conditions);
+    let conditions = Conditions::of(measurement.metric());
+    let assess = move |response: &HttpResponse| assess(response, &conditions);
     let trust = Trust {
         authentication: prometheus.authentication.as_deref(),
         ca: prometheus.ca_secret.as_ref(),
     };
-    of.send(request, trust, permit, assess).await
+    measurement.send(request, trust, permit, assess).await
 }
 
-fn request(of: &Measurement, filling: &mut Filling<'_>) -> Result<HttpRequest, String> {
-    let prometheus = of.metric().provider.prometheus.as_ref();
+fn request(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<HttpRequest, String> {
+    let prometheus = measurement.metric().provider.prometheus.as_ref();
     let prometheus = prometheus.ok_or("no prometheus metric")?;
     let address = filling.url("address", &prometheus.address)?;
     let mut url: Url = address
@@ -102,22 +102,22 @@ struct Range {
 }
 
 /// Judges a response. Must run on the evaluation pool.
-fn assess(answer: &HttpResponse, conditions: &Conditions) -> Outcome {
+fn assess(response: &HttpResponse, conditions: &Conditions) -> Outcome {
     let errored = |why: &str| {
         let HttpResponse {
             status,
             from,
             elapsed,
             ..
-        } = answer;
+        } = response;
         Outcome::error(format!(
             "HTTP {} from {from} in {}: {why}",
             status.as_u16(),
             millis(*elapsed)
         ))
     };
-    let text = String::from_utf8_lossy(&answer.body);
-    let Ok(envelope) = serde_json::from_slice::<Envelope>(&answer.body) else {
+    let text = String::from_utf8_lossy(&response.body);
+    let Ok(envelope) = serde_json::from_slice::<Envelope>(&response.body) else {
         return errored(&format!(
             "unexpected response from Prometheus: {}",
             brief(text.trim())
@@ -125,7 +125,7 @@ fn assess(answer: &HttpResponse, conditions: &Conditions) -> Outcome {
     };
     let found = match (envelope.error, envelope.data) {
         (Some(error), _) => return errored(&brief(&error)),
-        (None, Some(found)) if answer.status.is_success() => found,
+        (None, Some(found)) if response.status.is_success() => found,
         _ => return errored(&brief(text.trim())),
     };
     match values(found) {

@@ -98,7 +98,7 @@ fn in_url(text: &str) -> [String; 2] {
 mod tests {
     use super::*;
 
-    /// Otherwise a text of 1 MiB of stars would become one of 9 MiB.
+    /// If `*` were replaced by `***`, a text of stars would become three times as long.
     #[test]
     fn hiding_secrets_makes_no_text_longer() {
         let mut secrets = Secrets::default();

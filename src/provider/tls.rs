@@ -1,4 +1,4 @@
-//! Which TLS servers the calls trust.
+//! Which TLS servers calls trust.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 /// Certificates (PEM) of authorities that a metric names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Authorities {
-    /// Only they are trusted.
+    /// Only these are trusted.
     Only(String),
-    /// They are trusted in addition to the system's.
+    /// These are trusted in addition to the system's.
     Also(String),
 }
 
-/// Configurations of TLS.
+/// TLS configurations.
 pub(super) struct Tls {
     system: RootCertStore,
     checking: Arc<ClientConfig>,
@@ -40,8 +40,8 @@ impl Tls {
         })
     }
 
-    /// The configuration for a call. One with authorities of its own is created for each call: cached ones would be
-    /// memory that tenants could fill.
+    /// The configuration for a call. One with authorities of its own is created for each call, because tenants could
+    /// fill the memory with cached ones.
     pub(super) fn config_for(
         &self,
         insecure: bool,

@@ -68,8 +68,8 @@ impl Tokens {
         expires_at: Instant,
     ) -> Result<(), String> {
         if value.len() > MAX_TOKEN {
-            let most = MAX_TOKEN >> 10;
-            return Err(format!("the access_token is longer than {most} KiB"));
+            let max = MAX_TOKEN >> 10;
+            return Err(format!("the access_token is longer than {max} KiB"));
         }
         let now = Instant::now();
         let mut known = self.lock();

@@ -25,23 +25,32 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const DEFAULT_TIMEOUT: u64 = 10;
 
 /// Makes the call of a web metric and judges its response.
-pub(super) async fn measure(of: &Measurement, web: &WebMetric, mut permit: CallPermit) -> Outcome {
-    let request = match of.filled(&mut permit, request).await {
+pub(super) async fn measure(
+    measurement: &Measurement,
+    web: &WebMetric,
+    mut permit: CallPermit,
+) -> Outcome {
+    let request = match measurement.filled(&mut permit, request).await {
         Ok(request) => request,
         Err(why) => return Outcome::error(why),
     };
     let path = web.json_path.clone().unwrap_or_default();
-    let conditions = Conditions::of(of.metric());
-    let assess = move |answer: &HttpResponse| assess(answer, &path, &conditions);
+    let conditions = Conditions::of(measurement.metric());
+    let assess = move |response: &HttpResponse| assess(response, &path, &conditions);
     let trust = Trust {
         authentication: web.authentication.as_deref(),
         ca: web.ca_secret.as_ref(),
     };
-    of.send(request, trust, permit, assess).await
+    measurement.send(request, trust, permit, assess).await
 }
 
-fn request(of: &Measurement, filling: &mut Filling<'_>) -> Result<HttpRequest, String> {
-    let web = of.metric().provider.web.as_ref().ok_or("no web metric")?;
+fn request(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<HttpRequest, String> {
+    let web = measurement
+        .metric()
+        .provider
+        .web
+        .as_ref()
+        .ok_or("no web metric")?;
     let url = filling.url("url", &web.url)?;
     let url: Url = url
         .trim()
@@ -54,7 +63,8 @@ fn request(of: &Measurement, filling: &mut Filling<'_>) -> Result<HttpRequest, S
         let (name, value) = self::header(&header.key, &header.value, filling)?;
         headers.insert(name, value);
     }
-    let key = HeaderValue::from_str(&of.idempotency_key()).map_err(|error| error.to_string())?;
+    let key =
+        HeaderValue::from_str(&measurement.idempotency_key()).map_err(|error| error.to_string())?;
     headers.insert(IDEMPOTENCY_KEY, key);
     let method = match web.method {
         WebMethod::GET => Method::GET,
@@ -105,23 +115,23 @@ pub(super) fn header(
 }
 
 /// Judges a response. Must run on the evaluation pool.
-pub(super) fn assess(answer: &HttpResponse, path: &str, conditions: &Conditions) -> Outcome {
+pub(super) fn assess(response: &HttpResponse, path: &str, conditions: &Conditions) -> Outcome {
     let head = format!(
         "HTTP {} from {} in {}",
-        answer.status.as_u16(),
-        answer.from,
-        millis(answer.elapsed)
+        response.status.as_u16(),
+        response.from,
+        millis(response.elapsed)
     );
     let message = |why: &str| match why {
         "" => head.clone(),
         why => format!("{head}: {why}"),
     };
-    if !answer.status.is_success() {
-        let text = String::from_utf8_lossy(&answer.body);
+    if !response.status.is_success() {
+        let text = String::from_utf8_lossy(&response.body);
         let text = brief(text.trim());
         return Outcome::error(message(&text));
     }
-    match judge(&answer.body, path, conditions) {
+    match judge(&response.body, path, conditions) {
         Ok(outcome) => outcome,
         Err(error) => Outcome::error(message(&error.to_string())),
     }

@@ -17,7 +17,7 @@ pub enum FileError {
     /// The file cannot be read.
     #[error("{0}: {1}")]
     Unreadable(String, std::io::Error),
-    /// The file is not YAML, from this line on.
+    /// The file is not valid YAML at this line.
     #[error("{0}:{1}: is not YAML: {2}")]
     NotYaml(String, usize, String),
     /// The file has no matching object.
@@ -85,7 +85,7 @@ fn argument((name, value): &(String, String)) -> Argument {
     }
 }
 
-/// The only HookTemplate or HookRun of a file, or the one with this name.
+/// The only HookTemplate or HookRun in a file, or the one with this name.
 fn choose(file: &str, text: &str, wanted: Option<&str>) -> Result<Document, FileError> {
     let mut found = Vec::new();
     let documents = yaml::read(text);
@@ -244,7 +244,7 @@ spec:
     }
 
     #[test]
-    fn files_have_the_yaml_dialect_and_lists_of_kubectl() {
+    fn files_may_use_the_yaml_dialect_and_the_lists_that_kubectl_accepts() {
         let text = TEMPLATE.replace("url:", "insecure: yes, timeoutSeconds: 017, url:");
         let items = text.replace("\n", "\n  ").replacen("kind", "- kind", 1);
         let items = items.replacen("  - kind", "- kind", 1);

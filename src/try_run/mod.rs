@@ -36,7 +36,7 @@ pub struct Options {
     /// A value for an argument: NAME=VALUE. May be repeated.
     #[arg(long = "arg", value_name = "NAME=VALUE", value_parser = named_value)]
     pub args: Vec<(String, String)>,
-    /// Name of the one to run, when the file has several.
+    /// Name of the HookTemplate or HookRun to run, when the file has several.
     #[arg(long)]
     pub name: Option<String>,
     /// Let hooks call link-local and cloud metadata addresses.
@@ -112,7 +112,7 @@ impl<P: Fn(String)> TryRun<P> {
     fn new(spec: HookRunSpec, probe: Probe, print: P) -> Self {
         let started = (Timestamp::now(), Instant::now());
         let mut run = HookRun::new("try", spec);
-        // Unique, because servers recognize repeated calls by it.
+        // Unique, because servers recognize repeated calls by the uid.
         run.metadata.uid = Some(format!("try-{}-{}", std::process::id(), started.0));
         TryRun {
             run: Arc::new(run),
@@ -160,12 +160,12 @@ impl<P: Fn(String)> TryRun<P> {
     }
 
     fn start(&mut self, metric: usize, now: Timestamp) {
-        let of = &self.run.spec.metrics[metric];
+        let definition = &self.run.spec.metrics[metric];
         let call = Call {
             run: Arc::clone(&self.run),
             metric,
-            number: next_number(&self.status, of),
-            resumed: is_in_progress(&self.status, of),
+            number: next_number(&self.status, definition),
+            resumed: is_in_progress(&self.status, definition),
         };
         let probe = self.probe.clone();
         self.running.insert(metric);
@@ -180,8 +180,8 @@ impl<P: Fn(String)> TryRun<P> {
         let name = &call.run.spec.metrics[call.metric].name;
         let value = outcome.value.as_deref().unwrap_or_default();
         let message = outcome.message.as_deref().unwrap_or_default();
-        let shown = if message.is_empty() { value } else { message };
-        let line = format!("{name} {}: {} {shown}", call.number, outcome.phase);
+        let detail = if message.is_empty() { value } else { message };
+        let line = format!("{name} {}: {} {detail}", call.number, outcome.phase);
         (self.print)(line.trim_end().to_owned());
         Measured {
             metric: call.metric,

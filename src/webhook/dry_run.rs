@@ -2,9 +2,9 @@
 //!
 //! The webhook creates a `PodTemplate` as a strict dry run, which the API server validates like the template of a
 //! native workload, including unknown fields. Quotas, limit ranges and pod security do not apply to it: their
-//! verdict on a pod may change at any time, so it is no reason to refuse a workload.
+//! verdict on a pod may change at any time, so it is not a reason to refuse a workload.
 //!
-//! Without a clear verdict in time the object is admitted: the operator makes a dry run with a pod before it
+//! If there is no clear verdict in time, the object is admitted: the operator tries a pod in a dry run before it
 //! updates the first running one.
 
 mod sidecar_set;
@@ -64,7 +64,7 @@ impl Undecided {
 
 pub(super) struct DryRun {
     client: Client,
-    /// Where the containers of SidecarSets, which have no namespace, are dry-run.
+    /// The namespace for dry runs of SidecarSets, which have none.
     namespace: String,
     limiter: Semaphore,
     metrics: AdmissionMetrics,
@@ -128,7 +128,7 @@ impl DryRun {
         Ok(findings.iter().map(sidecar_set::in_set).collect())
     }
 
-    /// Creates a PodTemplate whose first volumes are those of the manifest.
+    /// Creates a PodTemplate. Its first volumes, `own_volumes` of them, are those of the manifest.
     async fn create(
         &self,
         namespace: &str,
@@ -184,7 +184,7 @@ fn cut(text: &str) -> &str {
     }
 }
 
-/// Whether the object's new pods would differ from those before the request.
+/// Whether new pods of the object would differ from those created before the request.
 fn changes_template(request: &AdmissionRequest) -> bool {
     if sidecar_set::is_set(&request.object) {
         return sidecar_set::differs(&request.object, &request.old_object)
@@ -257,7 +257,7 @@ fn unreadable(why: &str) -> Vec<Finding> {
         while !rest.is_empty() {
             rest = rest.strip_prefix("unknown field ")?;
             let mut quoted = serde_json::Deserializer::from_str(rest).into_iter::<String>();
-            fields.push(of_workload(&quoted.next()?.ok()?)?);
+            fields.push(workload_path(&quoted.next()?.ok()?)?);
             rest = rest.get(quoted.byte_offset()..)?;
             rest = rest.strip_prefix(", ").unwrap_or(rest);
         }
@@ -282,7 +282,7 @@ fn invalid(status: &Status, own_volumes: usize) -> Option<Vec<Finding>> {
     for cause in &details.causes {
         // The operator's own rules check the names of claims, at their own paths.
         if !is_of_claim(&cause.field, own_volumes) {
-            findings.push(Finding::error(of_workload(&cause.field)?, &cause.message));
+            findings.push(Finding::error(workload_path(&cause.field)?, &cause.message));
         }
     }
     Some(findings)
@@ -295,7 +295,7 @@ fn is_of_claim(field: &str, own_volumes: usize) -> bool {
 }
 
 /// Converts a path in the PodTemplate to one in the workload; None if it is outside the template.
-fn of_workload(field: &str) -> Option<String> {
+fn workload_path(field: &str) -> Option<String> {
     let rest = field.strip_prefix("template")?;
     let of_metadata = [".labels", ".annotations"];
     match rest {

@@ -20,7 +20,7 @@ struct State {
     used: u32,
     /// When `used` was last reduced.
     since: Option<Instant>,
-    /// Lines suppressed since the last written one.
+    /// Lines suppressed since the last one was written.
     suppressed: u32,
 }
 

@@ -51,8 +51,8 @@ impl RequestLabels {
     /// Any pod may call the port, so all unknown values share one label.
     pub(super) fn of(request: &AdmissionRequest) -> Self {
         let kind = request.object["kind"].as_str().unwrap_or_default();
-        let one_of = |known: &[&'static str], it: &str| {
-            let known = known.iter().find(|known| **known == it);
+        let one_of = |known: &[&'static str], value: &str| {
+            let known = known.iter().find(|known| **known == value);
             known.copied().unwrap_or(OTHER)
         };
         RequestLabels {

@@ -51,14 +51,14 @@ pub struct WebhookOptions {
     /// Address on which admission is served; disabled when absent.
     #[arg(long, env = "GAMEKEEPER_WEBHOOK_LISTEN")]
     pub webhook_listen: Option<SocketAddr>,
-    /// Name of its Secret and Service, in the operator's namespace, and of its webhook configurations.
+    /// Name of the webhook's Secret and Service, in the operator's namespace, and of its webhook configurations.
     #[arg(
         long,
         env = "GAMEKEEPER_WEBHOOK_NAME",
         default_value = "gamekeeper-webhook"
     )]
     pub webhook_name: String,
-    /// Lifetime of its certificates; they are renewed when a third of it is left.
+    /// Lifetime of the webhook's certificates; they are renewed when a third of it is left.
     #[arg(
         long,
         env = "GAMEKEEPER_WEBHOOK_CERTIFICATE_LIFETIME",

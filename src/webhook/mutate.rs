@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_objects_come_back_unchanged() {
+    fn hostile_objects_are_not_patched() {
         let set: SidecarSet = serde_json::from_value(set()).expect("a set");
         let sets = [Arc::new(Sidecars::of(&set).expect("it selects something"))];
         let labels = json!({"app": "arena"});

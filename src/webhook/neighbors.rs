@@ -10,10 +10,11 @@ use gamekeeper_core::plan::sidecars::Namespace;
 /// The maximum number of namespaces that are read for one request.
 const MAX_READ: usize = 16;
 
-/// Workloads that have a container of a SidecarSet's name, the namespaces with known labels, and the set's revisions.
+/// Workloads that have a container with the name of a set's container, their namespaces, and the set's revisions.
 #[derive(Debug, Default)]
 pub(super) struct Neighbors {
     pub workloads: Vec<Neighbor>,
+    /// The namespaces of the workloads, if their labels are known.
     pub namespaces: BTreeMap<String, Namespace>,
     /// The revisions of the set; None if this process does not know them.
     pub revisions: Option<Vec<String>>,
@@ -48,7 +49,8 @@ impl Neighbors {
         }
     }
 
-    /// Namespaces of these workloads whose labels are not in the cache. Only so many that the request is answered in time.
+    /// Namespaces of these workloads whose labels are not in the cache; at most `MAX_READ`, so that the request is
+    /// answered in time.
     pub(super) fn unknown_namespaces(&self) -> BTreeSet<String> {
         let names = self.workloads.iter().map(|it| &it.namespace);
         let unknown = names.filter(|name| !self.namespaces.contains_key(*name));

@@ -2,7 +2,7 @@
 //! the current one, and writes the CA bundle to the webhook's configuration.
 //!
 //! Every replica does this. The Secret is replaced with the resourceVersion that the decision is based on, so that
-//! of two replicas one gets a conflict, and uses the certificates of the other.
+//! one of two replicas gets a conflict, and uses the other's certificates.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl RotationError {
 pub(super) struct Rotation {
     secrets: Api<Secret>,
     validating: Api<ValidatingWebhookConfiguration>,
-    /// None if no object is changed.
+    /// None if the webhook changes no objects.
     mutating: Option<Api<MutatingWebhookConfiguration>>,
     name: String,
     /// The host names of the webhook.
@@ -64,9 +64,9 @@ pub(super) struct Rotation {
     certificate: Arc<ServingCertificate>,
     metrics: AdmissionMetrics,
     served: Option<Pair>,
-    /// How API servers are to call the webhook that injects sidecars; None if that was not read yet.
+    /// How API servers are told to call the webhook that injects sidecars; None if that has not been read yet.
     configured: Option<Configured>,
-    /// Tells whether the webhook that injects sidecars is in force; None if no object is changed.
+    /// Tells whether the webhook that injects sidecars is in force; None if the webhook changes no objects.
     state: Option<watch::Sender<WebhookState>>,
 }
 
@@ -253,7 +253,7 @@ impl Rotation {
     }
 }
 
-/// The patch that sets the CA bundle where a configuration has another one; None if it has no other one.
+/// The patch that sets the CA bundle wherever a configuration has a different one; None if it has none.
 fn patch<'a>(
     bundle: &str,
     version: Option<&str>,

@@ -33,9 +33,9 @@ use gamekeeper_core::admission::{Templates, is_dns_label};
 use gamekeeper_core::plan::hook_run::ExecNamespaces;
 use gamekeeper_core::plan::sidecars::{Namespace, Sidecars};
 
-/// The timeout of reading a body. API servers wait three seconds for the whole response.
+/// The timeout for reading a body. API servers wait three seconds for the whole response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
-/// The timeout of reading a namespace, well below the webhook's timeout in the chart.
+/// The timeout for reading a namespace, well below the webhook's timeout in the chart.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest body, in bytes: enough for two objects of the maximum size in etcd.
 const MAX_BODY: usize = 8 << 20;
@@ -100,8 +100,8 @@ enum Purpose {
 }
 
 impl Reviewer {
-    /// Reviews a request; None while the caches are not synced, or if the review panics. The budget is held as long
-    /// as the request, even if the caller disconnects.
+    /// Reviews a request; None while the caches are not synced, or if the review panics. The budget is held for as
+    /// long as the request, even if the caller disconnects.
     async fn review(
         &self,
         purpose: Purpose,
@@ -162,7 +162,8 @@ impl Reviewer {
         response.await.ok()
     }
 
-    /// The workloads with which a SidecarSet conflicts, and their namespaces. Before the first set, none is cached.
+    /// The workloads with which a SidecarSet conflicts, and their namespaces. No namespace is cached before the first
+    /// set exists.
     async fn neighbors(&self, cache: &Cache, request: &AdmissionRequest) -> Neighbors {
         let mut found = Neighbors::of(request, cache);
         let unknown = found.unknown_namespaces();

@@ -10,17 +10,17 @@ use gamekeeper_core::plan::sidecars::WebhookState;
 /// The path at which pods are injected.
 const PATH: &str = "/inject";
 
-/// How API servers are to call the webhook.
+/// How API servers are told to call the webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Configured {
-    /// They are not.
+    /// Not at all.
     No,
     /// They trust the authorities in this bundle.
     With(String),
 }
 
 impl Configured {
-    /// What a configuration says. Without a CA bundle, API servers trust what their machine trusts.
+    /// What a configuration says. Without a CA bundle, API servers trust the authorities that their machine trusts.
     pub(super) fn by(configuration: Option<&MutatingWebhookConfiguration>) -> Self {
         let webhooks = configuration.and_then(|it| it.webhooks.as_ref());
         let mut clients = webhooks.into_iter().flatten().map(|it| &it.client_config);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_in_force_while_its_certificate_is_trusted() {
+    fn the_webhook_is_in_force_while_its_certificate_is_trusted() {
         let now = Timestamp::UNIX_EPOCH;
         let (served, other) = (pair(now), pair(now));
         let with = |pairs: &[&Pair]| {

@@ -160,7 +160,7 @@ fn a_bad_annotation_is_refused_even_if_the_spec_is_unchanged() {
 }
 
 #[test]
-fn findings_of_the_api_server_are_used_for_fields_without_own_findings() {
+fn findings_of_the_api_server_are_used_for_fields_that_have_no_other_finding() {
     let workload = |image: &str| {
         json!({
             "apiVersion": "tkex.tencent.com/v1alpha1",
@@ -223,7 +223,7 @@ fn findings_of_the_api_server_are_used_for_fields_without_own_findings() {
 }
 
 #[test]
-fn a_command_gets_a_warning_where_hooks_may_not_run_any() {
+fn a_command_gets_a_warning_where_hooks_must_not_run_commands() {
     let exec = json!({"container": "game", "command": ["/bin/idle"]});
     let mut object = template(GOOD);
     object["spec"]["metrics"][0]["provider"] = json!({"exec": exec});
@@ -284,7 +284,7 @@ fn due_at(certificates: &Certificates, start: Timestamp, seconds: u64, announced
 }
 
 #[test]
-fn a_new_pair_is_announced_before_it_is_served_and_the_old_one_trusted_after() {
+fn a_new_pair_is_announced_before_it_is_served_and_the_old_one_stays_trusted() {
     let start = Timestamp::now();
     assert_eq!(due(None, &names(), start, LIFETIME, false), Due::Create);
     let mut stored = created(start);
@@ -313,7 +313,7 @@ fn a_new_pair_is_announced_before_it_is_served_and_the_old_one_trusted_after() {
 }
 
 #[test]
-fn invalid_certificates_of_a_secret_are_ignored() {
+fn invalid_certificates_in_a_secret_are_ignored() {
     let start = Timestamp::from_second(1_800_000_000).expect("a time");
     let mut stored = created(start);
     assert_eq!(Certificates::read(&stored.write()), Some(stored.clone()));

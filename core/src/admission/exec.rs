@@ -66,7 +66,7 @@ pub(super) fn container(at: &str, exec: &ExecMetric) -> Option<Finding> {
     Some(Finding::invalid(format!("{at}.container"), name, fix))
 }
 
-/// Finds the commands of a run without the argument that names their pod.
+/// Finds the commands of a run that lacks the argument with the name of its pod.
 pub(super) fn without_pod(metrics: &[Metric], args: &[Argument]) -> Vec<Finding> {
     if args.iter().any(|argument| argument.name == "PodName") {
         return Vec::new();

@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Severity {
     /// The object cannot work, and is refused.
     Error,
-    /// It may be intended, or may resolve itself.
+    /// The problem may be intended, or may resolve itself.
     Warning,
 }
 

@@ -88,7 +88,7 @@ fn of_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
     findings
 }
 
-/// The names of the arguments without a value.
+/// The names of the arguments that have no value.
 fn missing(hook: &Hook, template: &HookTemplate) -> Vec<String> {
     let given: Vec<Argument> = hook
         .step

@@ -50,7 +50,7 @@ fn too_few(workload: &GameDeployment, range: IndexRange) -> Option<Finding> {
     (pods > i64::from(range.count())).then(|| Finding::error(field, message).as_warning())
 }
 
-/// Environment variables of the template that the operator replaces by the index.
+/// Environment variables of the template that the operator replaces with the index.
 fn of_environment(template: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
     for list in ["initContainers", "containers"] {

@@ -187,7 +187,7 @@ fn condition(field: String, source: &str, metric: &Metric) -> Option<Finding> {
              asInt(result) < 30 or asFloat(result) < 0.5"
         )
     };
-    let one_field = |of: &KubernetesMetric| of.fields.len() == 1;
+    let one_field = |it: &KubernetesMetric| it.fields.len() == 1;
     let why = if condition.compares_result_with_number() && provider.web.is_some() {
         // The CRD has a rule with the same message, but a regular expression cannot find every such comparison.
         is_text("a web call's result")

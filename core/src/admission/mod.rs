@@ -1,10 +1,10 @@
 //! Admission: the validation of manifests before they are stored.
 //!
-//! There are two layers of rules. The API server enforces those of the CRDs; [`Schemas`] checks them offline. The
-//! others cannot be written in a CRD, because they need a parser (conditions, paths) or another object (the
-//! HookTemplates of a workload): [`check`]. The webhook and the linter use both, and thus report the same messages.
+//! There are two layers of rules. The API server enforces those of the CRDs; [`Schemas`] checks them offline.
+//! [`check`] applies the others, which need a parser (conditions, paths) or another object (the HookTemplates of a
+//! workload). The webhook and the linter use both, and thus report the same messages.
 //!
-//! Pure: no client, clock or async. The parser of conditions needs a deep stack: call these functions on a thread
+//! Pure: no client, no clock, no async. The parser of conditions needs a deep stack: call these functions on a thread
 //! with a stack of [`STACK_BYTES`](crate::expr::STACK_BYTES).
 
 mod clusters;

@@ -1,4 +1,4 @@
-//! The workloads that a SidecarSet may select: which of their containers have the name of one of its containers.
+//! Conflicts of a SidecarSet with the workloads that it may select: containers with the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::plan::sidecars::{Namespace, Sidecars};
 /// Namespaces with known labels, by name.
 pub type Namespaces = BTreeMap<String, Namespace>;
 
-/// The namespace that this object is, with its name; None for other kinds.
+/// Reads a Namespace, and returns it with its name; None for other kinds.
 pub fn namespace(object: &Value) -> Option<(String, Namespace)> {
     let is_namespace = object["apiVersion"] == "v1" && object["kind"] == "Namespace";
     let name = object["metadata"]["name"]
@@ -26,7 +26,7 @@ pub fn namespace(object: &Value) -> Option<(String, Namespace)> {
     Some((name.to_owned(), namespace))
 }
 
-/// The parts of a workload on which it depends whether SidecarSets can be injected into its pods.
+/// The parts of a workload that decide whether SidecarSets can be injected into its pods.
 #[derive(Clone, Debug)]
 pub struct Neighbor {
     kind: &'static str,
@@ -64,14 +64,15 @@ impl Neighbor {
         }
     }
 
-    /// Whether the set selects its pods, and cannot be injected into them. The labels of its namespace do not count.
+    /// Whether the set selects the workload's pods, but cannot be injected into them. The labels of the namespace are
+    /// not considered.
     pub fn conflicts_with(&self, set: &SidecarSet) -> bool {
         let lists = [&set.spec.init_containers, &set.spec.containers];
         let mut names = lists.into_iter().flatten().map(name_of);
         names.any(|it| self.containers.contains(it)) && self.is_selected(set, None)
     }
 
-    /// Whether the set selects its pods. A namespace with unknown labels counts as selected.
+    /// Whether the set selects the workload's pods. A namespace with unknown labels counts as selected.
     fn is_selected(&self, set: &SidecarSet, namespace: Option<&Namespace>) -> bool {
         let mut set = set.clone();
         if namespace.is_none() {
@@ -89,7 +90,7 @@ impl Neighbor {
         })
     }
 
-    /// What a message calls it.
+    /// The workload's kind and name, for messages.
     fn title(&self) -> String {
         let (kind, name) = (self.kind, &self.name);
         match self.namespace.as_str() {
@@ -99,8 +100,8 @@ impl Neighbor {
     }
 }
 
-/// Warnings about the conflicts of this object, if it is a SidecarSet, with containers of workloads. `namespaces` are
-/// those with known labels.
+/// If this object is a SidecarSet, warnings about its conflicts with containers of workloads. `namespaces` are those
+/// with known labels.
 pub fn conflicts_with_workloads(
     object: &Value,
     workloads: &[Neighbor],
@@ -114,7 +115,7 @@ pub fn conflicts_with_workloads(
     selected.flat_map(|it| same_names(&set, it)).collect()
 }
 
-/// A warning for each container of the set whose name a container of the workload has.
+/// A warning for each container of the set that has the name of a container of the workload.
 fn same_names(set: &SidecarSet, workload: &Neighbor) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (list, containers) in [
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_of_a_selected_workload_is_a_warning_that_names_the_workload() {
+    fn a_container_name_of_a_selected_workload_is_a_warning_that_names_the_workload() {
         let none = BTreeMap::new();
         for (kind, namespace, list, title) in [
             (

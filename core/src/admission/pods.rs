@@ -12,7 +12,7 @@ use crate::api::names::claim_template_name;
 const DNS_LABEL: &str = "must be a DNS label: lower case letters, digits and '-', with a letter or \
                          digit at both ends, at most 63 characters";
 
-/// Checks the template at a field; `claims` are the claim templates, which define volumes too.
+/// Checks the template at field `at`; `claims` are the claim templates, which define volumes too.
 pub(super) fn of_template(at: &str, template: &Value, claims: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for map in ["labels", "annotations"] {
@@ -24,7 +24,7 @@ pub(super) fn of_template(at: &str, template: &Value, claims: &[Value]) -> Vec<F
     findings
 }
 
-/// Checks the containers at a field, which is the spec of a template, or of a SidecarSet.
+/// Checks the containers of a spec, which is that of a template or of a SidecarSet; `at` is its field.
 pub(super) fn of_spec(at: &str, spec: &Value, claims: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let claims = claims.iter().map(claim_template_name);

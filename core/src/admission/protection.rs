@@ -52,6 +52,7 @@ pub(super) fn of_workload(workload: &impl GameWorkload) -> Vec<Finding> {
 }
 
 /// Pods that should leave nodes but cannot, because none may be unavailable and no replacement is created first.
+/// `may_surge` is also true if maxSurge is ignored, because maxUnavailable 0 then means 1.
 pub(super) fn moves_nothing(
     workload: &impl GameWorkload,
     max_unavailable: Option<&IntOrString>,
@@ -63,7 +64,7 @@ pub(super) fn moves_nothing(
         IntOrString::String(text) => text == "0%",
     };
     let moves = workload.protection()?.on_node_going == OnNodeGoing::Move;
-    // Without surge, 0 means 1.
+    // If maxSurge is 0, too, maxUnavailable 0 means 1.
     let is_stuck = max_unavailable.is_some_and(is_zero)
         && max_surge.is_some_and(|it| !is_zero(it))
         && !may_surge;
@@ -89,7 +90,7 @@ pub fn another_budget(workload: &Value, name: &str, selector: &Selector) -> Opti
     })
 }
 
-/// The label belongs to the operator: a pod that has it from its template could not be deleted.
+/// The label belongs to the operator: a pod that gets it from its template could not be deleted.
 fn labeled(template: &Value) -> Option<Finding> {
     let labels = template.pointer("/metadata/labels")?;
     labels.get(GUARDED_LABEL)?;

@@ -48,7 +48,7 @@ pub(super) fn of_set(set: &SidecarSet, object: &Value) -> Vec<Finding> {
     findings
 }
 
-/// The name of a revision that the set names for new pods.
+/// The name of the revision that the set pins for new pods, if any.
 fn pinned(set: &SidecarSet) -> impl Iterator<Item = &str> {
     set.spec.injection_strategy.pinned().into_iter()
 }
@@ -56,19 +56,20 @@ fn pinned(set: &SidecarSet) -> impl Iterator<Item = &str> {
 fn no_revision(set: &str, name: &str) -> Finding {
     let field = "spec.injectionStrategy.revision.revisionName";
     let fix = format!(
-        "is no revision of this set; write one that kubectl game history sidecarset/{set} shows"
+        "is not a revision of this set; write one that kubectl game history sidecarset/{set} shows"
     );
     Finding::invalid(field, name, fix)
 }
 
-/// Finds a revision that a SidecarSet names and that does not exist. `known` are the names of its ControllerRevisions.
+/// Finds a revision that a SidecarSet pins although it does not exist. `known` are the names of the set's
+/// ControllerRevisions.
 pub fn unknown_revision(object: &Value, known: &[String]) -> Vec<Finding> {
     let Some(set) = sidecar_set(object) else {
         return Vec::new();
     };
     let name = set.metadata.name.as_deref().unwrap_or_default();
     let own = Sidecars::of(&set).map(|it| it.revision);
-    // Without the set's name at its start, it is found without knowing the others.
+    // A name that does not begin with the set's is reported by `of_set`, which does not know the revisions.
     let is_known = |it: &&str| {
         let is_own = own.as_deref() == Some(*it);
         is_own || known.iter().any(|name| name == it) || !it.starts_with(&format!("{name}-"))
@@ -127,13 +128,13 @@ fn without_effect(spec: &Value) -> Vec<Finding> {
     findings.collect()
 }
 
-/// The SidecarSet that this object is; None for other kinds, and if it cannot be decoded.
+/// Decodes a SidecarSet; None for other kinds, and if the object cannot be decoded.
 pub fn sidecar_set(object: &Value) -> Option<SidecarSet> {
     let is_set = object["kind"] == "SidecarSet";
     is_set.then(|| SidecarSet::deserialize(object).ok())?
 }
 
-/// Warnings about the conflicts of this object, if it is a SidecarSet, with others.
+/// If this object is a SidecarSet, warnings about its conflicts with other ones.
 pub fn conflicts_of_sidecar_sets<'a>(
     object: &Value,
     others: impl IntoIterator<Item = &'a SidecarSet>,
@@ -147,8 +148,9 @@ pub fn conflicts_of_sidecar_sets<'a>(
         .collect()
 }
 
-/// Warnings about what a SidecarSet cannot inject together with another one: containers of the same name, and volumes
-/// of the same name with other contents. They are warnings, because whether a pod gets both depends on its labels.
+/// Warnings about what a SidecarSet cannot inject together with another one: containers with the same name, and
+/// volumes with the same name but other contents. They are only warnings, because it depends on the labels of a pod
+/// whether both sets select it.
 fn another_sidecar_set(set: &SidecarSet, other: &SidecarSet) -> Vec<Finding> {
     let names = [set, other].map(|it| it.metadata.name.as_deref().unwrap_or_default());
     let [name, other_name] = names;
@@ -208,7 +210,8 @@ fn may_select_the_same(one: &SidecarSetSpec, other: &SidecarSetSpec) -> bool {
     is_same_namespace && may_be_same_namespace && may_both_match(&one.selector, &other.selector)
 }
 
-/// Whether there may be an object that both selectors match: they do not require different values of a label.
+/// Whether there may be an object that both selectors match, which is false if they require different values of a
+/// label.
 fn may_both_match(one: &LabelSelector, other: &LabelSelector) -> bool {
     let others = required(other);
     required(one).iter().all(|(label, values)| {
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_of_another_set_is_a_warning_that_names_the_set_left_out() {
+    fn a_container_name_of_another_set_is_a_warning_that_names_the_set_left_out() {
         let found = another_sidecar_set(&set("mesh", json!({})), &set("agent", json!({})));
         assert_eq!(found.len(), 1, "equal volumes are shared");
         assert!(!found[0].is_error());
@@ -297,8 +300,8 @@ mod tests {
         let finding = no_revision("log", "log-2").to_string();
         assert_eq!(
             finding,
-            "spec.injectionStrategy.revision.revisionName: Invalid value: \"log-2\": is no revision of this set; write \
-             one that kubectl game history sidecarset/log shows"
+            "spec.injectionStrategy.revision.revisionName: Invalid value: \"log-2\": is not a revision of this set; \
+             write one that kubectl game history sidecarset/log shows"
         );
     }
 

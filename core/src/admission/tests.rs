@@ -73,12 +73,12 @@ fn step(hook: Value) -> Value {
 #[test]
 fn arguments_come_from_the_template_the_workload_or_the_operator() {
     let urls = "http://{{ args.PodIP }}/{{ args.PodContainer[0] }}/{{ args.team }}/{{ args.mode }}";
-    let wants = template(
+    let check = template(
         json!([{"name": "team"}, {"name": "mode", "value": "x"}]),
         urls,
     );
     let given = json!({"templateName": "check", "args": [{"name": "team", "value": "red"}]});
-    let templates = [("check", wants)];
+    let templates = [("check", check)];
     assert_eq!(messages(pre_delete(given.clone()), &templates), [""; 0]);
     let found = messages(pre_delete(json!({"templateName": "check"})), &templates);
     assert_eq!(
@@ -218,7 +218,7 @@ fn fields_without_effect_are_warnings() {
     }
 }
 
-/// The findings about a GameDeployment whose pods get indexes of this range.
+/// The findings about a GameDeployment whose pods get indexes from this range.
 fn messages_of_range(range: Option<&str>, on: &str, spec: Value) -> Vec<String> {
     let mut object = workload("GameDeployment", spec);
     let mut annotations = json!({crate::api::names::INDEX_ON: on});
@@ -452,7 +452,7 @@ fn protection_without_effect_and_its_label_are_found() {
     let mut spec = pre_delete(json!({"templateName": "check"}));
     spec["protection"] = guarded;
     spec["template"] = template;
-    let found = messages(spec, &[("check", template_of_nothing())]);
+    let found = messages(spec, &[("check", template_without_args())]);
     assert!(
         found.iter().any(|it| it.contains("several containers"))
             && found.iter().any(|it| it.contains("is set by the operator")),
@@ -460,6 +460,6 @@ fn protection_without_effect_and_its_label_are_found() {
     );
 }
 
-fn template_of_nothing() -> HookTemplateSpec {
+fn template_without_args() -> HookTemplateSpec {
     template(json!([]), "http://10.0.0.1")
 }

@@ -301,8 +301,8 @@ pub struct ClusterUpgrade {
 }
 
 impl Cluster {
-    /// The owner reference of objects that are deleted with it. It is not a controller reference, so that runs that
-    /// have passed can expire.
+    /// The owner reference of objects that are deleted with the Cluster. It is not a controller reference, so that
+    /// runs that have passed can expire.
     pub fn owner_reference(&self) -> OwnerReference {
         OwnerReference {
             api_version: super::API_VERSION.to_owned(),

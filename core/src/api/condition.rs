@@ -101,19 +101,19 @@ pub enum Reason {
     HookCannotSucceed,
     /// The API server refused to create a pod.
     FailedCreate,
-    /// It refused a volume claim, or a change of its owner.
+    /// The API server refused a volume claim, or a change of its owner.
     FailedClaim,
-    /// It refused to delete a pod.
+    /// The API server refused to delete a pod.
     FailedDelete,
-    /// It refused a HookRun.
+    /// The API server refused to create a HookRun.
     FailedHookRun,
-    /// It refused to change a pod.
+    /// The API server refused to change a pod.
     FailedUpdate,
     /// Guarded: policy and budget are in force, and all pods have the label.
     PodsGuarded,
-    /// A PodDisruptionBudget of the user selects guarded pods, too.
+    /// Guarded, but another PodDisruptionBudget also selects the pods.
     AnotherBudget,
-    /// Not Guarded: policy or budget is not in force, or that is not known yet.
+    /// Not Guarded: the policy or the budget is not in force, or this is not known yet.
     GuardNotInForce,
     /// Not Guarded: pods do not have the label yet.
     PodsUnlabeled,

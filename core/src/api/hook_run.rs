@@ -65,7 +65,7 @@ impl HookRun {
         HookPoint::parse(labels.get(kind.type_label())?)
     }
 
-    /// As [`point`](Self::point), but None for canary steps.
+    /// Like [`point`](Self::point), but None for canary steps.
     pub fn pod_point(&self, kind: WorkloadKind) -> Option<HookPoint> {
         self.point(kind).filter(|point| *point != HookPoint::Step)
     }
@@ -116,7 +116,7 @@ impl HookPhase {
         !matches!(self, HookPhase::Pending | HookPhase::Running)
     }
 
-    /// Whether it has ended without success.
+    /// Whether the run, metric or measurement has ended without success.
     pub fn has_failed(self) -> bool {
         self.is_completed() && self != HookPhase::Successful
     }

@@ -1,4 +1,4 @@
-//! The range from which a GameDeployment's pods get their indexes, as bk-bcs writes it.
+//! The range from which a GameDeployment's pods get their indexes, in the format of bk-bcs.
 
 use std::collections::BTreeMap;
 

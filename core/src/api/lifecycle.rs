@@ -50,7 +50,7 @@ pub enum StepScope {
 }
 
 impl LifecycleStep {
-    /// The steps of an install, in order. A node that joins goes through those of nodes.
+    /// The steps of an install, in order. A node that joins later goes through those that run on every node.
     pub const INSTALL: [Self; 6] = [
         Self::EnsureCopyFiles,
         Self::EnsurePreClusterInstallHook,
@@ -60,7 +60,7 @@ impl LifecycleStep {
         Self::EnsurePostClusterInstallHook,
     ];
 
-    /// The steps of an upgrade, in order. Each node goes through those of nodes before the next one begins.
+    /// The steps of an upgrade, in order. A node completes those that run on every node before the next one begins.
     pub const UPGRADE: [Self; 5] = [
         Self::EnsurePreClusterUpgradeHook,
         Self::EnsurePreUpgradeHook,
@@ -75,7 +75,7 @@ impl LifecycleStep {
         Self::EnsurePostClusterDeleteHook,
     ];
 
-    /// Where it runs.
+    /// Where the step runs.
     pub fn scope(self) -> StepScope {
         match self {
             Self::EnsureCopyFiles
@@ -94,7 +94,7 @@ impl LifecycleStep {
         }
     }
 
-    /// The command line of its script, if the user has set one. Three steps have none.
+    /// The command line of the step's script, if the user has set one. Three steps have no script.
     pub fn command(self, hooks: &ClusterHooks) -> Option<&str> {
         let command = match self {
             Self::EnsureCopyFiles | Self::EnsureNodesReady | Self::EnsureUpgrade => return None,
@@ -112,7 +112,7 @@ impl LifecycleStep {
         command.as_deref()
     }
 
-    /// Its key in features.hooks, which scripts get as the environment variable HOOK.
+    /// The step's key in features.hooks, which scripts get as the environment variable HOOK.
     pub fn hook(self) -> &'static str {
         match self {
             Self::EnsureCopyFiles => "CopyFiles",
@@ -131,7 +131,7 @@ impl LifecycleStep {
         }
     }
 
-    /// The beginning of the names of its HookRuns.
+    /// The prefix of the names of the step's HookRuns.
     pub fn run_prefix(self) -> &'static str {
         match self {
             Self::EnsureCopyFiles => "copy-files",
@@ -152,8 +152,8 @@ impl LifecycleStep {
 
     /// All steps, phase by phase.
     pub fn all() -> impl Iterator<Item = Self> {
-        let installed = Self::INSTALL.into_iter().chain(Self::UPGRADE);
-        installed.chain(Self::DELETE)
+        let steps = Self::INSTALL.into_iter().chain(Self::UPGRADE);
+        steps.chain(Self::DELETE)
     }
 
     /// The step with this name.

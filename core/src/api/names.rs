@@ -109,11 +109,11 @@ pub const GUARD_FINALIZER: &str = "gamekeeper.tkex.tencent.com/guarded";
 pub const RELEASED_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/released";
 /// Pod annotation of `kubectl game move`: the pod is to be replaced as soon as its hook and the budget allow it.
 pub const MOVE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/move-requested";
-/// Its value where the operator sets it, because the pod's node is going to be removed.
+/// The value of [`MOVE_ANNOTATION`] that the operator sets when the pod's node is going to be removed.
 pub const MOVE_OF_NODE: &str = "node-going";
 /// Pod annotation in a namespace that is being deleted: how the pod's last hook ended, because there no HookRun shows it.
 pub const HOOK_RESULT_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/hook-result";
-/// Pod annotation, set with [`DELETING_ANNOTATION`] on guarded pods: when its PreDelete hook was first needed.
+/// Pod annotation, set with [`DELETING_ANNOTATION`] on guarded pods: when the PreDelete hook was first needed.
 pub const WAITING_SINCE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/waiting-since";
 /// Pod annotations that keep autoscalers from choosing the pod's node, with the values that guarded pods have.
 pub const KEPT_BY_AUTOSCALERS: [(&str, &str); 2] = [
@@ -121,7 +121,7 @@ pub const KEPT_BY_AUTOSCALERS: [(&str, &str); 2] = [
     ("karpenter.sh/do-not-disrupt", "true"),
 ];
 
-/// Domains whose pod annotations have a meaning for Kubernetes or the operator, their subdomains included.
+/// Domains whose pod annotations, like those of their subdomains, have a meaning for Kubernetes or the operator.
 const RESERVED_DOMAINS: [&str; 6] = [
     "kubernetes.io",
     "k8s.io",
@@ -138,14 +138,14 @@ pub fn is_reserved_annotation(key: &str) -> bool {
         rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
     let domain = key.split_once('/').map(|(domain, _)| domain);
-    let is_of_domain = |domain| RESERVED_DOMAINS.iter().any(|it| is_below(domain, it));
+    let is_reserved = |domain| RESERVED_DOMAINS.iter().any(|it| is_below(domain, it));
     let names = [HOT_PATCH_ANNOTATION, BCS_IN_PLACE_STATE, BCS_IN_PLACE_GRACE];
     let kept = KEPT_BY_AUTOSCALERS.map(|(name, _)| name);
-    domain.is_some_and(is_of_domain) || names.contains(&key) || kept.contains(&key)
+    domain.is_some_and(is_reserved) || names.contains(&key) || kept.contains(&key)
 }
 
-/// Those of [`KEPT_BY_AUTOSCALERS`] that a pod has with the value that guarded pods have. They are removed with its
-/// guard; a user's other values stay.
+/// The annotations of [`KEPT_BY_AUTOSCALERS`] that a pod has with the value for guarded pods. They are removed with
+/// the pod's guard; other values were set by a user, and stay.
 pub fn kept_by_autoscalers(
     annotations: &BTreeMap<String, String>,
 ) -> impl Iterator<Item = &'static str> {
@@ -157,13 +157,14 @@ pub fn kept_by_autoscalers(
 /// Annotation of a guarded workload: its PreDelete HookTemplate as last observed, because
 /// `kubectl delete -f FOLDER` may delete the template first.
 pub const KEPT_HOOK_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/pre-delete-hook";
-/// Annotation of the operator's own Deployment while `gamekeeper unguard` has stopped it: its replicas before.
+/// Annotation of the operator's own Deployment while `gamekeeper unguard` has stopped it: its previous number of
+/// replicas.
 pub const REPLICAS_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/replicas";
 /// Finalizer that the API server sets for `--cascade=orphan`.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 
 /// The name of the PodDisruptionBudget that guards the pods of a workload. The uid is part of it, because the
-/// budget of an earlier workload of this name may still guard pods.
+/// budget of an earlier workload with the same name may still guard pods.
 pub fn budget_name(workload: &str, uid: &str) -> String {
     format!("{workload}-guarded-{}", safe_hash(uid.as_bytes()))
 }
@@ -365,7 +366,7 @@ impl HookPoint {
     }
 }
 
-/// Name of the HookRun of an attempt at a hook of a Cluster.
+/// Name of the HookRun of one attempt at a Cluster's hook.
 pub fn lifecycle_run_name(
     prefix: &str,
     cluster: &str,

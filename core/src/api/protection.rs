@@ -98,7 +98,7 @@ pub struct WaitingPod {
     pub since: Time,
     /// What it waits for.
     pub reason: WaitReason,
-    /// The same as a sentence.
+    /// The reason as a sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }

@@ -67,14 +67,15 @@ impl<'de> Deserialize<'de> for RawJson {
         match raw.get().len() {
             0..=MAX_LENGTH => Ok(RawJson(raw)),
             length => Err(D::Error::custom(format_args!(
-                "a jsonBody, or the spec or metadata of a job, is {length} bytes long: at most {MAX_LENGTH} are read"
+                "a jsonBody, or the spec or metadata of a job, is {length} bytes long: at most \
+                 {MAX_LENGTH} are allowed"
             ))),
         }
     }
 }
 
-/// An estimate of the memory that JSON takes when it is parsed into maps, in bytes, from its brackets and
-/// commas. Brackets and commas in strings count too, so the estimate may be too high.
+/// The memory, in bytes, that JSON takes when it is parsed into maps, estimated from its brackets and commas.
+/// Those in strings count too, so the estimate may be too high.
 pub fn json_memory(text: &[u8]) -> usize {
     let memory = |pair: &[u8]| match pair {
         // An empty map has no node yet.

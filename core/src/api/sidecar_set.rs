@@ -67,7 +67,7 @@ pub struct SidecarSetSpec {
     /// How the containers of running pods are updated when their images change.
     #[serde(default)]
     pub update_strategy: SidecarUpdateStrategy,
-    /// Number of old revisions to keep for rollbacks. Those that pods have are kept in any case.
+    /// Number of old revisions to keep for rollbacks. Those that pods have are always kept.
     #[schemars(range(min = 0), extend("default" = 10))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
@@ -158,8 +158,8 @@ pub struct InjectionStrategy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InjectionRevision {
-    /// The name of a revision of this set. When absent, new pods get the newest one, as far as the update strategy does
-    /// not hold it back.
+    /// The name of a revision of this set. When absent, new pods get the newest one, unless the update strategy
+    /// holds it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub revision_name: Option<String>,

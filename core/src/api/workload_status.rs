@@ -138,7 +138,7 @@ pub enum PauseReason {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PauseCondition {
-    /// Reason of the pause.
+    /// Reason for the pause.
     pub reason: PauseReason,
     /// Start of the pause.
     pub start_time: Time,

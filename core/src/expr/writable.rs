@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_own_labels_and_annotations_can_be_written() {
+    fn hooks_cannot_write_reserved_labels_and_annotations() {
         for path in [
             "metadata.annotations.example.com/drained",
             "metadata.labels.drained",

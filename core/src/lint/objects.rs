@@ -23,7 +23,7 @@ struct Budget {
     selector: Selector,
 }
 
-/// What the files contain besides an object.
+/// The contents of the files that an object is checked against.
 struct Others {
     templates: Known,
     budgets: Vec<Budget>,
@@ -122,10 +122,12 @@ fn budget(document: &Document) -> Option<Budget> {
 }
 
 impl Budget {
+    /// A finding if the budget selects the pods of a guarded workload. A budget without a namespace may be applied to
+    /// any.
     fn over(&self, workload: &Value) -> Option<Finding> {
         let (namespace, _) = key(workload, "");
-        let is_near = self.namespace.is_empty() || self.namespace == namespace;
-        is_near.then(|| admission::another_budget(workload, &self.name, &self.selector))?
+        let may_apply = self.namespace.is_empty() || self.namespace == namespace;
+        may_apply.then(|| admission::another_budget(workload, &self.name, &self.selector))?
     }
 }
 
@@ -187,7 +189,7 @@ impl<'a> Object<'a> {
                 &others.workloads,
                 &others.namespaces,
             ));
-        findings.extend(rules.filter(|it| !fields.iter().any(|of| overlaps(&it.field, of))));
+        findings.extend(rules.filter(|it| !fields.iter().any(|field| overlaps(&it.field, field))));
         let file = self.file;
         let document = &self.document;
         findings

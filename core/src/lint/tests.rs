@@ -228,7 +228,7 @@ fn sidecar_sets_that_conflict_are_warnings() {
 }
 
 #[test]
-fn a_sidecar_with_the_name_of_a_container_of_a_workload_is_a_warning() {
+fn a_sidecar_with_the_name_of_a_workloads_container_is_a_warning() {
     let set = "apiVersion: tkex.tencent.com/v1alpha1\nkind: SidecarSet\nmetadata: {name: a}\nspec:\n  selector: \
                {matchLabels: {app: game}}\n  namespaceSelector: {matchLabels: {team: games}}\n  \
                containers:\n  - {name: server, image: \"log:1\"}\n";
@@ -326,7 +326,7 @@ fn fields_with_any_keys_are_accepted_in_templates() {
 }
 
 #[test]
-fn other_groups_are_ignored_and_unknown_kinds_of_the_own_group_are_errors() {
+fn other_groups_are_ignored_and_unknown_kinds_of_our_group_are_errors() {
     assert_eq!(
         printed(&["kind: Service\napiVersion: v1\nspec: {replicas: three}\n---\n# empty\n"]),
         ""
@@ -425,8 +425,8 @@ fn the_examples_of_tkestack_get_warnings_about_what_has_no_effect() {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let found = findings(&texts);
         assert!(errors(found.iter()).is_empty(), "{found:#?}");
-        let is_told = |field: &str| found.iter().any(|it| it.finding.field == field);
-        assert!(is_told("spec.clusterCIDR") && is_told("spec.machines[0].username"));
+        let is_reported = |field: &str| found.iter().any(|it| it.finding.field == field);
+        assert!(is_reported("spec.clusterCIDR") && is_reported("spec.machines[0].username"));
     }
 }
 

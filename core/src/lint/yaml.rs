@@ -17,7 +17,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// The document of an item of a List.
+    /// An item of a List as a document.
     fn item(&self, index: usize, object: Value) -> Document {
         let path = format!("items[{index}]");
         let below = format!("{path}.");
@@ -128,7 +128,7 @@ fn value(node: &MarkedYaml, path: &str, lines: &mut BTreeMap<String, usize>) -> 
     }
 }
 
-/// Merges the mappings of `<<`; own fields take precedence.
+/// Merges the mappings of `<<`; the object's own fields take precedence.
 fn merged(mut object: Map<String, Value>) -> Value {
     let others = match object.remove("<<") {
         Some(Value::Array(others)) => others,

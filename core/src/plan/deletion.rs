@@ -52,8 +52,8 @@ pub fn plan<S: Clone + Default + PartialEq + AsMut<WorkloadStatus>>(
     };
     guard(&mut draft, guarding);
     let status = status(workload, world, &own, &hooks, old_status);
-    let is_news = old_status != Some(&status);
-    finish(draft, is_news.then_some(status))
+    let has_changed = old_status != Some(&status);
+    finish(draft, has_changed.then_some(status))
 }
 
 fn guard(draft: &mut Draft, guarding: Guarding) {

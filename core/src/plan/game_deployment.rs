@@ -43,7 +43,7 @@ pub fn plan(
     if workload.guard_marks.deleting {
         return Ok(deletion::plan(&workload, world, gd.status.as_ref()));
     }
-    let shown = gd.status.as_ref();
+    let old_status = gd.status.as_ref();
     let Beginning {
         own,
         mut hooks,
@@ -51,8 +51,8 @@ pub fn plan(
         mut draft,
     } = begin(&workload, world);
     let Some(revisions) = found.revisions else {
-        let status = collided(shown, found.collisions);
-        return Ok(stop(&workload, &own, hooks, draft, shown, status));
+        let status = collided(old_status, found.collisions);
+        return Ok(stop(&workload, &own, hooks, draft, old_status, status));
     };
     let active = active(&own);
     let sizing = Sizing {
@@ -67,7 +67,7 @@ pub fn plan(
     let (sizes, of_rollout) = sizing.settle(choose);
     draft.merge(of_rollout);
     let Some(mut sizes) = sizes else {
-        return Ok(stop(&workload, &own, hooks, draft, shown, None));
+        return Ok(stop(&workload, &own, hooks, draft, old_status, None));
     };
     sizes
         .kept
@@ -84,7 +84,7 @@ pub fn plan(
     };
 
     let missing = workload.replicas + sizes.surge - sizes.kept.len() as i64;
-    let held = Held::of(&own, |pod| sizes.makes(pod), missing, world);
+    let held = Held::of(&own, |pod| sizes.creates_like(pod), missing, world);
     draft.extend(remove(&scene, &held, &mut hooks));
     let Created {
         pods,
@@ -107,9 +107,14 @@ pub fn plan(
         draft.patch_workload(pruned.patch);
         draft.events.extend(pruned.event);
     }
-    Ok(conclude(&scene, &held, hooks, draft, shown, |status| {
-        status
-    }))
+    Ok(conclude(
+        &scene,
+        &held,
+        hooks,
+        draft,
+        old_status,
+        |status| status,
+    ))
 }
 
 /// The old pods to update: those that the partition does not keep. Old pods that surge pods have replaced are
@@ -126,7 +131,7 @@ fn moves<'a>(workload: &Workload, revisions: &Revisions, sizes: &Sizes<'a>) -> M
     }
 }
 
-/// Deletes victims and pods that have ended, if they may be deleted.
+/// Deletes victims, pods that have ended and pods on lost nodes, if they may be deleted.
 fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &mut Hooks<'a>) -> Vec<Action> {
     let pods = held.others(scene.own).into_iter();
     let deletions = pods.filter_map(|pod| {
@@ -156,8 +161,8 @@ fn create(scene: &Scene, held: &Held) -> Created {
         ..
     } = scene;
     let mut new_pods = NewPods::new(scene);
-    let there = sizes.kept.len() as i64 + held.count();
-    let regular = workload.replicas - there;
+    let existing = sizes.kept.len() as i64 + held.count();
+    let regular = workload.replicas - existing;
     let missing = (regular + new_pods.surge(sizes.surge)).max(0);
     if missing == 0 {
         return Created {
@@ -214,19 +219,21 @@ struct PrunedNames {
     event: Option<Event>,
 }
 
-/// Removes the names from podsToDelete whose pods do not exist or are Terminating.
+/// Removes from podsToDelete the names of pods that do not exist or are Terminating.
 fn prune_names(workload: &Workload, own: &[&Pod]) -> Option<PrunedNames> {
     if workload.pods_to_delete.is_empty() {
         return None;
     }
     let own: HashMap<&str, &Pod> = own.iter().map(|pod| (pod.name.as_str(), *pod)).collect();
-    let is_there = |name: &String| own.get(name.as_str()).is_some_and(|pod| !pod.terminating);
+    let is_needed = |name: &String| own.get(name.as_str()).is_some_and(|pod| !pod.terminating);
     let names = workload.pods_to_delete.iter().cloned();
-    let (left, gone): (Vec<_>, Vec<_>) = names.partition(is_there);
-    if gone.is_empty() {
+    let (left, obsolete): (Vec<_>, Vec<_>) = names.partition(is_needed);
+    if obsolete.is_empty() {
         return None;
     }
-    let unknown = gone.iter().filter(|name| !own.contains_key(name.as_str()));
+    let unknown = obsolete
+        .iter()
+        .filter(|name| !own.contains_key(name.as_str()));
     Some(PrunedNames {
         event: not_found(unknown.collect()),
         patch: WorkloadPatch {

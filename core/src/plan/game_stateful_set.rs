@@ -1,6 +1,6 @@
 //! The plan for a GameStatefulSet, from top to bottom.
 //!
-//! It differs from that for a GameDeployment in ordinals and volumes; everything else is shared code.
+//! It differs from the plan for a GameDeployment in ordinals and volumes; everything else is shared code.
 
 use std::cell::OnceCell;
 use std::cmp::Reverse;
@@ -44,7 +44,7 @@ pub fn plan(
         return Ok(deletion::plan(&workload, world, gsts.status.as_ref()));
     }
     let identity = Identity::of(gsts);
-    let shown = gsts.status.as_ref();
+    let old_status = gsts.status.as_ref();
     let Beginning {
         own,
         mut hooks,
@@ -52,8 +52,8 @@ pub fn plan(
         mut draft,
     } = begin(&workload, world);
     let Some(revisions) = found.revisions else {
-        let status = collided(shown, found.collisions);
-        return Ok(stop(&workload, &own, hooks, draft, shown, status));
+        let status = collided(old_status, found.collisions);
+        return Ok(stop(&workload, &own, hooks, draft, old_status, status));
     };
     let ordinals = Ordinals::new(&workload, identity, world, &own);
     let active = active(&own);
@@ -69,7 +69,7 @@ pub fn plan(
     let (sizes, of_rollout) = sizing.settle(choose);
     draft.merge(of_rollout);
     let Some(mut sizes) = sizes else {
-        return Ok(stop(&workload, &own, hooks, draft, shown, None));
+        return Ok(stop(&workload, &own, hooks, draft, old_status, None));
     };
     sizes
         .kept
@@ -87,12 +87,12 @@ pub fn plan(
     let mut claims = Claims::new(&workload, identity, world);
 
     let wanted = ordinals.wanted(sizes.surge);
-    let is_replaced = |pod: &Pod| sizes.makes(pod) && wanted.contains(ordinals.of(pod));
+    let is_replaced = |pod: &Pod| sizes.creates_like(pod) && wanted.contains(ordinals.of(pod));
     let held = Held::of(&own, is_replaced, i64::MAX, world);
     let mut vacated = Vacated::of(&workload, world);
     let mut created = create(&scene, &ordinals, &vacated, &mut claims);
-    // Creating or deleting a pod in order relies on the others being available, so no update of them starts in the
-    // same plan. A creation that was refused does not hold updates back: it is attempted again when no update starts.
+    // Creating or deleting a pod in order relies on the others being available, so no pod update starts in the same
+    // plan. A creation that was refused does not hold updates back: it is attempted again when no update starts.
     let is_refused = world.failures.of(Attempt::CreatePod).is_some();
     let creates = !is_refused && created.obstacles.scale.is_none();
     let leaving = ordinals.leaving(&sizes.victims, creates);
@@ -108,7 +108,7 @@ pub fn plan(
     let removed = removal.remove(held.others(&own), keeps_claims);
     let scales = !removed.is_empty() || (!created.pods.is_empty() && !is_refused);
     // Deleting the pod of a reserved ordinal relies on its substitute, which is not updated at the same time.
-    let mut budget = match (identity.ordered && scales) || removed.iter().any(is_of_reserved) {
+    let mut budget = match (identity.ordered && scales) || removed.iter().any(deletes_reserved) {
         true => Budget::spent(),
         false => Budget::of(&scene),
     };
@@ -131,11 +131,11 @@ pub fn plan(
     vacated.add(&workload, world, &own, &draft);
     draft.wake_at(vacated.wake());
     let show = |status| show(status, &sizes, &vacated);
-    Ok(conclude(&scene, &held, hooks, draft, shown, show))
+    Ok(conclude(&scene, &held, hooks, draft, old_status, show))
 }
 
 /// Whether a pod is deleted because its ordinal is reserved.
-fn is_of_reserved(action: &Action) -> bool {
+fn deletes_reserved(action: &Action) -> bool {
     matches!(action, Action::DeletePod(it) if it.reason == DeletionReason::Reserved)
 }
 
@@ -160,8 +160,8 @@ impl<'a> Removal<'_, 'a> {
             };
             let cleared = may_touch(pod, &intent, self.hooks)?;
             let ordinal = self.ordinals.of(pod);
-            let may_go = keeps_claims(ordinal) || self.claims.transfer(&cleared, ordinal);
-            may_go.then(|| cleared.delete(reason))
+            let may_delete = keeps_claims(ordinal) || self.claims.transfer(&cleared, ordinal);
+            may_delete.then(|| cleared.delete(reason))
         });
         deletions.collect()
     }

@@ -17,8 +17,8 @@
 //! | [`hook_run`] | the state of a HookRun, from its measurements |
 //! | [`workload`] | a workload with defaults and percentages resolved |
 //! | [`world`] | everything observed around a workload at one moment |
-//! | [`hooks`] | which HookRun allows which action; the guard of pods |
-//! | [`protection`] | what guards pods against other clients: labels, budget, finalizer |
+//! | [`hooks`] | which HookRun allows which action; when a pod may be deleted or changed |
+//! | [`protection`] | what guards pods against other clients: label, budget, finalizer |
 //! | [`revision`] | ControllerRevisions |
 //! | [`in_place`] | what can be changed in a running pod, in which order, and when a change is complete |
 //! | [`rollout`] | canary steps, pauses, promotion |

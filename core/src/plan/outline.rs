@@ -57,21 +57,21 @@ pub fn stop<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     own: &[&'a Pod],
     mut hooks: Hooks<'a>,
     mut draft: Draft,
-    shown: Option<&S>,
+    old_status: Option<&S>,
     status: Option<S>,
 ) -> Plan<S> {
     hooks.keep_only_removals(own);
     draft.extend(hooks.settle(own));
     draft.patch_workload(hooks.ended_retry());
-    close(workload, draft, shown, status)
+    close(workload, draft, old_status, status)
 }
 
 /// The status to write if only the number of name collisions of revisions has changed.
 pub fn collided<S: Clone + Default + AsMut<WorkloadStatus>>(
-    shown: Option<&S>,
+    old_status: Option<&S>,
     collisions: i32,
 ) -> Option<S> {
-    let mut status = shown.cloned().unwrap_or_default();
+    let mut status = old_status.cloned().unwrap_or_default();
     let before = std::mem::replace(&mut status.as_mut().collision_count, collisions);
     (before != collisions).then_some(status)
 }
@@ -82,7 +82,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     held: &Held,
     mut hooks: Hooks<'a>,
     mut draft: Draft,
-    shown: Option<&S>,
+    old_status: Option<&S>,
     show: impl FnOnce(WorkloadStatus) -> S,
 ) -> Plan<S> {
     let update = scene.revisions.update.name();
@@ -102,8 +102,14 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
         obstacles,
         waits_for: draft.waits_for.take(),
     };
-    let status = conclusion::status(scene, counts, &hooks, reasons, shown.map(AsRef::as_ref));
-    close(scene.workload, draft, shown, Some(show(status)))
+    let status = conclusion::status(
+        scene,
+        counts,
+        &hooks,
+        reasons,
+        old_status.map(AsRef::as_ref),
+    );
+    close(scene.workload, draft, old_status, Some(show(status)))
 }
 
 /// Deletes revisions beyond the history limit to which neither a pod nor the status refers.
@@ -147,12 +153,12 @@ fn refusals(scene: &Scene, draft: &Draft) -> Obstacles {
 fn close<S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     workload: &Workload,
     mut draft: Draft,
-    shown: Option<&S>,
+    old_status: Option<&S>,
     status: Option<S>,
 ) -> Plan<S> {
-    let old = shown.cloned().unwrap_or_default();
-    let news = status.filter(|new| shown.is_none() || *new != old);
-    let status = news.filter(|_| !draft.changes_workload());
+    let old = old_status.cloned().unwrap_or_default();
+    let changed = status.filter(|new| old_status.is_none() || *new != old);
+    let status = changed.filter(|_| !draft.changes_workload());
     let mut status_first = false;
     if let Some(new) = &status {
         let (old, new) = (old.as_ref(), new.as_ref());

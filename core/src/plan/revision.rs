@@ -97,7 +97,7 @@ fn revision_name(workload: &Workload, canonical: &Value, collision_count: i32) -
 }
 
 /// Deletes the oldest revisions beyond the history limit. Those in `named`, which a pod or the status
-/// refers to, are never deleted and do not count.
+/// refers to, are never deleted and do not count toward the limit.
 pub fn prune(
     workload: &Workload,
     revisions: &[Arc<Revision>],

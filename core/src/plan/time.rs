@@ -56,7 +56,7 @@ fn unit_seconds(unit: &str) -> Option<f64> {
     })
 }
 
-/// A duration: seconds, as a number or a string, or a string such as 90s, 5m, 1h30m. None if it is
+/// Parses a duration: a number of seconds, which may be a string, or a string such as 90s, 5m or 1h30m. None if it is
 /// neither, which the schema refuses.
 pub fn duration(value: &IntOrString) -> Option<SignedDuration> {
     match value {

@@ -54,7 +54,7 @@ fn reason(leases: &[LeaseVersion<'_>], event: &Event) -> Option<String> {
             Some(format!("{leader} had been the leader for {late:#}"))
         }
         None => Some(format!("the lease had been released for {late:#}")),
-        Some(_) if late > LIMIT => Some(format!("the last renewal was {late:#} before")),
+        Some(_) if late > LIMIT => Some(format!("the last renewal was {late:#} earlier")),
         Some(_) => None,
     }
 }

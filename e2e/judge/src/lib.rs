@@ -21,12 +21,13 @@
 //! | 10: all of it after crashes, on stale caches and on errors | every rule, because the rules make no exception for crashes and faults |
 //! | 11: no client ends a guarded pod before its hook allows it | `rules/guard.rs`, about all users |
 //! | 12: scripts of a Cluster run in order, once, and one at a time on a node | `lifecycle`, for tests with a Cluster |
+//! | 13: containers of a SidecarSet change only with its token | `rules/sidecars.rs` |
 //!
-//! Six more rules are about what is not in that list. A pod that is updated in place gets no traffic while it is
+//! Six more rules check what is not in that list. A pod that is updated in place gets no traffic while it is
 //! changed (`rules/gate.rs`), or before it runs the new image (`rules/completion.rs`), and its containers are
 //! changed in the order that the workload specifies (`rules/order.rs`). With OnDelete, the operator starts no update
-//! (`rules/on_delete.rs`). With createBatch, it creates the first pods in batches (`rules/batches.rs`). The annotations for
-//! autoscalers are those of the template, or else of the guard (`rules/autoscalers.rs`).
+//! (`rules/on_delete.rs`). With createBatch, it creates the first pods in batches (`rules/batches.rs`). The
+//! annotations for autoscalers are those of the template, or otherwise those of the guard (`rules/autoscalers.rs`).
 //!
 //! # The evidence
 //!

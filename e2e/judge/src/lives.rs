@@ -9,16 +9,16 @@ use crate::evidence::Event;
 use crate::object::{controller, images, is_terminating, runs, uid};
 use crate::replay::history::{Resource, Write, history};
 
-/// The life of a pod of a controller.
+/// The life of a pod that has a controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Life {
     /// Uid of the pod.
     pub uid: String,
     /// Its name.
     pub name: String,
-    /// When it was reported that a container runs.
+    /// When a container was first reported as running.
     pub began: Timestamp,
-    /// The request that deleted or evicted the pod, or changed an image of it.
+    /// The request that deleted or evicted the pod, or changed one of its images.
     pub end: Option<End>,
 }
 
@@ -35,8 +35,8 @@ pub struct End {
     pub request: String,
 }
 
-/// The lives of all pods of controllers in a namespace of which a container has run. A pod whose containers are restarted
-/// has one life, up to its first restart.
+/// The lives of all pods in a namespace that have a controller and of which a container has run. A pod whose
+/// containers are restarted has one life, up to its first restart.
 pub fn pod_lives(events: &[Event]) -> Vec<Life> {
     let mut lives: BTreeMap<String, Life> = BTreeMap::new();
     for write in history(events) {
@@ -66,7 +66,7 @@ pub fn pod_lives(events: &[Event]) -> Vec<Life> {
     lives.into_values().collect()
 }
 
-/// The end that a write is, if it ends running containers.
+/// The end of a pod's life, if a write ends its running containers.
 fn end_of(write: &Write) -> Option<End> {
     let before = write.before.as_deref()?;
     let ends = match write.after.as_deref() {
@@ -118,7 +118,7 @@ mod tests {
         .expect("an event")
     }
 
-    /// Who ended the pod, if one has lived.
+    /// The user who ended the pod's life, if it has lived and its life was ended.
     fn ended_by(is_running: bool, end: Event) -> Option<Option<String>> {
         let container = json!({"name": "game", "image": "game:v1"});
         let events = [
@@ -158,8 +158,8 @@ mod tests {
                 Some(None),
             ),
         ] {
-            let what = format!("{end:?}");
-            assert_eq!(ended_by(true, end), expected, "{what}");
+            let case = format!("{end:?}");
+            assert_eq!(ended_by(true, end), expected, "{case}");
         }
     }
 

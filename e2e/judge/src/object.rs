@@ -69,7 +69,7 @@ pub fn is_true(object: &Value, type_: &str) -> bool {
     condition(object, type_).is_some_and(|c| text(c, "/status") == "True")
 }
 
-/// Since when a pod is ready. The kubelet truncates the time to seconds.
+/// Since when a pod has been ready. The kubelet truncates the time to seconds.
 pub(crate) fn ready_since(pod: &Value) -> Option<Timestamp> {
     let ready = condition(pod, "Ready").filter(|c| text(c, "/status") == "True")?;
     time(ready, "/lastTransitionTime")
@@ -112,8 +112,7 @@ pub(crate) fn has_ended(pod: &Value) -> bool {
     matches!(phase(pod), "Failed" | "Succeeded")
 }
 
-/// Whether a container or native sidecar of a pod is running. Without a status of a container, the phase
-/// decides.
+/// Whether a container or native sidecar of a pod is running. For a container without a status, the phase decides.
 pub fn runs(pod: &Value) -> bool {
     let lists = ["/status/initContainerStatuses", "/status/containerStatuses"];
     let is_running = |container: &Value| {
@@ -201,8 +200,9 @@ pub(crate) fn images(pod: &Value) -> Vec<(String, String)> {
     containers.map(|(name, image, _)| (name, image)).collect()
 }
 
-/// Labels and annotations of the template: all except the operator's annotations and those for autoscalers, which have a
-/// rule of their own (`rules/autoscalers.rs`), and except the labels of identity and guard, which the operator restores.
+/// The labels and annotations that come from the template. Left out are the operator's annotations, those for
+/// autoscalers, which have a rule of their own (`rules/autoscalers.rs`), and the labels of identity and guard, which
+/// the operator restores.
 pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String, Value>) {
     let map = |pointer| {
         let found = pod.pointer(pointer).and_then(Value::as_object);
@@ -314,7 +314,7 @@ mod tests {
                 },
             })
         };
-        let game = |is| state("game", is);
+        let game = |it| state("game", it);
         assert!(runs(&pod("Pending", game("running"), "waiting", "waiting")));
         assert!(runs(&pod("Pending", game("waiting"), "running", "waiting")));
         assert!(!runs(&pod(

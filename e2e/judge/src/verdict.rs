@@ -34,8 +34,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks every write in a namespace, and every check of a guard by a dry run. `is_operator` says whether a user is an operator.
-/// `starts` are the times at which operators were started.
+/// Checks every write in a namespace, and every check of a guard by a dry run. `is_operator` says whether a user is
+/// an operator. `starts` are the times at which operators were started.
 pub fn violations(
     events: &[Event],
     starts: &[Timestamp],
@@ -48,9 +48,9 @@ pub fn violations(
     let mut batches = rules::Batches::default();
     let mut found = Vec::new();
     for write in history(events) {
-        let is_operators = is_operator(&write.user);
+        let by_operator = is_operator(&write.user);
         let mut wrong: Vec<rules::Found> = Vec::new();
-        if is_operators {
+        if by_operator {
             let rules = [
                 rules::hooks,
                 rules::budget,
@@ -71,11 +71,11 @@ pub fn violations(
         } else {
             wrong.extend(rules::guard(&world, &write));
         }
-        wrong.extend(batches.check(&world, &write, is_operators));
+        wrong.extend(batches.check(&world, &write, by_operator));
         world.apply(&write);
-        wrong.extend(settled.check(&world, &write, is_operators));
-        wrong.extend(pauses.check(&world, &write, is_operators));
-        wrong.extend(holds.check(&world, &write, is_operators));
+        wrong.extend(settled.check(&world, &write, by_operator));
+        wrong.extend(pauses.check(&world, &write, by_operator));
+        wrong.extend(holds.check(&world, &write, by_operator));
         found.extend(wrong.into_iter().map(|(rule, why)| Violation {
             rule,
             at: write.received,

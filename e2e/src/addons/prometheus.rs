@@ -87,7 +87,7 @@ impl Prometheus {
         .await
     }
 
-    /// Stops it.
+    /// Stops the server.
     pub async fn stop(mut self) -> Result<()> {
         Ok(self.child.kill().await?)
     }

@@ -75,8 +75,8 @@ impl Webhook {
         call(case.plane(), &self.name, port).await
     }
 
-    /// Makes the API server call this port to set the defaults of SidecarSets and to inject sidecars. The operator runs
-    /// outside the cluster, so its namespace needs no exception.
+    /// Makes the API server call this port to set the defaults of SidecarSets and to inject sidecars. The operator
+    /// runs outside the cluster, so its namespace needs no exception.
     async fn call_to_change(&self, case: &Case, port: u16) -> Result<()> {
         let mut patch = Vec::new();
         for (index, path) in ["default", "inject"].into_iter().enumerate() {
@@ -175,9 +175,9 @@ pub async fn call(plane: &ControlPlane, name: &str, port: u16) -> Result<()> {
 pub async fn tls_handshake(configuration: &Value, port: u16, host: &str) -> Result<()> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let name = ServerName::try_from(host.to_owned())?;
-    let shaken = trusting(configuration)?.connect(name, stream).await;
-    let context = || format!("what is served is not trusted as {host}");
-    shaken.with_context(context)?;
+    let connected = trusting(configuration)?.connect(name, stream).await;
+    let context = || format!("the served certificate is not trusted for {host}");
+    connected.with_context(context)?;
     Ok(())
 }
 

@@ -1,8 +1,8 @@
 //! `make guard-campaign`: plays seeded histories of guarded pods, and prints the table of docs/guard.md.
 //!
-//! Usage: `guard-campaign [COUNT [SEED]]`, by default 100 histories from seed 0 on. With RESUME=1, what this operator
-//! has played already is not played again. The outcomes are in target/e2e/guard-campaign, with the files of a history
-//! that failed.
+//! Usage: `guard-campaign [COUNT [SEED]]`, by default 100 histories from seed 0 on. With RESUME=1, histories that
+//! this operator has already played are skipped. The outcomes are in target/e2e/guard-campaign, with the files of
+//! histories that failed.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,7 +32,7 @@ async fn main() -> Result<ExitCode> {
     let build = Build::read()?;
     let ran = tokio::select! {
         ran = campaign(first, count, &folder, &build) => ran,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted; go on with RESUME=1")),
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted; continue with RESUME=1")),
     };
     stop_all().await;
     let mut table = Table::default();

@@ -26,7 +26,7 @@ const REPLICAS: i64 = 3;
 pub struct Outcome {
     /// The history.
     pub history: History,
-    /// Faults that the proxy played.
+    /// Faults that the proxy injected.
     pub faults: Tally,
     /// Writes of the operator that took effect.
     pub writes: u64,
@@ -36,7 +36,7 @@ pub struct Outcome {
     pub jumps: u64,
     /// What the judge found.
     pub violations: Vec<Violation>,
-    /// The state of the workload, if it has not settled in time.
+    /// The state of the workload, if it did not settle in time.
     pub unsettled: Option<String>,
     /// How long settling took.
     pub settled_after: Duration,
@@ -179,7 +179,7 @@ async fn judge(case: &mut Case, outcome: &mut Outcome) -> Result<()> {
     ensure!(!log.contains("panicked at"), "the operator panicked");
     ensure!(
         outcome.writes > 0,
-        "the audit log has no write of the operator's account"
+        "the audit log contains no write by the operator's account"
     );
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::stimulus::{HookAnswer, Stimulus};
 use crate::case::Case;
 use crate::workload::view::View;
 
-/// How long a workload may take to settle. An operator whose template was refused tries again after half a minute.
+/// How long a workload may take to settle. After a refused template, the operator tries again after half a minute.
 const LIMIT: Duration = Duration::from_secs(100);
 /// How often the workload is read.
 const POLL: Duration = Duration::from_millis(300);

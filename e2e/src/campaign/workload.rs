@@ -97,7 +97,7 @@ fn canary(replicas: i64, random: &mut Random) -> Game {
         hook,
         json!({"partition": "50%"}),
     ];
-    // One or more consecutive steps of these.
+    // Consecutive steps of these, at least one.
     let first = random.index(steps.len());
     let length = 1 + random.index(steps.len() - first);
     let steps = Value::from(&steps[first..first + length]);

@@ -176,7 +176,7 @@ impl Case {
         }
     }
 
-    /// A shell of a user of this namespace.
+    /// A shell for a user of this namespace.
     pub async fn shell(&self) -> Result<Shell> {
         Shell::with(self.plane, self.kubeconfig.clone()).await
     }
@@ -327,18 +327,18 @@ impl Case {
     }
 
     /// Waits until a condition holds for the workload, and returns the view.
-    pub async fn until(&self, what: &str, holds: impl Fn(&View) -> bool) -> Result<View> {
-        self.until_of(self.name, what, holds).await
+    pub async fn until(&self, description: &str, holds: impl Fn(&View) -> bool) -> Result<View> {
+        self.until_of(self.name, description, holds).await
     }
 
     /// Waits until a condition holds for another workload.
     pub async fn until_of(
         &self,
         name: &str,
-        what: &str,
+        description: &str,
         holds: impl Fn(&View) -> bool,
     ) -> Result<View> {
-        eventually(what, LIMIT, async || {
+        eventually(description, LIMIT, async || {
             let view = self.view_of(name).await?;
             view.ensure(holds(&view))?;
             Ok(view)
@@ -349,9 +349,9 @@ impl Case {
     /// Waits until the status is up to date and has these counts: DESIRED, UPDATED, UPDATED_READY, READY
     /// and TOTAL.
     pub async fn until_counts(&self, counts: [i64; 5]) -> Result<View> {
-        let what = format!("counts {counts:?}");
+        let description = format!("counts {counts:?}");
         let holds = |view: &View| view.counts() == counts && view.is_observed();
-        self.until(&what, holds).await
+        self.until(&description, holds).await
     }
 
     /// Waits until all pods are updated and available, and no HookRun is left.
@@ -363,11 +363,11 @@ impl Case {
     /// Checks that a condition holds throughout this number of seconds.
     pub async fn consistently(
         &self,
-        what: &str,
+        description: &str,
         seconds: u64,
         holds: impl Fn(&View) -> bool,
     ) -> Result<()> {
-        consistently(what, Duration::from_secs(seconds), async || {
+        consistently(description, Duration::from_secs(seconds), async || {
             let view = self.view().await?;
             view.ensure(holds(&view))
         })
@@ -377,10 +377,10 @@ impl Case {
     /// Waits until a probe succeeds.
     pub async fn eventually<T>(
         &self,
-        what: &str,
+        description: &str,
         probe: impl AsyncFnMut() -> Result<T>,
     ) -> Result<T> {
-        eventually(what, LIMIT, probe).await
+        eventually(description, LIMIT, probe).await
     }
 
     /// The operator's writes so far, from the audit log.

@@ -21,13 +21,13 @@ pub fn helm(helm: &Path) -> Command {
 }
 
 /// The objects of the chart, rendered as release `gamekeeper` in namespace `gamekeeper-system`.
-pub async fn render(program: &Path, more: &[&str]) -> Result<Vec<Value>> {
+pub async fn render(program: &Path, options: &[&str]) -> Result<Vec<Value>> {
     let mut command = helm(program);
     // A helm that is built from source assumes Kubernetes 1.20.
     command
         .args(["template", "gamekeeper", CHART, "--kube-version=1.36"])
         .args(["--namespace=gamekeeper-system"])
-        .args(more);
+        .args(options);
     let printed = run(&mut command, "").await?;
     let documents = serde_yaml_ng::Deserializer::from_str(&printed).map(Value::deserialize);
     let mut objects: Vec<Value> = documents

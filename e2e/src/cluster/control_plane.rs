@@ -21,7 +21,7 @@ use crate::process::program::program;
 use crate::process::usage::processor_time;
 use crate::wait::eventually;
 
-/// The prefix of the names of test clusters. The process id follows.
+/// The prefix of the names of test clusters. The process ID follows.
 const PREFIX: &str = "e2e-";
 /// How long discovery of a new kind may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -64,12 +64,12 @@ impl ControlPlane {
         Ok(control_plane)
     }
 
-    /// Starts another one for this process, for a test that changes CRDs.
+    /// Starts another control plane for this process, for a test that changes CRDs.
     pub async fn another(purpose: &str) -> Result<Self> {
         Self::named(&format!("{PREFIX}{}-{purpose}", std::process::id())).await
     }
 
-    /// Starts one with nothing installed, for tests of the installation.
+    /// Starts a control plane with nothing installed, for tests of the installation.
     pub async fn empty(purpose: &str) -> Result<Self> {
         Self::bare(&format!("{PREFIX}{}-{purpose}", std::process::id()), &[]).await
     }
@@ -212,7 +212,7 @@ impl ControlPlane {
         response.with_context(|| format!("PATCH {path}"))
     }
 
-    /// Deletes an object, without waiting until it is gone.
+    /// Deletes an object, without waiting for its removal.
     pub async fn delete(&self, path: &str) -> Result<()> {
         let request = Request::delete(path).body(Vec::new())?;
         let response = self.client.request::<Value>(request).await;
@@ -220,7 +220,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// All writes in a namespace so far, one a line.
+    /// All writes in a namespace so far, one per line.
     pub fn writes_as_text(&self, namespace: &str) -> Result<String> {
         let lines = self.audit.writes(namespace)?.into_iter().map(|event| {
             let object = event.object_ref.clone().unwrap_or_default();
@@ -249,7 +249,7 @@ impl ControlPlane {
         processor_time(id.trim().parse()?)
     }
 
-    /// Stops it and removes its files.
+    /// Stops the control plane and removes its files.
     pub async fn stop(&self) -> Result<()> {
         run(Command::new(scripts().join("down.sh")).arg(&self.name), "").await?;
         Ok(())
@@ -272,7 +272,7 @@ async fn reap() {
     stop_those(|id| !Path::new("/proc").join(id.to_string()).exists()).await;
 }
 
-/// Stops test clusters, selected by process id.
+/// Stops test clusters, selected by process ID.
 async fn stop_those(is_selected: impl Fn(u32) -> bool) {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));

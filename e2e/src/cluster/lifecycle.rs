@@ -1,4 +1,4 @@
-//! A control plane of its own with the chart's operator and lifecycle hooks enabled, for tests of Clusters.
+//! A separate control plane with the chart's operator and lifecycle hooks enabled, for tests of Clusters.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl Stage {
             SYSTEM,
             "--create-namespace",
             "--set=lifecycleHooks.enabled=true",
-            // Its Service would not reach the operator, which runs outside of the cluster.
+            // The webhook's Service could not reach the operator, which runs outside the cluster.
             "--set=admission.enabled=false",
             &image,
         ];
@@ -75,7 +75,7 @@ impl Stage {
         let established = async || plane.kubectl(&wait, "").await;
         eventually("the CRDs are established", LIMIT, established).await?;
         let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
-        // A new one does not wait for the lease of a killed one.
+        // A new operator need not wait for the lease of a killed one.
         operator.disable_leader_election();
         operator.start().await?;
         let witness = Witness::of_lifecycle(&plane.client()).await?;
@@ -126,7 +126,7 @@ impl Stage {
         let own = self.operator.username();
         let is_operator = |user: &str| user == own;
         let mut games = self.plane.audit.writes(GAMES)?;
-        // Those of objects without a namespace.
+        // Events about cluster-scoped objects are in this namespace, too.
         games.retain(|event| event.resource() != "events");
         let all = || events.iter().chain(&games);
         let refused: Vec<&str> = all()

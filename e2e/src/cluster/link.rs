@@ -41,7 +41,7 @@ impl Link {
         Ok(Link { port, is_up, task })
     }
 
-    /// The `server` of a kubeconfig that uses it.
+    /// The `server` of a kubeconfig that uses the link.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }

@@ -41,7 +41,7 @@ pub struct Operator {
     environment: Vec<(&'static str, String)>,
     log: PathBuf,
     running: Option<Running>,
-    /// When it was started.
+    /// The times at which it was started.
     starts: Vec<Timestamp>,
 }
 
@@ -92,7 +92,7 @@ impl Operator {
         Self::with_account(plane, namespace, account, args, folder).await
     }
 
-    /// An operator for a namespace whose service account is in another one, where it exists already.
+    /// An operator for one namespace, with a service account that already exists in another one.
     pub async fn with_account_of(
         plane: &ControlPlane,
         account_namespace: &str,
@@ -162,7 +162,7 @@ impl Operator {
         self.leader_election = false;
     }
 
-    /// From now until its next start, does not restart it when it exits.
+    /// Disables restarts after an exit, from now until the next start.
     pub fn disable_restart(&self) {
         if let Some(running) = &self.running {
             running.supervisor.abort();
@@ -195,13 +195,13 @@ impl Operator {
     /// The port of its HTTP server.
     pub fn port(&self) -> Result<u16> {
         let running = self.running.as_ref();
-        Ok(running.context("the operator does not run")?.port)
+        Ok(running.context("no operator is running")?.port)
     }
 
     /// The port of its webhook, if it has the arguments of a Deployment.
     pub fn webhook_port(&self) -> Result<u16> {
         let running = self.running.as_ref();
-        Ok(running.context("the operator does not run")?.webhook_port)
+        Ok(running.context("no operator is running")?.webhook_port)
     }
 
     /// Its log file.
@@ -313,7 +313,7 @@ impl Operator {
 
     /// Reads a page from its HTTP server, and returns the HTTP status and the body.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
-        let running = self.running.as_ref().context("the operator does not run")?;
+        let running = self.running.as_ref().context("no operator is running")?;
         let mut stream = TcpStream::connect(("127.0.0.1", running.port)).await?;
         let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
@@ -360,20 +360,20 @@ impl Operator {
     }
 
     fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
-        let running = self.running.as_mut().context("the operator does not run")?;
+        let running = self.running.as_mut().context("no operator is running")?;
         Ok(try_wait(&running.process).transpose()?.flatten())
     }
 
     /// Kills it (kill -9).
     pub async fn kill(&mut self) -> Result<()> {
-        let running = self.running.take().context("the operator does not run")?;
+        let running = self.running.take().context("no operator is running")?;
         Ok(running.end()?.kill().await?)
     }
 
     /// Sends SIGTERM and waits until it exits. Fails if it does not exit cleanly within 20 s.
     pub async fn terminate(&mut self) -> Result<()> {
         self.signal("TERM").await?;
-        let running = self.running.take().context("the operator does not run")?;
+        let running = self.running.take().context("no operator is running")?;
         let ended = timeout(Duration::from_secs(20), running.end()?.wait()).await;
         let status = ended.context("the operator did not end within 20 s of SIGTERM")??;
         ensure!(status.success(), "the operator exited: {status}");
@@ -402,14 +402,14 @@ impl Operator {
         Ok(())
     }
 
-    /// The process id. It changes with a restart.
+    /// The process ID. It changes with a restart.
     pub fn id(&self) -> Result<u32> {
-        let running = self.running.as_ref().context("the operator does not run")?;
+        let running = self.running.as_ref().context("no operator is running")?;
         let id = with(&running.process, |child| child.as_ref().and_then(Child::id));
         id.context("the operator has ended")
     }
 
-    /// When it was started, so far.
+    /// The times at which it was started.
     pub fn starts(&self) -> &[Timestamp] {
         &self.starts
     }
@@ -457,7 +457,7 @@ async fn grant(plane: &ControlPlane, namespace: &str, account: &str) -> Result<(
     plane.apply(&permissions).await
 }
 
-/// Changes an object of the chart to another namespace and service account. ClusterRoles are shared.
+/// Moves an object of the chart to another namespace and service account. ClusterRoles are shared.
 fn move_to(object: &mut Value, namespace: &str, account: &str) {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let moved = match object["kind"].as_str().unwrap_or_default() {

@@ -9,7 +9,7 @@ use crate::checkout::repository;
 #[derive(Clone, Debug)]
 pub struct Query {
     /// Title of the panel, or name of the variable.
-    pub of: String,
+    pub source: String,
     /// PromQL.
     pub expr: String,
 }
@@ -45,9 +45,9 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-fn query(of: &Value, expr: &Value) -> Result<Query> {
+fn query(source: &Value, expr: &Value) -> Result<Query> {
     Ok(Query {
-        of: of.as_str().context("a title")?.to_owned(),
+        source: source.as_str().context("a title")?.to_owned(),
         expr: expr.as_str().context("an expression")?.to_owned(),
     })
 }

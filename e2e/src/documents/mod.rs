@@ -1,4 +1,4 @@
-//! Tests of documentation: runs the commands of documents, and reads the queries of dashboards.
+//! For tests of the documentation: runs the commands of documents, and reads the queries of dashboards.
 
 pub mod dashboard;
 pub mod shell;

@@ -33,7 +33,7 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// A shell of the administrator.
+    /// A shell for the administrator.
     pub async fn admin(plane: &ControlPlane) -> Result<Self> {
         Self::with(plane, plane.kubeconfig.clone()).await
     }
@@ -115,7 +115,7 @@ fn shows(text: &str, expected: &[String], workload: &str) -> Result<()> {
 /// Runs a command that does not end by itself, until a frame of its output is as expected.
 async fn watch(mut command: Command, is_shown: impl Fn(&str) -> Result<()>) -> Result<()> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
-    let output = child.stdout.take().context("its output")?;
+    let output = child.stdout.take().context("no output of the command")?;
     let mut lines = BufReader::new(output).lines();
     let mut frame = String::new();
     while let Some(line) = lines.next_line().await? {

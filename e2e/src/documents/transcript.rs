@@ -98,7 +98,7 @@ fn one(section: &str, line: &str) -> DocCommand {
     }
 }
 
-/// The lines of an output without what differs from run to run: ages become `AGE`, and random or computed
+/// The lines of an output, without the parts that differ from run to run: ages become `AGE`, and random or computed
 /// parts of names `POD` and `HASH`. A line is indented by two spaces more than its parent in a tree. Lines
 /// keep their order, except that siblings whose names are random are sorted.
 pub fn normalized<'a>(lines: impl IntoIterator<Item = &'a str>, workload: &str) -> Vec<String> {
@@ -159,7 +159,7 @@ fn branches(mut lines: &[(usize, String)]) -> Vec<Branch> {
     branches
 }
 
-/// A word without what differs from run to run.
+/// A word, without the parts that differ from run to run.
 fn word(word: &str, workload: &str) -> String {
     let start = format!("{workload}-");
     let parts: Vec<&str> = word.split(&start).collect();
@@ -175,7 +175,7 @@ fn word(word: &str, workload: &str) -> String {
 /// The characters of random names and hashes in Kubernetes.
 const ALPHABET: &str = "bcdfghjklmnpqrstvwxz2456789";
 
-/// `HASH-POD-more` for what follows a workload's name.
+/// Replaces the random parts of what follows a workload's name, as in `HASH-POD-more`.
 fn random_part(rest: &str) -> String {
     let parts = rest.split('-').map(|part| {
         let is_random = part.chars().all(|it| ALPHABET.contains(it));

@@ -51,7 +51,10 @@ impl std::fmt::Display for Broken {
 impl std::error::Error for Broken {}
 
 impl Broken {
-    /// Returns after a pause, because data sent right before an error would stay in the buffer.
+    /// The server's response broke off.
+    const BY_SERVER: Broken = Broken("the server's response broke off");
+
+    /// Returns the error after a pause, because data sent right before it would stay in the buffer.
     pub(super) async fn after_flush(why: &'static str) -> Self {
         sleep(Duration::from_millis(20)).await;
         Broken(why)
@@ -150,7 +153,7 @@ impl FaultProxy {
         })
     }
 
-    /// The `server` of a kubeconfig that uses it.
+    /// The `server` of a kubeconfig that uses the proxy.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -237,7 +240,7 @@ impl Shared {
             }
             None => {
                 let response = self.forward(&head, body).await?;
-                Ok(response.map(|body| body.map_err(|_| Broken("the server's")).boxed_unsync()))
+                Ok(response.map(|body| body.map_err(|_| Broken::BY_SERVER).boxed_unsync()))
             }
             Some(Fault::Delay(time)) => {
                 let response = self.collected(&head, body).await?;
@@ -300,7 +303,7 @@ impl Shared {
         response: Response<Incoming>,
     ) -> Response<Outgoing> {
         if response.status() != StatusCode::OK {
-            return response.map(|body| body.map_err(|_| Broken("the server's")).boxed_unsync());
+            return response.map(|body| body.map_err(|_| Broken::BY_SERVER).boxed_unsync());
         }
         let query = head.uri.query().unwrap_or_default();
         let tally = Arc::clone(&self.tally);
@@ -343,6 +346,6 @@ fn whole(body: Bytes) -> Outgoing {
 /// The first half of a body, after which the connection breaks although the headers announce all of it.
 fn half(body: Bytes) -> Outgoing {
     let first = Ok(Frame::data(body.slice(..body.len() / 2)));
-    let breaks = once(async { Err(Broken::after_flush("cut in the middle").await) });
+    let breaks = once(async { Err(Broken::after_flush("cut off in the middle").await) });
     StreamBody::new(iter([first]).chain(breaks)).boxed_unsync()
 }

@@ -78,7 +78,7 @@ impl RequestInfo {
     }
 }
 
-/// The resource in a path, and whether the path names one object of it.
+/// The resource in a path, and whether the path names one of its objects.
 fn resource(path: &str) -> (&str, bool) {
     let mut parts = path.split('/').filter(|part| !part.is_empty());
     let has_version = match parts.next() {

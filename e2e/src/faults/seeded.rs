@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_always_writes_the_same_script_and_all_seeds_together_every_fault() {
+    fn a_seed_always_generates_the_same_script_and_many_seeds_generate_every_fault() {
         let script = |seed| seeded(&mut Random::from_seed(seed), &["pods", "hookruns"], 6);
         assert_eq!(script(7), script(7));
         let all: Vec<Script> = (0..200).map(script).collect();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body as Answered;
+use axum::body::Body as ServerBody;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures::stream::unfold;
@@ -57,7 +57,7 @@ async fn answer(
                 Some((Ok::<_, std::io::Error>(line), receiver))
             },
         );
-        return Answered::from_stream(lines).into_response();
+        return ServerBody::from_stream(lines).into_response();
     }
     let counted = if method == Method::GET {
         &server.reads
@@ -301,7 +301,7 @@ async fn too_many_requests_has_a_retry_after_header() {
 }
 
 #[tokio::test]
-async fn a_lost_response_is_that_of_a_write_that_was_made() {
+async fn a_write_whose_response_is_lost_is_still_made() {
     let fixture = Fixture::start(always(Requests::Writes, Fault::Lost)).await;
     assert_eq!(fixture.send(Method::DELETE, POD).await.0, 504);
     assert_eq!(fixture.writes(), 1);
@@ -316,14 +316,14 @@ async fn a_duplicated_request_gets_the_second_response() {
 }
 
 #[tokio::test]
-async fn a_truncated_response_breaks_in_its_body() {
+async fn a_truncated_response_breaks_off_in_its_body() {
     let fixture = Fixture::start(always(Requests::Every, Fault::Truncate)).await;
     assert_eq!(fixture.send(Method::PATCH, POD).await, (200, None));
     assert_eq!(fixture.writes(), 1);
 }
 
 #[tokio::test]
-async fn a_delayed_response_comes_after_its_delay_or_when_faults_stop() {
+async fn a_delayed_response_arrives_after_its_delay_or_when_faults_stop() {
     let fixture = Fixture::start(always(Requests::Writes, Fault::Delay(QUIET_TIME))).await;
     let started = Instant::now();
     assert_eq!(fixture.send(Method::PATCH, POD).await.0, 200);
@@ -443,7 +443,7 @@ async fn a_watch_expires_once() {
 }
 
 #[tokio::test]
-async fn a_truncated_watch_breaks_in_the_middle_of_an_event() {
+async fn a_truncated_watch_breaks_off_in_the_middle_of_an_event() {
     let fixture = Fixture::start(Script::default()).await;
     let mut watch = fixture.watch("&resourceVersion=1").await;
     fixture.proxy.play(watching(WatchFault::Truncate));

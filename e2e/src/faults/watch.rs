@@ -60,7 +60,7 @@ struct Watch<C> {
     held: VecDeque<(Instant, Bytes)>,
     /// The fault that has dropped a line.
     dropped_by: Option<WatchFault>,
-    /// How it ends after all held lines are sent; None while it continues.
+    /// How the watch ends after all held lines are sent; None while it continues.
     end: Option<Result<(), &'static str>>,
     /// The fault that was counted last, and when it started.
     counted: Option<(WatchFault, Instant)>,
@@ -107,7 +107,7 @@ impl<C: Fn(&'static str)> Watch<C> {
                             self.receive(line, &script);
                         }
                     }
-                    Some(Err(_)) => self.end = Some(Err("the server's")),
+                    Some(Err(_)) => self.end = Some(Err("the server's response broke off")),
                     None => self.end = Some(Ok(())),
                 },
             }
@@ -182,7 +182,7 @@ impl<C: Fn(&'static str)> Watch<C> {
             }
             WatchFault::Truncate if is_older => {
                 self.hold(now, line.slice(..line.len() / 2));
-                self.end = Some(Err("cut in an event"));
+                self.end = Some(Err("cut off in an event"));
             }
             WatchFault::BookmarksOnly | WatchFault::Expire | WatchFault::Truncate => {
                 return self.hold(now, line);
@@ -209,7 +209,7 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-/// Takes the complete lines.
+/// Takes the complete lines out of the buffer.
 fn lines(unfinished: &mut Vec<u8>) -> Vec<Bytes> {
     let Some(end) = unfinished.iter().rposition(|byte| *byte == b'\n') else {
         return Vec::new();

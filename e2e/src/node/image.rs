@@ -1,4 +1,4 @@
-//! Images of one program with the libraries that it is linked with.
+//! Images of one program with the libraries that it is linked against.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use crate::checkout::repository;
 use crate::process::command::run;
 use crate::servers::registry::Image;
 
-/// The layer of a program: the files of the operator's image, with this program in the operator's place.
-/// Its files are made in `folder`.
+/// Builds the layer of a program: the files of the operator's image, with this program in place of the operator.
+/// Temporary files are written to `folder`.
 pub(crate) async fn layer(program: &Path, folder: &Path) -> Result<Bytes> {
     let (files, archive) = (folder.join("image"), folder.join("image.tar"));
-    // Symbols for debugging are most of a program, and the node keeps its files in memory.
+    // Debug symbols are most of a program, and the node keeps its files in memory.
     let stripped = folder.join(program.file_name().unwrap_or_default());
     let mut strip = Command::new("strip");
     run(strip.arg("-o").arg(&stripped).arg(program), "").await?;

@@ -23,9 +23,9 @@ use crate::wait::eventually;
 
 /// The node's name.
 pub const NAME: &str = "real-0";
-/// The image of which containerd makes the sandbox of a pod, as in `e2e/node/containerd.toml`.
+/// The image from which containerd creates a pod's sandbox, as in `e2e/node/containerd.toml`.
 const SANDBOX: &str = "pause:1";
-/// How long it may take until the node is ready. If another run has a node, it is waited for.
+/// How long the node may take to become ready. This includes waiting for another run's node to stop.
 const LIMIT: Duration = Duration::from_secs(300);
 
 static NODE: OnceCell<Node> = OnceCell::const_new();
@@ -40,12 +40,12 @@ pub struct Node {
     /// The layer of all its images.
     layer: Bytes,
     plane: &'static ControlPlane,
-    /// Its process, and the input that keeps it running until it is closed; None after it was stopped.
+    /// Its process, and the standard input that keeps it running until closed. None after it was stopped.
     running: Mutex<Option<(Child, Option<ChildStdin>)>>,
 }
 
-/// What keeps the node from running on this machine, if anything does. Installs packages and builds
-/// programs that are missing.
+/// What keeps the node from running on this machine, if anything does. Installs missing packages and builds
+/// missing programs.
 pub async fn missing() -> Result<Option<String>> {
     let missing = run(&mut Command::new(scripts().join("missing.sh")), "").await?;
     if !missing.is_empty() {
@@ -80,7 +80,7 @@ impl Node {
         Ok(())
     }
 
-    /// A file of the node, by its path without the first slash.
+    /// A file of the node, by its path without the leading slash.
     pub fn file(&self, path: &str) -> Result<PathBuf> {
         Ok(self.process()?.join("root").join(path))
     }
@@ -134,7 +134,7 @@ impl Node {
             .arg(registry.url())
             .arg(&folder)
             .stdin(Stdio::piped())
-            // An interrupt of the terminal does not reach it; it ends with its standard input.
+            // An interrupt from the terminal must not reach it: it ends when its standard input is closed.
             .process_group(0)
             .spawn()?;
         let input = process.stdin.take();
@@ -169,7 +169,7 @@ impl Node {
     }
 }
 
-/// The administrator's kubeconfig without references to files, which the node does not see.
+/// The administrator's kubeconfig without references to files, which the node could not read.
 async fn kubeconfig(plane: &ControlPlane, folder: &Path) -> Result<PathBuf> {
     let view = ["config", "view", "--raw", "--flatten"];
     let file = folder.join("kubeconfig");

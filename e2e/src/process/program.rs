@@ -26,9 +26,9 @@ pub async fn program(package: &'static str) -> Result<PathBuf> {
         build.current_dir(repository());
         // These variables describe this package; if they were set, ring would be rebuilt.
         for (name, _) in std::env::vars_os() {
-            let is_own = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+            let prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_"];
             let name = name.to_string_lossy();
-            if is_own.iter().any(|start| name.starts_with(start)) {
+            if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
                 build.env_remove(&*name);
             }
         }

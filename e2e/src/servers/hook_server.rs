@@ -111,7 +111,7 @@ impl HookServer {
         self.script().answers.insert(path.to_owned(), answer);
     }
 
-    /// Sets the answer for all paths without one of their own.
+    /// Sets the answer for all paths that have none of their own.
     pub fn answer_all(&self, answer: Answer) {
         self.script().default = Some(answer);
     }

@@ -50,7 +50,7 @@ pub struct Image {
     pub environment: Vec<String>,
 }
 
-/// Keeps an image from being pulled until it is dropped.
+/// Prevents pulls of an image until dropped.
 pub struct Held {
     contents: Arc<watch::Sender<Contents>>,
     image: String,
@@ -128,7 +128,7 @@ impl Registry {
     /// Waits until an image, by its full name, has been requested.
     pub async fn until_requested(&self, image: &str) {
         let mut contents = self.contents.subscribe();
-        // The sender is `self`.
+        // This cannot fail, because `self` holds the sender.
         let _ = contents
             .wait_for(|contents| contents.requested.contains(tag_of(image)))
             .await;
@@ -160,7 +160,7 @@ fn digest_of(bytes: &[u8]) -> String {
     format!("sha256:{}", hex.collect::<String>())
 }
 
-/// Answers GET and HEAD of /v2/NAME/manifests/TAG-OR-DIGEST and /v2/NAME/blobs/DIGEST.
+/// Answers GET and HEAD for /v2/NAME/manifests/TAG-OR-DIGEST and /v2/NAME/blobs/DIGEST.
 async fn answer(State(contents): State<Arc<watch::Sender<Contents>>>, uri: Uri) -> Response {
     let Some(path) = uri.path().strip_prefix("/v2/") else {
         return StatusCode::NOT_FOUND.into_response();

@@ -22,7 +22,7 @@ use crate::wait::eventually;
 
 /// How long an attack may take.
 const LIMIT: Duration = Duration::from_secs(240);
-/// Objects created concurrently.
+/// How many objects are created concurrently.
 const AT_ONCE: usize = 16;
 
 /// An attack with its checks.
@@ -66,7 +66,7 @@ fn run(name: &str, spec: Value) -> Value {
     })
 }
 
-/// A HookRun with one web metric.
+/// A HookRun with one web metric that has these additional fields.
 fn web(name: &str, web: Value, more: &Value) -> Value {
     let mut metric = json!({"name": "m", "consecutiveErrorLimit": 0, "provider": {"web": web}});
     for (field, value) in more.as_object().into_iter().flatten() {
@@ -222,7 +222,7 @@ async fn owners_that_do_not_exist(stage: &Stage) -> Result<()> {
         let url = json!({"url": stage.hooks.url("/owned")});
         let mut run = web(&format!("owned-{number}"), url, &json!({}));
         run["metadata"]["ownerReferences"] = json!([{
-            "apiVersion": "nobody.example.com/v1", "kind": "Anything", "controller": true,
+            "apiVersion": "missing.example.com/v1", "kind": "Anything", "controller": true,
             "name": format!("made-up-{number}"), "uid": format!("made-up-{number}"),
         }]);
         run
@@ -245,8 +245,8 @@ async fn owners_that_do_not_exist(stage: &Stage) -> Result<()> {
 /// Host names that do not resolve, each a new lookup.
 async fn names_that_do_not_resolve(stage: &Stage) -> Result<()> {
     let runs = (0..100).map(|number| {
-        let url = json!({"url": format!("http://nobody-{number}.invalid/")});
-        web(&format!("nobody-{number}"), url, &json!({}))
+        let url = json!({"url": format!("http://missing-{number}.invalid/")});
+        web(&format!("missing-{number}"), url, &json!({}))
     });
     let runs = store(stage, runs).await?;
     end_in_error(stage, &runs).await

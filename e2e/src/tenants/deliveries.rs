@@ -1,7 +1,7 @@
 //! When the API server delivers the victim's new HookRuns to a watch that is not the operator's.
 //!
 //! The operator cannot start a hook before its watch delivers the run, and kube-apiserver delivers late
-//! under load. What a hook takes after its delivery is the operator's part.
+//! under load. Only the time that a hook takes after the delivery is the operator's.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,7 +38,7 @@ impl Deliveries {
         Ok(Deliveries { seen, watch })
     }
 
-    /// When each HookRun was delivered first.
+    /// When each HookRun was first delivered.
     pub fn by_name(&self) -> BTreeMap<String, Timestamp> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.clone()

@@ -32,13 +32,13 @@ pub struct Figures {
     pub hooks: usize,
     /// From a HookRun's creation to its end.
     pub hook: [Duration; 2],
-    /// Of that, from the response to its creation until a watch delivers it.
+    /// The part of that from the response to the creation until a watch delivers the HookRun.
     pub delivery: [Duration; 2],
-    /// Of that, from its delivery until the API server receives the write that ends it.
+    /// The part of that from the delivery until the API server receives the write that ends the HookRun.
     pub operator: [Duration; 2],
-    /// Of the workload's reconciles.
+    /// The workload's reconciles.
     pub reconcile: [Duration; 2],
-    /// Of writes in the victim's namespace, from when the API server receives them to its response.
+    /// Writes in the victim's namespace, from when the API server receives them to its response.
     pub write: [Duration; 2],
     /// Processors that the operator and the API server used on average.
     pub busy: [f64; 2],
@@ -75,12 +75,12 @@ impl Stage {
         let busy = self.processor_time()?;
         Ok(Figures {
             hooks: hooks.len(),
-            write: [50, 99].map(|percent| at(&writes, percent)),
-            busy: [0, 1].map(|of| (busy[of] - since.busy[of]).div_duration_f64(elapsed)),
-            hook: [50, 99].map(|percent| at(&hooks, percent)),
-            delivery: [50, 99].map(|percent| at(&delivered, percent)),
-            operator: [50, 99].map(|percent| at(&handled, percent)),
-            reconcile: [0.5, 0.99].map(|part| below(&reconciles, part)),
+            write: [50, 99].map(|percent| percentile(&writes, percent)),
+            busy: [0, 1].map(|i| (busy[i] - since.busy[i]).div_duration_f64(elapsed)),
+            hook: [50, 99].map(|percent| percentile(&hooks, percent)),
+            delivery: [50, 99].map(|percent| percentile(&delivered, percent)),
+            operator: [50, 99].map(|percent| percentile(&handled, percent)),
+            reconcile: [0.5, 0.99].map(|part| quantile(&reconciles, part)),
         })
     }
 
@@ -113,8 +113,8 @@ impl Stage {
     }
 }
 
-/// How long each HookRun that was created after a moment took in total, until its delivery, and from then on; each in
-/// ascending order. Runs are matched by name, because the responses to the operator's patches do not contain the
+/// How long the HookRuns created since a moment took in total, until their delivery, and after it, each in ascending
+/// order. Runs are matched by name, because the responses to the operator's patches do not contain the
 /// whole object.
 fn hook_times(
     events: &[Event],
@@ -141,7 +141,7 @@ fn hook_times(
                 delivered.duration_since(create.done),
                 event.received.duration_since(*delivered),
             ];
-            // One watch may be a little later than the other: a negative time counts as none.
+            // One watch may be a little later than the other: a negative time counts as zero.
             let parts = parts.map(|part| Duration::try_from(part).unwrap_or_default());
             times.entry(about.name.clone()).or_insert(parts);
         }
@@ -154,14 +154,14 @@ fn hook_times(
 }
 
 /// A percentile of ascending times.
-fn at(times: &[Duration], percent: usize) -> Duration {
+fn percentile(times: &[Duration], percent: usize) -> Duration {
     let last = times.len().saturating_sub(1);
     let at = times.get((last * percent).div_ceil(100));
     at.copied().unwrap_or_default()
 }
 
 /// A quantile of a histogram, interpolated as Prometheus does.
-fn below(reconciles: &Reconciles, part: f64) -> Duration {
+fn quantile(reconciles: &Reconciles, part: f64) -> Duration {
     let all = reconciles.values().copied().fold(0.0, f64::max);
     let wanted = all * part;
     let (mut low, mut before) = (0, 0.0);
@@ -224,9 +224,9 @@ mod tests {
             (4_000, 100.0),
             (u64::MAX, 100.0),
         ]);
-        assert_eq!(below(&reconciles, 0.5), Duration::from_micros(1_000));
-        assert_eq!(below(&reconciles, 0.7), Duration::from_micros(1_500));
-        assert_eq!(below(&reconciles, 0.95), Duration::from_micros(3_000));
-        assert_eq!(below(&Reconciles::new(), 0.99), Duration::ZERO);
+        assert_eq!(quantile(&reconciles, 0.5), Duration::from_micros(1_000));
+        assert_eq!(quantile(&reconciles, 0.7), Duration::from_micros(1_500));
+        assert_eq!(quantile(&reconciles, 0.95), Duration::from_micros(3_000));
+        assert_eq!(quantile(&Reconciles::new(), 0.99), Duration::ZERO);
     }
 }

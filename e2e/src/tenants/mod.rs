@@ -192,7 +192,7 @@ impl Stage {
         .await
     }
 
-    /// Creates an object of the attacker. None if the API server refuses it.
+    /// Creates an object in the attacker's namespace. Returns None if the API server refuses it.
     async fn store(&self, plural: &str, object: &Value) -> Result<Option<Value>> {
         let api = match plural {
             "secrets" | "pods" => "/api/v1",
@@ -224,7 +224,7 @@ impl Stage {
         Ok(())
     }
 
-    /// A HookRun of the attacker.
+    /// Reads a HookRun of the attacker.
     async fn run(&self, name: &str) -> Result<Value> {
         let runs = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{ATTACKER}/hookruns");
         self.plane.get(&format!("{runs}/{name}")).await

@@ -110,7 +110,7 @@ impl Game {
         self.set("/spec/preDeleteUpdateStrategy/hook/templateName", template)
     }
 
-    /// Guards the pods (spec.protection), and repeats hooks that refuse every second.
+    /// Guards the pods (spec.protection). A hook that refuses is repeated after a second.
     pub fn guarded(self) -> Self {
         self.set("/spec/protection/pods", "Guarded")
             .set("/spec/protection/askAgainSeconds", 1)

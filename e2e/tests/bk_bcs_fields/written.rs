@@ -113,7 +113,7 @@ pub(super) fn ensure_status_is_complete(case: &Case, plural: &str, except: &[&st
     let crd: Value = serde_yaml_ng::from_str(&crd)?;
     let schema = crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/status");
     let mut missing = BTreeSet::new();
-    add_fields_of_schema(schema.context("a schema")?, "status", &mut missing);
+    add_fields_of_schema(schema.context("no schema")?, "status", &mut missing);
     missing.retain(|field| !except.iter().any(|it| field.starts_with(it)));
     for event in case.events()?.iter().filter(|it| it.resource() == plural) {
         let status = event.request_object.as_ref().map(|it| &it["status"]);

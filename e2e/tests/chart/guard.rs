@@ -16,22 +16,22 @@ const NAMESPACE: &str = "guarded";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Creates a guarded workload, whose hook cannot be reached.
-pub async fn play(plane: &ControlPlane) -> Result<()> {
+pub async fn create_workload(plane: &ControlPlane) -> Result<()> {
     plane
         .kubectl(&["create", "namespace", NAMESPACE], "")
         .await?;
-    let template = hook_template("test", "http://nobody.invalid/");
+    let template = hook_template("test", "http://unreachable.invalid/");
     let game = Game::in_place(1).pre_delete("test").guarded();
     for manifest in [template.to_string(), game.to_string()] {
         plane
             .kubectl(&["apply", "-n", NAMESPACE, "-f", "-"], &manifest)
             .await?;
     }
-    is_guarded(plane).await
+    ensure_guarded(plane).await
 }
 
-/// Waits until the operator says that the pod is guarded, and checks that users cannot delete it.
-pub async fn is_guarded(plane: &ControlPlane) -> Result<()> {
+/// Waits until the operator reports that the pod is guarded, and checks that users cannot delete it.
+pub async fn ensure_guarded(plane: &ControlPlane) -> Result<()> {
     eventually("the pod is guarded", LIMIT, async || {
         let status = game(plane).await?["status"].take();
         let conditions = status["conditions"].as_array().into_iter().flatten();
@@ -50,15 +50,15 @@ pub async fn is_guarded(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-/// Switches the guard off, which takes writes of the operator that the policy refuses to all others, and deletes the
-/// workload.
-pub async fn end(plane: &ControlPlane) -> Result<()> {
+/// Switches the guard off and deletes the workload. Switching it off requires writes that the policy allows only to
+/// the operator.
+pub async fn delete_workload(plane: &ControlPlane) -> Result<()> {
     let name = format!("gamedeployment/{GAME}");
     let none = r#"-p={"spec":{"protection":{"pods":"None"}}}"#;
     plane
         .kubectl(&["patch", &name, "-n", NAMESPACE, "--type=merge", none], "")
         .await?;
-    eventually("nothing of the guard is left", LIMIT, async || {
+    eventually("the guard is removed", LIMIT, async || {
         let finalizers = game(plane).await?["metadata"]["finalizers"].take();
         let budgets = ["get", "poddisruptionbudgets", "-n", NAMESPACE, "-o", "name"];
         let budgets = plane.kubectl(&budgets, "").await?;

@@ -32,7 +32,7 @@ async fn install_upgrade_rollback_and_uninstall(case: &mut Case) -> Result<()> {
 
 async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     let kubectl = async |line: &str| plane.kubectl_line(line).await;
-    release::nodes_with_common_addresses(plane).await?;
+    release::use_valid_pod_addresses(plane).await?;
     for namespace in [SYSTEM, GAMES, "team"] {
         kubectl(&format!("create namespace {namespace}")).await?;
     }
@@ -76,7 +76,7 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     ))
     .await?;
 
-    guard::play(plane).await?;
+    guard::create_workload(plane).await?;
     let certificates = trusted_certificates(plane, &operator).await?;
 
     let newer = newer_chart(folder).await?;
@@ -102,17 +102,17 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     ))
     .await?;
     until_ready(plane, 4).await?;
-    guard::is_guarded(plane).await?;
+    guard::ensure_guarded(plane).await?;
     let kept = trusted_certificates(plane, &operator).await?;
     ensure!(kept == certificates, "an upgrade changes the certificates");
     release::roll_back(plane).await?;
-    guard::is_guarded(plane).await?;
+    guard::ensure_guarded(plane).await?;
     let kept = trusted_certificates(plane, &operator).await?;
     ensure!(kept == certificates, "a rollback changes the certificates");
     release::upgrade_restores_secret(plane, &operator, &upgrade).await?;
-    guard::end(plane).await?;
+    guard::delete_workload(plane).await?;
     operator.terminate().await?;
-    permitted(plane, &operator)?;
+    ensure_permitted(plane, &operator)?;
 
     plane
         .helm(&["uninstall", "gamekeeper", "--namespace", SYSTEM, "--wait"])
@@ -170,7 +170,7 @@ pub async fn trusted_certificates(plane: &ControlPlane, operator: &Operator) -> 
     Ok([data, called["caBundle"].clone()])
 }
 
-/// Installs a release that watches only the namespace of the workloads, with existing CRDs.
+/// Installs a release that watches only the namespace of the workloads, and uses the existing CRDs.
 async fn scoped(plane: &ControlPlane, folder: &Path) -> Result<()> {
     let values = "crds.install=false,watchNamespace=games,\
         hooks.secrets[0].namespace=games,hooks.secrets[0].names={match-api}";
@@ -201,7 +201,7 @@ async fn scoped(plane: &ControlPlane, folder: &Path) -> Result<()> {
         .await?;
     until_ready(plane, 2).await?;
     operator.terminate().await?;
-    permitted(plane, &operator)?;
+    ensure_permitted(plane, &operator)?;
 
     for (verb, resource, namespace, allowed) in [
         ("get", "secrets/match-api", GAMES, true),
@@ -230,7 +230,7 @@ async fn scoped(plane: &ControlPlane, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits with `kubectl wait` until the workloads have this many updated pods and are ready.
+/// Waits with `kubectl wait` until the workloads have this many updated, ready pods and are Ready.
 async fn until_ready(plane: &ControlPlane, replicas: u32) -> Result<()> {
     let counts = format!("--for=jsonpath={{.status.updatedReadyReplicas}}={replicas}");
     for condition in [counts.as_str(), "--for=condition=Ready"] {
@@ -249,7 +249,7 @@ async fn until_ready(plane: &ControlPlane, replicas: u32) -> Result<()> {
 }
 
 /// Checks that no write of an operator was refused because of a missing permission.
-fn permitted(plane: &ControlPlane, operator: &Operator) -> Result<()> {
+fn ensure_permitted(plane: &ControlPlane, operator: &Operator) -> Result<()> {
     for namespace in [GAMES, SYSTEM, "team", ""] {
         let mut events = plane.audit.writes(namespace)?;
         events.retain(|event| event.user.username == operator.username());

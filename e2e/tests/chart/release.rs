@@ -1,4 +1,4 @@
-//! A release in the cluster: endpoints of its Services, its PodDisruptionBudget, and what rollbacks and
+//! A release in the cluster: the endpoints of its Services, its PodDisruptionBudget, and what rollbacks and
 //! upgrades restore.
 
 use std::collections::BTreeSet;
@@ -18,9 +18,9 @@ use super::{GAMES, SYSTEM};
 /// How long controllers and discovery may take.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Gives pods addresses that are valid in EndpointSlices. Those of other tests are loopback addresses,
-/// which the API server refuses there.
-pub async fn nodes_with_common_addresses(plane: &ControlPlane) -> Result<()> {
+/// Recreates the nodes so that pods get addresses that are valid in EndpointSlices. In other tests they have loopback
+/// addresses, which the API server refuses there.
+pub async fn use_valid_pod_addresses(plane: &ControlPlane) -> Result<()> {
     let nodes = std::fs::read_to_string(repository().join("e2e/cluster/nodes.yaml"))?;
     let nodes = nodes.replace("podCIDR: 127.", "podCIDR: 10.");
     // The podCIDR of an existing node cannot change.
@@ -29,11 +29,14 @@ pub async fn nodes_with_common_addresses(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the Services reach the pods at their ports, and that the PodDisruptionBudget counts them.
+/// Checks that the Services reach the pods at their ports, and that the PodDisruptionBudget counts the pods.
 pub async fn services_reach_pods(plane: &ControlPlane) -> Result<()> {
     for (service, port) in [("gamekeeper-webhook", 9443), ("gamekeeper-metrics", 8080)] {
-        let what = format!("{service} reaches the pods");
-        eventually(&what, LIMIT, async || reaches(plane, service, port).await).await?;
+        let waited_for = format!("{service} reaches the pods");
+        eventually(&waited_for, LIMIT, async || {
+            reaches(plane, service, port).await
+        })
+        .await?;
     }
     let budget = format!("/apis/policy/v1/namespaces/{SYSTEM}/poddisruptionbudgets/gamekeeper");
     eventually("one pod may be evicted", LIMIT, async || {
@@ -57,9 +60,9 @@ async fn reaches(plane: &ControlPlane, service: &str, port: u16) -> Result<()> {
     let of_service = format!("labelSelector=kubernetes.io/service-name={service}");
     let slices = items(plane.get(&format!("{slices}?{of_service}")).await?)?;
     ensure!(slices.len() == 1, "{slices:#?}");
-    let ports = slices[0]["ports"].as_array().context("ports")?;
+    let ports = slices[0]["ports"].as_array().context("no ports")?;
     ensure!(ports.len() == 1 && ports[0]["port"] == port, "{ports:#?}");
-    let endpoints = slices[0]["endpoints"].as_array().context("endpoints")?;
+    let endpoints = slices[0]["endpoints"].as_array().context("no endpoints")?;
     let ready = endpoints
         .iter()
         .filter(|it| it["conditions"]["ready"] == true);
@@ -76,7 +79,7 @@ fn items(mut list: Value) -> Result<Vec<Value>> {
 /// Rolls back to the first revision of the release, whose CRD lacks the new short name.
 pub async fn roll_back(plane: &ControlPlane) -> Result<()> {
     ensure!(kinds(plane).await?.contains("brandnew"));
-    let before = games(plane).await?;
+    let before = identities(plane).await?;
     let rollback = [
         "rollback",
         "gamekeeper",
@@ -87,14 +90,14 @@ pub async fn roll_back(plane: &ControlPlane) -> Result<()> {
         "--timeout=90s",
     ];
     plane.helm(&rollback).await?;
-    eventually("the short name is gone", LIMIT, async || {
+    eventually("the short name is no longer served", LIMIT, async || {
         let kinds = kinds(plane).await?;
-        let is_gone = kinds.contains("gamedeployments") && !kinds.contains("brandnew");
-        ensure!(is_gone, "{kinds}");
+        let is_rolled_back = kinds.contains("gamedeployments") && !kinds.contains("brandnew");
+        ensure!(is_rolled_back, "{kinds}");
         Ok(())
     })
     .await?;
-    let after = games(plane).await?;
+    let after = identities(plane).await?;
     ensure!(after == before, "{before:#?} became {after:#?}");
     Ok(())
 }
@@ -105,8 +108,8 @@ async fn kinds(plane: &ControlPlane) -> Result<String> {
     plane.kubectl(&find, "").await
 }
 
-/// Uids and generations of workloads and pods.
-async fn games(plane: &ControlPlane) -> Result<Vec<Value>> {
+/// The uids and generations of workloads and pods.
+async fn identities(plane: &ControlPlane) -> Result<Vec<Value>> {
     let get = ["get", "gamedeployments,pods", "-n", GAMES, "-o", "json"];
     let list = serde_json::from_str(&plane.kubectl(&get, "").await?)?;
     let identity = |it: Value| json!([it["metadata"]["uid"], it["metadata"]["generation"]]);
@@ -125,9 +128,9 @@ pub async fn upgrade_restores_secret(
     plane.kubectl(&delete, "").await?;
     plane.helm(upgrade).await?;
     eventually("a new certificate is served", LIMIT, async || {
-        let [kept, _] = trusted_certificates(plane, operator).await?;
+        let [after, _] = trusted_certificates(plane, operator).await?;
         ensure!(
-            kept["tls.crt"] != before["tls.crt"],
+            after["tls.crt"] != before["tls.crt"],
             "the old certificate is still served"
         );
         Ok(())

@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::{LIMIT, reads_clusters};
+use super::{LIMIT, has_read_clusters};
 
 e2e::tests![
     a_disabled_feature_adds_nothing_to_the_chart,
     bootstrap_scripts_are_helm_hooks,
-    an_installation_runs_bootstrap_scripts_and_calls_nothing_of_lifecycle_hooks,
+    an_installation_runs_bootstrap_scripts_and_uses_no_lifecycle_hooks,
 ];
 
 async fn a_disabled_feature_adds_nothing_to_the_chart(case: &mut Case) -> Result<()> {
@@ -109,7 +109,7 @@ async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
     ensure!(found == expected, "{found:#?}");
     scripts_are_retried(jobs[0], case.folder()).await?;
 
-    // A cluster with an operator has all that the Jobs wait for.
+    // A cluster with an operator has everything that the Jobs wait for.
     for goal in ["cluster", "leader"] {
         let mut wait = Command::new(case.operator.binary());
         let kubeconfig = case.folder().join("gamekeeper.kubeconfig");
@@ -119,7 +119,7 @@ async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command of a Job here: a missing script is skipped, a failing one is retried.
+/// Runs the command of a Job on this machine: a missing script is skipped, and a failing one is retried.
 async fn scripts_are_retried(job: &Value, folder: &Path) -> Result<()> {
     let folder = folder.display().to_string();
     let words = &job["spec"]["template"]["spec"]["containers"][0]["command"];
@@ -133,7 +133,7 @@ async fn scripts_are_retried(job: &Value, folder: &Path) -> Result<()> {
         "{printed}"
     );
     let path = format!("{folder}/pre-install");
-    // It fails until the third attempt.
+    // The script fails until the third attempt.
     let third =
         format!("#!/bin/sh\necho x >> {folder}/attempts\ntest $(wc -l < {folder}/attempts) = 3\n");
     std::fs::write(&path, third)?;
@@ -144,7 +144,7 @@ async fn scripts_are_retried(job: &Value, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-async fn an_installation_runs_bootstrap_scripts_and_calls_nothing_of_lifecycle_hooks(
+async fn an_installation_runs_bootstrap_scripts_and_uses_no_lifecycle_hooks(
     case: &mut Case,
 ) -> Result<()> {
     let plane = ControlPlane::empty("bootstrap").await?;
@@ -189,13 +189,13 @@ async fn installation(plane: &ControlPlane, folder: &Path) -> Result<()> {
     plane.kubectl(&["apply", "-f", "-"], &game).await?;
     kubectl("wait gamedeployment/arena --for=jsonpath={.status.readyReplicas}=2 --timeout=60s")
         .await?;
-    // A node that is cordoned is an occasion to write to it.
+    // A cordon would be an occasion for lifecycle hooks to write to the node.
     kubectl("cordon node-0").await?;
     kubectl("scale gamedeployment/arena --replicas=0").await?;
     kubectl("wait gamedeployment/arena --for=jsonpath={.status.replicas}=0 --timeout=60s").await?;
-    // A watch is logged when it ends.
+    // The audit log shows a watch once it has ended.
     operator.terminate().await?;
-    ensure!(!reads_clusters(plane)?, "the operator reads Clusters");
+    ensure!(!has_read_clusters(plane)?, "the operator reads Clusters");
     let own = operator.username();
     let writes = plane.audit.writes("")?;
     let to_nodes = writes
@@ -211,7 +211,7 @@ async fn installation(plane: &ControlPlane, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// In which order Jobs and the Deployment were created, and the scripts of the Jobs ended.
+/// The order in which Jobs and the Deployment were created, and the Jobs' scripts ended.
 fn order(plane: &ControlPlane) -> Result<Vec<String>> {
     let mut order = Vec::new();
     for event in plane

@@ -27,19 +27,19 @@ async fn failing(stage: &mut Stage) -> Result<()> {
     ensure!(message.ends_with("; passed on 0 of 2 nodes"), "{message}");
     let get_events =
         "get events -n default --field-selector reason=FailedInit -o jsonpath={..message}{..note}";
-    eventually("an event has the failure", LIMIT, async || {
+    eventually("an event reports the failure", LIMIT, async || {
         let events = stage.kubectl(get_events).await?;
         ensure!(events.contains("exit 3: disk-full"), "{events}");
         Ok(())
     })
     .await?;
-    // More attempts follow, even if another operator leads. There are forty seconds between the third and the next: time
-    // for the commands below.
+    // More attempts follow, even if another operator leads. Forty seconds pass between the third attempt and the
+    // next, which is enough time for the commands below.
     stage.replace_operator().await?;
     stage
         .until_condition("one", condition, "attempt 3, next at")
         .await?;
-    let shown = shown(stage).await?;
+    let attempts = check_plugin_output(stage).await?;
     game(
         stage,
         0,
@@ -47,9 +47,9 @@ async fn failing(stage: &mut Stage) -> Result<()> {
         "cluster.tkex.tencent.com/one retried\n",
     )
     .await?;
-    let next = format!("attempt {}, next at", shown + 1);
+    let next = format!("attempt {}, next at", attempts + 1);
     stage.until_condition("one", condition, &next).await?;
-    // Nothing starts while it is paused.
+    // Nothing starts while the Cluster is paused.
     game(
         stage,
         0,
@@ -80,7 +80,7 @@ async fn failing(stage: &mut Stage) -> Result<()> {
     ensure!(watch.code == 0 && is_over, "{watch:?}");
     game(stage, 1, "retry cluster/one", "").await?;
 
-    // A node that joins, and whose script fails, is skipped.
+    // The step is skipped for a node that joins and whose script fails.
     stage.apply(&one(failing, machine)).await?;
     stage.apply(&node("node-9", "10.0.0.19", json!([]))).await?;
     stage
@@ -105,7 +105,7 @@ async fn failing(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command of the plugin that ends with this code and prints this.
+/// Runs a command of the plugin, which must exit with this code and print exactly this.
 async fn game(stage: &Stage, code: i32, line: &str, expected: &str) -> Result<()> {
     let output = stage.game(line).await?;
     ensure!(
@@ -119,8 +119,8 @@ async fn game(stage: &Stage, code: i32, line: &str, expected: &str) -> Result<()
     Ok(())
 }
 
-/// Checks what the plugin shows of a Cluster whose script fails. Returns the number of the last attempt.
-async fn shown(stage: &Stage) -> Result<usize> {
+/// Checks what the plugin prints about a Cluster whose script fails. Returns the number of the last attempt.
+async fn check_plugin_output(stage: &Stage) -> Result<usize> {
     let status = stage.game("status cluster/one").await?;
     ensure!(status.code == 2, "{status:?}");
     let tree = stage.game("tree cluster/one").await?;

@@ -1,4 +1,4 @@
-//! From the install to the deletion: order, names and arguments of scripts, and nodes that join and leave.
+//! From installation to deletion: order, names and arguments of scripts, and nodes that join and leave.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -7,15 +7,15 @@ use e2e::wait::{consistently, eventually};
 use judge::object::text;
 use serde_json::{Value, json};
 
-use super::{DELETE_NODES, LIMIT, QUIET, apply_example, node, reads_clusters};
+use super::{DELETE_NODES, LIMIT, QUIET, apply_example, has_read_clusters, node};
 
 e2e::tests![the_examples_run_from_install_to_deletion];
 
 async fn the_examples_run_from_install_to_deletion(case: &mut Case) -> Result<()> {
-    Stage::play("lifecycle", case.folder(), life).await
+    Stage::play("lifecycle", case.folder(), lifecycle).await
 }
 
-async fn life(stage: &mut Stage) -> Result<()> {
+async fn lifecycle(stage: &mut Stage) -> Result<()> {
     stage.kubectl(DELETE_NODES).await?;
     apply_example(stage, "directories").await?;
     // The first machine has no node yet.
@@ -70,7 +70,8 @@ async fn life(stage: &mut Stage) -> Result<()> {
     deletion(stage).await
 }
 
-/// Checks the Job of a cluster hook: labels and annotations are the script's arguments.
+/// Checks the Job of a cluster hook, whose script gets the Cluster's labels and annotations as arguments, and the
+/// node's record.
 async fn check_job(stage: &Stage) -> Result<()> {
     let jobs = stage.jobs().await?;
     let is_wanted =
@@ -109,8 +110,8 @@ async fn check_job(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// A node that joins is installed, and then loses its taint. Steps wait for a lost node until it is deleted. A settled
-/// Cluster is not written to.
+/// A settled Cluster is not written to. A node that joins is installed, and then loses its taint. An installed node
+/// that is lost or cordoned does not hold up a node that joins. Deleted nodes no longer count.
 async fn joins_and_leaves(stage: &mut Stage) -> Result<()> {
     let before = stage.cluster("xa").await?;
     consistently("the Cluster does not change", QUIET, async || {
@@ -129,10 +130,10 @@ async fn joins_and_leaves(stage: &mut Stage) -> Result<()> {
     // A new leader continues.
     stage.replace_operator().await?;
     ensure!(
-        reads_clusters(stage.plane)?,
+        has_read_clusters(stage.plane)?,
         "no watch of Clusters is logged"
     );
-    eventually("the taint is gone", LIMIT, async || {
+    eventually("the taint is removed", LIMIT, async || {
         let keys = stage
             .kubectl("get node node-9 -o jsonpath={.spec.taints[*].key}")
             .await?;
@@ -197,12 +198,16 @@ async fn deletion(stage: &mut Stage) -> Result<()> {
     );
     let nodes = stage.kubectl("get nodes -o json").await?;
     ensure!(!nodes.contains("lifecycle-record"), "{nodes}");
-    eventually("the HookRuns are gone with it", LIMIT, async || {
-        let left = stage
-            .kubectl(&format!("get hookruns,jobs -n {HOOKS} -o name"))
-            .await?;
-        ensure!(left.is_empty(), "{left}");
-        Ok(())
-    })
+    eventually(
+        "the HookRuns are deleted with the Cluster",
+        LIMIT,
+        async || {
+            let left = stage
+                .kubectl(&format!("get hookruns,jobs -n {HOOKS} -o name"))
+                .await?;
+            ensure!(left.is_empty(), "{left}");
+            Ok(())
+        },
+    )
     .await
 }

@@ -10,7 +10,7 @@ use super::{DELETE_NODES, LIMIT, QUIET, one, upgrade_kubelet};
 
 e2e::tests![
     an_operator_that_is_killed_after_each_write_repeats_no_script,
-    a_script_on_a_lost_node_is_waited_for_until_its_node_is_deleted,
+    a_script_on_a_lost_node_holds_the_step_until_the_node_is_deleted,
 ];
 
 async fn an_operator_that_is_killed_after_each_write_repeats_no_script(
@@ -19,7 +19,7 @@ async fn an_operator_that_is_killed_after_each_write_repeats_no_script(
     Stage::play("lifecycle-killed", case.folder(), killed).await
 }
 
-/// The whole life of a Cluster, during which the operator is replaced after every few writes.
+/// Takes a Cluster from installation to deletion, and replaces the operator after every few writes.
 async fn killed(stage: &mut Stage) -> Result<()> {
     stage.kubectl(DELETE_NODES).await?;
     let script = "/tmp/hooks/pre-install";
@@ -74,19 +74,23 @@ async fn killed(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the operator whenever it has written, until `is_over`. Returns how often.
+/// Replaces the operator whenever it has written, until `is_over`. Returns how often it did.
 async fn kill_until(
     stage: &mut Stage,
     is_over: impl AsyncFn(&Stage) -> Result<bool>,
 ) -> Result<usize> {
     let (mut kills, mut known) = (0, writes(stage)?);
-    while !eventually("another write, or the end", LIMIT, async || {
-        let is_over = is_over(stage).await?;
-        let now = writes(stage)?;
-        ensure!(is_over || now > known, "{now} writes");
-        known = now;
-        Ok(is_over)
-    })
+    while !eventually(
+        "the operator writes, or the phase is over",
+        LIMIT,
+        async || {
+            let is_over = is_over(stage).await?;
+            let now = writes(stage)?;
+            ensure!(is_over || now > known, "{now} writes");
+            known = now;
+            Ok(is_over)
+        },
+    )
     .await?
     {
         stage.replace_operator().await?;
@@ -104,7 +108,7 @@ fn writes(stage: &Stage) -> Result<usize> {
     Ok(writes.len())
 }
 
-async fn a_script_on_a_lost_node_is_waited_for_until_its_node_is_deleted(
+async fn a_script_on_a_lost_node_holds_the_step_until_the_node_is_deleted(
     case: &mut Case,
 ) -> Result<()> {
     Stage::play("lifecycle-lost", case.folder(), lost).await

@@ -1,5 +1,5 @@
-//! Lifecycle hooks of Clusters. Most tests have a control plane of their own, with the operator as the chart installs it.
-//! Simulated nodes run no scripts: the script's arguments say how it ends, such as `--kwok-exit=3`.
+//! Lifecycle hooks of Clusters. Most tests have a control plane of their own, with the operator as the chart installs
+//! it. Simulated nodes run no scripts. Instead, a script's arguments say how it ends, such as `--kwok-exit=3`.
 
 use std::time::Duration;
 
@@ -32,10 +32,10 @@ pub fn tests() -> Vec<Test> {
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long an object must not change.
 const QUIET: Duration = Duration::from_secs(3);
-/// The nodes that a test of two nodes does not need.
+/// Deletes the nodes that a test with two nodes does not need.
 const DELETE_NODES: &str = "delete node node-2 node-3 node-4";
 
-/// The node that the example's first machine names.
+/// A node with this address and these taints.
 fn node(name: &str, address: &str, taints: Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node",
@@ -48,7 +48,7 @@ fn node(name: &str, address: &str, taints: Value) -> Value {
     })
 }
 
-/// The first example, with a script that fails.
+/// The Cluster of the first example, with this PreInstall script and this machine.
 fn one(pre_install: &str, machine: Value) -> Value {
     json!({
         "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "Cluster",
@@ -72,7 +72,7 @@ async fn apply_example(stage: &Stage, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The kubelet of a node gets version 1.37.0.
+/// Sets the version of a node's kubelet to 1.37.0.
 async fn upgrade_kubelet(stage: &Stage, node: &str) -> Result<()> {
     let version = json!({"status": {"nodeInfo": {"kubeletVersion": "v1.37.0"}}}).to_string();
     let patch = [
@@ -88,8 +88,8 @@ async fn upgrade_kubelet(stage: &Stage, node: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether the chart's operator has read or watched Clusters. A watch counts when it has ended.
-fn reads_clusters(plane: &ControlPlane) -> Result<bool> {
+/// Whether the chart's operator has read or watched Clusters. The audit log shows a watch once it has ended.
+fn has_read_clusters(plane: &ControlPlane) -> Result<bool> {
     let log = std::fs::read_to_string(plane.audit.path())?;
     let user = format!("\"username\":\"system:serviceaccount:{SYSTEM}:gamekeeper\"");
     Ok(log.lines().any(|line| {

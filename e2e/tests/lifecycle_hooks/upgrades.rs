@@ -1,4 +1,4 @@
-//! Upgrades: node by node, after their games were moved, with the user's own cordons kept.
+//! Upgrades go node by node, after each node's games were moved, and keep the user's own cordons.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -93,7 +93,7 @@ async fn a_node_is_upgraded_when_the_hooks_of_its_games_allow_it(case: &mut Case
 /// Guarded pods hold the upgrade of their node until their hook allows it to move them.
 async fn drained(stage: &mut Stage, hook: &Value, allow: impl Fn()) -> Result<()> {
     stage.kubectl("delete node node-3 node-4").await?;
-    // This node was cordoned before.
+    // A user has cordoned this node.
     stage.kubectl("cordon node-2").await?;
     stage.apply(hook).await?;
     let game = Game::in_place(2).named("arena").max_unavailable(1);
@@ -117,10 +117,10 @@ async fn drained(stage: &mut Stage, hook: &Value, allow: impl Fn()) -> Result<()
     let pods = "get pods -l app=arena -o jsonpath={range.items[*]}{.metadata.uid}{.spec.nodeName}{'\\n'}{end}";
     let before = stage.kubectl(pods).await?;
     stage.patch("one", json!({"version": "1.37.0"})).await?;
-    let mut is_refused = false;
+    let mut has_waited = false;
     for node in ["node-0", "node-1", "node-2"] {
-        if !is_refused && before.contains(node) {
-            is_refused = true;
+        if !has_waited && before.contains(node) {
+            has_waited = true;
             let draining = format!("node {node} is being drained: ");
             stage
                 .until_condition("one", "EnsurePreUpgradeHook", &draining)
@@ -149,7 +149,7 @@ async fn drained(stage: &mut Stage, hook: &Value, allow: impl Fn()) -> Result<()
         );
         upgrade_kubelet(stage, node).await?;
     }
-    ensure!(is_refused, "no pod was on a node: {before}");
+    ensure!(has_waited, "no node had a pod: {before}");
     stage
         .until_condition("one", "Ready", "True Installed")
         .await?;

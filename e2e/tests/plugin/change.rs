@@ -9,7 +9,7 @@ use e2e::workload::view::View;
 use e2e::workload::{GAME, SET};
 use serde_json::{Value, json};
 
-use super::{ends, fails_with, has, line, status};
+use super::{exits_with, fails_with, has, line, status};
 
 e2e::tests![
     a_canary_is_shown_and_controlled,
@@ -46,14 +46,14 @@ async fn canary(case: &mut Case, game: Game) -> Result<()> {
     case.apply(game.steps(steps)).await?;
     case.until_settled(4).await?;
     let workload = case.workload();
-    let (kind, name) = workload.split_once('/').context("KIND/NAME")?;
+    let (kind, name) = workload.split_once('/').context("not KIND/NAME")?;
     let full = format!("{kind}.tkex.tencent.com/{name}");
     has(
         &status(case, 0, name).await?,
         &["Complete: rollout complete: 4 of 4 pods"],
     )?;
 
-    let printed = ends(case, 0, &["set", "image", &full, "game=game:v2"]).await?;
+    let printed = exits_with(case, 0, &["set", "image", &full, "game=game:v2"]).await?;
     ensure!(printed == format!("{full} image updated\n"), "{printed}");
     let printed = status(case, 2, name).await?;
     has(
@@ -64,10 +64,10 @@ async fn canary(case: &mut Case, game: Game) -> Result<()> {
         ],
     )?;
     has(
-        &ends(case, 0, &["tree", name]).await?,
+        &exits_with(case, 0, &["tree", name]).await?,
         &["1 of 3 completed: partition 3, [pause], hook test"],
     )?;
-    let listed = ends(case, 0, &["get", kind]).await?;
+    let listed = exits_with(case, 0, &["get", kind]).await?;
     let short = if kind == "gamedeployment" {
         "gd"
     } else {
@@ -79,7 +79,7 @@ async fn canary(case: &mut Case, game: Game) -> Result<()> {
         "{listed}"
     );
 
-    let printed = ends(case, 0, &["promote", name]).await?;
+    let printed = exits_with(case, 0, &["promote", name]).await?;
     ensure!(
         printed == format!("{full} promoted past canary step 1 (pause)\n"),
         "{printed}"
@@ -97,7 +97,7 @@ async fn canary(case: &mut Case, game: Game) -> Result<()> {
             "ended Failed: webtest measured 10",
         ],
     )?;
-    let tree = ends(case, 0, &["tree", kind, name]).await?;
+    let tree = exits_with(case, 0, &["tree", kind, name]).await?;
     ensure!(line(&tree, &run)?[1..3] == ["HookRun", "Failed"], "{tree}");
     ensure!(line(&tree, &format!("{name}-"))?[1] == "Revision", "{tree}");
     has(
@@ -109,23 +109,23 @@ async fn canary(case: &mut Case, game: Game) -> Result<()> {
             "Step: webtest measured 10",
         ],
     )?;
-    let hooks = ends(case, 0, &["hooks", name]).await?;
+    let hooks = exits_with(case, 0, &["hooks", name]).await?;
     ensure!(
         line(&hooks, &run)?[1..8] == ["Step", "step", "2", "Failed", "webtest", "1", "10"],
         "{hooks}"
     );
     fails_with(case, &["retry", name], "belongs to a canary step").await?;
 
-    let printed = ends(case, 0, &["resume", &workload]).await?;
+    let printed = exits_with(case, 0, &["resume", &workload]).await?;
     ensure!(printed == format!("{full} resumed\n"), "{printed}");
     status(case, 0, name).await?;
     case.until_settled(4).await?;
     fails_with(case, &["resume", name], "is not paused").await?;
     fails_with(case, &["promote", name], "nothing to promote").await?;
 
-    ends(case, 0, &["set", "image", name, "game=game:v3"]).await?;
+    exits_with(case, 0, &["set", "image", name, "game=game:v3"]).await?;
     status(case, 2, name).await?;
-    let history = ends(case, 0, &["history", name]).await?;
+    let history = exits_with(case, 0, &["history", name]).await?;
     ensure!(
         line(&history, "2 ")?[1..4] == ["stable", "3", "game:v2"],
         "{history}"
@@ -134,7 +134,7 @@ async fn canary(case: &mut Case, game: Game) -> Result<()> {
         line(&history, "3 ")?[1..4] == ["update", "1", "game:v3"],
         "{history}"
     );
-    let printed = ends(case, 0, &["undo", name]).await?;
+    let printed = exits_with(case, 0, &["undo", name]).await?;
     ensure!(
         printed == format!("{full} rolled back to revision 2\n"),
         "{printed}"
@@ -170,7 +170,7 @@ async fn pod_hook(case: &mut Case, game: Game) -> Result<()> {
     let view = view.await?;
     let (pod, _) = view.hook_conditions("preDelete")[0];
     let run = view.run_names()[0];
-    let printed = ends(case, 2, &["status", &workload]).await?;
+    let printed = exits_with(case, 2, &["status", &workload]).await?;
     has(
         &printed,
         &[
@@ -181,22 +181,22 @@ async fn pod_hook(case: &mut Case, game: Game) -> Result<()> {
             "retry",
         ],
     )?;
-    let tree = ends(case, 0, &["tree", &workload]).await?;
+    let tree = exits_with(case, 0, &["tree", &workload]).await?;
     ensure!(
         line(&tree, pod)?.ends_with(&["to", "be", "deleted"]),
         "{tree}"
     );
     ensure!(line(&tree, run)?[1..3] == ["HookRun", "Failed"], "{tree}");
-    let anywhere = ends(case, 0, &["hooks", "-A", "--failed"]).await?;
+    let anywhere = exits_with(case, 0, &["hooks", "-A", "--failed"]).await?;
     let own = anywhere.lines().find(|line| line.contains(run));
     let own: Vec<&str> = own.context(anywhere.clone())?.split_whitespace().collect();
-    let (_, name) = workload.split_once('/').context("KIND/NAME")?;
+    let (_, name) = workload.split_once('/').context("not KIND/NAME")?;
     ensure!(
         own[0] == case.namespace && own[1].ends_with(name),
         "{own:?}"
     );
     ensure!(own[2..6] == [run, "PreDelete", pod, "Failed"], "{own:?}");
-    let yaml = ends(case, 0, &["hooks", &workload, "-o", "yaml"]).await?;
+    let yaml = exits_with(case, 0, &["hooks", &workload, "-o", "yaml"]).await?;
     let runs: Value = serde_yaml_ng::from_str(&yaml)?;
     ensure!(runs["items"][0]["status"]["phase"] == "Failed", "{yaml}");
 
@@ -207,10 +207,10 @@ async fn pod_hook(case: &mut Case, game: Game) -> Result<()> {
         "no PreInplace hook",
     )
     .await?;
-    let printed = ends(case, 0, &["retry", &workload, "--point", "predelete"]).await?;
+    let printed = exits_with(case, 0, &["retry", &workload, "--point", "predelete"]).await?;
     has(&printed, &["retried: 1 PreDelete hook\n"])?;
     case.until_settled(2).await?;
-    ends(case, 0, &["status", &workload]).await?;
+    exits_with(case, 0, &["status", &workload]).await?;
     Ok(())
 }
 
@@ -223,18 +223,18 @@ async fn a_pause_with_a_duration_becomes_a_users_pause(case: &mut Case) -> Resul
     let at_step = |view: &View| view.pause_reasons() == ["PausedByCanaryPauseStep"];
     case.until("the step pauses", at_step).await?;
     has(
-        &ends(case, 3, &["status", GAME]).await?,
+        &exits_with(case, 3, &["status", GAME]).await?,
         &["Paused: canary step 1 is paused until 20"],
     )?;
     has(
-        &ends(case, 0, &["pause", GAME]).await?,
+        &exits_with(case, 0, &["pause", GAME]).await?,
         &["took over the pause of canary step 1"],
     )?;
     let is_users =
         |view: &View| view.is_paused() && view.step() == 1 && view.pause_reasons().is_empty();
     case.until("the pause is a user's", is_users).await?;
     has(
-        &ends(case, 2, &["status", GAME]).await?,
+        &exits_with(case, 2, &["status", GAME]).await?,
         &["Paused: paused by a user"],
     )?;
     fails_with(case, &["pause", GAME], "already paused").await?;
@@ -244,9 +244,9 @@ async fn a_pause_with_a_duration_becomes_a_users_pause(case: &mut Case) -> Resul
         "paused by a user, not by canary step 1",
     )
     .await?;
-    ends(case, 0, &["resume", GAME]).await?;
+    exits_with(case, 0, &["resume", GAME]).await?;
     case.until("the step pauses again", at_step).await?;
-    ends(case, 0, &["promote", GAME]).await?;
+    exits_with(case, 0, &["promote", GAME]).await?;
     case.until_settled(2).await?;
     Ok(())
 }
@@ -280,11 +280,11 @@ async fn full_promotion(case: &mut Case, game: Game) -> Result<()> {
         "continues by itself; --full skips",
     )
     .await?;
-    let printed = ends(case, 0, &["promote", &name, "--full"]).await?;
+    let printed = exits_with(case, 0, &["promote", &name, "--full"]).await?;
     has(&printed, &["fully promoted: skips canary steps 1 to 2"])?;
     let view = case.until_settled(4).await?;
     view.ensure(view.ready_with("game:v2") == 4 && view.step() == 3)?;
-    let history = ends(case, 0, &["history", &name]).await?;
+    let history = exits_with(case, 0, &["history", &name]).await?;
     has(&history, &["the first one", "winter event"])?;
     // The next rollout goes through its steps again.
     case.set_image("game:v3").await?;
@@ -297,11 +297,11 @@ async fn full_promotion(case: &mut Case, game: Game) -> Result<()> {
 async fn an_image_is_set_and_rolled_back(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
-    let dry = ends(case, 0, &["set", "image", GAME, "*=game:v2", "--dry-run"]).await?;
+    let dry = exits_with(case, 0, &["set", "image", GAME, "*=game:v2", "--dry-run"]).await?;
     has(&dry, &["image updated (server dry run)"])?;
-    ends(case, 0, &["set", "image", GAME, "*=game:v2"]).await?;
+    exits_with(case, 0, &["set", "image", GAME, "*=game:v2"]).await?;
     case.until_settled(2).await?;
-    ends(case, 0, &["pause", GAME]).await?;
+    exits_with(case, 0, &["pause", GAME]).await?;
     let CommandOutput { code, stderr, .. } =
         case.game(&["undo", GAME, "--to-revision", "1"]).await?;
     ensure!(
@@ -312,11 +312,11 @@ async fn an_image_is_set_and_rolled_back(case: &mut Case) -> Result<()> {
         view.with_image("game:v2") == 2
     })
     .await?;
-    ends(case, 0, &["resume", GAME]).await?;
+    exits_with(case, 0, &["resume", GAME]).await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.ready_with("game:v1") == 2)?;
-    // The revision that was rolled back to has the highest number now.
-    let skipped = ends(case, 0, &["undo", GAME, "--to-revision=3"]).await?;
+    // The revision to which the workload was rolled back now has the highest number.
+    let skipped = exits_with(case, 0, &["undo", GAME, "--to-revision=3"]).await?;
     has(
         &skipped,
         &["skipped rollback (current template already matches revision 3)"],
@@ -324,14 +324,14 @@ async fn an_image_is_set_and_rolled_back(case: &mut Case) -> Result<()> {
     fails_with(
         case,
         &["undo", GAME, "--to-revision=1"],
-        "no revision 1; there are 2, 3",
+        "no revision 1; its revisions are 2, 3",
     )
     .await?;
     has(
-        &ends(case, 0, &["history", GAME, "--revision=2"]).await?,
+        &exits_with(case, 0, &["history", GAME, "--revision=2"]).await?,
         &["image: game:v2"],
     )?;
-    ends(case, 0, &["undo", GAME]).await?;
+    exits_with(case, 0, &["undo", GAME]).await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.ready_with("game:v2") == 2)
 }
@@ -342,10 +342,10 @@ async fn restart_recreates_pods_or_is_refused(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(2)).await?;
     let before = case.until_settled(2).await?;
     has(
-        &ends(case, 0, &["restart", GAME]).await?,
+        &exits_with(case, 0, &["restart", GAME]).await?,
         &["gamedeployment.tkex.tencent.com/test-gamedeployment restarted"],
     )?;
-    let after = case.until("two new pods", |view| {
+    let after = case.until("both pods are recreated", |view| {
         view.counts() == [2; 5]
             && view.is_observed()
             && before
@@ -357,10 +357,10 @@ async fn restart_recreates_pods_or_is_refused(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(1)).await?;
     let before = case.until_settled(1).await?;
-    ends(case, 0, &["restart", SET]).await?;
+    exits_with(case, 0, &["restart", SET]).await?;
     let is_new = |view: &View| {
         view.counts() == [1; 5] && view.is_observed() && view.pods[0].uid() != before.pods[0].uid()
     };
-    case.until("another pod with that name", is_new).await?;
+    case.until("another pod has the same name", is_new).await?;
     Ok(())
 }

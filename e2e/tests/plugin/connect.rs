@@ -6,14 +6,14 @@ use e2e::process::command::run_unchecked;
 use e2e::servers::connect_proxy::ConnectProxy;
 use serde_json::json;
 
-use super::{ends, fails_with, kubeconfig};
+use super::{exits_with, fails_with, kubeconfig};
 
 e2e::tests![
-    a_proxy_is_used_as_by_kubectl,
+    a_proxy_is_used_as_kubectl_uses_it,
     connection_options_work_as_in_kubectl,
 ];
 
-async fn a_proxy_is_used_as_by_kubectl(case: &mut Case) -> Result<()> {
+async fn a_proxy_is_used_as_kubectl_uses_it(case: &mut Case) -> Result<()> {
     let proxy = ConnectProxy::start().await?;
     let through_proxy = kubeconfig(case, "with-proxy", |config| {
         config["clusters"][0]["cluster"]["proxy-url"] = json!(proxy.url());
@@ -67,6 +67,6 @@ async fn connection_options_work_as_in_kubectl(case: &mut Case) -> Result<()> {
     fails_with(case, &["get", "--as", "other-user"], cannot).await?;
     let group = ["--as-group", "system:masters"];
     let as_admin = [&["get", "--as", "other-user"], &group[..]].concat();
-    ends(case, 0, &as_admin).await?;
+    exits_with(case, 0, &as_admin).await?;
     Ok(())
 }

@@ -13,7 +13,7 @@ use e2e::wait::eventually;
 use e2e::workload::manifest::{Game, hook_template};
 use serde_json::json;
 
-use super::{ends, status};
+use super::{exits_with, status};
 
 e2e::tests![the_plugin_prints_what_its_document_shows];
 
@@ -51,7 +51,7 @@ async fn the_plugin_prints_what_its_document_shows(case: &mut Case) -> Result<()
     document.check(case, "undo game").await?;
     status(case, 0, "game").await?;
 
-    ends(case, 0, &["set", "image", "game", "game=game:v3"]).await?;
+    exits_with(case, 0, &["set", "image", "game", "game=game:v3"]).await?;
     status(case, 2, "game").await?;
     document.check(case, "promote game --full").await?;
     document.check(case, "retry world").await?;
@@ -123,7 +123,7 @@ async fn shows(case: &Case, documented: &DocCommand) -> Result<()> {
     Ok(())
 }
 
-/// The lines without what differs from run to run.
+/// The lines, with the parts that differ from run to run replaced.
 fn comparable(lines: &[&str]) -> Vec<String> {
     let of_game = normalized(lines.iter().copied(), "game");
     normalized(of_game.iter().map(String::as_str), "world")

@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
 
-use super::{ends, fails_with, has, kubeconfig};
+use super::{exits_with, fails_with, has, kubeconfig};
 
 e2e::tests![
     tree_follows_a_rollout,
@@ -35,8 +35,8 @@ impl Following {
     pub(super) fn start(command: &mut Command) -> Result<Self> {
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn()?;
-        let stdout = child.stdout.take().context("a pipe")?;
-        let stderr = child.stderr.take().context("a pipe")?;
+        let stdout = child.stdout.take().context("no pipe")?;
+        let stderr = child.stderr.take().context("no pipe")?;
         Ok(Following {
             child,
             stdout: BufReader::new(stdout).lines(),
@@ -77,7 +77,7 @@ async fn tree_follows_a_rollout(case: &mut Case) -> Result<()> {
     case.set_image("game:v2").await?;
     tree.prints("canary step 1 is paused until resumed").await?;
     tree.prints("game:v2").await?;
-    ends(case, 0, &["resume", GAME]).await?;
+    exits_with(case, 0, &["resume", GAME]).await?;
     tree.prints("rollout complete: 2 of 2 pods").await?;
     case.kubectl(&["delete", "gamedeployment", GAME]).await?;
     tree.prints("gamedeployment.tkex.tencent.com/test-gamedeployment was deleted")
@@ -149,12 +149,13 @@ async fn status_waits_no_longer_than_its_timeout(case: &mut Case) -> Result<()> 
         view.phases("PreDelete") == ["Running"]
     })
     .await?;
-    let printed = ends(case, 3, &["status", GAME, "--watch", "--timeout=10s"]).await?;
+    let printed = exits_with(case, 3, &["status", GAME, "--watch", "--timeout=10s"]).await?;
     has(
         &printed,
         &["Waiting: waits for PreDelete hooks of pods test-gamedeployment-"],
     )?;
-    let data: Value = serde_json::from_str(&ends(case, 3, &["status", GAME, "-o", "json"]).await?)?;
+    let data: Value =
+        serde_json::from_str(&exits_with(case, 3, &["status", GAME, "-o", "json"]).await?)?;
     ensure!(
         data["end"] == "UnderWay" && data["exitCode"] == 3 && data["status"] == "Waiting",
         "{data}"

@@ -29,7 +29,7 @@ pub fn tests() -> Vec<Test> {
 }
 
 /// Runs a command that must exit with this code, and returns its output.
-async fn ends(case: &Case, code: i32, args: &[&str]) -> Result<String> {
+async fn exits_with(case: &Case, code: i32, args: &[&str]) -> Result<String> {
     let CommandOutput {
         code: found,
         stdout,
@@ -37,7 +37,7 @@ async fn ends(case: &Case, code: i32, args: &[&str]) -> Result<String> {
     } = case.game(args).await?;
     ensure!(
         found == code,
-        "{args:?} ended with {found}: {stdout}{stderr}"
+        "{args:?} exited with {found}: {stdout}{stderr}"
     );
     Ok(stdout)
 }
@@ -51,7 +51,7 @@ async fn fails_with(case: &Case, args: &[&str], words: &str) -> Result<()> {
     } = case.game(args).await?;
     ensure!(
         code == 1 && stdout.is_empty(),
-        "{args:?} ended with {code}: {stdout}{stderr}"
+        "{args:?} exited with {code}: {stdout}{stderr}"
     );
     ensure!(
         stderr.contains(words),
@@ -62,7 +62,7 @@ async fn fails_with(case: &Case, args: &[&str], words: &str) -> Result<()> {
 
 /// Waits with `status --watch` until the rollout completes or stops, and returns the output.
 async fn status(case: &Case, code: i32, name: &str) -> Result<String> {
-    ends(case, code, &["status", name, "--watch", "--timeout", "60s"]).await
+    exits_with(case, code, &["status", name, "--watch", "--timeout", "60s"]).await
 }
 
 fn has(text: &str, words: &[&str]) -> Result<()> {

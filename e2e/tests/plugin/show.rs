@@ -9,7 +9,7 @@ use e2e::workload::{GAME, SET};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::{ends, fails_with, has, status};
+use super::{exits_with, fails_with, has, status};
 
 e2e::tests![
     a_pause_of_a_complete_workload_is_shown,
@@ -33,11 +33,11 @@ async fn a_pause_of_a_complete_workload_is_shown(case: &mut Case) -> Result<()> 
         "also: paused by a user (spec.updateStrategy.paused is true): the next template change";
     has(&status(case, 0, GAME).await?, &["Complete: ", waits])?;
     has(
-        &ends(case, 0, &["tree", GAME]).await?,
+        &exits_with(case, 0, &["tree", GAME]).await?,
         &[waits, "Complete,Paused"],
     )?;
-    has(&ends(case, 0, &["get"]).await?, &["Complete,Paused"])?;
-    ends(case, 0, &["resume", GAME]).await?;
+    has(&exits_with(case, 0, &["get"]).await?, &["Complete,Paused"])?;
+    exits_with(case, 0, &["resume", GAME]).await?;
     let printed = status(case, 0, GAME).await?;
     ensure!(!printed.contains("aused"), "{printed}");
     Ok(())
@@ -69,14 +69,15 @@ async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result
     case.apply(Game::in_place(1)).await?;
     case.apply(Game::parallel(1)).await?;
     case.until_settled(1).await?;
-    let object: Value = serde_json::from_str(&ends(case, 0, &["get", GAME, "-o", "json"]).await?)?;
+    let object: Value =
+        serde_json::from_str(&exits_with(case, 0, &["get", GAME, "-o", "json"]).await?)?;
     let kubectl: Value =
         serde_json::from_str(&case.kubectl(&["get", "gd", GAME, "-o", "json"]).await?)?;
     ensure!(object == kubectl, "{object:#} instead of {kubectl:#}");
-    let list: Value = serde_yaml_ng::from_str(&ends(case, 0, &["get", "-o", "yaml"]).await?)?;
+    let list: Value = serde_yaml_ng::from_str(&exits_with(case, 0, &["get", "-o", "yaml"]).await?)?;
     let kinds: Vec<&Value> = list["items"]
         .as_array()
-        .context("items")?
+        .context("no items")?
         .iter()
         .map(|it| &it["kind"])
         .collect();
@@ -84,20 +85,20 @@ async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result
         list["kind"] == "List" && kinds == ["GameDeployment", "GameStatefulSet"],
         "{list:#}"
     );
-    let names = ends(case, 0, &["get", "gsts", "-o", "name"]).await?;
+    let names = exits_with(case, 0, &["get", "gsts", "-o", "name"]).await?;
     ensure!(
         names == format!("gamestatefulset.tkex.tencent.com/{SET}\n"),
         "{names}"
     );
-    let all = ends(case, 0, &["get", "-A"]).await?;
+    let all = exits_with(case, 0, &["get", "-A"]).await?;
     ensure!(
         all.starts_with("NAMESPACE") && all.contains(&case.namespace),
         "{all}"
     );
-    let selected = ends(case, 0, &["get", "-l", "app=other", "-o", "name"]).await?;
+    let selected = exits_with(case, 0, &["get", "-l", "app=other", "-o", "name"]).await?;
     ensure!(selected.is_empty(), "{selected}");
     let others = ["get", "gd", "--selector", "app!=other", "-o", "name"];
-    let selected = ends(case, 0, &others).await?;
+    let selected = exits_with(case, 0, &others).await?;
     ensure!(
         selected == format!("gamedeployment.tkex.tencent.com/{GAME}\n"),
         "{selected}"
@@ -110,10 +111,10 @@ async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result
     .await?;
     for format in ["json", "yaml"] {
         // The YAML parser also reads JSON.
-        let hooks = ends(case, 0, &["hooks", GAME, "-o", format]).await?;
+        let hooks = exits_with(case, 0, &["hooks", GAME, "-o", format]).await?;
         let runs: Value = serde_yaml_ng::from_str(&hooks)?;
         ensure!(runs["items"] == json!([]), "{runs}");
-        let history = ends(case, 0, &["history", SET, "-o", format]).await?;
+        let history = exits_with(case, 0, &["history", SET, "-o", format]).await?;
         let revisions: Value = serde_yaml_ng::from_str(&history)?;
         ensure!(
             revisions["items"][0]["kind"] == "ControllerRevision",
@@ -121,7 +122,7 @@ async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result
         );
     }
     let changed: Value =
-        serde_json::from_str(&ends(case, 0, &["pause", GAME, "-o", "json"]).await?)?;
+        serde_json::from_str(&exits_with(case, 0, &["pause", GAME, "-o", "json"]).await?)?;
     ensure!(
         changed["spec"]["updateStrategy"]["paused"] == true,
         "{changed}"
@@ -196,8 +197,8 @@ async fn mistakes_get_a_suggestion(case: &mut Case) -> Result<()> {
     fails_with(case, &["pause", "deploy/lobby"], "use kubectl rollout").await?;
     fails_with(case, &["lobby", "-n", "default"], "unrecognized subcommand").await?;
     fails_with(case, &["resum", "lobby"], "'resume'").await?;
-    let there = "did you mean gd/lobby -n plugin--show--mistakes";
-    fails_with(case, &["tree", "gd/lobby", "-n", "default"], there).await?;
+    let hint = "did you mean gd/lobby -n plugin--show--mistakes";
+    fails_with(case, &["tree", "gd/lobby", "-n", "default"], hint).await?;
     fails_with(
         case,
         &["get", "--context", "nowhere"],
@@ -218,7 +219,7 @@ async fn completion_knows_commands_and_workloads(case: &mut Case) -> Result<()> 
     case.apply(Game::in_place(1)).await?;
     for shell in ["bash", "zsh", "fish"] {
         has(
-            &ends(case, 0, &["completion", shell]).await?,
+            &exits_with(case, 0, &["completion", shell]).await?,
             &["kubectl-game", "resume"],
         )?;
     }
@@ -241,10 +242,10 @@ async fn completion_knows_commands_and_workloads(case: &mut Case) -> Result<()> 
 async fn lint_finds_what_the_server_refuses(case: &mut Case) -> Result<()> {
     let file = |path: &str| repository().join(path).to_string_lossy().into_owned();
     let bad = file("e2e/manifests/bad/replicas-negative.yaml");
-    let printed = ends(case, 1, &["lint", &bad]).await?;
+    let printed = exits_with(case, 1, &["lint", &bad]).await?;
     has(&printed, &["replicas-negative.yaml:", "spec.replicas"])?;
     ensure!(
-        ends(case, 0, &["lint", &file("examples/canary")])
+        exits_with(case, 0, &["lint", &file("examples/canary")])
             .await?
             .is_empty()
     );

@@ -9,18 +9,18 @@ use e2e::workload::manifest::{Game, hook_template};
 use serde_json::{Value, json};
 
 use super::follow::Following;
-use super::{ends, fails_with, has, line};
+use super::{exits_with, fails_with, has, line};
 use crate::sidecar_updates::set_image;
 use crate::sidecars::{log, name, read, remove, set, until_shown};
 use judge::object::text;
 
 e2e::tests![
-    an_update_of_a_set_is_followed_until_its_end,
+    an_update_of_a_set_is_followed_until_it_is_complete,
     a_pod_that_was_left_out_is_shown_with_the_reason,
     sets_are_found_by_all_names_of_their_kind,
 ];
 
-async fn an_update_of_a_set_is_followed_until_its_end(case: &mut Case) -> Result<()> {
+async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 12})));
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
@@ -31,7 +31,7 @@ async fn an_update_of_a_set_is_followed_until_its_end(case: &mut Case) -> Result
     let before = until_shown(case, [2, 2, 2, 0]).await?;
     let old = text(&before, "/status/latestRevision").to_owned();
     let (name, short) = (name(case), format!("scs/{}", name(case)));
-    let printed = ends(case, 0, &["status", &short]).await?;
+    let printed = exits_with(case, 0, &["status", &short]).await?;
     ensure!(
         printed == format!("{short}: Complete: 2 of 2 pods have the newest containers\n"),
         "{printed}"
@@ -45,11 +45,11 @@ async fn an_update_of_a_set_is_followed_until_its_end(case: &mut Case) -> Result
         .await?;
     set_image(case, "log:1.1").await?;
     tree.prints("has held a token for").await?;
-    // The token goes from pod to pod while the hook refuses.
+    // The token moves from pod to pod while the hook refuses.
     let (pod, new) = case
         .eventually("the tree shows the pod with the token", async || {
             let new = text(&read(case).await?, "/status/latestRevision").to_owned();
-            let printed = ends(case, 0, &["tree", &short]).await?;
+            let printed = exits_with(case, 0, &["tree", &short]).await?;
             let waits = format!("at {old}, has held a token for ");
             let with_token = printed.lines().find(|line| line.contains(&waits));
             ensure!(old != new && with_token.is_some(), "{old} {printed}");
@@ -61,22 +61,22 @@ async fn an_update_of_a_set_is_followed_until_its_end(case: &mut Case) -> Result
                 &workload,
                 &["GameDeployment", "0 of 2 pods have the newest containers"],
             )?;
-            let of_game = ends(case, 0, &["tree", GAME]).await?;
+            let of_game = exits_with(case, 0, &["tree", GAME]).await?;
             let shown = line(&of_game, pod)?.join(" ");
             has(&shown, &[&format!("sidecars of {name} to be updated for ")])?;
             Ok((pod.to_owned(), new))
         })
         .await?;
     ensure!(pod.starts_with(GAME), "{pod}");
-    let printed = ends(case, 3, &["status", &short]).await?;
+    let printed = exits_with(case, 3, &["status", &short]).await?;
     has(&printed, &["0 of 2 pods have the newest containers"])?;
 
-    let paused = ends(case, 0, &["pause", &short]).await?;
+    let paused = exits_with(case, 0, &["pause", &short]).await?;
     ensure!(
         paused == format!("sidecarset.tkex.tencent.com/{name} paused\n"),
         "{paused}"
     );
-    let printed = ends(case, 2, &["status", &short, "--watch", "--timeout", "60s"]).await?;
+    let printed = exits_with(case, 2, &["status", &short, "--watch", "--timeout", "60s"]).await?;
     has(
         &printed,
         &[
@@ -86,22 +86,22 @@ async fn an_update_of_a_set_is_followed_until_its_end(case: &mut Case) -> Result
     )?;
     fails_with(case, &["pause", &short], "is already paused").await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 45})));
-    let resumed = ends(case, 0, &["resume", &short, "-o", "json"]).await?;
+    let resumed = exits_with(case, 0, &["resume", &short, "-o", "json"]).await?;
     let resumed: Value = serde_json::from_str(&resumed)?;
     ensure!(
         resumed["spec"]["updateStrategy"]["paused"] == false,
         "{resumed}"
     );
-    let printed = ends(case, 0, &["status", &short, "--watch", "--timeout", "120s"]).await?;
+    let printed = exits_with(case, 0, &["status", &short, "--watch", "--timeout", "120s"]).await?;
     has(
         &printed,
         &[": Complete: 2 of 2 pods have the newest containers"],
     )?;
     tree.prints(&format!("at {new} (newest)")).await?;
-    let printed = ends(case, 0, &["tree", &short]).await?;
+    let printed = exits_with(case, 0, &["tree", &short]).await?;
     ensure!(printed.matches("(newest)").count() == 2, "{printed}");
     ensure!(!printed.contains("token"), "{printed}");
-    let of_game = ends(case, 0, &["tree", GAME]).await?;
+    let of_game = exits_with(case, 0, &["tree", GAME]).await?;
     ensure!(!of_game.contains("sidecars of"), "{of_game}");
     remove(case).await
 }
@@ -117,7 +117,7 @@ async fn a_pod_that_was_left_out_is_shown_with_the_reason(case: &mut Case) -> Re
     until_shown(case, [0, 0, 0, 2]).await?;
     let short = format!("scs/{}", name(case));
     let why = "the pod has another container \"game\"; rename one of the two";
-    let printed = ends(case, 0, &["tree", &short]).await?;
+    let printed = exits_with(case, 0, &["tree", &short]).await?;
     let injecting = line(&printed, "Injecting:")?.join(" ");
     ensure!(injecting.starts_with("Injecting: Clash for "), "{printed}");
     has(
@@ -127,13 +127,13 @@ async fn a_pod_that_was_left_out_is_shown_with_the_reason(case: &mut Case) -> Re
     let older = line(&printed, old.pods[0].name())?.join(" ");
     has(&older, &["not injected: the pod is older than the set"])?;
     has(
-        &ends(case, 0, &["tree", GAME]).await?,
+        &exits_with(case, 0, &["tree", GAME]).await?,
         &[&format!(
             "without the sidecars of {}: the pod has",
             name(case)
         )],
     )?;
-    let printed = ends(case, 0, &["status", &short]).await?;
+    let printed = exits_with(case, 0, &["status", &short]).await?;
     has(
         &printed,
         &[
@@ -156,7 +156,7 @@ async fn sets_are_found_by_all_names_of_their_kind(case: &mut Case) -> Result<()
         "sidecarsets",
         "SidecarSet.tkex.tencent.com",
     ] {
-        let table = ends(case, 0, &["get", kind]).await?;
+        let table = exits_with(case, 0, &["get", kind]).await?;
         let found = line(&table, &format!("scs/{name}"))?;
         let revision = text(&shown, "/status/latestRevision");
         ensure!(
@@ -168,21 +168,22 @@ async fn sets_are_found_by_all_names_of_their_kind(case: &mut Case) -> Result<()
             vec![kind.to_owned(), name.clone()],
         ] {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let found = ends(case, 0, &[&["get"], &words[..], &["-o", "name"]].concat()).await?;
+            let found =
+                exits_with(case, 0, &[&["get"], &words[..], &["-o", "name"]].concat()).await?;
             ensure!(found == format!("{full}\n"), "{found}");
-            ends(case, 0, &[&["status"], &words[..]].concat()).await?;
+            exits_with(case, 0, &[&["status"], &words[..]].concat()).await?;
             has(
-                &ends(case, 0, &[&["tree"], &words[..]].concat()).await?,
+                &exits_with(case, 0, &[&["tree"], &words[..]].concat()).await?,
                 &[&full],
             )?;
         }
     }
     let object: Value =
-        serde_json::from_str(&ends(case, 0, &["get", "scs", &name, "-o", "json"]).await?)?;
+        serde_json::from_str(&exits_with(case, 0, &["get", "scs", &name, "-o", "json"]).await?)?;
     let kubectl: Value =
         serde_json::from_str(&case.kubectl(&["get", "scs", &name, "-o", "json"]).await?)?;
     ensure!(object == kubectl, "{object:#} instead of {kubectl:#}");
-    let none = ends(case, 0, &["get", "scs", "-l", "no=such", "-o", "name"]).await?;
+    let none = exits_with(case, 0, &["get", "scs", "-l", "no=such", "-o", "name"]).await?;
     ensure!(none.is_empty(), "{none}");
 
     let near = format!("scs/{}x", &name);

@@ -19,7 +19,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// No images yet. Starts the node unless it is running.
+    /// Begins without images. Starts the node unless it is running.
     pub async fn new(case: &Case) -> Result<Self> {
         Ok(Images {
             node: node::shared(case.plane(), env!("CARGO_BIN_EXE_game-server")).await?,

@@ -1,5 +1,5 @@
-//! In-place updates of real containers. The gate of a pod is never open while another version than that of its image,
-//! or nothing, answers.
+//! In-place updates of real containers. A pod's gate is never open while nothing answers, or while a version other
+//! than that of its image does.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
@@ -28,8 +28,8 @@ async fn start(case: &Case, image: &str) -> Result<Observation> {
     Observation::start(&case.until_settled(2).await?.pods)
 }
 
-/// Waits until both pods run this image, in the containers that have been restarted in place.
-async fn updated(case: &Case, image: &str, restarts: i64) -> Result<()> {
+/// Waits until both pods run this image, and checks how often their containers were restarted in place.
+async fn until_updated(case: &Case, image: &str, restarts: i64) -> Result<()> {
     let view = case.until_settled(2).await?;
     view.ensure(view.ready_with(image) == 2)?;
     let restarted: i64 = view.pods.iter().map(|pod| pod.restarts()).sum();
@@ -41,8 +41,9 @@ async fn updated(case: &Case, image: &str, restarts: i64) -> Result<()> {
     Ok(())
 }
 
-/// Waits until only one pod serves, and checks that this stays so. The kubelet follows a gate some time later.
-async fn other_serves(case: &Case, seconds: u64) -> Result<()> {
+/// Waits until only one pod serves, and checks that it stays that way. The kubelet adjusts Ready some time after the
+/// gate.
+async fn until_one_serves(case: &Case, seconds: u64) -> Result<()> {
     case.until("one pod serves", one_serves).await?;
     case.consistently("one pod serves", seconds, one_serves)
         .await
@@ -62,20 +63,20 @@ async fn a_new_version_replaces_the_old_one(case: &mut Case) -> Result<()> {
     let (v1, v2) = (images.publish("v1", "v1"), images.publish("v2", "v2"));
     let observation = start(case, &v1).await?;
     case.set_image(&v2).await?;
-    updated(case, &v2, 2).await?;
+    until_updated(case, &v2, 2).await?;
     observation.check(case, &images.versions(), &["v1", "v2"])?;
     Ok(())
 }
 
 async fn another_name_for_the_same_content(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
-    // The node reports the first of all names of a content.
+    // Of all names of the same content, the node reports the first.
     let (v1, other) = (images.publish("v1", "v1"), images.publish("v1-retag", "v1"));
     let observation = start(case, &v1).await?;
     case.set_image(&other).await?;
-    updated(case, &other, 2).await?;
+    until_updated(case, &other, 2).await?;
     case.set_image(&v1).await?;
-    updated(case, &v1, 4).await?;
+    until_updated(case, &v1, 4).await?;
     observation.check(case, &images.versions(), &["v1"])?;
     Ok(())
 }
@@ -87,9 +88,9 @@ async fn a_pull_that_takes_long(case: &mut Case) -> Result<()> {
     let held = images.hold(&v2);
     case.set_image(&v2).await?;
     images.until_requested(&v2).await;
-    other_serves(case, 4).await?;
+    until_one_serves(case, 4).await?;
     drop(held);
-    updated(case, &v2, 2).await?;
+    until_updated(case, &v2, 2).await?;
     observation.check(case, &images.versions(), &["v1", "v2"])?;
     Ok(())
 }
@@ -101,7 +102,7 @@ async fn a_version_that_crashes_is_reverted(case: &mut Case) -> Result<()> {
     case.set_image(&crash).await?;
     let crashed = |view: &View| view.pods.iter().any(|pod| pod.restarts() >= 2);
     case.until("the new version has crashed", crashed).await?;
-    other_serves(case, 2).await?;
+    until_one_serves(case, 2).await?;
     case.set_image(&v1).await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.ready_with(&v1) == 2)?;
@@ -118,9 +119,9 @@ async fn a_change_that_is_reverted_during_the_pull(case: &mut Case) -> Result<()
     images.until_requested(&v2).await;
     case.set_image(&v1).await?;
     // The kubelet completes the first change before it makes the second.
-    other_serves(case, 1).await?;
+    until_one_serves(case, 1).await?;
     drop(held);
-    updated(case, &v1, 2).await?;
+    until_updated(case, &v1, 2).await?;
     observation.check(case, &images.versions(), &["v1"])?;
     Ok(())
 }
@@ -140,9 +141,9 @@ async fn a_change_that_is_superseded_during_the_pull(case: &mut Case) -> Result<
     .await?;
     drop(held);
     images.until_requested(&v3).await;
-    other_serves(case, 1).await?;
+    until_one_serves(case, 1).await?;
     drop(next_held);
-    updated(case, &v3, 3).await?;
+    until_updated(case, &v3, 3).await?;
     observation.check(case, &images.versions(), &["v1", "v3"])?;
     Ok(())
 }
@@ -154,9 +155,9 @@ async fn an_image_that_does_not_exist_is_reverted(case: &mut Case) -> Result<()>
     let missing = images.unpublished("v2");
     case.set_image(&missing).await?;
     images.until_requested(&missing).await;
-    other_serves(case, 4).await?;
+    until_one_serves(case, 4).await?;
     case.set_image(&v1).await?;
-    updated(case, &v1, 1).await?;
+    until_updated(case, &v1, 1).await?;
     observation.check(case, &images.versions(), &["v1"])?;
     Ok(())
 }
@@ -170,9 +171,9 @@ async fn an_image_by_digest(case: &mut Case) -> Result<()> {
     );
     let observation = start(case, &v1).await?;
     case.set_image(&v2).await?;
-    updated(case, &v2, 2).await?;
+    until_updated(case, &v2, 2).await?;
     case.set_image(&v3).await?;
-    updated(case, &v3, 4).await?;
+    until_updated(case, &v3, 4).await?;
     observation.check(case, &images.versions(), &["v1", "v2", "v3"])?;
     Ok(())
 }
@@ -187,15 +188,15 @@ async fn an_operator_that_is_killed_during_the_pull(case: &mut Case) -> Result<(
     case.kill_operator().await?;
     drop(held);
     // The new version answers, and no operator opens the gate.
-    other_serves(case, 3).await?;
+    until_one_serves(case, 3).await?;
     case.operator.start().await?;
-    updated(case, &v2, 2).await?;
+    until_updated(case, &v2, 2).await?;
     observation.check(case, &images.versions(), &["v1", "v2"])?;
     Ok(())
 }
 
-/// The gate alone does not keep requests away: the kubelet follows it some time later with Ready, which is what
-/// routes requests.
+/// The gate alone does not keep requests away: they are routed according to Ready, which the kubelet adjusts some
+/// time after the gate.
 async fn a_grace_period_keeps_ready_pods_answering(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish("v2", "v2"));
@@ -203,7 +204,7 @@ async fn a_grace_period_keeps_ready_pods_answering(case: &mut Case) -> Result<()
     case.apply(game(&v1).set(grace, 3)).await?;
     let observation = Observation::start(&case.until_settled(2).await?.pods)?;
     case.set_image(&v2).await?;
-    updated(case, &v2, 2).await?;
+    until_updated(case, &v2, 2).await?;
     observation.check(case, &images.versions(), &["v1", "v2"])?;
     let ready = observation.compare(case, "Ready", &images.versions())?;
     ready.ensure_right()

@@ -1,5 +1,5 @@
-//! Tests on a node with a real kubelet and real containers, in addition to simulated nodes. Where a machine cannot run one,
-//! they are skipped with a line that says why.
+//! Tests on a node with a real kubelet and real containers, in addition to simulated nodes. Where a machine cannot
+//! run such a node, they are skipped with a line that says why.
 
 use std::process::ExitCode;
 

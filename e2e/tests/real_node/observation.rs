@@ -1,9 +1,9 @@
 //! What players see of pods while they change: each pod is polled for its version every few milliseconds. Afterwards
 //! the responses are compared with the pods' gates.
 //!
-//! The times at which a gate was open come from the audit log, which contains every write of a pod, with the times
-//! before and after it. A watch would report a write only some time later. A response counts if the gate was open from
-//! before the request until after the response.
+//! The times at which a gate was open come from the audit log, which contains every write to a pod, with the times
+//! before and after it. A watch would report a write only some time later. A response counts if the gate was open
+//! from before the request until after the response.
 //!
 //! What this cannot see: a gate that opens too early or closes too late by less than the time between two requests.
 //! Therefore the versions respond only some time after their start, and pulls are held back. The judge (rule gate)
@@ -84,8 +84,8 @@ impl Observation {
         Ok(Observation { pods })
     }
 
-    /// Compares all responses so far with the times at which a condition of the pods was True: the gate, or
-    /// Ready. `versions` has the response of each image.
+    /// Compares all responses so far with the times at which a condition of the pods, the gate or Ready, was True.
+    /// `versions` has the response of each image.
     pub fn compare(
         &self,
         case: &Case,
@@ -162,11 +162,11 @@ impl Findings {
     }
 }
 
-/// A time during which a pod certainly had this image in its spec, and the condition.
+/// A period during which a pod certainly had the condition, and this image in its spec.
 #[derive(Debug)]
 struct Span {
     from: Timestamp,
-    /// None if it has not ended.
+    /// None if the period has not ended.
     to: Option<Timestamp>,
     image: String,
 }
@@ -177,14 +177,14 @@ impl Span {
     }
 }
 
-/// The times at which a pod had a condition. A version of the pod certainly exists from when the response to its write
-/// was complete until the request for the next one arrived.
+/// The periods during which a pod had a condition. A version of the pod certainly exists from the completion of the
+/// response to its write until the arrival of the request for the next write.
 fn spans(writes: &[Event], name: &str, condition: &str) -> Vec<Span> {
     let version = |event: &Event| {
         let pod = event.response_object.clone()?;
-        let is_meant = text(&pod, "/kind") == "Pod" && text(&pod, "/metadata/name") == name;
+        let is_this_pod = text(&pod, "/kind") == "Pod" && text(&pod, "/metadata/name") == name;
         let number: u64 = text(&pod, "/metadata/resourceVersion").parse().ok()?;
-        is_meant.then_some((number, event.done, event.received, pod))
+        is_this_pod.then_some((number, event.done, event.received, pod))
     };
     let mut versions: Vec<_> = writes.iter().filter_map(version).collect();
     versions.sort_by_key(|(number, done, ..)| (*number, *done));
@@ -244,6 +244,6 @@ async fn version_at(address: &str) -> Result<String> {
     stream.read_to_string(&mut response).await?;
     let (_, body) = response
         .split_once("\r\n\r\n")
-        .context("an HTTP response")?;
+        .context("not an HTTP response")?;
     Ok(body.to_owned())
 }

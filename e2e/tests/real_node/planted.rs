@@ -17,7 +17,7 @@ async fn an_open_gate_is_found_while_nothing_or_another_version_answers(
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish_quick("v2", "v2"));
     let v3 = images.publish("v3", "v3");
-    // A pod without an operator, whose gate a user opens for good.
+    // A pod that no operator manages, whose gate a user opens for good.
     let mut pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -52,8 +52,8 @@ async fn an_open_gate_is_found_while_nothing_or_another_version_answers(
         let image = format!("game={image}");
         case.kubectl(&["set", "image", "pod/game", &image]).await
     };
-    let found = async |what: &str, wrong: &str| {
-        case.eventually(what, async || {
+    let found = async |waited_for: &str, wrong: &str| {
+        case.eventually(waited_for, async || {
             let findings = observation.compare(case, GATE, &images.versions())?;
             let is_found = findings.wrong.iter().any(|line| line.contains(wrong));
             ensure!(is_found, "{findings:?}");

@@ -13,7 +13,10 @@ use super::{
     update_to_python_3_5,
 };
 
-e2e::tests![canary_steps, canary_with_a_hook_that_succeeds];
+e2e::tests![
+    the_steps_pause_as_documented,
+    a_successful_hook_completes_the_canary
+];
 
 const PAUSED_STATUS: [&str; 12] = [
     "availableReplicas",
@@ -45,7 +48,7 @@ fn check_pause(view: &View, reason: &str, step: i64, updated: i64, stable: &str)
     ensure!(view.is_observed(), "{}", view.summary());
     let pauses = view.game["status"]["pauseConditions"]
         .as_array()
-        .context("pauseConditions")?;
+        .context("no pauseConditions")?;
     ensure!(
         pauses.len() == 1 && pauses[0]["reason"] == reason,
         "{pauses:?}"
@@ -87,7 +90,7 @@ async fn until_paused(case: &Case, reason: &str, step: i64) -> Result<View> {
     .await
 }
 
-async fn canary_steps(case: &mut Case) -> Result<()> {
+async fn the_steps_pause_as_documented(case: &mut Case) -> Result<()> {
     let view = created(case, canary_template(case, &[])?, canary_example(case)?, 4).await?;
     let stable = view.text("/status/canary/revision").to_owned();
 
@@ -118,7 +121,7 @@ async fn canary_steps(case: &mut Case) -> Result<()> {
         view.summary()
     );
     shows_runs(case, &[(&run, "Failed")]).await?;
-    check_failed_run(case, view.runs.first().context("a HookRun")?).await?;
+    check_failed_run(case, view.runs.first().context("no HookRun")?).await?;
 
     case.resume().await?;
     let view = case.until_settled(4).await?;
@@ -155,7 +158,7 @@ async fn check_failed_run(case: &Case, run: &Run) -> Result<()> {
     Ok(())
 }
 
-async fn canary_with_a_hook_that_succeeds(case: &mut Case) -> Result<()> {
+async fn a_successful_hook_completes_the_canary(case: &mut Case) -> Result<()> {
     let template = canary_template(case, &[("< 30", "> 30")])?;
     created(case, template, canary_example(case)?, 4).await?;
     update_to_python_3_5(case).await?;
@@ -168,6 +171,9 @@ async fn canary_with_a_hook_that_succeeds(case: &mut Case) -> Result<()> {
     .await?;
     let view = case.until_settled(4).await?;
     view.ensure(!view.is_paused() && view.ready_with("python:3.5") == 4)?;
-    ensure!(case.hooks.calls("/").len() == 2, "two measurements");
+    ensure!(
+        case.hooks.calls("/").len() == 2,
+        "expected two measurements"
+    );
     Ok(())
 }

@@ -13,7 +13,7 @@ use super::{
 };
 
 e2e::tests![
-    scale_in_and_update_with_a_hook,
+    a_scale_in_and_an_update_wait_for_a_hook,
     a_failed_hook_keeps_its_pod_and_a_retry_releases_it,
     hooks_get_arguments,
 ];
@@ -34,7 +34,7 @@ fn run_name(pod: &Pod) -> String {
     format!("pre-delete-hook-{}-{instance}-test", pod.revision())
 }
 
-async fn scale_in_and_update_with_a_hook(case: &mut Case) -> Result<()> {
+async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()> {
     let template = pod_template(case, "success")?;
     let before = created(case, template, pod_example(case, "gamedeployment")?, 6).await?;
     let printed = case
@@ -53,7 +53,7 @@ async fn scale_in_and_update_with_a_hook(case: &mut Case) -> Result<()> {
         .pods
         .iter()
         .find(|pod| pod.is_deleting())
-        .context("a victim")?;
+        .context("no victim")?;
     shows_runs(case, &[(&run_name(victim), "Running")]).await?;
     case.until("the spec is observed", View::is_observed)
         .await?;
@@ -79,7 +79,8 @@ async fn scale_in_and_update_with_a_hook(case: &mut Case) -> Result<()> {
     shows_runs(case, &names).await?;
     shows(case, [5, 0, 0, 5, 5]).await?;
     let batch = |updated: i64| move |view: &View| view.counts() == [5, updated, updated, 5, 5];
-    case.until("the first batch of two", batch(2)).await?;
+    case.until("the first batch of two is updated", batch(2))
+        .await?;
     let view = case
         .until("one hook runs", |view| {
             view.phases("PreDelete") == ["Running"]
@@ -87,7 +88,7 @@ async fn scale_in_and_update_with_a_hook(case: &mut Case) -> Result<()> {
         .await?;
     view.ensure(view.runs.len() == 1 && view.counts() == [5, 2, 2, 5, 5])?;
     let view = case
-        .until("the second batch of one", |view| {
+        .until("the second batch of one is updated", |view| {
             batch(3)(view) && view.runs.is_empty()
         })
         .await?;
@@ -99,7 +100,7 @@ async fn scale_in_and_update_with_a_hook(case: &mut Case) -> Result<()> {
         .collect();
     shows_pods(case, &restarts).await?;
     shows_runs(case, &[]).await?;
-    case.consistently("the partition", 2, |view| {
+    case.consistently("the partition holds", 2, |view| {
         view.with_image("python:3.5") == 3
     })
     .await
@@ -126,7 +127,7 @@ async fn a_failed_hook_keeps_its_pod_and_a_retry_releases_it(case: &mut Case) ->
         .pods
         .iter()
         .find(|pod| pod.is_deleting())
-        .context("a victim")?;
+        .context("no victim")?;
     shows(case, [5, 6, 6, 6, 6]).await?;
     shows_runs(case, &[(&run_name(victim), "Failed")]).await?;
     let fields = [

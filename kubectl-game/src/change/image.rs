@@ -66,7 +66,7 @@ fn unknown<T>(game: &Game, container: &str) -> Result<T, Error> {
         .collect();
     let hint = match closest(container, names.iter().copied()) {
         Some(near) => format!("did you mean {near:?}?"),
-        None => format!("there are {}", names.join(", ")),
+        None => format!("its containers are {}", names.join(", ")),
     };
     let name = game.short_name();
     refuse(format!("{name} has no container {container:?}: {hint}"))

@@ -56,7 +56,7 @@ pub fn pause(game: &Game) -> Result<Change, Error> {
     })
 }
 
-/// Ends a pause, whether of a user or of a canary step.
+/// Ends a pause, whether a user or a canary step began it.
 pub fn resume(game: &Game) -> Result<Change, Error> {
     if !game.paused {
         return refuse(format!("{} is not paused", game.short_name()));

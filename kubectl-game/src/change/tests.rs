@@ -157,7 +157,7 @@ fn undo_lists_the_known_revisions() {
     let scene = paused_canary();
     assert_eq!(
         refused(undo(&scene, Some(7))),
-        "gd/game has no revision 7; there are 1, 2"
+        "gd/game has no revision 7; its revisions are 1, 2"
     );
     assert_eq!(
         refused(undo(&set(), None)),
@@ -203,7 +203,7 @@ fn set_image_changes_the_containers_it_names() {
     );
     assert_eq!(
         refused(images(&["web=game:v3"])),
-        "gd/game has no container \"web\": there are game, log"
+        "gd/game has no container \"web\": its containers are game, log"
     );
     assert_eq!(
         refused(images(&["game="])),

@@ -1,7 +1,7 @@
 //! `undo`: rolls back to an earlier pod template.
 //!
-//! During a rollout, this is by default the stable template, to which the operator brings all pods back
-//! without steps. A rollback to another one is an ordinary rollout.
+//! During a rollout, this is by default the stable template, to which the operator returns all pods without
+//! steps. A rollback to any other template is an ordinary rollout.
 
 use gamekeeper_core::plan::canonical;
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -11,7 +11,7 @@ use super::{Change, set};
 use crate::error::{Error, refuse};
 use crate::scene::{Scene, template_of};
 
-/// Rolls back to a revision; by default to the stable one, or else to the previous one.
+/// Rolls back to a revision; by default, to the stable one during a rollout, and to the previous one otherwise.
 pub fn undo(scene: &Scene, to: Option<i64>) -> Result<Change, Error> {
     let game = &scene.game;
     let revision = match to {
@@ -60,7 +60,7 @@ pub fn numbered(scene: &Scene, number: i64) -> Result<&ControllerRevision, Error
     let known: Vec<String> = known.map(|it| it.revision.to_string()).collect();
     let (name, known) = (scene.game.short_name(), known.join(", "));
     refuse(format!(
-        "{name} has no revision {number}; there are {known}"
+        "{name} has no revision {number}; its revisions are {known}"
     ))
 }
 

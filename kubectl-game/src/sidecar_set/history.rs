@@ -1,7 +1,7 @@
-//! `history` and `undo` of a SidecarSet: its revisions, and the way back to one.
+//! `history` and `undo` of a SidecarSet: its revisions, and the rollback to one of them.
 //!
-//! They are read from the namespace that the set's status names. In any other one, users without rights on SidecarSets
-//! could create a ControllerRevision that claims to belong to the set.
+//! Revisions are read only from the namespace that the set's status names. In any other one, users without
+//! permissions for SidecarSets could create a ControllerRevision that claims to belong to the set.
 
 use gamekeeper_core::api::names::{SIDECAR_SET_LABEL, controller_of};
 use jiff::Timestamp;
@@ -46,7 +46,7 @@ pub struct Undo {
 }
 
 impl History {
-    /// Chooses the revisions of the set.
+    /// Keeps only the revisions that the set controls.
     pub fn new(set: Set, mut revisions: Vec<ControllerRevision>) -> Self {
         let uid = set.typed.metadata.uid.as_deref();
         revisions.retain(|it| {
@@ -80,7 +80,7 @@ impl History {
         let known: Vec<String> = known.map(|it| it.revision.to_string()).collect();
         let (name, known) = (short_name(self.set.name()), known.join(", "));
         refuse(format!(
-            "{name} has no revision {number}; there are {known}"
+            "{name} has no revision {number}; its revisions are {known}"
         ))
     }
 
@@ -134,7 +134,8 @@ impl History {
         ))
     }
 
-    /// Rolls back to a revision; by default to the stable one while it is not the latest, or else to the previous one.
+    /// Rolls back to a revision; by default, to the stable one if it is not the latest, and to the previous one
+    /// otherwise.
     pub fn undo(&self, to: Option<i64>) -> Result<Undo, Error> {
         let set = &self.set;
         let revision = match to {
@@ -196,7 +197,7 @@ impl History {
         self.set.status().observed_generation == self.set.generation()
     }
 
-    /// What keeps the rollback from pods.
+    /// What keeps the rollback from reaching pods.
     fn note(&self, revision: &str) -> Option<String> {
         let (spec, name) = (self.set.spec(), short_name(self.set.name()));
         let pinned = spec.injection_strategy.pinned();
@@ -218,7 +219,7 @@ impl History {
 fn content_of(revision: &ControllerRevision) -> Value {
     let data = revision.data.as_ref().map(|data| &data.0["spec"]);
     let content = data.and_then(Value::as_object).cloned();
-    // Nothing but these fields is taken over.
+    // All other fields are ignored.
     let content = content.into_iter().flatten();
     let known = content.filter(|(field, _)| FIELDS.contains(&field.as_str()));
     Value::Object(known.collect::<Map<_, _>>())
@@ -258,7 +259,7 @@ mod tests {
         serde_json::from_value(revision).expect("a revision")
     }
 
-    /// A set at revision 3, with a merge patch.
+    /// A set at revision 3, after a merge patch.
     fn history(change: Value) -> History {
         let mut set = json!({
             "apiVersion": "tkex.tencent.com/v1alpha1",
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn undo_to_a_number() {
+    fn undo_rolls_back_to_the_given_revision() {
         let found = history(json!({}));
         assert_eq!(image(&found.undo(Some(1)).expect("a change")), "log:1");
         let same = found.undo(Some(3)).expect("a change");
@@ -338,11 +339,14 @@ mod tests {
             "skipped rollback (current containers already match revision 3)"
         );
         let error = found.undo(Some(9)).expect_err("another set's").to_string();
-        assert_eq!(error, "scs/log has no revision 9; there are 1, 2, 3");
+        assert_eq!(
+            error,
+            "scs/log has no revision 9; its revisions are 1, 2, 3"
+        );
     }
 
     #[test]
-    fn undo_says_what_keeps_it_from_pods() {
+    fn undo_notes_what_keeps_it_from_reaching_pods() {
         let paused = json!({"spec": {"updateStrategy": {"paused": true}}});
         let note = history(paused).undo(None).expect("a change").note;
         assert!(note.is_some_and(|it| it.contains("kubectl game resume scs/log")));

@@ -20,13 +20,13 @@ use crate::game::Game;
 #[derive(Clone, Debug)]
 pub struct SidecarScene {
     pub set: Set,
-    /// By namespace and name.
+    /// Sorted by namespace and name.
     pub pods: Vec<Pod>,
     pub games: Vec<Game>,
 }
 
 impl SidecarScene {
-    /// Chooses among these pods those that count in the set's status.
+    /// Keeps only those pods that count in the set's status.
     pub fn new(set: Set, namespaces: Vec<Namespace>, mut pods: Vec<Pod>, games: Vec<Game>) -> Self {
         let namespaces = namespaces.into_iter().map(|it| (it.name.clone(), it));
         let namespaces: HashMap<String, Namespace> = namespaces.collect();
@@ -66,7 +66,7 @@ impl SidecarScene {
         sidecar_marks(pod.annotations()).remove(self.set.name())
     }
 
-    /// The pods by their controllers, those without one last.
+    /// The pods grouped by controller, those without one last.
     pub fn by_controller(&self) -> Vec<(Option<&OwnerReference>, Vec<&Pod>)> {
         let mut groups: BTreeMap<_, (Option<&OwnerReference>, Vec<&Pod>)> = BTreeMap::new();
         for pod in &self.pods {
@@ -79,7 +79,7 @@ impl SidecarScene {
         groups.into_values().collect()
     }
 
-    /// The workload of this uid.
+    /// The workload with this uid.
     pub fn game(&self, uid: &str) -> Option<&Game> {
         self.games.iter().find(|game| game.uid == uid)
     }
@@ -115,7 +115,7 @@ fn has_ended(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Whether a workload of ours controls a pod.
+/// Whether a GameDeployment or GameStatefulSet controls a pod.
 fn is_of_game(pod: &Pod) -> bool {
     let Some(owner) = controller_of(&pod.metadata) else {
         return false;

@@ -72,8 +72,8 @@ impl Set {
         conditions.find(|it| it.type_ == type_.as_str())
     }
 
-    /// The conditions, other than Progressing, that are not as they should be. A condition that is True may still name a
-    /// problem by its reason.
+    /// The conditions, other than Progressing, that are not as they should be. The reason of a condition that is True
+    /// may still name a problem.
     pub fn troubles(&self) -> impl Iterator<Item = &Condition> {
         let expected = [
             (ConditionType::Ready, "AllPodsReady"),

@@ -12,7 +12,7 @@ use super::scene::SidecarScene;
 use super::set::Set;
 use super::tree::tree;
 use super::verdict::judge;
-use super::{are_wanted, completions, data, named, short_name, told};
+use super::{are_wanted, completions, data, named, short_name, status_verdict};
 use crate::fixture::now;
 use crate::game::Game;
 use crate::style::Style;
@@ -26,7 +26,7 @@ const TOKEN: &str =
 const CLASH: &str =
     r#"{"at":"log-new","out":"the pod has another container \"log\"; rename one of the two"}"#;
 
-/// A set of which two of four pods are updated, with a merge patch.
+/// A set with two of its four pods updated, after a merge patch.
 fn set(change: Value) -> Set {
     let condition = |type_: &str, reason: &str, message: &str| {
         json!({"type": type_, "status": "True", "reason": reason, "message": message,
@@ -127,7 +127,7 @@ fn game(name: &str, change: Value) -> Game {
     Game::read(WorkloadKind::GameDeployment, object).expect("a workload")
 }
 
-/// Pods of two workloads, of a ReplicaSet, and one without a controller.
+/// Pods of two workloads and of a ReplicaSet, and one without a controller.
 fn pods() -> Vec<Pod> {
     vec![
         pod("games/arena-b", ARENA, Some(TOKEN)),
@@ -215,12 +215,12 @@ fn only_pods_that_the_set_selects_in_namespaces_that_it_reaches_are_shown() {
     ended.status.get_or_insert_default().phase = Some("Failed".to_owned());
     let mut other = pod("games/other", ARENA, Some(NEW));
     other.metadata.labels = None;
-    let mut going = pod("games/going", ARENA, Some(NEW));
-    going.metadata.deletion_timestamp = going.metadata.creation_timestamp.clone();
+    let mut terminating = pod("games/terminating", ARENA, Some(NEW));
+    terminating.metadata.deletion_timestamp = terminating.metadata.creation_timestamp.clone();
     let all = vec![
         ended,
         other,
-        going,
+        terminating,
         // Of another controller, in a namespace that is not labeled.
         pod("games/web", WEB, None),
         pod("closed/a", ARENA, Some(NEW)),
@@ -242,8 +242,8 @@ fn only_pods_that_the_set_selects_in_namespaces_that_it_reaches_are_shown() {
     };
     assert_eq!(names(set(json!({}))), ["games/a", "web/a"]);
     assert_eq!(names(set(json!({"spec": {"namespace": "web"}}))), ["web/a"]);
-    let going = set(json!({"metadata": {"deletionTimestamp": "2026-11-21T09:40:00Z"}}));
-    assert!(names(going).is_empty());
+    let deleted = set(json!({"metadata": {"deletionTimestamp": "2026-11-21T09:40:00Z"}}));
+    assert!(names(deleted).is_empty());
 }
 
 #[test]
@@ -277,11 +277,7 @@ fn each_state_of_an_update_in_a_sentence() {
             "Paused",
             "2 of 4 pods; set spec.updateStrategy.paused to false",
         ),
-        progressing(
-            "False",
-            "NotInPlace",
-            "2 of 4 pods; more than images differ",
-        ),
+        progressing("False", "NotInPlace", "2 of 4 pods; not only images differ"),
         clashing(),
         with_conditions(
             ready,
@@ -299,8 +295,8 @@ fn each_state_of_an_update_in_a_sentence() {
         set(json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}})),
     ];
     let told = sets.iter().map(|set| {
-        let verdict = told(set);
-        let text = sentences::of(&short_name(set.name()), &verdict, None, Style::PLAIN);
+        let verdict = status_verdict(set);
+        let text = sentences::text(&short_name(set.name()), &verdict, None, Style::PLAIN);
         format!("exit {}: {text}", verdict.exit_code())
     });
     insta::assert_snapshot!(told.collect::<String>());
@@ -319,7 +315,7 @@ fn programs_get_the_state_as_fields() {
 }
 
 #[test]
-fn a_set_is_named_as_other_objects_are() {
+fn a_set_is_named_like_other_objects() {
     let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
     for (text, expected) in [
         ("scs/log", Some("log")),
@@ -406,7 +402,7 @@ fn control_characters_of_sets_and_pods_are_escaped() {
     for text in [
         tree(&scene, MAX_PODS, Style::PLAIN, now()),
         list(std::slice::from_ref(&scene.set), Style::PLAIN, now()),
-        sentences::of("scs/log", &verdict, None, Style::PLAIN),
+        sentences::text("scs/log", &verdict, None, Style::PLAIN),
         sentences::sentence("scs/log", &verdict),
     ] {
         assert!(

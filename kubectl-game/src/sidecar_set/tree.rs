@@ -85,7 +85,7 @@ fn selector(set: &Set) -> String {
     }
 }
 
-/// How pods are updated, as far as it differs from the defaults.
+/// How pods are updated: the type, and the other fields that are set.
 fn strategy(set: &Set) -> String {
     let strategy = &set.spec().update_strategy;
     let number = |name: &str, number: Option<&IntOrString>| match number? {
@@ -225,7 +225,7 @@ fn pod_node(scene: &SidecarScene, pod: &Pod, is_alone: bool, now: Timestamp) -> 
     let is_older = created.as_ref().map(|it| it.0) < scene.set.created().map(|it| it.0);
     let latest = scene.set.status().latest_revision;
     let mark = scene.mark(pod);
-    // A pod with a token whose hook runs is marked as one to be deleted, but is to be changed.
+    // While its hook runs, a pod with a token has the annotation of a deletion, although it will only be changed.
     let is_to_change = mark.as_ref().is_some_and(|mark| mark.token.is_some());
     let mark = sidecars::of_set(mark.as_ref(), &latest, is_older, now);
     Node {

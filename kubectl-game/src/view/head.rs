@@ -78,7 +78,7 @@ fn strategy(game: &Game) -> String {
 
 /// Whether pods are guarded against other clients, and how many wait for their hook.
 fn guard(game: &Game) -> Option<Text> {
-    let shown = game.status.protection.as_ref()?;
+    let protection = game.status.protection.as_ref()?;
     let condition = game.status.condition(ConditionType::Guarded)?;
     if condition.status != "True" {
         return Some(vec![(
@@ -86,11 +86,12 @@ fn guard(game: &Game) -> Option<Text> {
             format!("not in force: {}", condition.message),
         )]);
     }
-    let waiting = match shown.waiting.len() {
+    let waiting = match protection.waiting.len() {
         0 => String::new(),
         count => format!(", {count} waiting for their hook"),
     };
-    Some(plain(format!("{} pods guarded{waiting}", shown.guarded)))
+    let guarded = protection.guarded;
+    Some(plain(format!("{guarded} pods guarded{waiting}")))
 }
 
 fn hooks(game: &Game) -> Option<String> {

@@ -65,8 +65,8 @@ fn lines(scene: Option<&Scene>, run: &HookRun, now: Timestamp) -> Vec<[Cell; 9]>
     if metrics.is_empty() {
         return vec![line(scene, run, None, now)];
     }
-    let of = |metric| line(scene, run, Some(metric), now);
-    metrics.iter().map(of).collect()
+    let line = |metric| line(scene, run, Some(metric), now);
+    metrics.iter().map(line).collect()
 }
 
 fn line(

@@ -1,4 +1,4 @@
-//! A pod as kubectl shows it, with what the operator does with it.
+//! A pod as kubectl shows it, and what the operator is doing with it.
 
 use gamekeeper_core::api::names::{
     DELETING_ANNOTATION, GUARDED_LABEL, IN_PLACE_GATE, INDEX_ID, MOVE_ANNOTATION,
@@ -10,14 +10,14 @@ use kube::ResourceExt;
 use crate::style::Tone;
 use crate::table::Cell;
 
-/// Whether it is ready, and neither updated nor deleted.
+/// Whether it is ready, and neither being updated nor to be deleted.
 pub fn is_settled(pod: &Pod) -> bool {
     let is_ready = status(pod) == "Running" && is_true(pod, "Ready");
-    is_ready && !is_updated(pod) && !is_marked_deleting(pod)
+    is_ready && !is_being_updated(pod) && !is_marked_deleting(pod)
 }
 
 /// Whether it is being updated in place.
-fn is_updated(pod: &Pod) -> bool {
+fn is_being_updated(pod: &Pod) -> bool {
     condition(pod, IN_PLACE_GATE) == Some("False")
 }
 
@@ -76,7 +76,8 @@ fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a str> {
     Some(&found.status)
 }
 
-/// Ready containers, restarts, and what the operator does with it. `is_to_change`: its PreInplace hook runs.
+/// Ready containers, restarts, and what the operator is doing with the pod. `is_to_change`: its hook runs for an
+/// update, not for a deletion.
 pub fn info(pod: &Pod, is_to_change: bool, is_reserved: bool) -> String {
     let all = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
     let statuses: Vec<&ContainerStatus> = pod.status.iter().flat_map(containers).collect();
@@ -91,15 +92,15 @@ pub fn info(pod: &Pod, is_to_change: bool, is_reserved: bool) -> String {
         1 => words.push("1 restart".to_owned()),
         more => words.push(format!("{more} restarts")),
     }
-    let is_going = pod.metadata.deletion_timestamp.is_some();
-    if is_updated(pod) && !is_going {
+    let is_terminating = pod.metadata.deletion_timestamp.is_some();
+    if is_being_updated(pod) && !is_terminating {
         words.push("being updated in place".to_owned());
     }
-    if is_marked_deleting(pod) && !is_going {
-        let what = if is_to_change { "updated" } else { "deleted" };
-        words.push(format!("to be {what}"));
+    if is_marked_deleting(pod) && !is_terminating {
+        let action = if is_to_change { "updated" } else { "deleted" };
+        words.push(format!("to be {action}"));
     }
-    if pod.annotations().contains_key(MOVE_ANNOTATION) && !is_going {
+    if pod.annotations().contains_key(MOVE_ANNOTATION) && !is_terminating {
         words.push("to be moved".to_owned());
     }
     if is_reserved {

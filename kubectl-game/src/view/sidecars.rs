@@ -13,12 +13,12 @@ pub fn has_token(pod: &Pod) -> bool {
     marks.values().any(|mark| mark.token.is_some())
 }
 
-/// What is known of a pod, followed by the sidecars that it is to get, and by those that it lacks.
+/// The information about a pod, followed by the sidecars that wait for an update, and by those that it lacks.
 pub fn with_waiting(info: String, pod: &Pod, now: Timestamp) -> String {
     let marks = sidecar_marks(pod.annotations());
     let tokens = marks.iter().filter_map(|(set, mark)| {
-        let waits = waits(mark, now)?;
-        Some(format!("sidecars of {set} to be updated{waits}"))
+        let age = token_age(mark, now)?;
+        Some(format!("sidecars of {set} to be updated{age}"))
     });
     let left_out = marks.iter().filter_map(|(set, mark)| {
         let why = mark.left_out.as_ref()?;
@@ -28,7 +28,7 @@ pub fn with_waiting(info: String, pod: &Pod, now: Timestamp) -> String {
     words.join(", ")
 }
 
-/// What a set did with a pod, and is about to do. `is_older`: the pod was created before the set.
+/// What a set did with a pod, and what it is about to do. `is_older`: the pod was created before the set.
 pub fn of_set(mark: Option<&SidecarMark>, latest: &str, is_older: bool, now: Timestamp) -> String {
     let Some(mark) = mark else {
         return match is_older {
@@ -43,17 +43,17 @@ pub fn of_set(mark: Option<&SidecarMark>, latest: &str, is_older: bool, now: Tim
         true => " (newest)",
         false => "",
     };
-    let token = waits(mark, now).map(|waits| {
+    let token = token_age(mark, now).map(|age| {
         let other = mark.token.as_ref().filter(|token| *token != latest);
         let other = other.map(|token| format!(" (to {token})"));
-        format!(", has held a token{}{waits}", other.unwrap_or_default())
+        format!(", has held a token{}{age}", other.unwrap_or_default())
     });
     let token = token.unwrap_or_default();
     format!("at {}{newest}{token}", mark.revision)
 }
 
-/// For how long a pod has had its token, if it has one.
-fn waits(mark: &SidecarMark, now: Timestamp) -> Option<String> {
+/// How long a pod has had its token, if it has one.
+fn token_age(mark: &SidecarMark, now: Timestamp) -> Option<String> {
     mark.token.as_ref()?;
     let since = mark.token_since;
     let since = since.map(|since| format!(" for {}", span(now.duration_since(since).as_secs())));

@@ -10,11 +10,11 @@ use crate::verdict::{End, Verdict};
 /// For people.
 pub fn status(game: &Game, verdict: &Verdict, style: Style) -> String {
     let reserved = game.reserved_ordinals();
-    of(&game.short_name(), verdict, reserved.as_deref(), style)
+    text(&game.short_name(), verdict, reserved.as_deref(), style)
 }
 
-/// The verdict on an object of this name, with its reserved ordinals.
-pub fn of(name: &str, verdict: &Verdict, reserved: Option<&str>, style: Style) -> String {
+/// The verdict on an object with this name, and its reserved ordinals.
+pub fn text(name: &str, verdict: &Verdict, reserved: Option<&str>, style: Style) -> String {
     let tone = verdict.tone();
     let mut page = Page::new(style);
     page.write(Tone::Plain, &format!("{name}: "));

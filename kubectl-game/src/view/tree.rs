@@ -104,7 +104,7 @@ fn is_settled(scene: &Scene, pod: &Pod) -> bool {
     is_settled && !scene.runs.iter().any(|run| is_about(run, pod)) && !is_reserved()
 }
 
-/// Stands for pods that are not shown.
+/// The node in place of pods that are not shown.
 pub fn more(count: usize, how: &str) -> Node {
     Node {
         name: format!("... and {count} more"),

@@ -82,8 +82,9 @@ impl Case<'_> {
         self.surge_for(old - (self.replicas() - self.may_be_updated()))
     }
 
-    /// How many surge pods there may be for an update, or for pods that are to be moved. A user may request or cancel a
-    /// move that the cache does not show yet, so surge pods for a move may be missing, and pods that are surplus without it may go.
+    /// How many surge pods there may be for an update, or for pods that are to be moved. A user may request or cancel
+    /// a move that the cache does not show yet, so surge pods for a move may be missing, and pods that are surplus
+    /// without it may be deleted.
     pub(super) fn surge_with_moves(&self) -> i64 {
         let moved = self
             .active()
@@ -92,7 +93,7 @@ impl Case<'_> {
         self.surge().max(self.surge_for(moved))
     }
 
-    /// The number of surge pods when this many pods are to be replaced.
+    /// The number of surge pods if this many pods are to be replaced.
     fn surge_for(&self, replaced: i64) -> i64 {
         let scope = &self.model.scope;
         let replicas = self.workload.replicas;

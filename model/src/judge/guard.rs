@@ -42,7 +42,8 @@ pub(super) fn state(model: &Model, state: &State) -> Result<(), Violation> {
     }
 }
 
-/// Whether all pods with players are to be guarded: the guard is not being switched, and they are not left to the user.
+/// Whether all pods with players are to be guarded: the guard is not being switched, and the pods are not left to the
+/// user.
 fn is_kept(model: &Model, state: &State) -> bool {
     let guard = state.workload.now.guard;
     let mut switches = model.scope.user.iter();
@@ -52,8 +53,8 @@ fn is_kept(model: &Model, state: &State) -> bool {
 }
 
 /// Checks a change by a user before it takes effect: an eviction ends no guarded match.
-pub fn change_by_user(state: &State, what: User) -> Result<(), Violation> {
-    let User::Evict(name) = what else {
+pub fn change_by_user(state: &State, change: User) -> Result<(), Violation> {
+    let User::Evict(name) = change else {
         return Ok(());
     };
     let pods = &state.pods.now;
@@ -61,13 +62,13 @@ pub fn change_by_user(state: &State, what: User) -> Result<(), Violation> {
     match pods.iter().find(is_playing) {
         Some(pod) => violation(
             GUARDED,
-            format!("{pod:?} is evicted in spite of {:?}", state.budget),
+            format!("{pod:?} is evicted despite {:?}", state.budget),
         ),
         None => Ok(()),
     }
 }
 
-/// Checks a deletion by the garbage collector, for which the policy finds no label.
+/// Checks a deletion by the garbage collector, which the policy does not refuse.
 pub fn collection(model: &Model, state: &State, uid: Uid) -> Result<(), Violation> {
     let pod = state.pod(uid);
     let is_playing = |pod: &&Pod| pod.up && !pod.released && !pod.orphan;
@@ -92,14 +93,17 @@ impl Case<'_> {
         (pod.released || is_lost) && self.workload.guard.wanted
     }
 
-    /// Checks a deletion because the pod's node is lost. A node that is back shows that by the pod's next status.
+    /// Checks a deletion because the pod's node is lost. When the node is back, the pod's next status shows that.
     pub(super) fn on_lost_node(&self, pod: &Pod) -> Result<(), Violation> {
         if self.may_go_without_hook(pod) || !pod.up {
             return Ok(());
         }
         violation(
             GUARDED,
-            format!("{pod:?} is given up, but its node is {:?}", self.state.node),
+            format!(
+                "{pod:?} is deleted as lost, but its node is {:?}",
+                self.state.node
+            ),
         )
     }
 
@@ -122,7 +126,7 @@ impl Case<'_> {
         let is_playing = |pod: &&Pod| pod.up && !pod.terminating && !pod.orphan;
         match self.state.pods.now.iter().find(is_playing) {
             Some(pod) if is_awaited && change.finalizer == Some(false) => {
-                violation(GUARDED, format!("{pod:?} goes with its workload"))
+                violation(GUARDED, format!("{pod:?} is deleted with its workload"))
             }
             _ => Ok(()),
         }

@@ -23,7 +23,7 @@ pub use guard::{change_by_user, collection};
 
 /// How long a success is valid.
 const FRESH: Time = 6;
-/// How far in the future it may be, because clocks differ.
+/// How far in the future a success may be dated, because clocks differ.
 const AHEAD: Time = 1;
 
 fn violation<T>(rule: &'static str, why: String) -> Result<T, Violation> {
@@ -440,14 +440,14 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// A pod that was chosen for deletion stays chosen, so that no other one is drained for nothing.
+    /// A pod that was chosen for deletion stays chosen, so that no second pod waits for its players to leave.
     fn run_deleted(&self, id: &RunId) -> Result<(), Violation> {
         let is_current = self.state.workload.now.generation == self.workload.generation
             && id.hook == self.workload.hook
             && self.workload.hooked
             && self.workload.guard.deletion.is_none()
             && self.workload.named.is_empty()
-            // The cache may not show yet that another pod is to be moved.
+            // The cache may not yet show that another pod is to be moved.
             && !self.active().any(|pod| pod.move_requested.is_some())
             && !self.model.scope.has_surprises();
         let is_live = |run: &Run| run.id == *id && !run.phase.is_completed();

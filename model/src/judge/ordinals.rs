@@ -37,7 +37,7 @@ impl Case<'_> {
         }
         let wanted = self.wanted(0);
         if wanted.contains(&pod.name) {
-            return violation("2: enough pods", format!("{pod:?} is not one too many"));
+            return violation("2: enough pods", format!("{pod:?} is not surplus"));
         }
         self.substituted(pod, &wanted)?;
         if self.is_surge(pod) {
@@ -54,8 +54,8 @@ impl Case<'_> {
                 format!("{pod:?} is deleted before {above:?}"),
             );
         }
-        let what = format!("{} is deleted", pod.name);
-        self.all_available(wanted, &what)
+        let action = format!("{} is deleted", pod.name);
+        self.all_available(wanted, &action)
     }
 
     /// Invariant 2: there are never fewer pods than replicas while other ordinals replace reserved ones, and a pod is
@@ -129,14 +129,14 @@ impl Case<'_> {
     fn all_available(
         &self,
         ordinals: impl IntoIterator<Item = Name>,
-        what: &str,
+        action: &str,
     ) -> Result<(), Violation> {
         let mut ordinals = ordinals.into_iter();
         let missing = ordinals.find(|ordinal| !self.may_be_available(*ordinal));
         match missing.filter(|_| !self.model.scope.has_surprises()) {
             Some(ordinal) => violation(
                 "7: ordinals",
-                format!("{what} although {ordinal} is not available"),
+                format!("{action} although {ordinal} is not available"),
             ),
             None => Ok(()),
         }

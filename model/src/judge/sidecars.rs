@@ -1,5 +1,6 @@
-//! Invariant 13: sidecars change in a running pod only with a token of their set, within the limits of the set and of the
-//! workload, and without the game. A set that is created or deleted affects no pod, and no new pod lacks its containers.
+//! Invariant 13: sidecars change in a running pod only with a token of their set, within the limits of the set and of
+//! the workload, and without changing the game. Creating or deleting a set affects no running pod, and no new pod
+//! lacks its containers.
 
 use super::{Case, violation};
 use crate::model::{Model, Violation};
@@ -16,8 +17,8 @@ const GAME: &str = "13: game";
 const ONE_CHANGE: &str = "13: one change";
 const INJECTED: &str = "13: injected";
 
-/// Checks a plan of the workload against what its caches show: new pods have the sidecars, and no pod is touched that
-/// is at its target and has no token.
+/// Checks a plan of the workload against what its caches show: new pods have the sidecars, and a pod that is at its
+/// target and has no token is not touched.
 pub(super) fn plan(view: &View, planned: &Planned) -> Result<(), Violation> {
     let set = &view.sidecar_set;
     for write in planned.before.iter().chain(&planned.after) {
@@ -68,7 +69,7 @@ pub(super) fn state(model: &Model, state: &State) -> Result<(), Violation> {
     }
 }
 
-/// Checks a write of the set's planner right before it takes effect. It is judged by the set that the quorum GET returned.
+/// Checks a write of the set's planner right before it takes effect, by the set that the quorum GET returned.
 pub fn mark(model: &Model, state: &State, write: &MarkWrite) -> Result<(), Violation> {
     let (Some(pod), Some(judged)) = (state.pod(write.pod), &state.allotter.judged) else {
         return Ok(());
@@ -140,8 +141,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Whether the permit of a change in progress is valid for another one: both are of the template, or the containers
-    /// are being changed.
+    /// Whether the permit of the change in progress is valid for this patch, too: both change only what the template
+    /// says, or all containers in the patch are already being changed.
     pub(super) fn is_covered(&self, pod: &Pod, patch: &Patch) -> bool {
         let Some(record) = pod.record.as_ref().filter(|_| pod.is_patched()) else {
             return false;

@@ -36,9 +36,9 @@ pub enum Fault {
     DeleteHooksIgnored,
     /// The finalizer is removed although nodes have records.
     RecordsIgnored,
-    /// What passed in an earlier upgrade counts for this one.
+    /// Steps that passed in an earlier upgrade count for this one.
     AnyUpgradeCounts,
-    /// Another node begins before the last one is upgraded.
+    /// The upgrade of another node starts before that of the previous one is complete.
     NodesAtOnce,
     /// PostUpgrade does not wait for the kubelet.
     KubeletIgnored,
@@ -46,7 +46,7 @@ pub enum Fault {
     CordonIgnored,
     /// A node is not uncordoned after its upgrade.
     CordonKept,
-    /// An upgrade goes on after the version was set back.
+    /// An upgrade continues after the version was set back.
     RevertIgnored,
     /// A settled Cluster is written to.
     StatusAlwaysWritten,
@@ -145,9 +145,9 @@ fn on_nodes(world: &mut ClusterWorld, change: impl Fn(&mut ClusterNode)) {
 }
 
 /// Shows runs in some phases as Successful.
-fn end_runs(world: &mut ClusterWorld, is_meant: impl Fn(HookPhase) -> bool) {
+fn end_runs(world: &mut ClusterWorld, is_affected: impl Fn(HookPhase) -> bool) {
     for run in &mut world.runs {
-        if is_meant(run.phase()) {
+        if is_affected(run.phase()) {
             Arc::make_mut(run).status = Some(HookRunStatus {
                 phase: HookPhase::Successful,
                 ..HookRunStatus::default()

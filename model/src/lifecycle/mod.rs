@@ -1,6 +1,6 @@
-//! The model of lifecycle hooks: the real planner, caches that lag per kind, crashes between any two writes, scripts that
-//! fail, nodes that join, are lost or deleted, and a user who edits, pauses and deletes. From every state it is also
-//! checked that the Cluster settles once nothing else happens.
+//! The model of lifecycle hooks: the real planner, caches that lag per kind, crashes between any two writes, scripts
+//! that fail, nodes that join, are lost or deleted, and a user who edits, pauses and deletes. From every state it is
+//! also checked that the Cluster settles once nothing else happens.
 
 mod fault;
 mod moves;
@@ -18,11 +18,11 @@ use self::state::{Scope, State};
 /// A violation of a rule.
 struct Violation {
     rule: String,
-    /// The shortest sequence of moves that leads to it, one a line.
+    /// The shortest sequence of moves that leads to it, one per line.
     moves: String,
 }
 
-/// Explores a scope breadth first, with a deliberate bug if any. Returns the number of states.
+/// Explores a scope breadth first, with a deliberate bug if there is one. Returns the number of states.
 fn explore(scope: &Scope, fault: Option<Fault>) -> Result<usize, Violation> {
     let start = State::start(scope, fault);
     let mut reached = HashMap::from([(start.key(), None)]);
@@ -40,8 +40,8 @@ fn explore(scope: &Scope, fault: Option<Fault>) -> Result<usize, Violation> {
                 let moves = format!("{}{next:?}\n", path(&reached, &key));
                 return Err(Violation { rule, moves });
             }
-            let of_after = after.key();
-            if let Entry::Vacant(entry) = reached.entry(of_after) {
+            let after_key = after.key();
+            if let Entry::Vacant(entry) = reached.entry(after_key) {
                 entry.insert(Some((key.clone(), next)));
                 waiting.push_back(after);
             }
@@ -78,7 +78,7 @@ fn settles(state: &State, settled: &mut HashSet<String>) -> Result<(), String> {
         match moves::fair(&at) {
             Some(next) => at.make(next)?,
             None => {
-                rules::is_settled(&at)?;
+                rules::check_settled(&at)?;
                 settled.extend(passed);
                 return Ok(());
             }
@@ -174,7 +174,7 @@ fn an_upgrade_there_and_back_with_a_failing_script_and_a_crash() {
 }
 
 #[test]
-fn an_upgrade_of_kubelets_before_their_turn() {
+fn an_upgrade_in_which_a_kubelet_is_upgraded_before_its_turn() {
     check(
         "upgraded early",
         &Scope {

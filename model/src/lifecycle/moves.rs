@@ -28,7 +28,7 @@ pub enum Move {
 
 /// All moves from a state.
 pub fn moves(state: &State) -> Vec<Move> {
-    let mut moves = own(state);
+    let mut moves = operator_moves(state);
     let left = &state.left;
     let exists = state.stored.cluster.as_ref();
     let is_deleted = exists.is_none_or(|it| it.metadata.deletion_timestamp.is_some());
@@ -39,9 +39,9 @@ pub fn moves(state: &State) -> Vec<Move> {
         }
     }
     moves.extend(backoffs(state).map(Move::Wait));
-    let mut can = |is_possible: bool, what: Move| {
+    let mut can = |is_possible: bool, next: Move| {
         if is_possible {
-            moves.push(what);
+            moves.push(next);
         }
     };
     can(left.crashes > 0, Move::Crash);
@@ -50,19 +50,19 @@ pub fn moves(state: &State) -> Vec<Move> {
     can(left.versions > 0 && !is_deleted, Move::SetVersion);
     can(left.pauses > 0 && exists.is_some(), Move::Pause);
     can(left.joins > 0, Move::Join);
-    for (place, node) in state.stored.nodes.iter().enumerate() {
+    for (index, node) in state.stored.nodes.iter().enumerate() {
         let is_worker = node.name != "master";
-        can(is_worker && left.losses > 0, Move::Lose(place));
-        can(is_worker && node.lost, Move::DeleteNode(place));
+        can(is_worker && left.losses > 0, Move::Lose(index));
+        can(is_worker && node.lost, Move::DeleteNode(index));
         let is_older = exists.is_some_and(|it| it.spec.version.as_ref() != Some(&node.version));
         let may_change = left.early_kubelets > 0 || state.is_awaited(node);
-        can(is_older && may_change, Move::Kubelet(place));
+        can(is_older && may_change, Move::Kubelet(index));
     }
     moves
 }
 
 /// The moves of the operator and its caches.
-fn own(state: &State) -> Vec<Move> {
+fn operator_moves(state: &State) -> Vec<Move> {
     let [cluster, nodes, runs, _] = state.is_outdated();
     let kinds = [
         (cluster, Cache::Cluster),
@@ -86,10 +86,10 @@ fn own(state: &State) -> Vec<Move> {
 fn live(state: &State) -> impl Iterator<Item = (usize, bool)> {
     let runs = state.stored.runs.iter().enumerate();
     let live = runs.filter(|(_, run)| !run.phase().is_completed());
-    live.map(|(place, run)| {
+    live.map(|(index, run)| {
         let mut nodes = state.stored.nodes.iter();
         (
-            place,
+            index,
             nodes.any(|node| node.name == State::node_of(run) && !node.lost),
         )
     })
@@ -101,14 +101,14 @@ fn backoffs(state: &State) -> impl Iterator<Item = usize> {
         let finished = run.status.as_ref().and_then(|it| it.finished_at.as_ref());
         run.phase().has_failed() && finished.is_some_and(|it| it.0 != LONG_AGO)
     });
-    waiting.map(|(place, _)| place)
+    waiting.map(|(index, _)| index)
 }
 
 /// The next move if scripts pass, kubelets that are waited for are upgraded, lost nodes are deleted, and nothing else
-/// happens; None if all is settled.
+/// happens; None if everything is settled.
 pub fn fair(state: &State) -> Option<Move> {
-    if let Some(own) = own(state).first() {
-        return Some(*own);
+    if let Some(next) = operator_moves(state).first() {
+        return Some(*next);
     }
     if let Some((run, _)) = live(state).next() {
         return Some(Move::End(run, HookPhase::Successful));

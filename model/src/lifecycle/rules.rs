@@ -6,19 +6,19 @@ use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode, NodeRecord, REA
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::state::{State, Step, of};
+use super::state::{State, Step, annotation};
 
 /// Checks a write before it is made.
 pub fn check(state: &State, step: &Step) -> Result<(), String> {
     match step {
-        Step::Status(cluster) => records_cluster(state, cluster),
-        Step::Act(ClusterAction::CreateHookRun(run)) => starts(state, run),
+        Step::Status(cluster) => check_status(state, cluster),
+        Step::Act(ClusterAction::CreateHookRun(run)) => check_start(state, run),
         Step::Act(ClusterAction::RecordNode {
             node,
             record: Some(record),
             ..
-        }) => records_node(state, node, record),
-        Step::Act(ClusterAction::SetFinalizer(false)) => removes_finalizer(state),
+        }) => check_node_record(state, node, record),
+        Step::Act(ClusterAction::SetFinalizer(false)) => check_finalizer_removal(state),
         Step::Act(ClusterAction::AdmitNode(node)) => {
             let hook = LifecycleStep::EnsurePreInstallHook;
             match is_configured(state, hook) && !has_passed(state, hook, Some(&node.uid), None) {
@@ -39,8 +39,8 @@ fn has_passed(
 ) -> bool {
     let upgrade = upgrade.filter(|_| LifecycleStep::UPGRADE.contains(&step));
     let mut passed = state.passed.iter();
-    passed.any(|(of, uid, number)| {
-        *of == step && *number == upgrade && node.is_none_or(|node| node == uid)
+    passed.any(|(passed, uid, number)| {
+        *passed == step && *number == upgrade && node.is_none_or(|node| node == uid)
     })
 }
 
@@ -59,9 +59,9 @@ fn version_of(cluster: &Cluster) -> Option<&str> {
     cluster.status.as_ref()?.version.as_deref()
 }
 
-/// Checks what the status records: only steps that have passed, EnsureUpgrade only after PreUpgrade, and the end of an
-/// upgrade only after its last hook.
-fn records_cluster(state: &State, cluster: &Cluster) -> Result<(), String> {
+/// Checks what the status records: only steps that have passed, EnsureUpgrade only after PreUpgrade, and the end of
+/// an upgrade only after its last hook.
+fn check_status(state: &State, cluster: &Cluster) -> Result<(), String> {
     let status = cluster.status.clone().unwrap_or_default();
     let upgrade = upgrade_of(cluster);
     let mut passed = status.passed_steps.iter();
@@ -88,7 +88,7 @@ fn records_cluster(state: &State, cluster: &Cluster) -> Result<(), String> {
     }
 }
 
-fn records_node(state: &State, node: &ClusterNode, record: &str) -> Result<(), String> {
+fn check_node_record(state: &State, node: &ClusterNode, record: &str) -> Result<(), String> {
     let record: NodeRecord = serde_json::from_str(record).map_err(|it| it.to_string())?;
     let mut steps = record.passed.iter().chain(&record.upgraded);
     let unproven = steps.find(|step| !has_passed(state, **step, Some(&node.uid), record.upgrade));
@@ -97,7 +97,7 @@ fn records_node(state: &State, node: &ClusterNode, record: &str) -> Result<(), S
     })
 }
 
-fn removes_finalizer(state: &State) -> Result<(), String> {
+fn check_finalizer_removal(state: &State) -> Result<(), String> {
     let mut steps = LifecycleStep::DELETE.into_iter();
     let unproven =
         |step: &LifecycleStep| is_configured(state, *step) && !has_passed(state, *step, None, None);
@@ -112,14 +112,15 @@ fn removes_finalizer(state: &State) -> Result<(), String> {
 }
 
 /// Checks the start of a script, by the Cluster that the last quorum GET returned.
-fn starts(state: &State, run: &HookRun) -> Result<(), String> {
-    let [step, node, uid] = [RUN_STEP, RUN_NODE, RUN_NODE_UID].map(|key| of(run, key));
+fn check_start(state: &State, run: &HookRun) -> Result<(), String> {
+    let [step, node, uid] = [RUN_STEP, RUN_NODE, RUN_NODE_UID].map(|key| annotation(run, key));
     let mut runs = state.stored.runs.iter();
     let is_other = |it: &HookRun| it.metadata.name != run.metadata.name;
-    if runs.any(|it| !it.phase().is_completed() && of(it, RUN_NODE) == node && is_other(it)) {
+    if runs.any(|it| !it.phase().is_completed() && annotation(it, RUN_NODE) == node && is_other(it))
+    {
         return Err(format!("two scripts on {node}"));
     }
-    let step = LifecycleStep::parse(&step).ok_or("a run of no step")?;
+    let step = LifecycleStep::parse(&step).ok_or("a run without a step")?;
     if step.scope() == StepScope::FirstMaster && node != "master" {
         return Err(format!("{step} on {node}, which is not the first master"));
     }
@@ -139,7 +140,7 @@ fn starts(state: &State, run: &HookRun) -> Result<(), String> {
         return Err(format!("{step} starts while paused"));
     }
     if LifecycleStep::UPGRADE.contains(&step) {
-        upgrades(state, cluster, step, &uid)?;
+        check_upgrade(state, cluster, step, &uid)?;
     } else if !is_due(state, step) {
         return Err(format!("{step} starts on {node} too early"));
     }
@@ -148,7 +149,7 @@ fn starts(state: &State, run: &HookRun) -> Result<(), String> {
         StepScope::Nodes => has_passed(state, step, Some(&uid), upgrade),
         StepScope::FirstMaster => has_passed(state, step, None, upgrade),
     };
-    // An edit after a success that was not recorded yet makes another script; an upgrade has a number of its own.
+    // Before a success is recorded, an edit may turn the script into another one; an upgrade has its own number.
     let is_same_script =
         cluster.metadata.generation == Some(1) || LifecycleStep::UPGRADE.contains(&step);
     match is_repeated && is_same_script {
@@ -157,7 +158,7 @@ fn starts(state: &State, run: &HookRun) -> Result<(), String> {
     }
 }
 
-/// Whether the steps before one of an install or a deletion have passed.
+/// Whether the steps before this step of an install or a deletion have passed.
 fn is_due(state: &State, step: LifecycleStep) -> bool {
     let cluster =
         |step: LifecycleStep| !is_configured(state, step) || has_passed(state, step, None, None);
@@ -177,7 +178,7 @@ fn is_due(state: &State, step: LifecycleStep) -> bool {
 
 /// Checks the start of a script of an upgrade: the user still wants it, the steps before it have passed, and no other
 /// node is being upgraded.
-fn upgrades(
+fn check_upgrade(
     state: &State,
     cluster: &Cluster,
     step: LifecycleStep,
@@ -224,7 +225,7 @@ fn upgrades(
 }
 
 /// Checks a state in which nothing is left to do.
-pub fn is_settled(state: &State) -> Result<(), String> {
+pub fn check_settled(state: &State) -> Result<(), String> {
     let Some(cluster) = &state.stored.cluster else {
         let mut nodes = state.stored.nodes.iter();
         return match nodes.any(|node| node.record.is_some() || node.unschedulable) {

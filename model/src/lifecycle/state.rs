@@ -39,7 +39,7 @@ pub struct Objects {
     pub runs: Vec<HookRun>,
 }
 
-/// A kind, each of which has a cache of its own.
+/// A kind. Each has its own cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cache {
     Cluster,
@@ -59,12 +59,12 @@ pub enum Step {
 pub struct State {
     pub stored: Objects,
     pub cached: Objects,
-    /// The kinds in which the cache must show the operator's own writes before it plans again.
+    /// The kinds of which the cache must show the operator's own writes before it plans again.
     pub own: Vec<Cache>,
     /// The rest of the plan, and the Cluster that it was made for.
     pub pending: Vec<Step>,
     pub planned_for: Option<Cluster>,
-    /// The nodes that it was made for.
+    /// The nodes that the plan was made for.
     pub planned_nodes: Vec<ClusterNode>,
     /// The Cluster as the last quorum GET of this plan returned it.
     pub confirmed: Option<Cluster>,
@@ -74,7 +74,7 @@ pub struct State {
     pub fault: Option<Fault>,
     /// Scripts that have passed.
     pub passed: BTreeSet<Success>,
-    /// By the name of a run: the number of the upgrade that it was created for.
+    /// The number of the upgrade that each run was created for, by the run's name.
     pub upgrades: BTreeMap<String, i64>,
     /// The last version and uid that were assigned.
     pub version: u64,
@@ -88,7 +88,7 @@ pub const VERSIONS: [&str; 2] = ["1.36.3", "1.37.0"];
 
 pub const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
-/// A script that ended long ago, whose backoff is over.
+/// The end of scripts whose backoff is over.
 pub const LONG_AGO: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn node(name: &str, more: &[&str]) -> ClusterNode {
@@ -107,8 +107,7 @@ fn node(name: &str, more: &[&str]) -> ClusterNode {
     }
 }
 
-/// The first example's hooks with those of a deletion, or those of an upgrade. Both together would make too many
-/// states.
+/// The hooks of an install and of a deletion, or those of an upgrade. All together would lead to too many states.
 fn hooks(scope: &Scope) -> Value {
     let keys: &[&str] = match scope.versions {
         0 => &[
@@ -174,7 +173,7 @@ impl State {
         }
     }
 
-    /// A key that is equal for equivalent states. Of versions, it matters only whether they are outdated.
+    /// A key that is equal for equivalent states. Of resource versions, it matters only whether they are outdated.
     pub fn key(&self) -> String {
         let objects = |it: &Objects| {
             let mut cluster = it.cluster.clone();
@@ -217,7 +216,7 @@ impl State {
         )
     }
 
-    /// A write without the versions that it is based on, but with whether they are outdated.
+    /// The key of a write. Instead of the versions that it is based on, it contains whether they are outdated.
     fn pending_key(&self, step: &Step) -> String {
         match step {
             Step::Status(cluster) => json!(cluster.status).to_string(),
@@ -395,10 +394,10 @@ impl State {
         });
         match phase {
             HookPhase::Successful => {
-                let step = LifecycleStep::parse(&of(run, RUN_STEP)).expect("a step");
+                let step = LifecycleStep::parse(&annotation(run, RUN_STEP)).expect("a step");
                 let name = run.metadata.name.as_ref();
                 let upgrade = name.and_then(|name| self.upgrades.get(name));
-                let success = (step, of(run, RUN_NODE_UID), upgrade.copied());
+                let success = (step, annotation(run, RUN_NODE_UID), upgrade.copied());
                 self.passed.insert(success);
             }
             _ => self.left.failures -= 1,
@@ -513,7 +512,7 @@ impl State {
             }
             ClusterAction::CreateHookRun(mut run) => {
                 let name = run.metadata.name.clone();
-                let step = LifecycleStep::parse(&of(&run, RUN_STEP));
+                let step = LifecycleStep::parse(&annotation(&run, RUN_STEP));
                 if step.is_some_and(|step| LifecycleStep::UPGRADE.contains(&step)) {
                     let planned_for = self.planned_for.as_ref();
                     let status = planned_for.and_then(|it| it.status.as_ref());
@@ -568,12 +567,12 @@ impl State {
 
     /// The name of the node that a run is on.
     pub fn node_of(run: &HookRun) -> String {
-        of(run, RUN_NODE)
+        annotation(run, RUN_NODE)
     }
 }
 
 /// An annotation of a run.
-pub fn of(run: &HookRun, key: &str) -> String {
+pub fn annotation(run: &HookRun, key: &str) -> String {
     let annotations = run.metadata.annotations.as_ref();
     annotations
         .and_then(|it| it.get(key))

@@ -21,7 +21,7 @@ fn canary_pause() {
                 User::Scale(4),
             ],
             remaining: remaining(3, 1, 0),
-            ..guarded()
+            ..hooked()
         },
     );
 }
@@ -40,7 +40,7 @@ pub fn paused_without_steps() -> Scope {
         ],
         remaining: remaining(4, 0, 0),
         lags: Lags::default(),
-        ..guarded()
+        ..hooked()
     }
 }
 
@@ -65,13 +65,13 @@ pub fn recreated() -> Scope {
             workload: true,
             ..Lags::default()
         },
-        ..guarded()
+        ..hooked()
     }
 }
 
 #[test]
-fn status_lost() {
-    check("status lost", recreated());
+fn lost_status() {
+    check("lost status", recreated());
 }
 
 #[test]
@@ -88,15 +88,15 @@ fn canary_hook() {
                 User::Scale(2),
             ],
             remaining: remaining(2, 1, 1),
-            ..guarded()
+            ..hooked()
         },
     );
 }
 
 #[test]
-fn canary_promoted() {
+fn promoted_canary() {
     check(
-        "canary promoted",
+        "promoted canary",
         Scope {
             templates: 3,
             pre_delete: false,
@@ -117,15 +117,15 @@ fn canary_promoted() {
                 workload: true,
                 ..Lags::default()
             },
-            ..guarded()
+            ..hooked()
         },
     );
 }
 
 #[test]
-fn canary_timed() {
+fn canary_with_timed_pauses() {
     check(
-        "canary timed",
+        "canary with timed pauses",
         Scope {
             pre_delete: false,
             steps: vec![vec![
@@ -148,15 +148,15 @@ fn canary_timed() {
                 workload: true,
                 ..Lags::default()
             },
-            ..guarded()
+            ..hooked()
         },
     );
 }
 
 #[test]
-fn steps_change() {
+fn changed_steps() {
     check(
-        "steps change",
+        "changed steps",
         Scope {
             pre_delete: false,
             steps: vec![
@@ -180,7 +180,7 @@ fn steps_change() {
                 runs: true,
                 ..Lags::default()
             },
-            ..guarded()
+            ..hooked()
         },
     );
 }
@@ -199,7 +199,7 @@ fn canary_with_pre_delete() {
                 User::Retry(HookPoint::PreDelete),
             ],
             remaining: remaining(3, 1, 1),
-            ..guarded()
+            ..hooked()
         },
     );
 }

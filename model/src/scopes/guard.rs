@@ -1,5 +1,5 @@
-//! Guarded pods: the guard is switched on and off, the workload is deleted, pods are evicted and released, and a node is
-//! cordoned, going to be removed, tainted with what pods tolerate, silent and lost.
+//! Guarded pods: the guard is switched on and off, the workload is deleted, pods are evicted and released, and a node
+//! is cordoned, about to be removed, given a taint that pods tolerate, silent and lost.
 
 use gamekeeper_core::api::PodManagementPolicy;
 
@@ -25,7 +25,7 @@ fn guarded_pods() {
 }
 
 #[test]
-fn guard_switched() {
+fn guard_switched_on_and_off() {
     let user = vec![User::Scale(1), User::Guard(false), User::Guard(true)];
     check(
         "guard switched on and off",
@@ -100,11 +100,11 @@ fn guarded_and_released() {
 }
 
 #[test]
-fn nodes_that_are_going() {
+fn nodes_that_are_going_to_be_removed() {
     let user = [Node::Cordoned, Node::Going, Node::Fine];
     let user = user.into_iter().map(User::Node).chain([User::Scale(1)]);
     check(
-        "nodes that are going",
+        "nodes that are going to be removed",
         Scope {
             user: user.collect(),
             ..leaving()

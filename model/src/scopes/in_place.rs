@@ -6,7 +6,7 @@ use crate::scope::User;
 #[test]
 fn in_place_with_hooks() {
     check(
-        "in index",
+        "in place with hooks",
         Scope {
             pre_inplace: true,
             post_inplace: true,
@@ -60,7 +60,7 @@ fn hot_patch() {
             ],
             pre_delete: false,
             remaining: remaining(3, 1, 1),
-            ..guarded()
+            ..hooked()
         },
     );
 }
@@ -84,7 +84,7 @@ fn three_updates() {
 }
 
 #[test]
-fn in_place_crashes() {
+fn in_place_with_crashes() {
     check(
         "in place, with crashes",
         Scope {

@@ -56,7 +56,7 @@ pub fn remaining(user: u8, crashes: u8, failures: u8) -> Remaining {
 }
 
 /// Three pods with a PreDelete hook.
-pub fn guarded() -> Scope {
+pub fn hooked() -> Scope {
     Scope {
         pre_delete: true,
         remaining: remaining(2, 1, 1),
@@ -70,7 +70,7 @@ pub fn protected() -> Scope {
     Scope {
         replicas: 2,
         protected: true,
-        ..guarded()
+        ..hooked()
     }
 }
 
@@ -88,7 +88,7 @@ pub fn in_place() -> Scope {
     Scope {
         strategy: UpdateStrategyType::InplaceUpdate,
         pre_delete: false,
-        ..guarded()
+        ..hooked()
     }
 }
 
@@ -96,7 +96,7 @@ pub fn in_place() -> Scope {
 pub fn indexed() -> Scope {
     Scope {
         indexes: 4,
-        ..guarded()
+        ..hooked()
     }
 }
 

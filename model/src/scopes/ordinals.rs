@@ -9,7 +9,7 @@ use crate::scope::{Amount, Step, User};
 pub fn set(policy: PodManagementPolicy) -> Scope {
     Scope {
         set: Some(policy),
-        ..guarded()
+        ..hooked()
     }
 }
 
@@ -47,15 +47,15 @@ fn parallel() {
 }
 
 #[test]
-fn pods_moved() {
+fn moved_pods() {
     for (name, scope) in [
-        ("moved", guarded()),
+        ("moved", hooked()),
         (
             "moved, surge",
             Scope {
                 max_unavailable: Amount::Number(0),
                 max_surge: Amount::Number(1),
-                ..guarded()
+                ..hooked()
             },
         ),
         ("moved, protected", protected()),
@@ -143,7 +143,7 @@ fn ordinals_in_steps() {
     );
 }
 
-/// A GameStatefulSet whose updates take surge pods instead of unavailable ones.
+/// A GameStatefulSet whose updates create surge pods instead of making pods unavailable.
 pub fn surging() -> Scope {
     Scope {
         max_unavailable: Amount::Number(0),
@@ -197,7 +197,7 @@ fn reserved_in_order() {
 }
 
 #[test]
-fn reserved_side_by_side() {
+fn reserved_in_parallel() {
     check(
         "reserved, parallel",
         Scope {

@@ -16,7 +16,7 @@ fn rolling() {
         User::Pause,
         User::Resume,
     ];
-    check("rolling", Scope { user, ..guarded() });
+    check("rolling", Scope { user, ..hooked() });
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn recreated_with_pre_inplace() {
             pre_delete: false,
             pre_inplace: true,
             user,
-            ..guarded()
+            ..hooked()
         },
     );
 }
@@ -48,7 +48,7 @@ fn surge() {
                 User::Resume,
             ],
             remaining: remaining(2, 1, 1),
-            ..guarded()
+            ..hooked()
         },
     );
 }
@@ -64,15 +64,15 @@ fn retry() {
                 User::Retry(HookPoint::PreDelete),
             ],
             remaining: remaining(4, 1, 2),
-            ..guarded()
+            ..hooked()
         },
     );
 }
 
 #[test]
-fn old_success() {
+fn expired_successes() {
     check(
-        "old success",
+        "expired successes",
         Scope {
             user: vec![
                 User::Scale(2),
@@ -90,7 +90,7 @@ fn old_success() {
                 pods: false,
                 ..LAGS
             },
-            ..guarded()
+            ..hooked()
         },
     );
 }
@@ -107,7 +107,7 @@ fn named() {
                 User::Template(1),
             ],
             remaining: remaining(2, 1, 1),
-            ..guarded()
+            ..hooked()
         },
     );
 }
@@ -127,7 +127,7 @@ fn broken_template() {
                 pods: true,
                 ..Lags::default()
             },
-            ..guarded()
+            ..hooked()
         },
     );
 }
@@ -152,7 +152,7 @@ fn refused_template() {
                 pods: true,
                 ..Lags::default()
             },
-            ..guarded()
+            ..hooked()
         },
     );
 }
@@ -170,15 +170,15 @@ fn deleted_by_hand() {
                 User::Template(1),
             ],
             remaining: remaining(4, 1, 1),
-            ..guarded()
+            ..hooked()
         },
     );
 }
 
 #[test]
-fn hooks_change() {
+fn changed_hooks() {
     check(
-        "hooks change",
+        "changed hooks",
         Scope {
             user: vec![
                 User::Scale(2),
@@ -193,15 +193,15 @@ fn hooks_change() {
                 pods: false,
                 ..LAGS
             },
-            ..guarded()
+            ..hooked()
         },
     );
 }
 
 #[test]
-fn slow_to_be_available() {
+fn pods_slow_to_become_available() {
     check(
-        "slow to be available",
+        "pods slow to become available",
         Scope {
             min_ready: 1,
             user: vec![User::Template(1), User::Scale(2)],
@@ -214,21 +214,21 @@ fn slow_to_be_available() {
                 pods: true,
                 ..Lags::default()
             },
-            ..guarded()
+            ..hooked()
         },
     );
 }
 
 #[test]
-fn starts_unseen() {
+fn pods_that_start_unobserved() {
     check(
-        "starts unseen",
+        "pods that start unobserved",
         Scope {
             replicas: 2,
             late_sidecars: true,
             user: vec![User::Scale(3), User::Scale(2), User::Template(1)],
             remaining: remaining(3, 1, 1),
-            ..guarded()
+            ..hooked()
         },
     );
 }
@@ -249,7 +249,7 @@ fn crashes() {
                 pods: true,
                 ..Lags::default()
             },
-            ..guarded()
+            ..hooked()
         },
     );
 }
@@ -272,7 +272,7 @@ fn on_delete() {
                 runs: false,
                 ..LAGS
             },
-            ..guarded()
+            ..hooked()
         },
     );
 }
@@ -293,7 +293,7 @@ fn indexes() {
                 pods: true,
                 ..Lags::default()
             },
-            ..guarded()
+            ..hooked()
         },
     );
 }
@@ -303,7 +303,7 @@ fn batches() -> Scope {
         batch: 1,
         pre_delete: false,
         user: vec![User::Scale(2), User::Scale(4), User::Template(1)],
-        ..guarded()
+        ..hooked()
     }
 }
 

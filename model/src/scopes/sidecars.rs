@@ -1,4 +1,4 @@
-//! A SidecarSet: its planner allots tokens, and that of the workload acts on them.
+//! A SidecarSet: its planner allots tokens, and the workload's planner acts on them.
 
 use super::*;
 use crate::scope::{Amount, User};
@@ -108,7 +108,7 @@ fn sidecars_of_some_pods() {
 }
 
 #[test]
-fn sidecars_come_and_go() {
+fn sidecars_created_and_deleted() {
     for (name, strategy) in [
         (
             "sidecars, created and deleted",

@@ -1,8 +1,8 @@
 //! A SidecarSet: its planner, which allots tokens to pods while the workload's planner acts on them, and its users.
 //!
-//! Both planners share a cache of the set. The set's planner makes a quorum GET of the set before it writes, so a plan
-//! for an older set comes to nothing: in the model, it plans for the current one. Its cache of pods lags, but it waits
-//! until that shows its own writes.
+//! Both planners share a cache of the set. The set's planner makes a quorum GET of the set before it writes, so a
+//! plan for an older set is discarded; in the model, it always plans for the current one. Its cache of pods lags, but
+//! it waits until that cache shows its own writes.
 
 mod scope;
 mod settled;
@@ -32,7 +32,8 @@ pub enum SidecarMove {
     /// The set's planner catches up with the pods.
     SeePods,
     Plan,
-    /// The planner makes one of its writes. The `bool` says whether the workload's cache of pods catches up right before.
+    /// The planner makes one of its writes. The `bool` says whether the workload's cache of pods catches up right
+    /// before.
     Write(usize, bool),
 }
 
@@ -49,7 +50,7 @@ pub fn moves(model: &Model, state: &State, moves: &mut Vec<Move>) {
     if model.scope.sidecars.is_none() {
         return;
     }
-    let mut add = |what| moves.push(Move::Sidecars(what));
+    let mut add = |next_move| moves.push(Move::Sidecars(next_move));
     if state.sidecar_set.seen != Seen::Now {
         add(SidecarMove::SeeSet);
     }
@@ -80,12 +81,11 @@ pub fn moves(model: &Model, state: &State, moves: &mut Vec<Move>) {
 pub fn fair_move(model: &Model, state: &State) -> Option<Move> {
     let mut all = Vec::new();
     moves(model, state, &mut all);
-    all.into_iter()
-        .find(|what| matches!(what, Move::Sidecars(_)))
+    all.into_iter().find(|it| matches!(it, Move::Sidecars(_)))
 }
 
-/// When the set's planner passes tokens on that are not used. A workload whose pods wait for a user keeps passing
-/// them on among these.
+/// When the set's planner passes on tokens that are not used. None if the pods wait for a user: tokens would then be
+/// passed on among them forever.
 pub fn wake(model: &Model, state: &State) -> Option<Time> {
     model.scope.sidecars?;
     if settled::waits_for_user(model, state) {
@@ -98,7 +98,7 @@ impl Model {
     /// The plan for what the set's planner observes. Plans are cached.
     pub fn allot(&self, state: &State) -> Rc<Allotted> {
         let set = match (self.fault, state.sidecar_set.view()) {
-            (Some(Fault::SetNotRead), Some(seen)) => seen,
+            (Some(Fault::NoQuorumGetOfSet), Some(seen)) => seen,
             _ => &state.sidecar_set.now,
         };
         let pods = state.pods_of_allotter();
@@ -136,8 +136,12 @@ impl Model {
     }
 
     /// Makes a move.
-    pub fn step_of_sidecars(&self, state: &mut State, what: SidecarMove) -> Result<(), Violation> {
-        match what {
+    pub fn step_of_sidecars(
+        &self,
+        state: &mut State,
+        next_move: SidecarMove,
+    ) -> Result<(), Violation> {
+        match next_move {
             SidecarMove::SeeSet => state.sidecar_set.seen = Seen::Now,
             SidecarMove::SeePods => state.allotter.pods = Seen::Now,
             SidecarMove::Plan => {
@@ -194,13 +198,13 @@ fn mark(pods: &mut [Pod], write: &MarkWrite) {
     }
 }
 
-/// The set's planner of a new process, which starts with current caches.
+/// Restarts the set's planner in a new process, whose caches show the current state.
 pub fn restart(state: &mut State) {
     state.sidecar_set.seen = Seen::Now;
     state.allotter = Allotter::default();
 }
 
-/// Leaves the cache of the set's planner behind a change of the pods.
+/// Lets the cache of the set's planner lag behind a change of the pods.
 pub fn lag(model: &Model, state: &mut State, before: &Rc<Vec<Pod>>) {
     if model.scope.sidecars.is_none_or(|it| !it.pods_lag) {
         return;

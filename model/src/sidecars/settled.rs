@@ -6,7 +6,7 @@ use gamekeeper_core::api::{HookPhase, UpdateStrategyType};
 use crate::model::{Model, Violation};
 use crate::state::*;
 
-/// Whether the pods of the workload get no sidecars until a user does something.
+/// Whether the workload updates no sidecars until a user does something.
 pub(super) fn waits_for_user(model: &Model, state: &State) -> bool {
     let restarts = matches!(
         model.scope.strategy,
@@ -76,8 +76,8 @@ fn unmet(state: &State, set: &SidecarSet) -> Option<String> {
     (updated + kept < all).then(|| format!("{updated} of {all} sidecars are updated: {set:?}"))
 }
 
-/// Checks that no token is left that the set does not give, and no hook that no token needs. Nothing removes the tokens of
-/// a set that no longer exists.
+/// Checks that no pod keeps a token that the set would not give, and that no HookRun is left that no token needs.
+/// Nothing removes the tokens of a set that no longer exists.
 fn leftovers(state: &State, set: &SidecarSet) -> Result<(), Violation> {
     let left = |why: String| {
         Err(Violation {

@@ -35,20 +35,20 @@ impl Sets {
         let Some(scope) = scope.sidecars else {
             return Self::default();
         };
-        let mut it = Self {
+        let mut sets = Self {
             max_unavailable: scope.max_unavailable,
             ..Self::default()
         };
         for image in 0..scope.revisions {
-            let set = it.get(SidecarSet {
+            let set = sets.get(SidecarSet {
                 image,
                 exists: true,
                 ..SidecarSet::default()
             });
-            it.revisions.push(set.revision.clone());
-            it.shape.clone_from(&set.shape);
+            sets.revisions.push(set.revision.clone());
+            sets.shape.clone_from(&set.shape);
         }
-        it
+        sets
     }
 
     fn get(&self, set: SidecarSet) -> Arc<Sidecars> {
@@ -72,7 +72,7 @@ impl Sets {
             },
         }))
         .expect("a SidecarSet");
-        Arc::new(Sidecars::of(&real).expect("it selects pods"))
+        Arc::new(Sidecars::of(&real).expect("a selector"))
     }
 
     fn rev_of(&self, revision: &str) -> Rev {
@@ -92,7 +92,7 @@ impl Sets {
     pub fn parse_target<'t>(&self, target: &'t str) -> (&'t str, Option<Rev>) {
         match target.split_once('+') {
             None => (target, None),
-            Some((revision, of_set)) => (revision, Some(self.rev_of(of_set))),
+            Some((revision, set_revision)) => (revision, Some(self.rev_of(set_revision))),
         }
     }
 
@@ -146,7 +146,7 @@ impl Sets {
         record.sidecars.get(SET).map(|it| self.rev_of(it))
     }
 
-    /// The same in a real record.
+    /// The revision of the set, as a real record contains it.
     pub fn record(&self, rev: Option<Rev>) -> BTreeMap<String, String> {
         let rev = rev.iter();
         let named = rev.map(|rev| (SET.to_owned(), self.revisions[usize::from(*rev)].clone()));

@@ -5,8 +5,8 @@ use crate::model::Model;
 use crate::state::*;
 
 /// Whether a change would have an effect.
-pub fn is_change(what: SetChange, set: &SidecarSet) -> bool {
-    match what {
+pub fn is_change(change: SetChange, set: &SidecarSet) -> bool {
+    match change {
         SetChange::Create => !set.exists,
         _ if !set.exists => false,
         SetChange::Image(image) => set.image != image,
@@ -18,10 +18,10 @@ pub fn is_change(what: SetChange, set: &SidecarSet) -> bool {
 }
 
 /// Makes a change.
-pub fn change(model: &Model, state: &mut State, what: SetChange) {
+pub fn change(model: &Model, state: &mut State, change: SetChange) {
     let lags = model.scope.sidecars.is_some_and(|it| it.set_lags);
     let set = state.sidecar_set.change(lags, false);
-    match what {
+    match change {
         SetChange::Image(image) => set.image = image,
         SetChange::Pause => set.paused = true,
         SetChange::Resume => set.paused = false,

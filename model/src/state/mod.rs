@@ -40,7 +40,7 @@ pub struct State {
     pub runs: Kind<Vec<Run>>,
     /// Revisions, by number.
     pub revisions: Kind<Vec<Rev>>,
-    /// The SidecarSet. Both planners observe it by one cache.
+    /// The SidecarSet. Both planners observe it through one cache.
     pub sidecar_set: Kind<SidecarSet>,
     pub allotter: Allotter,
     /// The PodDisruptionBudget of guarded pods. The operator does not watch it.
@@ -57,10 +57,10 @@ pub struct Budget {
     /// maxUnavailable; None for a minAvailable that no number of pods reaches.
     pub max_unavailable: Option<u8>,
     /// Whether pods that are not ready may always be evicted.
-    pub lets_unready_go: bool,
+    pub unready_evictable: bool,
 }
 
-/// The state of the node on which the first pods run. All others run on nodes where nothing happens.
+/// The state of the node on which the first pods run. All other pods run on nodes to which nothing happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Node {
     #[default]
@@ -70,14 +70,14 @@ pub enum Node {
     Going,
     /// It has a taint that the pods tolerate.
     Tolerated,
-    /// Its kubelet does not respond, for less time than the pods tolerate.
+    /// Its kubelet has not responded, but for less time than the pods tolerate.
     Silent,
-    /// For longer than that.
+    /// Its kubelet has not responded for longer than the pods tolerate.
     Lost,
 }
 
 impl Node {
-    /// Whether the pods on it are to leave it.
+    /// Whether its pods are to be moved off it.
     pub fn is_going(self) -> bool {
         matches!(self, Node::Cordoned | Node::Going)
     }
@@ -176,9 +176,9 @@ pub struct Workload {
     pub hook: u8,
     /// Whether the pod hooks are configured.
     pub hooked: bool,
-    /// Points whose retry is set, one bit each.
+    /// Hook points whose retry is set, one bit each.
     pub retry: u8,
-    /// Its step list, as an index into the scope's.
+    /// Its step list, as an index into the scope's step lists.
     pub steps: u8,
     /// podsToDelete.
     pub named: Vec<Name>,
@@ -201,21 +201,21 @@ pub struct Guard {
     pub wanted: bool,
     pub finalizer: bool,
     pub deletion: Option<Cascade>,
-    /// Whether it no longer exists.
-    pub gone: bool,
+    /// Whether the workload no longer exists.
+    pub deleted: bool,
 }
 
 impl Guard {
     /// Whether nothing keeps a deleted workload anymore.
     pub fn is_over(self) -> bool {
-        let of_server = matches!(self.deletion, Some(Cascade::Orphan | Cascade::Foreground));
-        let is_kept = self.finalizer || of_server;
+        let by_collector = matches!(self.deletion, Some(Cascade::Orphan | Cascade::Foreground));
+        let is_kept = self.finalizer || by_collector;
         self.deletion.is_some() && !is_kept
     }
 }
 
 impl Workload {
-    /// Whether its new pods are guarded.
+    /// Whether its new pods are to be guarded.
     pub fn is_guarded(&self, scope: &Scope) -> bool {
         self.guard.wanted && self.hooked && scope.pre_delete
     }
@@ -228,7 +228,7 @@ pub enum Cascade {
     /// The workload stays until the garbage collector has deleted its pods.
     Foreground,
     Orphan,
-    /// As orphan, and the garbage collector has finished: nothing shows how it was deleted.
+    /// Like `Orphan`, once the garbage collector has finished: nothing shows any longer how the workload was deleted.
     Orphaned,
 }
 
@@ -306,7 +306,8 @@ pub enum Requester {
     Operator,
 }
 
-/// One for each container of a pod, in the order of the template, and then that of the SidecarSet; a scope may have fewer.
+/// One value for each container of a pod: those of the template, in order, then that of the SidecarSet. A scope may
+/// have fewer.
 pub type Each<T> = [Option<T>; 3];
 
 /// A container.
@@ -387,7 +388,7 @@ pub struct RunId {
     pub pod: Option<Uid>,
     /// The target revision of the guarded action; None for a scale-in.
     pub target: Option<Rev>,
-    /// The revision of the SidecarSet to which that updates the pod.
+    /// The revision of the SidecarSet to which the guarded action updates the pod.
     pub sidecars: Option<Rev>,
     /// Version of the hook's arguments.
     pub hook: u8,
@@ -460,7 +461,7 @@ impl Pod {
         matches!(self.phase, PodPhase::Failed | PodPhase::Succeeded)
     }
 
-    /// Whether it was changed in place and the update is not complete.
+    /// Whether it has been changed in place and the update is not complete.
     pub fn is_patched(&self) -> bool {
         let Some(record) = self.record.as_ref().filter(|record| !record.hot) else {
             return false;
@@ -481,10 +482,10 @@ impl Pod {
     pub fn runs_its_revisions(&self) -> bool {
         let [own @ .., sidecar] = &self.containers;
         let runs = |it: &Container, rev| it.runs == it.image && it.image == rev;
-        let of_set = sidecar.iter().zip(&self.mark);
+        let sidecars = sidecar.iter().zip(&self.mark);
         self.observed
             && own.iter().flatten().all(|it| runs(it, self.rev))
-            && of_set.into_iter().all(|(it, mark)| runs(it, mark.at))
+            && sidecars.into_iter().all(|(it, mark)| runs(it, mark.at))
     }
 }
 

@@ -29,7 +29,7 @@ pub struct Reconcile {
     pub status: Option<Status>,
     /// Writes after the status, in any order.
     pub after: Vec<Write>,
-    /// Whether any of `after` was made.
+    /// Whether any write of `after` has been made.
     pub begun: bool,
     /// Whether a quorum GET precedes `after`.
     pub get_first: bool,
@@ -95,9 +95,9 @@ pub enum Write {
     Finish(Uid, Record),
     /// The label of guarded pods is set or removed.
     Label(Uid, bool),
-    /// A pod is adopted. Only a deletion with `--cascade=orphan` makes orphans.
+    /// A pod is adopted. Only a deletion with `--cascade=orphan` creates orphans.
     Adopt(Uid),
-    /// The replacement of a pod is requested because of its node, or no longer.
+    /// The replacement of a pod is requested because of its node, or the request is withdrawn.
     RequestMove(Uid, bool),
     /// The budget is created or deleted.
     Budget(Option<Budget>),

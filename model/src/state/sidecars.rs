@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The place of the set's container among those of a pod.
+/// The index of the set's container among those of a pod.
 pub const SIDECAR: usize = 2;
 
 /// The SidecarSet.
@@ -43,12 +43,12 @@ impl Mark {
     }
 }
 
-/// The set's planner, which runs independently of that of the workload.
+/// The set's planner, which runs independently of the workload's planner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Allotter {
-    /// Its cache of pods, of which it waits until that shows its own writes.
+    /// Its cache of pods. It waits until the cache shows its own writes.
     pub pods: Seen<Vec<Pod>>,
-    /// What is left to write of its plan, in any order.
+    /// The writes of its plan that are left, in any order.
     pub writes: Vec<MarkWrite>,
     /// What these writes are judged by.
     pub judged: Option<Judged>,
@@ -61,9 +61,9 @@ pub struct Judged {
     pub set: SidecarSet,
     /// The pods with its container, one bit per uid.
     pub matched: u32,
-    /// Those that were ready, or not ready because of their update.
+    /// The matched pods that were ready, or not ready because of their update.
     pub counted: u32,
-    /// Those of them whose update takes another slot.
+    /// The counted pods whose update takes an additional slot.
     pub charged: u32,
 }
 
@@ -89,12 +89,12 @@ impl State {
 }
 
 impl Pod {
-    /// Whether an update of its sidecar may be in progress: it has a token, or is changed and not complete.
+    /// Whether an update of its sidecar may be in progress: it has a token, or its change is not complete.
     pub fn is_sidecar_due(&self) -> bool {
         self.mark.is_some_and(|mark| mark.token.is_some()) || self.changes_sidecar()
     }
 
-    /// Whether its sidecar is changed, and that is not complete.
+    /// Whether its sidecar has been changed and the update is not complete.
     pub fn changes_sidecar(&self) -> bool {
         let is_changed = |record: &Record| record.sidecar.is_some();
         self.is_patched() && self.record.as_ref().is_some_and(is_changed)

@@ -32,12 +32,12 @@ fn budget_of(budget: &Value) -> Budget {
     assert!(labels.keys().eq([names::GUARDED_LABEL]), "{selected}");
     Budget {
         max_unavailable: most.map(|most| most as u8),
-        lets_unready_go: spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow",
+        unready_evictable: spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow",
     }
 }
 
 impl Translator {
-    /// Translates an action. `view` identifies the run with a name.
+    /// Translates an action. `view` shows which run a name refers to.
     pub fn write(&self, action: &plan::Action, view: &View) -> Write {
         use plan::Action;
         let rev = |name: &str| self.revision_of(name).expect("a revision");
@@ -65,7 +65,7 @@ impl Translator {
             Action::GuardPod { pod, label, .. } => {
                 Write::Label(parse_uid(&pod.uid), label.is_some())
             }
-            // The check whether it is in force follows immediately.
+            // The check whether the guard is in force follows immediately.
             Action::ApplyBudget(it) => Write::Budget(Some(budget_of(&it.budget))),
             Action::DeleteBudget { .. } => Write::Budget(None),
             Action::RequestMove { pod, requested } => {

@@ -84,7 +84,7 @@ impl Translator {
             .collect();
         let empty_status = GameDeploymentStatus::default();
         let empty_status = serde_json::to_string(&empty_status).expect("JSON");
-        let mut it = Self {
+        let mut translator = Self {
             set: scope.set,
             moves_off_nodes: scope.moves_off_nodes,
             base: objects::base(scope),
@@ -108,8 +108,9 @@ impl Translator {
             statuses: RefCell::new(Table::new(empty_status)),
             sets: Sets::new(scope),
         };
-        it.revisions = (0..scope.templates).map(|rev| it.name_of(rev)).collect();
-        it
+        let names = (0..scope.templates).map(|rev| translator.name_of(rev));
+        translator.revisions = names.collect();
+        translator
     }
 
     fn kind(&self) -> WorkloadKind {
@@ -159,7 +160,7 @@ impl Translator {
         &self.revisions[usize::from(rev)]
     }
 
-    /// The revision of a name; None for the empty one.
+    /// The revision with this name; None if the name is empty.
     pub fn revision_of(&self, name: &str) -> Option<Rev> {
         if name.is_empty() {
             return None;
@@ -201,7 +202,7 @@ impl Translator {
             .index(text.to_owned(), text.to_owned())
     }
 
-    /// The annotation of a full promotion of a template with a step list.
+    /// The annotation for a full promotion of a template with a step list.
     pub fn promotion(&self, rev: Rev, steps: u8) -> Text {
         let steps = json!({"steps": self.step_lists[usize::from(steps)]});
         let canary: CanaryStrategy = serde_json::from_value(steps).expect("steps");

@@ -103,12 +103,12 @@ impl Translator {
             deadline_seconds: Some(SECONDS as i32 * i32::from(DEADLINE)),
         });
         let own = finalizer.then_some(names::GUARD_FINALIZER);
-        let of_server = match deletion {
+        let by_server = match deletion {
             Some(Cascade::Orphan) => Some(names::ORPHAN_FINALIZER),
             Some(Cascade::Foreground) => Some("foregroundDeletion"),
             _ => None,
         };
-        let finalizers = own.into_iter().chain(of_server).map(str::to_owned);
+        let finalizers = own.into_iter().chain(by_server).map(str::to_owned);
         gd.metadata.finalizers = Some(finalizers.collect());
         gd.metadata.deletion_timestamp = deletion.map(|_| Date(beginning()));
         if finalizer {
@@ -240,7 +240,7 @@ impl Translator {
                 .unwrap_or_default(),
             from_restart_count: i32::from(from.restarts.unwrap_or(0)),
             from_unfinished: from.unfinished,
-            // In the model, content has one name.
+            // In the model, an image has only one name.
             from_named: false,
             resources: None,
             turn: match from.turn {
@@ -312,7 +312,7 @@ impl Translator {
     }
 }
 
-/// What the operator knows of the node.
+/// Adds what the operator knows about the node.
 fn observe_node(world: &mut plan::World, node: Node) {
     let taint = |key: &str| plan::Taint {
         key: key.to_owned(),

@@ -1,9 +1,9 @@
-//! Creations of objects whose names exist already.
+//! Creations of objects whose names are already taken.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn an_ordinal_whose_name_exists_does_not_delay_the_others() {
+async fn an_ordinal_whose_pod_name_is_taken_does_not_delay_the_others() {
     let mut play = Play::new(|request, _| match request {
         "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists", "message": "exists"})),
         _ => accepting(request, 0),
@@ -17,7 +17,7 @@ async fn an_ordinal_whose_name_exists_does_not_delay_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_existing_own_pod_must_be_cached_before_the_next_plan() {
+async fn the_cache_must_show_an_existing_pod_of_the_workload_before_the_next_plan() {
     let mut play = Play::new(|request, _| match request {
         "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists"})),
         "GET /api/v1/pods/lobby-1" => {
@@ -34,7 +34,7 @@ async fn an_existing_own_pod_must_be_cached_before_the_next_plan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_of_another_owner_is_remembered() {
+async fn a_name_that_another_owner_has_taken_is_remembered() {
     let mut play = Play::new(|request, _| match request {
         "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists", "message": "exists"})),
         _ => accepting(request, 0),

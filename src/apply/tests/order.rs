@@ -1,9 +1,9 @@
-//! The order of actions, the status and the gates of pods.
+//! The order of actions and status writes, and the gates of pods.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn gates_open_before_the_status_and_other_actions_follow_it() {
+async fn gates_are_opened_before_the_status_is_written_and_other_actions_follow() {
     let mut play = Play::new(accepting);
     let report = play
         .carry_out(Plan {
@@ -25,7 +25,7 @@ async fn gates_open_before_the_status_and_other_actions_follow_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_without_actions_is_written_once_a_second() {
+async fn a_status_without_actions_is_written_at_most_once_a_second() {
     let mut play = Play::new(accepting);
     let status = |replicas: i64| Plan {
         status: Some(json!({"replicas": replicas})),

@@ -11,7 +11,7 @@ fn unchanged(name: &str) -> PodRef {
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_that_depend_on_an_unchanged_pod_have_its_version_as_precondition() {
+async fn writes_that_depend_on_an_unchanged_pod_have_its_version_as_a_precondition() {
     let deletion = |pod: PodRef| {
         Action::DeletePod(Deletion {
             pod,
@@ -36,7 +36,7 @@ async fn writes_that_depend_on_an_unchanged_pod_have_its_version_as_precondition
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_on_a_pod_delays_no_other() {
+async fn a_conflict_on_a_pod_delays_no_other_pod() {
     let mut play = Play::new(|request, count| match request {
         "DELETE /api/v1/pods/a" => (409, json!({"reason": "Conflict", "message": "m"})),
         _ => accepting(request, count),

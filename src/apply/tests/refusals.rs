@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_pod_stops_its_revision_and_the_next_plan_tries_one() {
+async fn a_refused_pod_stops_creations_at_its_revision_and_the_next_plan_tries_one_pod() {
     let mut play = Play::new(|request, _| match request {
         "POST /api/v1/pods" => (403, json!({"message": "exceeded quota"})),
         _ => accepting(request, 0),
@@ -77,7 +77,7 @@ async fn a_refused_deletion_or_claim_does_not_delay_creations() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_ends_when_such_an_action_succeeds_or_is_no_longer_planned() {
+async fn a_failure_is_forgotten_when_such_an_action_succeeds_or_is_no_longer_planned() {
     let hook = || {
         Action::CreateHookRun(Box::new(gamekeeper_core::api::HookRun::new(
             "run",
@@ -99,9 +99,9 @@ async fn a_failure_ends_when_such_an_action_succeeds_or_is_no_longer_planned() {
     assert!(!has_failed(&play, Attempt::RemovePod));
 }
 
-/// Not a conflict, which newer data would resolve: the failure is shown, and pods wait for it.
+/// Newer data would not help, so this is not a conflict: the failure is shown, and the pods wait.
 #[tokio::test(start_paused = true)]
-async fn hook_runs_without_their_crd_are_refused() {
+async fn a_hook_run_without_its_crd_is_refused() {
     let mut play = Play::new(|request, _| match request {
         "POST /apis/tkex.tencent.com/v1alpha1/hookruns" => {
             (404, json!({"message": "404 page not found\n"}))
@@ -143,7 +143,7 @@ async fn all_replaced_pods_of_a_plan_count_as_one_round_of_the_backoff() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_retry_after_of_the_server_is_returned() {
+async fn the_servers_retry_after_is_returned() {
     let mut play = Play::new(|request, _| match request {
         "POST /api/v1/pods" => (429, json!("too many requests")),
         _ => accepting(request, 0),
@@ -163,7 +163,7 @@ async fn the_retry_after_of_the_server_is_returned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_cache_must_catch_up_after_a_write_without_a_result() {
+async fn the_cache_must_catch_up_after_a_write_without_a_response() {
     let mut play = Play::new(|request, _| match request {
         "POST /api/v1/pods" => (504, json!("a timeout")),
         _ => accepting(request, 0),

@@ -36,7 +36,7 @@ async fn a_patch_that_changes_the_generation_ends_the_plan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn actions_that_depend_on_pods_end_after_half_a_second() {
+async fn actions_that_depend_on_pods_stop_after_half_a_second() {
     let mut play = Play::new(accepting);
     let report = play
         .carry_out(plan((0..1_000).map(replace).collect()))
@@ -135,7 +135,7 @@ async fn actions_that_depend_on_pods_are_dropped_after_a_slow_status_write() {
     assert_eq!(sent, expected);
 }
 
-/// A process that was frozen while it planned has read pods that are long outdated.
+/// What a process has read about pods is long outdated if it was frozen while it planned.
 #[tokio::test(start_paused = true)]
 async fn actions_that_depend_on_pods_are_dropped_after_the_first_slow_plan() {
     for seconds in [1.1, 60.0] {
@@ -167,7 +167,7 @@ async fn all_actions_are_done_eventually_with_slow_plans() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn creations_end_when_the_workload_has_changed() {
+async fn creations_stop_when_the_workload_has_changed() {
     let mut play = Play::new(|request, count| {
         let generation = if count > 300 { 4 } else { 3 };
         let version = 11 + count;

@@ -28,9 +28,9 @@ fn quiet() -> (Cache, Arc<RequestCounts>) {
     let server = service_fn({
         let (counts, version) = (Arc::clone(&counts), Arc::new(AtomicU64::new(1)));
         move |request: Request<Body>| {
-            let is_question = request.uri().query() == Some("limit=1");
+            let is_for_version = request.uri().query() == Some("limit=1");
             if request.uri().path() == "/api/v1/pods" {
-                let count = match is_question {
+                let count = match is_for_version {
                     true => &counts.newest,
                     false => &counts.lists,
                 };
@@ -38,11 +38,11 @@ fn quiet() -> (Cache, Arc<RequestCounts>) {
             }
             let version = version.fetch_add(1, Ordering::Relaxed);
             let metadata = format!(r#""metadata":{{"resourceVersion":"{version}""#);
-            let body = match is_question {
+            let body = match is_for_version {
                 true => axum::body::Body::from(format!("{{{metadata}}},\"items\":[]}}")),
                 false => {
-                    let note = r#""annotations":{"k8s.io/initial-events-end":"true"}"#;
-                    let end = format!(r#"{{"type":"BOOKMARK","object":{{{metadata},{note}}}}}}}"#);
+                    let mark = r#""annotations":{"k8s.io/initial-events-end":"true"}"#;
+                    let end = format!(r#"{{"type":"BOOKMARK","object":{{{metadata},{mark}}}}}}}"#);
                     let line = stream::iter([Ok::<_, Infallible>(end + "\n")]);
                     axum::body::Body::from_stream(line.chain(stream::pending()))
                 }
@@ -62,8 +62,7 @@ fn quiet() -> (Cache, Arc<RequestCounts>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_writes_without_response_cost_a_request_per_second_and_a_list_in_half_a_minute()
-{
+async fn a_thousand_writes_without_a_response_cost_a_request_per_second_and_two_lists_a_minute() {
     let (cache, counts) = quiet();
     let cache = Arc::new(cache);
     let router = Router::to_nowhere(&cache.sidecars);

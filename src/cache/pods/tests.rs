@@ -24,7 +24,7 @@ fn pod(name: &str, labels: Value, owner: Option<(&str, &str)>) -> Value {
 }
 
 fn read(pod: &Value) -> Option<CachedPod> {
-    test_feed::pod(None, Sight::Watched, pod, &mut Interner::default())
+    test_feed::pod(None, Origin::Watch, pod, &mut Interner::default())
 }
 
 fn ours(name: &str) -> Value {
@@ -70,7 +70,7 @@ fn a_workload_sees_its_pods_and_the_orphans_that_it_selects() {
 }
 
 #[test]
-fn what_decides_the_adoption_of_an_orphan_is_kept() {
+fn the_fields_that_decide_the_adoption_of_an_orphan_are_kept() {
     let labels = json!({"app": "game", names::REVISION_LABEL: "game-1"});
     let mut before = pod("game-1", labels, None);
     let mut store = Store::default();
@@ -99,7 +99,7 @@ fn what_decides_the_adoption_of_an_orphan_is_kept() {
 }
 
 #[test]
-fn states_of_an_orphan_differ_only_in_what_decides_its_adoption() {
+fn two_states_of_an_orphan_are_alike_unless_fields_that_decide_its_adoption_differ() {
     let first = pod("game-1", json!({"app": "game"}), None);
     let is_like_first = |change: fn(&mut Value)| {
         let mut other = first.clone();

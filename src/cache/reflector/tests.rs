@@ -84,7 +84,7 @@ fn listed(name: &str, version: u64, size: u64) -> Change<Thing> {
 }
 
 #[test]
-fn a_delete_that_the_watch_missed_is_found_by_the_list_after_it() {
+fn a_deletion_that_the_watch_missed_is_found_by_the_next_list() {
     let reflector = Reflector::default();
     let routed = feed(
         &reflector,
@@ -216,7 +216,7 @@ fn an_object_is_unreadable_until_it_is_fixed_deleted_or_not_listed() {
 }
 
 #[test]
-fn a_burst_of_5000_creates_and_deletes_loses_nothing() {
+fn no_change_is_lost_in_a_burst_of_5000_creations_and_deletions() {
     let reflector = Reflector::default();
     let mut changes = vec![Change::ListBegin, Change::ListEnd(0)];
     let names: Vec<String> = (0..5_000).map(|n| format!("pod-{n}")).collect();

@@ -1,4 +1,4 @@
-//! The namespaces and pods that SidecarSets need, and the requests of a cluster without any.
+//! The namespaces and pods that SidecarSets need, and the requests that are made if there is none.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -67,20 +67,20 @@ fn pods_of_other_controllers_are_kept_where_a_set_reaches_an_open_namespace() {
 }
 
 #[test]
-fn an_operator_for_one_namespace_has_only_sets_for_that_namespace() {
+fn an_operator_for_one_namespace_uses_only_sets_for_that_namespace() {
     let index = SidecarIndex::new(Some("games"));
-    for (name, of) in [
+    for (name, namespace) in [
         ("all", None),
         ("other", Some("tools")),
         ("own", Some("games")),
     ] {
-        index.put_set(name, Some(&set(name, of)));
+        index.put_set(name, Some(&set(name, namespace)));
     }
     assert_eq!(names(&index, "games"), ["own"]);
     assert_eq!(index.all(), ["own"]);
 }
 
-/// The paths that a cache requests within an hour from a server with this SidecarSet.
+/// The paths that a cache requests within an hour from a server that has this SidecarSet, or none.
 async fn requested(set: Option<Value>) -> BTreeSet<String> {
     let paths = Arc::new(Mutex::new(BTreeSet::new()));
     let server = service_fn({
@@ -135,7 +135,7 @@ async fn without_a_set_neither_namespaces_nor_revisions_of_sets_are_watched() {
         },
     });
     let with = requested(Some(set)).await;
-    let more: Vec<_> = with.difference(&without).collect();
+    let added: Vec<_> = with.difference(&without).collect();
     let revisions = "/apis/apps/v1/namespaces/own/controllerrevisions";
-    assert_eq!(more, ["/api/v1/namespaces", revisions]);
+    assert_eq!(added, ["/api/v1/namespaces", revisions]);
 }

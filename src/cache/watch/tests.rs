@@ -1,4 +1,4 @@
-//! Watches against scripted servers.
+//! Tests watches against scripted servers.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ struct Thing {
 }
 
 /// A change as text.
-fn word(change: &Change<Object<'_>>) -> String {
+fn text(change: &Change<Object<'_>>) -> String {
     match change {
         Change::ListBegin => "begin".to_owned(),
         Change::Listed(identity, object) => match object.read::<Thing>() {
@@ -38,7 +38,7 @@ fn decoded(lines: &[&str], position: &mut Option<String>) -> Result<Vec<String>,
     let mut changes = Vec::new();
     for line in lines {
         decode(line.as_bytes(), position, &mut |change| {
-            changes.push(word(&change))
+            changes.push(text(&change))
         })?;
     }
     Ok(changes)
@@ -60,7 +60,7 @@ fn a_streamed_list_ends_at_its_own_bookmark_only() {
 }
 
 #[test]
-fn an_object_that_does_not_convert_does_not_stop_the_others() {
+fn an_object_that_cannot_be_decoded_does_not_stop_the_others() {
     let mut position = Some("1".to_owned());
     let lines = [
         r#"{"type":"ADDED","object":{"metadata":{"name":"bad","resourceVersion":"2"},"size":"big"}}"#,
@@ -94,7 +94,7 @@ fn identity_and_controller_are_decoded_without_the_rest() {
 }
 
 #[test]
-fn an_expired_version_is_an_error_of_its_own() {
+fn an_expired_version_has_an_error_of_its_own() {
     let expired = r#"{"type":"ERROR","object":{"code":410,"message":"too old"}}"#;
     let busy = r#"{"type":"ERROR","object":{"code":500,"message":"busy"}}"#;
     let mut position = Some("1".to_owned());
@@ -156,27 +156,27 @@ fn line(type_: &str, name: &str, version: u64) -> String {
 }
 
 fn list_end(version: u64) -> String {
-    let note = r#"{"k8s.io/initial-events-end":"true"}"#;
-    let metadata = format!(r#"{{"resourceVersion":"{version}","annotations":{note}}}"#);
+    let annotation = r#"{"k8s.io/initial-events-end":"true"}"#;
+    let metadata = format!(r#"{{"resourceVersion":"{version}","annotations":{annotation}}}"#);
     format!("{{\"type\":\"BOOKMARK\",\"object\":{{\"metadata\":{metadata}}}}}\n")
 }
 
 /// The changes of a watch of this source until the end of its script.
 async fn followed(source: Source) -> Vec<String> {
     let mut changes = Vec::new();
-    let note = |change: Change<Object<'_>>| {
-        let word = word(&change);
-        changes.push(word.trim_end_matches(" 0").to_owned());
+    let record = |change: Change<Object<'_>>| {
+        let text = text(&change);
+        changes.push(text.trim_end_matches(" 0").to_owned());
     };
     let over = Duration::from_secs(60);
-    let _ = timeout(over, watch(source, std::future::pending, note)).await;
+    let _ = timeout(over, watch(source, std::future::pending, record)).await;
     changes
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_interrupted_watch_is_resumed_and_an_expired_one_relists() {
     let half = r#"{"type":"MODIFIED","object":{"metad"#.to_owned();
-    let forgotten = r#"{"type":"ERROR","object":{"code":410,"message":"too old"}}"#;
+    let expired = r#"{"type":"ERROR","object":{"code":410,"message":"too old"}}"#;
     let (source, requests) = scripted(vec![
         (
             200,
@@ -187,10 +187,7 @@ async fn an_interrupted_watch_is_resumed_and_an_expired_one_relists() {
                 half,
             ],
         ),
-        (
-            200,
-            vec![line("MODIFIED", "a", 4), format!("{forgotten}\n")],
-        ),
+        (200, vec![line("MODIFIED", "a", 4), format!("{expired}\n")]),
         (200, vec![line("ADDED", "b", 3), list_end(9)]),
     ]);
     let changes = followed(source).await;
@@ -218,14 +215,14 @@ async fn an_interrupted_watch_is_resumed_and_an_expired_one_relists() {
 }
 
 #[tokio::test]
-async fn an_empty_list_of_metadata_has_no_list_at_all() {
+async fn an_empty_list_of_metadata_may_have_null_as_its_items() {
     let empty = r#"{"metadata":{"resourceVersion":"7"},"items":null}"#.to_owned();
     let (source, _) = scripted(vec![(200, vec![empty])]);
     assert_eq!(source.newest().await.unwrap(), 7);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_cannot_stream_lists_is_listed_in_pages() {
+async fn objects_are_listed_in_pages_if_the_server_cannot_stream_lists() {
     let page = |name: &str, next: &str| {
         let item = format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"1"}}}}"#);
         let meta = format!(r#"{{"resourceVersion":"5","continue":"{next}"}}"#);
@@ -256,7 +253,7 @@ async fn a_server_that_cannot_stream_lists_is_listed_in_pages() {
     assert!(requests[3].contains("resourceVersion=5"));
 }
 
-/// A server ends the watches of slow clients. A delay would make the client slower.
+/// A server ends the watches of slow clients. A delay would make such a client even slower.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_after_an_event_is_resumed_immediately() {
     let page = r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#.to_owned();
@@ -322,17 +319,17 @@ async fn a_streamed_list_without_progress_starts_again() {
     assert_eq!(changes, ["begin", "listed a", "begin", "listed a"]);
 }
 
-/// Otherwise every replica would keep such an object in memory, even after a restart.
+/// Without this limit, every replica would keep such an object in memory, even after a restart.
 #[test]
-fn an_object_that_would_fill_the_memory_is_an_error_before_it_is_parsed() {
+fn an_object_that_would_take_too_much_memory_is_refused_before_it_is_parsed() {
     let object = |maps: usize| {
         let maps = vec![r#"{"":0}"#; maps].join(",");
         format!(r#"{{"metadata":{{"name":"a"}},"size":1,"more":[{maps}]}}"#)
     };
-    let read = |text: &str, most| {
+    let read = |text: &str, max| {
         let line = format!("{{\"type\":\"ADDED\",\"object\":{text}}}\n");
-        let read = Object::Line(line.as_bytes()).read_within::<Thing>(most);
-        let item = Object::Item(text).read_within::<Thing>(most);
+        let read = Object::Line(line.as_bytes()).read_within::<Thing>(max);
+        let item = Object::Item(text).read_within::<Thing>(max);
         assert_eq!(read.is_ok(), item.is_ok());
         item.map(|thing| thing.size).map_err(|why| why.to_string())
     };

@@ -113,7 +113,7 @@ impl Live {
         }
         self.saved = shown_hash;
         if shown_hash != hash(&self.status) {
-            // A write of another client takes precedence.
+            // A write by another client takes precedence.
             self.status = shown;
         }
         // Otherwise it is our own write, whose response was lost.

@@ -19,7 +19,7 @@ use crate::metrics::{Counts, Timings};
 use gamekeeper_core::api::names::{HookPoint, WorkloadKind};
 use gamekeeper_core::api::{HookPhase, HookRun};
 
-/// The most pairs of owner and metric that the series of one namespace distinguish.
+/// The maximum number of pairs of owner and metric that are counted separately for one namespace.
 const MAX_PAIRS: usize = 500;
 
 #[derive(Clone, Debug)]
@@ -72,14 +72,14 @@ fn name(kind: WorkloadKind, name: &str) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct ReconcileLabels {
     #[prometheus(flatten)]
-    of: RunOwner,
+    run_owner: RunOwner,
     status: ResultLabel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct RunLabels {
     #[prometheus(flatten)]
-    of: RunOwner,
+    run_owner: RunOwner,
     action: &'static str,
     status: ResultLabel,
 }
@@ -87,7 +87,7 @@ struct RunLabels {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct MeasurementLabels {
     #[prometheus(flatten)]
-    of: RunOwner,
+    run_owner: RunOwner,
     metric: String,
     phase: String,
 }
@@ -111,15 +111,21 @@ impl Default for HookMetrics {
 }
 
 impl HookMetrics {
-    pub(super) fn reconciled(&self, of: RunOwner, is_success: bool, took: Duration) {
-        let ((of, _), status) = (self.bounded(of, ""), ResultLabel::of(is_success));
+    pub(super) fn reconciled(&self, run_owner: RunOwner, is_success: bool, took: Duration) {
+        let ((run_owner, _), status) = (self.bounded(run_owner, ""), ResultLabel::of(is_success));
         self.reconciles
-            .observe(ReconcileLabels { of, status }, took);
+            .observe(ReconcileLabels { run_owner, status }, took);
     }
 
-    pub(super) fn ended(&self, of: RunOwner, run: &HookRun, phase: HookPhase, took: Duration) {
+    pub(super) fn ended(
+        &self,
+        run_owner: RunOwner,
+        run: &HookRun,
+        phase: HookPhase,
+        took: Duration,
+    ) {
         let labels = RunLabels {
-            of: self.bounded(of, "").0,
+            run_owner: self.bounded(run_owner, "").0,
             action: "executeHookRun",
             status: ResultLabel::of(phase == HookPhase::Successful),
         };
@@ -131,11 +137,21 @@ impl HookMetrics {
     }
 
     /// Counts a measurement. Metrics of runs that no workload controls are not distinguished.
-    pub(super) fn measured(&self, of: RunOwner, metric: &str, phase: HookPhase, took: Duration) {
-        let metric = if of.owner.is_empty() { "" } else { metric };
-        let (of, metric) = self.bounded(of, metric);
+    pub(super) fn measured(
+        &self,
+        run_owner: RunOwner,
+        metric: &str,
+        phase: HookPhase,
+        took: Duration,
+    ) {
+        let metric = if run_owner.owner.is_empty() {
+            ""
+        } else {
+            metric
+        };
+        let (run_owner, metric) = self.bounded(run_owner, metric);
         let labels = MeasurementLabels {
-            of,
+            run_owner,
             metric,
             phase: phase.to_string(),
         };
@@ -143,33 +159,34 @@ impl HookMetrics {
     }
 
     /// The labels to count under: empty ones if the namespace has too many pairs.
-    fn bounded(&self, of: RunOwner, metric: &str) -> (RunOwner, String) {
+    fn bounded(&self, run_owner: RunOwner, metric: &str) -> (RunOwner, String) {
         let mut pairs = self.pairs();
-        let known = pairs.entry(of.namespace.clone()).or_default();
-        let pair = (of.owner.clone(), metric.to_owned());
+        let known = pairs.entry(run_owner.namespace.clone()).or_default();
+        let pair = (run_owner.owner.clone(), metric.to_owned());
         if known.len() < MAX_PAIRS || known.contains(&pair) {
             known.insert(pair);
-            return (of, metric.to_owned());
+            return (run_owner, metric.to_owned());
         }
         let owner = String::new();
-        (RunOwner { owner, ..of }, String::new())
+        (RunOwner { owner, ..run_owner }, String::new())
     }
 
     pub(crate) fn retain(&self, owners: &BTreeSet<RunOwner>) {
         self.pairs().retain(|namespace, pairs| {
-            let mut of = RunOwner {
+            let mut run_owner = RunOwner {
                 namespace: namespace.clone(),
                 owner: String::new(),
             };
             pairs.retain(|(owner, _)| {
-                of.owner.clone_from(owner);
-                owners.contains(&of)
+                run_owner.owner.clone_from(owner);
+                owners.contains(&run_owner)
             });
             !pairs.is_empty()
         });
-        self.reconciles.retain(|it| owners.contains(&it.of));
-        self.runs.retain(|it| owners.contains(&it.of));
-        self.measurements.retain(|it| owners.contains(&it.of));
+        self.reconciles.retain(|it| owners.contains(&it.run_owner));
+        self.runs.retain(|it| owners.contains(&it.run_owner));
+        self.measurements
+            .retain(|it| owners.contains(&it.run_owner));
     }
 
     fn pairs(&self) -> MutexGuard<'_, BTreeMap<String, Pairs>> {
@@ -231,10 +248,10 @@ mod tests {
             (owner("v1", "GameDeployment", "u-1", true), ""),
             (json!([]), ""),
         ] {
-            let of = RunOwner::of(&run(owners.clone()), |_, namespace, owner| {
+            let found = RunOwner::of(&run(owners.clone()), |_, namespace, owner| {
                 (namespace, &*owner.name, &*owner.uid) == ("games", "lobby", "u-1")
             });
-            assert_eq!(of.owner, named, "{owners}");
+            assert_eq!(found.owner, named, "{owners}");
         }
     }
 
@@ -249,14 +266,19 @@ mod tests {
     #[test]
     fn the_series_of_a_namespace_are_bounded_however_many_names_it_uses() {
         let metrics = HookMetrics::default();
-        let of =
+        let lobby_in =
             |namespace: &str| RunOwner::workload(WorkloadKind::GameDeployment, namespace, "lobby");
         for number in 0..3 * MAX_PAIRS {
             let metric = format!("metric-{number}");
-            metrics.measured(of("greedy"), &metric, HookPhase::Successful, Duration::ZERO);
+            metrics.measured(
+                lobby_in("greedy"),
+                &metric,
+                HookPhase::Successful,
+                Duration::ZERO,
+            );
         }
         metrics.measured(
-            of("other"),
+            lobby_in("other"),
             "players",
             HookPhase::Successful,
             Duration::ZERO,
@@ -268,9 +290,14 @@ mod tests {
             "{count}{{namespace=\"other\",owner=\"GameDeployment|lobby\",metric=\"players\""
         );
         assert_eq!(lines(&metrics, &other), 1);
-        metrics.retain(&BTreeSet::from([of("other")]));
+        metrics.retain(&BTreeSet::from([lobby_in("other")]));
         assert_eq!(lines(&metrics, &greedy), 0);
-        metrics.measured(of("greedy"), "again", HookPhase::Successful, Duration::ZERO);
+        metrics.measured(
+            lobby_in("greedy"),
+            "again",
+            HookPhase::Successful,
+            Duration::ZERO,
+        );
         assert_eq!(
             lines(
                 &metrics,

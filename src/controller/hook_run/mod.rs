@@ -2,8 +2,8 @@
 //!
 //! A run is reconciled when it changes, when one of its measurements ends, and when a timer is due; nothing
 //! is polled. Its state in memory ([`Live`]) is ahead of the cache by our own last write and by unwritten
-//! measurements, so a stale cache repeats no measurement. A run without a `Live` is resumed from its status,
-//! as after a restart.
+//! measurements, so no measurement is repeated because of a stale cache. A run that has no `Live` is resumed from its
+//! status, as after a restart.
 
 mod live;
 mod metrics;
@@ -128,7 +128,7 @@ impl HookRuns {
             Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => Requeue::Settled(None),
             Err(refusal) => {
                 warn!(run = %key, %refusal, "cannot delete the HookRun; retrying");
-                later(refusal)
+                retry(refusal)
             }
         }
     }
@@ -217,14 +217,14 @@ impl HookRuns {
         };
         match written {
             Ok(written) => {
-                let held_up = live.written(written.version(), hash);
+                let measurements_wait = live.written(written.version(), hash);
                 if let Some((phase, took)) = live.end()
                     && let Some(run) = self.cache.hook_run(key)
                 {
-                    let of = self.owner(&run.object);
-                    self.metrics.ended(of, &run.object, phase, took);
+                    let run_owner = self.owner(&run.object);
+                    self.metrics.ended(run_owner, &run.object, phase, took);
                 }
-                match held_up {
+                match measurements_wait {
                     true => Requeue::Now,
                     false => Requeue::Settled(wake),
                 }
@@ -240,7 +240,7 @@ impl HookRuns {
             Err(refusal) => {
                 warn!(run = %key, %refusal, "cannot write the status; retrying");
                 live.not_written();
-                later(refusal)
+                retry(refusal)
             }
         }
     }
@@ -316,7 +316,7 @@ fn path(key: &ObjectKey) -> String {
     Kind::HookRun.path(&key.namespace, &key.name)
 }
 
-fn later(refusal: Refusal) -> Requeue {
+fn retry(refusal: Refusal) -> Requeue {
     match refusal {
         Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(after),
         _ => Requeue::Retry(None),

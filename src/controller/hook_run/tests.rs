@@ -138,7 +138,7 @@ impl Endpoint {
     }
 }
 
-/// A controller at work on the run of a server.
+/// A controller that reconciles the run of a server.
 struct World {
     server: Arc<Server>,
     cache: Arc<Cache>,
@@ -241,7 +241,7 @@ impl World {
         page
     }
 
-    async fn until(&self, what: &str, test: impl Fn(&Self) -> bool) {
+    async fn until(&self, event: &str, test: impl Fn(&Self) -> bool) {
         let wait = async {
             while !test(self) {
                 sleep(Duration::from_millis(5)).await;
@@ -249,7 +249,7 @@ impl World {
         };
         timeout(Duration::from_secs(20), wait)
             .await
-            .unwrap_or_else(|_| panic!("timed out waiting for: {what}; status {}", self.status()));
+            .unwrap_or_else(|_| panic!("timed out waiting for: {event}; status {}", self.status()));
     }
 
     async fn until_phase(&self, phase: HookPhase) {
@@ -291,7 +291,7 @@ async fn a_run_of_one_quick_measurement_costs_one_write() {
 }
 
 #[tokio::test]
-async fn a_slow_measurement_shows_the_run_as_running() {
+async fn a_run_with_a_slow_measurement_is_shown_as_running() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], Duration::from_secs(1)).await;
     let world = World::new(metric(&endpoint, json!({})));
     world.until_phase(HookPhase::Running).await;
@@ -303,7 +303,7 @@ async fn a_slow_measurement_shows_the_run_as_running() {
 async fn a_stale_cache_does_not_repeat_a_measurement() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
     let world = World::new(metric(&endpoint, json!({"count": 2, "interval": "1s"})));
-    // The cache shows the first state all the time.
+    // The cache keeps showing the first state.
     world.until_phase(HookPhase::Successful).await;
     for _ in 0..5 {
         world.queue.add(key());
@@ -415,7 +415,7 @@ async fn a_terminating_run_is_not_measured() {
 }
 
 #[tokio::test]
-async fn another_run_of_the_same_name_starts_from_nothing() {
+async fn another_run_with_the_same_name_starts_from_scratch() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], Duration::from_millis(500)).await;
     let world = World::new(metric(&endpoint, json!({})));
     world.until("the call", |_| endpoint.calls() == 1).await;
@@ -524,7 +524,7 @@ async fn a_run_is_deleted_after_its_time_to_live() {
     assert!(started.elapsed() > Duration::from_millis(900));
 }
 
-/// Parsing expressions takes long, so the rules are kept until the spec changes.
+/// Parsing expressions takes a while, so the rules are kept until the spec changes.
 #[test]
 fn the_rules_of_a_spec_are_parsed_once() {
     let run = |generation: i64| {

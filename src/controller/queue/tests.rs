@@ -102,7 +102,7 @@ async fn an_object_rests_in_proportion_to_its_planning() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_failure_doubles_the_backoff_and_success_ends_it() {
+async fn each_failure_doubles_the_backoff_and_success_resets_it() {
     let queue = Queue::default();
     let mut pauses = Vec::new();
     queue.add(key("a"));
@@ -157,7 +157,7 @@ async fn an_event_brings_a_retry_forward_but_never_before_the_retry_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_retry_after_is_cut() {
+async fn a_long_retry_after_is_limited() {
     let queue = Queue::default();
     queue.add(key("a"));
     ready(&queue);
@@ -171,7 +171,7 @@ async fn a_long_retry_after_is_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_the_failure_of_one_object() {
+async fn a_panic_fails_the_reconcile_of_one_object_only() {
     let queue = Arc::new(Queue::default());
     let (stop, stopped) = watch::channel(false);
     let reconciled = Arc::new(AtomicUsize::new(0));
@@ -202,7 +202,7 @@ async fn a_panic_is_the_failure_of_one_object() {
 #[tokio::test(start_paused = true)]
 async fn an_aborted_reconcile_is_no_longer_in_progress() {
     let queue = Arc::new(Queue::default());
-    let (_go_on, stop) = watch::channel(false);
+    let (_sender, stop) = watch::channel(false);
     let worker = work(Arc::clone(&queue), stop, |_| async {
         std::future::pending::<Requeue>().await
     });

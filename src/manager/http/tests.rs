@@ -1,4 +1,4 @@
-//! The server of metrics and probes, over real sockets.
+//! The server for metrics and probes, over real sockets.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};

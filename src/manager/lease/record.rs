@@ -1,4 +1,4 @@
-//! The contents of a Lease, and how long it has been unchanged: the rules, without a client.
+//! The rules of leader election, without a client: the contents of a Lease, and how long it has been unchanged.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Elections on a Lease of a fake API server.
+//! Elections with a Lease on a fake API server.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use super::*;
 /// The server ends watches after this time.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A server with one lease. Requests of a client that is cut off from it fail.
+/// A server with one lease. Requests from a client that is cut off from it fail.
 #[derive(Clone)]
 struct Server(Arc<watch::Sender<Option<Value>>>);
 
@@ -189,7 +189,7 @@ async fn a_leader_that_cannot_renew_stops_before_another_takes_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_keeps_the_lease_in_a_short_outage() {
+async fn a_leader_keeps_the_lease_during_a_short_outage() {
     let server = Server::default();
     let mut a = candidate(&server, "a");
     a.elector.acquire().await;
@@ -219,7 +219,7 @@ async fn a_released_lease_is_acquired_immediately() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_concurrent_attempts_one_succeeds() {
+async fn one_of_two_concurrent_attempts_succeeds() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     let goal = Goal::Acquire;
@@ -266,7 +266,7 @@ async fn a_waiting_candidate_acquires_a_released_lease_immediately() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_was_frozen_for_long_does_not_renew_a_released_lease() {
+async fn a_leader_that_was_frozen_for_too_long_does_not_renew_a_released_lease() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;

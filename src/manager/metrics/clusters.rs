@@ -1,5 +1,5 @@
-//! Steps of Clusters that fail, and attempts in progress, read from the cache at each scrape. Without Clusters there are
-//! no series.
+//! Failing steps of Clusters, and attempts in progress, read from the cache at each scrape. Without Clusters, there
+//! are no series.
 
 use std::collections::BTreeMap;
 use std::fmt;

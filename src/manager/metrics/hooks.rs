@@ -29,13 +29,13 @@ pub(super) struct Hooks {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct SurvivalLabels {
     #[prometheus(flatten)]
-    of: RunOwner,
+    owner: RunOwner,
     phase: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct WorkloadPoint {
-    of: WorkloadLabels,
+    workload: WorkloadLabels,
     point: HookPoint,
 }
 
@@ -61,7 +61,7 @@ impl Hooks {
         if let Some(started) = status.started_at {
             let end = status.finished_at.as_ref().map_or(now, |it| it.0);
             let labels = SurvivalLabels {
-                of: owners.owner(run),
+                owner: owners.owner(run),
                 phase: phase.clone(),
             };
             raise(&mut self.survival, labels, seconds(started.0, end));
@@ -80,13 +80,13 @@ impl Hooks {
     /// Guarded pods also wait while they have no HookRun, because none can be created, or their hook was removed.
     fn add_guarded<K: GameWorkload>(&mut self, workload: &K, now: Timestamp) {
         let status = workload.status().map(AsRef::as_ref);
-        let shown = status.and_then(|it: &WorkloadStatus| it.protection.as_ref());
-        let waiting = shown.map_or(&[][..], |shown| &shown.waiting);
+        let protection = status.and_then(|it: &WorkloadStatus| it.protection.as_ref());
+        let waiting = protection.map_or(&[][..], |it| &it.waiting);
         let Some(since) = waiting.iter().map(|it| it.since.0).min() else {
             return;
         };
         let meta = workload.meta();
-        let of = WorkloadLabels {
+        let workload = WorkloadLabels {
             kind: K::KIND,
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
@@ -94,7 +94,7 @@ impl Hooks {
         let point = HookPoint::PreDelete;
         raise(
             &mut self.waits,
-            WorkloadPoint { of, point },
+            WorkloadPoint { workload, point },
             seconds(since, now),
         );
     }
@@ -117,18 +117,18 @@ impl Hooks {
 
 impl WorkloadPoint {
     fn labels(&self) -> [(&'static str, &str); 4] {
-        let [kind, namespace, name] = labels(&self.of);
+        let [kind, namespace, name] = labels(&self.workload);
         [kind, namespace, name, ("point", self.point.as_str())]
     }
 }
 
-/// The point that a run was created for, if its workload exists.
+/// The hook point that a run was created for, if its workload exists.
 fn workload_point(run: &HookRun, owners: &Owners) -> Option<WorkloadPoint> {
     let (kind, point) = point(run)?;
     let namespace = run.metadata.namespace.as_deref()?;
     let (_, owner) = run.controlling_workload().filter(|(of, _)| *of == kind)?;
     owners.has(kind, namespace, owner).then(|| WorkloadPoint {
-        of: WorkloadLabels {
+        workload: WorkloadLabels {
             kind,
             namespace: namespace.to_owned(),
             name: owner.name.clone(),

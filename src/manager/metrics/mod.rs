@@ -40,7 +40,7 @@ pub(super) struct MetricsRegistry {
     hooks: HookMetrics,
 }
 
-/// The metrics that the parts of the process count into.
+/// The metrics that other parts of the process update.
 #[derive(Clone, Default)]
 pub(super) struct Counters {
     /// Reconciles of workloads, and their writes.
@@ -92,13 +92,13 @@ impl MetricsRegistry {
 
     pub(super) fn page(&self) -> Result<String, fmt::Error> {
         self.remove_deleted();
-        page::of(&self.registry)
+        page::render(&self.registry)
     }
 
     /// Removes the series of deleted objects.
     fn remove_deleted(&self) {
         // Collected before the counters are locked.
-        let owners = Owners::of(&self.cache);
+        let owners = Owners::read(&self.cache);
         self.writes
             .retain(|kind, namespace, name| owners.has_name(kind, namespace, name));
         self.hooks.retain(&owners.owners());
@@ -123,10 +123,10 @@ impl fmt::Debug for State {
 impl Collector for State {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
         let leads = self.fence.is_open();
-        // A standby reads them too, so that it knows their history when it becomes the leader.
+        // A standby reads the caches too, so that it knows the history when it becomes the leader.
         let now = Timestamp::now();
         let mut workloads = workloads::read(&self.cache, &self.progress, now);
-        let owners = Owners::of(&self.cache);
+        let owners = Owners::read(&self.cache);
         let mut hooks = hooks::read(&self.cache, &owners, &self.waits, now);
         let mut clusters = clusters::read(&self.cache, now);
         if !leads {

@@ -9,7 +9,7 @@ use crate::controller::RunOwner;
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::WorkloadKind;
 
-/// Uids by name, by namespace.
+/// Uids by namespace, then by name.
 type Uids = HashMap<String, HashMap<String, String>>;
 
 pub(super) struct Owners {
@@ -21,15 +21,15 @@ pub(super) struct Owners {
 
 fn uids<T: Cached>(reflector: &Reflector<T>) -> Uids {
     let mut uids = Uids::new();
-    for it in reflector.store().all() {
-        let of_namespace = uids.entry(it.namespace().to_owned()).or_default();
-        of_namespace.insert(it.name().to_owned(), it.uid().to_owned());
+    for object in reflector.store().all() {
+        let by_name = uids.entry(object.namespace().to_owned()).or_default();
+        by_name.insert(object.name().to_owned(), object.uid().to_owned());
     }
     uids
 }
 
 impl Owners {
-    pub(super) fn of(cache: &Cache) -> Self {
+    pub(super) fn read(cache: &Cache) -> Self {
         let runs = cache.hook_runs.store().all();
         Self {
             game_deployments: uids(&cache.game_deployments),

@@ -6,7 +6,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 /// The page of a registry, with the bounds of buckets as Go programs write them.
-pub(super) fn of(registry: &Registry) -> Result<String, fmt::Error> {
+pub(super) fn render(registry: &Registry) -> Result<String, fmt::Error> {
     let mut page = String::new();
     encode(&mut page, registry)?;
     Ok(with_short_bounds(&page))

@@ -45,7 +45,7 @@ impl Collector for Process {
 
 fn processor_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is the program's name in brackets, and may contain spaces.
+    // The second field is the program's name in parentheses, and may contain spaces.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
     let user: f64 = fields.next()?.parse().ok()?;

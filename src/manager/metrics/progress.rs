@@ -2,7 +2,7 @@
 //!
 //! Progress is a count that is better than ever before. A pod that becomes ready a second time is not progress:
 //! otherwise a build that crashes repeatedly would look like one that comes up. Each replica keeps this history, even
-//! while another one leads, so that a change of the leader does not reset it.
+//! while another one leads, so that a change of leader does not reset it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -35,25 +35,25 @@ struct Best {
 }
 
 impl Progress {
-    /// Records all workloads; returns for how many seconds each has made no progress.
+    /// Records all workloads; returns how many seconds each has been without progress.
     pub(super) fn update(
         &self,
         snapshots: BTreeMap<WorkloadLabels, Snapshot>,
         now: Timestamp,
     ) -> BTreeMap<WorkloadLabels, f64> {
         let mut best = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = snapshots.into_iter().map(|(of, snapshot)| {
-            let next = match best.remove(&of) {
+        let next = snapshots.into_iter().map(|(labels, snapshot)| {
+            let next = match best.remove(&labels) {
                 Some(known) => known.updated(snapshot, now),
                 None => Best::new(snapshot, now),
             };
-            (of, next)
+            (labels, next)
         });
         *best = next.collect();
         best.iter()
-            .map(|(of, best)| {
+            .map(|(labels, best)| {
                 let idle = now.duration_since(best.since).as_secs_f64();
-                (of.clone(), idle.max(0.0))
+                (labels.clone(), idle.max(0.0))
             })
             .collect()
     }
@@ -102,10 +102,10 @@ mod tests {
     use super::*;
     use gamekeeper_core::api::names::WorkloadKind;
 
-    /// The minutes without progress, with one scrape a minute.
+    /// The minutes without progress at each scrape, with one scrape a minute.
     fn idle_minutes(snapshots: impl IntoIterator<Item = Snapshot>) -> Vec<i64> {
         let progress = Progress::default();
-        let of = WorkloadLabels {
+        let lobby = WorkloadLabels {
             kind: WorkloadKind::GameDeployment,
             namespace: "games".to_owned(),
             name: "lobby".to_owned(),
@@ -113,8 +113,8 @@ mod tests {
         let mut now = Timestamp::UNIX_EPOCH;
         let mut minutes = Vec::new();
         for snapshot in snapshots {
-            let idle = progress.update(BTreeMap::from([(of.clone(), snapshot)]), now);
-            minutes.push((idle[&of] / 60.0) as i64);
+            let idle = progress.update(BTreeMap::from([(lobby.clone(), snapshot)]), now);
+            minutes.push((idle[&lobby] / 60.0) as i64);
             now += jiff::SignedDuration::from_mins(1);
         }
         minutes
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_recreated_for_the_update_is_progress_when_it_is_updated() {
+    fn a_pod_recreated_for_the_update_counts_as_progress_once_it_is_updated() {
         let snapshots = [
             snapshot(9, [1, 1, 9]),
             snapshot(10, [1, 1, 10]),
@@ -197,12 +197,12 @@ mod tests {
     #[test]
     fn a_deleted_workload_is_removed() {
         let progress = Progress::default();
-        let of = WorkloadLabels {
+        let lobby = WorkloadLabels {
             kind: WorkloadKind::GameDeployment,
             namespace: "games".to_owned(),
             name: "lobby".to_owned(),
         };
-        let snapshots = BTreeMap::from([(of, snapshot(10, [10, 10, 10]))]);
+        let snapshots = BTreeMap::from([(lobby, snapshot(10, [10, 10, 10]))]);
         progress.update(snapshots, Timestamp::UNIX_EPOCH);
         let idle = progress.update(BTreeMap::new(), Timestamp::UNIX_EPOCH);
         assert!(idle.is_empty());

@@ -31,7 +31,7 @@ impl World {
         }
     }
 
-    /// A leader of a cluster with a GameStatefulSet, and a GameDeployment with this status.
+    /// A leader in a cluster that has a GameStatefulSet, and a GameDeployment with this status.
     fn leader(status: Value) -> Self {
         let world = World::new(Fence::always_open());
         world.show(vec![json!({
@@ -83,7 +83,7 @@ fn types(page: &str) -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn the_documented_metrics_are_those_of_the_page() {
+fn the_documentation_lists_exactly_the_exported_metrics() {
     let documented: BTreeSet<_> = include_str!("../../../docs/metrics.md")
         .lines()
         .filter_map(|line| line.strip_prefix("| `"))
@@ -101,8 +101,8 @@ fn the_documented_metrics_are_those_of_the_page() {
 fn no_metric_is_declared_twice() {
     let page = World::new(Fence::always_open()).page();
     let lines: Vec<_> = page.lines().filter(|it| it.starts_with("# TYPE")).collect();
-    let different: BTreeSet<_> = lines.iter().collect();
-    assert_eq!(lines.len(), different.len(), "{lines:#?}");
+    let distinct: BTreeSet<_> = lines.iter().collect();
+    assert_eq!(lines.len(), distinct.len(), "{lines:#?}");
 }
 
 #[test]

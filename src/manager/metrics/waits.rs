@@ -9,14 +9,15 @@ use jiff::{SignedDuration, Timestamp};
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::{self, HookPoint};
 
-/// A wait continues if its pod has no HookRun for at most this long: a retry deletes one before it creates the next.
+/// A wait continues through a gap of at most this length in which its pod has no HookRun: a retry deletes one before
+/// it creates the next.
 const MAX_GAP: SignedDuration = SignedDuration::from_mins(5);
 
 /// The observed waits. Each replica keeps its own, even while another one leads.
 #[derive(Debug, Default)]
 pub(super) struct Waits(Mutex<BTreeMap<WaitKey, Wait>>);
 
-/// Namespace, point, and the uid of the pod (for a canary step that of the HookRun).
+/// Namespace, point, and the uid of the pod (for a canary step, the uid of the HookRun).
 type WaitKey = (String, HookPoint, String);
 
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,7 @@ struct Wait {
 }
 
 impl Waits {
-    /// Records that a pod or step waits for this run; returns since when it has waited.
+    /// Records that a pod or step waits for this run; returns when the wait began.
     pub(super) fn since(&self, run: &HookRun, point: HookPoint, now: Timestamp) -> Timestamp {
         let meta = &run.metadata;
         let created = meta.creation_timestamp.as_ref().map_or(now, |it| it.0);
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_when_its_pod_has_no_run_for_long() {
+    fn a_wait_ends_when_its_pod_has_no_run_for_too_long() {
         let waits = Waits::default();
         waits.since(&run("first", "pod", 0), HookPoint::PreDelete, at(1));
         waits.remove_old(at(7));

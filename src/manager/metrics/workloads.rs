@@ -16,7 +16,7 @@ use gamekeeper_core::api::{
 };
 
 pub(super) struct Workload {
-    of: WorkloadLabels,
+    key: WorkloadLabels,
     desired: i32,
     /// Pods at the stable revision; 0 for a GameDeployment.
     current: i32,
@@ -31,53 +31,53 @@ pub(super) struct Workload {
 
 pub(super) fn read(cache: &Cache, progress: &Progress, now: Timestamp) -> Vec<Workload> {
     let deployments = cache.game_deployments.store().all();
-    let deployments = deployments.iter().map(|it| of_deployment(it));
+    let deployments = deployments.iter().map(|it| from_deployment(it));
     let sets = cache.game_stateful_sets.store().all();
-    let sets = sets.iter().map(|it| of_set(it));
+    let sets = sets.iter().map(|it| from_set(it));
     let mut workloads: Vec<_> = deployments.chain(sets).collect();
     let snapshots: BTreeMap<_, _> = workloads.iter().map(Workload::snapshot).collect();
     let idle = progress.update(snapshots, now);
     for workload in &mut workloads {
-        workload.idle = idle.get(&workload.of).copied().unwrap_or_default();
+        workload.idle = idle.get(&workload.key).copied().unwrap_or_default();
     }
     workloads
 }
 
-fn of_deployment(it: &Whole<GameDeployment>) -> Workload {
-    let status = it.object.status.clone().unwrap_or_default();
-    let desired = it.object.spec.replicas.unwrap_or(1);
-    workload(it, desired, 0, status)
+fn from_deployment(cached: &Whole<GameDeployment>) -> Workload {
+    let status = cached.object.status.clone().unwrap_or_default();
+    let desired = cached.object.spec.replicas.unwrap_or(1);
+    workload(cached, desired, 0, status)
 }
 
-fn of_set(it: &Whole<GameStatefulSet>) -> Workload {
-    let status = it.object.status.clone().unwrap_or_default();
-    let desired = it.object.spec.replicas.unwrap_or(1);
-    workload(it, desired, status.current_replicas, status.workload)
+fn from_set(cached: &Whole<GameStatefulSet>) -> Workload {
+    let status = cached.object.status.clone().unwrap_or_default();
+    let desired = cached.object.spec.replicas.unwrap_or(1);
+    workload(cached, desired, status.current_replicas, status.workload)
 }
 
 fn workload<K: GameWorkload>(
-    it: &Whole<K>,
+    cached: &Whole<K>,
     desired: i32,
     current: i32,
     status: WorkloadStatus,
 ) -> Workload {
-    let generation = it.object.meta().generation.unwrap_or_default();
-    // A deletion increments the generation, and nothing is done for a workload that is being deleted.
-    let unobserved = match it.terminating() {
+    let generation = cached.object.meta().generation.unwrap_or_default();
+    // A deletion increments the generation, but need not change the status.
+    let unobserved = match cached.terminating() {
         true => 0,
         false => (generation - status.observed_generation).max(0),
     };
     Workload {
-        of: WorkloadLabels {
+        key: WorkloadLabels {
             kind: K::KIND,
-            namespace: it.namespace().to_owned(),
-            name: it.name().to_owned(),
+            namespace: cached.namespace().to_owned(),
+            name: cached.name().to_owned(),
         },
         desired,
         current,
         status,
-        steps: it.object.canary().map_or(0, |canary| canary.steps.len()),
-        uid: it.uid().to_owned(),
+        steps: cached.object.canary().map_or(0, |it| it.steps.len()),
+        uid: cached.uid().to_owned(),
         unobserved,
         idle: 0.0,
     }
@@ -85,7 +85,7 @@ fn workload<K: GameWorkload>(
 
 impl Workload {
     fn labels(&self) -> [(&'static str, &str); 3] {
-        labels(&self.of)
+        labels(&self.key)
     }
 
     fn snapshot(&self) -> (WorkloadLabels, Snapshot) {
@@ -105,7 +105,7 @@ impl Workload {
                 status.available_replicas,
             ],
         };
-        (self.of.clone(), snapshot)
+        (self.key.clone(), snapshot)
     }
 
     /// Seconds since the workload stopped matching its spec; 0 while it matches, None while that is not known.
@@ -120,11 +120,11 @@ impl Workload {
 }
 
 /// The labels of a workload in metrics that bk-bcs does not have.
-pub(super) fn labels(of: &WorkloadLabels) -> [(&'static str, &str); 3] {
+pub(super) fn labels(workload: &WorkloadLabels) -> [(&'static str, &str); 3] {
     [
-        ("kind", of.kind.as_str()),
-        ("namespace", &of.namespace),
-        ("name", &of.name),
+        ("kind", workload.kind.as_str()),
+        ("namespace", &workload.namespace),
+        ("name", &workload.name),
     ]
 }
 
@@ -177,16 +177,16 @@ pub(super) fn encode(
             }
         });
         for (name, help, count) in counts {
-            let of_kind = workloads.iter().filter(|it| it.of.kind == kind);
-            let rows = of_kind.map(|it| (it.of.clone(), f64::from(count(it))));
+            let of_kind = workloads.iter().filter(|it| it.key.kind == kind);
+            let rows = of_kind.map(|it| (it.key.clone(), f64::from(count(it))));
             encode_family(to, &format!("{prefix}_{name}"), help, rows)?;
         }
     }
-    encode_own(workloads, to)?;
+    encode_state(workloads, to)?;
     encode_times(workloads, now, to)
 }
 
-fn encode_own(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn encode_state(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let pods = workloads.iter().flat_map(|it| {
         STATES.iter().map(|(state, count)| {
             let [kind, namespace, name] = it.labels();
@@ -227,12 +227,12 @@ fn encode_own(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Re
 
 fn encode_guards(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let pods = workloads.iter().flat_map(|it| {
-        let shown = it.status.protection.as_ref();
-        let counts = shown.map(|shown| {
-            let waiting = i32::try_from(shown.waiting.len()).unwrap_or(i32::MAX);
+        let protection = it.status.protection.as_ref();
+        let counts = protection.map(|protection| {
+            let waiting = i32::try_from(protection.waiting.len()).unwrap_or(i32::MAX);
             [
-                ("guarded", shown.guarded),
-                ("moving", shown.moving),
+                ("guarded", protection.guarded),
+                ("moving", protection.moving),
                 ("waiting", waiting),
             ]
         });

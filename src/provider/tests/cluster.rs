@@ -1,4 +1,4 @@
-//! Measurements that use the cluster: the pod that the run is about. The fake API server also has Secrets.
+//! Measurements of the pod that the run is about, with a fake API server that also has Secrets.
 
 use std::convert::Infallible;
 

@@ -292,7 +292,7 @@ async fn the_exit_of_a_command_is_the_measurement() {
 }
 
 #[tokio::test]
-async fn an_argument_is_one_element_whatever_is_in_it() {
+async fn an_argument_fills_one_element_whatever_it_contains() {
     let server = Arc::new(ApiServer::answering(Answer::Ended(vec![exit(0)])));
     let command = ["/game/ctl", "--map={{ args.map }}", ""];
     let outcome = measured(&server, run(&command)).await;

@@ -48,18 +48,18 @@ fn call_with(probe: &Probe, namespace: &str, server: &Server, body: &str) -> Joi
     tokio::spawn(async move { probe.measure(&call).await })
 }
 
-async fn until(what: &str, holds: impl Fn() -> bool) {
+async fn until(event: &str, holds: impl Fn() -> bool) {
     let waiting = async {
         while !holds() {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(TEST_TIMEOUT, waiting).await.expect(what);
+    timeout(TEST_TIMEOUT, waiting).await.expect(event);
 }
 
-async fn answered(what: &str, call: JoinHandle<Outcome>) {
-    let outcome = timeout(TEST_TIMEOUT, call).await.expect(what).expect(what);
-    assert_eq!(outcome.phase, Successful, "{what}: {outcome:?}");
+async fn answered(name: &str, call: JoinHandle<Outcome>) {
+    let outcome = timeout(TEST_TIMEOUT, call).await.expect(name).expect(name);
+    assert_eq!(outcome.phase, Successful, "{name}: {outcome:?}");
 }
 
 const MANY: Capacity = capacity(100, 100, 1);

@@ -197,7 +197,7 @@ async fn requests_are_built_from_the_fields_of_the_metric() {
 
 /// A value of 1 MB that is filled in 6,000 times would be 6 GB.
 #[tokio::test]
-async fn a_text_that_repeats_a_long_value_many_times_is_an_error() {
+async fn a_text_that_contains_a_long_value_many_times_is_an_error() {
     let server = Server::answering("200 OK", "ok").await;
     let (value, body) = ("x".repeat(1_000_000), "{{ args.long }}".repeat(6_000));
     let web = |fields: serde_json::Value| {
@@ -233,7 +233,7 @@ async fn a_text_that_repeats_a_long_value_many_times_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_metric_that_cannot_be_called_says_why() {
+async fn a_metric_whose_call_cannot_be_made_says_why() {
     let rows = [
         (
             json!({"url": "http://{{ args.PodIP }}:9091"}),
@@ -297,7 +297,7 @@ async fn a_refused_connection_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn servers_that_take_too_long_or_too_much_are_cut_off() {
+async fn calls_to_servers_that_send_too_slowly_or_too_much_are_cut_off() {
     let slow = json!({"timeoutSeconds": 1});
     for (answer, expected) in [
         (Reply::Trickle, "no response from SERVER/ within 1 s"),
@@ -320,7 +320,7 @@ async fn servers_that_take_too_long_or_too_much_are_cut_off() {
     }
 }
 
-/// Otherwise servers could fill the process with abandoned connections.
+/// If connections were kept, servers could exhaust the process's file descriptors with abandoned ones.
 #[tokio::test]
 async fn a_connection_ends_with_its_call() {
     let kept = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_vec();
@@ -415,8 +415,8 @@ async fn a_redirect_sends_no_body_to_another_server() {
             .replace(&other.url, "OTHER");
         let code = &status[..3];
         let expected = format!(
-            "HTTP {code} redirects the body to another server, OTHER: set its url if it is to receive \
-             the body"
+            "HTTP {code} redirects the body to another server, OTHER: set url to that server if it should \
+             receive the body"
         );
         assert!(message.ends_with(&expected), "{message}");
         assert!(other.requests().is_empty(), "{status}: it was called");

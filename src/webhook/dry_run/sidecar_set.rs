@@ -12,7 +12,7 @@ const FIELDS: [&str; 4] = [
     "volumes",
     "imagePullSecrets",
 ];
-/// Where the API server finds them in the template of a workload, and where they are in a set.
+/// The prefixes of these fields' paths: in findings about a workload's template, and in a set.
 const IN_TEMPLATE: &str = "spec.template.spec.";
 const IN_SET: &str = "spec.";
 
@@ -21,14 +21,14 @@ pub(super) fn is_set(object: &Value) -> bool {
     object["kind"] == "SidecarSet" && object["spec"].is_object()
 }
 
-/// Whether pods would get something else than before.
+/// Whether new pods would get something different.
 pub(super) fn differs(set: &Value, old: &Value) -> bool {
     FIELDS
         .iter()
         .any(|field| set["spec"][field] != old["spec"][field])
 }
 
-/// The template of a pod that has only these containers.
+/// The template of a pod that has only the set's containers.
 pub(super) fn template(set: &Value) -> Value {
     let mut spec = json!({});
     for field in FIELDS {
@@ -39,13 +39,13 @@ pub(super) fn template(set: &Value) -> Value {
         }
     }
     if spec["containers"].is_null() {
-        // A pod needs a container besides its init containers.
+        // A pod needs at least one container that is not an init container.
         spec["containers"] = json!([{"name": "gamekeeper-dry-run", "image": "any"}]);
     }
     json!({"metadata": {}, "spec": spec})
 }
 
-/// A finding about that template, at its place in the set.
+/// Converts a finding about that template to one about the set.
 pub(super) fn in_set(finding: &Finding) -> Finding {
     let field = match finding.field.strip_prefix(IN_TEMPLATE) {
         Some(rest) => format!("{IN_SET}{rest}"),

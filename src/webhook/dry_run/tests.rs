@@ -48,7 +48,7 @@ struct Server {
 }
 
 impl Server {
-    /// A server that responds to each template with this code and body.
+    /// A server that responds to each template with the code and body that `respond` returns.
     fn responding(
         respond: impl Fn(&Value) -> (u16, Value) + Clone + Send + Sync + 'static,
     ) -> Self {
@@ -137,7 +137,7 @@ async fn causes_have_the_paths_of_the_workload() {
 }
 
 #[tokio::test]
-async fn unknown_fields_are_separate_findings_and_a_wrong_type_is_one_of_the_template() {
+async fn unknown_fields_are_separate_findings_and_a_wrong_type_is_a_finding_about_the_template() {
     let prefix = "PodTemplate in version \"v1\" cannot be handled as a PodTemplate: ";
     let bad_request = |why: &str| refusal(400, &format!("{prefix}{why}"), Value::Null);
     let unknown = "strict decoding error: unknown field \"template.spec.containers[0].imgae\", \
@@ -232,7 +232,7 @@ async fn claims_become_volumes_and_other_volumes_keep_their_index() {
 }
 
 #[tokio::test]
-async fn a_template_is_admitted_without_a_verdict() {
+async fn a_template_without_a_verdict_is_admitted() {
     let policy =
         "podtemplates \"x\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: no";
     for (response, outcome) in [

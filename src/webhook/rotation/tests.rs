@@ -67,7 +67,7 @@ async fn refused_writes_are_retried_with_backoff() {
     }
 }
 
-/// What is known of the webhook after a second, if the API server answers so, by the method and the resource.
+/// The state of the webhook after a second. `answer` gives the API server's response to a method and a resource.
 async fn state_with(answer: fn(&Method, &str) -> (u16, Value)) -> WebhookState {
     let service = service_fn(move |request: Request<Body>| async move {
         let resource = request.uri().path().rsplit('/').nth(1).unwrap_or_default();

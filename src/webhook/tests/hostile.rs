@@ -58,7 +58,7 @@ impl Webhook {
     }
 
     /// Fails unless a review gets its response.
-    async fn is_served(&self) {
+    async fn assert_served(&self) {
         let review =
             json!({"request": {"uid": "7", "operation": "CREATE", "object": template(GOOD)}});
         let response = post(&self.address, &self.bundle, &review);
@@ -89,7 +89,7 @@ async fn reviews_get_responses_while_silent_callers_hold_all_their_connections()
     let held: Vec<_> = held.buffer_unordered(16).collect().await;
     let held = held.into_iter().flatten().flatten().count();
     assert!(held >= 100, "only {held} connections");
-    webhook.is_served().await;
+    webhook.assert_served().await;
 }
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn a_caller_with_too_many_connections_is_refused_and_others_are_served() {
     let streams = join_all((0..40).map(|_| webhook.silent(2, &[]))).await;
     assert_eq!(streams.iter().flatten().count(), 32);
     let started = std::time::Instant::now();
-    webhook.is_served().await;
+    webhook.assert_served().await;
     assert!(
         started.elapsed() < Duration::from_secs(4),
         "the review waited"
@@ -130,7 +130,7 @@ async fn large_slow_requests_are_refused_or_time_out() {
             .await
             .expect("responses to all")
     };
-    let (statuses, ()) = tokio::join!(slow, webhook.is_served());
+    let (statuses, ()) = tokio::join!(slow, webhook.assert_served());
     let refused = statuses.iter().filter(|status| **status == 503).count();
     let late = statuses.iter().filter(|status| **status == 408).count();
     // How many requests get which status depends on the machine; callers.rs tests the exact limit.

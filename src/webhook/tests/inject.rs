@@ -1,4 +1,4 @@
-//! Properties of `/inject`, from the API server's JSON to the response: whatever is created, and whatever sets there are.
+//! Properties of `/inject`, from the API server's JSON to the response, for any objects and any sets.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ const PLACES: [&str; 6] = [
     "/spec/containers",
     "/spec/volumes",
 ];
-/// The name of a set, as a part of a pod's annotation that its author may write.
+/// The names of the sets. A pod's author may write annotations that contain them.
 const SETS: [&str; 2] = ["a", "b"];
 
 /// Any JSON that consists of these words.
@@ -86,7 +86,7 @@ fn any_volume() -> impl Strategy<Value = Value> {
     parts.prop_map(|(name, medium)| json!({"name": name, "emptyDir": {"medium": medium}}))
 }
 
-/// Annotations that the author of a pod may write, marks of sets among them.
+/// Annotations that the author of a pod may write, including marks of sets.
 fn any_annotations() -> impl Strategy<Value = Value> {
     let claim = (select(&SETS[..]), vec(select(&NAMES[..]), 0..3));
     let claims = vec(claim, 0..3).prop_map(|claims| {
@@ -119,7 +119,7 @@ fn any_pod() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Any object that is sent as a pod: a pod, a pod with anything in the place of one of its parts, or anything.
+/// Any object that is sent as a pod: a pod, a pod with one of its parts replaced by any JSON, or any JSON.
 fn any_object() -> impl Strategy<Value = Value> {
     let damaged = (any_pod(), select(&PLACES[..]), any_json());
     let damaged = damaged.prop_map(|(mut pod, place, part)| {
@@ -179,7 +179,7 @@ fn changed(object: &Value, answer: &Value) -> Value {
 
 proptest! {
     #[test]
-    fn everything_is_allowed_with_a_patch_to_what_the_planner_would_create(
+    fn every_object_is_allowed_and_patched_to_what_the_planner_would_create(
         object in any_object(), sets in any_sets(),
     ) {
         let answer = answer(&object, &sets);

@@ -112,7 +112,7 @@ impl Bounds {
                         Some(value) => of_item.insert(key.to_owned(), value.clone()),
                         None if schema["items"]["required"]
                             .as_array()
-                            .is_some_and(|of| of.contains(&json!(key))) =>
+                            .is_some_and(|it| it.contains(&json!(key))) =>
                         {
                             return None;
                         }

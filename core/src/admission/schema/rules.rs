@@ -110,7 +110,7 @@ fn failed(function: &str) -> String {
     format!("type conversion error from 'string' to '{to}'")
 }
 
-/// A duration as nanoseconds, because the rules only compare durations.
+/// A duration in nanoseconds, because the rules only compare durations.
 fn duration(text: Arc<String>) -> Result<i64, ExecutionError> {
     let positive = text.strip_prefix('-').unwrap_or(&text);
     let parsed = parse_duration(positive)

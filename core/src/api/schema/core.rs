@@ -59,7 +59,7 @@ pub fn job_spec(_: &mut SchemaGenerator) -> Schema {
     into_schema(schema)
 }
 
-/// A pod template with containers and one of these restart policies.
+/// Requires containers in a pod template, and allows only these restart policies.
 fn template_with_restart_policies(mut template: Value, policies: &[&str]) -> Value {
     template["required"] = json!(["spec"]);
     let label =
@@ -87,7 +87,7 @@ pub fn volume_claim_templates(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The most containers, and the most volumes, of a SidecarSet.
+/// The maximum number of containers, init containers or volumes of a SidecarSet.
 const MAX_SIDECARS: u32 = 64;
 
 /// Schema of the containers of a SidecarSet: those of a pod, and how they are injected.

@@ -20,7 +20,7 @@ const WORKLOAD: [Column; 6] = [
     ("TOTAL", "integer", ".status.replicas"),
     AGE,
 ];
-/// Additional columns of `-o wide`.
+/// Additional columns of both workloads with `-o wide`.
 const WORKLOAD_WIDE: [Column; 5] = [
     ("AVAILABLE", "integer", ".status.availableReplicas"),
     ("STRATEGY", "string", ".spec.updateStrategy.type"),
@@ -35,7 +35,7 @@ const SIDECAR_SET: [Column; 4] = [
     ("READY", "integer", ".status.readyPods"),
     AGE,
 ];
-/// Its additional columns of `-o wide`.
+/// Additional columns of a SidecarSet with `-o wide`.
 const SIDECAR_SET_WIDE: [Column; 3] = [
     ("UPDATED_READY", "integer", ".status.updatedReadyPods"),
     ("UNINJECTED", "integer", ".status.uninjectedPods"),

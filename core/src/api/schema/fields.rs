@@ -215,7 +215,7 @@ pub fn pod_annotations(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// What happens to annotations that a pod already has. The rule says more than an enum would.
+/// What happens to annotations that a pod already has. A rule's message says more than that of an enum.
 pub fn patch_policy(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",

@@ -1,6 +1,6 @@
 //! The parts of the CRDs' schemas that the derives of the types cannot express.
 //!
-//! Bounds, enums and keys of lists are attributes of the types. Everything else is a CEL rule with a message
+//! Bounds, enums and list keys are attributes of the types. Everything else is a CEL rule with a message
 //! that names the fix. A rule is on the deepest field that it concerns: the API server's ratcheting then
 //! allows writes of old objects as long as that field does not change. Rules on the root apply on create
 //! only.
@@ -9,8 +9,8 @@
 //! would always find a difference. There the description says what an absent field means.
 //!
 //! The API server refuses a CRD whose rules might cost too much, so lists and strings in rules have an upper
-//! bound. Servers before 1.34 assume megabytes for each integer-or-string field, so rules on those must not
-//! iterate over the string.
+//! bound. Servers before 1.34 assume that an integer-or-string field may be megabytes long, so rules on such
+//! fields must not iterate over the string.
 
 mod cluster_rules;
 mod core;

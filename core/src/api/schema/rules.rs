@@ -18,9 +18,9 @@ pub fn rule(at: &str, rule: impl Into<String>, message: impl Into<String>) -> Ru
 /// on a large part of an object that is not enough: a workload that is older than the rule could not be
 /// scaled or paused.
 pub fn unless_broken_before(mut rule: Rule) -> Rule {
-    let of_old = rule.rule.replace("self.", "old.");
+    let old_rule = rule.rule.replace("self.", "old.");
     rule.rule = format!(
-        "({}) || oldSelf.optMap(old, !({of_old})).orValue(false)",
+        "({}) || oldSelf.optMap(old, !({old_rule})).orValue(false)",
         rule.rule
     );
     rule.optional_old_self(true)
@@ -39,7 +39,7 @@ pub fn exactly_one_of(fields: &[&str]) -> Rule {
     )
 }
 
-/// The field cannot change; `instead` is what users can do instead.
+/// The field cannot change; `instead` says what users can do.
 pub fn immutable(instead: &str) -> Rule {
     rule(
         "",

@@ -148,7 +148,7 @@ fn the_keys_of_a_list_are_required() {
 }
 
 #[test]
-fn containers_volumes_and_mounts_merge_and_env_and_ports_do_not() {
+fn containers_volumes_and_mounts_merge_but_env_and_ports_do_not() {
     let spec = schema_of("GameDeployment", "spec.template.spec");
     let container = &spec["properties"]["containers"]["items"]["properties"];
     for (list, key) in [
@@ -222,7 +222,7 @@ fn parents_of_paused_and_retry_have_defaults() {
 
 #[test]
 fn enum_values_are_cased_as_in_bk_bcs() {
-    let on_delete_too = json!([
+    let update_types = json!([
         "RollingUpdate",
         "InplaceUpdate",
         "HotPatchUpdate",
@@ -232,9 +232,9 @@ fn enum_values_are_cased_as_in_bk_bcs() {
         (
             "GameDeployment",
             "spec.updateStrategy.type",
-            on_delete_too.clone(),
+            update_types.clone(),
         ),
-        ("GameStatefulSet", "spec.updateStrategy.type", on_delete_too),
+        ("GameStatefulSet", "spec.updateStrategy.type", update_types),
         (
             "GameStatefulSet",
             "spec.podManagementPolicy",

@@ -77,7 +77,7 @@ pub fn deadline_after_first_rerun() -> Rule {
     )
 }
 
-/// The prefixes of the paths of limits in an update strategy; a GameStatefulSet has two.
+/// Prefixes of the paths of limits in an update strategy: a GameStatefulSet has limits in two places.
 const ONE_PLACE: [&str; 1] = [""];
 const TWO_PLACES: [&str; 2] = ["", "rollingUpdate."];
 

@@ -369,7 +369,7 @@ impl Node {
         })
     }
 
-    pub(super) fn takes_result_for_list(&self) -> bool {
+    pub(super) fn uses_result_as_list(&self) -> bool {
         self.any(&|node| match node {
             Node::Call(Function::Size, operands) => matches!(operands.as_slice(), [Node::Result]),
             Node::Index(operands) => matches!(operands[0], Node::Result),

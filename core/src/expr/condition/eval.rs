@@ -86,8 +86,8 @@ impl<'a> Eval<'a, '_> {
                 None => wrong("a variable is used outside its loop"),
             },
             Node::List(nodes) => self.list(nodes),
-            Node::Field(of, field) => self.field(of, field),
-            Node::Has(of, field) => match self.field(of, field) {
+            Node::Field(object, field) => self.field(object, field),
+            Node::Has(object, field) => match self.field(object, field) {
                 Ok(_) => Ok(Val::Bool(true)),
                 Err(Fault::Missing(_)) => Ok(Val::Bool(false)),
                 Err(fault) => Err(fault),
@@ -95,8 +95,8 @@ impl<'a> Eval<'a, '_> {
             Node::Index(operands) => self.index(operands),
             Node::Not(operand) => self.bool(operand).map(|holds| Val::Bool(!holds)),
             Node::Negate(operand) => negate(self.node(operand)?),
-            Node::And(operands) => self.until(operands, false),
-            Node::Or(operands) => self.until(operands, true),
+            Node::And(operands) => self.and_or(operands, false),
+            Node::Or(operands) => self.and_or(operands, true),
             Node::Conditional(operands) => {
                 let [test, yes, no] = operands.as_ref();
                 if self.bool(test)? {
@@ -139,7 +139,7 @@ impl<'a> Eval<'a, '_> {
     }
 
     /// `&&` and `||`. As in CEL, one operand can decide the result even if the other one is an error.
-    fn until(&mut self, operands: &[Node; 2], decides: bool) -> Result<Val<'a>> {
+    fn and_or(&mut self, operands: &[Node; 2], decides: bool) -> Result<Val<'a>> {
         let left = match self.bool(&operands[0]) {
             Err(Fault::Spent) => return Err(Fault::Spent),
             Ok(left) if left == decides => return Ok(Val::Bool(decides)),
@@ -160,8 +160,8 @@ impl<'a> Eval<'a, '_> {
         Ok(Val::List(List::Built(items.into())))
     }
 
-    fn field(&mut self, of: &Node, field: &str) -> Result<Val<'a>> {
-        match self.node(of)? {
+    fn field(&mut self, object: &Node, field: &str) -> Result<Val<'a>> {
+        match self.node(object)? {
             Val::Object(fields) => match fields.get(field) {
                 Some(value) => Ok(Val::of(value)),
                 None => Err(Fault::Missing(format!("there is no field {field}"))),
@@ -171,8 +171,8 @@ impl<'a> Eval<'a, '_> {
     }
 
     fn index(&mut self, operands: &[Node; 2]) -> Result<Val<'a>> {
-        let (of, index) = (self.node(&operands[0])?, self.node(&operands[1])?);
-        match (&of, &index) {
+        let (container, index) = (self.node(&operands[0])?, self.node(&operands[1])?);
+        match (&container, &index) {
             (Val::List(list), Val::Int(index)) => {
                 let found = usize::try_from(*index)
                     .ok()
@@ -194,7 +194,7 @@ impl<'a> Eval<'a, '_> {
             _ => wrong(format!(
                 "cannot take element {} of {}",
                 index.brief(),
-                of.kind()
+                container.kind()
             )),
         }
     }
@@ -458,8 +458,8 @@ fn equal(left: &Val<'_>, right: &Val<'_>, budget: &mut Budget) -> Result<bool> {
 }
 
 /// `in`: an element of a list, or a key of an object.
-fn contains(item: &Val<'_>, of: &Val<'_>, budget: &mut Budget) -> Result<bool> {
-    match (item, of) {
+fn contains(item: &Val<'_>, container: &Val<'_>, budget: &mut Budget) -> Result<bool> {
+    match (item, container) {
         (_, Val::List(list)) => {
             let mut comparable = list.len() == 0;
             for other in list.iter() {
@@ -476,6 +476,6 @@ fn contains(item: &Val<'_>, of: &Val<'_>, budget: &mut Budget) -> Result<bool> {
         }
         (Val::Text(key), Val::Object(fields)) => Ok(fields.contains_key(key.as_str())),
         (_, Val::Text(_)) => wrong("in needs a list: write TEXT.contains(PART) to search in text"),
-        _ => wrong(format!("in needs a list, but got {}", of.kind())),
+        _ => wrong(format!("in needs a list, but got {}", container.kind())),
     }
 }

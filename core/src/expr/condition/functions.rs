@@ -54,12 +54,12 @@ pub(super) fn call<'a>(
     budget: &mut Budget,
 ) -> Result<Val<'a>> {
     match (function, operands) {
-        (Function::Size, [of]) => size(of, budget),
-        (Function::AsInt, [of]) => as_int(of).map(Val::Int),
-        (Function::AsFloat, [of]) => as_float(of).map(Val::Double),
-        (Function::AsText, [of]) => as_text(of, budget),
-        (Function::IsNan, [of]) => as_float(of).map(|number| Val::Bool(number.is_nan())),
-        (Function::IsInf, [of]) => as_float(of).map(|number| Val::Bool(number.is_infinite())),
+        (Function::Size, [val]) => size(val, budget),
+        (Function::AsInt, [val]) => as_int(val).map(Val::Int),
+        (Function::AsFloat, [val]) => as_float(val).map(Val::Double),
+        (Function::AsText, [val]) => as_text(val, budget),
+        (Function::IsNan, [val]) => as_float(val).map(|number| Val::Bool(number.is_nan())),
+        (Function::IsInf, [val]) => as_float(val).map(|number| Val::Bool(number.is_infinite())),
         (_, [Val::Text(text), Val::Text(part)]) => {
             search(function, text.as_str(), part.as_str(), budget).map(Val::Bool)
         }
@@ -73,8 +73,8 @@ pub(super) fn call<'a>(
     }
 }
 
-fn size<'a>(of: &Val<'a>, budget: &mut Budget) -> Result<Val<'a>> {
-    let size = match of {
+fn size<'a>(val: &Val<'a>, budget: &mut Budget) -> Result<Val<'a>> {
+    let size = match val {
         Val::Text(text) => {
             budget.spend_bytes(text.as_str().len())?;
             text.as_str().chars().count()
@@ -120,30 +120,30 @@ fn matches(text: &str, expression: &str, budget: &mut Budget) -> Result<bool> {
     ))
 }
 
-fn as_int(of: &Val<'_>) -> Result<i64> {
+fn as_int(val: &Val<'_>) -> Result<i64> {
     const RANGE: std::ops::Range<f64> = -9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0;
-    let int = match of {
+    let int = match val {
         Val::Int(int) => Some(*int),
         // Rounded towards zero, as in Go and CEL.
         Val::Double(double) => RANGE.contains(double).then_some(*double as i64),
         Val::Text(text) => text.as_str().trim().parse().ok(),
         _ => None,
     };
-    int.map_or_else(|| wrong(not_a_number("asInt", of, "a whole number")), Ok)
+    int.map_or_else(|| wrong(not_a_number("asInt", val, "a whole number")), Ok)
 }
 
-fn as_float(of: &Val<'_>) -> Result<f64> {
-    let float = match of {
+fn as_float(val: &Val<'_>) -> Result<f64> {
+    let float = match val {
         Val::Int(int) => Some(*int as f64),
         Val::Double(double) => Some(*double),
         Val::Text(text) => text.as_str().trim().parse().ok(),
         _ => None,
     };
-    float.map_or_else(|| wrong(not_a_number("asFloat", of, "a number")), Ok)
+    float.map_or_else(|| wrong(not_a_number("asFloat", val, "a number")), Ok)
 }
 
-fn not_a_number(function: &str, of: &Val<'_>, expected: &str) -> String {
-    let fix = match of {
+fn not_a_number(function: &str, val: &Val<'_>, expected: &str) -> String {
+    let fix = match val {
         Val::List(_) => "pick an element, as in result[0]",
         Val::Object(_) => "select a number with jsonPath",
         Val::Text(_) if function == "asInt" => {
@@ -151,12 +151,12 @@ fn not_a_number(function: &str, of: &Val<'_>, expected: &str) -> String {
         }
         _ => "select a number with jsonPath",
     };
-    format!("{function}({}) is not {expected}: {fix}", of.brief())
+    format!("{function}({}) is not {expected}: {fix}", val.brief())
 }
 
-fn as_text<'a>(of: &Val<'a>, budget: &mut Budget) -> Result<Val<'a>> {
-    let text = match of {
-        Val::Text(_) => return Ok(of.clone()),
+fn as_text<'a>(val: &Val<'a>, budget: &mut Budget) -> Result<Val<'a>> {
+    let text = match val {
+        Val::Text(_) => return Ok(val.clone()),
         Val::Bool(value) => value.to_string(),
         Val::Int(value) => value.to_string(),
         Val::Double(value) => {

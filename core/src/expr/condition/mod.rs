@@ -108,10 +108,10 @@ impl Condition {
                     .into(),
             );
         }
-        if subject.is_filtered() && self.root.takes_result_for_list() {
+        if subject.is_filtered() && self.root.uses_result_as_list() {
             return Err(
-                "with a filter in jsonPath, result is the match itself when there is one, \
-                        and not a list: write value in place of result"
+                "with a filter in jsonPath, result is not a list when there is exactly one match: \
+                        write value in place of result"
                     .into(),
             );
         }

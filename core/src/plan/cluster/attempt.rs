@@ -74,8 +74,8 @@ pub fn progress(runs: &[&HookRun], retry: Option<&str>, now: Timestamp) -> Progr
         phase if phase.is_completed() => {
             let failure = failure(last);
             let next = next(last);
-            let is_asked = retry.is_some() && retry != annotation(last, RETRY_ANNOTATION);
-            match is_asked || next <= now {
+            let is_requested = retry.is_some() && retry != annotation(last, RETRY_ANNOTATION);
+            match is_requested || next <= now {
                 true => Progress::Due {
                     attempt: attempt + 1,
                     failure: Some(failure),

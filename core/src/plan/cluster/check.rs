@@ -1,4 +1,4 @@
-//! Errors in a Cluster that its CRD cannot express. Admission reports them, and while there are any no script starts.
+//! Errors in a Cluster that its CRD cannot detect. Admission reports them, and no script starts while there are any.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -179,7 +179,8 @@ pub fn finish(cluster: &Cluster, status: ClusterStatus, mut plan: ClusterPlan) -
     plan
 }
 
-/// The part of a message about the attempt: the number of nodes that have passed makes no new event.
+/// The part of a message about the attempt, without the number of nodes that have passed: a new number is no reason
+/// for an event.
 fn attempt(condition: &Condition) -> &str {
     let message = condition.message.as_str();
     message.split("; passed on ").next().unwrap_or(message)

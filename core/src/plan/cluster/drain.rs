@@ -1,5 +1,5 @@
-//! Draining nodes before their upgrade: cordon the node, request the replacement of the game pods there, and wait until
-//! none is left. Hooks, budgets and revisions of the workloads hold, because their own plans replace the pods.
+//! Draining nodes before their upgrade: cordon the node, request the replacement of the game pods there, and wait
+//! until none is left. Hooks, budgets and revisions of the workloads apply, because their own plans replace the pods.
 
 use std::sync::Arc;
 
@@ -42,8 +42,8 @@ impl Walk<'_> {
         pods.filter(|pod| pod.node == node.name)
     }
 
-    /// Cordons the nodes that are selected for their upgrade, and uncordons those that are no longer, if the operator
-    /// has cordoned them.
+    /// Cordons the nodes that are selected for their upgrade, and uncordons those that no longer are, if the operator
+    /// cordoned them.
     pub(super) fn cordon_nodes(&mut self) {
         let scene = self.scene;
         for (node, written) in &scene.nodes {

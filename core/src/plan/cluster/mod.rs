@@ -1,9 +1,9 @@
 //! Lifecycle hooks of a Cluster: which script runs on which node, and which steps have passed.
 //!
 //! A phase is a table of steps ([`LifecycleStep::INSTALL`], `UPGRADE`, `DELETE`), walked from the top at every
-//! reconcile ([`walk`]). What has passed is recorded before anything that depends on it begins: of a node in an
-//! annotation of the node ([`record`]), of the cluster in its status. An attempt at a step on a node is a HookRun whose
-//! name identifies step, node and attempt ([`run`]), so a new leader finds it, and no attempt is started twice.
+//! reconcile ([`walk`]). What has passed is recorded before anything that depends on it begins: for a node in an
+//! annotation of the node ([`record`]), for the Cluster in its status. An attempt at a step on a node is a HookRun
+//! whose name identifies step, node and attempt ([`run`]), so a new leader finds it, and no attempt is started twice.
 //!
 //! Invariant 12, in detail: a step begins after those before it have passed; there is at most one live run per node;
 //! cluster hooks run on the first master only; nothing is recorded without a Successful run; the finalizer is removed
@@ -75,7 +75,7 @@ fn blocked(cluster: &Cluster, world: &ClusterWorld, state: StepState) -> Cluster
     conditions::finish(cluster, status, ClusterPlan::default())
 }
 
-/// The install, and that of nodes that join later.
+/// The install of the Cluster, and of nodes that join later.
 fn install(scene: &Scene) -> ClusterPlan {
     let mut walk = Walk::new(scene);
     walk.cancel_unwanted(&LifecycleStep::INSTALL);

@@ -10,7 +10,7 @@ const SOURCES: &str = "/sources";
 pub struct Origin<'a> {
     /// The volume.
     pub volume: Volume<'a>,
-    /// The path in it; empty for all of it.
+    /// The path in the volume; empty for the whole volume.
     pub path: &'a str,
 }
 

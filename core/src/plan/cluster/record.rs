@@ -1,4 +1,4 @@
-//! What has passed on a node, as an annotation of the node: a new node of the same name has none.
+//! What has passed on a node, as an annotation of the node: a new node with the same name has none.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! The HookRun of an attempt: one measurement by a Job that runs the script on its node.
 //!
-//! No shell interprets the arguments. Labels and annotations are passed as arguments of the run, so that `{{` in them is
-//! not substituted; `$` is doubled, because the kubelet expands `$(NAME)`.
+//! No shell interprets the arguments. Labels and annotations are passed as arguments of the run, so that `{{` in them
+//! is not substituted; `$` is doubled, because the kubelet expands `$(NAME)`.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ pub struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// What distinguishes this task from others of the same step and node name: an edit makes new attempts.
+    /// What distinguishes this task from others with the same step and node name: an edit starts new attempts.
     pub fn hash(&self, scene: &Scene) -> String {
         let features = scene.features;
         let whole = json!([
@@ -57,7 +57,7 @@ impl Task<'_> {
     }
 
     /// What runs, for messages.
-    pub fn what(&self, scene: &Scene) -> String {
+    pub fn description(&self, scene: &Scene) -> String {
         match self.step.command(&scene.features.hooks) {
             Some(command) => {
                 let program = command.split_whitespace().next().unwrap_or_default();
@@ -161,7 +161,7 @@ impl Task<'_> {
             .collect();
         let volumes: Vec<Value> = numbered
             .map(|(number, volume)| match volume {
-                // If it is missing, the script reports that; otherwise, the pod would wait for it.
+                // If it is missing, the script reports that. If it were not optional, the pod would wait for it.
                 Volume::ConfigMap(name) => json!({
                     "name": volume_name(number), "configMap": {"name": name, "optional": true},
                 }),

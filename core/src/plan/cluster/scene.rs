@@ -78,7 +78,7 @@ impl Scene<'_> {
         upgrade.map(|it| it.number)
     }
 
-    /// Whether the upgrade has been recorded: only then its scripts may start.
+    /// Whether the upgrade has been recorded: only then may its scripts start.
     pub fn has_begun(&self) -> bool {
         self.old.phase == ClusterPhase::Upgrading && self.old.upgrade == self.upgrade
     }
@@ -127,7 +127,7 @@ fn master(
 ) -> Result<Arc<ClusterNode>, String> {
     let mut nodes = world.nodes.iter();
     if let Some(machine) = cluster.spec.machines.first() {
-        // If several nodes share the address, always the same one.
+        // If several nodes share the address, the same one is always chosen.
         let found = nodes.filter(|node| node.addresses.contains(&machine.ip));
         let found = found.min_by_key(|node| &node.name);
         return found.cloned().ok_or_else(|| {

@@ -56,14 +56,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Deletes the runs that no step needs any more, running or failed: of another phase, a deleted node, or an edited
-    /// script. Their nodes stay busy until the cache shows the deletion.
+    /// Deletes running and failed runs that no step needs anymore: those of another phase, a deleted node, or an
+    /// edited script. Their nodes stay busy until the cache shows the deletion.
     pub fn cancel_unwanted(&mut self, steps: &[LifecycleStep]) {
         let tasks = steps.iter().flat_map(|step| self.tasks(*step));
         let tasks: Vec<(Task, String)> = tasks.map(|task| (task, task.hash(self.scene))).collect();
         for run in &self.scene.world.runs {
             let is_wanted = tasks.iter().any(|(task, hash)| task.is_of(run, hash));
-            // A successful one is kept for its log, until its TTL.
+            // A successful run is kept for its log, until its TTL has passed.
             if !is_wanted && run.phase() != HookPhase::Successful {
                 self.delete(run);
             }
@@ -77,7 +77,7 @@ impl<'a> Walk<'a> {
 
     /// The tasks of a step that are configured and not skipped.
     fn tasks(&self, step: LifecycleStep) -> Vec<Task<'a>> {
-        if self.without_script(step).is_some() || is_observed(step) {
+        if self.reason_to_skip(step).is_some() || is_observed(step) {
             return Vec::new();
         }
         let scene = self.scene;
@@ -109,8 +109,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Why a step has nothing to do.
-    fn without_script(&self, step: LifecycleStep) -> Option<LifecycleReason> {
+    /// Why a step has nothing to do: the user skips it, or it is not configured.
+    fn reason_to_skip(&self, step: LifecycleStep) -> Option<LifecycleReason> {
         let features = self.scene.features;
         let is_configured = match step {
             LifecycleStep::EnsureCopyFiles => !features.files.is_empty(),
@@ -130,22 +130,22 @@ impl<'a> Walk<'a> {
     pub fn steps(&mut self, steps: &[LifecycleStep]) -> bool {
         let mut is_open = true;
         // A failing node blocks no other node, but a cluster hook blocks all of them.
-        let mut nodes_may = true;
+        let mut nodes_may_start = true;
         for step in steps {
             let (is_over, state) = match step.scope() {
-                StepScope::Nodes => self.on_nodes(*step, nodes_may),
+                StepScope::Nodes => self.on_nodes(*step, nodes_may_start),
                 StepScope::FirstMaster => self.on_master(*step, is_open),
             };
             is_open &= is_over;
             if step.scope() == StepScope::FirstMaster {
-                nodes_may &= is_open;
+                nodes_may_start &= is_open;
             }
             self.states.push((*step, state));
         }
         is_open
     }
 
-    /// Steps that were not walked through are waiting.
+    /// Shows these steps as waiting, except those that were walked through.
     pub fn waiting(&mut self, steps: &[LifecycleStep]) {
         for step in steps {
             if !self.states.iter().any(|(known, _)| known == step) {
@@ -156,7 +156,7 @@ impl<'a> Walk<'a> {
     }
 
     fn on_master(&mut self, step: LifecycleStep, is_open: bool) -> (bool, StepState) {
-        if let Some(reason) = self.without_script(step) {
+        if let Some(reason) = self.reason_to_skip(step) {
             return (true, StepState::new(reason, ""));
         }
         if self.scene.old.passed_steps.contains(&step) {
@@ -186,7 +186,7 @@ impl<'a> Walk<'a> {
             }
         };
         if scene.old.first_master.as_ref() != Some(&master.name) {
-            // It is recorded first.
+            // The first master is recorded first.
             let message = format!("the first master is {}", master.name);
             return (false, StepState::new(LifecycleReason::Waiting, message));
         }
@@ -208,7 +208,7 @@ impl<'a> Walk<'a> {
             let message = "no node has the labels of spec.features.nodeSelector";
             return (false, StepState::new(LifecycleReason::Waiting, message));
         }
-        let reason = self.without_script(step);
+        let reason = self.reason_to_skip(step);
         let (mut passed, mut is_over) = (0, true);
         let mut states = Vec::new();
         for (node, record) in &scene.nodes {
@@ -284,13 +284,13 @@ impl<'a> Walk<'a> {
 
     /// Whether a step has passed on a node and is recorded.
     fn has_passed(&self, step: LifecycleStep, node: &ClusterNode, record: &NodeRecord) -> bool {
-        if self.without_script(step).is_some() {
+        if self.reason_to_skip(step).is_some() {
             return true;
         }
         let has_version = || self.has_new_kubelet(node);
         match (step, self.scene.upgrade_of(step)) {
             (LifecycleStep::EnsureUpgrade, _) => has_version(),
-            // A kubelet that was upgraded before its turn gets PostUpgrade only.
+            // If a kubelet was upgraded before its turn, only PostUpgrade runs on its node.
             (LifecycleStep::EnsurePreUpgradeHook, Some(number)) => {
                 record.has_upgraded(step, number) || has_version()
             }
@@ -300,7 +300,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What a step of an upgrade waits for before its node is drained.
+    /// What a step of an upgrade waits for until its node is drained; None for any other step.
     fn undrained_for(&self, step: LifecycleStep, node: &ClusterNode) -> Option<String> {
         let is_of_upgrade = LifecycleStep::UPGRADE.contains(&step);
         is_of_upgrade.then(|| self.undrained(node)).flatten()
@@ -333,8 +333,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Selects the nodes to upgrade now: masters first, then by name, up to `parallelism`. While a script of the upgrade
-    /// fails, no further node starts.
+    /// Selects the nodes to upgrade now: masters first, then by name, up to `parallelism`. While a script of the
+    /// upgrade fails, no further node starts.
     pub fn select_nodes(&mut self) {
         let scene = self.scene;
         let Some(number) = scene.upgrade.as_ref().map(|it| it.number) else {
@@ -370,7 +370,7 @@ impl<'a> Walk<'a> {
         self.selected = selected;
     }
 
-    /// The cluster hooks of an upgrade run again in the next one.
+    /// Forgets which cluster hooks of an upgrade have passed: they run again in the next one.
     pub fn forget_upgrade(&mut self) {
         self.passed_steps
             .retain(|it| !LifecycleStep::UPGRADE.contains(it));
@@ -399,7 +399,8 @@ impl<'a> Walk<'a> {
         self.states.push((LifecycleStep::EnsureUpgrade, state));
     }
 
-    /// Whether the steps before it have passed on a node.
+    /// Whether a node has reached a step: the steps before it have passed there, and the node is selected if it is a
+    /// step of an upgrade.
     fn is_reached(&self, step: LifecycleStep, node: &ClusterNode, record: &NodeRecord) -> bool {
         let is_of_upgrade = LifecycleStep::UPGRADE.contains(&step);
         let table: &[LifecycleStep] = match is_of_upgrade {
@@ -519,7 +520,7 @@ impl<'a> Walk<'a> {
     fn has_passed_before_nodes(&self) -> bool {
         let step = LifecycleStep::EnsurePreClusterInstallHook;
         self.is_installed()
-            || self.without_script(step).is_some()
+            || self.reason_to_skip(step).is_some()
             || self.scene.old.passed_steps.contains(&step)
     }
 
@@ -563,7 +564,7 @@ impl<'a> Walk<'a> {
         let count = |nodes: usize| i32::try_from(nodes).unwrap_or(i32::MAX);
         let mut old = scene.old.conditions.clone();
         if phase != ClusterPhase::Upgrading {
-            // Drops those of a canceled upgrade.
+            // Drops the conditions of a canceled upgrade.
             let is_of_upgrade = |it: &str| {
                 LifecycleStep::UPGRADE
                     .iter()
@@ -618,7 +619,7 @@ fn failed(step: LifecycleStep) -> LifecycleReason {
 }
 
 fn describe(scene: &Scene, task: Task, failure: &Failure) -> String {
-    let (what, node) = (task.what(scene), &task.node.name);
+    let (what, node) = (task.description(scene), &task.node.name);
     let Failure { attempt, why } = failure;
     format!("{what} on node {node} failed: {why}; attempt {attempt}")
 }
@@ -637,7 +638,7 @@ fn in_progress(
         )),
         None => OnNode::Waiting(format!(
             "{} on node {}, attempt {attempt} in progress{obstacle}",
-            task.what(scene),
+            task.description(scene),
             task.node.name
         )),
     }

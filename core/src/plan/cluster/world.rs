@@ -31,7 +31,7 @@ pub struct ClusterWorld {
 pub struct ClusterNode {
     /// Its name.
     pub name: String,
-    /// Its uid: a new node of the same name is another node.
+    /// Its uid: a new node with the same name is another node.
     pub uid: String,
     /// The version that was observed.
     pub resource_version: String,

@@ -110,7 +110,7 @@ pub enum Action {
         /// Labels to set.
         labels: Vec<(String, String)>,
     },
-    /// Guard a pod, or end that: its label, and the annotations for autoscalers.
+    /// Guard a pod, or stop guarding it, by its label and the annotations for autoscalers.
     GuardPod {
         /// The pod.
         pod: PodRef,
@@ -154,13 +154,13 @@ pub enum Action {
         pod: PodRef,
         /// The revision it is closed for.
         revision: String,
-        /// What follows immediately, without a grace period. If the process ends in between, the next plan
-        /// continues from the closed gate.
+        /// The change that follows immediately if there is no grace period. If the process ends in between, the next
+        /// plan continues from the closed gate.
         then: Option<Box<InPlacePatch>>,
     },
     /// Open the readiness gate (condition True).
     OpenGate(PodRef),
-    /// Change a running pod: an in-place update or a hot patch, one write.
+    /// Change a running pod in one write: an in-place update or a hot patch.
     PatchInPlace(InPlacePatch),
     /// Set a container's resources through the resize subresource.
     ResizePod {
@@ -279,9 +279,9 @@ pub enum Ground {
     Unguarded,
     /// Its hook allowed it.
     Hook,
-    /// A hook guards it, but none of its containers runs. A kubelet may start one at any moment, so the write has
-    /// the pod's resourceVersion as a precondition, which changes with the status that reports the container. A
-    /// deletion has no other precondition that would.
+    /// A hook guards it, but none of its containers runs. A kubelet may start one at any moment, so the write has the
+    /// pod's resourceVersion as a precondition, which changes with the status that reports the container. No other
+    /// precondition of a deletion would detect that.
     NothingRuns,
     /// It is guarded, and its node is lost: neither its hook nor its players can reach it.
     NodeLost,
@@ -300,7 +300,7 @@ pub enum DeletionReason {
     Reserved,
     /// A new pod of the update revision replaces it.
     Update,
-    /// Named in podsToDelete.
+    /// Its replacement was requested: podsToDelete names it, or it is to be moved.
     Replace,
     /// Its node is lost.
     NodeLost,
@@ -334,11 +334,11 @@ pub struct InPlacePatch {
     pub images: Vec<ImageChange>,
     /// Labels to set, or (None) to remove; the revision label is among them.
     pub labels: Vec<(String, Option<String>)>,
-    /// Whether the pod has any annotation so far.
+    /// Whether the pod already has any annotation.
     pub annotated: bool,
     /// Annotations to set, or (None) to remove.
     pub annotations: Vec<(String, Option<String>)>,
-    /// The annotations that contain the tokens which allow the change of sidecars, as they were observed.
+    /// The annotations with the tokens that allow sidecars to be changed, as they were observed.
     pub tokens: Vec<(String, String)>,
     /// The record to leave on the pod.
     pub record: InPlaceRecord,

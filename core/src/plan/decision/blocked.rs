@@ -50,7 +50,7 @@ impl Obstacles {
         self.scale.is_none() && self.update.is_none()
     }
 
-    /// These obstacles; for a concern that has none, the other one.
+    /// For each concern, the obstacle of `self`, or else that of `others`.
     pub fn or(self, others: Self) -> Self {
         Self {
             scale: self.scale.or(others.scale),

@@ -38,7 +38,7 @@ impl Draft {
         });
     }
 
-    /// Adds all of another draft.
+    /// Adds everything in another draft.
     pub fn merge(&mut self, other: Draft) {
         self.extend(other.actions);
         self.patch_workload(other.patch);
@@ -73,9 +73,9 @@ impl Draft {
         patch.annotations.extend(change.annotations);
     }
 
-    /// Whether there is such an action.
-    pub fn has(&self, like: impl Fn(&Action) -> bool) -> bool {
-        self.actions.iter().any(like)
+    /// Whether any action satisfies the predicate.
+    pub fn has(&self, predicate: impl Fn(&Action) -> bool) -> bool {
+        self.actions.iter().any(predicate)
     }
 
     /// Whether the workload itself is to be changed.
@@ -91,15 +91,15 @@ impl Draft {
             actions.retain(|action| action.phase() == Phase::Before);
             actions.push(Action::PatchWorkload(patch));
         }
-        alone(&mut actions);
+        drop_conflicting(&mut actions);
         debug_assert!(touch_each_pod_once(&actions), "{actions:?}");
         actions
     }
 }
 
-/// An action that requires its pod to be unchanged is the only one on that pod: another write of the
-/// same plan would make it fail.
-fn alone(actions: &mut Vec<Action>) {
+/// If an action requires its pod to be unchanged, drops all other actions on that pod: another write of the same plan
+/// would make it fail.
+fn drop_conflicting(actions: &mut Vec<Action>) {
     let unchanged = |action: &Action| action.pod().is_some_and(|pod| pod.version.is_some());
     let pods = actions.iter().filter(|action| unchanged(action));
     let pods: BTreeSet<String> = pods

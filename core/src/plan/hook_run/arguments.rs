@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_gets_declared_arguments_in_the_templates_order_and_used_ones() {
+    fn a_run_gets_declared_arguments_in_the_templates_order_then_used_ones() {
         let template = template(
             &[
                 ("PodName", None),
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_uses_its_pod_names_it() {
+    fn a_run_that_uses_its_pod_gets_the_arguments_that_name_it() {
         let exec = json!({"container": "game", "command": ["/bin/idle", "{{ args.PodName }}"]});
         let fields = json!([{"path": "metadata.annotations.example.com/idle", "value": "true"}]);
         let kubernetes = json!({"function": "get", "fields": fields});

@@ -62,7 +62,7 @@ pub struct Assessment {
     pub status: HookRunStatus,
     /// Metrics (by index) to measure now.
     pub start: Vec<usize>,
-    /// When to assess the run again if nothing happens before.
+    /// When to assess the run again if nothing happens before then.
     pub wake: Option<Timestamp>,
     /// Metrics (by index) whose measurement might be in progress although the run has ended.
     pub stop: Vec<usize>,
@@ -91,7 +91,7 @@ pub fn assess(
     now: Timestamp,
 ) -> Assessment {
     let mut status = status.clone();
-    // Only a run that cannot be decoded has one.
+    // Only a run that cannot be decoded has conditions.
     status.conditions.clear();
     if status.phase.is_completed() {
         return Assessment::over(status, Vec::new());

@@ -14,23 +14,23 @@ const MAX_EXPRESSION: usize = 128 << 10;
 /// assessment of a run, so it is done once for each spec.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules {
-    metrics: Vec<OfMetric>,
+    metrics: Vec<MetricRules>,
     /// Why the run cannot have a meaningful result; None if it can.
     pub(super) unusable: Option<String>,
 }
 
 /// What the rules say about one metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct OfMetric {
+pub(super) struct MetricRules {
     /// Whether it has no effect on the result of the run.
     pub dry_run: bool,
     /// How many of its measurements the status keeps.
     pub kept: usize,
 }
 
-impl Default for OfMetric {
+impl Default for MetricRules {
     fn default() -> Self {
-        OfMetric {
+        MetricRules {
             dry_run: false,
             kept: KEPT_MEASUREMENTS,
         }
@@ -53,7 +53,7 @@ impl Rules {
         let of_metric = |metric: &Metric| {
             let mut last_first = retentions.iter().rev();
             let rule = last_first.find(|(rule, _)| rule.matches(&metric.name));
-            OfMetric {
+            MetricRules {
                 dry_run: dry_runs.iter().any(|rule| rule.matches(&metric.name)),
                 kept: rule.map_or(KEPT_MEASUREMENTS, |(_, kept)| *kept),
             }
@@ -65,7 +65,7 @@ impl Rules {
     }
 
     /// What the rules say about the metric with this index.
-    pub(super) fn of_metric(&self, index: usize) -> OfMetric {
+    pub(super) fn of_metric(&self, index: usize) -> MetricRules {
         self.metrics.get(index).copied().unwrap_or_default()
     }
 }
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// It would be compiled on the threads that serve all runs.
+    /// The expression would be compiled on the threads that serve all runs.
     #[test]
     fn an_expression_that_is_too_expensive_matches_nothing_and_is_refused() {
         let metrics = [named("aaaa")];

@@ -4,7 +4,7 @@
 pub const ALWAYS_THE_POD: &str = "would select another object in bk-bcs; here a kubernetes metric always reads \
                                   the pod, so remove it";
 
-/// Whether, in bk-bcs, a kubernetes metric reads another object than the pod if there is an argument of this name.
+/// Whether an argument of this name makes a kubernetes metric of bk-bcs read another object than the pod.
 pub fn selects_object(argument: &str) -> bool {
     matches!(argument, "Group" | "Version" | "Kind")
 }

@@ -50,7 +50,7 @@ impl<'a> Cleared<'a> {
         Action::PatchInPlace(InPlacePatch { pod, ..patch })
     }
 
-    /// Its deletion.
+    /// The deletion of the pod.
     pub fn delete(self, reason: DeletionReason) -> Action {
         Action::DeletePod(Deletion {
             pod: self.as_decided_on(),
@@ -59,7 +59,7 @@ impl<'a> Cleared<'a> {
         })
     }
 
-    /// Its deletion, if it has not changed since it was observed.
+    /// The deletion of the pod, if it has not changed since it was observed.
     pub fn delete_unchanged(self, reason: DeletionReason) -> Action {
         Action::DeletePod(Deletion {
             pod: PodRef::unchanged(self.pod),
@@ -98,7 +98,7 @@ pub fn may_have_players(pod: &Pod) -> bool {
 /// - its hook was successful, for exactly this pod, target and hook, a short time ago, or
 /// - it is guarded (spec.protection), and its node is lost, a user released it, or its deadline passed.
 ///
-/// The last three are invariant 11 (see `protection`).
+/// The last item is invariant 11 (see `protection`).
 pub fn may_touch<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Cleared<'a>> {
     let ground = ground(pod, intent, hooks)?;
     intent.possible.then_some(Cleared { pod, ground })

@@ -6,7 +6,7 @@ use crate::api::names::HookPoint;
 use crate::plan::decision::Concern;
 use crate::plan::observed::RevisionName;
 
-/// Precedes the revision of each SidecarSet in the names of all revisions.
+/// Precedes the revision of each SidecarSet in [`Target::WithSidecars`].
 pub const SIDECARS: char = '+';
 
 /// What an action on a pod leads to.
@@ -16,7 +16,8 @@ pub enum Target<'a> {
     Removal,
     /// The pod is updated to this revision.
     Revision(RevisionName<'a>),
-    /// The pod is updated to, or stays at, a revision, and its sidecars are updated: the names of all these revisions.
+    /// The pod is updated to a revision, or stays at it, and its sidecars are updated. Contains the names of all these
+    /// revisions.
     WithSidecars(&'a str),
 }
 
@@ -30,7 +31,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Whether a target is that of a pod that stays at its revision, and whose sidecars are updated.
+    /// Whether the target in an annotation is to update only the sidecars of a pod at this revision.
     pub(super) fn is_for_sidecars(annotation: &str, revision: RevisionName) -> bool {
         let rest = annotation.strip_prefix(revision.as_str());
         rest.is_some_and(|rest| rest.starts_with(SIDECARS))

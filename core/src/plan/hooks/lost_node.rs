@@ -1,8 +1,9 @@
 //! Guarded pods on lost nodes, which neither hooks nor players can reach.
 //!
-//! Kubernetes tries to delete such pods once the node no longer exists or tolerationSeconds have passed, and the guard
-//! refuses that. But first it sets the condition DisruptionTarget, which therefore shows that the pod can be given up.
-//! The condition may be left over from an earlier outage of the node, so the time is computed as well.
+//! Kubernetes tries to delete such pods once the node no longer exists or tolerationSeconds have passed, and the
+//! guard refuses that. But Kubernetes first sets the condition DisruptionTarget, which therefore shows that the pod
+//! can be given up. The condition may be left over from an earlier outage of the node, so the time is computed as
+//! well.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -16,7 +17,8 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// What Kubernetes sets on pods that do not say how long they tolerate an unreachable node.
 const DEFAULT_TOLERATION: SignedDuration = SignedDuration::from_secs(300);
 
-/// When a guarded pod is given up because its node is lost; None if it is not lost, or its template waits forever.
+/// When a guarded pod is given up because its node is lost; None if the node is not lost, or the template
+/// tolerates that forever.
 pub fn given_up_at(workload: &Workload, world: &World, pod: &Pod) -> Option<Timestamp> {
     if !workload.guards(pod) || workload.guarded.is_none() {
         return None;

@@ -41,7 +41,7 @@ pub const SUCCESS_VALIDITY: SignedDuration = SignedDuration::from_secs(60);
 pub const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(5);
 
 /// The maximum number of pod hooks that one plan starts. Each run is a copy of its template, and no more than
-/// these are created in the half second for which a plan is applied. The next plan starts the others.
+/// that can be created in the half second for which a plan is valid. The next plan starts the others.
 const MAX_STARTS: usize = 500;
 
 /// Whether a pod's hook allows an action.
@@ -51,7 +51,7 @@ pub enum Answer {
     Cleared,
     /// Its hook is running, ended without success, is about to start, or cannot be created.
     Held,
-    /// The same, for longer than spec.protection allows.
+    /// The action has been held for longer than spec.protection allows.
     PastDeadline,
 }
 
@@ -60,9 +60,9 @@ pub enum Answer {
 pub struct Waiting<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// For what.
+    /// What it waits for.
     pub reason: WaitReason,
-    /// The same as a sentence.
+    /// The reason as a sentence.
     pub message: String,
 }
 
@@ -72,7 +72,7 @@ pub struct Hooks<'a> {
     world: &'a World,
     /// The runs of pods, in the order in which they were observed.
     of_pods: Vec<&'a HookRun>,
-    /// The same by point and pod.
+    /// The same runs by point and pod.
     runs: HashMap<(HookPoint, PodUid<'a>), Vec<&'a HookRun>>,
     /// The hooks that are configured.
     hooks: BTreeMap<HookPoint, Hook<'a>>,
@@ -87,7 +87,7 @@ pub struct Hooks<'a> {
     starts: Vec<Action>,
     /// Pods whose hook did not end Successful, by point.
     pub blocked: BTreeMap<HookPoint, Vec<PodHookCondition>>,
-    /// Guarded pods that wait for their PreDelete hook: for what, and the same as a sentence.
+    /// Guarded pods that wait for their PreDelete hook, by name.
     pub waiting: BTreeMap<&'a str, Waiting<'a>>,
     /// When a hook is run again, or the deadline of a pod passes.
     pub wake: Option<Timestamp>,
@@ -172,7 +172,7 @@ impl<'a> Hooks<'a> {
         is_lost
     }
 
-    /// When the hook for the removal of this pod refused it, if that is the last thing that happened to it.
+    /// When the run of this pod's removal hook refused the removal; None if it did not, or there is no run.
     pub fn refused_at(&self, pod: &Pod) -> Option<Timestamp> {
         let run = self.run_for(pod, &guard::removal(self.world.now))?;
         let has_refused = run.phase().is_completed() && run.phase() != HookPhase::Successful;
@@ -188,10 +188,10 @@ impl<'a> Hooks<'a> {
     /// Whether an action on this pod needs a hook at this point: one is configured, or the pod is still guarded
     /// although its PreDelete hook was removed from the workload.
     pub fn is_needed(&self, point: HookPoint, pod: &Pod) -> bool {
-        self.is_configured(point) || self.lacks_removed_hook(point, pod)
+        self.is_configured(point) || self.hook_was_removed(point, pod)
     }
 
-    fn lacks_removed_hook(&self, point: HookPoint, pod: &Pod) -> bool {
+    fn hook_was_removed(&self, point: HookPoint, pod: &Pod) -> bool {
         point == HookPoint::PreDelete
             && self.workload.guarded.is_some()
             && self.workload.guards(pod)
@@ -201,7 +201,7 @@ impl<'a> Hooks<'a> {
     /// Whether the pod's hook allows an action, or the deadline of spec.protection allows the deletion of a guarded
     /// pod even though its hook does not.
     pub fn clear(&mut self, pod: &'a Pod, intent: &Intent) -> Answer {
-        if self.lacks_removed_hook(intent.point, pod) {
+        if self.hook_was_removed(intent.point, pod) {
             if intent.possible || pod.marked_deleting {
                 self.mark(pod, intent);
             }
@@ -220,7 +220,7 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    /// Records that a guarded pod waits; what was recorded first is more precise.
+    /// Records why a guarded pod waits. The reason recorded first is more precise, and is kept.
     fn wait(&mut self, pod: &'a Pod, intent: &Intent, reason: WaitReason, message: String) {
         let waits = intent.possible || self.has_run(intent.point, pod);
         if intent.point == HookPoint::PreDelete && waits && self.workload.guarded.is_some() {
@@ -258,8 +258,8 @@ impl<'a> Hooks<'a> {
             .ok()
     }
 
-    /// Whether the pod's hook allows an action. The hook is started when the pod has no run at this point, in whatever phase
-    /// (invariant 6). A run that is not checked here is deleted by [`Hooks::settle`].
+    /// Whether the pod's hook allows an action. The hook is started when the pod has no run at this point, in
+    /// whatever phase (invariant 6). A run that is not checked here is deleted by [`Hooks::settle`].
     fn state(&mut self, pod: &'a Pod, intent: &Intent) -> Answer {
         if !self.is_configured(intent.point) {
             return Answer::Cleared;
@@ -296,8 +296,8 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    /// Keeps only the hooks of removals. At the start of a round it is not yet known which pods are updated,
-    /// and a success of the previous round must not count after a revert.
+    /// Keeps only the hooks of removals. It is not known yet which pods will be updated, and a success of an earlier
+    /// rollout must not count after a revert.
     pub fn keep_only_removals(&mut self, pods: &[&'a Pod]) {
         for pod in pods.iter().filter(|pod| !pod.terminating) {
             let intent = Intent {
@@ -310,8 +310,8 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    /// Starts hooks, deletes HookRuns that no rule needs anymore or whose pods are gone or Terminating, and
-    /// adds and removes the annotation game-pod-deleting.
+    /// Starts hooks, deletes HookRuns that no rule needs anymore or whose pods no longer exist or are Terminating,
+    /// and adds and removes the annotation game-pod-deleting.
     pub fn settle(&mut self, pods: &[&Pod]) -> Vec<Action> {
         let mut actions = std::mem::take(&mut self.starts);
         for run in &self.of_pods {

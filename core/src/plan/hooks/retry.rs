@@ -1,4 +1,4 @@
-//! `retry: true`: unsuccessful hooks are run again, without the need to delete HookRuns by hand.
+//! `retry: true`: unsuccessful hooks are run again, so users need not delete HookRuns by hand.
 //!
 //! One patch sets `retry` back to false and records the generation in an annotation. Then the
 //! unsuccessful runs of that point that were created up to that generation are deleted, and then the

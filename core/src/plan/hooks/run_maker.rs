@@ -63,7 +63,7 @@ pub enum CannotMake {
 }
 
 impl CannotMake {
-    /// What blocks a workload.
+    /// How this blocks a workload.
     pub fn blocked(&self) -> Blocked {
         let reason = match self {
             CannotMake::NoTemplate(_) => Reason::HookTemplateNotFound,
@@ -113,7 +113,7 @@ pub struct HookMaker<'a> {
 }
 
 impl<'a> HookMaker<'a> {
-    /// For the hook of a point.
+    /// A maker for the hook of a point.
     ///
     /// # Errors
     /// If its template does not exist, cannot be decoded, or can never end Successful.

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_change_in_place_as_they_were_written() {
+    fn resources_are_changed_in_place_to_what_the_user_wrote() {
         let change = changed(|to| {
             to["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1500m"}});
         })
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn another_qos_class_is_refused() {
+    fn a_change_of_the_qos_class_is_refused() {
         let resources = |cpu: &str| json!({"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}});
         let one = |cpu: &str| json!({"spec": {"containers": [{"name": "game", "resources": resources(cpu)}]}});
         let refused = between(&one("500m"), &one("1"))

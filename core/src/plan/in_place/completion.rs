@@ -5,7 +5,8 @@
 //! wrong image ready in between; and status.image may be any of the node's names for the content. One rule covers all
 //! of this, as recordings of a real kubelet show: a change is complete when the status is for the newest generation,
 //! the container is ready, and either status.image is the desired image, or the container differs from the one in the
-//! first status of that generation. The former does not count if status.image was the desired image before the change.
+//! first status of that generation. The former does not count if status.image was the desired image before the
+//! change.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -24,10 +25,10 @@ pub enum Completion {
     Stuck(String),
 }
 
-/// Without the first status of a generation, a new container is assumed to have the new image once it has run for this
-/// long.
+/// Without the first status of a generation, a new container is assumed to have the new image once it has run for
+/// this long.
 const SETTLED: SignedDuration = SignedDuration::from_secs(10);
-/// The same for a container that may still be that of an earlier change, which this one has superseded.
+/// The same time for a container that may still be one from an earlier change, which this one has superseded.
 const SETTLED_SUPERSEDED: SignedDuration = SignedDuration::from_mins(5);
 
 /// The progress of a pod's recorded change.
@@ -162,7 +163,7 @@ fn runs_desired_image(
 /// What the container from before the change runs.
 fn unchanged(change: &ContainerChange) -> Runs {
     if change.from_named {
-        // If another client changed the image and nothing came of it, there is nothing to restart for.
+        // If another client had changed the image and the kubelet did not act on that, no restart is needed.
         Runs::AssumedAfter(SETTLED_SUPERSEDED)
     } else {
         Runs::Other

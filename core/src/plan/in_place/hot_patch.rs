@@ -51,10 +51,10 @@ pub fn proof<'a>(pods: &[&'a Pod], revision: RevisionName) -> Proof<'a> {
     proof
 }
 
-/// How long a hot patch may take, with the pull of its image, before a condition reports it.
+/// How long a hot patch may take, including the pull of its image, before a condition reports it.
 const OVERDUE_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
-/// What to do about the first hot patch, which all others wait for: a condition reports it when it is overdue.
+/// What to do about the first hot patch, for which all others wait: a condition reports it when it is overdue.
 pub fn overdue(pod: &Pod, now: Timestamp) -> Decision {
     let Some(patched_at) = pod.record.as_ref().map(|record| record.patched_at) else {
         return Decision::Wait;

@@ -18,7 +18,7 @@ use crate::plan::sidecars::Changing;
 pub enum InPlaceState<'a> {
     /// No update is in progress.
     Idle,
-    /// The gate has been closed since then, but nothing has been changed yet.
+    /// The gate has been closed since this time, but nothing has been changed yet.
     Closed(Timestamp),
     /// The pod was changed; the record says how.
     Patched(&'a InPlaceRecord),
@@ -43,7 +43,7 @@ pub fn is_in_progress(pod: &Pod) -> bool {
     state(pod) != InPlaceState::Idle
 }
 
-/// How far the change of a pod is, as far as a SidecarSet is concerned.
+/// The progress of a pod's in-place update, as far as a SidecarSet is concerned.
 pub fn changing(pod: &Pod, set: &str) -> Changing {
     match state(pod) {
         InPlaceState::Idle => Changing::No,
@@ -62,8 +62,9 @@ pub enum Patching {
     Hot,
 }
 
-/// What the template of a guarded pod no longer sets is set for its guard.
-fn restore_of_guard((key, value): &mut (String, Option<String>)) {
+/// If the template no longer sets an annotation that guarded pods need, keeps it, with the value that the guard
+/// needs.
+fn keep_for_guard((key, value): &mut (String, Option<String>)) {
     let mut of_guard = names::KEPT_BY_AUTOSCALERS.into_iter();
     if let (None, Some((_, kept))) = (&value, of_guard.find(|(name, _)| name == key)) {
         *value = Some(kept.to_owned());
@@ -110,7 +111,7 @@ pub fn patch_of(
     labels.push((names::REVISION_LABEL.to_owned(), Some(revision.to_string())));
     let mut annotations = change.annotations.clone();
     if pod.guarded_by().is_some() {
-        annotations.iter_mut().for_each(restore_of_guard);
+        annotations.iter_mut().for_each(keep_for_guard);
     }
     if hot {
         annotations.push((
@@ -177,12 +178,12 @@ fn changed_to(
 ) -> ContainerChange {
     let has_image = container.image == image;
     let status = container.status.as_ref();
-    // During another change, the name may be that of the desired image because nothing has been changed yet.
+    // During another change, the name may be that of the desired image only because nothing has been changed yet.
     let from_named = before.is_none() && status.is_some_and(|status| same_image(image, status));
     let before = before.unwrap_or_default();
     if has_image && matches!(before.turn, Turn::Next(_)) {
-        // Its turn had not come yet, and now it keeps its current image. The previous record still says whether it runs
-        // that image.
+        // Its turn had not come yet, and now it keeps its current image. The previous record still says whether it
+        // runs that image.
         return ContainerChange {
             turn: Turn::Set,
             ..before
@@ -199,7 +200,7 @@ fn changed_to(
     }
 }
 
-/// The record for a container of which only the resources change.
+/// The record for a container whose resources alone change.
 fn resized(container: &Container) -> ContainerChange {
     ContainerChange {
         from_unfinished: false,

@@ -1,4 +1,4 @@
-//! Pods whose revision label is ahead of their spec: it names a revision that no update in progress will bring them to.
+//! Pods whose revision label is ahead of their spec: it names a revision to which no update in progress takes them.
 //!
 //! An operator of bk-bcs sets the label before the grace period, and may have been replaced since. And a user who
 //! opens the gate between two containers of an ordered update ends that update. Such pods count as old ones: they are
@@ -19,7 +19,7 @@ pub fn is_unfinished(pod: &Pod) -> bool {
     pod.postponed.is_some() || interrupted(pod).next().is_some()
 }
 
-/// A change from the revision that a pod's label names, completed by what the pod lacks of that revision.
+/// A change from the revision that a pod's label names, together with what the pod lacks of that revision.
 pub fn completed(pod: &Pod, change: &Change, to: &Value) -> Change {
     let mut change = change.clone();
     let postponed = pod.postponed.iter().flat_map(|images| images.iter());

@@ -50,14 +50,14 @@ pub struct Pod {
     pub sidecars: SidecarMarks,
     /// What the last in-place update or hot patch changed.
     pub record: Option<Arc<InPlaceRecord>>,
-    /// Images by container of a change that an operator of bk-bcs has postponed to the end of a grace period: only
-    /// the label of the revision is set so far.
+    /// The new images, by container, of a change that an operator of bk-bcs has postponed to the end of a grace
+    /// period. Only the revision label has been set.
     pub postponed: Option<Arc<BTreeMap<String, String>>>,
     /// The node it is bound to.
     pub node: Option<String>,
     /// status.phase.
     pub phase: PodPhase,
-    /// What is ending it, or has (condition DisruptionTarget).
+    /// What is ending it, or has ended it (condition DisruptionTarget).
     pub disruption: Option<Disruption>,
     /// Why it has ended, if that was before any container had run for ten seconds.
     pub ended_at_once: Option<Arc<str>>,
@@ -76,7 +76,7 @@ pub struct Pod {
     /// The state of its resize.
     pub resize: Resize,
     /// containerIDs (in the order of `containers`) in the first status with this
-    /// observedGeneration; None when the cache cannot know it (restart, relist).
+    /// observedGeneration; None when the cache cannot know them (restart, relist).
     pub first_status: Option<FirstStatus>,
 }
 
@@ -87,7 +87,7 @@ pub enum PodPhase {
     Pending,
     /// Running: players may be on it.
     Running,
-    /// Ended with success.
+    /// Ended successfully.
     Succeeded,
     /// Ended with a failure.
     Failed,
@@ -135,7 +135,7 @@ pub enum Disruption {
     Preemption,
     /// A NoExecute taint of its node.
     Taint,
-    /// The pod garbage collector, because its node is gone.
+    /// The pod garbage collector, because its node no longer exists.
     LostNode,
     /// The kubelet: pressure on the node, or its shutdown.
     Kubelet,
@@ -195,7 +195,7 @@ pub struct ContainerStatus {
     pub image_id: String,
     /// Identity of the container; new at each start.
     pub container_id: String,
-    /// Restarts so far.
+    /// How often it has been restarted.
     pub restart_count: i32,
     /// Whether it is ready.
     pub ready: bool,
@@ -223,8 +223,8 @@ pub struct FirstStatus {
 pub struct InPlaceRecord {
     /// Revision that the pod was updated to.
     pub revision: String,
-    /// When the gate was closed for this change; None for a pod without the gate. The change belongs to the closure
-    /// that the gate's condition shows if, and only if, the two times are equal.
+    /// When the gate was closed for this change; None for a pod without the gate. If, and only if, the gate's
+    /// condition shows the same time, the gate is still closed for this change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate_closed_at: Option<Timestamp>,
     /// When the pod was patched.
@@ -255,7 +255,7 @@ pub struct ContainerChange {
     /// Its restart count.
     #[serde(default)]
     pub from_restart_count: i32,
-    /// Whether that container did not run `from_image` yet, because this change came while another one was in
+    /// Whether that container was not running `from_image` yet, because this change came while another one was in
     /// progress.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_unfinished: bool,

@@ -1,5 +1,5 @@
-//! The marks on a pod: which SidecarSets were considered when it was created, what they injected, and to which revision
-//! its sidecars may be updated.
+//! The marks on a pod: which SidecarSets were considered when it was created, what they injected, and to which
+//! revision its sidecars may be updated.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct SidecarMark {
     /// The hash of everything in that revision that a running pod cannot change.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub shape: String,
-    /// The names of the containers that it injected.
+    /// The names of the containers that the set injected.
     #[serde(rename = "in", skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<String>,
     /// Why nothing was injected.
@@ -51,7 +51,7 @@ impl SidecarMark {
         }
     }
 
-    /// The value of its annotation. An equal mark has an equal value, so that a patch can test it.
+    /// The value of its annotation. Equal marks have equal values, so that a patch can test the value.
     pub fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }

@@ -12,8 +12,8 @@ pub fn is_available(pod: &Pod, workload: &Workload, now: Timestamp) -> bool {
 }
 
 /// When a pod becomes available if it stays ready; None if it is not ready or a change is in progress.
-/// Without minReadySeconds, a ready pod is available at any time, because the kubelet's clock, which dates its
-/// readiness, may be ahead of the operator's.
+/// Without minReadySeconds, a ready pod is available whatever the operator's clock says, because the kubelet's clock,
+/// which dates its readiness, may be ahead.
 pub fn available_at(pod: &Pod, workload: &Workload) -> Option<Timestamp> {
     if pod.terminating
         || is_in_progress(pod)

@@ -120,7 +120,7 @@ fn pod_of(workload: &Workload, world: &World, revision: &Revision, name: &str) -
     let part = |path: &str| template.pointer(path).filter(|it| !it.is_null()).cloned();
     let mut labels = part("/metadata/labels").unwrap_or_else(|| json!({}));
     labels[names::REVISION_LABEL] = Value::String(revision.name.clone());
-    // From the start, so that no other client can delete the pod before it is guarded.
+    // The label is set from the start, so that no other client can delete the pod before it is guarded.
     let is_guarded = workload.labels_new_pods();
     if is_guarded {
         labels[names::GUARDED_LABEL] = Value::String(workload.uid.clone());

@@ -2,8 +2,8 @@
 //! pod has.
 //!
 //! A pod has its index until it no longer exists: a game server that is still shutting down may occupy what the index
-//! stands for, such as a port. So Terminating and ended pods count, and so do orphans that are being adopted. As for
-//! the number of pods, expectations ensure that the cache shows all pods that this operator has created.
+//! stands for, such as a port. So Terminating and ended pods count, and so do orphans that are being adopted.
+//! Expectations ensure that the cache shows all pods that this operator has created.
 
 use std::collections::HashSet;
 
@@ -123,7 +123,8 @@ pub fn set(index: u32, pod: &mut Value) {
     }
 }
 
-/// A variable of that name in the template is replaced where it is, because only variables after it can refer to it.
+/// Sets the variable in a container. If the template has one of that name, it is replaced where it is, because only
+/// variables after it can refer to it.
 fn set_in_container(index: u32, container: &mut Value) {
     let variable = json!({"name": INDEX_ENV, "value": index.to_string()});
     let is_ours = |it: &Value| it["name"] == INDEX_ENV;

@@ -18,7 +18,7 @@ pub struct Own<'a> {
 }
 
 /// Finds the pods that the workload controls, and adopts or releases others. An orphan that has ended is adopted only
-/// if its name contains an ordinal, because it must be replaced then.
+/// if its name contains an ordinal, because then it must be replaced.
 pub fn own_pods<'a>(workload: &Workload, world: &'a World) -> Own<'a> {
     let (mut pods, mut actions) = (Vec::new(), Vec::new());
     for pod in world.pods.iter().map(AsRef::as_ref) {
@@ -37,7 +37,7 @@ pub fn own_pods<'a>(workload: &Workload, world: &'a World) -> Own<'a> {
     Own { pods, actions }
 }
 
-/// Whether to adopt an orphan. One that has ended matters only if its name contains an ordinal, which it blocks.
+/// Whether to adopt an orphan. One that has ended matters only if its name contains an ordinal, which it occupies.
 fn should_adopt(workload: &Workload, orphan: &Pod) -> bool {
     !orphan.ended() || workload.identity.is_some()
 }

@@ -8,9 +8,9 @@ use crate::plan::workload::Workload;
 
 /// The budget of a workload.
 ///
-/// It selects by the label alone, so that a pod that a user released can be evicted. minAvailable exceeds any
-/// number of pods: maxUnavailable 0 would allow the eviction of any one pod while a pod waits to be scaled in. The policy
-/// is IfHealthyBudget, because a pod that is not ready may be full of players. The budget has no owner, because a
+/// It selects by the label alone, so that a pod that a user released can be evicted. minAvailable exceeds any number
+/// of pods: maxUnavailable 0 would allow the eviction of any one pod while a pod waits to be scaled in. The policy is
+/// IfHealthyBudget, because a pod that is not ready may be full of players. The budget has no owner, because a
 /// foreground deletion of the workload would delete it immediately.
 pub fn budget(workload: &Workload) -> Budget {
     let Workload {

@@ -1,13 +1,13 @@
 //! Invariant 11: while `spec.protection.pods` is Guarded, no client ends a pod before its hook allows it.
 //!
-//! The API server enforces it, even while no operator runs: the chart's ValidatingAdmissionPolicy refuses deletions and
-//! changes of pods with the label of guarded pods, and a PodDisruptionBudget of the workload refuses evictions, to which
-//! the policy does not apply. This module decides on the budget, the labels and the finalizer.
+//! The API server enforces it, even while no operator runs: the chart's ValidatingAdmissionPolicy refuses deletions
+//! and changes of pods with the label of guarded pods, and a PodDisruptionBudget of the workload refuses evictions,
+//! to which the policy does not apply. This module decides on the budget, the labels and the finalizer.
 //!
-//! The order makes a crash at any point safe. To switch the guard on, the finalizer is added, the budget is created, and
-//! existing pods are labeled once budget and policy are in force; new pods have the label from the start. To switch it
-//! off, the labels, the budget and the finalizer are removed in this order. A workload without the finalizer therefore
-//! has neither a budget nor labels, and no watch is needed.
+//! The order makes a crash at any point safe. To switch the guard on, the finalizer is added, the budget is created,
+//! and existing pods are labeled once budget and policy are in force; new pods have the label from the start. To
+//! switch it off, the labels, the budget and the finalizer are removed in this order. A workload without the
+//! finalizer therefore has neither a budget nor labels, and no watch is needed.
 
 mod budget;
 mod node_going;
@@ -44,7 +44,7 @@ pub struct Guarding {
     pub wake: Option<Timestamp>,
 }
 
-/// Sets up the guard of a workload's pods, or takes it down, one step further.
+/// The next step of setting up the guard of a workload's pods, or of taking it down.
 pub fn protect(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     if is_kept(workload, own) {
         set_up(workload, world, own)
@@ -53,7 +53,8 @@ pub fn protect(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     }
 }
 
-/// Whether pods are to be guarded. If the hook was removed from the workload, the guard stays until the pods are released.
+/// Whether pods are to be guarded. If the hook was removed from the workload, the guard stays until the pods are
+/// released.
 fn is_kept(workload: &Workload, own: &[&Pod]) -> bool {
     workload.guarded.is_some()
         && (workload.hooks.hook(HookPoint::PreDelete).is_some()
@@ -79,8 +80,8 @@ fn set_up(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     guarding
 }
 
-/// Creates the budget, or changes it back where another client may have changed it, and checks again whether the guard
-/// is in force.
+/// Creates the budget, or restores it if another client may have changed it, and checks again whether the guard is in
+/// force.
 pub fn keep_in_force(workload: &Workload, world: &World) -> Guarding {
     let due = world.guard.as_ref().map(GuardState::due);
     if let Some(due) = due.filter(|due| *due > world.now) {
@@ -144,7 +145,8 @@ fn unlabeled<'a>(
         .filter(move |pod| has_hook && is_unlabeled(pod))
 }
 
-/// Labels a pod, or removes the label, and the annotations for autoscalers with it. What the template says stays.
+/// Sets the label of a pod, or removes it, together with the annotations for autoscalers. Annotations that the
+/// template sets itself are left alone.
 fn guard(workload: &Workload, pod: &Pod, label: Option<String>) -> Action {
     let value = |value| label.is_some().then_some(value);
     let annotations = annotations_of_guard(workload.template);
@@ -155,7 +157,7 @@ fn guard(workload: &Workload, pod: &Pod, label: Option<String>) -> Action {
     }
 }
 
-/// The finalizer, and the PreDelete hook's template as it is now.
+/// Sets the finalizer, and keeps the current template of the PreDelete hook. None if nothing changes.
 fn marks_to_set(workload: &Workload, world: &World) -> Option<WorkloadPatch> {
     let mut patch = WorkloadPatch::default();
     let marks = &workload.guard_marks;
@@ -173,8 +175,8 @@ fn marks_to_set(workload: &Workload, world: &World) -> Option<WorkloadPatch> {
     (patch != WorkloadPatch::default()).then_some(patch)
 }
 
-/// The PreDelete hook's template as a string, or None if it is too long. Nothing if there is no such template now:
-/// then what was kept stays.
+/// The PreDelete hook's template as a string; `Some(None)` if it is too long. None if there is no such template now:
+/// then the one that was kept stays.
 fn template_to_keep(workload: &Workload, world: &World) -> Option<Option<String>> {
     let name = &workload.hooks.hook(HookPoint::PreDelete)?.template_name;
     let kept = KeptTemplate {

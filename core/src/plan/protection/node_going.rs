@@ -1,6 +1,6 @@
-//! `spec.protection.onNodeGoing: Move`: the replacement of pods on a node that is going to be removed is requested as by
-//! `kubectl game move`, and the request is withdrawn when the node stays after all. The pods are replaced as soon as
-//! their hooks and the budget allow it.
+//! `spec.protection.onNodeGoing: Move`: when a node is going to be removed, the operator requests the replacement of
+//! its pods, as `kubectl game move` does, and withdraws the request if the node stays after all. The pods are
+//! replaced as soon as their hooks and the budget allow it.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Which guarded pods have players: what is counted when another client ends one nevertheless.
+//! Which guarded pods may have players. A metric counts those that another client ends nevertheless.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +8,12 @@ use crate::plan::observed::{Disruption, Pod};
 use crate::plan::workload::guarded::Guarded;
 use crate::plan::world::World;
 
-/// The guarded pods of a workload at one moment, by uid.
+/// The uids of a workload's guarded pods that may have players at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GuardedPlayers(BTreeSet<String>);
 
 impl GuardedPlayers {
-    /// Those that may have players in this world.
+    /// Finds them in a world.
     pub fn of(workload: &impl GameWorkload, world: &World) -> Self {
         if Guarded::of(workload).is_none() {
             return Self::default();
@@ -24,8 +24,8 @@ impl GuardedPlayers {
         Self(pods.map(|pod| pod.uid.clone()).collect())
     }
 
-    /// What ended those of them that are gone, Terminating, or stopped by their kubelet in a later world, as far as
-    /// their last status shows. A match that ends by itself is not among them.
+    /// What ended each of these pods that, in a later world, no longer exists, is Terminating, or was stopped by its
+    /// kubelet; None if its last status does not show that. A pod that ended by itself does not count.
     pub fn ended(&self, workload: &impl GameWorkload, world: &World) -> Vec<Option<Disruption>> {
         if self.0.is_empty() {
             return Vec::new();
@@ -35,23 +35,23 @@ impl GuardedPlayers {
         let living: BTreeSet<&str> = living.map(|pod| pod.uid.as_str()).collect();
         let pods = world.pods.iter();
         let pods: BTreeMap<_, _> = pods.map(|pod| (pod.uid.as_str(), pod)).collect();
-        let gone = self.0.iter().map(String::as_str);
-        let gone = gone.filter(|uid| !living.contains(uid));
-        gone.map(|uid| pods.get(uid)?.disruption).collect()
+        let ended = self.0.iter().map(String::as_str);
+        let ended = ended.filter(|uid| !living.contains(uid));
+        ended.map(|uid| pods.get(uid)?.disruption).collect()
     }
 
-    /// The operator itself deletes this pod.
+    /// Forgets a pod that the operator itself deletes.
     pub fn forget(&mut self, uid: &str) {
         self.0.remove(uid);
     }
 }
 
-/// Whether a kubelet ended the pod, which takes no deletion.
+/// Whether a kubelet stopped the pod, which it does without deleting it.
 fn is_stopped(pod: &Pod) -> bool {
     pod.disruption == Some(Disruption::Kubelet) && !may_have_players(pod)
 }
 
-/// Pods that are not Terminating; an orphaned one keeps running.
+/// The workload's pods and orphans that are not Terminating. A pod that was orphaned keeps running.
 fn living<'a>(uid: Option<&'a str>, world: &'a World) -> impl Iterator<Item = &'a Pod> {
     let pods = world.pods.iter().map(AsRef::as_ref);
     let is_own = move |pod: &&Pod| pod.controller.is_none() || pod.controller.as_deref() == uid;

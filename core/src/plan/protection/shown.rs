@@ -1,4 +1,4 @@
-//! What users see of the guard: status.protection, and the condition Guarded.
+//! How the guard is shown to users: status.protection and the condition Guarded.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -37,7 +37,8 @@ pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdi
                 (false, Reason::GuardNotInForce, message.clone())
             }
             Some(GuardState::NoBudget) | None => {
-                let message = "whether policies and budget are in force is not known yet";
+                let message =
+                    "it is not known yet whether the policies and the budget are in force";
                 (false, Reason::GuardNotInForce, message.to_owned())
             }
         }
@@ -103,7 +104,7 @@ fn count(workload: &Workload, own: &[&Pod]) -> usize {
     own.iter().filter(|pod| workload.guards(pod)).count()
 }
 
-/// What the status shows of the guard; None if pods are not guarded.
+/// What the status shows about the guard; None if pods are not guarded.
 pub fn status(workload: &Workload, hooks: &Hooks, own: &[&Pod]) -> Option<ProtectionStatus> {
     workload.guarded?;
     let mut waiting: Vec<WaitingPod> = hooks

@@ -1,8 +1,8 @@
 //! Names of pods of a GameStatefulSet that stay free for some time after the pods have left their nodes.
 //!
-//! `kubectl drain` retries a refused eviction every five seconds by the pod's name, and ends when no such pod exists or
-//! the pod is Terminating. If the replacement existed by then, the drain would try to evict that one, on another node,
-//! and never end.
+//! `kubectl drain` retries a refused eviction every five seconds by the pod's name, and ends when no such pod exists
+//! or the pod is Terminating. If the replacement already existed by then, the drain would try to evict it, on another
+//! node, and never end.
 
 use std::collections::BTreeMap;
 
@@ -60,8 +60,8 @@ impl Vacated {
         Some(Blocked {
             reason: Reason::NodeDraining,
             message: format!(
-                "pod {name} was deleted because its node is going to be removed, and is created again at {}: until \
-                 then a drain of the node can notice that it is gone",
+                "pod {name} was deleted because its node is going to be removed, and is created again at {}, so that a \
+                 drain of the node can notice the deletion",
                 until(*since)
             ),
         })

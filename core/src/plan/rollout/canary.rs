@@ -86,7 +86,7 @@ pub fn advance(
         progress.canary.held_replicas = None;
     }
     let runs = world.runs.iter().map(AsRef::as_ref);
-    let runs: Vec<&HookRun> = runs.filter(|run| is_step(workload, run)).collect();
+    let runs: Vec<&HookRun> = runs.filter(|run| is_step_run(workload, run)).collect();
     let mut draft = Draft::default();
     let has_steps = update != stable && !workload.steps.is_empty();
     if started_over && has_steps {
@@ -125,7 +125,7 @@ pub fn advance(
         resume_ignored: false,
         draft,
     };
-    walk.from(progress)
+    walk.run(progress)
 }
 
 struct Walk<'a> {
@@ -160,7 +160,7 @@ enum Step {
 
 impl<'a> Walk<'a> {
     /// Walks from step to step until one holds the rollout.
-    fn from(mut self, mut progress: Progress) -> Advance {
+    fn run(mut self, mut progress: Progress) -> Advance {
         let last = i32::try_from(self.workload.steps.len()).unwrap_or(i32::MAX);
         let seen_index = self.workload.progress.step_index.unwrap_or(0);
         let mut index = progress.step_index.unwrap_or(0).clamp(0, last);
@@ -204,8 +204,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// How many pods are kept and how many updated when no step holds the rollout. While a user pauses, no
-    /// more pods than now may be at the update revision: a scale-out must not spread a build that was stopped.
+    /// How many pods are kept and how many updated when no step holds the rollout. While a user's pause lasts,
+    /// no more pods than now may be at the update revision: a scale-out must not spread a build that was stopped.
     fn after_steps(&self, index: i32, progress: &mut Progress) -> (i64, i64) {
         let is_stable = self.update == self.stable;
         let kept = if is_stable {
@@ -390,7 +390,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn is_step(workload: &Workload, run: &HookRun) -> bool {
+fn is_step_run(workload: &Workload, run: &HookRun) -> bool {
     run.point(workload.kind) == Some(HookPoint::Step)
 }
 

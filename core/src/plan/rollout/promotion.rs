@@ -21,7 +21,7 @@ pub struct Promotion {
     pub step_hash: String,
 }
 
-/// Whether a user promoted this very rollout to `update`.
+/// Whether a user promoted the rollout to `update`, with the current step list.
 pub fn is_promoted(workload: &Workload, update: RevisionName) -> bool {
     let text = workload.annotations.get(names::PROMOTE_ANNOTATION);
     let promotion = text.and_then(|text| serde_json::from_str(text).ok());

@@ -3,8 +3,8 @@
 //!
 //! This does not limit scale-outs, replacements and updates. The initial creation begins with the plan that finds
 //! neither pods nor a status, and continues until all pods are available at the same time. The status records that
-//! it is in progress, and is written before the first pod is created. So a workload that was
-//! created by another operator, or that has lost its pods, has no batches.
+//! it is in progress, and is written before the first pod is created. So a workload that was created by another
+//! operator, or that has lost its pods, has no batches.
 
 use std::collections::HashSet;
 

@@ -84,8 +84,8 @@ impl<'a> Claims<'a> {
     fn why_unusable(&self, claim: &Claim, ordinal: i64) -> Option<Blocked> {
         let pod = self.workload.pod_name(ordinal);
         let name = &claim.name;
-        let is_going = claim.terminating || self.owning_pods(claim, ordinal).next().is_some();
-        if is_going {
+        let is_deleted = claim.terminating || self.owning_pods(claim, ordinal).next().is_some();
+        if is_deleted {
             return Some(Blocked {
                 reason: Reason::ClaimTerminating,
                 message: format!(
@@ -147,18 +147,18 @@ impl<'a> Claims<'a> {
             let ordinal = self.ordinal(claim);
             let is_wanted = ordinal.is_some_and(&wanted);
             // A pod that is deleted for good, as its hook allowed, remains the owner of its claims.
-            let takes_along = |pod: &Pod| {
+            let remains_owner = |pod: &Pod| {
                 let is_leaving = pod.terminating || self.transferred.contains(&pod.uid());
                 self.identity.retention.when_scaled == PvcRetention::Delete
                     && !is_wanted
                     && is_leaving
             };
             let mut remove: Vec<String> = Vec::new();
-            let mut goes_with_pod = false;
+            let mut deleted_with_pod = false;
             let owners = claim.owners.iter();
             for pod in owners.filter_map(|owner| pods.get(owner.uid.as_str())) {
-                if takes_along(pod) {
-                    goes_with_pod = true;
+                if remains_owner(pod) {
+                    deleted_with_pod = true;
                 } else {
                     remove.push(pod.uid.clone());
                 }
@@ -167,8 +167,8 @@ impl<'a> Claims<'a> {
                 remove.push(self.workload.uid.clone());
             }
             let is_free = claim.owners.iter().all(|it| remove.contains(&it.uid));
-            let about_to_go = ordinal.is_some_and(|it| self.leaving.contains(&it));
-            let is_kept = is_wanted && is_free && !goes_with_pod && !about_to_go;
+            let is_transferred = ordinal.is_some_and(|it| self.leaving.contains(&it));
+            let is_kept = is_wanted && is_free && !deleted_with_pod && !is_transferred;
             // Owners are removed first. A new one is added once that has been observed.
             let add = self.owner_of_kept.as_ref();
             let add = add.filter(|_| is_kept && remove.is_empty()).cloned();

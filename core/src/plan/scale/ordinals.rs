@@ -1,8 +1,8 @@
 //! Invariant 7: which ordinals should have a pod, which pods are surplus, and which ones a rollout updates.
 //!
 //! Pods have the first ordinals from `start` on that are not reserved. The first `partition` of them are kept at the
-//! old revision; the others are updated, highest first. Surge pods have the highest ordinals, and are deleted when all
-//! other pods are available.
+//! old revision; the others are updated, highest first. Surge pods have the highest ordinals, and are deleted when
+//! all other pods are available.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -69,14 +69,14 @@ impl<'a> Ordinals<'a> {
         self.workload.ordinal(pod).unwrap_or(self.identity.start)
     }
 
-    /// Those of these pods that are neither surge pods nor surplus.
+    /// The pods among these that are neither surge pods nor surplus.
     pub fn regular_of(&self, pods: &[&'a Pod]) -> Vec<&'a Pod> {
         let regular = self.regular();
         let is_regular = |pod: &&&Pod| regular.contains(self.of(pod));
         pods.iter().filter(is_regular).copied().collect()
     }
 
-    /// Surge and victims for this progress of the rollout. Victims are pods whose ordinal is below or above the wanted
+    /// Surge and victims for this state of the rollout. Victims are pods whose ordinal is below or above the wanted
     /// ones, or reserved.
     pub fn choose(&self, sizing: &Sizing<'a>, rollout: &Rollout) -> Choice<'a> {
         let update = sizing.revisions.update.name();
@@ -97,9 +97,10 @@ impl<'a> Ordinals<'a> {
         }
     }
 
-    /// The number of existing surge pods that the update still needs while `to_move` pods are to be updated. They also
-    /// stand in for pods that are not available, such as the last one that was updated; but no surge pod is created for
-    /// that. Without an update the number is 0: pods that are surplus after a scale-in do not wait for broken ones.
+    /// The number of existing surge pods that the update still needs while `to_move` pods are to be updated. They
+    /// also stand in for pods that are not available, such as the last one that was updated; but no surge pod is
+    /// created for that. Without an update the number is 0: pods that are surplus after a scale-in do not wait for
+    /// broken ones.
     fn surge_to_keep(&self, sizing: &Sizing<'a>, to_move: i64) -> i64 {
         let surge = self.wanted(self.workload.progress.surge);
         let is_active = |ordinal: &i64| {
@@ -137,7 +138,7 @@ impl<'a> Ordinals<'a> {
         }
     }
 
-    /// Regular pods that are at the update revision.
+    /// The number of regular pods at the update revision.
     pub fn updated(&self, revisions: &Revisions, sizes: &Sizes<'a>) -> i64 {
         let regular = self.regular_of(&sizes.kept);
         let is_updated = |pod: &&&Pod| is_at(pod, revisions.update.name());
@@ -164,9 +165,9 @@ impl<'a> Ordinals<'a> {
     /// Victims that may be deleted now.
     ///
     /// With OrderedReady this is the highest one, once every pod that stays is available and the victim before it no
-    /// longer exists. With Parallel, as many victims are kept as pods are still to be created, so that there are never
-    /// too few (`creates` says whether pods can be created), and the pod of a reserved ordinal is kept until its
-    /// substitute is available.
+    /// longer exists. With Parallel, as many victims are kept as pods are still to be created, so that there are
+    /// never too few (`creates` says whether pods can be created), and the pod of a reserved ordinal is kept until
+    /// its substitute is available.
     pub fn leaving(&self, victims: &HashSet<PodUid<'a>>, creates: bool) -> HashSet<PodUid<'a>> {
         let regular = self.regular();
         if self.identity.ordered {
@@ -220,8 +221,8 @@ pub struct Reach {
     /// The lowest ordinal that it covers.
     from: i64,
     /// The number of pods that may be at the update revision, if it is lower than the number of covered ones: a step
-    /// or a pause began with fewer pods, and a scale-out must not spread an unproven build; or an ordinal was reserved
-    /// in the meantime, so that pods that are already updated are no longer covered.
+    /// or a pause began with fewer pods, and a scale-out must not spread an unproven build; or an ordinal was
+    /// reserved in the meantime, so that pods that are already updated are no longer covered.
     held: Option<i64>,
 }
 

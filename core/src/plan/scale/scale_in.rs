@@ -24,9 +24,9 @@ pub struct ScaleIn<'a> {
 /// victim remains a victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Waiting {
-    /// Its removal.
-    ToGo,
-    /// A PreDelete hook of an update, or one whose run has not been created yet.
+    /// The hook of its removal.
+    ForRemoval,
+    /// The PreDelete hook of an update, or a PreDelete hook whose run has not been created yet.
     Marked,
     /// Nothing.
     No,
@@ -107,8 +107,9 @@ impl<'a> ScaleIn<'a> {
         }
     }
 
-    /// Chooses victims. Pods that are named in podsToDelete, or already wait for their hook, are chosen first, whatever
-    /// their revision. The others are chosen so that as many pods of each revision remain as the partition says.
+    /// Chooses victims. Pods that are named in podsToDelete, or already wait for their hook, are chosen first,
+    /// whatever their revision. The others are chosen so that as many pods of each revision remain as the partition
+    /// says.
     pub fn victims(
         &self,
         pods: &[&'a Pod],
@@ -133,8 +134,8 @@ impl<'a> ScaleIn<'a> {
             for (rank, pod) in &ranked {
                 let first = !(rank.not_named && rank.waiting == Waiting::No);
                 let group = usize::from(is_at(pod, update));
-                let may_go = chosen_before || surplus[group] > 0;
-                if excess > 0 && first == chosen_before && may_go {
+                let may_choose = chosen_before || surplus[group] > 0;
+                if excess > 0 && first == chosen_before && may_choose {
                     victims.insert(pod.uid());
                     surplus[group] -= 1;
                     excess -= 1;
@@ -145,7 +146,7 @@ impl<'a> ScaleIn<'a> {
     }
 }
 
-/// Surge and victims for this progress of the rollout.
+/// Surge and victims for this state of the rollout.
 pub fn choose<'a>(
     sizing: &Sizing<'a>,
     order: &ScaleIn<'a>,
@@ -157,7 +158,7 @@ pub fn choose<'a>(
     let is_old = |pod: &&&Pod| !is_at(pod, update);
     let old = sizing.active.iter().filter(is_old).count() as i64;
     let to_update = old - (replicas - rollout.target);
-    // Pods to be moved also get their replacement first, where maxSurge allows it.
+    // Pods that are to be moved also get their replacements first, where maxSurge allows it.
     let is_moved = |pod: &&&Pod| pod.move_requested.is_some();
     let to_move = sizing.active.iter().filter(is_moved).count() as i64;
     let surge = sizing.surge(to_update.max(to_move));
@@ -169,7 +170,7 @@ pub fn choose<'a>(
     let waiting = |pod: &Pod| {
         let is_to_change = hooks.has_run(HookPoint::PreInplace, pod);
         if hooks.has_removal_run(pod) {
-            Waiting::ToGo
+            Waiting::ForRemoval
         } else if hooks.has_run(HookPoint::PreDelete, pod) || (pod.marked_deleting && !is_to_change)
         {
             Waiting::Marked

@@ -22,7 +22,7 @@ pub struct Sizing<'a> {
     pub revisions: &'a Revisions<'a>,
     /// Its pods that are neither ended nor Terminating.
     pub active: &'a [&'a Pod],
-    /// Those of them that count for canary steps, unless they are victims.
+    /// Those of the active pods that count for canary steps, unless they are victims.
     pub counted: &'a [&'a Pod],
 }
 
@@ -46,13 +46,13 @@ pub struct Sizes<'a> {
     pub victims: HashSet<PodUid<'a>>,
     /// Pods that are neither ended nor Terminating.
     pub active: &'a [&'a Pod],
-    /// Those of them that are not victims.
+    /// Those of the active pods that are not victims.
     pub kept: Vec<&'a Pod>,
 }
 
 impl Sizes<'_> {
     /// Whether new pods may be created at the revision of this pod.
-    pub fn makes(&self, pod: &Pod) -> bool {
+    pub fn creates_like(&self, pod: &Pod) -> bool {
         let update = self.rollout.progress.update();
         [update, self.stable].contains(&pod.revision())
     }
@@ -144,9 +144,9 @@ impl<'a> Sizing<'a> {
         )
     }
 
-    /// The stable revision. The update revision becomes stable when the steps are completed and all pods are available
-    /// at it; a workload without pods proves nothing. A stable revision whose ControllerRevision was deleted remains
-    /// the stable one as long as there are old pods, which the rollout may have to spare.
+    /// The stable revision. The update revision becomes stable when the steps are completed and all pods are
+    /// available at it; a workload without pods proves nothing. A stable revision whose ControllerRevision was
+    /// deleted remains the stable one as long as there are old pods, which the rollout may have to spare.
     fn stable(&self, counts: Counts, kept: i64) -> RevisionName<'a> {
         let update = self.revisions.update.name();
         let progress = &self.workload.progress;

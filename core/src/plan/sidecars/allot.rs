@@ -1,9 +1,9 @@
-//! Which pods a SidecarSet lets be updated.
+//! Which pods a SidecarSet allows to be updated.
 //!
-//! A pod of our workloads gets a token, which is part of its mark. Its workload updates it when its hook and budget allow
-//! that, and the same patch removes the token. A token that a workload does not use is withdrawn and given to another pod.
-//! The patch tests the token, so a withdrawal and an update cannot both succeed. Pods of other controllers have neither
-//! hook nor gate; the set updates them itself.
+//! A pod of our workloads gets a token, which is part of its mark. Its workload updates it when its hook and budget
+//! allow that, and the same patch removes the token. A token that a workload does not use is withdrawn, and another
+//! pod gets one. The patch tests the token, so a withdrawal and an update cannot both succeed. Pods of other
+//! controllers have neither hook nor gate; the set updates them itself.
 
 use jiff::{SignedDuration, Timestamp};
 use kube::core::{Selector, SelectorExt};
@@ -47,7 +47,7 @@ pub struct MarkWrite<'a> {
 pub struct Progress {
     /// Pods that have the containers.
     pub matched: usize,
-    /// Those with the newest ones.
+    /// Those of them with the newest containers.
     pub updated: usize,
     /// Pods to update, as far as selector and partition choose them.
     pub wanted: usize,
@@ -66,14 +66,14 @@ struct MarkedPod<'a> {
 }
 
 impl<'a> MarkedPod<'a> {
-    /// Whether its update to the newest revision takes a slot: it is not complete, or the pod is not ready after it. A token
-    /// that is left over takes one until it is withdrawn, because its workload may have begun to use it.
+    /// Whether its update to the newest revision takes a slot: it is not complete, or the pod is not ready after it.
+    /// A token that is left over takes a slot until it is withdrawn, because the workload may have begun to use it.
     fn is_busy(&self) -> bool {
         self.pod.changing != Changing::No || !self.pod.ready || self.mark.token.is_some()
     }
 
-    /// Whether the update of an old pod has begun, to the newest revision or an earlier one. Then it takes a slot, although
-    /// the pod is no longer ready.
+    /// Whether the update of an old pod has begun, to the newest revision or an earlier one. Then it takes a slot,
+    /// even if the pod is no longer ready.
     fn has_begun(&self) -> bool {
         match self.pod.changing {
             Changing::Sidecars => true,
@@ -82,7 +82,8 @@ impl<'a> MarkedPod<'a> {
         }
     }
 
-    /// Whether the update of an old pod takes a slot. Pods that are not ready need none, unless their update is the reason.
+    /// Whether the update of an old pod takes a slot. Pods that are not ready need none, unless the update is why
+    /// they are not ready.
     fn needs_slot(&self) -> bool {
         self.pod.ready || self.has_begun() || self.pod.changing == Changing::Begins
     }
@@ -108,7 +109,7 @@ impl<'a> MarkedPod<'a> {
         (*ready, self.mark.token_since, namespace, name)
     }
 
-    /// The write that lets it be updated, or (if no workload does that) updates it.
+    /// The write that allows its update or, if no workload of ours controls it, updates it.
     fn start(&self, set: &Sidecars, now: Timestamp) -> MarkWrite<'a> {
         let Self { pod, mark } = *self;
         let to = match pod.own {
@@ -146,14 +147,14 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
         let mark = pod.mark(set)?;
         Some(MarkedPod { pod, mark })
     });
-    let (new, old): (Vec<_>, Vec<_>) = matched.partition(|it| set.is_in(it.mark));
+    let (new, old): (Vec<_>, Vec<_>) = matched.partition(|it| set.is_newest_in(it.mark));
     let total = (new.len() + old.len()) as i64;
     let mut progress = Progress {
         matched: new.len() + old.len(),
         updated: new.len(),
         ..Progress::default()
     };
-    // After a revert, a token that was not used is left on a pod that has the newest containers again.
+    // After a revert, an unused token may be left on a pod that has the newest containers again.
     let left = new.iter().filter(|it| it.mark.token.is_some());
     let mut writes: Vec<_> = left.map(MarkedPod::withdraw).collect();
     let (mut holders, mut waiting) = (Vec::new(), Vec::new());
@@ -165,7 +166,7 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
         let may_change = chosen(pod) && progress.can_change(set, pod, mark);
         match &mark.token {
             Some(token) if may_change && *token == set.revision => holders.push(candidate),
-            // It gets another one once this one is gone. Until then its workload may have begun to use it.
+            // It gets another token once this one is withdrawn. Until then its workload may have begun to use it.
             Some(_) => {
                 busy += usize::from(candidate.needs_slot() && !candidate.has_begun());
                 writes.push(candidate.withdraw());
@@ -220,7 +221,7 @@ struct Room {
 }
 
 impl Room {
-    /// Takes room for a pod, if there is any. One whose update has begun has its slot already.
+    /// Takes room for a pod, if there is any. A pod whose update has begun already has its slot.
     fn take(&mut self, marked: &MarkedPod) -> bool {
         let slots = i64::from(marked.needs_slot() && !marked.has_begun());
         let fits = self.pods > 0 && (slots == 0 || self.slots >= slots);
@@ -233,7 +234,7 @@ impl Room {
 }
 
 impl Progress {
-    /// Whether a running pod can take the newest revision. Records why not.
+    /// Whether a running pod can be changed to the newest revision. If it cannot, records why.
     fn can_change(&mut self, set: &Sidecars, pod: &MatchedPod, mark: &SidecarMark) -> bool {
         if mark.shape != set.shape {
             self.not_in_place.push(pod.full_name());
@@ -246,7 +247,8 @@ impl Progress {
     }
 }
 
-/// The pods that the set's strategy chooses; all if it has no selector, and none if it does not update running pods now.
+/// The pods that the set's strategy chooses: all if it has no selector, and none if it does not update running pods
+/// now.
 fn chosen_by(set: &Sidecars) -> impl Fn(&MatchedPod) -> bool {
     let strategy = &set.update;
     let is_rolling = strategy.type_ == SidecarUpdateType::RollingUpdate && !strategy.paused;

@@ -22,7 +22,7 @@ pub(super) struct Sidecar {
     pub name: String,
     /// Whether it is placed before or after the pod's own containers.
     pub place: PodInjectPolicy,
-    /// The container as it is injected, without what it takes over from the pod's own containers.
+    /// The container as it is injected, without what it gets from the pod's own containers.
     container: Value,
     shares_volumes: bool,
     transfers: Vec<TransferEnv>,

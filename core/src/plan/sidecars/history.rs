@@ -95,8 +95,8 @@ pub fn history(
     }
 }
 
-/// The revisions that are no longer kept: the oldest ones beyond the history limit. Those in `named`, to which a pod or
-/// the set refers, are always kept and do not count.
+/// The revisions that are no longer kept: the oldest ones beyond the history limit. Those in `named`, to which a pod
+/// or the set refers, are always kept and do not count toward the limit.
 pub fn expired<'r>(
     set: &SidecarSet,
     own: &'r [Arc<SetRevision>],

@@ -1,7 +1,8 @@
 //! Injects SidecarSets into a new pod.
 //!
-//! Sets are injected in the order of their names, and the containers of a set in the order in which it lists them. A set
-//! is injected completely or not at all. Injecting twice is harmless: a set whose containers are all there is skipped.
+//! Sets are injected in the order of their names, and the containers of a set in the order in which it lists them. A
+//! set is injected completely or not at all. Injecting twice is harmless: a set whose containers are all present is
+//! skipped.
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ pub fn inject(pod: &mut Value, sets: &[Arc<Sidecars>]) {
     let is_marked = count != annotations.len();
     let mut marks = Vec::new();
     for set in selected(sets, &labels) {
-        let mark = put(&mut pod["spec"], set, old_marks.get(&set.name));
+        let mark = inject_set(&mut pod["spec"], set, old_marks.get(&set.name));
         if mark.is_injected() {
             annotate(&mut annotations, &set.annotations);
         }
@@ -60,8 +61,8 @@ pub fn inject(pod: &mut Value, sets: &[Arc<Sidecars>]) {
     pod["metadata"]["annotations"] = Value::Object(annotations);
 }
 
-/// Adds the annotations of a set. What another set or the author of the pod has written is kept, unless the set overwrites
-/// it.
+/// Adds the annotations of a set. What another set or the author of the pod has written is kept, unless the set
+/// overwrites it.
 fn annotate(annotations: &mut Map<String, Value>, added: &[PodAnnotation]) {
     for PodAnnotation {
         key,
@@ -89,7 +90,7 @@ fn marks_of(annotations: &Map<String, Value>) -> SidecarMarks {
 }
 
 /// Injects one set into a pod's spec, unless it conflicts with the pod. Returns the set's mark.
-fn put(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) -> SidecarMark {
+fn inject_set(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) -> SidecarMark {
     let sidecars = set.init_containers.iter().chain(&set.containers);
     let containers: Vec<String> = sidecars.map(|it| it.name.clone()).collect();
     let mark = SidecarMark {
@@ -97,10 +98,10 @@ fn put(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) -> Side
         shape: set.shape.clone(),
         ..SidecarMark::default()
     };
-    // The API server calls the webhook again if another one has changed the pod. The mark alone proves nothing, because
-    // any client can write it.
+    // The API server calls the webhook again if another one has changed the pod. The mark alone proves nothing,
+    // because any client can write it.
     let is_claimed = old_mark.is_some_and(|mark| mark.containers == containers);
-    if is_claimed && is_there(spec, set) {
+    if is_claimed && has_containers(spec, set) {
         return SidecarMark { containers, ..mark };
     }
     match with_set(spec, set) {
@@ -116,7 +117,7 @@ fn put(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) -> Side
 }
 
 /// Whether the pod already has all containers of the set.
-fn is_there(spec: &Value, set: &Sidecars) -> bool {
+fn has_containers(spec: &Value, set: &Sidecars) -> bool {
     let has = |field: &str, sidecars: &[Sidecar]| {
         let containers = list(spec.get(field));
         let mut sidecars = sidecars.iter();

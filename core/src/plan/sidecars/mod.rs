@@ -1,5 +1,5 @@
-//! SidecarSets: which pods get which containers, which pods are updated when the containers change, and the status of a
-//! set.
+//! SidecarSets: which pods get which containers, which pods are updated when the containers change, and the status
+//! of a set.
 //!
 //! One function, [`inject()`], serves the planner, for pods of our workloads, and the webhook, for pods of other
 //! controllers. So game servers get their sidecars without a webhook.

@@ -1,6 +1,6 @@
 //! Which revision of a SidecarSet new pods get: the newest one, unless the user has chosen another one, or the update
-//! strategy holds the newest one back. It is a function of the set and its ControllerRevisions alone, so that the plans
-//! of all workloads and all replicas of the webhook decide alike.
+//! strategy holds the newest one back. It is a function of the set and its ControllerRevisions alone, so that the
+//! plans of all workloads and all replicas of the webhook decide alike.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -166,8 +166,8 @@ enum Hold {
     Except(Selector),
 }
 
-/// Whether the newest revision is held back. A set of type NotUpdate leaves running pods as they are; only new pods can
-/// show its changes, so nothing is held back from them.
+/// Whether the newest revision is held back. A set of type NotUpdate leaves running pods as they are; only new pods
+/// can show its changes, so nothing is held back from them.
 fn hold(newest: &Sidecars, status: &SidecarSetStatus, stable: Option<&Sidecars>) -> Hold {
     let strategy = &newest.update;
     if strategy.paused {
@@ -192,8 +192,8 @@ fn hold(newest: &Sidecars, status: &SidecarSetStatus, stable: Option<&Sidecars>)
     let is_reached = match partition {
         // However many pods are added, this number of old ones is kept.
         IntOrString::Int(kept) => total - updated >= i64::from(*kept),
-        // A share changes with each new pod. Running pods are updated first, and new ones follow the majority; unless
-        // running pods cannot be updated.
+        // A percentage of pods changes with each new pod. Running pods are updated first, and new ones follow the
+        // majority, unless running pods cannot be updated.
         IntOrString::String(_) => {
             let total = total + 1;
             let is_in_place = stable.is_none_or(|stable| stable.shape == newest.shape);
@@ -206,8 +206,8 @@ fn hold(newest: &Sidecars, status: &SidecarSetStatus, stable: Option<&Sidecars>)
     }
 }
 
-/// The revision that most of a set's pods have; of two with equally many, an older one. Pods that are not ready do not
-/// count for the newest one: it may be why. Without pods, the one that was stable last.
+/// The revision that most of a set's pods have; of two with equally many pods, an older one. Pods that are not ready
+/// do not count for the newest revision, which may be the reason. Without pods, it is the last stable revision.
 pub(super) fn stable_revision(
     newest: &Sidecars,
     pods: &[MatchedPod],

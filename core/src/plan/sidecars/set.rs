@@ -61,7 +61,7 @@ pub struct Sidecars {
     /// Which revision new pods get.
     pub(super) new_pods: NewPods,
     selector: Selector,
-    /// The only namespace, if there is one.
+    /// The only namespace whose pods it selects; None if it is not limited to one.
     pub namespace: Option<String>,
     namespaces: Option<Selector>,
     pub(super) init_containers: Vec<Sidecar>,
@@ -166,9 +166,9 @@ impl Sidecars {
         self.selector.matches(labels)
     }
 
-    /// Whether a pod with this mark has the newest containers. Annotations do not count, because only new pods get them:
-    /// a revision that differs in nothing else is no reason to update or recreate a pod.
-    pub fn is_in(&self, mark: &SidecarMark) -> bool {
+    /// Whether a pod with this mark has the newest containers. Annotations do not count, because only new pods get
+    /// them: a revision that differs in nothing else is no reason to update or recreate a pod.
+    pub fn is_newest_in(&self, mark: &SidecarMark) -> bool {
         has_same_containers(&self.name, &mark.revision, &self.revision)
     }
 
@@ -261,8 +261,8 @@ impl Content {
     }
 }
 
-/// What is injected, as the revision identifies it: without selectors and strategies, and with all defaults, so that it
-/// does not depend on whether they are written out.
+/// What is injected, as the revision identifies it: without selectors and strategies, and with all defaults, so that
+/// it does not depend on whether they are written out.
 pub(super) fn injected(spec: &SidecarSetSpec) -> Value {
     let list = |list: &[Value], place| -> Vec<Value> {
         list.iter()
@@ -297,7 +297,7 @@ pub(super) fn revision_name(set: &str, injected: &Value, collisions: i32) -> Str
     annotations.map_or(name.clone(), |it| format!("{name}-{}", hash(&it)))
 }
 
-/// Whether two revisions of a set have the same containers, and differ in annotations of new pods at most.
+/// Whether two revisions of a set have the same containers, and differ at most in the annotations of new pods.
 pub fn has_same_containers(set: &str, one: &str, other: &str) -> bool {
     without_annotations(set, one) == without_annotations(set, other)
 }

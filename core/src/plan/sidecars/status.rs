@@ -42,7 +42,7 @@ pub fn sidecar_set_status(
                 }
                 continue;
             };
-            let is_updated = set.is_in(mark);
+            let is_updated = set.is_newest_in(mark);
             status.matched_pods += 1;
             status.updated_pods += i32::from(is_updated);
             status.ready_pods += i32::from(pod.ready);
@@ -68,11 +68,11 @@ pub fn sidecar_set_status(
                 .to_owned(),
         ),
         Some(_) if !clashes.is_empty() => {
-            let trouble = others.trouble().map(|(_, message)| format!("; {message}"));
-            let message = named("left out of", &mut clashes) + &trouble.unwrap_or_default();
+            let problem = others.problem().map(|(_, message)| format!("; {message}"));
+            let message = named("left out of", &mut clashes) + &problem.unwrap_or_default();
             (false, "Clash", message)
         }
-        Some(set) => match others.trouble() {
+        Some(set) => match others.problem() {
             Some((reason, message)) => (true, reason, message),
             None => injecting(set),
         },
@@ -153,7 +153,8 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
         return (true, "Updating", count);
     }
     if !not_in_place.is_empty() {
-        let what = "more than images differ, which running pods cannot change; recreate:";
+        let what =
+            "not only images differ, but running pods cannot change anything else; recreate:";
         return (false, "NotInPlace", some(what, not_in_place));
     }
     if !ignored.is_empty() {

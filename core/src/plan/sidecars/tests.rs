@@ -22,7 +22,7 @@ fn set(name: &str, spec: Value) -> Arc<Sidecars> {
     }
     let set = json!({"metadata": {"name": name}, "spec": full});
     let set: SidecarSet = serde_json::from_value(set).expect("a set");
-    Arc::new(Sidecars::of(&set).expect("it selects something"))
+    Arc::new(Sidecars::of(&set).expect("a selector"))
 }
 
 /// A set with one container of this name.
@@ -67,7 +67,7 @@ fn marks(pod: &Value) -> SidecarMarks {
 }
 
 #[test]
-fn containers_go_before_or_after_the_game_in_the_order_of_their_sets() {
+fn containers_are_placed_before_or_after_the_game_in_the_order_of_their_sets() {
     let a = json!({
         "containers": [
             {"name": "a-first", "image": "i"},
@@ -215,7 +215,7 @@ fn a_container_gets_mounts_and_variables_of_the_game() {
             "shareVolumePolicy": {"type": "enabled"},
             "transferEnv": [
                 transfer("game", "ROOM"), transfer("game", "MODE"), transfer("game", "NONE"),
-                transfer("nobody", "ROOM"),
+                transfer("missing", "ROOM"),
             ],
         }]}),
     );
@@ -239,7 +239,7 @@ fn marks_set_by_the_author_of_a_pod_are_ignored() {
     own["metadata"]["annotations"] = json!({
         "team": "games",
         "sidecars.gamekeeper.tkex.tencent.com/log": "{\"at\":\"log-1\",\"in\":[\"log\"]}",
-        "sidecars.gamekeeper.tkex.tencent.com/gone": "{}",
+        "sidecars.gamekeeper.tkex.tencent.com/deleted": "{}",
     });
     let log = with("log", "log");
     let pod = injected(own, &[Arc::clone(&log)]);
@@ -250,8 +250,8 @@ fn marks_set_by_the_author_of_a_pod_are_ignored() {
 }
 
 #[test]
-fn revisions_depend_on_what_is_injected_and_not_on_written_defaults() {
-    let of = |container: Value, more: Value| {
+fn revisions_depend_on_what_is_injected_and_not_on_explicit_defaults() {
+    let revision_of = |container: Value, more: Value| {
         let mut spec = json!({"containers": [container]});
         for (field, value) in more.as_object().expect("fields") {
             spec[field] = value.clone();
@@ -259,22 +259,22 @@ fn revisions_depend_on_what_is_injected_and_not_on_written_defaults() {
         set("log", spec).revision.clone()
     };
     let plain = || json!({"name": "log", "image": "log:1"});
-    let base = of(plain(), json!({}));
+    let base = revision_of(plain(), json!({}));
     let defaults = json!({
         "name": "log", "image": "log:1", "podInjectPolicy": "BeforeAppContainer",
         "shareVolumePolicy": {"type": "disabled"}, "upgradeStrategy": {"upgradeType": "ColdUpgrade"},
     });
-    assert_eq!(of(defaults, json!({})), base);
+    assert_eq!(revision_of(defaults, json!({})), base);
     assert_eq!(
-        of(plain(), json!({"injectionStrategy": {"paused": true}})),
+        revision_of(plain(), json!({"injectionStrategy": {"paused": true}})),
         base
     );
     assert_ne!(
-        of(json!({"name": "log", "image": "log:2"}), json!({})),
+        revision_of(json!({"name": "log", "image": "log:2"}), json!({})),
         base
     );
     assert_ne!(
-        of(plain(), json!({"volumes": [{"name": "a", "emptyDir": {}}]})),
+        revision_of(plain(), json!({"volumes": [{"name": "a", "emptyDir": {}}]})),
         base
     );
     let set = json!({"spec": {
@@ -318,15 +318,23 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     };
     let at = |second| Timestamp::from_second(second).expect("a time");
     let webhook = RefCell::new(WebhookState::InForce);
-    let shown = |pods: Vec<MatchedPod>, before: Option<&_>, second| {
+    let status_of = |pods: Vec<MatchedPod>, old_status: Option<&_>, second| {
         let progress = allot(&log, &pods, at(second)).progress;
         let others = OtherPods {
             namespaces: &["web".to_owned()],
             webhook: &webhook.borrow(),
         };
-        sidecar_set_status(Some(&log), &pods, &progress, &others, 3, before, at(second))
+        sidecar_set_status(
+            Some(&log),
+            &pods,
+            &progress,
+            &others,
+            3,
+            old_status,
+            at(second),
+        )
     };
-    let status = shown(
+    let status = status_of(
         vec![
             seen("a", Some(&log), true),
             seen("b", Some(&old), true),
@@ -338,8 +346,8 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     assert_eq!((status.matched_pods, status.updated_pods), (3, 2));
     assert_eq!((status.ready_pods, status.updated_ready_pods), (2, 1));
     assert_eq!((status.observed_generation, status.uninjected_pods), (3, 0));
-    let condition = |status: &crate::api::SidecarSetStatus, number: usize| {
-        let it = &status.conditions[number];
+    let condition = |status: &crate::api::SidecarSetStatus, index: usize| {
+        let it = &status.conditions[index];
         (
             it.status.clone(),
             it.reason.clone(),
@@ -366,14 +374,14 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     );
     // Game pods get the containers without the webhook, so the condition stays True.
     webhook.replace(WebhookState::NotServed);
-    let status = shown(vec![seen("a", Some(&log), true)], Some(&status), 15);
+    let status = status_of(vec![seen("a", Some(&log), true)], Some(&status), 15);
     let (found, message, since) = injecting(&status);
     assert_eq!((found.as_str(), since), ("True WebhookDisabled", at(10)));
     assert!(message.contains("(web) do not get them"), "{message}");
 
     let mut clashing = seen("d", None, true);
     clashing.marks = marks(&injected(pod(), &[with("log", "game")]));
-    let status = shown(vec![seen("b", None, true), clashing], Some(&status), 20);
+    let status = status_of(vec![seen("b", None, true), clashing], Some(&status), 20);
     assert_eq!((status.matched_pods, status.uninjected_pods), (0, 2));
     let message = "the containers are missing in games/b; games/d";
     assert_eq!(
@@ -415,7 +423,7 @@ fn any_pod() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Any two sets.
+/// One or two sets.
 fn any_sets() -> impl Strategy<Value = Vec<Arc<Sidecars>>> {
     let names = ["game", "log", "mesh", "extra"];
     let container = (0..names.len(), any::<bool>(), any::<bool>());

@@ -1,11 +1,11 @@
-//! What new pods of other controllers meet while the webhook that injects into them is not in force.
+//! What happens to new pods of other controllers while the webhook that injects into them is not in force.
 
 use crate::api::names::SIDECARS_LABEL;
 
 /// The maximum number of namespaces that a condition names.
 const MAX_NAMED: usize = 3;
 
-/// What an operator knows of the webhook that injects into pods of other controllers.
+/// What an operator knows about the webhook that injects into pods of other controllers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum WebhookState {
     /// API servers are configured to call it, and trust it; or that is not known yet.
@@ -29,9 +29,9 @@ pub struct OtherPods<'a> {
 }
 
 impl OtherPods<'_> {
-    /// The reason why new ones do not get the containers, and a message that says what they meet and how to mend it; None
-    /// if they get them, or if there are none to get them.
-    pub(super) fn trouble(&self) -> Option<(&'static str, String)> {
+    /// The reason why new pods do not get the containers, and a message that says what happens to them and how to fix
+    /// that. None if they get them, or if no such pods are expected.
+    pub(super) fn problem(&self) -> Option<(&'static str, String)> {
         let (reason, what) = match self.webhook {
             _ if self.namespaces.is_empty() => return None,
             WebhookState::InForce => return None,
@@ -75,18 +75,18 @@ impl OtherPods<'_> {
 mod tests {
     use super::*;
 
-    fn trouble(namespaces: &[&str], webhook: &WebhookState) -> Option<(&'static str, String)> {
+    fn problem(namespaces: &[&str], webhook: &WebhookState) -> Option<(&'static str, String)> {
         let namespaces: Vec<String> = namespaces.iter().map(|it| (*it).to_owned()).collect();
         let namespaces = &namespaces;
         OtherPods {
             namespaces,
             webhook,
         }
-        .trouble()
+        .problem()
     }
 
     #[test]
-    fn the_message_says_what_pods_meet_and_how_to_mend_it() {
+    fn the_message_says_what_happens_to_pods_and_how_to_fix_that() {
         let states = [
             (
                 WebhookState::NotServed,
@@ -105,23 +105,23 @@ mod tests {
             ),
         ];
         for (state, reason, words) in states {
-            let (found, message) = trouble(&["web"], &state).expect("a trouble");
+            let (found, message) = problem(&["web"], &state).expect("a problem");
             assert_eq!(found, reason);
             assert!(message.contains(words), "{message}");
             assert!(
                 message.starts_with("new pods of game workloads get the containers"),
                 "{message}"
             );
-            // No pod of another controller is concerned.
-            assert_eq!(trouble(&[], &state), None);
+            // No pod of another controller is affected.
+            assert_eq!(problem(&[], &state), None);
         }
-        assert_eq!(trouble(&["web"], &WebhookState::InForce), None);
+        assert_eq!(problem(&["web"], &WebhookState::InForce), None);
     }
 
     #[test]
     fn a_few_namespaces_are_named() {
         let (_, message) =
-            trouble(&["a", "b", "c", "d", "e"], &WebhookState::NotServed).expect("a trouble");
+            problem(&["a", "b", "c", "d", "e"], &WebhookState::NotServed).expect("a problem");
         assert!(message.contains("(a, b, c and 2 more)"), "{message}");
     }
 }

@@ -62,7 +62,7 @@ fn hook_ended(point: HookPoint, condition: &PodHookCondition) -> Event {
     )
 }
 
-/// Whether pods are guarded, when that has changed.
+/// The event about condition Guarded, if that has changed.
 fn guard(old: &WorkloadStatus, new: &WorkloadStatus) -> Option<Event> {
     let now = new.condition(ConditionType::Guarded)?;
     let before = old.condition(ConditionType::Guarded);

@@ -71,7 +71,7 @@ pub struct Outcome<'a> {
     pub complete: bool,
     /// The counts.
     pub counts: PodCounts,
-    /// Victims that wait.
+    /// Pods that are to be deleted or replaced.
     pub victims: usize,
     /// Those of them whose ordinal is reserved.
     pub reserved: usize,

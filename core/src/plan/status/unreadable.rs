@@ -1,13 +1,13 @@
-//! The condition of an object that cannot be decoded, for example because another version stored a value that this one
-//! does not know. Its conditions are handled as JSON, so that no other condition is lost, whatever it contains.
+//! The condition of an object that cannot be decoded, for example because another version stored a value that this
+//! one does not know. Its conditions are handled as JSON, so that no other condition is lost, whatever it contains.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api::{ConditionType, Reason};
 
-/// The conditions of an object, with Ready=False and the reason why it cannot be decoded. None if they already contain
-/// that.
+/// The conditions of an object, with Ready=False and the reason why it cannot be decoded. None if they already
+/// contain that.
 pub fn unreadable_conditions(
     old: &[Value],
     why: &str,

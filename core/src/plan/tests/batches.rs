@@ -3,14 +3,15 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::sets::{ready, shape};
+use super::sets::{set_ready, shape};
 use super::story::{Story, set, story};
 use crate::plan::{Action, Planned};
 
-fn batches(of: Value) -> Value {
-    json!({"scaleStrategy": {"createBatch": of}})
+fn batches(size: Value) -> Value {
+    json!({"scaleStrategy": {"createBatch": size}})
 }
 
+/// Reconciles until nothing changes, and returns how many pods were created.
 fn creations<K: Planned + Serialize>(story: &mut Story<K>) -> usize {
     story.done.clear();
     story.settle();
@@ -27,9 +28,9 @@ fn progressing<K: Planned + Serialize>(story: &Story<K>) -> (String, String) {
 }
 
 #[test]
-fn the_first_pods_come_in_batches_and_later_ones_do_not() {
+fn the_first_pods_are_created_in_batches_and_later_ones_are_not() {
     let mut story = story(7, batches(json!("40%")));
-    story.kubelet = false;
+    story.kubelets_run = false;
     for batch in [3, 3, 1] {
         assert_eq!(creations(&mut story), batch);
         assert!(story.status().creating_in_batches);
@@ -76,7 +77,7 @@ fn a_pod_that_is_never_ready_holds_back_the_rest_and_is_named() {
 }
 
 #[test]
-fn a_workload_that_has_pods_or_a_status_has_no_batches() {
+fn a_workload_that_already_has_pods_or_a_status_has_no_batches() {
     // Its status was lost, but its pods exist.
     let mut first = story(4, json!({}));
     first.settle();
@@ -91,11 +92,11 @@ fn a_workload_that_has_pods_or_a_status_has_no_batches() {
 }
 
 #[test]
-fn an_update_is_not_held_up() {
+fn an_update_is_not_limited_to_batches() {
     let mut story = story(4, batches(json!(1)));
     story.settle();
     story.user(json!({"updateStrategy": {"maxUnavailable": 4}}));
-    story.kubelet = false;
+    story.kubelets_run = false;
     story.image("v2");
     assert_eq!(creations(&mut story), 4);
 }
@@ -103,7 +104,7 @@ fn an_update_is_not_held_up() {
 #[test]
 fn the_status_records_the_initial_creation_before_the_first_pod_is_created() {
     let mut story = story(4, batches(json!(1)));
-    story.sync();
+    story.reconcile();
     let plan = story.plan();
     let creates = |action: &Action| matches!(action, Action::CreatePod(_));
     assert!(plan.actions.iter().any(creates) && plan.status_first);
@@ -119,16 +120,16 @@ fn a_parallel_set_creates_the_lowest_ordinals_first_and_an_ordered_one_has_no_ba
     let spec =
         |policy: &str| json!({"podManagementPolicy": policy, "scaleStrategy": {"createBatch": 2}});
     let mut story = set(5, spec("Parallel"));
-    story.kubelet = false;
+    story.kubelets_run = false;
     assert_eq!(creations(&mut story), 2);
     assert_eq!(progressing(&story).0, "CreatingInBatches");
     let mut names = story.names();
     names.sort();
     assert_eq!(names, ["game-0", "game-1"]);
-    story.kubelet = true;
+    story.kubelets_run = true;
     story.settle();
     assert_eq!(story.columns(), "5 5 5 5 5");
-    story.kubelet = false;
+    story.kubelets_run = false;
     story.user(json!({"replicas": 9}));
     assert_eq!(creations(&mut story), 4);
 
@@ -144,10 +145,10 @@ fn broken_pods_whose_ordinals_are_reserved_do_not_hold_up_the_batch() {
         3,
         json!({"podManagementPolicy": "Parallel", "scaleStrategy": {"createBatch": 1}}),
     );
-    story.kubelet = false;
+    story.kubelets_run = false;
     assert_eq!(creations(&mut story), 1);
-    ready(&mut story, "game-0", false);
-    story.kubelet = true;
+    set_ready(&mut story, "game-0", false);
+    story.kubelets_run = true;
     assert_eq!(creations(&mut story), 0);
     story.user(json!({"reserveOrders": [0]}));
     story.settle();

@@ -1,3 +1,5 @@
+//! Stories of canary rollouts: steps, pauses and their ends, and held replicas.
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -27,14 +29,14 @@ pub fn resume(story: &mut Story) {
 }
 
 #[test]
-fn a_rollback_keeps_a_users_pause_that_began_after_that_of_the_step() {
+fn a_rollback_keeps_a_users_pause_that_began_after_the_pause_of_a_step() {
     let mut story = story(
         2,
         json!({"updateStrategy": {"canary": {"steps": [{"pause": {"duration": 10}}, {"partition": 0}]}}}),
     );
     story.settle();
     story.image("v2").settle();
-    story.wait(10).sync();
+    story.wait(10).reconcile();
     assert!(!story.paused());
     story
         .image("v1")
@@ -111,7 +113,7 @@ fn a_rollback_at_the_failed_hook_is_one_patch_of_the_image() {
 }
 
 #[test]
-fn steps_changed_in_a_rollout_start_over_without_taking_pods_back() {
+fn steps_that_change_during_a_rollout_start_over_and_revert_no_pod() {
     let mut story = walkthrough();
     story.image("v2").settle();
     resume(&mut story);
@@ -150,7 +152,7 @@ fn a_scale_out_during_a_pause_adds_no_pod_of_the_new_revision() {
 }
 
 #[test]
-fn a_users_pause_outlasts_everything_but_the_user() {
+fn only_the_user_ends_a_users_pause() {
     let mut story = walkthrough();
     story
         .user(json!({"updateStrategy": {"paused": true}}))
@@ -195,7 +197,7 @@ fn removing_the_steps_while_a_user_pauses_updates_no_more_pods() {
         json!({"updateStrategy": {"maxUnavailable": 1, "canary": {"steps": steps}}}),
     );
     story.settle();
-    story.kubelet = false;
+    story.kubelets_run = false;
     story.image("v2").settle();
     story
         .user(json!({"updateStrategy": {"paused": true}}))
@@ -204,13 +206,13 @@ fn removing_the_steps_while_a_user_pauses_updates_no_more_pods() {
     story
         .user(json!({"updateStrategy": {"canary": null}}))
         .settle();
-    story.kubelet = true;
+    story.kubelets_run = true;
     story.user(json!({"replicas": 6})).settle();
     assert_eq!(story.images(), "v1 v1 v1 v1 v1 v2");
 }
 
 /// A canary that paused with one of four pods updated, and whose status is lost.
-fn without_status() -> Story {
+fn canary_without_status() -> Story {
     let steps = json!([{"partition": 3}, {"pause": {}}]);
     let mut story = story(4, json!({"updateStrategy": {"canary": {"steps": steps}}}));
     story.settle();
@@ -224,7 +226,7 @@ fn without_status() -> Story {
 
 #[test]
 fn a_canary_whose_status_is_lost_repeats_its_steps() {
-    let mut story = without_status();
+    let mut story = canary_without_status();
     let stable = story.pods()[0].revision().to_string();
     story.settle();
     assert_eq!(story.images(), "v1 v1 v1 v2");
@@ -255,7 +257,7 @@ fn a_partition_holds_when_a_workload_without_status_adopts_its_pods() {
 
 #[test]
 fn pods_of_unknown_revisions_do_not_determine_the_stable_one() {
-    let mut story = without_status();
+    let mut story = canary_without_status();
     let update = story.world.revisions.iter().max_by_key(|it| it.number);
     let update = update.expect("a revision").name.clone();
     story.world.revisions.retain(|it| it.name == update);

@@ -13,7 +13,7 @@ fn a_clock_behind_that_of_the_kubelet_exempts_no_pod_from_the_budget() {
     let mut story = story(5, json!({"updateStrategy": {"maxUnavailable": 2}}));
     story.settle().wait(BACK);
     story.image("v2");
-    while story.sync() {
+    while story.reconcile() {
         let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
         assert!(ready >= 3, "{ready}");
     }
@@ -38,9 +38,9 @@ fn a_gate_that_closed_in_the_future_is_closed_again_and_waits_only_for_its_grace
 fn a_refusal_dated_in_the_future_is_checked_again() {
     let mut story = story(3, json!({}));
     story.settle();
-    story.refuses = Some("exceeded quota".to_owned());
+    story.dry_run_refusal = Some("exceeded quota".to_owned());
     story.image("v2").settle();
-    story.refuses = None;
+    story.dry_run_refusal = None;
     story.wait(BACK).settle();
     assert_eq!(story.images(), "v2 v2 v2");
 }

@@ -30,11 +30,11 @@ fn ordered(policy: &str) -> Story {
         json!({"updateStrategy": {"type": "InplaceUpdate", "inPlaceUpdateStrategy": {"policy": policy}}}),
     );
     story.user(images("v1", "v1", "v1")).settle();
-    story.kubelet = false;
+    story.kubelets_run = false;
     story
 }
 
-/// The images of the only pod's spec.
+/// The images in the only pod's spec.
 fn spec(story: &Story) -> String {
     let pods = story.pods();
     let image = |name: &str| {
@@ -45,14 +45,14 @@ fn spec(story: &Story) -> String {
     ["proxy", "game", "log"].map(image).join(" ")
 }
 
-/// The kubelet starts a container from the image of its spec, and the operator follows.
-fn starts(story: &mut Story, name: &str, ready: bool) {
-    runs(story, name, ready);
+/// The kubelet starts a container from the image of its spec, and everything settles.
+fn start_and_settle(story: &mut Story, name: &str, ready: bool) {
+    start(story, name, ready);
     story.settle();
 }
 
 /// The kubelet starts a container from the image of its spec.
-fn runs(story: &mut Story, name: &str, ready: bool) {
+fn start(story: &mut Story, name: &str, ready: bool) {
     let pod = story.names().remove(0);
     story.edit_pod(&pod, |pod| {
         pod.observed_generation = pod.generation;
@@ -80,12 +80,12 @@ fn containers_get_their_images_one_after_the_other() {
         let mut story = ordered(policy);
         story.user(images("v2", "v2", "v2")).settle();
         assert_eq!(spec(&story), "proxy:v2 game:v1 log:v1", "{policy}");
-        starts(&mut story, "proxy", true);
+        start_and_settle(&mut story, "proxy", true);
         assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1", "{policy}");
-        starts(&mut story, "game", true);
+        start_and_settle(&mut story, "game", true);
         assert_eq!(spec(&story), "proxy:v2 game:v2 log:v2", "{policy}");
         assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
-        starts(&mut story, "log", true);
+        start_and_settle(&mut story, "log", true);
         assert_eq!(story.pods()[0].gate, Gate::Open, "{policy}");
         assert_eq!(patches(&story).len(), 3);
     }
@@ -107,7 +107,7 @@ fn the_next_container_waits_for_readiness_only_with_ordered_ready() {
     ] {
         let mut story = ordered(policy);
         story.user(images("v2", "v2", "v2")).settle();
-        starts(&mut story, "proxy", false);
+        start_and_settle(&mut story, "proxy", false);
         assert_eq!(spec(&story), after);
     }
 }
@@ -121,7 +121,7 @@ fn the_next_container_is_not_changed_if_readiness_was_lost_after_the_plan() {
         let mut story = ordered(policy);
         story.user(images("v2", "v2", "v2")).settle();
         let pod = story.names().remove(0);
-        runs(&mut story, "proxy", true);
+        start(&mut story, "proxy", true);
         let plan = story.plan();
         // Before the plan is carried out, the proxy is no longer ready.
         story.edit_pod(&pod, |pod| {
@@ -139,7 +139,7 @@ fn the_next_container_is_not_changed_if_readiness_was_lost_after_the_plan() {
 }
 
 #[test]
-fn a_status_of_an_earlier_generation_does_not_pass_the_turn() {
+fn a_status_of_an_earlier_generation_does_not_start_the_next_container() {
     let mut story = ordered("OrderedUpdated");
     let pod = story.names().remove(0);
     story.user(images("v2", "v2", "v2")).settle();
@@ -160,7 +160,7 @@ fn containers_that_keep_their_image_are_not_waited_for() {
     });
     story.user(images("v1", "v2", "v2")).settle();
     assert_eq!(spec(&story), "proxy:v1 game:v2 log:v1");
-    starts(&mut story, "game", true);
+    start_and_settle(&mut story, "game", true);
     assert_eq!(spec(&story), "proxy:v1 game:v2 log:v2");
 }
 
@@ -172,14 +172,14 @@ fn the_first_patch_contains_all_but_the_later_images() {
     let cpu = json!({"requests": {"cpu": "2"}});
     change["template"]["spec"]["containers"][1]["resources"] = cpu;
     let limited = json!({"requests": {"cpu": "1"}});
-    story.kubelet = true;
+    story.kubelets_run = true;
     let mut before = images("v1", "v1", "v1");
     before["template"]["spec"]["containers"][1]["resources"] = limited;
     story
         .user(json!({"updateStrategy": {"inPlaceUpdateStrategy": {"whenImpossible": "Recreate"}}}))
         .user(before)
         .settle();
-    story.kubelet = false;
+    story.kubelets_run = false;
     story.done.clear();
     story.user(change).settle();
     let pods = story.pods();
@@ -190,7 +190,7 @@ fn the_first_patch_contains_all_but_the_later_images() {
     };
     assert!(first.annotations.iter().any(|(key, _)| key == "a"));
     assert_eq!(first.images.len(), 1);
-    starts(&mut story, "game", true);
+    start_and_settle(&mut story, "game", true);
     let [_, second] = patches(&story)[..] else {
         panic!("two patches");
     };
@@ -217,10 +217,10 @@ fn one_hook_precedes_the_whole_update_and_one_follows_it() {
     for name in ["proxy", "game"] {
         assert!(story.runs().is_empty(), "no other hook before {name}");
         assert_eq!(story.status().available_replicas, 0);
-        starts(&mut story, name, true);
+        start_and_settle(&mut story, name, true);
     }
     assert!(story.runs().is_empty());
-    starts(&mut story, "log", true);
+    start_and_settle(&mut story, "log", true);
     assert_eq!(story.runs().len(), 1);
     assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
     story.hooks_end("post-inplace", HookPhase::Successful);
@@ -232,14 +232,14 @@ fn one_hook_precedes_the_whole_update_and_one_follows_it() {
 fn a_revert_undoes_what_was_changed_and_nothing_else() {
     let mut story = ordered("OrderedReady");
     story.user(images("v2", "v2", "v2")).settle();
-    starts(&mut story, "proxy", true);
+    start_and_settle(&mut story, "proxy", true);
     // The image of the game does not exist.
     assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1");
     story.user(images("v1", "v1", "v1")).settle();
     assert_eq!(spec(&story), "proxy:v1 game:v2 log:v1", "immediately");
-    starts(&mut story, "proxy", true);
+    start_and_settle(&mut story, "proxy", true);
     assert_eq!(spec(&story), "proxy:v1 game:v1 log:v1");
-    starts(&mut story, "game", true);
+    start_and_settle(&mut story, "game", true);
     assert_eq!(story.pods()[0].gate, Gate::Open);
     let images = patches(&story).into_iter().flat_map(|it| &it.images);
     assert!(images.into_iter().all(|image| image.name != "log"));
@@ -249,15 +249,15 @@ fn a_revert_undoes_what_was_changed_and_nothing_else() {
 fn a_container_whose_revert_is_canceled_is_waited_for() {
     let mut story = ordered("OrderedUpdated");
     story.user(images("v1", "v2", "v2")).settle();
-    starts(&mut story, "game", true);
+    start_and_settle(&mut story, "game", true);
     assert_eq!(spec(&story), "proxy:v1 game:v2 log:v2");
     // Before the log runs its new image, the user changes the target twice.
     story.user(images("v1", "v1", "v1")).settle();
     assert_eq!(spec(&story), "proxy:v1 game:v1 log:v2");
     story.user(images("v1", "v2", "v2")).settle();
-    starts(&mut story, "game", true);
+    start_and_settle(&mut story, "game", true);
     assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
-    starts(&mut story, "log", true);
+    start_and_settle(&mut story, "log", true);
     assert_eq!(story.pods()[0].gate, Gate::Open);
 }
 
@@ -268,10 +268,10 @@ fn a_new_target_does_not_wait_for_a_container_that_changes_again() {
     assert_eq!(spec(&story), "proxy:missing game:v1 log:v1");
     story.user(images("v3", "v2", "v3")).settle();
     assert_eq!(spec(&story), "proxy:v3 game:v1 log:v1");
-    starts(&mut story, "proxy", true);
-    assert_eq!(spec(&story), "proxy:v3 game:v2 log:v1", "still to come");
-    starts(&mut story, "game", true);
-    assert_eq!(spec(&story), "proxy:v3 game:v2 log:v3", "the newest");
+    start_and_settle(&mut story, "proxy", true);
+    assert_eq!(spec(&story), "proxy:v3 game:v2 log:v1", "the log waits");
+    start_and_settle(&mut story, "game", true);
+    assert_eq!(spec(&story), "proxy:v3 game:v2 log:v3", "the log is last");
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn a_new_target_waits_for_a_container_that_is_being_updated_to_it() {
     story.user(images("v2", "v3", "v2")).settle();
     assert_eq!(spec(&story), "proxy:v2 game:v1 log:v1");
     assert_eq!(patches(&story).len(), 2, "the revision changes immediately");
-    starts(&mut story, "proxy", true);
+    start_and_settle(&mut story, "proxy", true);
     assert_eq!(spec(&story), "proxy:v2 game:v3 log:v1");
 }
 
@@ -290,12 +290,12 @@ fn a_pause_does_not_stop_an_update_in_progress() {
     let mut story = ordered("OrderedUpdated");
     story.user(images("v2", "v2", "v2")).settle();
     story.user(json!({"updateStrategy": {"paused": true}}));
-    starts(&mut story, "proxy", true);
+    start_and_settle(&mut story, "proxy", true);
     assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1");
 }
 
 #[test]
-fn without_the_order_no_container_waits_any_longer() {
+fn when_the_order_is_lifted_no_container_waits_any_longer() {
     let mut story = ordered("OrderedUpdated");
     story.user(images("v2", "v2", "v2")).settle();
     story.user(json!({"updateStrategy": {"inPlaceUpdateStrategy": {"policy": "DisOrdered"}}}));
@@ -317,7 +317,7 @@ fn a_pod_in_which_nothing_runs_is_changed_all_at_once() {
 fn a_pod_without_the_gate_is_done_when_the_last_container_is() {
     let mut story = story(1, images("v1", "v1", "v1"));
     story.settle();
-    story.kubelet = false;
+    story.kubelets_run = false;
     let strategy =
         json!({"type": "InplaceUpdate", "inPlaceUpdateStrategy": {"policy": "OrderedReady"}});
     story
@@ -325,10 +325,10 @@ fn a_pod_without_the_gate_is_done_when_the_last_container_is() {
         .user(images("v2", "v2", "v1"))
         .settle();
     let is_done = |action: &Action| matches!(action, Action::FinishInPlace { .. });
-    starts(&mut story, "proxy", true);
+    start_and_settle(&mut story, "proxy", true);
     assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1");
     assert_eq!(story.count(is_done), 0);
-    starts(&mut story, "game", true);
+    start_and_settle(&mut story, "game", true);
     assert_eq!(story.count(is_done), 1);
 }
 
@@ -342,25 +342,25 @@ fn an_update_that_is_superseded_keeps_its_resources() {
         change
     };
     let recreated = json!({"updateStrategy": {"type": "RollingUpdate"}});
-    story.kubelet = true;
+    story.kubelets_run = true;
     story.user(recreated).user(cpu("v1", "1")).settle();
     story
         .user(json!({"updateStrategy": {"type": "InplaceUpdate"}}))
         .user(cpu("v2", "1"))
         .settle();
-    story.kubelet = false;
+    story.kubelets_run = false;
     story.user(cpu("v3", "2"));
     let count = patches(&story).len();
     while patches(&story).len() == count {
-        story.sync();
+        story.reconcile();
     }
-    // Before its resources are set, another image comes.
+    // Before the resources are set, the user sets another image.
     story.user(cpu("v4", "2")).settle();
     assert!(story.pods()[0].containers[0].resources.contains("\"2\""));
 }
 
 #[test]
-fn a_pod_whose_gate_is_opened_by_hand_during_an_update_is_an_old_one() {
+fn a_pod_whose_gate_is_opened_by_hand_during_an_update_counts_as_an_old_one() {
     let mut story = ordered("OrderedReady");
     let hook = json!({"hook": {"templateName": "test"}});
     story.user(json!({"preInplaceUpdateStrategy": hook}));
@@ -380,7 +380,7 @@ fn a_pod_whose_gate_is_opened_by_hand_during_an_update_is_an_old_one() {
     assert_eq!(story.hooks_end("pre-inplace", HookPhase::Successful), 1);
     story.wait(1).settle();
     assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1");
-    starts(&mut story, "game", true);
+    start_and_settle(&mut story, "game", true);
     assert_eq!(story.pods()[0].gate, Gate::Open);
     assert_eq!(story.status().updated_replicas, 1);
 }

@@ -20,7 +20,7 @@ fn a_failed_creation_is_not_reported_once_it_is_no_longer_wanted() {
     let failures = &mut story.world.failures;
     failures.record(Attempt::CreatePod, "exceeded quota".into());
     failures.record(Attempt::ChangePod, "refused".into());
-    let reported = story.plan().status.expect("news").conditions;
+    let reported = story.plan().status.expect("a status").conditions;
     assert!(
         reported.iter().any(|it| it.reason == "FailedCreate"),
         "{reported:?}"
@@ -47,9 +47,9 @@ fn refused(story: &Story, attempts: &[Attempt]) -> Option<(String, String)> {
     Some((failed.type_, failed.reason))
 }
 
-/// Both when a pod is to be removed and when it is to be recreated for an update.
+/// The pod is to be deleted by a scale-in, or recreated for an update.
 #[test]
-fn a_guarded_pod_whose_hook_run_was_refused_is_shown_as_waiting_for_that() {
+fn a_guarded_pod_whose_hook_run_is_refused_is_reported_as_waiting() {
     let spec = json!({
         "preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}, "protection": {"pods": "Guarded"},
     });
@@ -60,17 +60,17 @@ fn a_guarded_pod_whose_hook_run_was_refused_is_shown_as_waiting_for_that() {
         let mut story = story(1, spec.clone());
         story.settle();
         story.user(change);
-        // The pod is marked once its hook is to start; the run is refused.
+        // The pod is marked when its hook is about to start; the API server refuses the run.
         for _ in 0..10 {
             story.world.runs.clear();
-            story.sync();
+            story.reconcile();
         }
         story.world.runs.clear();
         let failures = &mut story.world.failures;
         failures.record(Attempt::StartRemovalHook, "no CRD".into());
         failures.record(Attempt::StartUpdateHook, "no CRD".into());
-        let status = story.plan().status.expect("news");
-        let waiting = status.protection.expect("shown").waiting;
+        let status = story.plan().status.expect("a status");
+        let waiting = status.protection.expect("status").waiting;
         let shown: Vec<_> = waiting
             .iter()
             .map(|it| (it.reason, it.message.as_str()))
@@ -134,7 +134,7 @@ fn a_refusal_is_shown_with_its_reason_while_the_action_is_attempted() {
             .actions
             .iter()
             .any(|it| all.map(Some).contains(&Attempt::of(it)))
-            && story.sync()
+            && story.reconcile()
         {}
         assert_eq!(refused(&story, &all), condition, "{spec} {change}");
         story.settle();
@@ -149,7 +149,7 @@ fn a_refusal_is_shown_with_its_reason_while_the_action_is_attempted() {
 fn created_while_rejected<K: Planned + Serialize>(story: &mut Story<K>, seconds: i64) -> usize {
     let is_creation = |action: &Action| matches!(action, Action::CreatePod(_));
     let before = story.count(is_creation);
-    story.rejects = Some("OutOfcpu: Pod was rejected".into());
+    story.rejection = Some("OutOfcpu: Pod was rejected".into());
     story.settle();
     for _ in 0..seconds {
         story.wait(1).settle();
@@ -173,7 +173,7 @@ fn pods_that_a_kubelet_rejects_are_replaced_more_and_more_slowly() {
             story.plan().wake,
             Some(story.world.now + SignedDuration::from_secs(1))
         );
-        story.rejects = None;
+        story.rejection = None;
         story.wait(1).settle();
         assert_eq!(story.columns(), "5 5 5 5 5");
         assert_eq!(story.condition("FailedScale"), None);
@@ -201,7 +201,7 @@ fn pods_that_a_kubelet_rejects_are_deleted_immediately_if_they_need_no_replaceme
 }
 
 #[test]
-fn a_rollout_whose_pods_end_as_soon_as_they_start_reports_it() {
+fn a_rollout_whose_pods_end_as_soon_as_they_start_reports_that() {
     let mut story = story(3, json!({"updateStrategy": {"maxUnavailable": 1}}));
     story.settle();
     story.image("v2");
@@ -210,7 +210,7 @@ fn a_rollout_whose_pods_end_as_soon_as_they_start_reports_it() {
     let (reason, _) = story.condition("FailedUpdate").expect("condition");
     assert_eq!(reason, "PodsEndAtOnce");
     assert_eq!(story.condition("FailedScale"), None);
-    story.rejects = None;
+    story.rejection = None;
     story.image("v1").settle();
     assert_eq!(
         story.images(),

@@ -1,3 +1,5 @@
+//! Stories of HookRuns: what they are created with, when they run again, and which of them count.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -147,7 +149,7 @@ fn a_running_hook_outlives_a_retry_and_only_ended_ones_run_again() {
 }
 
 #[test]
-fn a_retry_is_not_lost_when_it_comes_while_another_one_ends() {
+fn a_retry_is_not_lost_if_it_is_requested_while_another_one_ends() {
     for reconciles in 0..6 {
         let hook = json!({"hook": {"templateName": "test"}});
         let mut story = story(
@@ -161,7 +163,7 @@ fn a_retry_is_not_lost_when_it_comes_while_another_one_ends() {
         story.settle();
         story.user(json!({"preDeleteUpdateStrategy": {"retry": true}}));
         (0..reconciles).for_each(|_| {
-            story.sync();
+            story.reconcile();
         });
         story
             .user(json!({"preInplaceUpdateStrategy": {"retry": true}}))
@@ -296,8 +298,8 @@ fn a_copy_of_a_run_under_another_name_has_no_effect() {
             assert_eq!(story.images(), images, "{case}");
             story.hooks_end("", HookPhase::Successful);
             story.settle();
-            let went_on = story.pods().len() == 1 || story.images() != images;
-            assert!(went_on, "{case}: its own run counts");
+            let continued = story.pods().len() == 1 || story.images() != images;
+            assert!(continued, "{case}: its own run counts");
         }
     }
 }

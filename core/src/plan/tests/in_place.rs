@@ -1,3 +1,5 @@
+//! Stories of updates in place: images, sidecars, resources and hot patches.
+
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -41,7 +43,7 @@ fn a_pod_is_changed_in_three_writes() {
 }
 
 #[test]
-fn the_grace_period_lies_between_gate_and_change() {
+fn the_grace_period_separates_the_change_from_the_closing_of_the_gate() {
     let mut story = in_place(
         1,
         json!({"updateStrategy": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 30}}}),
@@ -49,7 +51,7 @@ fn the_grace_period_lies_between_gate_and_change() {
     story.image("v2").settle();
     assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
     assert_eq!(story.images(), "v1");
-    // The time of a condition has whole seconds: the gate may have closed up to a second later.
+    // The time of a condition is in whole seconds: the gate may have closed up to a second later.
     story.wait(30).settle();
     assert_eq!(story.images(), "v1");
     story.wait(1).settle();
@@ -120,7 +122,7 @@ fn the_update_of_a_pod_that_is_already_changed_completes_during_a_pause() {
     let mut story = in_place(1, json!({}));
     story.image("v2");
     while story.count(is_patch) == 0 {
-        story.sync();
+        story.reconcile();
     }
     story
         .user(json!({"updateStrategy": {"paused": true}}))
@@ -137,9 +139,9 @@ fn a_pod_that_is_being_updated_gets_the_newest_target_without_a_second_hook() {
     );
     story.image("v2").settle();
     story.hooks_end("pre-inplace", HookPhase::Successful);
-    story.kubelet = false;
+    story.kubelets_run = false;
     while story.count(is_patch) == 0 {
-        story.sync();
+        story.reconcile();
     }
     story.image("v3").settle();
     assert_eq!(story.images(), "v3");
@@ -147,7 +149,7 @@ fn a_pod_that_is_being_updated_gets_the_newest_target_without_a_second_hook() {
         matches!(story.pods()[0].gate, Gate::Closed(_)),
         "not complete with the old image"
     );
-    story.kubelet = true;
+    story.kubelets_run = true;
     story.settle();
     assert_eq!(story.pods()[0].gate, Gate::Open);
     assert_eq!(
@@ -157,7 +159,7 @@ fn a_pod_that_is_being_updated_gets_the_newest_target_without_a_second_hook() {
 }
 
 #[test]
-fn a_post_hook_that_fails_keeps_the_pod_from_traffic_until_the_next_target() {
+fn a_post_inplace_hook_that_fails_keeps_the_gate_closed_until_the_next_target() {
     let mut story = in_place(
         2,
         json!({"postInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
@@ -205,7 +207,7 @@ fn a_pre_delete_hook_guards_in_place_updates_too() {
 }
 
 #[test]
-fn a_pod_is_marked_while_its_pre_inplace_hook_runs_and_is_not_a_victim_for_that() {
+fn a_pod_is_marked_while_its_pre_inplace_hook_runs_but_is_not_a_victim_because_of_that() {
     let mut story = in_place(
         3,
         json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
@@ -231,7 +233,7 @@ fn a_pod_is_marked_while_its_pre_inplace_hook_runs_and_is_not_a_victim_for_that(
     assert!(!marked(&story).contains(waiting));
     story.image("v1").settle();
     let only = std::slice::from_ref(waiting);
-    assert_eq!(marked(&story), only, "the others are canceled");
+    assert_eq!(marked(&story), only, "other updates are canceled");
 }
 
 #[test]
@@ -272,7 +274,7 @@ fn a_change_that_is_impossible_in_place_is_refused_or_recreates_pods() {
 }
 
 #[test]
-fn resources_are_set_through_resize_and_an_infeasible_one_is_freed_by_a_revert() {
+fn resources_are_set_through_resize_and_a_revert_frees_a_pod_whose_resize_is_infeasible() {
     let resources = |cpu: &str| {
         let resources = json!({"requests": {"cpu": cpu}});
         json!({"template": {"spec": {"containers": [{"name": "game", "image": "game:v1", "resources": resources}]}}})
@@ -288,7 +290,7 @@ fn resources_are_set_through_resize_and_an_infeasible_one_is_freed_by_a_revert()
     let name = story.names()[0].clone();
     story.user(resources("900"));
     while story.count(|action| matches!(action, Action::ResizePod { .. })) < 2 {
-        story.sync();
+        story.reconcile();
     }
     story.edit_pod(&name, |pod| {
         pod.resize = Resize::Infeasible("node has 8 cpus".to_owned())
@@ -300,7 +302,7 @@ fn resources_are_set_through_resize_and_an_infeasible_one_is_freed_by_a_revert()
     );
     story.user(resources("2"));
     while story.count(|action| matches!(action, Action::ResizePod { .. })) < 3 {
-        story.sync();
+        story.reconcile();
     }
     story.edit_pod(&name, |pod| pod.resize = Resize::Settled);
     story.settle();
@@ -388,16 +390,16 @@ fn other_changes_are_made_in_place_on_old_kubelets_too() {
 }
 
 #[test]
-fn a_hot_patch_restarts_nothing_and_proves_itself_on_one_pod() {
+fn a_hot_patch_restarts_nothing_and_is_tried_on_one_pod_first() {
     let mut story = story(
         3,
         json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}),
     );
     story.settle();
-    story.kubelet = false;
+    story.kubelets_run = false;
     story.image("v2").settle();
     assert_eq!(story.count(is_patch), 1);
-    story.kubelet = true;
+    story.kubelets_run = true;
     story.settle();
     assert_eq!(story.images(), "v2 v2 v2");
     assert!(story.pods().iter().all(|pod| pod.hot_patched));
@@ -410,7 +412,7 @@ fn a_first_hot_patch_that_never_completes_is_reported() {
         json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}),
     );
     story.settle();
-    story.kubelet = false;
+    story.kubelets_run = false;
     story.image("v2").settle();
     assert_eq!(story.images(), "v1 v1 v2");
     assert_eq!(
@@ -425,7 +427,7 @@ fn a_first_hot_patch_that_never_completes_is_reported() {
     assert_eq!(reason, "HotPatchNotShown");
     let patched = story.pods().into_iter().find(|pod| pod.hot_patched);
     assert!(message.contains(&patched.expect("a pod").name), "{message}");
-    story.kubelet = true;
+    story.kubelets_run = true;
     story.settle();
     assert_eq!(story.images(), "v2 v2 v2");
     assert_eq!(story.condition("FailedUpdate"), None);
@@ -438,7 +440,7 @@ fn a_kubelet_that_restarts_the_container_stops_a_hot_patch_at_one_pod() {
         json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}),
     );
     story.settle();
-    story.kubelet = false;
+    story.kubelets_run = false;
     story.image("v2").settle();
     let name = story
         .pods()
@@ -476,7 +478,7 @@ fn a_later_in_place_update_removes_the_hot_patch_annotation() {
 }
 
 #[test]
-fn a_pod_without_the_gate_uses_up_its_permission_when_it_is_complete() {
+fn a_success_allows_only_one_update_of_a_pod_without_the_gate() {
     let mut story = story(
         1,
         json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
@@ -527,14 +529,14 @@ fn a_change_of_disable_readiness_gate_affects_only_new_pods() {
 }
 
 #[test]
-fn another_name_for_the_running_content_is_complete_after_the_restart() {
+fn an_update_to_another_name_of_the_running_image_is_complete_after_the_restart() {
     let story = in_place(1, json!({}));
     let mut pod = story.pods()[0].clone();
     let show = |pod: &mut Pod, image: &str, id: &str| {
         let container = &mut pod.containers[0];
         container.image = image.to_owned();
         let status = container.status.as_mut().expect("a status");
-        // The node has one name for both.
+        // The node reports the same name for both images.
         status.image = "game:v1".to_owned();
         status.container_id = id.to_owned();
         status.started_at = Some(Timestamp::UNIX_EPOCH);

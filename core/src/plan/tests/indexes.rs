@@ -71,7 +71,7 @@ fn a_terminating_pod_holds_its_index() {
 }
 
 #[test]
-fn the_index_stays_in_place_and_changes_with_the_pod() {
+fn an_in_place_update_keeps_the_index_and_a_new_pod_gets_another() {
     let in_place = json!({"updateStrategy": {"type": "InplaceUpdate"}});
     let mut story = indexed(2, 110, in_place);
     let before = indexes(&story);
@@ -80,11 +80,11 @@ fn the_index_stays_in_place_and_changes_with_the_pod() {
     story.image("v2").settle();
     assert_eq!(story.images(), "v2 v2");
     assert_eq!(indexes(&story), before);
-    let wrote_it = |action: &Action| match action {
+    let writes_index = |action: &Action| match action {
         Action::PatchInPlace(patch) => patch.annotations.iter().any(|(key, _)| key == INDEX_ID),
         _ => false,
     };
-    assert_eq!(story.count(wrote_it), 0);
+    assert_eq!(story.count(writes_index), 0);
 
     let mut story = indexed(
         1,
@@ -159,7 +159,7 @@ fn when_no_index_is_left_no_pod_is_created() {
 }
 
 #[test]
-fn with_an_invalid_range_no_pod_is_created_or_recreated_and_all_else_continues() {
+fn with_an_invalid_range_no_pod_is_created_or_recreated_and_everything_else_continues() {
     let rolling = json!({"updateStrategy": {"maxUnavailable": 2}});
     let mut story = indexed(3, 110, rolling);
     story.annotate(INDEX_RANGE, "100-110");
@@ -201,7 +201,7 @@ fn adopted_orphans_keep_their_index() {
     for name in story.names() {
         story.edit_pod(&name, |pod| pod.controller = None);
     }
-    story.user(json!({"replicas": 3})).sync();
+    story.user(json!({"replicas": 3})).reconcile();
     let mut seen: Vec<u32> = story.pods().iter().filter_map(|pod| pod.index).collect();
     let all = seen.len();
     seen.sort_unstable();

@@ -25,7 +25,7 @@ fn begun(replicas: i32, strategy: Value) -> Begun {
         .done
         .iter()
         .all(|it| !matches!(it, Action::DryRun { .. }))
-        && story.sync()
+        && story.reconcile()
     {}
     let plan = story.plan();
     let count = |is: fn(&Action) -> bool| plan.actions.iter().filter(|it| is(it)).count();
@@ -40,7 +40,7 @@ fn begun(replicas: i32, strategy: Value) -> Begun {
 fn limits_of_a_rolling_update() {
     // replicas, maxUnavailable, maxSurge, partition; pods created and deleted by the first plan
     for (replicas, unavailable, surge, partition, created, deleted) in [
-        // The default is 20 % of the replicas, rounded up, and no surge.
+        // The default is 20% of the replicas, rounded up, and no surge.
         (10, json!(null), json!(null), json!(null), 0, 2),
         (4, json!(null), json!(null), json!(null), 0, 1),
         (1, json!(null), json!(null), json!(null), 0, 1),
@@ -55,7 +55,7 @@ fn limits_of_a_rolling_update() {
         (10, json!(5), json!(0), json!(8), 0, 2),
         (10, json!(0), json!(5), json!(8), 2, 0),
         (10, json!(5), json!(5), json!(10), 0, 0),
-        // A percentage in partition is rounded up, but below 100 % at least one pod is updated.
+        // A percentage in partition is rounded up, but below 100% at least one pod is updated.
         (3, json!(3), json!(0), json!("90%"), 0, 1),
         (10, json!(10), json!(0), json!("50%"), 0, 5),
     ] {

@@ -1,4 +1,4 @@
-//! Pods whose revision label is ahead of their spec, as an operator of bk-bcs leaves them during a grace period.
+//! Pods whose revision label is ahead of their spec, as the operator of bk-bcs leaves them during a grace period.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ fn a_pod_that_was_only_labeled_is_changed_after_its_hook() {
 }
 
 #[test]
-fn a_revert_resets_its_label_and_changes_nothing_else() {
+fn a_revert_resets_the_label_and_changes_nothing_else() {
     let mut story = labeled_only(json!({}));
     story.done.clear();
     story.image("v1");
@@ -82,7 +82,7 @@ fn a_revert_resets_its_label_and_changes_nothing_else() {
 }
 
 #[test]
-fn a_pod_that_was_only_labeled_is_recreated_if_pods_are_recreated() {
+fn a_pod_that_was_only_labeled_is_recreated_by_a_rolling_update() {
     let mut story = labeled_only(json!({}));
     let first = story.names().remove(0);
     story.user(json!({"updateStrategy": {"type": "RollingUpdate"}}));

@@ -23,9 +23,9 @@ fn two_containers() -> Value {
     json!({"template": {"spec": {"containers": containers}}})
 }
 
-/// Stops the kubelets, and returns the pod that is deleted or changed next.
+/// Stops the kubelets, and returns the name of the pod that will be deleted or changed first.
 fn first(story: &mut Story) -> String {
-    story.kubelet = false;
+    story.kubelets_run = false;
     let name = story.names()[0].clone();
     story.edit_pod(&name, |pod| pod.deletion_cost = -1);
     name
@@ -50,7 +50,7 @@ fn version_of(story: &Story, name: &str) -> Option<u64> {
 }
 
 #[test]
-fn the_hook_of_a_pending_pod_whose_game_runs_is_run() {
+fn the_hook_is_run_for_a_pending_pod_whose_game_runs() {
     let mut story = with_hook("preDelete", two_containers());
     let name = first(&mut story);
     // The sidecar waits for its image.
@@ -80,7 +80,7 @@ fn a_native_sidecar_that_runs_is_something_to_lose() {
 }
 
 #[test]
-fn the_hook_of_a_pod_that_is_reported_as_ended_while_its_game_runs_is_run() {
+fn the_hook_is_run_for_a_pod_that_is_reported_as_ended_while_its_game_runs() {
     let mut story = with_hook("preDelete", json!({}));
     let name = first(&mut story);
     // The garbage collector does this to a pod whose Node is deleted.
@@ -98,7 +98,7 @@ fn the_hook_of_a_pod_that_is_reported_as_ended_while_its_game_runs_is_run() {
 type Edit = fn(&mut Pod);
 type Change = fn(&mut Story);
 
-/// States of a pod without running containers.
+/// States of a pod that has no running containers.
 const IDLE: [(&str, Edit); 3] = [
     ("never started", |pod| pod.phase = PodPhase::Pending),
     ("not reported", |pod| {
@@ -120,8 +120,8 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
         ),
         (
             |story| {
-                story.image("v2").sync();
-                story.sync();
+                story.image("v2").reconcile();
+                story.reconcile();
             },
             DeletionReason::Update,
         ),
@@ -138,7 +138,7 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
             story.done.clear();
             let seen = version_of(&story, &name);
             change(&mut story);
-            story.sync();
+            story.reconcile();
             assert_eq!(
                 pods_written(&story),
                 [(name.as_str(), seen)],
@@ -155,7 +155,7 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
         story.edit_pod(&name, edit);
         story.done.clear();
         let seen = version_of(&story, &name);
-        story.user(named(&name)).sync();
+        story.user(named(&name)).reconcile();
         assert_eq!(
             pods_written(&story),
             [(name.as_str(), seen)],
@@ -173,7 +173,7 @@ fn a_pod_that_started_meanwhile_is_kept_and_its_hook_is_run() {
     let plan = story.plan();
     assert_eq!(plan.actions.len(), 1);
     // The plan was made before the cache observed this.
-    story.kubelet = true;
+    story.kubelets_run = true;
     story.kubelets_act();
     story.refused.clear();
     plan.actions.into_iter().for_each(|it| story.carry_out(it));
@@ -183,7 +183,7 @@ fn a_pod_that_started_meanwhile_is_kept_and_its_hook_is_run() {
     assert_eq!(story.runs().len(), 1);
     story.hooks_end("", HookPhase::Failed);
     // The game is dead, so its hook does not respond.
-    story.kubelet = false;
+    story.kubelets_run = false;
     story.stop_containers(&name);
     story.refused.clear();
     story.settle();
@@ -196,11 +196,11 @@ fn a_pod_that_started_meanwhile_is_kept_and_its_hook_is_run() {
 }
 
 #[test]
-fn an_unguarded_pod_may_have_changed() {
+fn a_pod_that_has_no_hook_is_deleted_even_if_it_has_changed() {
     let mut story = story(2, json!({}));
     story.settle();
     story.done.clear();
-    story.user(json!({"replicas": 1})).sync();
+    story.user(json!({"replicas": 1})).reconcile();
     assert_eq!(pods_written(&story)[0].1, None);
     assert!(story.done[0].lasts());
 }
@@ -224,14 +224,14 @@ fn in_place(point: &str) -> (Story, String) {
 }
 
 #[test]
-fn a_pod_that_has_not_started_is_changed_as_it_was_observed() {
+fn a_pod_that_has_not_started_is_changed_only_in_the_version_that_was_observed() {
     for point in ["preDelete", "preInplace", "postInplace"] {
         let (mut story, name) = in_place(point);
         story.edit_pod(&name, |pod| pod.phase = PodPhase::Pending);
         let seen = version_of(&story, &name);
         story.image("v2");
         while story.done.is_empty() {
-            story.sync();
+            story.reconcile();
         }
         assert_eq!(pods_written(&story)[0], (name.as_str(), seen), "{point}");
         assert_eq!(story.images(), "v1 v2");
@@ -250,17 +250,17 @@ fn a_crashed_server_is_changed_with_its_gate_closed() {
         let seen = version_of(&story, &name);
         story.image("v2");
         while story.done.is_empty() {
-            story.sync();
+            story.reconcile();
         }
-        let of_pod = story.done.iter().find(|action| action.pod().is_some());
-        let Some(Action::CloseGate { pod, then, .. }) = of_pod else {
-            panic!("{of_pod:?}");
+        let written = story.done.iter().find(|action| action.pod().is_some());
+        let Some(Action::CloseGate { pod, then, .. }) = written else {
+            panic!("{written:?}");
         };
         let then = then.as_ref().expect("the change follows");
         assert_eq!(pod.version, seen.filter(|_| is_guarded), "{point}");
         assert_eq!(then.pod.version, pod.version);
         // The change itself is made. A PostInplace hook waits until the containers run.
-        story.sync();
+        story.reconcile();
         assert_eq!(story.images(), "v1 v2", "{point}");
         assert!(story.refused.is_empty());
         assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));

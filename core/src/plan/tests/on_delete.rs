@@ -1,4 +1,4 @@
-//! GameDeployments with OnDelete: no pod is updated by itself, and new pods are created at the update revision.
+//! GameDeployments with OnDelete: no pod is updated automatically, and new pods are created at the update revision.
 
 use serde_json::{Value, json};
 
@@ -16,8 +16,8 @@ fn on_delete(replicas: i32, spec: Value) -> Story {
 fn user_deletes(story: &mut Story, tag: &str) {
     let image = format!("game:{tag}");
     let mut pods = story.world.pods.iter();
-    let place = pods.position(|pod| pod.containers[0].image == image);
-    story.world.pods.remove(place.expect("a pod"));
+    let position = pods.position(|pod| pod.containers[0].image == image);
+    story.world.pods.remove(position.expect("a pod"));
     story.settle();
 }
 
@@ -44,7 +44,7 @@ fn no_pod_is_updated_and_new_pods_have_the_update_revision() {
 }
 
 #[test]
-fn old_pods_are_deleted_first_and_reverts_update_none() {
+fn a_scale_in_deletes_old_pods_first_and_a_revert_updates_no_pod() {
     let mut story = on_delete(3, json!({}));
     story.image("v2").settle();
     user_deletes(&mut story, "v1");
@@ -79,7 +79,7 @@ fn partition_and_steps_hold() {
 #[test]
 fn a_refused_template_is_replaced_by_the_stable_one() {
     let mut story = on_delete(2, json!({}));
-    story.refuses = Some("unknown field".to_owned());
+    story.dry_run_refusal = Some("unknown field".to_owned());
     story.image("v2").settle();
     assert_eq!(story.condition("FailedUpdate"), None);
     user_deletes(&mut story, "v1");

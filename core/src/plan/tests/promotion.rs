@@ -16,15 +16,15 @@ fn canary() -> Story {
     story
 }
 
-/// What the plugin writes.
+/// Promotes the rollout as the plugin does.
 fn promote(story: &mut Story) {
     let status = story.status();
-    let note = Promotion {
+    let promotion = Promotion {
         revision: status.update_revision,
         step_hash: status.current_step_hash.expect("steps"),
     };
-    let note = serde_json::to_string(&note).expect("JSON");
-    story.annotate(PROMOTE_ANNOTATION, &note);
+    let promotion = serde_json::to_string(&promotion).expect("JSON");
+    story.annotate(PROMOTE_ANNOTATION, &promotion);
     story.user(json!({"updateStrategy": {"paused": false}}));
 }
 
@@ -46,7 +46,7 @@ fn a_promoted_rollout_skips_the_remaining_steps() {
 }
 
 #[test]
-fn a_running_hook_of_a_step_is_canceled() {
+fn a_promotion_cancels_the_running_hook_of_a_step() {
     let mut story = canary();
     story.image("v2").settle();
     story
@@ -74,7 +74,7 @@ fn a_promotion_does_not_apply_to_a_later_rollout() {
         (story.columns().as_str(), story.paused()),
         ("4 1 1 4 4", true)
     );
-    // Another template supersedes it before the operator has observed it.
+    // Another template supersedes the rollout before the operator has observed the promotion.
     promote(&mut story);
     story.image("v4").settle();
     assert_eq!(
@@ -118,10 +118,10 @@ fn a_promoted_rollout_can_be_rolled_back() {
     let mut story = canary();
     story.image("v2").settle();
     promote(&mut story);
-    story.kubelet = false;
+    story.kubelets_run = false;
     story.settle();
     assert_eq!(story.images(), "v2 v2 v2 v2");
-    story.kubelet = true;
+    story.kubelets_run = true;
     story.image("v1").settle();
     assert_eq!(story.images(), "v1 v1 v1 v1");
     assert_eq!(story.annotation(PROMOTE_ANNOTATION), None);

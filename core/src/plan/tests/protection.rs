@@ -1,4 +1,4 @@
-//! Guarded pods: labels, budget and finalizer; what the hook's answer, its deadline and a release lead to; and the
+//! Guarded pods: labels, budget and finalizer; the effects of the hook's result, the deadline and a release; and the
 //! deletion of the workload.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ fn with_deadline(seconds: i32) -> Value {
     spec
 }
 
-/// Pods with the label.
+/// The number of pods with the guard label of the workload.
 fn labeled<K: Planned + serde::Serialize>(story: &Story<K>) -> usize {
     let pods = story.pods().into_iter();
     pods.filter(|pod| pod.guarded_by() == Some("uid-game"))
@@ -76,7 +76,7 @@ fn new_pods_have_the_label_from_the_start() {
     );
     assert!(has_finalizer(&story) && story.budget.is_some());
     assert_eq!(guard_condition(&story), "PodsGuarded");
-    assert_eq!(story.status().protection.expect("shown").guarded, 2);
+    assert_eq!(story.status().protection.expect("status").guarded, 2);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_workload_that_is_not_guarded_needs_no_additional_write() {
         story.image("v2").settle();
         story.hooks_end("", HookPhase::Successful);
         story.settle();
-        let of_guard = |it: &Action| {
+        let is_guard_action = |it: &Action| {
             matches!(
                 it,
                 Action::ApplyBudget(_)
@@ -97,13 +97,14 @@ fn a_workload_that_is_not_guarded_needs_no_additional_write() {
                     | Action::GuardPod { .. }
             )
         };
-        assert_eq!(story.count(of_guard), 0);
+        assert_eq!(story.count(is_guard_action), 0);
         assert_eq!(story.status().protection, None);
         assert!(!has_finalizer(&story));
     }
 }
 
-/// Autoscalers do not evict guarded pods, and other pods do not preempt them; settings of the template take precedence.
+/// Autoscalers do not evict guarded pods, and other pods do not preempt them; settings of the template take
+/// precedence.
 #[test]
 fn new_guarded_pods_have_annotations_and_a_priority_class() {
     let created = |spec: Value| -> Value {
@@ -136,9 +137,9 @@ fn new_guarded_pods_have_annotations_and_a_priority_class() {
     assert!(pod["metadata"]["annotations"].is_null() && pod["spec"]["priorityClassName"].is_null());
 }
 
-/// An update in place removes what the old template set; the guard sets it again.
+/// An in-place update removes annotations that only the old template sets; the guard sets its own again.
 #[test]
-fn an_update_in_place_keeps_the_annotations_of_the_guard() {
+fn an_in_place_update_keeps_the_annotations_of_the_guard() {
     let to_evict = "cluster-autoscaler.kubernetes.io/safe-to-evict";
     let template =
         |value: Value| json!({"template": {"metadata": {"annotations": {to_evict: value}}}});
@@ -174,9 +175,9 @@ fn the_guard_is_set_up_and_taken_down_in_order() {
     story.has_policies = false;
     story.settle();
     story.user(json!({"protection": {"pods": "Guarded"}}));
-    story.sync();
+    story.reconcile();
     assert!(has_finalizer(&story) && story.budget.is_none());
-    story.sync();
+    story.reconcile();
     assert!(story.budget.is_some());
     story.settle();
     assert_eq!(
@@ -185,7 +186,7 @@ fn the_guard_is_set_up_and_taken_down_in_order() {
     );
 
     story.has_policies = true;
-    assert!(!story.sync(), "not run again before it is due");
+    assert!(!story.reconcile(), "the check is not due yet");
     story.wait(1).settle();
     assert_eq!(
         (labeled(&story), guard_condition(&story)),
@@ -193,10 +194,10 @@ fn the_guard_is_set_up_and_taken_down_in_order() {
     );
 
     story.user(json!({"protection": {"pods": "None"}}));
-    story.sync();
+    story.reconcile();
     assert_eq!(labeled(&story), 0);
     assert!(story.budget.is_some() && has_finalizer(&story));
-    story.sync();
+    story.reconcile();
     assert!(story.budget.is_none() && has_finalizer(&story));
     story.settle();
     assert!(!has_finalizer(&story));
@@ -208,7 +209,7 @@ fn the_guard_is_set_up_and_taken_down_in_order() {
 fn a_guard_that_was_removed_is_noticed_and_restored() {
     let mut story = story(2, guarded());
     story.settle();
-    let due = story.plan().wake.expect("run again");
+    let due = story.plan().wake.expect("a wake time");
     (story.world.now, story.has_policies) = (due, false);
     story.settle();
     assert_eq!(guard_condition(&story), "GuardNotInForce");
@@ -227,16 +228,16 @@ fn a_refusing_hook_is_run_again_at_growing_intervals() {
     let mut pauses = Vec::new();
     for _ in 0..4 {
         assert_eq!(story.hooks_end("", HookPhase::Failed), 1);
-        // Seen in force just now: otherwise that would be checked first.
+        // The guard was just seen in force; otherwise, that would be checked first.
         let at = story.world.now;
         story.world.guard = Some(GuardState::InForce {
             at,
             others: Vec::new(),
         });
         story.settle();
-        let waiting = &story.status().protection.expect("shown").waiting;
+        let waiting = &story.status().protection.expect("status").waiting;
         assert_eq!(waiting[0].reason, WaitReason::HookNotSuccessful);
-        let wake = story.plan().wake.expect("run again");
+        let wake = story.plan().wake.expect("a wake time");
         pauses.push(wake.duration_since(story.world.now).as_secs());
         story.world.now = wake;
         story.settle();
@@ -261,7 +262,7 @@ fn without_protection_a_refusing_hook_is_not_run_again() {
     assert_eq!(story.pods().len(), 2);
 }
 
-/// Whatever the hook does: it fails, still runs, or cannot be run at all.
+/// Whether the hook fails, still runs or cannot be run at all.
 #[test]
 fn a_pod_is_deleted_at_its_deadline() {
     for hook in ["fails", "runs", "is missing"] {
@@ -275,7 +276,7 @@ fn a_pod_is_deleted_at_its_deadline() {
             story.hooks_end("", HookPhase::Failed);
             story.settle();
         }
-        let waiting = story.status().protection.expect("shown").waiting;
+        let waiting = story.status().protection.expect("status").waiting;
         assert_eq!(waiting.len(), 1, "{hook}");
         story.wait(599).settle();
         assert_eq!(story.pods().len(), 2, "{hook}");
@@ -335,7 +336,7 @@ fn a_released_pod_needs_no_hook_and_is_not_guarded_again() {
     assert_eq!(grounds(&story), [Ground::Released]);
 }
 
-/// The annotation means nothing where pods are not guarded.
+/// The annotation has no effect on pods that are not guarded.
 #[test]
 fn only_guarded_pods_can_be_released() {
     let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
@@ -360,7 +361,7 @@ fn a_guard_whose_hook_was_removed_stays_until_its_pods_are_released() {
     );
     story.user(json!({"replicas": 1})).settle();
     assert_eq!(story.pods().len(), 2);
-    let waiting = story.status().protection.expect("shown").waiting;
+    let waiting = story.status().protection.expect("status").waiting;
     assert_eq!(waiting[0].reason, WaitReason::HookRemoved);
     for name in story.names() {
         story.edit_pod(&name, |pod| {
@@ -375,7 +376,7 @@ fn a_guard_whose_hook_was_removed_stays_until_its_pods_are_released() {
 }
 
 #[test]
-fn a_pod_with_the_label_of_another_workload_gets_that_of_its_own() {
+fn a_guard_label_of_another_workload_is_corrected() {
     let mut story = story(1, guarded());
     story.settle();
     let name = story.names()[0].clone();
@@ -394,8 +395,7 @@ fn a_pod_with_the_label_of_another_workload_gets_that_of_its_own() {
     assert_eq!(story.pods()[0].guarded_by(), None);
 }
 
-/// A deletion in the background and in the foreground: each pod goes when its hook allows it, then the budget, then
-/// the workload.
+/// Deletes the workload: each pod is deleted when its hook allows it, then the budget, then the workload.
 fn deleted_after_the_last_match<K: Planned + serde::Serialize>(
     mut story: Story<K>,
     finalizers: &[&str],
@@ -420,7 +420,7 @@ fn deleted_after_the_last_match<K: Planned + serde::Serialize>(
     story.settle();
     assert_eq!(story.pods().len(), 1);
     assert!(story.budget.is_some() && has_finalizer(&story));
-    assert_eq!(story.status().protection.expect("shown").waiting.len(), 1);
+    assert_eq!(story.status().protection.expect("status").waiting.len(), 1);
     story.hooks_end("", HookPhase::Failed);
     story.settle();
     story.wait(60).settle();
@@ -444,7 +444,7 @@ fn orphaned_pods_lose_their_label_and_no_hook_runs() {
     let mut story = story(2, guarded());
     story.settle();
     delete(&mut story, &[ORPHAN_FINALIZER]);
-    // The garbage collector is halfway.
+    // The garbage collector has orphaned one of the two pods.
     let name = story.names()[0].clone();
     story.edit_pod(&name, |pod| pod.controller = None);
     story.settle();
@@ -453,9 +453,9 @@ fn orphaned_pods_lose_their_label_and_no_hook_runs() {
     assert!(!has_finalizer(&story));
 }
 
-/// The operator was slow: the finalizer of `--cascade=orphan` is gone already, and the cache is behind.
+/// The operator was slow: the finalizer of `--cascade=orphan` has already been removed, and the cache is stale.
 #[test]
-fn no_pod_that_was_orphaned_is_deleted_although_its_hook_allows_it() {
+fn an_orphaned_pod_is_not_deleted_even_if_its_hook_allows_it() {
     let mut story = story(2, guarded());
     story.settle();
     delete(&mut story, &[]);
@@ -475,7 +475,7 @@ fn no_pod_that_was_orphaned_is_deleted_although_its_hook_allows_it() {
 }
 
 #[test]
-fn a_budget_of_another_client_over_the_same_pods_is_shown() {
+fn a_budget_of_another_client_for_the_same_pods_is_reported() {
     for (app, reason) in [("game", "AnotherBudget"), ("web", "PodsGuarded")] {
         let mut story = story(2, guarded());
         let labels = json!({"matchLabels": {"app": app}});
@@ -490,7 +490,7 @@ fn a_budget_of_another_client_over_the_same_pods_is_shown() {
     }
 }
 
-/// `kubectl game move`: one after the other, within the budget, until it is canceled.
+/// `kubectl game move` on two pods: they are replaced one after the other, within the budget, until it is canceled.
 fn move_two_of_three<K: Planned + serde::Serialize>(mut story: Story<K>) -> Vec<String> {
     story.settle();
     let mut names = story.names();
@@ -504,21 +504,24 @@ fn move_two_of_three<K: Planned + serde::Serialize>(mut story: Story<K>) -> Vec<
         story.edit_pod(name, |pod| pod.move_requested = Some(MoveRequest::User));
     }
     story.settle();
-    let shown = story.status().protection.expect("shown");
+    let shown = story.status().protection.expect("status");
     assert_eq!((shown.moving, shown.waiting.len()), (2, 1));
-    assert_eq!(story.condition("Ready").expect("shown").0, "PodsToDelete");
+    assert_eq!(
+        story.condition("Ready").expect("condition").0,
+        "PodsToDelete"
+    );
     assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
     story.settle();
-    let shown = story.status().protection.expect("shown");
+    let shown = story.status().protection.expect("status");
     assert_eq!((shown.moving, shown.waiting.len()), (1, 1));
     for pod in story.names() {
         story.edit_pod(&pod, |pod| pod.move_requested = None);
     }
     story.settle();
-    let shown = story.status().protection.expect("shown");
+    let shown = story.status().protection.expect("status");
     assert_eq!((shown.moving, shown.waiting.len()), (0, 0));
-    let left = names.iter().zip(before);
-    let replaced = left.filter(|(name, before)| uid(&story, name) != *before);
+    let uids = names.iter().zip(before);
+    let replaced = uids.filter(|(name, before)| uid(&story, name) != *before);
     let replaced: Vec<_> = replaced.map(|(name, _)| name.clone()).collect();
     assert_eq!((replaced.len(), story.pods().len()), (1, 3));
     assert_eq!(grounds(&story), [Ground::Hook]);
@@ -561,9 +564,9 @@ fn idle_pods_are_moved_first() {
     assert!(story.runs().contains(&busy[0]), "the busy pod was replaced");
 }
 
-/// With maxUnavailable 0, the replacement of a moved pod comes first.
+/// With maxUnavailable 0, the replacement of a moved pod is created first.
 #[test]
-fn moved_pods_have_surge() {
+fn moved_pods_use_surge() {
     let mut spec = guarded();
     spec["updateStrategy"] = json!({"type": "RollingUpdate", "maxUnavailable": 0, "maxSurge": 1});
     let mut story = story(3, spec);
@@ -702,7 +705,7 @@ fn pods_leave_a_node_that_is_going_to_be_removed() {
         effect: "NoSchedule".to_owned(),
     };
     let going = BTreeMap::from([("goes".to_owned(), Arc::from([taint]))]);
-    let moving = |story: &Story| story.status().protection.expect("shown").moving;
+    let moving = |story: &Story| story.status().protection.expect("status").moving;
     story.world.going_nodes.clone_from(&going);
     story.settle();
     assert_eq!(moving(&story), 2);
@@ -719,7 +722,7 @@ fn pods_leave_a_node_that_is_going_to_be_removed() {
     let spec_of_pods = json!({"template": {"spec": {"tolerations": null}}});
     story.user(spec_of_pods).settle();
     assert_eq!(moving(&story), 2);
-    // As long as a pod finds no room, no other one leaves.
+    // While a pod cannot be scheduled, no other pod is moved.
     story.edit_pod(&names[2], |pod| pod.node = None);
     assert_eq!(story.hooks_end("", HookPhase::Successful), 2);
     story.settle();
@@ -756,7 +759,7 @@ fn a_pod_is_not_replaced_if_its_node_stays() {
     assert_eq!(grounds(&story), []);
 }
 
-/// There is another reason to delete it, or to change it.
+/// There is also another reason to delete the pod, or to change it.
 #[test]
 fn a_pod_on_a_lost_node_is_deleted_once() {
     for (is_moved, image, strategy) in [
@@ -785,7 +788,7 @@ fn a_pod_on_a_lost_node_is_deleted_once() {
     }
 }
 
-/// What is counted when a match ends without its hook.
+/// Matches that were ended without the hook's permission are counted; one that ends by itself is not.
 #[test]
 fn the_last_status_of_a_guarded_pod_shows_what_ended_it() {
     fn stop(pod: &mut Pod) {
@@ -823,10 +826,10 @@ fn a_workload_that_is_not_guarded_is_left_to_the_garbage_collector() {
     let mut story = story(2, hook);
     story.settle();
     delete(&mut story, &[]);
-    assert!(!story.sync());
+    assert!(!story.reconcile());
 }
 
-/// The deadline is about deletions: it does not count from the time at which another hook was first needed.
+/// The deadline applies to deletions: it does not count from the time at which another hook was first needed.
 #[test]
 fn the_time_that_a_pod_waits_for_its_update_is_not_part_of_its_deadline() {
     let mut spec = with_deadline(600);
@@ -847,7 +850,7 @@ fn the_time_that_a_pod_waits_for_its_update_is_not_part_of_its_deadline() {
 }
 
 #[test]
-fn the_deadline_and_a_release_end_a_deletion_that_waits() {
+fn a_waiting_deletion_proceeds_after_a_release_or_at_its_deadline() {
     let mut story = story(2, with_deadline(600));
     story.settle();
     delete(&mut story, &[]);

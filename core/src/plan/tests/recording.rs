@@ -23,12 +23,15 @@ struct Seen {
     containers: Vec<ContainerStatus>,
 }
 
-/// The changes in the recording that the spec column shows: all but the resize, and those of the sidecar and of a
-/// second container.
+/// How the rule judges the changes that the spec column of the recording shows: all but the resize, and those of the
+/// sidecar and of a second container.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Score {
+    /// Changes that the kubelet completed.
     finished: usize,
+    /// Changes that the rule considered complete too early.
     early: usize,
+    /// Completed changes that the rule never considered complete.
     never: usize,
 }
 
@@ -88,7 +91,7 @@ fn sequences() -> Vec<(String, Vec<Seen>)> {
     sequences
 }
 
-/// The content that an image's name stands for, as the end of the imageID.
+/// The end of the imageID of the content that an image's name stands for.
 fn content(image: &str) -> &str {
     match image {
         "game:v1" => "bb91cf",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::sets::{Set, created_and_deleted, deleted_in_turn, ready, shape};
+use super::sets::{Set, created_and_deleted, deleted_in_turn, set_ready, shape};
 use super::story::set;
 use crate::api::HookPhase;
 use crate::plan::{Action, DeletionReason};
@@ -21,7 +21,7 @@ fn settled(replicas: i32, policy: &str) -> Set {
     story
 }
 
-/// The same, with a PreDelete hook.
+/// A settled set with a PreDelete hook.
 fn hooked(replicas: i32, policy: &str) -> Set {
     let hook = json!({"hook": {"templateName": "test"}});
     let mut story = set(
@@ -36,10 +36,10 @@ fn reserve(story: &mut Set, ordinals: &[i64]) {
     story.user(json!({"reserveOrders": ordinals}));
 }
 
-/// Reconciles until nothing changes. Returns the lowest number of pods on the way, and the lowest number of ready ones.
+/// Reconciles until nothing changes. Returns the lowest numbers of pods and of ready pods in between.
 fn fewest(story: &mut Set) -> (usize, usize) {
     let (mut pods, mut ready) = (usize::MAX, usize::MAX);
-    while story.sync() {
+    while story.reconcile() {
         pods = pods.min(story.pods().len());
         ready = ready.min(story.pods().iter().filter(|it| it.is_ready()).count());
     }
@@ -70,7 +70,7 @@ fn reserved_ordinals_get_no_pod_and_do_not_count() {
 }
 
 #[test]
-fn the_next_ordinal_takes_the_place_of_a_reserved_one_and_gives_it_back() {
+fn the_next_ordinal_substitutes_for_a_reserved_one_until_it_is_released() {
     for policy in POLICIES {
         let mut story = settled(3, policy);
         let revisions = story.world.revisions.len();
@@ -97,11 +97,11 @@ fn the_next_ordinal_takes_the_place_of_a_reserved_one_and_gives_it_back() {
 fn parallel_creates_all_substitutes_immediately_and_deletes_each_pod_when_its_substitute_is_available()
  {
     let mut story = settled(4, "Parallel");
-    story.kubelet = false;
+    story.kubelets_run = false;
     reserve(&mut story, &[0, 2]);
     let (created, deleted) = created_and_deleted(&story);
     assert_eq!((created.len(), deleted.len()), (2, 0));
-    story.sync();
+    story.reconcile();
     assert_eq!(
         created_and_deleted(&story),
         (vec![], vec![]),
@@ -110,14 +110,14 @@ fn parallel_creates_all_substitutes_immediately_and_deletes_each_pod_when_its_su
     story.edit_pod("game-4", |pod| {
         pod.labels.insert("broken".to_owned(), String::new());
     });
-    story.kubelet = true;
+    story.kubelets_run = true;
     story.settle();
     assert_eq!(
         shape(&story),
         "0:v1 1:v1 3:v1 4:v1 5:v1",
         "one reserved pod has no available substitute"
     );
-    ready(&mut story, "game-4", true);
+    set_ready(&mut story, "game-4", true);
     story.settle();
     assert_eq!(shape(&story), "1:v1 3:v1 4:v1 5:v1");
 }
@@ -129,11 +129,11 @@ fn an_unavailable_pod_delays_substitutes_only_with_ordered_ready() {
         ("OrderedReady", "0:v1 1:v1 2:v1"),
     ] {
         let mut story = settled(3, policy);
-        ready(&mut story, "game-0", false);
+        set_ready(&mut story, "game-0", false);
         reserve(&mut story, &[1]);
         story.settle();
         assert_eq!(shape(&story), shape_meanwhile);
-        ready(&mut story, "game-0", true);
+        set_ready(&mut story, "game-0", true);
         story.settle();
         assert_eq!(shape(&story), "0:v1 2:v1 3:v1");
     }
@@ -149,7 +149,7 @@ fn ordered_ready_creates_substitutes_upward_and_deletes_reserved_pods_downward()
             created_and_deleted(&story),
             (vec![created.to_owned()], vec![])
         );
-        story.sync();
+        story.reconcile();
     }
     deleted_in_turn(&mut story, &["game-1", "game-0"]);
     story.settle();
@@ -235,7 +235,7 @@ fn a_reserved_pod_and_its_substitute_are_not_deleted_together() {
         let (_, deleted) = created_and_deleted(&story);
         assert!(deleted.len() <= 1, "{deleted:?}");
         all_deleted.extend(deleted);
-        if !story.sync() {
+        if !story.reconcile() {
             break;
         }
     }
@@ -286,7 +286,7 @@ fn a_step_counts_pods_and_not_ordinals() {
     story.settle();
     story.image("v2").settle();
     assert_eq!(shape(&story), "0:v1 2:v1 3:v2");
-    // The substitutes of ordinals that are reserved during the step are not of the unproven build.
+    // Substitutes for ordinals that are reserved during the step do not get the unproven build.
     reserve(&mut story, &[1, 2]);
     story.settle();
     assert_eq!(shape(&story), "0:v1 3:v2 4:v1");
@@ -305,7 +305,7 @@ fn surge_pods_skip_reserved_ordinals() {
     assert_eq!(shape(&story), "0:v1 2:v1");
     story.image("v2");
     let mut highest = String::new();
-    while story.sync() {
+    while story.reconcile() {
         let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
         assert!(ready >= 2, "{}", shape(&story));
         let last = shape(&story)
@@ -337,12 +337,12 @@ fn a_reserved_pod_that_ended_or_was_deleted_is_not_created_again() {
 }
 
 #[test]
-fn without_room_for_a_substitute_a_reserved_pod_stays_and_others_are_scaled_in() {
+fn if_no_substitute_can_be_created_a_reserved_pod_stays_and_others_are_scaled_in() {
     let mut story = settled(3, "Parallel");
     story.quota = Some(3);
     reserve(&mut story, &[1]);
     for _ in 0..20 {
-        story.sync();
+        story.reconcile();
     }
     assert_eq!(shape(&story), "0:v1 1:v1 2:v1");
     assert_eq!(
@@ -353,7 +353,7 @@ fn without_room_for_a_substitute_a_reserved_pod_stays_and_others_are_scaled_in()
     story.quota = Some(0);
     story.user(json!({"replicas": 1, "reserveOrders": []}));
     for _ in 0..20 {
-        story.sync();
+        story.reconcile();
     }
     assert_eq!(
         shape(&story),

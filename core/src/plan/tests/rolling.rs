@@ -1,3 +1,5 @@
+//! Stories of rolling updates: budget, surge, partition, refused templates, hooks and revisions.
+
 use serde_json::json;
 
 use super::story::story;
@@ -5,11 +7,11 @@ use crate::api::HookPhase;
 use crate::plan::{Action, DeletionReason, PodPhase};
 
 #[test]
-fn a_rolling_update_never_goes_below_its_budget() {
+fn a_rolling_update_never_exceeds_its_budget() {
     let mut story = story(5, json!({"updateStrategy": {"maxUnavailable": 2}}));
     story.settle();
     story.image("v2");
-    while story.sync() {
+    while story.reconcile() {
         let available = story.pods().iter().filter(|pod| pod.is_ready()).count();
         assert!(available >= 3, "{available}");
     }
@@ -37,7 +39,7 @@ fn a_pod_that_is_ready_but_not_yet_available_takes_a_slot() {
 }
 
 #[test]
-fn a_pod_that_is_named_but_not_yet_available_takes_a_slot() {
+fn named_pods_are_replaced_only_within_the_budget() {
     let mut story = story(
         4,
         json!({"minReadySeconds": 30, "updateStrategy": {"maxUnavailable": 1}}),
@@ -61,7 +63,7 @@ fn surge_creates_the_new_pods_first_and_ends_at_replicas() {
     );
     story.settle();
     story.image("v2");
-    while story.sync() {
+    while story.reconcile() {
         assert!(story.pods().len() <= 5);
         let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
         assert!(ready >= 4, "{ready}");
@@ -77,7 +79,7 @@ fn surge_in_place_ends_at_replicas_too() {
     );
     story.settle();
     story.image("v2");
-    while story.sync() {
+    while story.reconcile() {
         assert!(story.pods().len() <= 6);
     }
     assert_eq!(story.images(), "v2 v2 v2 v2");
@@ -117,19 +119,19 @@ fn scaling_during_a_partition_keeps_the_partition() {
 }
 
 #[test]
-fn a_refused_template_costs_no_running_pod_and_shows_why() {
+fn a_refused_template_costs_no_running_pod_and_the_condition_says_why() {
     let mut story = story(3, json!({}));
     story.settle();
-    story.refuses = Some("exceeded quota".to_owned());
+    story.dry_run_refusal = Some("exceeded quota".to_owned());
     story.image("v2").settle();
     assert_eq!(story.images(), "v1 v1 v1");
     let (reason, message) = story.condition("FailedUpdate").expect("condition");
     assert_eq!(reason, "TemplateRefused");
     assert!(message.contains("exceeded quota"));
-    // A pod that is lost meanwhile is replaced at the revision that works.
+    // A pod that is added meanwhile gets the revision that works.
     story.user(json!({"replicas": 4})).settle();
     assert_eq!(story.images(), "v1 v1 v1 v1");
-    story.refuses = None;
+    story.dry_run_refusal = None;
     story.wait(31).settle();
     assert_eq!(story.images(), "v2 v2 v2 v2");
     assert_eq!(story.condition("FailedUpdate"), None);
@@ -140,20 +142,20 @@ fn a_full_quota_does_not_stop_a_rollout_that_replaces_pods() {
     let mut story = story(3, json!({}));
     story.settle();
     let full = "pods \"game\" is forbidden: exceeded quota: team, requested: pods=1, used: pods=3, limited: pods=3";
-    story.refuses = Some(full.to_owned());
+    story.dry_run_refusal = Some(full.to_owned());
     story.image("v2").settle();
     assert_eq!(story.images(), "v2 v2 v2");
 }
 
 #[test]
-fn a_crashing_version_stops_at_max_unavailable_and_a_revert_frees_it() {
+fn the_rollout_of_a_crashing_version_stops_at_max_unavailable_and_can_be_reverted() {
     let mut story = story(5, json!({"updateStrategy": {"maxUnavailable": 2}}));
     story.settle();
-    story.image("v2").sync();
-    story.kubelet = false;
+    story.image("v2").reconcile();
+    story.kubelets_run = false;
     story.settle();
     assert_eq!(story.images(), "v1 v1 v1 v2 v2");
-    story.kubelet = true;
+    story.kubelets_run = true;
     story.image("v1").settle();
     assert_eq!(story.images(), "v1 v1 v1 v1 v1");
 }
@@ -215,14 +217,14 @@ fn a_hook_that_succeeded_before_a_revert_does_not_count_after_it() {
     story.settle();
     story.image("v2").settle();
     story.hooks_end("", HookPhase::Successful);
-    story.image("v1").sync();
+    story.image("v1").reconcile();
     story.image("v2").settle();
     assert_eq!(story.images(), "v1 v1");
     assert_eq!(story.runs().len(), 1);
 }
 
 #[test]
-fn pods_that_are_lost_in_a_rollout_keep_their_share() {
+fn pods_that_are_lost_during_a_rollout_are_replaced_at_their_revision() {
     let mut story = story(4, json!({"updateStrategy": {"partition": 2}}));
     story.settle();
     story.image("v2").settle();
@@ -239,12 +241,12 @@ fn pods_that_are_lost_in_a_rollout_keep_their_share() {
 }
 
 #[test]
-fn quick_updates_end_at_the_newest_and_old_revisions_are_pruned() {
+fn updates_in_quick_succession_end_at_the_newest_revision_and_old_ones_are_pruned() {
     let mut story = story(3, json!({"revisionHistoryLimit": 1}));
     story.settle();
     for tag in ["v2", "v3", "v4"] {
-        story.image(tag).sync();
-        story.sync();
+        story.image(tag).reconcile();
+        story.reconcile();
     }
     story.settle();
     assert_eq!(story.images(), "v4 v4 v4");
@@ -294,7 +296,7 @@ fn a_change_by_the_user_is_acknowledged_before_pods_change() {
     story.user(json!({"replicas": 6}));
     assert!(story.plan().status_first);
     story.settle().image("v2");
-    story.sync();
+    story.reconcile();
     story.user(json!({"updateStrategy": {"paused": true}}));
     assert!(story.plan().status_first);
 }

@@ -10,7 +10,7 @@ use crate::api::HookPhase;
 use crate::api::names;
 use crate::plan::{Action, PodPhase};
 
-fn guarded(replicas: i32) -> Story {
+fn hooked(replicas: i32) -> Story {
     let mut story = story(
         replicas,
         json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
@@ -30,7 +30,7 @@ fn blocked(story: &Story) -> BTreeSet<String> {
 
 #[test]
 fn a_pod_is_kept_until_its_hook_succeeds() {
-    let mut story = guarded(6);
+    let mut story = hooked(6);
     scale(&mut story, 5);
     assert_eq!(story.columns(), "5 6 6 6 6");
     assert_eq!(story.runs().len(), 1);
@@ -52,7 +52,7 @@ fn a_pod_is_kept_until_its_hook_succeeds() {
 
 #[test]
 fn a_failed_hook_keeps_its_pod_and_a_retry_frees_it() {
-    let mut story = guarded(6);
+    let mut story = hooked(6);
     scale(&mut story, 5);
     story.hooks_end("pre-delete", HookPhase::Failed);
     story.settle();
@@ -84,7 +84,7 @@ fn a_failed_hook_keeps_its_pod_and_a_retry_frees_it() {
 
 #[test]
 fn scaling_back_out_cancels_deletions() {
-    let mut story = guarded(6);
+    let mut story = hooked(6);
     scale(&mut story, 3);
     assert_eq!(story.runs().len(), 3);
     scale(&mut story, 5);
@@ -112,7 +112,7 @@ fn scaling_back_out_cancels_deletions() {
 
 #[test]
 fn pods_that_already_wait_remain_the_victims() {
-    let mut story = guarded(6);
+    let mut story = hooked(6);
     scale(&mut story, 5);
     let waiting: Vec<_> = story
         .pods()
@@ -139,7 +139,7 @@ fn pods_that_already_wait_remain_the_victims() {
 
 #[test]
 fn a_pod_that_waits_for_its_removal_is_chosen_before_one_that_waits_for_its_update() {
-    let mut story = guarded(3);
+    let mut story = hooked(3);
     scale(&mut story, 2);
     let victim = story.runs();
     let other = story
@@ -173,7 +173,7 @@ fn a_success_is_valid_for_a_minute() {
     scale(&mut story, 1);
     story.hooks_end("pre-delete", HookPhase::Successful);
     story.wait(61);
-    story.sync();
+    story.reconcile();
     assert_eq!(story.pods().len(), 2, "the old success does not count");
     story.settle();
     assert_eq!(story.runs().len(), 1);
@@ -191,13 +191,13 @@ fn cheap_and_idle_pods_are_deleted_first() {
     story.edit_pod(&names[1], |pod| pod.deletion_cost = 5);
     story.edit_pod(&names[2], |pod| pod.deletion_cost = -5);
     story.edit_pod(&names[3], |pod| pod.phase = PodPhase::Pending);
-    story.kubelet = false;
+    story.kubelets_run = false;
     story.edit_pod(&names[4], |pod| pod.node = Some("costly".to_owned()));
     story.world.node_costs.insert("costly".to_owned(), 7);
-    for (replicas, gone) in [(4, 3), (3, 2), (2, 4), (1, 1)] {
+    for (replicas, deleted) in [(4, 3), (3, 2), (2, 4), (1, 1)] {
         scale(&mut story, replicas);
         assert!(
-            !story.names().contains(&names[gone]),
+            !story.names().contains(&names[deleted]),
             "{replicas} replicas: {:?}",
             story.names()
         );
@@ -205,17 +205,17 @@ fn cheap_and_idle_pods_are_deleted_first() {
 }
 
 #[test]
-fn with_descend_pods_with_a_higher_cost_are_deleted_first() {
+fn with_sort_method_descend_pods_with_a_higher_cost_are_deleted_first() {
     let mut story = story(3, json!({}));
     story.settle();
     let names = story.names();
     story.edit_pod(&names[0], |pod| pod.deletion_cost = 10);
     story.edit_pod(&names[1], |pod| pod.deletion_cost = -5);
     story.annotate(crate::api::names::COST_SORT_METHOD, "descend");
-    for (replicas, gone) in [(2, 0), (1, 2)] {
+    for (replicas, deleted) in [(2, 0), (1, 2)] {
         scale(&mut story, replicas);
         assert!(
-            !story.names().contains(&names[gone]),
+            !story.names().contains(&names[deleted]),
             "{replicas} replicas: {:?}",
             story.names()
         );
@@ -245,7 +245,7 @@ fn named_pods_are_deleted_first_when_scaling_in_and_replaced_otherwise() {
 
 #[test]
 fn pods_that_ended_are_replaced_immediately_without_a_hook() {
-    let mut story = guarded(3);
+    let mut story = hooked(3);
     let name = story.names()[0].clone();
     story.fail_pod(&name);
     story.settle();
@@ -302,7 +302,7 @@ fn an_orphan_of_a_new_revision_does_not_prove_that_it_is_accepted() {
 
 #[test]
 fn a_missing_template_blocks_the_deletion_and_is_reported_until_it_exists() {
-    let mut story = guarded(2);
+    let mut story = hooked(2);
     story.world.templates.clear();
     scale(&mut story, 1);
     assert_eq!(story.pods().len(), 2);
@@ -323,8 +323,8 @@ fn a_missing_template_blocks_the_deletion_and_is_reported_until_it_exists() {
 }
 
 #[test]
-fn a_hook_removed_from_the_spec_releases_the_pods_that_wait_for_it() {
-    let mut story = guarded(3);
+fn pods_that_wait_for_a_hook_are_deleted_when_it_is_removed_from_the_spec() {
+    let mut story = hooked(3);
     scale(&mut story, 1);
     assert_eq!(story.pods().len(), 3);
     story
@@ -336,7 +336,7 @@ fn a_hook_removed_from_the_spec_releases_the_pods_that_wait_for_it() {
 
 #[test]
 fn a_named_pod_that_waits_for_its_hook_is_not_ready() {
-    let mut story = guarded(2);
+    let mut story = hooked(2);
     let named = story.names().remove(0);
     story
         .user(json!({"scaleStrategy": {"podsToDelete": [named]}}))
@@ -350,11 +350,11 @@ fn a_named_pod_that_waits_for_its_hook_is_not_ready() {
 }
 
 #[test]
-fn a_few_zeros_too_many_are_not_created_all_at_once() {
+fn two_billion_pods_are_not_created_all_at_once() {
     let mut deployment = story(2_000_000_000, json!({}));
     let mut set = set(2_000_000_000, json!({"podManagementPolicy": "Parallel"}));
-    deployment.sync();
-    set.sync();
+    deployment.reconcile();
+    set.reconcile();
     for actions in [deployment.plan().actions, set.plan().actions] {
         let created = actions.iter();
         let created = created.filter(|it| matches!(it, Action::CreatePod(_)));
@@ -364,10 +364,10 @@ fn a_few_zeros_too_many_are_not_created_all_at_once() {
 
 #[test]
 fn a_scale_in_of_thousands_starts_its_hooks_gradually() {
-    let mut story = guarded(1_200);
+    let mut story = hooked(1_200);
     story.user(json!({"replicas": 0}));
     let mut started = Vec::new();
-    while story.sync() {
+    while story.reconcile() {
         started.push(story.runs().len());
         let marked = story
             .pods()
@@ -414,7 +414,7 @@ fn names_that_no_pod_has_are_reported_in_one_event() {
 
 #[test]
 fn a_status_shows_the_pods_that_have_waited_longest_for_a_hook() {
-    let mut story = guarded(230);
+    let mut story = hooked(230);
     scale(&mut story, 200);
     story.hooks_end("pre-delete", HookPhase::Failed);
     let first = blocked(story.settle());

@@ -7,12 +7,12 @@ use super::story::set;
 use crate::plan::{Action, Pod, PodPhase};
 
 #[test]
-fn an_update_goes_downward_within_its_budget() {
+fn an_update_proceeds_downward_within_its_budget() {
     let mut story = set(4, json!({}));
     story.settle();
     story.image("v2");
     let mut seen = Vec::new();
-    while story.sync() {
+    while story.reconcile() {
         let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
         assert!(ready >= 3, "{ready}");
         let now = shape(&story);
@@ -58,7 +58,7 @@ fn a_partition_counts_from_the_first_ordinal() {
 }
 
 #[test]
-fn lost_pods_come_back_at_the_revision_of_their_side_of_the_partition() {
+fn lost_pods_are_recreated_at_the_revision_of_their_side_of_the_partition() {
     let mut story = set(4, json!({"updateStrategy": {"partition": 2}}));
     story.settle();
     story.image("v2").settle();
@@ -84,7 +84,7 @@ fn a_pod_of_a_deleted_revision_is_not_created_at_an_unproven_one() {
 }
 
 #[test]
-fn a_phased_update_and_a_raised_partition_move_no_pod_back() {
+fn a_phased_update_and_a_raised_partition_revert_no_pod() {
     let mut story = set(3, json!({"updateStrategy": {"partition": 3}}));
     story.settle();
     story.image("v2").settle();
@@ -107,21 +107,21 @@ fn an_ordered_removal_and_an_update_do_not_begin_together() {
     story.settle();
     story.user(json!({"replicas": 2}));
     story.image("v2");
-    let mut gone = Vec::new();
+    let mut all_deleted = Vec::new();
     loop {
         let (_, deleted) = created_and_deleted(&story);
         assert!(deleted.len() <= 1, "{deleted:?}");
-        gone.extend(deleted);
-        if !story.sync() {
+        all_deleted.extend(deleted);
+        if !story.reconcile() {
             break;
         }
     }
-    assert_eq!(gone, ["game-2", "game-1", "game-0"]);
+    assert_eq!(all_deleted, ["game-2", "game-1", "game-0"]);
     assert_eq!(shape(&story), "0:v2 1:v2");
 }
 
 #[test]
-fn a_broken_update_is_reverted_without_waiting_for_it() {
+fn a_revert_does_not_wait_for_a_broken_update() {
     for policy in ["OrderedReady", "Parallel"] {
         let mut story = set(3, json!({"podManagementPolicy": policy}));
         story.settle();
@@ -132,7 +132,7 @@ fn a_broken_update_is_reverted_without_waiting_for_it() {
         assert_eq!(
             shape(&story),
             "0:v1 1:v1 2:v2",
-            "{policy}: it stops at the first"
+            "{policy}: it stops at the first pod"
         );
         story.image("v1");
         story
@@ -144,7 +144,7 @@ fn a_broken_update_is_reverted_without_waiting_for_it() {
 }
 
 #[test]
-fn a_first_version_that_never_becomes_ready_is_fixed_by_the_next() {
+fn a_first_version_that_never_becomes_ready_is_fixed_by_the_next_one() {
     let mut story = set(
         3,
         json!({"template": {"metadata": {"labels": {"broken": ""}}}}),
@@ -159,7 +159,7 @@ fn a_first_version_that_never_becomes_ready_is_fixed_by_the_next() {
 }
 
 #[test]
-fn with_on_delete_ready_says_how_many_pods_are_updated() {
+fn with_on_delete_the_condition_ready_says_how_many_pods_are_updated() {
     let mut story = set(3, json!({"updateStrategy": {"type": "OnDelete"}}));
     story.settle();
     let ready = |story: &Set| story.condition("Ready").expect("condition").1;
@@ -182,7 +182,7 @@ fn a_full_quota_does_not_block_an_ordered_update() {
     for _ in 0..50 {
         let (created, deleted) = created_and_deleted(&story);
         assert!(created.is_empty() || deleted.is_empty(), "not together");
-        story.sync();
+        story.reconcile();
     }
     assert_eq!(shape(&story), "0:v2 1:v2 2:v2");
     let (reason, message) = story.condition("FailedScale").expect("a condition");
@@ -252,7 +252,7 @@ fn canary_steps_update_the_highest_ordinals() {
 }
 
 #[test]
-fn a_change_of_mind_while_scaling_in_and_updating() {
+fn undoing_a_scale_in_and_an_update_cancels_their_hooks() {
     let mut story = set(4, hooked());
     story.settle();
     story.image("v2").settle();
@@ -281,7 +281,7 @@ fn surge_pods_have_the_highest_ordinals_and_are_deleted_at_the_end() {
         story.settle();
         story.image("v2");
         let mut most = 0;
-        while story.sync() {
+        while story.reconcile() {
             let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
             assert!(ready >= 3, "{type_}: {}", shape(&story));
             most = most.max(story.pods().len());
@@ -316,10 +316,10 @@ fn a_surge_pod_stays_until_the_last_updated_pod_is_available() {
     }
 }
 
-/// Reconciles until there are these pods; two of them are always available.
+/// Reconciles until these pods exist, and checks that two pods are always available.
 fn until(story: &mut Set, end: &str) {
     for _ in 0..50 {
-        while shape(story) != end && story.sync() {
+        while shape(story) != end && story.reconcile() {
             assert_available(story, 2);
         }
         if shape(story) == end {

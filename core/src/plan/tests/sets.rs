@@ -49,7 +49,7 @@ pub(super) fn created_and_deleted(story: &Set) -> (Vec<String>, Vec<String>) {
 }
 
 /// Breaks a pod, or fixes it.
-pub(super) fn ready(story: &mut Set, name: &str, ready: bool) {
+pub(super) fn set_ready(story: &mut Set, name: &str, ready: bool) {
     story.edit_pod(name, |pod| {
         if ready {
             pod.labels.remove("broken");
@@ -67,13 +67,13 @@ pub(super) fn hooked() -> Value {
 #[test]
 fn pods_are_created_upward_each_after_its_predecessor_is_available() {
     let mut story = set(3, json!({"minReadySeconds": 10}));
-    story.sync();
+    story.reconcile();
     for at in 0..3 {
         assert_eq!(
             created_and_deleted(&story),
             (vec![format!("game-{at}")], vec![])
         );
-        story.sync();
+        story.reconcile();
         assert_eq!(
             created_and_deleted(&story),
             (vec![], vec![]),
@@ -87,9 +87,9 @@ fn pods_are_created_upward_each_after_its_predecessor_is_available() {
 }
 
 #[test]
-fn parallel_means_all_at_once() {
+fn parallel_creates_and_deletes_all_pods_at_once() {
     let mut story = set(5, parallel());
-    story.sync();
+    story.reconcile();
     assert_eq!(created_and_deleted(&story).0.len(), 5);
     story.settle();
     story.user(json!({"replicas": 1}));
@@ -125,7 +125,7 @@ fn pods_have_an_identity() {
     assert_eq!(story.pods()[0].labels["apps.kubernetes.io/pod-index"], "7");
 }
 
-/// Checks that these pods are deleted in this order, each after the previous one is gone.
+/// Checks that these pods are deleted in this order, each once the previous one is gone.
 pub fn deleted_in_turn(story: &mut Set, pods: &[&str]) {
     for deleted in pods {
         assert_eq!(
@@ -155,16 +155,16 @@ fn pods_are_deleted_downward_each_after_its_successor_is_gone() {
 
 #[test]
 fn scaling_halts_at_an_unhealthy_pod_only_when_ordered() {
-    for (policy, goes_on) in [("OrderedReady", false), ("Parallel", true)] {
+    for (policy, continues) in [("OrderedReady", false), ("Parallel", true)] {
         let mut story = set(3, json!({"podManagementPolicy": policy}));
         story.settle();
-        ready(&mut story, "game-1", false);
+        set_ready(&mut story, "game-1", false);
         story.user(json!({"replicas": 5})).settle();
-        assert_eq!(story.pods().len() == 5, goes_on, "out, {policy}");
+        assert_eq!(story.pods().len() == 5, continues, "out, {policy}");
         story.user(json!({"replicas": 3})).settle();
         story.user(json!({"replicas": 2})).settle();
-        assert_eq!(story.pods().len() == 2, goes_on, "in, {policy}");
-        ready(&mut story, "game-1", true);
+        assert_eq!(story.pods().len() == 2, continues, "in, {policy}");
+        set_ready(&mut story, "game-1", true);
         story.settle();
         assert_eq!(story.pods().len(), 2);
     }
@@ -204,7 +204,7 @@ fn an_ended_orphan_frees_its_ordinal() {
 }
 
 #[test]
-fn a_pod_of_another_object_with_that_name_is_neither_adopted_nor_duplicated() {
+fn a_released_pod_is_not_duplicated_and_is_adopted_when_it_matches_again() {
     let mut story = set(1, json!({}));
     story.settle();
     story.edit_pod("game-0", |pod| {
@@ -234,12 +234,12 @@ fn an_orphan_without_an_ordinal_is_left_alone() {
 }
 
 #[test]
-fn a_pod_that_waits_for_its_removal_hook_blocks_no_other() {
+fn a_pod_that_waits_for_its_removal_hook_blocks_no_other_pod() {
     let mut story = set(3, hooked());
     story.settle();
     story.user(json!({"replicas": 2})).settle();
     assert_eq!(story.runs().len(), 1);
-    ready(&mut story, "game-0", false);
+    set_ready(&mut story, "game-0", false);
     // The fix for game-0 does not wait for the players of game-2.
     story.image("v2").settle();
     assert_eq!(story.runs().len(), 2);
@@ -260,17 +260,17 @@ fn hooks_of_ordered_victims_start_one_after_the_other() {
     story.settle();
     assert!(story.runs()[0].contains("-2-test"), "{:?}", story.runs());
     story.user(json!({"replicas": 3})).settle();
-    assert!(story.runs().is_empty(), "called off");
+    assert!(story.runs().is_empty(), "canceled");
     assert!(story.pods().iter().all(|pod| !pod.marked_deleting));
 }
 
 #[test]
-fn a_new_pod_of_an_ordinal_inherits_no_success() {
+fn a_new_pod_does_not_inherit_the_success_of_its_predecessor() {
     let mut story = set(2, hooked());
     story.settle();
     story.image("v2").settle();
     story.hooks_end("-1-test", HookPhase::Successful);
-    // Before the success is used, a user deletes the pod; its ordinal comes back.
+    // Before the success is used, a user deletes the pod, and a new one gets its ordinal.
     story.world.pods.retain(|pod| pod.name != "game-1");
     story.image("v1").settle();
     assert_eq!(shape(&story), "0:v1 1:v1");
@@ -316,7 +316,7 @@ fn the_plan_of_a_settled_set_is_empty() {
 }
 
 #[test]
-fn other_ordinals_take_the_place_of_the_first_ones() {
+fn a_new_start_ordinal_moves_the_pods_to_the_new_range() {
     for policy in ["OrderedReady", "Parallel"] {
         let mut story = set(3, json!({"podManagementPolicy": policy}));
         story.settle();
@@ -326,7 +326,7 @@ fn other_ordinals_take_the_place_of_the_first_ones() {
 }
 
 #[test]
-fn preparations_come_first() {
+fn missing_labels_are_restored_in_the_first_phase() {
     let mut story = set(1, json!({}));
     story.settle();
     story.edit_pod("game-0", |pod| {

@@ -20,10 +20,10 @@ fn log(image: &str) -> Arc<Sidecars> {
         },
     });
     let set: SidecarSet = serde_json::from_value(set).expect("a set");
-    Arc::new(Sidecars::of(&set).expect("it selects something"))
+    Arc::new(Sidecars::of(&set).expect("a selector"))
 }
 
-/// Pods with sidecars, which a user then changes.
+/// Pods with sidecars, whose set a user has changed since.
 fn with_sidecars(replicas: i32, spec: Value) -> Story {
     let strategy = json!({"updateStrategy": {"type": "InplaceUpdate", "maxUnavailable": 1}});
     let mut story = story(replicas, strategy);
@@ -46,16 +46,16 @@ fn tokens(story: &mut Story, given: bool) {
     }
 }
 
-/// The images of each pod, the game's first.
+/// The images of each pod: that of the game, and that of the sidecar.
 fn images(story: &Story) -> Vec<String> {
-    let of = |pod: &&Pod| {
-        let of = |name: &str| {
+    let images = |pod: &&Pod| {
+        let image = |name: &str| {
             let found = pod.containers.iter().find(|it| it.name == name);
             found.map_or("", |it| it.image.as_str()).to_owned()
         };
-        format!("{} {}", of("game"), of("log"))
+        format!("{} {}", image("game"), image("log"))
     };
-    story.pods().iter().map(of).collect()
+    story.pods().iter().map(images).collect()
 }
 
 fn target(story: &Story) -> String {
@@ -73,7 +73,7 @@ fn hooked() -> Value {
 /// A sidecar is being updated: its hook has passed, the pod has the new image, and its kubelet does nothing.
 fn in_progress() -> Story {
     let mut story = with_sidecars(1, hooked());
-    story.kubelet = false;
+    story.kubelets_run = false;
     tokens(&mut story, true);
     story.settle();
     story.hooks_end("", HookPhase::Successful);
@@ -85,7 +85,7 @@ fn in_progress() -> Story {
 #[test]
 fn only_pods_with_a_token_are_updated_and_the_game_keeps_running() {
     let mut story = with_sidecars(2, json!({}));
-    assert!(!story.sync(), "without tokens nothing happens");
+    assert!(!story.reconcile(), "without tokens nothing happens");
     let before = story.pods()[0].clone();
     tokens(&mut story, true);
     story.settle();
@@ -112,7 +112,7 @@ fn only_pods_with_a_token_are_updated_and_the_game_keeps_running() {
 }
 
 #[test]
-fn the_hook_of_in_place_updates_guards_sidecars() {
+fn the_hook_of_in_place_updates_guards_updates_of_sidecars() {
     let mut story = with_sidecars(1, hooked());
     tokens(&mut story, true);
     story.settle();
@@ -160,7 +160,7 @@ fn a_success_for_sidecars_does_not_allow_an_update_of_the_game() {
 }
 
 #[test]
-fn an_update_of_the_game_during_that_of_a_sidecar_needs_its_own_hook() {
+fn an_update_of_the_game_while_a_sidecar_is_updated_needs_its_own_hook() {
     let mut story = in_progress();
     assert!(
         matches!(story.pods()[0].gate, Gate::Closed(_)),
@@ -189,7 +189,7 @@ fn a_fixed_image_replaces_a_bad_one_without_another_hook() {
 #[test]
 fn the_budget_of_the_workload_limits_sidecars_as_well() {
     let mut story = with_sidecars(3, json!({}));
-    story.kubelet = false;
+    story.kubelets_run = false;
     tokens(&mut story, true);
     story.settle();
     let closed = story.pods().into_iter();
@@ -198,7 +198,7 @@ fn the_budget_of_the_workload_limits_sidecars_as_well() {
 }
 
 #[test]
-fn paused_and_other_workloads_keep_their_sidecars() {
+fn sidecars_are_updated_only_by_rolling_and_in_place_updates_that_are_not_paused() {
     for (spec, is_updated) in [
         (json!({}), true),
         (json!({"updateStrategy": {"paused": true}}), false),
@@ -236,11 +236,11 @@ fn a_token_for_a_revision_that_is_no_longer_the_newest_allows_nothing() {
     let mut story = with_sidecars(1, json!({}));
     tokens(&mut story, true);
     story.world.sidecars = vec![log("log:3")];
-    assert!(!story.sync());
+    assert!(!story.reconcile());
 }
 
 #[test]
-fn old_kubelets_keep_their_native_sidecars() {
+fn native_sidecars_are_not_updated_under_old_kubelets() {
     let mut story = with_sidecars(1, json!({}));
     let set = json!({
         "metadata": {"name": "log"},
@@ -251,7 +251,7 @@ fn old_kubelets_keep_their_native_sidecars() {
         },
     });
     let set: SidecarSet = serde_json::from_value(set).expect("a set");
-    story.world.sidecars = vec![Arc::new(Sidecars::of(&set).expect("it selects something"))];
+    story.world.sidecars = vec![Arc::new(Sidecars::of(&set).expect("a selector"))];
     tokens(&mut story, true);
     let name = story.names().remove(0);
     story.edit_pod(&name, |pod| pod.node = Some("old".to_owned()));
@@ -259,7 +259,7 @@ fn old_kubelets_keep_their_native_sidecars() {
         .world
         .old_kubelets
         .insert("old".to_owned(), "v1.31.4".into());
-    assert!(!story.sync());
+    assert!(!story.reconcile());
     story.world.old_kubelets.clear();
     story.settle();
     assert_eq!(images(&story), ["game:v1 log:2"]);

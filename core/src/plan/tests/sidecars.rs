@@ -21,7 +21,7 @@ fn log(image: &str) -> Arc<Sidecars> {
         },
     });
     let set: SidecarSet = serde_json::from_value(set).expect("a set");
-    Arc::new(Sidecars::of(&set).expect("it selects something"))
+    Arc::new(Sidecars::of(&set).expect("a selector"))
 }
 
 fn containers(pod: &Pod) -> Vec<&str> {
@@ -43,7 +43,7 @@ fn new_pods_get_sidecars_and_running_ones_are_left_alone() {
     let mut story = story(2, json!({"updateStrategy": {"type": "InplaceUpdate"}}));
     story.settle();
     story.world.sidecars = vec![log("log:1")];
-    assert!(!story.sync(), "a new set does not affect running pods");
+    assert!(!story.reconcile(), "a new set does not affect running pods");
     story.user(json!({"replicas": 3})).settle();
     let count = |story: &Story| {
         let with = |pod: &&Arc<Pod>| containers(pod).contains(&"log:1");
@@ -63,11 +63,11 @@ fn the_dry_run_checks_the_template_together_with_its_sidecars() {
     story.settle();
     // Another revision of the set leads to different pods of the same template.
     story.image("v2");
-    assert!(story.sync() && plans_dry_run_with_log(&story));
+    assert!(story.reconcile() && plans_dry_run_with_log(&story));
     story.settle();
     story.world.sidecars = vec![log("log:2")];
     story.world.verdicts.clear();
-    story.refuses = Some("no such image".to_owned());
+    story.dry_run_refusal = Some("no such image".to_owned());
     let before: Vec<String> = story.world.pods.iter().map(|pod| pod.uid.clone()).collect();
     story.image("v3").settle();
     let after: Vec<String> = story.world.pods.iter().map(|pod| pod.uid.clone()).collect();
@@ -75,7 +75,7 @@ fn the_dry_run_checks_the_template_together_with_its_sidecars() {
         before, after,
         "no pod is deleted if its replacement is refused"
     );
-    story.refuses = None;
+    story.dry_run_refusal = None;
     story.wait(60).settle();
     let mut pods = story.world.pods.iter();
     assert!(pods.all(|pod| containers(pod) == ["log:2", "game:v3"]));

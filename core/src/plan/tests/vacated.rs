@@ -59,7 +59,7 @@ fn names_of_pods_that_left_their_node_stay_free_for_ten_seconds() {
     cordon(&mut story);
     allow(&mut story);
     assert_eq!(story.names(), Vec::<String>::new());
-    let vacated = story.status().protection.expect("shown").vacated;
+    let vacated = story.status().protection.expect("status").vacated;
     let names: Vec<_> = vacated.iter().map(|it| it.pod_name.as_str()).collect();
     assert_eq!(names, ["game-0", "game-1"]);
     let (reason, message) = progressing(&story);
@@ -67,7 +67,7 @@ fn names_of_pods_that_left_their_node_stay_free_for_ten_seconds() {
     assert_eq!(
         message,
         "pod game-0 was deleted because its node is going to be removed, and is created again at \
-         2026-01-01T00:00:10Z: until then a drain of the node can notice that it is gone"
+         2026-01-01T00:00:10Z, so that a drain of the node can notice the deletion"
     );
     let wake = story.plan().wake.expect("a time");
     assert_eq!(wake.to_string(), "2026-01-01T00:00:10Z");
@@ -75,11 +75,11 @@ fn names_of_pods_that_left_their_node_stay_free_for_ten_seconds() {
     assert_eq!(story.names(), Vec::<String>::new());
     story.wait(1).settle();
     assert_eq!(story.names().len(), 2);
-    assert_eq!(story.status().protection.expect("shown").vacated, []);
+    assert_eq!(story.status().protection.expect("status").vacated, []);
     assert_eq!(progressing(&story).0, "Complete");
 }
 
-/// The record is in the status, so a new leader keeps the names free as well; and it is written first.
+/// The record is in the status, which is written first, so a new leader keeps the names free as well.
 #[test]
 fn names_are_recorded_before_their_pods_are_deleted() {
     let mut story = on_one_node(1, json!({}));
@@ -95,7 +95,7 @@ fn names_are_recorded_before_their_pods_are_deleted() {
 }
 
 #[test]
-fn pods_that_leave_other_nodes_are_created_again_at_once() {
+fn pods_that_leave_other_nodes_are_created_again_immediately() {
     // A user moves a pod from a node that stays.
     let mut story = on_one_node(1, json!({}));
     story.edit_pod("game-0", |pod| pod.move_requested = Some(MoveRequest::User));
@@ -119,7 +119,7 @@ fn pods_that_leave_other_nodes_are_created_again_at_once() {
     assert_eq!(moved(&story), 1);
 }
 
-/// A drain asks for the name of a pod, whatever the pod was deleted for.
+/// A drain looks the pod up by its name, whatever the reason for its deletion.
 #[test]
 fn an_update_on_a_draining_node_keeps_names_free_as_well() {
     let mut story = on_one_node(1, json!({"protection": {"onNodeGoing": "Wait"}}));

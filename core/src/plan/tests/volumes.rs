@@ -28,19 +28,19 @@ fn settled(replicas: i32, when_deleted: &str, when_scaled: &str) -> Story<GameSt
 #[test]
 fn a_claim_is_created_before_its_pod_and_has_the_labels_of_the_selector() {
     let story = settled(1, "Retain", "Retain");
-    let mut made = story.done.iter().filter_map(|action| match action {
+    let mut created = story.done.iter().filter_map(|action| match action {
         Action::CreateClaim(new) => Some((&new.name, new.claim.clone())),
         Action::CreatePod(new) => Some((&new.name, new.pod.clone())),
         _ => None,
     });
-    let (name, claim) = made.next().expect("a claim");
+    let (name, claim) = created.next().expect("a claim");
     assert_eq!(name, "data-game-0");
     assert_eq!(
         claim["metadata"]["labels"],
         json!({"kind": "world", "app": "game"})
     );
     assert_eq!(claim["spec"]["accessModes"], json!(["ReadWriteOnce"]));
-    let (_, pod) = made.next().expect("a pod");
+    let (_, pod) = created.next().expect("a pod");
     assert_eq!(
         pod["spec"]["volumes"],
         json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data-game-0"}}])
@@ -114,7 +114,7 @@ fn a_claim_is_transferred_only_after_the_hook_and_kept_if_the_scale_in_is_cancel
         "before the hook"
     );
     story.hooks_end("", HookPhase::Successful);
-    story.sync();
+    story.reconcile();
     assert!(
         story.claims().ends_with("data-game-1:Pod"),
         "{}",
@@ -153,8 +153,8 @@ fn scaling_back_out_saves_the_claim_of_a_terminating_pod() {
 fn an_update_never_transfers_a_claim() {
     let mut story = settled(2, "Delete", "Delete");
     story.image("v2").settle();
-    let given = |action: &Action| matches!(action, Action::OwnClaim(_));
-    assert_eq!(story.count(given), 0);
+    let transfers = |action: &Action| matches!(action, Action::OwnClaim(_));
+    assert_eq!(story.count(transfers), 0);
     assert_eq!(story.images(), "v2 v2");
 }
 
@@ -194,7 +194,7 @@ fn a_claim_that_still_belongs_to_an_earlier_pod_is_waited_for() {
     let mut story = settled(1, "Retain", "Delete");
     story.user(json!({"replicas": 0})).settle();
     story.user(json!({"replicas": 1})).settle();
-    // The garbage collector is late: the claim still exists, owned by a pod that is gone.
+    // The garbage collector is late: the claim still exists, owned by a pod that no longer exists.
     story.world.pods.clear();
     let claim = Arc::make_mut(story.world.claims.get_mut("data-game-0").expect("claim"));
     claim.owners = vec![ClaimOwner {
@@ -218,7 +218,7 @@ fn a_claim_that_still_belongs_to_an_earlier_pod_is_waited_for() {
 #[test]
 fn a_missing_claim_of_a_pod_that_never_started_is_recreated() {
     let mut story = settled(1, "Retain", "Retain");
-    story.kubelet = false;
+    story.kubelets_run = false;
     story.edit_pod("game-0", |pod| {
         pod.phase = crate::plan::PodPhase::Pending;
         pod.node = None;

@@ -15,7 +15,7 @@ use crate::plan::world::Verdict;
 /// Whether the API server accepts the update revision.
 #[derive(Clone, Debug)]
 pub enum Acceptance {
-    /// It accepts pods of it.
+    /// It accepts pods of that revision.
     Accepted,
     /// Not known yet: this plan makes a dry run.
     Unknown,

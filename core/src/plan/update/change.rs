@@ -1,4 +1,4 @@
-//! What an in-place update changes, and the steps of one: the hook, the gate, the grace period, the patch.
+//! What an in-place update changes, and its steps: the hook, the gate, the grace period, the patch.
 
 use std::borrow::Cow;
 
@@ -59,8 +59,8 @@ impl<'g> Goal<'g> {
         }
     }
 
-    /// Whether the permit of a change in progress is valid for this one: it replaces the target of a template's update,
-    /// or it changes only containers that are being changed.
+    /// Whether the permit of a change in progress is valid for this one: this one sets a new target for an update of
+    /// the template alone, or changes only containers that are already being changed.
     fn is_covered_by(&self, record: &InPlaceRecord) -> bool {
         let is_of_template = record.sidecars.is_empty() && self.revisions.is_none();
         let resized = self.change.resources.iter().map(|(name, _)| name);
@@ -82,7 +82,7 @@ pub(super) fn change_in_place<'a>(
     } = scene;
     let state = in_place::state(pod);
     let is_begun = matches!(state, InPlaceState::Patched(_));
-    // No container of a new pod runs yet that another could wait for, so all are changed at once.
+    // In a new pod, no container runs yet for which others could wait, so all are changed at once.
     let order = match is_new(pod) && !is_begun {
         true => ContainerOrder::DisOrdered,
         false => workload.order,
@@ -134,8 +134,8 @@ pub(super) fn change_in_place<'a>(
     }
 }
 
-/// When the grace period of a gate that was closed at `since` ends. The time in the gate's condition is rounded down to
-/// whole seconds, so one second is added.
+/// When the grace period of a gate that was closed at `since` ends. The time in the gate's condition is rounded down
+/// to whole seconds, so one second is added.
 fn grace_ends(workload: &Workload, since: Timestamp) -> Timestamp {
     let grace = workload.grace;
     let rounding = SignedDuration::from_secs(i64::from(!grace.is_zero()));

@@ -95,8 +95,8 @@ fn resources_to_set(pod: &Pod, record: &InPlaceRecord) -> Vec<(String, Value)> {
     wanted.collect()
 }
 
-/// Whether a container's spec has these requests and limits. It may have more: the API server adds a request to a
-/// limit without one.
+/// Whether a container's spec has these requests and limits. It may have more: the API server adds a request where
+/// there is only a limit.
 fn shows(container: &Container, wanted: &Value) -> bool {
     let spec: Value = serde_json::from_str(&container.resources).unwrap_or_default();
     ["requests", "limits"].into_iter().all(|kind| {

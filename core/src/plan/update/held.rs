@@ -9,7 +9,8 @@ use crate::plan::decision::{Blocked, Obstacles};
 use crate::plan::observed::{Pod, PodUid, RevisionName};
 use crate::plan::world::{Backoff, World};
 
-/// Pods that have ended as soon as they were started, and keep their place until the next round of replacements is due.
+/// Pods that have ended as soon as they were started, and keep their place until the next round of replacements is
+/// due.
 #[derive(Default)]
 pub struct Held<'a> {
     pods: BTreeMap<PodUid<'a>, &'a Pod>,
@@ -56,7 +57,8 @@ impl<'a> Held<'a> {
         pods.iter().filter(is_free).copied().collect()
     }
 
-    /// Why pods are not replaced. Those of a revision that is being rolled out block the update, others scaling.
+    /// Why pods are not replaced. Those of a revision that is being rolled out block the update, and others block
+    /// scaling.
     pub fn obstacles(&self, update: RevisionName, stable: RevisionName) -> Obstacles {
         let is_updated = |pod: &&Pod| pod.revision() == update && stable != update;
         let (updated, others): (Vec<&Pod>, Vec<_>) =

@@ -91,7 +91,7 @@ impl Method {
         }
     }
 
-    /// What blocks a change that cannot be made, for users.
+    /// What users are told if the change cannot be made.
     fn refusal(&self) -> Option<Blocked> {
         let Method::Refused(error) = self else {
             return None;
@@ -169,8 +169,8 @@ fn method_from(scene: &Scene, from: RevisionName) -> Method {
     }
 }
 
-/// The version of a pod's kubelet, if that ignores image changes of native sidecars. The update of a pod that has
-/// already been changed is continued anyway.
+/// The version of a pod's kubelet, if that version ignores image changes of native sidecars. The update of a pod that
+/// has already been changed is continued anyway.
 fn old_kubelet_of<'a>(world: &'a World, pod: &Pod) -> Option<&'a str> {
     let version = world.old_kubelets.get(pod.node.as_ref()?)?;
     let is_patched = matches!(in_place::state(pod), InPlaceState::Patched(_));
@@ -178,8 +178,8 @@ fn old_kubelet_of<'a>(world: &'a World, pod: &Pod) -> Option<&'a str> {
 }
 
 /// The method for a pod whose kubelet has this version, which ignores image changes of native sidecars; None if it is
-/// the same as for other pods. Changed in place, the pod would keep its gate closed, because the change would never be
-/// observed to be complete.
+/// the same as for other pods. Changed in place, the pod would keep its gate closed, because the change would never
+/// be observed to be complete.
 fn on_old_kubelet(workload: &Workload, method: &Method, version: &str) -> Option<Method> {
     let Method::InPlace(change) = method else {
         return None;

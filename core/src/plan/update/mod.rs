@@ -34,8 +34,8 @@ use crate::plan::update::method::{Method, Methods};
 use crate::plan::update::sidecars::{Due, update_sidecars};
 use crate::plan::workload::UpdateType;
 
-/// Replaces the pods whose replacement was requested with new ones of the same revision, within the budget. No pod is deleted
-/// while its replacement could not be created.
+/// Replaces the pods whose replacement was requested with new ones of the same revision, within the budget. No pod is
+/// deleted while its replacement could not be created.
 pub fn replace_requested<'a>(
     scene: &Scene<'a>,
     budget: &mut Budget,
@@ -59,8 +59,8 @@ pub fn replace_requested<'a>(
     let mut replaced: Vec<&Pod> = kept
         .filter(|pod| is_requested(pod) && !hooks.is_on_lost_node(pod))
         .collect();
-    // The hook of a guarded pod that refused is run again later. Until then the pod leaves its slot to others, so idle
-    // pods go first.
+    // If the hook of a guarded pod refused, it is run again later. Until then the pod leaves its slot to others, so
+    // pods that have not been refused come first: they may be idle.
     if scene.workload.guarded.is_some() {
         replaced.sort_by_cached_key(|pod| (hooks.refused_at(pod), !hooks.has_removal_run(pod)));
     }
@@ -110,7 +110,7 @@ fn move_pods<'a>(
         ..
     } = scene;
     let mut moved = Moved::default();
-    // With OnDelete, a pod is updated when a user has it deleted. For a pause, see invariant 5.
+    // With OnDelete, a pod is updated when a user deletes it. For a pause, see invariant 5.
     let waits_for_user = workload.update == UpdateType::OnDelete || sizes.rollout.paused;
     if waits_for_user || moves.count <= 0 {
         return moved;
@@ -194,8 +194,9 @@ enum HookProgress {
 }
 
 impl<'a> Mover<'_, 'a> {
-    /// A pod's rank. Pods of the same rank stay in the order of `kept`. A pod whose sidecars alone are about to be updated
-    /// is not preferred: its hook would have to be asked again, about both, while another pod's hook has been asked already.
+    /// A pod's rank. Pods of the same rank stay in the order of `kept`. A pod whose sidecars alone are about to be
+    /// updated is not preferred: its hook would have to run again, for both updates, while that of another pod has
+    /// already run.
     fn rank(&self, pod: &'a Pod, hooks: &Hooks) -> Rank {
         let Scene {
             workload, world, ..

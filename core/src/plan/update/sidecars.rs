@@ -1,5 +1,6 @@
-//! Invariant 13: updates of sidecars in place. A SidecarSet allots tokens to pods (see [`crate::plan::sidecars`]), and the pod's
-//! workload acts on them: after the same hook, within the same budget and with the same gate as for its own updates.
+//! Invariant 13: updates of sidecars in place. A SidecarSet allots tokens to pods (see [`crate::plan::sidecars`]),
+//! and the pods' workload acts on them: after the same hook, within the same budget and with the same gate as for its
+//! own updates.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -24,7 +25,7 @@ pub(super) struct SidecarChange {
 }
 
 impl SidecarChange {
-    /// Adds it to a change of the template.
+    /// Adds these changes to a change of the template.
     pub fn add_to(&self, change: &mut Change) {
         change.images.extend(self.images.iter().cloned());
         change.marks.extend(self.marks.iter().cloned());
@@ -43,8 +44,8 @@ impl SidecarChange {
 pub(super) struct Due<'a>(HashMap<PodUid<'a>, SidecarChange>);
 
 impl<'a> Due<'a> {
-    /// Finds them. There are none with OnDelete, with which a pod is updated when a user has it deleted, and with hot
-    /// patches, because a pod that has been hot-patched must not restart its containers.
+    /// Finds them. There are none with OnDelete, where a pod is updated when a user deletes it, or with hot patches,
+    /// because the containers of a hot-patched pod must not be restarted.
     pub fn of(scene: &Scene<'a>) -> Self {
         let Scene {
             workload,
@@ -93,13 +94,13 @@ fn change_of(pod: &Pod, world: &World) -> Option<SidecarChange> {
     (!all.marks.is_empty()).then_some(all)
 }
 
-/// Whether a mark has a token for the newest revision of its set, and a running pod can change to that.
+/// Whether a mark has a token for the newest revision of its set, and a running pod can be changed to that revision.
 fn allows(mark: &SidecarMark, set: &Sidecars) -> bool {
     let has_token = mark.token.as_ref() == Some(&set.revision);
     has_token && mark.is_injected() && mark.shape == set.shape
 }
 
-/// The containers of a set with another image than the pod has, each with whether it is a native sidecar.
+/// The containers of a set whose image differs from the pod's: (name, image), and whether it is a native sidecar.
 fn changed_images(pod: &Pod, set: &Sidecars) -> Vec<((String, String), bool)> {
     let changed = set.images().filter(|wanted| {
         let mut containers = pod.containers.iter();
@@ -127,12 +128,12 @@ pub(super) fn update_sidecars<'a>(
     hooks: &mut Hooks<'a>,
 ) {
     for pod in scene.sizes.kept.iter().copied() {
-        let is_other = moved.chosen.contains(&pod.uid())
+        let is_excluded = moved.chosen.contains(&pod.uid())
             || scene.workload.is_to_replace(pod)
             || hooks.is_on_lost_node(pod)
             || is_unfinished(pod)
             || pod.revision().as_str().is_empty();
-        let Some(change) = due.of_pod(pod).filter(|_| !is_other) else {
+        let Some(change) = due.of_pod(pod).filter(|_| !is_excluded) else {
             continue;
         };
         let none = Cow::Owned(Change::default());
@@ -146,8 +147,8 @@ pub(super) fn update_sidecars<'a>(
     }
 }
 
-/// The names of the revisions that a pod has after an update, for the identity of its hook: that of the template, and those
-/// of the sets that are updated. None if no set is updated.
+/// The names of the revisions that a pod has after an update, for the identity of its hook: that of the template, and
+/// those of the sets that are updated. None if no set is updated.
 pub(super) fn names_of_all(
     revision: RevisionName,
     sidecars: &BTreeMap<String, String>,

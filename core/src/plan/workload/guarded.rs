@@ -25,7 +25,7 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// None if pods are not guarded.
+    /// The protection of a workload's pods; None if they are not guarded.
     pub fn of(workload: &impl GameWorkload) -> Option<Self> {
         let protection = workload.protection()?;
         let seconds = |seconds: i32| SignedDuration::from_secs(i64::from(seconds));
@@ -35,8 +35,8 @@ impl Guarded {
         })
     }
 
-    /// The interval until the hook of a pod that has waited for so long is run again: each is as long as all before
-    /// together, within limits.
+    /// The interval until the hook is run again for a pod that has waited this long. Each interval is as long as all
+    /// earlier ones together, within limits.
     pub fn interval(&self, waited: SignedDuration) -> SignedDuration {
         waited.clamp(self.rerun_after, self.rerun_after * MAX_INTERVAL_FACTOR)
     }
@@ -49,11 +49,11 @@ pub struct GuardMarks {
     pub finalizers: Vec<String>,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// Its PreDelete HookTemplate as it was kept with it. Read only while it is being deleted.
+    /// The PreDelete HookTemplate that was kept in its annotation. Read only while it is being deleted.
     pub kept_template: Option<(String, HookTemplate)>,
 }
 
-/// A HookTemplate as it is kept in the annotation of a workload.
+/// A HookTemplate as kept in a workload's annotation.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeptTemplate {
@@ -64,7 +64,7 @@ pub struct KeptTemplate {
 }
 
 impl GuardMarks {
-    /// Those of an object.
+    /// Reads them from an object's metadata.
     pub fn of(meta: &ObjectMeta) -> Self {
         let deleting = meta.deletion_timestamp.is_some();
         let annotations = meta.annotations.as_ref().filter(|_| deleting);
@@ -80,7 +80,7 @@ impl GuardMarks {
         }
     }
 
-    /// Whether it may have a budget and labeled pods.
+    /// Whether it has the guard's finalizer, and so may have a budget and labeled pods.
     pub fn has_finalizer(&self) -> bool {
         self.has(GUARD_FINALIZER)
     }
@@ -96,12 +96,12 @@ impl GuardMarks {
 }
 
 impl Workload<'_> {
-    /// Whether the label of guarded pods on this pod is that of this workload.
+    /// Whether the pod's label says that this workload guards it.
     pub fn guards(&self, pod: &Pod) -> bool {
         pod.guarded_by() == Some(self.uid.as_str())
     }
 
-    /// Whether new pods are guarded.
+    /// Whether new pods get the label of guarded pods.
     pub fn labels_new_pods(&self) -> bool {
         self.guarded.is_some() && self.hooks.hook(HookPoint::PreDelete).is_some()
     }

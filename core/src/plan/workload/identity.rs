@@ -1,6 +1,6 @@
 //! What a pod of a GameStatefulSet has in common with its predecessor: name, host name, ordinal, volumes.
 //!
-//! A pod's name contains its ordinal, and names are unique, so there are never two pods with one ordinal.
+//! A pod's name contains its ordinal, and names are unique, so there are never two pods with the same ordinal.
 
 use serde_json::{Map, Value, json};
 
@@ -53,7 +53,7 @@ impl<'a> Identity<'a> {
 
 /// The template of a claim that each pod gets.
 pub struct ClaimTemplate<'a> {
-    /// Its name, which is the name of a volume too.
+    /// Its name, which is also the name of a volume.
     name: &'a str,
     /// The prefix of its claims' names; the ordinal follows.
     pub prefix: String,
@@ -73,7 +73,7 @@ impl Workload<'_> {
         format!("{}-{ordinal}", self.name)
     }
 
-    /// A pod's ordinal, taken from its name; None if this workload does not create pods of such a name.
+    /// A pod's ordinal, taken from its name; None if this workload does not create pods with such a name.
     pub fn ordinal(&self, pod: &Pod) -> Option<i64> {
         let after = pod.name.strip_prefix(&self.name)?;
         names::ordinal_after("-", after)
@@ -119,7 +119,7 @@ pub fn set(identity: &Identity, ordinal: i64, pod: &mut Value) {
     spec["volumes"] = Value::Array(volumes.chain(claimed.clone()).collect());
 }
 
-/// The claim to create with this name from its template.
+/// The claim to create from a template, with this name.
 pub fn claim(
     workload: &Workload,
     template: &ClaimTemplate,

@@ -214,7 +214,7 @@ struct Spec<'a> {
     update: UpdateType,
     partition: Option<&'a IntOrString>,
     max_unavailable: Option<&'a IntOrString>,
-    /// maxUnavailable when it is not set.
+    /// The default of maxUnavailable.
     default_unavailable: IntOrString,
     max_surge: Option<&'a IntOrString>,
     paused: bool,
@@ -378,8 +378,8 @@ impl<'a> Workload<'a> {
     /// Whether this workload should control a pod: the selector matches it and, if the workload's pods have ordinals,
     /// its name contains one.
     pub fn is_member(&self, pod: &Pod) -> bool {
-        let named = self.identity.is_none() || self.ordinal(pod).is_some();
-        named && self.selector.matches(&pod.labels)
+        let name_fits = self.identity.is_none() || self.ordinal(pod).is_some();
+        name_fits && self.selector.matches(&pod.labels)
     }
 
     /// Whether a pod's ordinal is reserved.

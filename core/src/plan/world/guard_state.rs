@@ -22,7 +22,7 @@ pub enum GuardState {
         /// The PodDisruptionBudgets of other clients in the namespace.
         others: Vec<OtherBudget>,
     },
-    /// It did not.
+    /// It did not refuse that.
     NotInForce {
         /// Why, as a sentence.
         message: String,
@@ -35,8 +35,8 @@ pub enum GuardState {
     NoBudget,
 }
 
-/// A PodDisruptionBudget of another client. The API server answers evictions of a pod that two budgets select with an
-/// error, instead of asking to try again.
+/// A PodDisruptionBudget of another client. If two budgets select a pod, the API server answers its eviction with an
+/// error, instead of asking the client to try again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OtherBudget {
     /// Its name.
@@ -53,7 +53,7 @@ impl OtherBudget {
 }
 
 impl GuardState {
-    /// After one more response that was not a refusal by the policies.
+    /// The state after one more response that was not a refusal by the policies.
     pub fn not_in_force(before: Option<&Self>, message: String, at: Timestamp) -> Self {
         let before = match before {
             Some(Self::NotInForce { times, .. }) => *times,

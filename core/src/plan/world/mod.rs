@@ -25,7 +25,7 @@ pub struct World {
     /// The current time.
     pub now: Timestamp,
     /// Pods that the workload controls, and orphans in its namespace that its selector matches. Of an
-    /// orphan, only the name, uid, labels, resourceVersion, phase and Terminating are known.
+    /// orphan, only name, uid, labels, resourceVersion, phase and whether it is Terminating are known.
     pub pods: Vec<Arc<Pod>>,
     /// HookRuns that the workload controls.
     pub runs: Vec<Arc<HookRun>>,
@@ -58,7 +58,7 @@ pub struct World {
     pub backoff: Option<Backoff>,
     /// PriorityClass of new guarded pods whose template names none.
     pub priority_class: Option<Arc<str>>,
-    /// What is known of the policies and the budget that guard its pods; None when nothing is.
+    /// What is known about the policies and the budget that guard its pods; None if nothing is known.
     pub guard: Option<GuardState>,
 }
 
@@ -87,7 +87,7 @@ impl Revision {
 /// Whether the API server accepts pods of a revision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// A pod of it was created, or a strict server-side dry run succeeded.
+    /// A pod of the revision was created, or a strict server-side dry run succeeded.
     Accepted,
     /// A dry run or a creation was refused.
     Refused {

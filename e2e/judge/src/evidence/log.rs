@@ -20,7 +20,7 @@ pub struct AuditLog {
     read: Mutex<Sorted>,
 }
 
-/// The part of the log that was read so far, sorted by namespace.
+/// The part of the log that has been read so far, sorted by namespace.
 #[derive(Debug, Default)]
 struct Sorted {
     offset: u64,
@@ -49,7 +49,7 @@ impl AuditLog {
         Ok(requests)
     }
 
-    /// What the judge needs of a namespace: all completed writes so far, and dry runs of deletions.
+    /// The evidence about a namespace: all completed writes so far, and dry runs of deletions.
     pub fn evidence(&self, namespace: &str) -> Result<Vec<Event>> {
         let mut requests = self.requests(namespace)?;
         requests.retain(|event| event.is_write() || event.is_dry_deletion());

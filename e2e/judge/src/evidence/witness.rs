@@ -44,7 +44,7 @@ const KINDS: [Gvk; 4] = [
 const SCRIPTS: &str = "gamekeeper-hooks";
 /// The kinds in that namespace whose writes are checked.
 const OF_SCRIPTS: [Gvk; 3] = [KINDS[0], KINDS[1], ("batch", "v1", "Job", "jobs")];
-/// The kinds without a namespace whose writes are checked.
+/// The cluster-scoped kinds whose writes are checked.
 const OF_CLUSTERS: [Gvk; 2] = [
     ("", "v1", "Node", "nodes"),
     ("tkex.tencent.com", "v1alpha1", "Cluster", "clusters"),

@@ -1,7 +1,8 @@
 //! Judges the lifecycle hooks of Clusters: which scripts ran, where, and in which order.
 //!
-//! Clusters and nodes are objects without a namespace, and scripts have a namespace of their own. So this is a judge of its
-//! own, with the evidence and the replay of the judge of workloads. The rules, by the names that a [`Violation`] has:
+//! Clusters and nodes are cluster-scoped, and scripts have a namespace of their own. So this is a separate judge,
+//! which shares the evidence and the replay with the judge of workloads. The rules, by the names that a [`Violation`]
+//! has:
 //!
 //! | rule | violations that it finds |
 //! |---|---|
@@ -10,11 +11,11 @@
 //! | alone | a second script on a node while one runs |
 //! | repeat | a script where the record says that it has passed |
 //! | parallelism, nodes at once | scripts or upgrades on more nodes at a time than the Cluster allows |
-//! | master | a script of the cluster on another node than the first master |
+//! | master | a script of the cluster on a node other than the first master |
 //! | lost | a script that starts on a lost node |
 //! | drain, cordon | an upgrade of a node that is not cordoned; a node that is cordoned without need, or uncordoned although another client cordoned it |
-//! | record | a step recorded as passed although no pod of it has succeeded |
-//! | taint, finalizer | a node admitted before its install, a Cluster removed before its delete hooks or its records |
+//! | record | a step recorded as passed although none of its pods has succeeded |
+//! | taint, finalizer | a node admitted before its install is complete, a Cluster removed before its delete hooks or its records |
 //! | settled | a status write that changes nothing |
 
 mod nodes;
@@ -32,8 +33,8 @@ use crate::evidence::Event;
 use crate::replay::history::history;
 use crate::verdict::{Violation, describe};
 
-/// Checks the writes to cluster-scoped objects and those in the namespace of the scripts. `is_operator` says whether a
-/// user is an operator.
+/// Checks the writes to cluster-scoped objects and those in the namespace of the scripts. `is_operator` says whether
+/// a user is an operator.
 pub fn lifecycle_violations(
     events: &[Event],
     is_operator: impl Fn(&str) -> bool,

@@ -1,5 +1,5 @@
-//! What the operator may do to a node and to the Cluster besides running scripts: cordon and uncordon, remove the taint
-//! of a node that is installed, and remove the finalizer of the Cluster.
+//! What the operator may do to a node and to the Cluster besides running scripts: cordon and uncordon, remove the
+//! taint of a node that is installed, and remove the finalizer of the Cluster.
 
 use super::object::{Cluster, Record, is_cordoned, is_tainted};
 use super::step::{Phase, Step};
@@ -9,7 +9,8 @@ use crate::object::uid;
 use crate::replay::history::Write;
 use crate::rules::{Found, wrong_under_all};
 
-/// The operator cordons a node only to drain it for its upgrade, and uncordons only what it has cordoned itself.
+/// The operator cordons a node only to drain it for its upgrade, and uncordons only nodes that it has cordoned
+/// itself.
 pub(crate) fn cordons(
     world: &World,
     write: &Write,
@@ -35,8 +36,8 @@ pub(crate) fn cordons(
         (false, true) => {
             let cluster = Record::any(after).map(|it| it.cluster).unwrap_or_default();
             let versions = world.cluster(&cluster, write);
-            let is_meant = |it: &Cluster| it.is_upgrading() && it.drains();
-            let is_wrong = !versions.iter().any(is_meant);
+            let drains = |it: &Cluster| it.is_upgrading() && it.drains();
+            let is_wrong = !versions.iter().any(drains);
             is_wrong.then(|| {
                 (
                     "cordon",
@@ -71,7 +72,7 @@ pub(crate) fn finalizer(world: &World, write: &Write) -> Option<Found> {
         .before
         .as_ref()
         .filter(|_| write.plural == "clusters")?;
-    let has_it = |object: &serde_json::Value| {
+    let has_finalizer = |object: &serde_json::Value| {
         let finalizers = object.pointer("/metadata/finalizers");
         let finalizers = finalizers.and_then(serde_json::Value::as_array);
         finalizers
@@ -79,7 +80,7 @@ pub(crate) fn finalizer(world: &World, write: &Write) -> Option<Found> {
             .flatten()
             .any(|it| it == names::LIFECYCLE_FINALIZER)
     };
-    if !has_it(before) || write.after.as_ref().is_some_and(|it| has_it(it)) {
+    if !has_finalizer(before) || write.after.as_ref().is_some_and(|it| has_finalizer(it)) {
         return None;
     }
     let cluster = uid(before);

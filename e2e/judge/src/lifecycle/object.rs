@@ -172,7 +172,7 @@ impl Record {
     }
 }
 
-/// Whether pods are not scheduled on a node.
+/// Whether a node is unschedulable.
 pub(crate) fn is_cordoned(node: &Value) -> bool {
     node.pointer("/spec/unschedulable") == Some(&Value::Bool(true))
 }

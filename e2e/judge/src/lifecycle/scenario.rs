@@ -53,14 +53,14 @@ impl Scenario {
         scenario
     }
 
-    /// One with PreClusterInstall, PreInstall and PostClusterInstall.
+    /// A Cluster with the hooks PreClusterInstall, PreInstall and PostClusterInstall.
     pub(crate) fn installing() -> Self {
         Self::with(json!({"hooks": {
             "PreClusterInstall": "/a", "PreInstall": "/b", "PostClusterInstall": "/c",
         }}))
     }
 
-    /// One with PreUpgrade and PostUpgrade, in an upgrade that drains nodes.
+    /// A Cluster with the hooks PreUpgrade and PostUpgrade, during an upgrade that drains nodes.
     pub(crate) fn upgrading() -> Self {
         let mut scenario = Self::with(json!({
             "hooks": {"PreUpgrade": "/a", "PostUpgrade": "/b"},
@@ -115,8 +115,8 @@ impl Scenario {
     }
 
     /// The operator records what has passed on a node.
-    pub(crate) fn record(&mut self, name: &'static str, what: Value) {
-        let annotations = json!({names::NODE_RECORD: record(what, name)});
+    pub(crate) fn record(&mut self, name: &'static str, fields: Value) {
+        let annotations = json!({names::NODE_RECORD: record(fields, name)});
         self.change_node(
             OPERATOR,
             name,
@@ -124,7 +124,7 @@ impl Scenario {
         );
     }
 
-    /// The kubelet of a node has another version.
+    /// The kubelet of a node is upgraded.
     pub(crate) fn upgrade_kubelet(&mut self, name: &'static str) {
         let info = json!({"nodeInfo": {"kubeletVersion": "v1.37.0"}});
         self.change_node("kubelet", name, json!({"status": info}));
@@ -180,13 +180,13 @@ impl Scenario {
     pub(crate) fn start(&mut self, step: &str, node: &'static str) -> Attempt {
         self.runs += 1;
         let name = format!("{step}-{node}-{}", self.runs);
-        let object = |kind: &str, owner: &str, of: &str| {
+        let object = |kind: &str, owner: &str, owner_uid: &str| {
             json!({"kind": kind, "metadata": {
                 "name": name, "uid": format!("{name}-{kind}"),
                 "annotations": {
                     names::LIFECYCLE_STEP: step, names::LIFECYCLE_NODE: node, names::LIFECYCLE_NODE_UID: node,
                 },
-                "ownerReferences": [{"kind": owner, "uid": of}],
+                "ownerReferences": [{"kind": owner, "uid": owner_uid}],
             }})
         };
         let run = object("HookRun", "Cluster", "xa");
@@ -240,7 +240,7 @@ impl Scenario {
 }
 
 /// The text of a record.
-fn record(mut what: Value, node: &str) -> String {
-    merge(&mut what, &json!({"cluster": "xa", "node": node}));
-    what.to_string()
+fn record(mut fields: Value, node: &str) -> String {
+    merge(&mut fields, &json!({"cluster": "xa", "node": node}));
+    fields.to_string()
 }

@@ -59,7 +59,7 @@ impl Start<'_> {
     /// Whether a step has passed on the run's node.
     fn has_passed_here(&self, step: &Step, cluster: &Cluster) -> bool {
         let node = self.world.node(&self.run.task.node, self.write);
-        // A node that was deleted meanwhile.
+        // There is no version of a node that was deleted meanwhile.
         node.is_empty() || node.iter().any(|it| cluster.has_passed_on(step, it))
     }
 
@@ -108,7 +108,7 @@ fn order(start: &Start, cluster: &Cluster) -> Option<String> {
     ))
 }
 
-/// It has not passed yet.
+/// A script does not run where it has already passed.
 fn repeat(start: &Start, cluster: &Cluster) -> Option<String> {
     let step = start.step();
     let is_recorded = match step.is_of_nodes {
@@ -125,7 +125,12 @@ fn repeat(start: &Start, cluster: &Cluster) -> Option<String> {
 fn master(start: &Start, cluster: &Cluster) -> Option<String> {
     let first = crate::object::text(cluster.0, "/status/firstMaster");
     let is_elsewhere = !start.step().is_of_nodes && start.run.node != first;
-    is_elsewhere.then(|| format!("it runs on {}, not on first master {first}", start.run.node))
+    is_elsewhere.then(|| {
+        format!(
+            "it runs on {}, not on the first master {first}",
+            start.run.node
+        )
+    })
 }
 
 /// Scripts run on no more nodes than `parallelism`.
@@ -231,7 +236,7 @@ fn of_node(world: &World, write: &Write, after: &serde_json::Value) -> Option<Fo
         .map(|it| Record::of(it, &record.cluster));
     let old = old.unwrap_or_default();
     if record.node != uid(after) {
-        return Some(("record", format!("a record of node {}", record.node)));
+        return Some(("record", format!("the record of node {}", record.node)));
     }
     let is_old = |step: &Step| match step.phase {
         Phase::Upgrade => {

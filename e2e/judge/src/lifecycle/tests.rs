@@ -117,7 +117,7 @@ fn scripts_run_on_as_many_nodes_as_the_user_allows() {
 }
 
 #[test]
-fn nothing_starts_that_the_user_does_not_want() {
+fn no_script_starts_that_the_user_does_not_want() {
     for patch in [
         json!({"paused": true}),
         json!({"features": {"skipConditions": [FIRST]}}),
@@ -131,11 +131,11 @@ fn nothing_starts_that_the_user_does_not_want() {
     let mut scenario = Scenario::installing();
     scenario.delete();
     scenario.run(FIRST, MASTER);
-    assert_eq!(scenario.broken(), ["phase"], "while it is deleted");
+    assert_eq!(scenario.broken(), ["phase"], "while it is being deleted");
 }
 
 #[test]
-fn what_the_user_changed_a_moment_ago_may_be_unknown() {
+fn a_users_change_may_be_unseen_for_a_second() {
     let mut scenario = Scenario::installing();
     scenario.spec(json!({"paused": true}));
     scenario.wait(-2);
@@ -201,7 +201,7 @@ fn no_node_begins_while_another_is_upgraded() {
 }
 
 #[test]
-fn a_node_is_drained_before_and_upgraded_before_its_second_script() {
+fn a_node_is_drained_before_its_first_script_and_upgraded_before_its_second() {
     let mut scenario = Scenario::upgrading();
     scenario.run(BEFORE, MASTER);
     assert_eq!(scenario.broken(), ["drain"]);
@@ -217,7 +217,7 @@ fn a_node_is_drained_before_and_upgraded_before_its_second_script() {
 }
 
 #[test]
-fn only_own_cordons_are_lifted() {
+fn only_the_operators_own_cordons_are_lifted() {
     for (by, expected) in [(OPERATOR, vec![]), ("user", vec!["cordon"])] {
         let mut scenario = Scenario::upgrading();
         scenario.cordon(by, WORKER, true);

@@ -30,7 +30,7 @@ pub(crate) struct World {
     /// The uid of the HookRun of each Job, by the Job's uid.
     jobs: BTreeMap<String, String>,
     /// The scripts that were successful.
-    pub(crate) passed: Vec<Passed>,
+    pub(crate) passed: Vec<Task>,
 }
 
 /// The versions of an object.
@@ -45,18 +45,18 @@ pub(crate) struct Run {
     /// Its name.
     pub(crate) name: String,
     /// The step on the node.
-    pub(crate) task: Passed,
+    pub(crate) task: Task,
     /// The node's name.
     pub(crate) node: String,
-    /// Whether its script has ended, or will not start any more.
+    /// Whether its script has ended, or can no longer start.
     pub(crate) is_over: bool,
     /// Whether it has a Job.
     has_job: bool,
 }
 
-/// A step that has passed on a node.
+/// A step on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Passed {
+pub(crate) struct Task {
     /// Uid of the Cluster.
     pub(crate) cluster: String,
     /// Uid of the node.
@@ -103,7 +103,7 @@ impl World {
             .map(|key| annotation(run, key).unwrap_or_default().to_owned());
         Some(Run {
             name: text(run, "/metadata/name").to_owned(),
-            task: Passed {
+            task: Task {
                 cluster: cluster.to_owned(),
                 node: uid,
                 step,

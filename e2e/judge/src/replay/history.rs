@@ -23,7 +23,7 @@ pub(crate) enum Resource {
     Workload,
     /// A HookRun.
     HookRun,
-    /// A resource whose content is not in the log.
+    /// Any other resource, by its plural name.
     Other(String),
 }
 
@@ -137,12 +137,12 @@ fn has_version_precondition(body: &Value) -> bool {
     }
 }
 
-/// Successful writes by resourceVersion. The write that removes the last finalizer of an object has no version of its own:
-/// its response shows the last one of the object. Nor has another deletion of a Terminating pod, which changes nothing:
-/// its response shows a version that another write has made.
+/// Successful writes by resourceVersion. Two kinds of writes have no version of their own. The response to a write
+/// that removes the last finalizer shows the object's last version. Another deletion of a Terminating pod changes
+/// nothing, and its response shows a version that another write has made.
 ///
-/// The response to an eviction has no version either. One that overlaps with a deletion of the pod is placed after it: the
-/// API server lets evictions of Terminating pods pass, and may respond to them first.
+/// The response to an eviction has no version either. An eviction that overlaps with a deletion of the pod is placed
+/// after it, because the API server lets evictions of Terminating pods pass, and may respond to them first.
 fn in_order(events: &[Event]) -> Vec<&Event> {
     let mut by_time: Vec<&Event> = events
         .iter()
@@ -226,12 +226,12 @@ fn after(
         }
         ("delete", _) => {
             let object = answered(event, reference, before)?;
-            (!is_gone(&object)).then(|| Arc::new(object))
+            (!is_removed(&object)).then(|| Arc::new(object))
         }
         _ => {
             let object = answered(event, reference, before).map(Arc::new);
             let object = object.or_else(|| before.cloned())?;
-            (name == reference_name(&object) && !is_finalized(&object)).then_some(object)
+            (name == name_of(&object) && !is_finalized(&object)).then_some(object)
         }
     }
 }
@@ -250,18 +250,18 @@ fn answered_kind(answer: Option<&Value>) -> Option<&str> {
     answer?.get("kind")?.as_str()
 }
 
-fn reference_name(object: &Value) -> &str {
+fn name_of(object: &Value) -> &str {
     let name = object.pointer("/metadata/name");
     name.and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Whether the object in the response to a deletion no longer exists.
-fn is_gone(object: &Value) -> bool {
+fn is_removed(object: &Value) -> bool {
     let grace = object.pointer("/metadata/deletionGracePeriodSeconds");
     grace.and_then(Value::as_i64).unwrap_or(0) == 0 && !has_finalizers(object)
 }
 
-/// Whether a write removed the last finalizer of an object in deletion.
+/// Whether a write removed the last finalizer of an object that is being deleted.
 fn is_finalized(object: &Value) -> bool {
     let is_pod = answered_kind(Some(object)) == Some("Pod");
     !is_pod && object.pointer("/metadata/deletionTimestamp").is_some() && !has_finalizers(object)
@@ -392,7 +392,7 @@ mod tests {
         assert_eq!(verbs, ["create", "delete", "patch", "delete"]);
     }
 
-    /// Only if they overlap: an eviction before the deletion ended the pod itself.
+    /// Only if they overlap: otherwise the eviction itself ended the pod.
     #[test]
     fn an_eviction_during_a_deletion_is_placed_after_it() {
         let mut deleted = object("Pod", 11, json!(1));
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_ends_after_the_writes_before_its_last_finalizer_was_removed() {
+    fn a_removal_of_the_last_finalizer_is_placed_after_earlier_writes() {
         let mut ended = object("Cluster", 10, json!(1));
         ended["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:01Z");
         let events = [

@@ -83,7 +83,7 @@ impl Version {
         })
     }
 
-    /// Pod names in spec.scaleStrategy.podsToDelete.
+    /// Whether spec.scaleStrategy.podsToDelete names a pod.
     pub(crate) fn is_to_delete(&self, pod: &str) -> bool {
         let list = self.object.pointer("/spec/scaleStrategy/podsToDelete");
         let list = list.and_then(Value::as_array);
@@ -194,7 +194,7 @@ impl Version {
         (0..pods).contains(&place) && !self.is_reserved(ordinal)
     }
 
-    /// Whether spec.reserveOrders has an ordinal.
+    /// Whether spec.reserveOrders contains an ordinal.
     pub(crate) fn is_reserved(&self, ordinal: i64) -> bool {
         self.reserved().any(|it| it == ordinal)
     }
@@ -251,7 +251,7 @@ impl Version {
         self.beyond(partition.as_ref(), self.replicas_held())
     }
 
-    /// replicas; during a step no more than when it was entered.
+    /// replicas, but during a step no more than when the step was entered.
     pub(crate) fn replicas_held(&self) -> i64 {
         match self.step_index() >= self.steps().len() {
             true => self.replicas(),
@@ -289,7 +289,7 @@ enum Round {
 }
 
 /// Resolves a number or percentage.
-fn resolve(value: Option<&Value>, of: i64, round: Round) -> Option<i64> {
+fn resolve(value: Option<&Value>, total: i64, round: Round) -> Option<i64> {
     let value = value?;
     if let Some(number) = value.as_i64() {
         return Some(number);
@@ -298,7 +298,7 @@ fn resolve(value: Option<&Value>, of: i64, round: Round) -> Option<i64> {
     let Some(percent) = text.strip_suffix('%') else {
         return text.parse().ok();
     };
-    let hundredths = percent.parse::<i64>().ok()? * of;
+    let hundredths = percent.parse::<i64>().ok()? * total;
     Some(match round {
         Round::Up => (hundredths + 99) / 100,
         Round::Down => hundredths / 100,
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_are_numbers_or_go_durations() {
+    fn pauses_are_numbers_or_durations_as_in_go() {
         let seconds = |step| pause_of(&step).map(|pause| pause.as_secs());
         assert_eq!(seconds(json!({"pause": {}})), None);
         assert_eq!(seconds(json!({"pause": {"duration": 60}})), Some(60));

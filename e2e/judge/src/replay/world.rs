@@ -62,7 +62,7 @@ pub(crate) struct Pod {
     pub(crate) end: Option<End>,
 }
 
-/// The end of an object: its deletion, or for a pod also phase Failed or Succeeded.
+/// The end of an object: its deletion or, for a pod, also the phase Failed or Succeeded.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     /// The earliest possible time.

@@ -1,5 +1,5 @@
-//! The annotations that keep autoscalers from removing a guarded pod's node: guarded pods have them, unless the template
-//! sets them. What the template says stays.
+//! Guarded pods have the annotations that keep autoscalers from removing their node, except those that the template
+//! sets itself: its values stay.
 //!
 //! The template is that of the pod's own revision, as its ControllerRevision records it.
 
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn guarded_pods_get_what_the_template_does_not_set() {
+    fn guarded_pods_get_the_annotations_that_their_template_does_not_set() {
         let own = json!({EVICT: "true"});
         let mut scenario = pods(own.clone());
         let guarded = json!({EVICT: "true", DISRUPT: YES});
@@ -80,14 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_created_with_what_their_template_sets() {
+    fn pods_are_created_with_the_annotations_of_their_template() {
         let mut scenario = pods(json!({EVICT: "true"}));
         scenario.create_annotated("c", "v1", json!({EVICT: NO}));
         assert_eq!(scenario.broken(), ["autoscalers"]);
     }
 
     #[test]
-    fn an_update_in_place_keeps_what_belongs_to_the_guard() {
+    fn an_in_place_update_keeps_the_annotations_of_the_guard() {
         for (after, broken) in [
             (with_guard(), vec![]),
             (json!({DISRUPT: YES}), vec!["autoscalers"]),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_sets_may_stay() {
+    fn an_annotation_that_a_user_sets_may_stay() {
         let mut scenario = pods(json!({}));
         scenario.change_metadata("a", json!({GUARDED: "game"}), with_guard());
         scenario.annotate("a", EVICT, "true");

@@ -22,7 +22,7 @@ impl Batches {
         &mut self,
         world: &World,
         write: &Write,
-        is_operators: bool,
+        by_operator: bool,
     ) -> Option<Found> {
         self.0
             .retain(|owner| !are_all_available(world, owner, write));
@@ -33,7 +33,7 @@ impl Batches {
                 if is_adoption(write) {
                     self.0.remove(owner);
                 }
-                if is_operators && write.verb == "create" && self.0.contains(owner) {
+                if by_operator && write.verb == "create" && self.0.contains(owner) {
                     return Some(("batches", beyond_batch(world, owner, write)?));
                 }
             }
@@ -64,7 +64,7 @@ fn is_lost(before: &Version, after: &Version) -> bool {
     !before.update_revision().is_empty() && after.update_revision().is_empty()
 }
 
-/// Whether a write adopts an orphan. A workload that adopts pods did not start without any.
+/// Whether a write adopts an orphan. A workload that adopts pods did not start without pods.
 fn is_adoption(write: &Write) -> bool {
     let before = write.before.as_deref();
     before.is_some_and(|before| controller(before).is_none())
@@ -110,8 +110,8 @@ mod tests {
 
     use crate::scenario::Scenario;
 
-    fn batches(of: Value) -> Value {
-        json!({"replicas": 4, "scaleStrategy": {"createBatch": of}})
+    fn batches(size: Value) -> Value {
+        json!({"replicas": 4, "scaleStrategy": {"createBatch": size}})
     }
 
     /// A workload with four replicas, before its first pod is created.
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_are_ready_but_not_yet_available_count() {
+    fn pods_that_are_ready_but_not_yet_available_count_as_unavailable() {
         let mut scenario = created_with(json!(1));
         scenario.spec("user", json!({"minReadySeconds": 30}));
         scenario.wait(2);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lowered_value_counts_after_a_second() {
+    fn a_smaller_batch_applies_after_a_second() {
         for (seconds, broken) in [(0, vec![]), (2, vec!["batches"])] {
             let mut scenario = created_with(json!(2));
             create_all(&mut scenario, &["a"]);

@@ -52,8 +52,9 @@ fn availability(world: &World, write: &Write) -> Option<String> {
     })
 }
 
-/// Whether a pod of a GameStatefulSet was created as a surge pod, and still is one. A pod that waits for its PreDelete
-/// hook does not count: the operator chose it before the hook started, and other pods may have become unavailable since.
+/// Whether a pod of a GameStatefulSet was created as a surge pod, and still is one. A pod that waits for its
+/// PreDelete hook does not count: the operator chose it before the hook started, and other pods may have become
+/// unavailable since.
 fn is_surge(world: &World, start: &Start, version: &Version) -> bool {
     let pod = start.pod;
     let name = name(&pod.object);
@@ -85,7 +86,7 @@ fn surge(world: &World, write: &Write) -> Option<String> {
         .as_ref()
         .filter(|_| write.resource == Resource::Pod)?;
     let (owner, workload): (_, &Workload) = world.workload_of(new)?;
-    // Those that wait for their removal count as well: no pod is created while there are victims.
+    // Pods that wait for their removal count as well: no pod is created while there are victims.
     let pods: Vec<&Pod> = world.pods_of(owner).filter(|it| it.is_active()).collect();
     wrong_under_all(workload.seen_at(write.received), |version| {
         let most = version.replicas() + version.max_surge();
@@ -112,7 +113,7 @@ mod tests {
     use crate::scenario::Scenario;
 
     #[test]
-    fn as_many_as_max_unavailable_may_start() {
+    fn as_many_updates_as_max_unavailable_may_start() {
         let strategy = json!({"type": "InplaceUpdate", "maxUnavailable": 2});
         let mut scenario = Scenario::updating(strategy);
         scenario.close_gate("a");
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn min_ready_seconds_count() {
+    fn min_ready_seconds_delay_availability() {
         let mut scenario =
             Scenario::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
         scenario.spec("user", json!({"minReadySeconds": 30}));
@@ -220,7 +221,7 @@ mod tests {
         assert_eq!(
             scenario.broken(),
             ["budget"],
-            "a is ready, but not for 30 seconds"
+            "a has been ready for less than 30 seconds"
         );
     }
 
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_pods_than_replicas_and_surge() {
+    fn no_more_pods_are_created_than_replicas_and_surge() {
         let mut scenario = Scenario::updating(json!({"type": "RollingUpdate", "maxSurge": 1}));
         scenario.create("e", "v2");
         assert_eq!(scenario.verdict(), []);

@@ -22,7 +22,7 @@ pub(crate) fn completion(world: &World, write: &Write) -> Option<Found> {
     if !gate_is_closed(pod) || !gate_is_open(after) {
         return None;
     }
-    // A pod that crashed right before was ready when the operator decided.
+    // A pod that crashed just before the write may have been ready when the operator decided.
     let crashed = known.unready_since;
     let may_be_ready = crashed.is_none_or(|since| since + LAG >= write.received);
     let groups = [
@@ -37,7 +37,7 @@ pub(crate) fn completion(world: &World, write: &Write) -> Option<Found> {
     Some(("completion", unfinished?))
 }
 
-/// Why a container is not complete. None for one without an image in its ID.
+/// Why a container is not complete. None for a container whose ID contains no image.
 fn unfinished(container: &Value, statuses: &[Value], may_be_ready: bool) -> Option<String> {
     let name = text(container, "/name");
     let status = statuses

@@ -18,27 +18,28 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::{LAG, World};
 
-/// The rule for other clients than the operator.
+/// The rule for clients other than the operator.
 pub(crate) fn guard(world: &World, write: &Write) -> Option<Found> {
     let pod = world.pods.get(&write.name)?;
-    let may = ["system:node:", "system:kube-scheduler"];
-    let is_free = may.iter().any(|user| write.user.starts_with(user));
-    if write.resource != Resource::Pod || is_free || !is_guarded(&pod.object) || !pod.runs() {
+    let exempt = ["system:node:", "system:kube-scheduler"];
+    let is_exempt = exempt.iter().any(|user| write.user.starts_with(user));
+    if write.resource != Resource::Pod || is_exempt || !is_guarded(&pod.object) || !pod.runs() {
         return None;
     }
-    let what = ends_containers(&pod.object, write)?;
-    // The API server evicts Pending pods whatever budgets say, which docs/guard.md tells users.
-    if what == "evicts" && phase(&pod.object) == "Pending" {
+    let verb = ends_containers(&pod.object, write)?;
+    // The API server evicts Pending pods whatever budgets say. docs/guard.md mentions this.
+    if verb == "evicts" && phase(&pod.object) == "Pending" {
         return None;
     }
     let (_, workload) = world.workload_of(&pod.object)?;
     let why = wrong_under_all(workload.seen_at(write.received), |version| {
-        is_true(&version.object, "Guarded").then(|| format!("{} {what} a guarded pod", write.user))
+        is_true(&version.object, "Guarded").then(|| format!("{} {verb} a guarded pod", write.user))
     });
     Some(("guard", why?))
 }
 
-/// The rule for the operator, as far as the rule about hooks does not cover it: the hook was removed from the workload.
+/// The rule for the operator, as far as the rule about hooks does not cover it: the hook was removed from the
+/// workload.
 pub(crate) fn kept_guard(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of_any(world, write).filter(|start| start.act == Act::Delete)?;
     if !is_guarded(&start.pod.object) || start.is_on_idle_pod(write) {
@@ -77,8 +78,8 @@ pub(crate) fn needs_no_hook(start: &Start, version: &Version, write: &Write) -> 
     }
 }
 
-/// Whether Kubernetes tried to delete a pod because its node is lost, or has a taint. The log of a namespace does not show
-/// nodes: a deletion because of a user's taint on a node that is not lost is not found here.
+/// Whether Kubernetes tried to delete a pod because its node is lost, or has a taint. The log of a namespace does not
+/// show nodes: a deletion because of a user's taint on a node that is not lost is not found here.
 pub(crate) fn is_on_lost_node(pod: &Value) -> bool {
     let target = condition(pod, "DisruptionTarget").filter(|it| text(it, "/status") == "True");
     let reason = target.map_or("", |it| text(it, "/reason"));
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_deletes_after_the_deadline_alone() {
+    fn only_after_the_deadline_does_the_operator_delete_without_a_hook() {
         for (since, broken) in [
             ("2026-01-01T00:00:00Z", vec![]),
             ("2027-01-01T00:00:00Z", vec!["hooks"]),

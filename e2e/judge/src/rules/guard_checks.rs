@@ -1,10 +1,10 @@
-//! Invariant 8 for the PodDisruptionBudgets of guarded pods, which the operator does not watch: it applies a budget, and
-//! checks by a dry run of its deletion whether the guard is in force, only when there is a reason to.
+//! Invariant 8 for the PodDisruptionBudgets of guarded pods, which the operator does not watch: it applies a budget,
+//! and checks by a dry run of its deletion whether the guard is in force, only when there is a reason to.
 //!
-//! A leader that knows nothing of a budget applies it, and checks it after that. A leader is new when it acquires the
-//! lease or, without leader election, when its process starts, which the log does not show. While the guard is in force, it checks
-//! again after five minutes; while it is not, after 1, 2, 4, ..., and at most 60 seconds. A budget that was deleted, or
-//! that other clients could change until now, is applied again.
+//! A leader that knows nothing about a budget applies it, and checks it after that. A leader is new when it acquires
+//! the lease or, without leader election, when its process starts, which the log does not show. While the guard is in
+//! force, it checks again after five minutes; while it is not, after 1, 2, 4, ..., and at most 60 seconds. A budget
+//! that was deleted, or that other clients could change until now, is applied again.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ const TOLERANCE: SignedDuration = SignedDuration::from_millis(200);
 /// A request without a reason, and why it has none.
 pub(crate) type NeedlessRequest<'a> = (&'a Event, String);
 
-/// What the leader knows of a budget.
+/// What the leader knows about a budget.
 #[derive(Clone, Copy, Debug, Default)]
 struct Budget {
     known: Known,
@@ -37,15 +37,15 @@ enum Known {
     #[default]
     Nothing,
     /// There is none.
-    Gone,
+    Absent,
     /// The guard was in force at this time.
     InForce(Timestamp),
     /// It was not, for this number of checks in a row.
     NotInForce(Timestamp, u32),
 }
 
-/// Requests of the operator about budgets for which there is no reason. `starts` are the times at which operators were
-/// started.
+/// Requests of the operator about budgets for which there is no reason. `starts` are the times at which operators
+/// were started.
 pub(crate) fn needless_requests<'a>(
     events: &'a [Event],
     starts: &[Timestamp],
@@ -101,7 +101,7 @@ impl Budget {
         let why = match (event.is_dry_deletion(), event.verb.as_str()) {
             (true, _) => self.needless_check(event),
             (false, "delete") => {
-                (self.known == Known::Gone).then(|| "deletes a budget that is gone".to_owned())
+                (self.known == Known::Absent).then(|| "deletes a missing budget".to_owned())
             }
             (false, _) => self.needless_write(),
         };
@@ -112,7 +112,7 @@ impl Budget {
     fn needless_check(&self, event: &Event) -> Option<String> {
         let (since, pause) = match self.known {
             _ if self.is_applied => return None,
-            Known::Nothing | Known::Gone => {
+            Known::Nothing | Known::Absent => {
                 return Some("checks a budget that it has not applied".to_owned());
             }
             Known::InForce(at) => (at, VALIDITY),
@@ -120,14 +120,14 @@ impl Budget {
         };
         let passed = event.received.duration_since(since);
         (passed + TOLERANCE < pause)
-            .then(|| format!("checks the guard {passed:#} after the last check, not {pause:#}"))
+            .then(|| format!("checks the guard again after {passed:#} instead of {pause:#}"))
     }
 
     fn needless_write(&self) -> Option<String> {
         match self.known {
-            Known::Nothing | Known::Gone => None,
+            Known::Nothing | Known::Absent => None,
             Known::InForce(_) | Known::NotInForce(..) => {
-                Some("applies a budget that it has applied and checked".to_owned())
+                Some("applies a budget that it has already applied and checked".to_owned())
             }
         }
     }
@@ -142,14 +142,14 @@ impl Budget {
             (true, _) => {
                 self.is_applied = false;
                 self.known = match event.code() {
-                    404 => Known::Gone,
+                    404 => Known::Absent,
                     // Other clients could change the budget until now.
                     _ if is_refused && times > 0 => Known::Nothing,
                     _ if is_refused => Known::InForce(event.done),
                     _ => Known::NotInForce(event.done, times + 1),
                 };
             }
-            (false, "delete") => self.known = Known::Gone,
+            (false, "delete") => self.known = Known::Absent,
             (false, _) if event.succeeded() => self.is_applied = true,
             (false, _) => self.known = Known::NotInForce(event.done, times + 1),
         }
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(scenario.verdict(), []);
         scenario.acquire_lease();
         scenario.check_guard(true);
-        assert_eq!(scenario.broken(), ["settled"], "without an application");
+        assert_eq!(scenario.broken(), ["settled"], "without applying it");
     }
 
     #[test]

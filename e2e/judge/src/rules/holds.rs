@@ -21,10 +21,10 @@ impl Holds {
         &mut self,
         world: &World,
         write: &Write,
-        is_operators: bool,
+        by_operator: bool,
     ) -> Option<Found> {
         let why = match write.resource {
-            _ if !is_operators => None,
+            _ if !by_operator => None,
             Resource::Workload if write.subresource == "status" => self.status(world, write),
             Resource::Pod => self.pod(world, write),
             _ => None,
@@ -80,11 +80,11 @@ fn is_rollout_held(version: &Version) -> bool {
     is_paused && version.steps().is_empty() && version.is_rolling()
 }
 
-fn pods_at<'a>(world: &'a World, owner: &str, is_meant: impl Fn(&str) -> bool) -> Vec<&'a Pod> {
+fn pods_at<'a>(world: &'a World, owner: &str, matches: impl Fn(&str) -> bool) -> Vec<&'a Pod> {
     let pods = world.pods.values();
     let is_owned = |pod: &&Pod| controller(&pod.object) == Some(owner) && pod.is_active();
     let pods = pods.filter(is_owned);
-    pods.filter(|pod| is_meant(pod.revision())).collect()
+    pods.filter(|pod| matches(pod.revision())).collect()
 }
 
 #[cfg(test)]

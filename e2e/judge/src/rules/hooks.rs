@@ -180,17 +180,17 @@ impl RequiredHook<'_> {
             .map(|run| {
                 let object = &run.object;
                 let target = annotation(object, names::RUN_TARGET).unwrap_or_default();
-                let gone = if run.end.is_some() { ", deleted" } else { "" };
+                let deleted = if run.end.is_some() { ", deleted" } else { "" };
                 let (name, phase) = (name(object), phase(object));
-                format!("{name} ({phase}, for {target:?}{gone})")
+                format!("{name} ({phase}, for {target:?}{deleted})")
             })
             .collect();
-        let what = match self.start.pod.runs() {
+        let pod = match self.start.pod.runs() {
             true => "a running pod",
             false => "a pod that may have started in the meantime",
         };
         format!(
-            "{:?} of {what} without a Successful {} hook {:?}; its runs: {}",
+            "{:?} of {pod} without a Successful {} hook {:?}; its runs: {}",
             self.start.act,
             self.point,
             self.hook.template,

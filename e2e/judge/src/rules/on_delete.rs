@@ -12,8 +12,8 @@ pub(crate) fn on_delete(world: &World, write: &Write) -> Option<Found> {
     let why = wrong_under_all(start.versions, |version| {
         let is_update =
             start.act != Act::Delete || start.purpose(world, version) == Purpose::Update;
-        let is_followed = is_ongoing || start.continues(write, version);
-        let is_wrong = version.strategy() == "OnDelete" && is_update && !is_followed;
+        let is_continued = is_ongoing || start.continues(write, version);
+        let is_wrong = version.strategy() == "OnDelete" && is_update && !is_continued;
         is_wrong.then(|| format!("{:?} starts an update with OnDelete", start.act))
     })?;
     Some(("on delete", why))

@@ -1,6 +1,6 @@
 //! If the containers of a pod are updated in order, a container is changed only when those before it run the
-//! images in their spec, and with OrderedReady only when the last one is ready. The simulated kubelet reports which
-//! image a container runs: see `completion`.
+//! images in their spec, and with OrderedReady only when the one that was changed last is ready. The simulated
+//! kubelet reports which image a container runs: see `completion`.
 
 use serde_json::Value;
 

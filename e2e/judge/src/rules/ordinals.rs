@@ -153,11 +153,11 @@ fn claim(world: &World, write: &Write) -> Option<String> {
         if !version.deletes_claims_when_scaled() || is_kept {
             return Some("releases a claim against the retention policy".to_owned());
         }
-        let is_guarded = pod_hook(&version.object, "preDelete").is_some();
+        let has_hook = pod_hook(&version.object, "preDelete").is_some();
         // The operator removes the owner again when it observes that the pod runs.
         let since = pod.running_since;
         let has_players = since.is_some_and(|since| since + LAG <= write.received);
-        (is_guarded && has_players && !has_passed(world, owner, &uid_of_pod))
+        (has_hook && has_players && !has_passed(world, owner, &uid_of_pod))
             .then(|| "releases a claim before the pod's hook is Successful".to_owned())
     })
 }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn ordered_pods_are_deleted_downward_after_those_above_are_gone() {
+    fn ordered_pods_are_deleted_downward_after_those_above_are_deleted() {
         for (policy, broken) in [("OrderedReady", vec!["ordinals"]), ("Parallel", vec![])] {
             let mut scenario = set(policy, 3);
             scale(&mut scenario, 1);

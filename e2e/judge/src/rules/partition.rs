@@ -1,6 +1,6 @@
 //! Invariant 3: no more pods are updated than the partition allows.
 
-use super::start::{count, is_victim, moved_to, name};
+use super::start::{count, is_victim, name, new_revision};
 use super::{Found, wrong_under_all};
 use crate::object::{controller, uid};
 use crate::replay::history::{Resource, Write};
@@ -17,7 +17,7 @@ pub(crate) fn partition(world: &World, write: &Write) -> Option<Found> {
     if write.before.as_deref().is_some_and(is_orphan) {
         return None;
     }
-    let revision = moved_to(write.before.as_deref(), after)?;
+    let revision = new_revision(write.before.as_deref(), after)?;
     let (owner, workload): (_, &Workload) = world.workload_of(after)?;
     let is_updated = |pod: &&Pod| {
         pod.is_active() && pod.revision() == revision && uid(&pod.object) != uid(after)
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_waits_counts_unless_there_are_too_many() {
+    fn a_pod_that_waits_for_its_deletion_counts_unless_there_are_too_many() {
         let strategy = json!({"type": "InplaceUpdate", "partition": 3, "maxUnavailable": 4});
         for (spec, broken) in [
             (

@@ -10,7 +10,7 @@ use crate::replay::world::{OngoingUpdate, World};
 /// The rule.
 pub(crate) fn pause(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of(world, write)?;
-    let is_begun = match start.pod.ongoing_update {
+    let has_begun = match start.pod.ongoing_update {
         Some(OngoingUpdate::Gate { changed }) => changed,
         Some(OngoingUpdate::Restart { .. }) => true,
         None => false,
@@ -19,7 +19,7 @@ pub(crate) fn pause(world: &World, write: &Write) -> Option<Found> {
     // containers are updated in order.
     let new_revision = write.after.as_deref().map(revision);
     let is_next = start.act == Act::Change && new_revision == Some(start.pod.revision());
-    if is_begun && (write.subresource == "resize" || is_next) {
+    if has_begun && (write.subresource == "resize" || is_next) {
         return None;
     }
     let wrong = |version: &Version| {

@@ -32,33 +32,34 @@ impl Settled {
         &mut self,
         world: &World,
         write: &Write,
-        is_operators: bool,
+        by_operator: bool,
     ) -> Option<Found> {
         // The lease and the webhook's certificates do not belong to a workload.
         if ["leases", "secrets"].contains(&write.plural.as_str()) {
             return None;
         }
-        // After a start the operator applies budgets again, which `guard_checks` judges. Kubernetes writes their status.
+        // After a start the operator applies budgets again, which `guard_checks` judges. Kubernetes writes their
+        // status.
         let is_of_budget = write.plural == BUDGETS;
         if is_of_budget && (write.subresource == "status" || !write.changed()) {
             return None;
         }
         let is_status = write.resource == Resource::Workload && write.subresource == "status";
-        if is_operators && is_status && !write.changed() {
+        if by_operator && is_status && !write.changed() {
             return Some(("settled", "a status write that changes nothing".to_owned()));
         }
-        // What happens to nodes and SidecarSets is not in the log of a namespace: the operator's request to move a pod,
-        // the token that lets its sidecars be updated, and revisions of sets stand for it. A budget that an administrator
-        // has deleted or changed is found by the next check, and restored.
-        let stands_for_other =
+        // The log of a namespace shows no changes of nodes and SidecarSets. The operator's requests to move a pod,
+        // tokens that let sidecars be updated, and revisions of sets are taken as evidence of such a change. A budget
+        // that an administrator has deleted or changed is found by the next check, and restored.
+        let has_other_cause =
             requests_move(write) || allots_token(write) || is_revision_of_set(world, write);
-        let is_operators = is_operators && !stands_for_other && !restores_budget(world, write);
+        let by_operator = by_operator && !has_other_cause && !restores_budget(world, write);
         let since = self.since;
         // The operator's own writes do not end the settled state; otherwise they would excuse later ones.
-        if since.is_none() || !is_operators {
+        if since.is_none() || !by_operator {
             self.since = is_settled(world).then_some(write.done);
         }
-        let since = since.filter(|since| is_operators && *since + GRACE < write.received)?;
+        let since = since.filter(|since| by_operator && *since + GRACE < write.received)?;
         Some((
             "settled",
             format!(
@@ -94,12 +95,12 @@ fn restores_budget(world: &World, write: &Write) -> bool {
     let Some(budget) = write.after.as_deref().filter(|_| write.plural == BUDGETS) else {
         return false;
     };
-    let says = |it: &Value| (it["spec"].clone(), it["metadata"]["labels"].clone());
-    let before = write.before.as_deref().map(says);
+    let content = |it: &Value| (it["spec"].clone(), it["metadata"]["labels"].clone());
+    let before = write.before.as_deref().map(content);
     let owner = label(budget, names::GUARDED).and_then(|uid| world.workloads.get(uid));
     let owner = owner.filter(|it| it.deleted.is_none());
     let newest = owner.and_then(|it| it.versions.last());
-    newest.is_some_and(protects) && before != Some(says(budget))
+    newest.is_some_and(protects) && before != Some(content(budget))
 }
 
 /// Whether a write is about a ControllerRevision that is not named after a workload of the namespace.

@@ -32,7 +32,7 @@ fn wrong(before: &Value, after: &Value) -> Option<String> {
         let moves = now != Some(&mark.revision);
         if (is_changed || moves) && mark.token.as_deref() != now {
             return Some(format!(
-                "updates the containers of SidecarSet {set} to {now:?}, and its token is for {:?}",
+                "updates the containers of SidecarSet {set} to {now:?}, but its token is for {:?}",
                 mark.token
             ));
         }

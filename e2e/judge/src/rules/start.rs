@@ -90,8 +90,8 @@ impl<'a> Start<'a> {
     }
 
     /// Whether a write continues an ordered update with the next container of a pod without the readiness gate, whose
-    /// label already has the new revision. Such a pod may be ready in between; with the gate, an update lasts until the
-    /// gate opens.
+    /// label already has the new revision. Such a pod may be ready in between; with the gate, an update lasts until
+    /// the gate opens.
     pub(crate) fn continues(&self, write: &Write, version: &Version) -> bool {
         let new_revision = write.after.as_deref().map(revision);
         self.act == Act::Change
@@ -159,8 +159,8 @@ fn surge(active: &[&Pod], version: &Version) -> i64 {
     version.max_surge().min(above)
 }
 
-/// Whether a pod waits for its removal: for a scale-in, or because it is named in podsToDelete. One that is to be moved
-/// stays available until its hook allows that, unless there are too many pods ([`moved_victims`]).
+/// Whether a pod waits for its removal: for a scale-in, or because it is named in podsToDelete. A pod that is to be
+/// moved stays available until its hook allows that, unless there are too many pods ([`moved_victims`]).
 pub(crate) fn is_victim(world: &World, pod: &Pod) -> bool {
     !is_to_be_moved(pod) && waits_for_removal(world, pod)
 }
@@ -181,8 +181,8 @@ fn waits_for_removal(world: &World, pod: &Pod) -> bool {
     })
 }
 
-/// How many of these pods, which are available, are to be moved but are victims of a scale-in: if there are too many pods,
-/// those that are to be moved go first, and of them those that are not available.
+/// How many of these available pods are to be moved, but are victims of a scale-in: if there are too many pods, those
+/// that are to be moved are deleted first, beginning with unavailable ones.
 pub(crate) fn moved_victims(
     world: &World,
     write: &Write,
@@ -220,7 +220,7 @@ pub(crate) fn name(object: &Value) -> &str {
 }
 
 /// The new revision of a pod, if a write changes it.
-pub(crate) fn moved_to<'a>(before: Option<&Value>, after: &'a Value) -> Option<&'a str> {
+pub(crate) fn new_revision<'a>(before: Option<&Value>, after: &'a Value) -> Option<&'a str> {
     let new = revision(after);
     (before.map(revision) != Some(new) && !new.is_empty()).then_some(new)
 }

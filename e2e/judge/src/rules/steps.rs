@@ -40,7 +40,7 @@ struct Pause {
 
 impl Pauses {
     /// Checks a write of a workload after it took effect.
-    pub(crate) fn check(&mut self, world: &World, write: &Write, is_operators: bool) -> Vec<Found> {
+    pub(crate) fn check(&mut self, world: &World, write: &Write, by_operator: bool) -> Vec<Found> {
         if write.resource != Resource::Workload {
             return Vec::new();
         }
@@ -53,10 +53,10 @@ impl Pauses {
         );
         let known = self.0.entry(uid(&after.object).to_owned()).or_default();
         let mut wrong: Vec<String> = Vec::new();
-        if is_operators && after.is_promoted() && !before.is_promoted() {
+        if by_operator && after.is_promoted() && !before.is_promoted() {
             wrong.push("promotes a rollout, which only a user may do".to_owned());
         }
-        wrong.extend(known.check_pause(&before, &after, write, is_operators));
+        wrong.extend(known.check_pause(&before, &after, write, by_operator));
         wrong.extend(known.check_steps(world, &before, &after, write));
         wrong.into_iter().map(|why| ("steps", why)).collect()
     }
@@ -69,9 +69,9 @@ impl Known {
         before: &Version,
         after: &Version,
         write: &Write,
-        is_operators: bool,
+        by_operator: bool,
     ) -> Option<String> {
-        match (before.is_paused(), after.is_paused(), is_operators) {
+        match (before.is_paused(), after.is_paused(), by_operator) {
             (false, true, true) => {
                 let new = Pause::new(after, write);
                 let since = self.own.as_ref().filter(|old| old.is_same_as(&new));
@@ -219,11 +219,11 @@ fn is_apply(write: &Write) -> bool {
 fn has_passed(world: &World, workload: &Version, index: usize) -> bool {
     world.runs.values().any(|run| {
         let object = &run.object;
-        let of = names::RUN_REVISION
+        let revision = names::RUN_REVISION
             .iter()
             .find_map(|key| label(object, key));
         let step = label(object, names::RUN_STEP).and_then(|step| step.parse().ok());
-        of == Some(workload.update_revision())
+        revision == Some(workload.update_revision())
             && step == Some(index)
             && phase(object) == "Successful"
     })
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_step_ends_by_a_success_or_a_user() {
+    fn a_success_or_a_user_ends_a_hook_step() {
         let steps = json!([{"hook": {"templateName": "test"}}, {"partition": 1}]);
         let mut scenario = at_step(steps.clone(), 0);
         go_to(&mut scenario, 1);

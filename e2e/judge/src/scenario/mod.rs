@@ -184,7 +184,7 @@ impl Scenario {
         self.write_workload(OPERATOR, "status");
     }
 
-    /// An operator starts that does not use leader election.
+    /// An operator that does not use leader election starts.
     pub(crate) fn start_operator(&mut self) {
         self.starts.push(self.log.now);
     }
@@ -199,7 +199,7 @@ impl Scenario {
             .write(OPERATOR, "update", "leases", "", "gamekeeper", lease);
     }
 
-    /// The operator applies the budget of the workload. What does not change it leaves its version.
+    /// The operator applies the budget of the workload. If nothing changes, the budget keeps its version.
     pub(crate) fn apply_budget(&mut self) {
         self.write_budget(json!({}));
     }
@@ -389,7 +389,7 @@ impl Scenario {
         self.mark(name, &json!({"at": revision, "in": ["log"]}));
     }
 
-    /// The same, and the game's image changes with it.
+    /// Like [`Self::update_sidecar`], but also changes the game's image.
     pub(crate) fn update_sidecar_and_game(&mut self, name: &str, revision: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["spec"]["containers"][0]["image"] = json!("image-other");
@@ -451,7 +451,7 @@ impl Scenario {
         self.write_pod("kubelet", "patch", "status", name);
     }
 
-    /// A pod has one more container.
+    /// A user adds a container to a pod.
     pub(crate) fn add_container(&mut self, pod: &str, name: &str) {
         let spec = &mut self.pods.get_mut(pod).expect("a pod")["spec"];
         let containers = spec["containers"].as_array_mut().expect("containers");
@@ -459,7 +459,7 @@ impl Scenario {
         self.write_pod("user", "patch", "", pod);
     }
 
-    /// Removes the readiness gate from a pod.
+    /// A user removes the readiness gate from a pod.
     pub(crate) fn remove_gate(&mut self, pod: &str) {
         let spec = &mut self.pods.get_mut(pod).expect("a pod")["spec"];
         spec["readinessGates"] = json!([]);
@@ -492,7 +492,7 @@ impl Scenario {
         self.write_pod("kubelet", "patch", "status", name);
     }
 
-    /// The operator changes the image of one more container.
+    /// The operator changes the image of another container.
     pub(crate) fn change_container(&mut self, name: &str, place: usize, revision: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["spec"]["containers"][place]["image"] = json!(format!("image-{revision}"));

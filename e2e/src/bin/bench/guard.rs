@@ -1,4 +1,4 @@
-//! What guards cost: the pods of a workload with a PreDelete hook are created and deleted, guarded and not.
+//! What guards cost: the pods of a workload with a PreDelete hook are created and deleted, with and without a guard.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ async fn life(plane: &'static ControlPlane, name: &str, game: &Game, pods: usize
         .await?;
     case.apply(game).await?;
     let is_guarded = game.to_string().contains("\"Guarded\"");
-    eventually("the workload is settled", LIMIT, async || {
+    eventually("the workload has settled", LIMIT, async || {
         let view = case.view().await?;
         let is_ready = view.is_settled(0) && view.is_true("Guarded") == is_guarded;
         view.ensure(is_ready)
@@ -91,7 +91,7 @@ async fn life(plane: &'static ControlPlane, name: &str, game: &Game, pods: usize
     let labeled = case.list(labeled).await?.len();
     ensure!(labeled == if is_guarded { pods } else { 0 }, "{labeled}");
     let deletion = phase(&case, 0, async || {
-        watched.until("gone", |running| running.len() == 0).await
+        watched.until("deleted", |pods| pods.len() == 0).await
     });
     let deletion = deletion.await?;
     case.operator.terminate().await?;

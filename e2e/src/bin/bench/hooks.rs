@@ -163,7 +163,7 @@ fn run(url: &str, index: usize) -> Value {
     })
 }
 
-/// Creates the runs. Returns when the creation of each was requested.
+/// Creates the runs. Returns the time at which the creation of each was requested.
 async fn create(api: &Api<DynamicObject>, url: &str, runs: usize) -> Result<Vec<(usize, Instant)>> {
     stream::iter(0..runs)
         .map(async |index| {

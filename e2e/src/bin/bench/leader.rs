@@ -1,4 +1,4 @@
-//! How soon the standby takes over when the leader ends: the time from kill -9 or SIGTERM to the standby's first
+//! How soon the standby takes over when the leader exits: the time from kill -9 or SIGTERM to the standby's first
 //! write to a pod of a workload that was scaled in the meantime.
 
 use std::fmt;
@@ -35,7 +35,7 @@ pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measur
 async fn series(
     plane: &'static ControlPlane,
     name: &str,
-    end: Exit,
+    exit: Exit,
     runs: usize,
 ) -> Result<Vec<Duration>> {
     let folder = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
@@ -46,9 +46,9 @@ async fn series(
     standby.start().await?;
     let mut times = Vec::new();
     for run in 0..runs {
-        // One pod more, then one pod less, so that there is something to do each time.
+        // One pod more, then one fewer, so that there is something to do each time.
         let replicas = if run % 2 == 0 { 2 } else { 1 };
-        times.push(takeover(&mut case, &mut standby, end, replicas).await?);
+        times.push(takeover(&mut case, &mut standby, exit, replicas).await?);
     }
     standby.terminate().await?;
     case.close().await?;

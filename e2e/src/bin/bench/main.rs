@@ -1,10 +1,10 @@
 //! `make bench`: how fast 1,000 pods are created, updated in place and deleted, and how many writes that takes;
-//! how 10,000 HookRuns perform, what guards cost, how soon another operator leads, what sidecars cost, and what one tenant
-//! can cost another.
+//! how 10,000 HookRuns perform, what guards cost, how soon the standby takes over, what sidecars cost, and what one
+//! tenant can cost another.
 //! `bench deployments`, `sets`, `hooks`, `guard`, `leader` and `tenants` each measure a part of this; a number after
 //! that sets the number of rounds, HookRuns, pods, takeovers or rollouts.
-//! `bench sidecars` measures SidecarSets: `sidecars own` pods of workloads, `sidecars inject` pods of other controllers; a
-//! number after that sets the number of pods.
+//! `bench sidecars` measures SidecarSets: `sidecars own` pods of workloads, `sidecars inject` pods of other
+//! controllers; a number after that sets the number of pods.
 //! `bench scale` measures what 10,000 pods cost. It takes an hour, so `make bench` does not include it. `scale set`
 //! and the like measure a part of that; a number after it sets the number of pods.
 //!
@@ -43,11 +43,11 @@ const ROUNDS: usize = 3;
 async fn main() -> Result<()> {
     let mut args = std::env::args().skip(1).peekable();
     let mut word = || args.next_if(|arg| arg.parse::<usize>().is_err());
-    let (part, of_part) = (word(), word());
+    let (part, subpart) = (word(), word());
     let number = args.next().and_then(|text| text.parse().ok());
     let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::start().await?));
     let outcome = tokio::select! {
-        outcome = run(plane, part.as_deref(), of_part.as_deref(), number) => outcome,
+        outcome = run(plane, part.as_deref(), subpart.as_deref(), number) => outcome,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
     };
     plane.stop().await?;
@@ -60,7 +60,7 @@ async fn main() -> Result<()> {
 async fn run(
     plane: &'static ControlPlane,
     part: Option<&str>,
-    of_part: Option<&str>,
+    subpart: Option<&str>,
     number: Option<usize>,
 ) -> Result<(String, Result<()>)> {
     let rounds = number.unwrap_or(ROUNDS);
@@ -88,12 +88,12 @@ async fn run(
         }
         Some("scale") => {
             let pods = number.unwrap_or(scale::PODS);
-            scale::measure(plane, of_part, pods).await?
+            scale::measure(plane, subpart, pods).await?
         }
-        Some("sidecars") => sidecars::measure(plane, of_part, number).await?,
+        Some("sidecars") => sidecars::measure(plane, subpart, number).await?,
         Some(part) => {
             bail!(
-                "{part} is none of deployments, sets, hooks, guard, leader, tenants, sidecars and scale"
+                "{part} is not one of deployments, sets, hooks, guard, leader, tenants, sidecars, scale"
             )
         }
         None => {

@@ -91,7 +91,7 @@ impl Pods {
     }
 
     /// Waits until a condition holds for the pods.
-    pub async fn until(&self, what: &str, holds: impl Fn(&Running) -> bool) -> Result<()> {
+    pub async fn until(&self, description: &str, holds: impl Fn(&Running) -> bool) -> Result<()> {
         let mut changed = self.changed.clone();
         let over = async {
             loop {
@@ -104,7 +104,7 @@ impl Pods {
         };
         timeout(LIMIT, over)
             .await
-            .with_context(|| format!("after {LIMIT:?} still not {what}"))?
+            .with_context(|| format!("not within {LIMIT:?}: {description}"))?
     }
 
     /// Waits until this many pods are ready with an image.

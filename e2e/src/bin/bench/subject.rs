@@ -23,7 +23,7 @@ pub enum Subject {
     Bare,
     /// The bare client, with pods that have the readiness gate.
     BareGated,
-    /// The operator, with pods without the gate, because they were created for rolling updates.
+    /// The operator, with pods that have no gate, because they were created for rolling updates.
     Plain,
     /// A native Deployment.
     Deployment,
@@ -40,7 +40,7 @@ pub struct Phase {
     pub time: Duration,
     /// Writes of the subject.
     pub writes: Counts,
-    /// Writes of the kubelets that result from them.
+    /// Writes of the kubelets that result from the subject's.
     pub kubelets: usize,
 }
 
@@ -58,7 +58,7 @@ pub struct Measured {
 }
 
 impl Subject {
-    /// The subjects of `bench deployments`, in the order of measurement. Those that are compared are neighbors.
+    /// The subjects of `bench deployments`, in the order of measurement. Subjects that are compared are adjacent.
     pub const DEPLOYMENTS: [Subject; 5] = [
         Subject::BareGated,
         Subject::Gated,
@@ -130,9 +130,9 @@ impl Subject {
 
 /// Writes so far.
 struct Writes {
-    /// Those of the subject.
+    /// The subject's writes.
     own: Counts,
-    /// The number of those of the kubelets.
+    /// The number of the kubelets' writes.
     kubelets: usize,
 }
 
@@ -203,7 +203,7 @@ impl Run<'_> {
             Subject::Deployment | Subject::StatefulSet => {
                 event.user_agent.starts_with("kube-controller-manager")
             }
-            // This process has no user agent of its own, so its writes are those of no other known client.
+            // This process sets no user agent, so its writes are those that no known client has made.
             Subject::Bare | Subject::BareGated => {
                 let others = ["kwok", "kube-", "kubectl"];
                 !others
@@ -211,7 +211,7 @@ impl Run<'_> {
                     .any(|other| event.user_agent.starts_with(other))
             }
         };
-        // An operator renews its lease all the time, which is not part of the measured work.
+        // An operator keeps renewing its lease, which is not part of the measured work.
         let is_lease = |event: &Event| {
             let about = event.object_ref.as_ref();
             about.is_some_and(|it| it.resource == "leases")
@@ -303,7 +303,7 @@ impl Run<'_> {
             Subject::Bare | Subject::BareGated => self.bare().delete().await?,
             _ => self.scale(0).await?,
         }
-        self.pods.until("gone", |pods| pods.len() == 0).await
+        self.pods.until("deleted", |pods| pods.len() == 0).await
     }
 }
 

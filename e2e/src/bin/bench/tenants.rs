@@ -129,10 +129,6 @@ impl fmt::Display for Measured {
             let [operator, server] = figures.busy;
             writeln!(f, " {operator:.2} | {server:.2} |")?;
         }
-        writeln!(
-            f,
-            "\nmemory of the operator at most: {} MB",
-            self.peak >> 20
-        )
+        writeln!(f, "\npeak memory of the operator: {} MB", self.peak >> 20)
     }
 }

@@ -1,4 +1,4 @@
-//! What other clients than the operator do, with kubectl as users type it.
+//! What clients other than the operator do, through kubectl.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::case::Case;
 const USER: &str = "others:";
 /// How long a drain may last.
 const DRAIN: &str = "--timeout=150s";
-/// How long the administrator of a refused drain waits.
+/// How long the administrator waits after a refused drain.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Another client.
@@ -38,7 +38,7 @@ pub enum Actor {
     Taint,
     /// A cluster autoscaler: taints a node, and evicts the pods that it may evict.
     Autoscaler,
-    /// A pod of a higher priority than usual that needs a whole node.
+    /// A pod with a higher priority that needs a whole node.
     Preempt,
     /// Deletes the workload.
     DeleteWorkload(Cascade),
@@ -49,9 +49,9 @@ pub enum Actor {
 /// How a workload is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cascade {
-    /// The garbage collector deletes the pods afterwards.
+    /// The garbage collector deletes the pods after the workload.
     Background,
-    /// The garbage collector deletes the pods first.
+    /// The garbage collector deletes the pods before the workload.
     Foreground,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Scene<'a> {
 }
 
 impl Actor {
-    /// Those that act on pods and nodes.
+    /// The clients that act on pods and nodes.
     pub(super) const ON_PODS: [Actor; 9] = [
         Actor::Drain,
         Actor::DrainByDeletion,
@@ -78,7 +78,7 @@ impl Actor {
         Actor::Preempt,
     ];
 
-    /// All of them.
+    /// All clients.
     pub fn all() -> impl Iterator<Item = Actor> {
         let last = [
             Actor::DeleteWorkload(Cascade::Background),
@@ -115,7 +115,7 @@ impl Actor {
         format!("{USER}{}", name.replace(is_special, ""))
     }
 
-    /// Acts. A refusal is no error, except where what is asked must end by itself.
+    /// Acts. A refused eviction or deletion of a pod is not an error.
     pub(super) async fn act(self, scene: &Scene<'_>, number: usize) -> Result<()> {
         let case = scene.case;
         let node = scene.nodes[number % 2].as_str();
@@ -217,7 +217,8 @@ impl Actor {
         Ok(())
     }
 
-    /// As if the node was chosen before the pods got on it: otherwise the annotation would keep it from being chosen.
+    /// Acts as if the node had been chosen before the pods were scheduled to it: their annotation would prevent that
+    /// choice.
     async fn scale_down(self, case: &Case, node: &str) -> Result<()> {
         let taint = "ToBeDeletedByClusterAutoscaler=1:NoSchedule";
         self.taint(case, node, taint).await?;

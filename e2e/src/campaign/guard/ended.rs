@@ -1,4 +1,4 @@
-//! Which matches were ended, and by whom.
+//! Which matches were ended, and by which client.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::actors::Actor;
 use super::history::History;
 use super::matches::Matches;
 
-/// The name in the table of what a workload's own controller ends.
+/// The name, in the table, for the matches that a workload's own controller ends.
 pub(super) const OWN: &str = "rollouts and scaling by users";
 
 /// The matches of a history.
@@ -16,7 +16,7 @@ pub(super) const OWN: &str = "rollouts and scaling by users";
 pub(super) struct Ended {
     /// How many were played.
     pub(super) played: u64,
-    /// How many were ended, by the name of who ended them.
+    /// How many were ended, by the name of the client that ended them.
     pub(super) by: BTreeMap<String, u64>,
     /// Each of them in a line.
     pub(super) lines: Vec<String>,
@@ -44,14 +44,14 @@ fn line(life: &Life, end: &End, by: &str) -> String {
     format!("{at} {name} ({uid}) by {by}: {request} of {user} with {agent}")
 }
 
-/// Who ended a match: a client, the client because of which a controller of Kubernetes did it, or a user through the
-/// workload's own controller.
+/// What ended a match: a client, directly or through a controller of Kubernetes, or a user through the workload's own
+/// controller.
 fn culprit(end: &End, history: &History, own: &str) -> String {
     if let Some(actor) = Actor::all().find(|actor| end.user == actor.user()) {
         return actor.name().to_owned();
     }
     let is = |name: &str| end.user.contains(name) || end.user_agent.contains(name);
-    let by = |wanted: fn(Actor) -> bool| history.has(wanted);
+    let by = |wanted: fn(Actor) -> bool| history.find(wanted);
     let actor = if is("generic-garbage-collector") || is("namespace-controller") {
         history.last()
     } else if is("taint-eviction-controller") || is("node-controller") {
@@ -69,7 +69,7 @@ fn culprit(end: &End, history: &History, own: &str) -> String {
     }
 }
 
-/// How many requests of others about pods were refused.
+/// How many requests by other clients to end pods were refused.
 pub(super) fn refused(events: &[Event], own: &str) -> u64 {
     let is_refused = |event: &&Event| {
         let by_others = event.username() != own && event.resource() == "pods";
@@ -92,15 +92,15 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::campaign::guard::{Deed, History};
+    use crate::campaign::guard::{History, Stimulus};
 
     const OPERATOR: &str = "system:serviceaccount:system:gamekeeper";
 
-    /// Who ended a match that a request of this user and client ended, while these clients act.
+    /// The name of what ended a match by a request of this user with this user agent, while these clients act.
     fn by(actors: &[Actor], user: &str, user_agent: &str) -> String {
         let mut history = History::of(0);
-        let deed = |actor: &Actor| (history.length(), Deed::Other(*actor, 0));
-        history.deeds = actors.iter().map(deed).collect();
+        let stimulus = |actor: &Actor| (history.length(), Stimulus::Other(*actor, 0));
+        history.stimuli = actors.iter().map(stimulus).collect();
         let end = End {
             at: Timestamp::UNIX_EPOCH,
             user: user.to_owned(),

@@ -16,13 +16,13 @@ pub struct Record {
     pub seed: u64,
     /// The variant.
     pub variant: Variant,
-    /// The digest of the operator's program and the history.
+    /// A digest of the operator's program and the history.
     pub build: String,
     /// How many matches were played.
     pub matches: u64,
-    /// How many were ended, by the name of who ended them.
+    /// How many were ended, by the name of the client that ended them.
     pub ended: BTreeMap<String, u64>,
-    /// How many requests of others that end pods were refused.
+    /// How many requests by other clients to end pods were refused.
     pub refused: u64,
     /// How often the operator was killed.
     pub kills: u64,
@@ -31,7 +31,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether nothing is wrong. Only guarded pods promise that no match is ended.
+    /// Whether nothing went wrong. Only guarded pods promise that no match is ended.
     pub fn passed(&self) -> bool {
         let keeps_promise = self.variant != Variant::Guarded || self.ended.is_empty();
         keeps_promise && self.failures.is_empty()
@@ -53,7 +53,7 @@ impl Table {
         self.0.values().flatten().all(Record::passed)
     }
 
-    /// A number of each variant.
+    /// A row with the sum of a number for each variant.
     fn row(&self, name: &str, number: impl Fn(&Record) -> u64) -> String {
         let sum = |variant| {
             let records = self.0.get(&variant).into_iter().flatten();
@@ -63,7 +63,7 @@ impl Table {
         format!("| {name} | {cells} |")
     }
 
-    /// The names of all who ended a match: first those that are expected.
+    /// The names of all clients that may have ended a match, the expected ones first.
     fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Actor::all().map(|it| it.name().to_owned()).collect();
         names.push(OWN.to_owned());
@@ -94,7 +94,7 @@ impl fmt::Display for Table {
         writeln!(
             f,
             "{}",
-            self.row("violations and what did not end", failures)
+            self.row("violations, and what did not complete", failures)
         )
     }
 }

@@ -1,4 +1,4 @@
-//! After the matches: with guarded pods, what was asked to end must end by itself.
+//! After the matches: with guarded pods, everything that was asked to end must end by itself.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::actors::{Actor, Scene, running};
 use crate::cluster::control_plane::ControlPlane;
 use crate::wait::eventually;
 
-/// How long that may take.
+/// How long each wait may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Waits until what was deleted, the workload or its namespace, no longer exists. A workload that was not deleted must
-/// settle first, and is deleted then.
+/// Waits until the workload has settled, and deletes it; or until it is deleted with its pods, or with its namespace, if a
+/// client has deleted it.
 pub(super) async fn finish(scene: &Scene<'_>, last: Option<Actor>) -> Result<()> {
     let case = scene.case;
     let rival = [
@@ -28,7 +28,7 @@ pub(super) async fn finish(scene: &Scene<'_>, last: Option<Actor>) -> Result<()>
     match last {
         Some(Actor::DeleteNamespace) => {
             let namespace = format!("/api/v1/namespaces/{}", case.namespace);
-            until_gone(case.plane(), &namespace).await
+            until_absent(case.plane(), &namespace).await
         }
         Some(_) => until_deleted(scene).await,
         None => {
@@ -45,8 +45,8 @@ pub(super) async fn finish(scene: &Scene<'_>, last: Option<Actor>) -> Result<()>
 
 async fn until_deleted(scene: &Scene<'_>) -> Result<()> {
     let case = scene.case;
-    until_gone(case.plane(), &scene.variant.path(case)).await?;
-    eventually("its pods are gone", LIMIT, async || {
+    until_absent(case.plane(), &scene.variant.path(case)).await?;
+    eventually("its pods have ended", LIMIT, async || {
         let left = running(case).await?.len();
         ensure!(left == 0, "{left} pods run");
         Ok(())
@@ -55,15 +55,15 @@ async fn until_deleted(scene: &Scene<'_>) -> Result<()> {
 }
 
 /// Waits until an object no longer exists.
-async fn until_gone(plane: &ControlPlane, path: &str) -> Result<()> {
-    eventually(&format!("{path} is gone"), LIMIT, async || {
+async fn until_absent(plane: &ControlPlane, path: &str) -> Result<()> {
+    eventually(&format!("{path} is deleted"), LIMIT, async || {
         let Err(error) = plane.get(path).await else {
             anyhow::bail!("it exists");
         };
         let api = error.downcast_ref::<kube::Error>();
-        let is_gone =
+        let is_absent =
             matches!(api, Some(kube::Error::Api(it)) if it.code == StatusCode::NOT_FOUND.as_u16());
-        ensure!(is_gone, "{error:#}");
+        ensure!(is_absent, "{error:#}");
         Ok(())
     })
     .await

@@ -1,4 +1,4 @@
-//! A history, with all that happens in it, generated from a seed.
+//! A history, with everything that happens in it, generated from a seed.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::workload::manifest::Game;
 const LENGTH: u64 = 8_000;
 /// How much longer they act when the namespace is deleted, in milliseconds: Kubernetes waits for five seconds first.
 const NAMESPACE: u64 = 6_000;
-/// When the workload or its namespace is deleted at the earliest. Users act before that.
+/// The earliest time, in milliseconds, at which the workload or its namespace is deleted. Users act before that.
 const LATE: u64 = 4_500;
 
 /// The kind of the workload, in the variants with an operator.
@@ -36,12 +36,12 @@ impl Kind {
 
 /// Something that happens.
 #[derive(Clone, Debug)]
-pub enum Deed {
+pub enum Stimulus {
     /// A user scales.
     Scale(i64),
     /// A user sets an image by its tag.
     Image(String),
-    /// The operator is killed (kill -9), and is away for this long.
+    /// The operator is killed (kill -9), and is down for this long.
     Kill(Duration),
     /// Another client acts on the node and the pod of this number.
     Other(Actor, usize),
@@ -60,10 +60,10 @@ pub struct History {
     pub retries: bool,
     /// maxSurge.
     surge: i64,
-    /// How long the matches last, in the order in which they begin; then again from the start.
+    /// How long the matches last, in the order in which they begin. If there are more, the list repeats.
     pub(super) matches: Vec<Duration>,
     /// What happens, each with its time after the start.
-    pub deeds: Vec<(Duration, Deed)>,
+    pub stimuli: Vec<(Duration, Stimulus)>,
 }
 
 impl History {
@@ -80,30 +80,30 @@ impl History {
             retries: kind == Kind::InPlace || random.below(2) == 0,
             surge: random.below(2) as i64,
             matches: (0..16).map(|_| random.between(1_500, 14_000)).collect(),
-            deeds: Vec::new(),
+            stimuli: Vec::new(),
         };
         history.add_users(&mut random);
         history.add_kills(&mut random);
         history.add_others(&mut random);
-        history.deeds.sort_by_key(|(at, _)| *at);
+        history.stimuli.sort_by_key(|(at, _)| *at);
         history
     }
 
     fn add_users(&mut self, random: &mut Random) {
         for tag in 2..4 + random.below(2) {
-            let deed = match random.below(2) {
-                0 => Deed::Scale(2 + random.below(5) as i64),
-                _ => Deed::Image(format!("v{tag}")),
+            let stimulus = match random.below(2) {
+                0 => Stimulus::Scale(2 + random.below(5) as i64),
+                _ => Stimulus::Image(format!("v{tag}")),
             };
-            self.deeds.push((random.between(0, LATE), deed));
+            self.stimuli.push((random.between(0, LATE), stimulus));
         }
     }
 
     fn add_kills(&mut self, random: &mut Random) {
         for _ in 0..random.below(3) {
             let away = random.between(200, 1_500);
-            self.deeds
-                .push((random.between(0, LENGTH), Deed::Kill(away)));
+            self.stimuli
+                .push((random.between(0, LENGTH), Stimulus::Kill(away)));
         }
     }
 
@@ -113,8 +113,8 @@ impl History {
         for _ in 0..4 {
             let actor = actors.swap_remove(random.index(actors.len()));
             let at = random.between(500, LENGTH - 1_000);
-            let deed = Deed::Other(actor, random.index(12));
-            self.deeds.push((at, deed));
+            let stimulus = Stimulus::Other(actor, random.index(12));
+            self.stimuli.push((at, stimulus));
         }
         let last = match self.seed % 5 {
             0 => Actor::DeleteWorkload(Cascade::Background),
@@ -123,7 +123,7 @@ impl History {
             _ => return,
         };
         let at = random.between(LATE, LENGTH - 500);
-        self.deeds.push((at, Deed::Other(last, 0)));
+        self.stimuli.push((at, Stimulus::Other(last, 0)));
     }
 
     /// How long users and others act.
@@ -135,17 +135,17 @@ impl History {
         Duration::from_millis(LENGTH + more)
     }
 
-    /// Whether this client acts in it.
-    pub(super) fn has(&self, matches: impl Fn(Actor) -> bool) -> Option<Actor> {
-        self.deeds.iter().find_map(|(_, deed)| match deed {
-            Deed::Other(actor, _) if matches(*actor) => Some(*actor),
+    /// The client that acts in this history and matches, if there is one.
+    pub(super) fn find(&self, matches: impl Fn(Actor) -> bool) -> Option<Actor> {
+        self.stimuli.iter().find_map(|(_, it)| match it {
+            Stimulus::Other(actor, _) if matches(*actor) => Some(*actor),
             _ => None,
         })
     }
 
-    /// Who deletes the workload or its namespace.
+    /// The client that deletes the workload or its namespace, if there is one.
     pub(super) fn last(&self) -> Option<Actor> {
-        self.has(|it| matches!(it, Actor::DeleteWorkload(_) | Actor::DeleteNamespace))
+        self.find(|it| matches!(it, Actor::DeleteWorkload(_) | Actor::DeleteNamespace))
     }
 
     /// The workload, with its hooks.
@@ -169,13 +169,13 @@ impl fmt::Display for History {
         if self.length() > Duration::from_millis(LENGTH) {
             writeln!(f, "all act for {:?}", self.length())?;
         }
-        for (at, deed) in &self.deeds {
+        for (at, stimulus) in &self.stimuli {
             let at = at.as_secs_f64();
-            match deed {
-                Deed::Scale(replicas) => writeln!(f, "{at:.1} s: a user scales to {replicas}")?,
-                Deed::Image(tag) => writeln!(f, "{at:.1} s: a user sets image {tag}")?,
-                Deed::Kill(away) => writeln!(f, "{at:.1} s: kill -9, back after {away:?}")?,
-                Deed::Other(actor, number) => {
+            match stimulus {
+                Stimulus::Scale(replicas) => writeln!(f, "{at:.1} s: a user scales to {replicas}")?,
+                Stimulus::Image(tag) => writeln!(f, "{at:.1} s: a user sets image {tag}")?,
+                Stimulus::Kill(away) => writeln!(f, "{at:.1} s: kill -9, back after {away:?}")?,
+                Stimulus::Other(actor, number) => {
                     writeln!(f, "{at:.1} s: {} ({number})", actor.name())?;
                 }
             }
@@ -194,13 +194,13 @@ mod tests {
         assert_ne!(History::of(5).to_string(), History::of(8).to_string());
     }
 
-    /// Otherwise it would be unclear because of whom a controller deletes a pod.
+    /// Otherwise it would be unclear which client caused a controller to delete a pod.
     #[test]
     fn no_client_that_acts_through_a_controller_acts_twice() {
         for seed in 0..200 {
             let mut seen = Vec::new();
-            for (_, deed) in History::of(seed).deeds {
-                if let Deed::Other(actor, _) = deed {
+            for (_, stimulus) in History::of(seed).stimuli {
+                if let Stimulus::Other(actor, _) = stimulus {
                     assert!(!seen.contains(&actor.name()), "{seed}: {}", actor.name());
                     seen.push(actor.name());
                 }
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn a_hundred_histories_have_all_clients() {
         for actor in Actor::all() {
-            let found = (0..100).filter(|seed| History::of(*seed).has(|it| it == actor).is_some());
+            let found = (0..100).filter(|seed| History::of(*seed).find(|it| it == actor).is_some());
             assert!(found.count() >= 15, "{}", actor.name());
         }
     }

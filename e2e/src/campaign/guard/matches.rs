@@ -1,4 +1,4 @@
-//! The matches of a history: one on each pod, from its start on.
+//! The matches of a history: one on each pod, from the pod's start.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,7 @@ use super::history::History;
 use crate::case::Case;
 use crate::servers::hook_server::Answer;
 
-/// How often pods are looked for.
+/// How often pods are listed.
 const POLL: Duration = Duration::from_millis(300);
 
 /// When the matches were over.
@@ -26,13 +26,13 @@ pub(super) struct Matches {
 }
 
 impl Matches {
-    /// Matches on all pods: until one is over, its hook says no.
+    /// Begins matches on all pods: until a match is over, the hook of its pod says no.
     pub(super) fn begin(case: &Case) -> Self {
         case.hooks.answer_all(Answer::Json(json!({"age": 10})));
         Matches::default()
     }
 
-    /// Ends matches when their time has come, until this is dropped.
+    /// Ends matches when their time is over, until the future is dropped.
     pub(super) async fn play(&self, case: &Case, history: &History) -> Result<()> {
         let mut ends: BTreeMap<String, Instant> = BTreeMap::new();
         loop {
@@ -58,14 +58,14 @@ impl Matches {
         });
     }
 
-    /// Ends all matches. No other begins.
+    /// Ends all matches. No new one begins.
     pub(super) fn end_all(&self, case: &Case) {
         let mut all_over = self.all_over.lock().unwrap_or_else(PoisonError::into_inner);
         *all_over = Some(Timestamp::now());
         case.hooks.answer_all(yes());
     }
 
-    /// Until when there was a match on this pod, if it ran before that.
+    /// When the match on this pod was over.
     pub(super) fn over(&self, uid: &str) -> Timestamp {
         let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
         let all_over = self.all_over.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,13 +1,13 @@
 //! The campaign of guarded matches: what ends them, compared with other ways to protect pods.
 //!
 //! In a [`History`] users roll out and scale, the operator is killed, and others act as they do in any cluster
-//! ([`Actor`]): they drain nodes, evict and delete pods, delete the workload or its namespace. A match runs on each pod
-//! from its start on, for some seconds, and its hook says no for as long. Then all matches are over, and what was asked
-//! to end must end by itself.
+//! ([`Actor`]): they drain nodes, evict and delete pods, delete the workload or its namespace. From its start, each
+//! pod runs a match of some seconds, and until that is over its hook says no. Then all matches are over, and
+//! everything that was asked to end must end by itself.
 //!
 //! [`play()`] plays a history as each [`Variant`]: with guarded pods, with the hook alone, and as a native Deployment
-//! with a PodDisruptionBudget or the annotation for autoscalers. Which matches were ended, and by which client, is read
-//! from the audit log ([`Record`]). A [`Table`] adds records up.
+//! with a PodDisruptionBudget or the annotation for autoscalers. Which matches were ended, and by which client, is
+//! read from the audit log ([`Record`]). A [`Table`] adds records up.
 
 mod actors;
 mod ended;
@@ -21,7 +21,7 @@ mod variant;
 
 pub use actors::Actor;
 pub use figures::{Record, Table};
-pub use history::{Deed, History, Kind};
+pub use history::{History, Kind, Stimulus};
 pub use play::{Played, play, play_until};
 pub use stage::Stage;
 pub use variant::Variant;

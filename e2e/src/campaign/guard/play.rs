@@ -15,7 +15,7 @@ use super::actors::{Scene, running};
 use super::ended::{ended, refused};
 use super::figures::Record;
 use super::finish::finish;
-use super::history::{Deed, History};
+use super::history::{History, Stimulus};
 use super::matches::Matches;
 use super::stage::{GUARDED_CLASS, Stage};
 use super::variant::Variant;
@@ -25,7 +25,7 @@ use crate::wait::eventually;
 
 /// How long a workload may take to start.
 const START: Duration = Duration::from_secs(120);
-/// How long drains may last when nothing stands in their way. kubectl tries again every five seconds.
+/// How long drains may last once nothing blocks them. kubectl tries again every five seconds.
 const DRAINS: Duration = Duration::from_secs(60);
 
 /// A history that was played.
@@ -58,13 +58,13 @@ pub async fn play(
 }
 
 impl Played {
-    /// Whether nothing is wrong.
+    /// Whether nothing went wrong.
     pub fn passed(&self) -> bool {
         self.record.passed()
     }
 }
 
-/// Like [`play()`], while something else goes on.
+/// Like [`play()`], but also runs `meanwhile`. If that fails, the history ends and has failed.
 pub async fn play_until(
     stage: &Stage,
     history: &History,
@@ -166,7 +166,7 @@ impl Play<'_> {
         Ok(Some(operator))
     }
 
-    /// Applies the workload, and waits until its pods run, and are guarded where they are to be.
+    /// Applies the workload, and waits until its pods run and, as the guarded variant, are guarded.
     async fn start(&self) -> Result<()> {
         let (case, history) = (&self.case, self.history);
         let objects = self.variant.objects(history, case, &self.nodes);
@@ -185,7 +185,7 @@ impl Play<'_> {
         .await
     }
 
-    /// Lets everyone act; then ends all matches, and waits until everything has ended that must.
+    /// Lets all clients act, then ends all matches, and waits until everything that must end has ended.
     async fn perform(&self, operator: &mut Option<Operator>, matches: &Matches) -> Result<()> {
         let (case, history) = (&self.case, self.history);
         let scene = Scene {
@@ -212,7 +212,7 @@ impl Play<'_> {
                 others?;
                 stage.await
             }
-            // Drains of Deployments whose budget allows nothing never end.
+            // Drains of Deployments whose budget allows no eviction never end.
             Either::Right((finished, _)) if self.variant != Variant::Guarded => finished,
             Either::Right((finished, others)) => {
                 finished?;
@@ -224,20 +224,20 @@ impl Play<'_> {
 
     /// What users and other clients do.
     async fn others(&self, scene: &Scene<'_>, started: Instant) -> Result<()> {
-        let acts = self.history.deeds.iter().map(async |(at, deed)| {
+        let acts = self.history.stimuli.iter().map(async |(at, stimulus)| {
             sleep_until(started + *at).await;
-            match deed {
-                Deed::Scale(replicas) => self.set("/spec/replicas", *replicas).await,
-                Deed::Image(tag) => {
+            match stimulus {
+                Stimulus::Scale(replicas) => self.set("/spec/replicas", *replicas).await,
+                Stimulus::Image(tag) => {
                     let path = "/spec/template/spec/containers/0/image";
                     self.set(path, format!("game:{tag}")).await
                 }
-                Deed::Kill(_) => Ok(()),
-                Deed::Other(actor, number) => {
+                Stimulus::Kill(_) => Ok(()),
+                Stimulus::Other(actor, number) => {
                     let acted = actor.act(scene, *number).await;
                     match self.variant {
                         Variant::Guarded => acted.with_context(|| actor.name()),
-                        // A drain fails, for example, when its pods' namespace is gone.
+                        // A drain fails, for example, when its pods' namespace is deleted.
                         _ => Ok(()),
                     }
                 }
@@ -253,17 +253,17 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// When the operator is killed, and how long it is away.
+    /// When the operator is killed, and for how long it is down.
     fn kills(&self) -> Vec<(Duration, Duration)> {
-        let deeds = self.history.deeds.iter();
-        let kill = |(at, deed): &(Duration, Deed)| match deed {
-            Deed::Kill(away) => Some((*at, *away)),
+        let stimuli = self.history.stimuli.iter();
+        let kill = |(at, stimulus): &(Duration, Stimulus)| match stimulus {
+            Stimulus::Kill(away) => Some((*at, *away)),
             _ => None,
         };
-        deeds.filter_map(kill).collect()
+        stimuli.filter_map(kill).collect()
     }
 
-    /// Kills the operator as the history says, and returns at its end.
+    /// Kills and restarts the operator as the history says. Returns at the end of the history.
     async fn kill(&self, operator: Option<&mut Operator>, started: Instant) -> Result<()> {
         if let Some(operator) = operator {
             for (at, away) in self.kills() {
@@ -277,7 +277,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Deletes namespace and nodes, while the next histories run.
+    /// Deletes the namespace and the nodes while the next histories run.
     fn clean_up(self) {
         let (plane, namespace) = (self.stage.plane(), self.case.namespace);
         plane.audit.forget(&namespace);
@@ -322,7 +322,7 @@ fn violations(events: &[Event], starts: &[Timestamp], operator: &str) -> Vec<Str
     lacking.map(str::to_owned).chain(found).collect()
 }
 
-/// Creates three nodes that other pods do not tolerate.
+/// Creates three nodes with a taint that other pods do not tolerate.
 async fn own_nodes(case: &Case) -> Result<Vec<String>> {
     let taint = json!({"key": "only", "value": case.namespace, "effect": "NoSchedule"});
     let names: Vec<String> = ["a", "b", "c"]

@@ -23,7 +23,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Installs it. The operator's namespace is not that of the games, because one of them may be deleted.
+    /// Installs all of this. The operator has a separate namespace, because a history may delete its own.
     pub async fn install(plane: &'static ControlPlane, name: &str, folder: &Path) -> Result<Self> {
         let system = Case::prepare(plane, name, folder).await?;
         let label = release(&system);

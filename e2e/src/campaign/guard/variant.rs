@@ -20,7 +20,7 @@ pub(super) const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to
 pub enum Variant {
     /// A GameDeployment or GameStatefulSet with a PreDelete hook and `protection.pods: Guarded`.
     Guarded,
-    /// The same with `protection.pods: None`.
+    /// Like Guarded, but with `protection.pods: None`.
     Unguarded,
     /// A Deployment with a PodDisruptionBudget that allows no eviction.
     Budget,
@@ -98,7 +98,7 @@ impl Variant {
     }
 }
 
-/// A hook that asks about the match on its very pod: names of pods are used again.
+/// A hook that asks about the match on this very pod, by its uid, because names of pods are reused.
 fn template(history: &History, case: &Case) -> Value {
     let url = case.hooks.url("/{{ args.uid }}");
     let mut template = match history.retries {
@@ -111,7 +111,7 @@ fn template(history: &History, case: &Case) -> Value {
     template
 }
 
-/// Starts pods on the first two nodes as long as they accept them, and else on the last one.
+/// Schedules pods to the first two nodes as long as these accept them, and otherwise to the last one.
 fn on_nodes(game: Game, namespace: &str, nodes: &[String]) -> Game {
     let among = |nodes: &[String]| json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}]});
     let affinity = json!({
@@ -129,7 +129,7 @@ fn on_nodes(game: Game, namespace: &str, nodes: &[String]) -> Game {
 fn native(game: &Value) -> Value {
     let spec = &game["spec"];
     let mut template = spec["template"].clone();
-    // No operator sets that condition.
+    // There is no operator to set the gate's condition.
     template["spec"]["readinessGates"] = Value::Null;
     let labels = json!({"app": GAME});
     template["metadata"]["labels"] = labels.clone();

@@ -1,9 +1,11 @@
+//! Installs: the order of steps, failures, edits, skipped steps and pauses.
+
 use serde_json::json;
 
 use super::sim::{Sim, node};
 
 #[test]
-fn steps_run_in_their_order_on_one_node_at_a_time() {
+fn steps_run_in_order_on_one_node_at_a_time() {
     let mut sim = Sim::new(&json!({}));
     let ran = sim.pass_all();
     let nodes = ["master-0", "world-1", "world-22"];
@@ -19,7 +21,7 @@ fn steps_run_in_their_order_on_one_node_at_a_time() {
     let mut sorted = [ran.clone(), expected.clone()];
     sorted.iter_mut().for_each(|it| it.sort());
     assert_eq!(sorted[0], sorted[1]);
-    let at = |what: &str| ran.iter().position(|it| it == what).expect(what);
+    let at = |step: &str| ran.iter().position(|it| it == step).expect(step);
     for node in nodes {
         assert!(
             at(&format!("EnsureCopyFiles {node}")) < at("EnsurePreClusterInstallHook master-0")
@@ -130,7 +132,7 @@ fn an_edit_or_a_request_starts_the_next_attempt_immediately() {
     );
     sim.settle();
     assert!(sim.live().iter().any(|(_, node)| node == "master-0"));
-    // The same request does not start a third one.
+    // The same request does not start a third attempt.
     sim.end("master-0", Some("exit 1"));
     assert!(!sim.live().iter().any(|(_, node)| node == "master-0"));
 
@@ -220,7 +222,7 @@ fn no_script_starts_while_paused_and_a_running_one_completes() {
 }
 
 #[test]
-fn without_a_first_master_cluster_hooks_wait() {
+fn cluster_hooks_wait_until_there_is_a_first_master() {
     let mut sim = Sim::new(&json!({"files": [], "hooks": {}}));
     sim.cluster = super::sim::xa(&json!({}));
     sim.nodes = vec![node("world-1")];
@@ -230,7 +232,8 @@ fn without_a_first_master_cluster_hooks_wait() {
         condition.starts_with("False NoMaster: no node has the label"),
         "{condition}"
     );
-    sim.cluster.spec.machines = serde_json::from_value(json!([{"ip": "10.0.0.9"}])).expect("it");
+    sim.cluster.spec.machines =
+        serde_json::from_value(json!([{"ip": "10.0.0.9"}])).expect("machines");
     sim.settle();
     let condition = sim.condition("EnsurePreClusterInstallHook");
     assert!(

@@ -1,3 +1,5 @@
+//! Nodes that join, are lost or are replaced after the install, and the deletion of a Cluster.
+
 use serde_json::json;
 
 use super::sim::{Sim, node};
@@ -68,7 +70,7 @@ fn an_installed_node_is_not_installed_again_when_hooks_change_or_it_is_not_ready
     sim.cluster
         .status
         .as_mut()
-        .expect("it")
+        .expect("a status")
         .passed_steps
         .clear();
     sim.settle();
@@ -131,7 +133,7 @@ fn another_first_master_is_chosen_once_its_node_is_deleted() {
 #[test]
 fn delete_hooks_run_and_the_finalizer_is_removed_last() {
     let mut sim = Sim::new(&json!({"hooks": {
-        "PreClusterDelete": "/tmp/hooks/pre/bye", "PostClusterDelete": "/tmp/hooks/post/gone",
+        "PreClusterDelete": "/tmp/hooks/pre/bye", "PostClusterDelete": "/tmp/hooks/post/deleted",
     }}));
     sim.pass_all();
     assert!(sim.nodes.iter().all(|node| node.record.is_some()));
@@ -143,17 +145,17 @@ fn delete_hooks_run_and_the_finalizer_is_removed_last() {
         condition.starts_with("False FailedDelete: exec"),
         "{condition}"
     );
-    assert!(!sim.is_gone() && sim.nodes[1].record.is_some());
+    assert!(!sim.is_deleted() && sim.nodes[1].record.is_some());
     sim.wait(10);
     sim.end("master-0", None);
     assert_eq!(sim.live()[0].0, "EnsurePostClusterDeleteHook");
     assert!(sim.nodes.iter().all(|node| node.record.is_none()));
     sim.end("master-0", None);
-    assert!(sim.is_gone());
+    assert!(sim.is_deleted());
 }
 
 #[test]
-fn a_deletion_cancels_the_install_and_can_be_skipped() {
+fn a_deletion_cancels_the_install_and_its_hook_can_be_skipped() {
     let mut sim = Sim::new(&json!({"hooks": {"PreClusterDelete": "/tmp/hooks/pre/bye"}}));
     sim.settle();
     assert_eq!(sim.live()[0].0, "EnsureCopyFiles");
@@ -172,14 +174,14 @@ fn a_deletion_cancels_the_install_and_can_be_skipped() {
         .skip_conditions
         .push(crate::api::LifecycleStep::EnsurePreClusterDeleteHook);
     sim.settle();
-    assert!(sim.is_gone());
+    assert!(sim.is_deleted());
 }
 
 #[test]
 fn a_cluster_for_which_nothing_has_started_is_removed_immediately() {
     let mut sim = Sim::new(&json!({}));
     sim.delete();
-    assert!(sim.is_gone() && sim.runs.is_empty());
+    assert!(sim.is_deleted() && sim.runs.is_empty());
 }
 
 #[test]

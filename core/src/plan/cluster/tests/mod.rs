@@ -1,4 +1,4 @@
-//! Plans for Clusters: tables, and stories played by a small simulation of the API server and of Jobs.
+//! Plans for Clusters: tables, and stories in a small simulation of the API server and of Jobs.
 
 mod install;
 mod life;

@@ -1,3 +1,5 @@
+//! The HookRuns that a Cluster's steps create, and problems of its spec.
+
 use serde_json::{Value, json};
 
 use super::sim::Sim;

@@ -1,4 +1,4 @@
-//! A simulated cluster of a few nodes, which carries out plans. A test decides how scripts end.
+//! A simulated cluster of a few nodes, which carries out plans. The tests decide how scripts end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,9 @@ pub struct Sim {
     pub runs: Vec<HookRun>,
     pub now: Timestamp,
     pub events: Vec<String>,
+    /// Why the API server refused to create a HookRun, by the run's name.
     pub refused: BTreeMap<String, String>,
+    /// The name of an older Cluster.
     pub older: Option<String>,
     pub pods: Vec<GamePod>,
     next_uid: u32,
@@ -152,10 +154,10 @@ impl Sim {
                         .runs
                         .iter()
                         .any(|it| it.metadata.name == run.metadata.name),
-                    "made twice: {:?}",
+                    "created twice: {:?}",
                     run.metadata.name
                 );
-                let node = of(&run, RUN_NODE);
+                let node = annotation(&run, RUN_NODE);
                 let live = self.live();
                 assert!(!live.iter().any(|it| it.1 == node), "two runs on {node}");
                 self.next_uid += 1;
@@ -195,13 +197,14 @@ impl Sim {
     /// The step and node of each run that is in progress.
     pub fn live(&self) -> Vec<(String, String)> {
         let live = self.runs.iter().filter(|run| !run.phase().is_completed());
-        live.map(|run| (of(run, RUN_STEP), of(run, RUN_NODE)))
+        live.map(|run| (annotation(run, RUN_STEP), annotation(run, RUN_NODE)))
             .collect()
     }
 
     pub fn run_of(&mut self, node: &str) -> &mut HookRun {
         let mut runs = self.runs.iter_mut();
-        let found = runs.find(|run| !run.phase().is_completed() && of(run, RUN_NODE) == node);
+        let found =
+            runs.find(|run| !run.phase().is_completed() && annotation(run, RUN_NODE) == node);
         found.unwrap_or_else(|| panic!("no run on {node}"))
     }
 
@@ -227,7 +230,7 @@ impl Sim {
         self.settle();
     }
 
-    /// Lets all runs pass until no new one starts. Returns what ran, in order.
+    /// Lets all runs pass until no new one starts. Returns their steps and nodes, in order.
     pub fn pass_all(&mut self) -> Vec<String> {
         let mut ran = Vec::new();
         self.settle();
@@ -256,13 +259,13 @@ impl Sim {
         self.settle();
     }
 
-    pub fn is_gone(&self) -> bool {
-        let is_deleted = self.cluster.metadata.deletion_timestamp.is_some();
-        is_deleted && self.cluster.metadata.finalizers.is_none()
+    pub fn is_deleted(&self) -> bool {
+        let is_terminating = self.cluster.metadata.deletion_timestamp.is_some();
+        is_terminating && self.cluster.metadata.finalizers.is_none()
     }
 }
 
-pub fn of(run: &HookRun, key: &str) -> String {
+fn annotation(run: &HookRun, key: &str) -> String {
     let annotations = run.metadata.annotations.as_ref();
     annotations
         .and_then(|it| it.get(key))

@@ -1,3 +1,5 @@
+//! Upgrades: their order, failures, cancellation and drains.
+
 use serde_json::json;
 
 use super::sim::Sim;
@@ -29,8 +31,8 @@ fn phase(sim: &Sim) -> String {
     )
 }
 
-/// Lets running scripts pass, and upgrades the kubelets that a step waits for, until nothing happens. Returns what
-/// happened.
+/// Lets running scripts pass, and upgrades the kubelets that a step waits for, until nothing more happens. Returns
+/// what happened.
 fn play(sim: &mut Sim) -> Vec<String> {
     let mut story = Vec::new();
     let to = sim.cluster.spec.version.clone().expect("a version");
@@ -96,7 +98,7 @@ fn no_further_node_is_upgraded_while_a_script_fails() {
     );
     sim.nodes[1].version = "v1.19.0".to_owned();
     sim.settle();
-    // The other node, which has begun already, is upgraded completely.
+    // The other node, whose upgrade has already begun, is upgraded completely.
     sim.end("world-1", None);
     assert!(sim.live().is_empty(), "{:?}", sim.live());
     sim.wait(10);
@@ -143,8 +145,8 @@ fn a_node_that_was_upgraded_before_its_turn_runs_only_post_upgrade() {
     let mut sim = upgrading();
     sim.nodes[2].version = "v1.19.0".to_owned();
     let story = play(&mut sim);
-    let of_node: Vec<_> = story.iter().filter(|it| it.ends_with("world-22")).collect();
-    assert_eq!(of_node, ["EnsurePostUpgradeHook world-22"]);
+    let on_node: Vec<_> = story.iter().filter(|it| it.ends_with("world-22")).collect();
+    assert_eq!(on_node, ["EnsurePostUpgradeHook world-22"]);
     assert_eq!(phase(&sim), "Running 1.19.0");
 }
 
@@ -154,7 +156,7 @@ fn a_node_that_joins_is_installed_and_then_upgraded_if_it_is_older() {
     sim.cluster.spec.features.hooks.pre_install = Some("/tmp/hooks/pre/e".to_owned());
     sim.nodes.push(super::sim::node("world-333"));
     let story = play(&mut sim);
-    let of_node: Vec<_> = story
+    let on_node: Vec<_> = story
         .iter()
         .filter(|it| it.ends_with("world-333"))
         .collect();
@@ -165,14 +167,14 @@ fn a_node_that_joins_is_installed_and_then_upgraded_if_it_is_older() {
         "kubelet world-333",
         "EnsurePostUpgradeHook world-333",
     ];
-    assert_eq!(of_node, expected, "{story:#?}");
+    assert_eq!(on_node, expected, "{story:#?}");
 }
 
 #[test]
 fn a_deletion_cancels_the_upgrade() {
     let mut sim = upgrading();
     sim.delete();
-    assert!(sim.is_gone() && sim.live().is_empty());
+    assert!(sim.is_deleted() && sim.live().is_empty());
 }
 
 fn draining() -> Sim {
@@ -228,7 +230,7 @@ fn a_node_is_drained_before_its_upgrade_and_uncordoned_after_it() {
 }
 
 #[test]
-fn only_own_cordons_are_removed() {
+fn only_the_operators_own_cordons_are_removed() {
     let mut sim = draining();
     sim.nodes[1].unschedulable = true;
     sim.pods.clear();
@@ -249,7 +251,7 @@ fn nodes_that_are_no_longer_upgraded_are_uncordoned() {
     assert_eq!(cordoned(&sim), ["world-1"]);
     let mut sim = draining();
     sim.delete();
-    assert!(sim.is_gone() && cordoned(&sim).is_empty());
+    assert!(sim.is_deleted() && cordoned(&sim).is_empty());
 }
 
 #[test]

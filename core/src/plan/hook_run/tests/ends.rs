@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn histories_end_as_expected() {
+fn runs_end_as_expected() {
     let with = |count: i32, change: fn(&mut Metric)| {
         let mut metric = counted(count);
         change(&mut metric);
@@ -207,7 +207,7 @@ fn a_run_with_only_dry_runs_says_that_nothing_decided() {
 }
 
 #[test]
-fn limits_are_explained_by_their_last_measurement() {
+fn the_message_names_the_last_measurement_and_the_limit() {
     let mut spec = counted(9);
     spec.failure_limit = Some(1);
     assert_eq!(
@@ -248,7 +248,7 @@ fn a_terminated_run_is_successful_only_if_it_had_met_its_condition() {
 }
 
 #[test]
-fn an_unusable_run_is_an_error_with_the_reason() {
+fn a_run_that_cannot_be_measured_is_an_error_with_the_reason() {
     let no_interval = metric(|m| m.count = Some(3));
     let bad_interval = metric(|m| m.interval = Some("60".into()));
     let rows = [
@@ -288,7 +288,7 @@ fn an_unusable_run_is_an_error_with_the_reason() {
 }
 
 #[test]
-fn a_completed_run_stays_as_it_is() {
+fn a_completed_run_does_not_change() {
     let played = play(counted(1), "S");
     let late = [Measured {
         metric: 0,

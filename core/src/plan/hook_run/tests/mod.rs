@@ -1,4 +1,4 @@
-//! Histories of whole runs, played with given results of calls.
+//! Whole runs, played with given results of calls.
 
 mod ends;
 mod properties;
@@ -177,7 +177,7 @@ fn a_run_between_its_measurements_is_running() {
 }
 
 #[test]
-fn as_many_measurements_are_kept_as_the_run_says() {
+fn the_run_says_how_many_measurements_are_kept() {
     let mut spec = run_of(&[counted(25)]);
     spec.measurement_retention = vec![MeasurementRetention {
         metric_name: "web.*".into(),
@@ -189,7 +189,7 @@ fn as_many_measurements_are_kept_as_the_run_says() {
 }
 
 #[test]
-fn counters_count_what_the_list_has_dropped() {
+fn counters_include_measurements_that_the_list_has_dropped() {
     let mut spec = counted(25);
     spec.failure_limit = Some(25);
     let played = play(spec, &"SSFSE".repeat(7));

@@ -1,5 +1,5 @@
-//! What must hold for any run, whatever is measured, and whenever the operator is restarted, calls
-//! are lost, Jobs take long or the user terminates the run.
+//! Properties that hold for any run, whatever its measurements return, and whenever the operator restarts, calls are
+//! lost, Jobs take long or a user terminates the run.
 
 use proptest::prelude::*;
 
@@ -92,7 +92,7 @@ fn any_moments() -> impl Strategy<Value = Vec<Moment>> {
     proptest::collection::vec(moment, 1..80)
 }
 
-/// What the API server would return: times in whole seconds, and nothing that exists in memory only.
+/// The status as the API server would return it: times in whole seconds, and nothing that exists only in memory.
 fn restarted(status: &HookRunStatus) -> HookRunStatus {
     let written = serde_json::to_value(status).expect("a status");
     serde_json::from_value(written).expect("a status")
@@ -127,7 +127,7 @@ fn count_of(answers: &[HookPhase], phase: HookPhase) -> i32 {
     answers.iter().filter(|answer| **answer == phase).count() as i32
 }
 
-/// A run, and the answers that each metric has received so far.
+/// A run, and the answers that each metric has received.
 struct History {
     spec: HookRunSpec,
     status: HookRunStatus,
@@ -135,7 +135,7 @@ struct History {
 }
 
 impl History {
-    /// Plays the moments, until the run ends.
+    /// Plays the moments until the run ends.
     fn play(mut spec: HookRunSpec, moments: &[Moment]) -> Result<Self, TestCaseError> {
         let rules = Rules::of(&spec);
         let mut status = HookRunStatus::default();
@@ -187,7 +187,7 @@ impl History {
         })
     }
 
-    fn of_metrics(&self) -> impl Iterator<Item = (&Metric, &[HookPhase], Option<&MetricResult>)> {
+    fn metrics(&self) -> impl Iterator<Item = (&Metric, &[HookPhase], Option<&MetricResult>)> {
         let metrics = self.spec.metrics.iter().zip(&self.given);
         metrics.map(|(metric, given)| {
             let mut results = self.status.metric_results.iter();
@@ -203,7 +203,7 @@ proptest! {
     #[test]
     fn counters_equal_the_measurements_made(spec in any_run(), moments in any_moments()) {
         let history = History::play(spec, &moments)?;
-        for (metric, given, result) in history.of_metrics() {
+        for (metric, given, result) in history.metrics() {
             let Some(result) = result else {
                 prop_assert!(given.is_empty());
                 continue;
@@ -239,7 +239,7 @@ proptest! {
         if history.status.phase != Successful {
             return Ok(());
         }
-        for (metric, given, result) in history.of_metrics() {
+        for (metric, given, result) in history.metrics() {
             let result = result.expect("a run that has ended has a result for each metric");
             if result.dry_run {
                 continue;

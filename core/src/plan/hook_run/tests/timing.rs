@@ -14,7 +14,7 @@ fn intervals_count_from_the_end_of_the_last_measurement() {
 }
 
 #[test]
-fn an_error_without_interval_is_retried_after_ten_seconds() {
+fn a_metric_without_an_interval_is_retried_ten_seconds_after_an_error() {
     assert_eq!(play(metric(|_| {}), "ES").calls, [(0, 1, 0), (0, 2, 11)]);
 }
 
@@ -41,7 +41,7 @@ fn a_metric_that_is_being_measured_is_not_started_again() {
 
 #[test]
 fn a_measurement_in_progress_is_shown_and_checked_again() {
-    let goes_on = |seconds| Outcome {
+    let in_progress = |seconds| Outcome {
         phase: Running,
         message: Some("it is in progress".into()),
         resume_after: Some(SignedDuration::from_secs(seconds)),
@@ -60,7 +60,7 @@ fn a_measurement_in_progress_is_shown_and_checked_again() {
     let shown = assess_now(
         &spec,
         &started.status,
-        &[measured(goes_on(3), start())],
+        &[measured(in_progress(3), start())],
         &none,
         start(),
     );
@@ -76,14 +76,14 @@ fn a_measurement_in_progress_is_shown_and_checked_again() {
     let later = start() + SignedDuration::from_secs(3);
     let again = assess_now(&spec, &shown.status, &[], &none, later);
     assert_eq!(again.start, [0]);
-    let over = assess_now(
+    let complete = assess_now(
         &spec,
         &again.status,
         &[measured(ended(Successful), later)],
         &none,
         later,
     );
-    let result = &over.status.metric_results[0];
+    let result = &complete.status.metric_results[0];
     assert_eq!((result.count, result.measurements.len()), (1, 1));
     assert_eq!(
         result.measurements[0].started_at.as_ref().map(|at| at.0),
@@ -91,7 +91,7 @@ fn a_measurement_in_progress_is_shown_and_checked_again() {
     );
     assert_eq!(result.measurements[0].resume_at, None);
     // The interval counts from the end of the measurement.
-    assert_eq!(over.wake, Some(later + SignedDuration::from_secs(60)));
+    assert_eq!(complete.wake, Some(later + SignedDuration::from_secs(60)));
 
     let mut terminated = spec;
     terminated.terminate = true;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::SidecarSet;
 
-/// A set with one container, with this image and update strategy.
+/// A set with this update strategy, and with one container that has this image.
 fn set(image: &str, strategy: Value) -> Sidecars {
     let set = json!({
         "metadata": {"name": "log"},
@@ -18,31 +18,32 @@ fn set(image: &str, strategy: Value) -> Sidecars {
         },
     });
     let set: SidecarSet = serde_json::from_value(set).expect("a set");
-    Sidecars::of(&set).expect("it selects something")
+    Sidecars::of(&set).expect("a selector")
 }
 
 fn now() -> Timestamp {
     "2026-01-01T00:01:00Z".parse().expect("a time")
 }
 
-/// Pods `a`, `b`, … as words: `old` or `new`; `changing` (its gate is closed), `updating` (the set's containers are changed)
-/// or `others` (only others are); and `down`, `foreign`, `canary`, `kubelet`, `reshaped`, and a token: `token`, `token-old`
-/// (unused for a minute) or `token-stale` (of an earlier revision).
+/// Pods `a`, `b`, …, each described by words: `old` or `new`; `changing` (its gate is closed), `updating` (the set's
+/// containers are being changed) or `others` (only other containers are); `down` (not ready), `foreign` (of another
+/// controller), `canary` (the label), `kubelet` (which would ignore the change), `reshaped` (cannot be changed in
+/// place); and a token: `token`, `token-old` (unused for a minute) or `token-stale` (for an earlier revision).
 fn pods(words: &[&str]) -> Vec<MatchedPod> {
     let [before, after] = ["log:1", "log:2"].map(|image| set(image, json!({})));
-    let made = words.iter().zip('a'..).map(|(words, name)| {
+    let pods = words.iter().zip('a'..).map(|(words, name)| {
         let has = |word: &str| words.split(' ').any(|it| it == word);
-        let of = if has("new") { &after } else { &before };
+        let set = if has("new") { &after } else { &before };
         let token = ["token", "token-old"].iter().any(|it| has(it));
         let token = token.then(|| after.revision.clone());
         let stale = has("token-stale").then(|| "log-0".to_owned());
         let since = if has("token-old") { 60 } else { 1 };
         let mark = SidecarMark {
-            revision: of.revision.clone(),
+            revision: set.revision.clone(),
             shape: if has("reshaped") {
                 String::new()
             } else {
-                of.shape.clone()
+                set.shape.clone()
             },
             containers: vec!["log".to_owned()],
             token_since: token
@@ -72,7 +73,7 @@ fn pods(words: &[&str]) -> Vec<MatchedPod> {
             ..MatchedPod::default()
         }
     });
-    made.collect()
+    pods.collect()
 }
 
 /// The writes as text: `+a` gives pod a its token, `-a` withdraws it, `!a` updates it.
@@ -96,7 +97,7 @@ fn written(allotment: &Allotment) -> String {
 #[test]
 fn tokens_are_allotted_within_all_limits() {
     for (strategy, words, expected) in [
-        // One at a time, unless the strategy says more.
+        // One at a time, unless the strategy allows more.
         (json!({}), &["old", "old", "old"][..], "+a"),
         (
             json!({"maxUnavailable": 2}),
@@ -153,7 +154,7 @@ fn tokens_are_allotted_within_all_limits() {
             &["old", "old canary"],
             "+b",
         ),
-        // A user changes his mind.
+        // The user changes the strategy or the set meanwhile.
         (
             json!({"paused": true}),
             &["token", "old", "token changing"],
@@ -189,7 +190,7 @@ fn tokens_are_allotted_within_all_limits() {
             &["token-old", "token-old", "old"],
             "-a",
         ),
-        // Pods of other controllers are updated at once.
+        // Pods of other controllers are updated without a token.
         (json!({}), &["old foreign", "old"], "!a"),
         (json!({}), &["new foreign changing", "old foreign"], ""),
     ] {
@@ -223,10 +224,10 @@ fn the_progress_names_what_holds_the_update_back() {
         let pods = pods(words);
         allot(&set("log:2", strategy), &pods, now()).progress
     };
-    let of = progress(json!({"partition": 1}), &["new", "old", "old"]);
-    assert_eq!((of.matched, of.updated, of.wanted), (3, 1, 1));
-    let of = progress(json!({}), &["old reshaped", "old kubelet", "token-old"]);
-    assert_eq!(of.not_in_place, ["games/a"]);
-    assert_eq!(of.ignored, ["games/b"]);
-    assert_eq!(of.waiting, ["games/c"]);
+    let counts = progress(json!({"partition": 1}), &["new", "old", "old"]);
+    assert_eq!((counts.matched, counts.updated, counts.wanted), (3, 1, 1));
+    let held_back = progress(json!({}), &["old reshaped", "old kubelet", "token-old"]);
+    assert_eq!(held_back.not_in_place, ["games/a"]);
+    assert_eq!(held_back.ignored, ["games/b"]);
+    assert_eq!(held_back.waiting, ["games/c"]);
 }

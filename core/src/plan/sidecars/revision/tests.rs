@@ -32,7 +32,7 @@ fn set(image: &str, spec: Value, status: Value) -> SidecarSet {
 /// The ControllerRevision of a set with this image.
 fn revision(image: &str, number: i64) -> Arc<SetRevision> {
     let set = set(image, json!({}), Value::Null);
-    let sidecars = Sidecars::of(&set).expect("it selects something");
+    let sidecars = Sidecars::of(&set).expect("a selector");
     Arc::new(SetRevision {
         name: sidecars.revision,
         uid: format!("uid-{image}"),
@@ -42,7 +42,7 @@ fn revision(image: &str, number: i64) -> Arc<SetRevision> {
 }
 
 fn parsed(set: &SidecarSet, revisions: &[Arc<SetRevision>]) -> Sidecars {
-    let sidecars = Sidecars::of(set).expect("it selects something");
+    let sidecars = Sidecars::of(set).expect("a selector");
     sidecars.with_revisions(set, revisions)
 }
 
@@ -58,7 +58,7 @@ fn image_of_new_pod(sidecars: &Sidecars, labels: Value) -> String {
     image.as_str().expect("an image").to_owned()
 }
 
-/// A status with this many matched and updated pods, of which most have had `stable`.
+/// A status with this many matched and updated pods, whose stable revision is that of the image `stable`.
 fn status(stable: &str, matched: i32, updated: i32) -> Value {
     json!({
         "matchedPods": matched, "updatedPods": updated,
@@ -85,14 +85,14 @@ fn new_pods_get_the_newest_revision_unless_it_is_held_back() {
         (json!({"paused": true}), status("log:1", 5, 0), "log:1"),
         (json!({"paused": true}), status("log:1", 5, 2), "log:1"),
         (json!({"paused": true}), status("log:1", 0, 0), "log:1"),
-        // A number of pods is kept, however many are added.
+        // A number is how many pods are kept, however many are added.
         (partition(json!(2)), status("log:1", 5, 0), "log:2"),
         (partition(json!(2)), status("log:1", 5, 3), "log:2"),
         (partition(json!(2)), status("log:1", 4, 3), "log:1"),
         (partition(json!(5)), status("log:1", 5, 0), "log:2"),
         (partition(json!(6)), status("log:1", 5, 0), "log:1"),
         (partition(json!(2)), status("log:1", 0, 0), "log:1"),
-        // With a share, new pods follow the majority.
+        // With a percentage, new pods follow the majority.
         (partition(json!("50%")), status("log:1", 4, 0), "log:1"),
         (partition(json!("20%")), status("log:1", 0, 0), "log:1"),
         (partition(json!("100%")), status("log:1", 5, 0), "log:1"),
@@ -109,7 +109,7 @@ fn new_pods_get_the_newest_revision_unless_it_is_held_back() {
 }
 
 #[test]
-fn a_share_lets_new_pods_have_what_running_pods_cannot_take() {
+fn with_a_percentage_new_pods_can_get_a_revision_that_running_pods_cannot() {
     let revisions = [revision("log:1", 1), revision("log:2 fast", 2)];
     for (partition, matched, updated, image) in [
         ("50%", 3, 0, "log:2"),
@@ -128,7 +128,7 @@ fn a_share_lets_new_pods_have_what_running_pods_cannot_take() {
 }
 
 #[test]
-fn counts_of_an_earlier_revision_do_not_count_for_the_newest_one() {
+fn counts_of_an_earlier_revision_are_ignored_for_the_newest_one() {
     let strategy = json!({"updateStrategy": {"partition": 5}});
     let set = set("log:3", strategy, status("log:2", 5, 5));
     let revisions = [revision("log:2", 1), revision("log:3", 2)];
@@ -137,7 +137,7 @@ fn counts_of_an_earlier_revision_do_not_count_for_the_newest_one() {
 }
 
 #[test]
-fn a_selector_lets_its_pods_have_the_newest_revision() {
+fn pods_that_the_selector_matches_get_the_newest_revision() {
     let strategy = json!({"selector": {"matchLabels": {"canary": "yes"}}});
     let set = set(
         "log:2",
@@ -153,7 +153,7 @@ fn a_selector_lets_its_pods_have_the_newest_revision() {
 }
 
 #[test]
-fn a_pin_comes_before_everything_else() {
+fn a_pin_takes_precedence_over_everything_else() {
     let revisions = [revision("log:1", 1), revision("log:2 slow", 2)];
     let pin = |name: &str| json!({"revision": {"revisionName": name, "policy": "Always"}});
     for strategy in [json!({}), json!({"paused": true}), json!({"partition": 1})] {
@@ -164,9 +164,9 @@ fn a_pin_comes_before_everything_else() {
         let sidecars = parsed(&set, &revisions);
         assert_eq!(image_of_new_pod(&sidecars, json!({})), "log:1");
         let pinned = sidecars.for_new_pod(&BTreeMap::new());
-        let at_that_time = parsed(&self::set("log:1", json!({}), Value::Null), &[]);
-        assert_eq!(pinned.shape, at_that_time.shape);
-        assert_eq!(pinned.revision, at_that_time.revision);
+        let earlier = parsed(&self::set("log:1", json!({}), Value::Null), &[]);
+        assert_eq!(pinned.shape, earlier.shape);
+        assert_eq!(pinned.revision, earlier.revision);
     }
     let set = set("log:2", json!({"injectionStrategy": pin("")}), Value::Null);
     let sidecars = parsed(&set, &revisions);
@@ -199,7 +199,7 @@ fn a_revision_that_was_renamed_after_a_collision_keeps_its_name() {
     assert_eq!(parsed(&set, &[Arc::new(renamed)]).revision, "log-other");
 }
 
-/// Pods of these revisions; `down` ones are not ready.
+/// Pods at the revisions of these images; those marked `down` are not ready.
 fn pods(words: &[&str]) -> Vec<MatchedPod> {
     let pods = words.iter().map(|words| {
         let (image, is_down) = match words.strip_suffix(" down") {
@@ -222,7 +222,7 @@ fn pods(words: &[&str]) -> Vec<MatchedPod> {
 #[test]
 fn the_stable_revision_is_that_of_most_pods() {
     let set = set("log:2", json!({}), status("log:0", 0, 0));
-    let newest = Sidecars::of(&set).expect("it selects something");
+    let newest = Sidecars::of(&set).expect("a selector");
     for (words, stable) in [
         (&["log:1", "log:1", "log:2"][..], "log:1"),
         (&["log:1", "log:2", "log:2"], "log:2"),
@@ -273,7 +273,7 @@ fn a_name_that_another_object_has_is_not_used() {
     let renamed = history(&set, &[], &[], &taken);
     assert_eq!(renamed.collisions, 1);
     assert_ne!(renamed.newest, wanted.name);
-    // The revision of a deleted set of the same name is taken over, if it is the same.
+    // The revision of a deleted set with the same name is adopted if its content is the same.
     let adopted = history(&set, &[], &[Arc::clone(&wanted)], &BTreeSet::new());
     let adopt = RevisionWrite::Adopt {
         uid: wanted.uid.clone(),
@@ -299,7 +299,7 @@ fn the_oldest_revisions_that_nothing_names_expire() {
         .map(|(it, number)| revision(it, number))
         .collect();
     let pin = json!({"revision": {"revisionName": own[1].name}});
-    for (limit, spec, of_pods, expected) in [
+    for (limit, spec, named_by_pods, expected) in [
         (json!(null), json!({}), None, &[][..]),
         (
             json!(0),
@@ -320,7 +320,7 @@ fn the_oldest_revisions_that_nothing_names_expire() {
         spec["revisionHistoryLimit"] = limit;
         let set = set("log:5", spec, Value::Null);
         let mut named: HashSet<String> = named_by_set(&set, &own[4].name).collect();
-        named.extend(of_pods.map(|it: usize| own[it].name.clone()));
+        named.extend(named_by_pods.map(|it: usize| own[it].name.clone()));
         let expired = expired(&set, &own, &named);
         let expected: Vec<String> = expected
             .iter()

@@ -1,4 +1,4 @@
-//! Annotations of new pods: whose value a pod gets, and what a change of them means for running pods.
+//! Annotations of new pods: which value a pod gets, and what a changed annotation means for running pods.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use proptest::sample::select;
 
 use super::*;
 
-/// A set with a container of its own and these annotations.
+/// A set with its own container and these annotations.
 fn annotating(name: &str, patches: Value) -> Arc<Sidecars> {
     let container = json!([{"name": name, "image": "sidecar:1"}]);
     set(
@@ -180,13 +180,13 @@ proptest! {
         let sets: Vec<_> = sets.collect();
         let once = injected(with_annotations(&json!(own)), &sets);
         prop_assert_eq!(&injected(once.clone(), &sets), &once);
-        let is_in = marks(&once);
-        let is_in = |index: usize| is_in[&format!("set-{index}")].is_injected();
+        let marks = marks(&once);
+        let is_injected = |index: usize| marks[&format!("set-{index}")].is_injected();
         for key in KEYS {
-            let of_sets = patches.iter().enumerate().filter(|(index, _)| is_in(*index));
-            let of_sets = of_sets.filter_map(|(_, (all, overwrites, _))| Some((all.get(key)?, *overwrites)));
-            let last = of_sets.clone().rfind(|(_, overwrites)| *overwrites);
-            let first = of_sets.map(|(value, _)| value).next();
+            let values = patches.iter().enumerate().filter(|(index, _)| is_injected(*index));
+            let values = values.filter_map(|(_, (all, overwrites, _))| Some((all.get(key)?, *overwrites)));
+            let last = values.clone().rfind(|(_, overwrites)| *overwrites);
+            let first = values.map(|(value, _)| value).next();
             let expected = last.map(|(value, _)| value).or(own.get(key)).or(first);
             prop_assert_eq!(&annotations(&once)[key], &json!(expected));
         }

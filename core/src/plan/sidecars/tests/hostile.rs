@@ -1,4 +1,4 @@
-//! Properties of injection that hold for whatever JSON clients send as pods, and whatever is stored as a set.
+//! Properties of injection that hold for any JSON that a client sends as a pod, and for anything stored as a set.
 
 use proptest::collection::{btree_map, vec};
 use proptest::sample::select;
@@ -41,7 +41,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Any JSON, in the place of a whole pod or of parts of one that the sets select.
+/// Any JSON in place of a whole pod, or of parts of a pod that the sets select.
 fn any_object() -> impl Strategy<Value = Value> {
     let parts = (any_json(), any_json(), vec(any_json(), 0..4));
     let parts = parts.prop_map(|(annotations, spec, containers)| {
@@ -57,7 +57,7 @@ fn any_object() -> impl Strategy<Value = Value> {
     prop_oneof![any_json(), parts]
 }
 
-/// A set with any JSON in the place of its containers and volumes.
+/// A set with any JSON in place of its containers and volumes.
 fn any_stored_set() -> impl Strategy<Value = Arc<Sidecars>> {
     let lists = (
         vec(any_json(), 0..3),
@@ -74,7 +74,7 @@ fn any_stored_set() -> impl Strategy<Value = Arc<Sidecars>> {
 
 proptest! {
     #[test]
-    fn any_object_can_be_injected_into_and_keeps_its_containers(pod in any_object(), stored in any_stored_set()) {
+    fn injection_accepts_any_object_and_keeps_its_containers(pod in any_object(), stored in any_stored_set()) {
         let sets = [stored, with("log", "log")];
         let once = injected(pod.clone(), &sets);
         let twice = injected(once.clone(), &sets);
@@ -95,12 +95,12 @@ proptest! {
                 true => PodInjectPolicy::BeforeAppContainer,
                 false => PodInjectPolicy::AfterAppContainer,
             };
-            let of_set = |set: &Arc<Sidecars>| -> Vec<Option<usize>> {
-                let is_in = marks.get(&set.name).is_some_and(SidecarMark::is_injected);
-                let sidecars = set.containers.iter().filter(|it| is_in && it.place == place);
+            let places_of = |set: &Arc<Sidecars>| -> Vec<Option<usize>> {
+                let is_injected = marks.get(&set.name).is_some_and(SidecarMark::is_injected);
+                let sidecars = set.containers.iter().filter(|it| is_injected && it.place == place);
                 sidecars.map(|it| at(&it.name)).collect()
             };
-            let places: Vec<_> = sets.iter().flat_map(of_set).collect();
+            let places: Vec<_> = sets.iter().flat_map(places_of).collect();
             prop_assert!(places.iter().all(Option::is_some), "{after:#}");
             prop_assert!(places.is_sorted(), "{after:#}");
         }

@@ -15,7 +15,7 @@ impl<K: Planned + Serialize> Story<K> {
         self.clock += 1;
         for slot in &mut self.world.pods {
             let mut pod = slot.as_ref().clone();
-            pod.phase = match (&self.rejects, pod.phase) {
+            pod.phase = match (&self.rejection, pod.phase) {
                 (_, PodPhase::Failed | PodPhase::Succeeded) => pod.phase,
                 (Some(why), PodPhase::Pending) => {
                     pod.ended_at_once = Some(why.as_str().into());

@@ -24,16 +24,16 @@ pub struct Story<K = GameDeployment> {
     pub world: World,
     /// The actions of all plans, in order.
     pub done: Vec<Action>,
-    /// Actions that were refused because their pod had changed since it was observed.
+    /// Actions that were refused because their pod has changed since it was observed.
     pub refused: Vec<Action>,
-    /// The refusal that the API server returns for dry runs.
-    pub refuses: Option<String>,
+    /// Why the API server refuses dry runs.
+    pub dry_run_refusal: Option<String>,
     /// How many pods a quota has room for.
     pub quota: Option<usize>,
     /// Why the kubelet rejects new pods.
-    pub rejects: Option<String>,
-    /// Whether new and changed pods become ready by themselves.
-    pub kubelet: bool,
+    pub rejection: Option<String>,
+    /// Whether the kubelets act after each reconcile: new and changed pods start and become ready.
+    pub kubelets_run: bool,
     /// The budget that guards pods.
     pub budget: Option<Value>,
     /// The PodDisruptionBudgets of other clients.
@@ -43,8 +43,8 @@ pub struct Story<K = GameDeployment> {
     /// Whether deleted pods stay Terminating until [`Story::end_terminating`].
     pub slow_to_end: bool,
     clock: u64,
-    /// The positions at which pods were last found, by uid, because worlds may be large.
-    places: HashMap<String, usize>,
+    /// The positions at which pods were last found, by uid. Worlds may be large.
+    positions: HashMap<String, usize>,
     /// Names of pods and HookRuns when the plan was made, and of those that it created.
     taken: HashSet<String>,
 }
@@ -98,16 +98,16 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         world,
         done: Vec::new(),
         refused: Vec::new(),
-        refuses: None,
+        dry_run_refusal: None,
         quota: None,
-        rejects: None,
-        kubelet: true,
+        rejection: None,
+        kubelets_run: true,
         budget: None,
         other_budgets: Vec::new(),
         has_policies: true,
         slow_to_end: false,
         clock: 100,
-        places: HashMap::new(),
+        positions: HashMap::new(),
         taken: HashSet::new(),
     };
     story.template("test");
@@ -134,8 +134,8 @@ impl<K: Planned + Serialize> Story<K> {
         self.object.plan(&self.world).expect("plan")
     }
 
-    /// Makes a plan and carries it out.
-    pub fn sync(&mut self) -> bool {
+    /// Makes a plan and carries it out. Returns whether anything changed.
+    pub fn reconcile(&mut self) -> bool {
         let plan = self.plan();
         let (before, after): (Vec<_>, Vec<_>) = plan
             .actions
@@ -160,7 +160,7 @@ impl<K: Planned + Serialize> Story<K> {
         if leaves_garbage {
             self.collect_garbage();
         }
-        if self.kubelet {
+        if self.kubelets_run {
             changed |= self.kubelet_follows();
         }
         changed
@@ -169,7 +169,7 @@ impl<K: Planned + Serialize> Story<K> {
     /// Makes and carries out plans until nothing changes.
     pub fn settle(&mut self) -> &mut Self {
         for _ in 0..500 {
-            if !self.sync() {
+            if !self.reconcile() {
                 return self;
             }
         }
@@ -191,8 +191,8 @@ impl<K: Planned + Serialize> Story<K> {
             .retain(|_, claim| claim.owners.is_empty() || claim.owners.iter().any(is_there));
     }
 
-    /// The message of a full quota about an additional pod.
-    fn exceeded(&self) -> Option<String> {
+    /// The message with which a full quota refuses an additional pod.
+    fn quota_refusal(&self) -> Option<String> {
         let pods = self.world.pods.len();
         let quota = self.quota.filter(|quota| pods >= *quota)?;
         Some(format!(
@@ -200,7 +200,7 @@ impl<K: Planned + Serialize> Story<K> {
         ))
     }
 
-    fn answer(&mut self, revision: String, refusal: Option<String>) {
+    fn record_verdict(&mut self, revision: String, refusal: Option<String>) {
         let verdict = match refusal {
             Some(message) => Verdict::Refused {
                 message,
@@ -217,26 +217,27 @@ impl<K: Planned + Serialize> Story<K> {
     }
 
     fn pod(&mut self, pod: &PodRef) -> Option<&mut Pod> {
-        let place = self.place(&pod.uid)?;
-        let found = Arc::make_mut(&mut self.world.pods[place]);
+        let position = self.position(&pod.uid)?;
+        let found = Arc::make_mut(&mut self.world.pods[position]);
         found.resource_version = self.clock;
         (found.name == pod.name).then_some(found)
     }
 
-    /// The position of a pod, searched backwards from its last one, because pods are only added at the end.
-    fn place(&mut self, uid: &str) -> Option<usize> {
+    /// The position of a pod, searched backwards from its last position, because pods are only added at the end.
+    fn position(&mut self, uid: &str) -> Option<usize> {
         let pods = &self.world.pods;
         let last = pods.len().checked_sub(1)?;
-        let before = self.places.get(uid).map_or(last, |place| *place.min(&last));
-        let mut places = (0..=before).rev().chain(before..pods.len());
-        let place = places.find(|place| pods[*place].uid == uid)?;
-        self.places.insert(uid.to_owned(), place);
-        Some(place)
+        let before = self.positions.get(uid);
+        let before = before.map_or(last, |before| *before.min(&last));
+        let mut positions = (0..=before).rev().chain(before..pods.len());
+        let position = positions.find(|position| pods[*position].uid == uid)?;
+        self.positions.insert(uid.to_owned(), position);
+        Some(position)
     }
 
     fn is_unchanged(&mut self, pod: &PodRef) -> bool {
-        let place = self.place(&pod.uid);
-        let found = place.map(|place| self.world.pods[place].resource_version);
+        let position = self.position(&pod.uid);
+        let found = position.map(|position| self.world.pods[position].resource_version);
         found.is_some_and(|found| pod.version.is_none_or(|seen| seen == found))
     }
 
@@ -288,12 +289,14 @@ impl<K: Planned + Serialize> Story<K> {
             }
             Action::ReleasePod(pod) => self.pod(&pod).expect("pod").controller = None,
             Action::DryRun { revision, .. } => {
-                let refusal = self.exceeded().or_else(|| self.refuses.clone());
-                self.answer(revision, refusal);
+                let refusal = self
+                    .quota_refusal()
+                    .or_else(|| self.dry_run_refusal.clone());
+                self.record_verdict(revision, refusal);
             }
             Action::CreatePod(new) => {
-                let refusal = self.exceeded();
-                self.answer(new.revision.clone(), refusal.clone());
+                let refusal = self.quota_refusal();
+                self.record_verdict(new.revision.clone(), refusal.clone());
                 let World { failures, pods, .. } = &mut self.world;
                 match refusal {
                     Some(message) => failures.record(Attempt::CreatePod, message),
@@ -301,7 +304,7 @@ impl<K: Planned + Serialize> Story<K> {
                         let is_new = self.taken.insert(new.name.clone());
                         assert!(is_new, "{} exists already", new.name);
                         failures.retain(|attempt| attempt != Attempt::CreatePod);
-                        pods.push(Arc::new(made(&new, now, tick)));
+                        pods.push(Arc::new(created_pod(&new, now, tick)));
                     }
                 }
             }
@@ -309,8 +312,8 @@ impl<K: Planned + Serialize> Story<K> {
                 self.pod(&deletion.pod).expect("pod").terminating = true;
             }
             Action::DeletePod(Deletion { pod, .. }) | Action::ForceDeletePod(pod) => {
-                let place = self.place(&pod.uid).expect("pod");
-                self.world.pods.remove(place);
+                let position = self.position(&pod.uid).expect("pod");
+                self.world.pods.remove(position);
             }
             Action::LabelPod { pod, labels } => {
                 self.pod(&pod).expect("pod").labels.extend(labels);
@@ -513,10 +516,10 @@ fn claim_owner(reference: &Value) -> ClaimOwner {
     }
 }
 
-fn made(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
+fn created_pod(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
     let labels: BTreeMap<String, String> =
         serde_json::from_value(new.pod["metadata"]["labels"].clone()).expect("labels");
-    let of = |list: &str| {
+    let items = |list: &str| {
         new.pod["spec"][list]
             .as_array()
             .cloned()
@@ -524,7 +527,7 @@ fn made(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
     };
     let lists = [("containers", false), ("initContainers", true)].into_iter();
     let containers = lists.flat_map(|(list, init)| {
-        let containers = of(list).into_iter().enumerate();
+        let containers = items(list).into_iter().enumerate();
         containers.map(move |(index, it)| (index, init, it))
     });
     let containers = containers.map(|(index, init, it)| Container {

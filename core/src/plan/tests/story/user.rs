@@ -22,13 +22,13 @@ impl<K: Planned + Serialize> Story<K> {
         annotations.insert(key.to_owned(), value.to_owned());
     }
 
-    /// The user sets the image of the game by its tag.
+    /// The user changes the tag of the game's image.
     pub fn image(&mut self, tag: &str) -> &mut Self {
         let image = format!("game:{tag}");
         self.user(json!({"template": {"spec": {"containers": [{"name": "game", "image": image}]}}}))
     }
 
-    /// A HookTemplate without arguments.
+    /// A user creates a HookTemplate that has no arguments.
     pub fn template(&mut self, name: &str) -> &mut Self {
         let template: HookTemplate = serde_json::from_value(json!({
             "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookTemplate", "metadata": {"name": name},
@@ -51,7 +51,7 @@ impl<K: Planned + Serialize> Story<K> {
         self
     }
 
-    /// Ends all running HookRuns whose name contains this string with a phase.
+    /// Ends all running HookRuns whose names contain this string, in this phase. Returns their number.
     pub fn hooks_end(&mut self, containing: &str, phase: HookPhase) -> usize {
         let now = self.world.now;
         let mut ended = 0;
@@ -92,7 +92,7 @@ impl<K: Planned + Serialize> Story<K> {
         self.edit_pod(name, |pod| pod.phase = PodPhase::Failed);
     }
 
-    /// The containers of a pod crash, and wait to be started again.
+    /// The containers of a pod crash, and wait to be restarted.
     pub fn stop_containers(&mut self, name: &str) {
         let now = self.world.now;
         self.edit_pod(name, |pod| {

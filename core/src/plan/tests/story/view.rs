@@ -24,7 +24,7 @@ impl<K: Planned + Serialize> Story<K> {
             .collect()
     }
 
-    /// Images of all pods, sorted.
+    /// Image tags of all pods, sorted.
     pub fn images(&self) -> String {
         let mut images: Vec<_> = self
             .pods()

@@ -60,19 +60,21 @@ impl Phase {
         }
     }
 
-    /// Whether exactly `done` of `of` pods have completed this phase.
-    pub fn is_at(self, done: usize, of: usize, pods: &Running) -> bool {
+    /// Whether exactly `done` of `all` pods have completed this phase.
+    pub fn is_at(self, done: usize, all: usize, pods: &Running) -> bool {
         match self {
             Phase::Create => pods.ready(self.image()) == done,
-            Phase::Update | Phase::HotPatch => pods.ready(self.image()) == done && pods.len() == of,
-            Phase::Delete => pods.len() == of - done,
+            Phase::Update | Phase::HotPatch => {
+                pods.ready(self.image()) == done && pods.len() == all
+            }
+            Phase::Delete => pods.len() == all - done,
         }
     }
 
-    /// How many of `of` pods have completed this phase.
-    pub fn progress(self, of: usize, pods: &Running) -> usize {
+    /// How many of `all` pods have completed this phase.
+    pub fn progress(self, all: usize, pods: &Running) -> usize {
         match self {
-            Phase::Delete => of.saturating_sub(pods.len()),
+            Phase::Delete => all.saturating_sub(pods.len()),
             _ => pods.ready(self.image()),
         }
     }
@@ -114,12 +116,12 @@ impl Fleet {
         Ok(())
     }
 
-    /// Patches the workloads so that a phase continues from `from` to `to` of `of` pods.
+    /// Patches the workloads so that a phase continues from `from` to `to` of `all` pods.
     pub async fn start_phase(
         self,
         case: &Case,
         phase: Phase,
-        (from, to, of): (usize, usize, usize),
+        (from, to, all): (usize, usize, usize),
     ) -> Result<()> {
         let namespace = &case.namespace;
         let ours = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{namespace}");
@@ -140,7 +142,7 @@ impl Fleet {
             Fleet::Native => format!("/apis/apps/v1/namespaces/{namespace}/deployments/game"),
             _ => format!("{ours}/gamedeployments/{GAME}"),
         };
-        let mut operations = operations(phase, to, of);
+        let mut operations = operations(phase, to, all);
         if self.is_one_of_ours()
             && let Some(operations) = operations.as_array_mut()
         {
@@ -158,14 +160,14 @@ fn numbered(n: usize) -> String {
     format!("few-{n:04}")
 }
 
-/// The patch that makes a phase continue to `to` of the `of` pods of a workload.
-fn operations(phase: Phase, to: usize, of: usize) -> Value {
+/// The patch that makes a phase continue to `to` of a workload's `all` pods.
+fn operations(phase: Phase, to: usize, all: usize) -> Value {
     let set = |path: &str, value: Value| json!({"op": "add", "path": path, "value": value});
     let image = set(
         "/spec/template/spec/containers/0/image",
         json!(phase.image()),
     );
-    let partition = set("/spec/updateStrategy/partition", json!(of - to));
+    let partition = set("/spec/updateStrategy/partition", json!(all - to));
     match phase {
         Phase::Create => json!([set("/spec/replicas", json!(to))]),
         Phase::Update => json!([image, partition]),
@@ -173,7 +175,7 @@ fn operations(phase: Phase, to: usize, of: usize) -> Value {
             let type_ = set("/spec/updateStrategy/type", json!("HotPatchUpdate"));
             json!([type_, image, partition])
         }
-        Phase::Delete => json!([set("/spec/replicas", json!(of - to))]),
+        Phase::Delete => json!([set("/spec/replicas", json!(all - to))]),
     }
 }
 

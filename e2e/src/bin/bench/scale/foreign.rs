@@ -51,7 +51,7 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
     create(&api, pods / 2..pods, None).await?;
     rest(&case).await?;
     let full = case.operator.memory()?;
-    eprintln!("{CHANGES} changes a second");
+    eprintln!("{CHANGES} changes per second");
     let before = Times::now(&case)?;
     let changes = change(&api, pods).await?;
     rest(&case).await?;
@@ -89,20 +89,20 @@ async fn change(api: &Api<Pod>, pods: usize) -> Result<usize> {
     let started = Instant::now();
     let mut beat = interval(Duration::from_secs(1) / CHANGES);
     let mut changes = 0;
-    let mut under_way = tokio::task::JoinSet::new();
+    let mut in_flight = tokio::task::JoinSet::new();
     while started.elapsed() < CHANGING {
         beat.tick().await;
         // A stride that is coprime to the number of pods reaches all of them.
         let name = name(changes * 7_919 % pods);
         let (api, change) = (api.clone(), changes);
-        under_way.spawn(async move {
+        in_flight.spawn(async move {
             let note = json!({"metadata": {"annotations": {"change": change.to_string()}}});
             let params = PatchParams::default();
             api.patch(&name, &params, &Patch::Merge(&note)).await
         });
         changes += 1;
     }
-    while let Some(changed) = under_way.join_next().await {
+    while let Some(changed) = in_flight.join_next().await {
         changed?.context("change a pod")?;
     }
     Ok(changes)

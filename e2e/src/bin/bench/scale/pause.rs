@@ -33,10 +33,10 @@ impl Pauses {
         for number in 1..=PAUSES {
             let far = from + (to - from) * number / (PAUSES + 1);
             let is_there = |pods: &crate::pods::Running| phase.progress(run.size, pods) >= far;
-            run.pods.until("on its way", is_there).await?;
+            run.pods.until("far enough for a pause", is_there).await?;
             let started = Instant::now();
             let generation = paused(run, true).await?;
-            eventually("the pause is seen", LIMIT, async || {
+            eventually("the status shows the pause", LIMIT, async || {
                 let workload = run.case.plane().get(&run.case.path()).await?;
                 let status = &workload["status"];
                 let seen = status["observedGeneration"].as_i64() >= Some(generation);

@@ -1,5 +1,6 @@
-//! The webhook that injects sidecars into pods of other controllers: how long it takes per pod while 100 pods a second are
-//! created. The pods are never scheduled, so that simulated kubelets do not take the processors from the webhook.
+//! The webhook that injects sidecars into pods of other controllers: how long it takes per pod while 100 pods are
+//! created per second. The pods are never scheduled, so that simulated kubelets do not compete with the webhook for
+//! processors.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -66,7 +67,7 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
     })
     .await?;
     rest(&case).await?;
-    eprintln!("sidecars: {pods} pods at {RATE} a second");
+    eprintln!("sidecars: {pods} pods at {RATE} per second");
     let (before, times) = (Webhooks::now(&case).await?, Times::now(&case)?);
     let started = Instant::now();
     create(&api, pods).await?;
@@ -90,13 +91,13 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
 /// Creates pods at an even rate.
 async fn create(api: &Api<Pod>, pods: usize) -> Result<()> {
     let mut beat = interval(Duration::from_secs(1) / RATE);
-    let mut under_way = JoinSet::new();
+    let mut in_flight = JoinSet::new();
     for number in 0..pods {
         beat.tick().await;
         let (api, pod) = (api.clone(), serde_json::from_value(pod(number, None))?);
-        under_way.spawn(async move { api.create(&PostParams::default(), &pod).await });
+        in_flight.spawn(async move { api.create(&PostParams::default(), &pod).await });
     }
-    while let Some(created) = under_way.join_next().await {
+    while let Some(created) = in_flight.join_next().await {
         is_injected(&created?.context("create a pod")?)?;
     }
     Ok(())

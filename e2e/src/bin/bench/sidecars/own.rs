@@ -1,5 +1,5 @@
-//! Pods of a workload whose sidecars come from SidecarSets, and pods of one whose template contains them. One operator
-//! creates the one and the other alternately, in alternating order, because machines are noisy.
+//! Pods of a workload whose sidecars come from SidecarSets, and pods of one whose template contains them. One
+//! operator creates both in turn, and the order alternates, because machines are noisy.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -124,7 +124,7 @@ impl Run<'_> {
             statuses: self.statuses().await? - statuses,
         };
         self.scale(name, 0).await?;
-        self.watched.until("gone", |pods| pods.len() == 0).await?;
+        self.watched.until("deleted", |it| it.len() == 0).await?;
         Ok(cost)
     }
 
