@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::rebuild::{is_partial, rebuild};
 use crate::evidence::{Event, ObjectRef};
-use crate::object::resource_version;
+use crate::object::{is_terminating, resource_version};
 
 /// The resource of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,9 +137,10 @@ fn has_version_precondition(body: &Value) -> bool {
     }
 }
 
-/// Successful writes by resourceVersion. Two kinds of writes have no version of their own. The response to a write
+/// Successful writes by resourceVersion. Three kinds of writes have no version of their own. The response to a write
 /// that removes the last finalizer shows the object's last version. Another deletion of a Terminating pod changes
-/// nothing, and its response shows a version that another write has made.
+/// nothing, and its response shows a version that another write has made. The response to a deletecollection shows the
+/// version of the list that it began with; the deletions followed later.
 ///
 /// The response to an eviction has no version either. An eviction that overlaps with a deletion of the pod is placed
 /// after it, because the API server lets evictions of Terminating pods pass, and may respond to them first.
@@ -157,7 +158,10 @@ fn in_order(events: &[Event]) -> Vec<&Event> {
         let answer = answer.filter(|it| event.resource() == "pods" || !is_finalized(it));
         let version = answer.and_then(resource_version);
         let is_new = version.is_some_and(|version| returned.insert(version));
-        let version = version.filter(|_| is_new || event.verb != "delete");
+        let version = version.filter(|_| match event.verb.as_str() {
+            "delete" => is_new,
+            verb => verb != "deletecollection",
+        });
         newest = newest.max(version.unwrap_or(0));
         let about = event.object_ref.as_ref();
         let is_eviction = about.is_some_and(|it| it.subresource == "eviction");
@@ -213,12 +217,17 @@ fn after(
     name: &str,
     before: Option<&Arc<Value>>,
 ) -> Option<Arc<Value>> {
-    let terminating = |pod: &Arc<Value>| Arc::new(terminating(pod, event.done));
+    let terminating = |object: &Arc<Value>| match is_terminating(object) {
+        true => Arc::clone(object),
+        false => Arc::new(terminating(object, event.done)),
+    };
     match (event.verb.as_str(), reference.subresource.as_str()) {
-        ("deletecollection", _) => match Resource::of(&reference.resource) {
-            Resource::Pod => before.map(terminating),
-            _ => None,
-        },
+        // The response shows the objects as they were before.
+        ("deletecollection", _) => {
+            let is_pod = Resource::of(&reference.resource) == Resource::Pod;
+            let kept = before.filter(|object| is_pod || has_finalizers(object));
+            kept.map(terminating)
+        }
         (_, "eviction") => before.map(terminating),
         (_, "binding") => before.cloned(),
         (_, "scale") => {
@@ -264,7 +273,7 @@ fn is_removed(object: &Value) -> bool {
 /// Whether a write removed the last finalizer of an object that is being deleted.
 fn is_finalized(object: &Value) -> bool {
     let is_pod = answered_kind(Some(object)) == Some("Pod");
-    !is_pod && object.pointer("/metadata/deletionTimestamp").is_some() && !has_finalizers(object)
+    !is_pod && is_terminating(object) && !has_finalizers(object)
 }
 
 fn has_finalizers(object: &Value) -> bool {
@@ -274,10 +283,10 @@ fn has_finalizers(object: &Value) -> bool {
         .is_some_and(|list| !list.is_empty())
 }
 
-fn terminating(pod: &Value, since: Timestamp) -> Value {
-    let mut pod = pod.clone();
-    pod["metadata"]["deletionTimestamp"] = json!(since.to_string());
-    pod
+fn terminating(object: &Value, since: Timestamp) -> Value {
+    let mut object = object.clone();
+    object["metadata"]["deletionTimestamp"] = json!(since.to_string());
+    object
 }
 
 /// The workload after a write to its scale subresource, whose response is a Scale.
@@ -411,6 +420,39 @@ mod tests {
         assert_eq!(order(&events), ["create", "createeviction", "delete"]);
         events[2].received = events[1].received;
         assert_eq!(order(&events), ["create", "delete", "createeviction"]);
+    }
+
+    #[test]
+    fn a_deletion_of_a_collection_is_placed_after_the_writes_during_it() {
+        let list = json!({"kind": "PodList", "metadata": {"resourceVersion": "10"}, "items": []});
+        let events = [
+            event("create", "pods", 1, object("Pod", 10, json!(1))),
+            event("patch", "pods", 2, object("Pod", 11, json!(1))),
+            event("deletecollection", "pods", 3, list),
+        ];
+        let verbs: Vec<String> = history(&events).into_iter().map(|it| it.verb).collect();
+        assert_eq!(verbs, ["create", "patch", "deletecollection"]);
+    }
+
+    #[test]
+    fn a_deletion_of_a_collection_keeps_objects_with_finalizers() {
+        let list = json!({"kind": "GameDeploymentList", "metadata": {"resourceVersion": "10"}});
+        let mut guarded = object("GameDeployment", 10, json!(1));
+        guarded["metadata"]["finalizers"] = json!(["guard"]);
+        for (created, is_kept) in [
+            (object("GameDeployment", 10, json!(1)), false),
+            (guarded, true),
+        ] {
+            let events = [
+                event("create", "gamedeployments", 1, created),
+                event("deletecollection", "gamedeployments", 2, list.clone()),
+                event("deletecollection", "gamedeployments", 3, list.clone()),
+            ];
+            let writes = history(&events);
+            let after = |number: usize| writes.get(number)?.after.clone();
+            assert_eq!(after(1).is_some_and(|it| is_terminating(&it)), is_kept);
+            assert_eq!(after(2), after(1));
+        }
     }
 
     #[test]
