@@ -13,6 +13,7 @@ use gamekeeper_core::api::names::{
     GUARD_FINALIZER, GUARDED_LABEL, KEPT_HOOK_ANNOTATION, REPLICAS_ANNOTATION, kept_by_autoscalers,
 };
 use gamekeeper_core::api::{GROUP, VERSION};
+use gamekeeper_core::text::counted;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -56,10 +57,14 @@ pub struct Options {
 pub enum UnguardError {
     /// Pods wait for their hooks.
     #[error(
-        "{} to wait for the hooks of their pods: {}; wait until they are done, or confirm for each: kubectl game release \
+        "{}: {}; wait until they are done, or confirm for each: kubectl game release \
          NAME -n NAMESPACE; to delete the pods without their hooks, use --force (in the chart: \
          guardedPods.forceUninstall=true)",
-        match .0.len() { 1 => "1 workload has".to_owned(), count => format!("{count} workloads have") },
+        counted(
+            .0.len(),
+            "workload has to wait for the hooks of its pods",
+            "workloads have to wait for the hooks of their pods",
+        ),
         .0.join(", ")
     )]
     Waiting(Vec<String>),
@@ -233,7 +238,7 @@ impl Cluster {
             ignore_missing(done.map(drop))
         });
         self.each(released).await?;
-        println!("{count} pods are no longer guarded");
+        println!("{} no longer guarded", counted(count, "pod is", "pods are"));
         let budgets = self.api::<PodDisruptionBudget>(None);
         let budgets = budgets.list_metadata(&labeled).await?;
         let count = budgets.items.len();
@@ -243,7 +248,8 @@ impl Cluster {
             ignore_missing(budgets.delete(&budget.name_any(), &params).await.map(drop))
         });
         self.each(deleted).await?;
-        println!("{count} PodDisruptionBudgets are deleted");
+        let budgets = counted(count, "PodDisruptionBudget is", "PodDisruptionBudgets are");
+        println!("{budgets} deleted");
         let workloads = self.workloads().await?;
         let count = workloads.len();
         let freed = workloads.iter().map(|(kind, workload)| async move {
@@ -413,6 +419,23 @@ mod tests {
                 it["metadata"]["annotations"] == json!({REPLICAS_ANNOTATION: null})
             });
             assert!(forgotten, "{restore:?}");
+        }
+    }
+
+    #[test]
+    fn the_error_says_for_which_workloads_to_wait() {
+        for (workloads, expected) in [
+            (
+                1,
+                "1 workload has to wait for the hooks of its pods: a; wait until",
+            ),
+            (
+                2,
+                "2 workloads have to wait for the hooks of their pods: a, a; wait until",
+            ),
+        ] {
+            let error = UnguardError::Waiting(vec!["a".to_owned(); workloads]).to_string();
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 

@@ -14,3 +14,18 @@ pub fn truncate(text: &str, max: usize) -> String {
         None => text.to_owned(),
     }
 }
+
+/// A number, and the words that follow it.
+///
+/// ```
+/// use gamekeeper_core::text::counted;
+///
+/// assert_eq!(counted(1, "pod is", "pods are"), "1 pod is");
+/// assert_eq!(counted(0, "pod is", "pods are"), "0 pods are");
+/// ```
+pub fn counted(count: usize, one: &str, many: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    }
+}

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 mod guard;
 pub mod lifecycle;
 mod release;
+pub mod sidecars;
 
 e2e::tests![
     helm_lint_passes,
@@ -168,10 +169,17 @@ async fn wrong_values_are_refused_with_a_reason(case: &mut Case) -> Result<()> {
             "watchNamespace=a,hooks.exec={b}",
             "no hook runs in namespace b, because watchNamespace is a",
         ),
-        ("priorityClass.name=high", "set create to false"),
+        (
+            "sidecars.namespaces=Some",
+            "'/sidecars/namespaces': value must be one of",
+        ),
+        (
+            "priorityClass.name=high",
+            "priorityClass: to use an existing PriorityClass (name), set create to false",
+        ),
         (
             "guardedPods.priorityClass.create=true,guardedPods.priorityClass.name=high",
-            "guardedPods.priorityClass: set create to false",
+            "guardedPods.priorityClass: to use an existing PriorityClass (name), set create to false",
         ),
         (
             "watchNamespace=a,hooks.secrets[0].namespace=b,hooks.secrets[0].names={c}",
@@ -235,7 +243,7 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     let cluster_rules = rules(&scoped, "ClusterRole");
     let configurations = names(&cluster_rules, "validatingwebhookconfigurations");
     ensure!(
-        cluster_rules.len() == 6
+        cluster_rules.len() == 7
             && names(&cluster_rules, "nodes").len() == 1
             && names(&cluster_rules, "namespaces").len() == 1
             && configurations == [serde_json::json!(["gamekeeper-webhook"])],

@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use e2e::case::Case;
 use e2e::checkout::repository;
-use serde_json::json;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::sidecars;
 
 e2e::tests![
     canary_examples_become_ready,
@@ -13,6 +16,7 @@ e2e::tests![
     hook_examples_become_ready,
     stateful_examples_become_ready,
     feature_examples_become_ready,
+    the_sidecars_of_the_example_are_in_its_pods,
     every_folder_of_examples_is_tested,
 ];
 
@@ -37,6 +41,34 @@ async fn stateful_examples_become_ready(case: &mut Case) -> Result<()> {
 
 async fn feature_examples_become_ready(case: &mut Case) -> Result<()> {
     apply_each_with_volumes(case, "features", &["realm-0", "realm-1"]).await
+}
+
+/// The operators of tests serve only sets for one namespace, and names of sets are unique in the cluster, so both are
+/// changed here.
+async fn the_sidecars_of_the_example_are_in_its_pods(case: &mut Case) -> Result<()> {
+    let path = repository().join("examples/features/sidecars.yaml");
+    let text = std::fs::read_to_string(path)?;
+    let documents = serde_yaml_ng::Deserializer::from_str(&text).map(Value::deserialize);
+    let documents: Vec<Value> = documents.collect::<Result<_, _>>()?;
+    let [mut set, workload] = <[Value; 2]>::try_from(documents)
+        .map_err(|documents| anyhow!("{} documents", documents.len()))?;
+    set["metadata"]["name"] = json!(sidecars::name(case));
+    set["spec"]["namespace"] = json!(case.namespace);
+    case.apply(set).await?;
+    sidecars::until_shown(case, [0, 0, 0, 0]).await?;
+    case.apply(workload).await?;
+    sidecars::until_shown(case, [2, 2, 2, 0]).await?;
+    for pod in case.list("pods").await? {
+        let inits = pod["spec"]["initContainers"].as_array();
+        let inits: Vec<&Value> = inits.into_iter().flatten().map(|it| &it["name"]).collect();
+        let is_complete = sidecars::containers(&pod) == ["game", "log"] && inits == ["mesh"];
+        let log = &pod["spec"]["containers"][1];
+        let room = json!({"name": "ROOM", "value": "7"});
+        let env = log["env"].as_array().context("no variables")?;
+        ensure!(is_complete && env.contains(&room), "{pod:#}");
+        ensure!(log["volumeMounts"][0]["name"] == "logs", "{pod:#}");
+    }
+    sidecars::remove(case).await
 }
 
 async fn every_folder_of_examples_is_tested(_: &mut Case) -> Result<()> {

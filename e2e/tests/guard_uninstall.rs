@@ -45,7 +45,7 @@ async fn guards_are_removed_unless_pods_wait(case: &mut Case) -> Result<()> {
     let namespace = format!("--namespace={}", case.namespace);
     let unguard = ["unguard", "--all", &namespace];
     let refused = case.operator.run(&unguard).await?;
-    let expected = "1 workload has to wait for the hooks of their pods: GameDeployment";
+    let expected = "1 workload has to wait for the hooks of its pods: GameDeployment";
     ensure!(refused.stderr.contains(expected), "{refused:?}");
     ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
     let forced = [&unguard[..], &["--force"]].concat();

@@ -79,6 +79,7 @@ fn main() -> anyhow::Result<ExitCode> {
         canary::tests(),
         chart::tests(),
         chart::lifecycle::tests(),
+        chart::sidecars::tests(),
         chart_values::tests(),
         pod_hooks::tests(),
         nothing_to_lose::tests(),

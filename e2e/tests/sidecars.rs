@@ -191,7 +191,8 @@ async fn a_set_gets_its_defaults_injects_into_pods_and_counts_them(case: &mut Ca
     bad["metadata"]["name"] = json!(format!("bad-{}", name(case)));
     let create = ["create", "-f", "-"];
     let error = case.refused(&create, &bad.to_string()).await?;
-    let message = "spec.containers[0].volumeMounts[0].name: Not found: \"missing\"";
+    let message = "spec.containers[0].volumeMounts[0].name: Not found: \"missing\": no volume has this name; add it \
+                   to spec.volumes";
     ensure!(error.contains(message), "{error}");
 
     // A set with a container of the same name is accepted with a warning.

@@ -114,7 +114,7 @@ async fn a_reserved_pod_is_kept_until_its_hook_passes(case: &mut Case) -> Result
     }
     let status = case.game(&["status", SET]).await?;
     let pod = format!(
-        "waits for PreDelete hooks of pods {} (ordinal reserved)",
+        "waits for PreDelete hook of pod {} (ordinal reserved)",
         name(1)
     );
     ensure!(

@@ -6,6 +6,7 @@ use gamekeeper_core::api::{
     CanaryStep, ConditionType, HookRun, PauseReason, PodHookCondition, Reason,
 };
 use gamekeeper_core::plan::duration;
+use gamekeeper_core::text::counted;
 use jiff::Timestamp;
 use kube::ResourceExt;
 
@@ -335,7 +336,10 @@ fn failed_hooks(scene: &Scene) -> Vec<Finding> {
         let run = run.map_or_else(String::new, |run| format!(" (HookRun {})", run.name_any()));
         let more = match pods.len() {
             1 => String::new(),
-            more => format!("; {} more pods are blocked too", more - 1),
+            pods => {
+                let more = counted(pods - 1, "more pod is", "more pods are");
+                format!("; {more} blocked too")
+            }
         };
         let pod = named(scene, point, first.pod_name.clone());
         let point = point.as_str();
@@ -368,8 +372,12 @@ fn running_hooks(scene: &Scene) -> Vec<Finding> {
             _ => {
                 let pods = runs.iter().map(|run| named(scene, point, scene.about(run)));
                 let pods: Vec<String> = pods.collect();
+                let hooks = match pods.len() {
+                    1 => "hook of pod",
+                    _ => "hooks of pods",
+                };
                 format!(
-                    "waits for {} hooks of pods {}: {}",
+                    "waits for {} {hooks} {}: {}",
                     point.as_str(),
                     listed(&pods),
                     summary(first)

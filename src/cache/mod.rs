@@ -58,6 +58,7 @@ use gamekeeper_core::api::{
     Cluster, GameDeployment, GameStatefulSet, GameWorkload, HookTemplate, SidecarSet,
 };
 use gamekeeper_core::plan::Claim;
+use gamekeeper_core::plan::sidecars::NamespacePolicy;
 
 /// Kinds that are watched only if the features that need them are enabled.
 #[derive(Clone, Copy, Default)]
@@ -86,6 +87,8 @@ pub(crate) struct Settings {
     pub priority_class: Option<Arc<str>>,
     /// The operator's own namespace, which holds the revisions of SidecarSets.
     pub own_namespace: Arc<str>,
+    /// Whether pods of other controllers get sidecars in namespaces without a label as well.
+    pub sidecars_in_all_namespaces: bool,
 }
 
 #[derive(Default)]
@@ -200,10 +203,14 @@ impl Cache {
             };
             (kind, source)
         });
+        let policy = NamespacePolicy {
+            own: Some(settings.own_namespace.to_string()),
+            all: settings.sidecars_in_all_namespaces,
+        };
         Self {
             newest: kinds.map(|kind| (kind, Newest::default())).collect(),
             sources: sources.collect(),
-            sidecars: Arc::new(SidecarIndex::new(namespace)),
+            sidecars: Arc::new(SidecarIndex::new(namespace, policy)),
             settings,
             ..Self::default()
         }

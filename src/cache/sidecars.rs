@@ -14,7 +14,7 @@ use super::kinds::Whole;
 use super::store::{Cached, Head};
 use super::watch::version_number;
 use gamekeeper_core::api::SidecarSet;
-use gamekeeper_core::plan::sidecars::{Namespace, SetRevision, Sidecars};
+use gamekeeper_core::plan::sidecars::{Namespace, NamespacePolicy, SetRevision, Sidecars};
 
 /// The cached form of a namespace.
 #[derive(Debug)]
@@ -63,6 +63,7 @@ pub(crate) struct SidecarIndex {
     /// The namespace that this process is limited to; None if it is not. In a limited process, only sets for that
     /// namespace count, so that only one operator writes the status of a set.
     scope: Option<String>,
+    policy: NamespacePolicy,
     state: RwLock<State>,
     /// Whether there has been a set.
     used: watch::Sender<bool>,
@@ -84,9 +85,10 @@ struct State {
 }
 
 impl SidecarIndex {
-    pub(super) fn new(scope: Option<&str>) -> Self {
+    pub(super) fn new(scope: Option<&str>, policy: NamespacePolicy) -> Self {
         Self {
             scope: scope.map(str::to_owned),
+            policy,
             ..Self::default()
         }
     }
@@ -104,17 +106,25 @@ impl SidecarIndex {
             return Vec::new();
         }
         match state.namespaces.get(namespace) {
-            Some(namespace) => state.reaching(namespace),
-            None => state.reaching(&Namespace {
-                name: namespace.to_owned(),
-                ..Namespace::default()
-            }),
+            Some(namespace) => state.reaching(namespace, &self.policy),
+            None => {
+                let unknown = Namespace {
+                    name: namespace.to_owned(),
+                    ..Namespace::default()
+                };
+                state.reaching(&unknown, &self.policy)
+            }
         }
     }
 
     /// The sets that reach a namespace whose labels may be newer than those in the cache.
     pub(crate) fn reaching_newer(&self, namespace: &Namespace) -> Vec<Arc<Sidecars>> {
-        self.read().reaching(namespace)
+        self.read().reaching(namespace, &self.policy)
+    }
+
+    /// What the operator's settings say about namespaces.
+    pub(crate) fn policy(&self) -> &NamespacePolicy {
+        &self.policy
     }
 
     /// A namespace, if it is in the cache.
@@ -131,8 +141,8 @@ impl SidecarIndex {
     pub(crate) fn reached_by(&self, set: &Sidecars) -> Vec<(String, bool)> {
         let state = self.read();
         let namespaces = state.namespaces.values();
-        let reached = namespaces.filter(|namespace| set.reaches(namespace));
-        let reached = reached.map(|it| (it.name.clone(), it.is_open_to_all()));
+        let reached = namespaces.filter(|namespace| set.reaches(namespace, &self.policy));
+        let reached = reached.map(|it| (it.name.clone(), it.is_open_to_all(&self.policy)));
         reached.collect()
     }
 
@@ -239,7 +249,7 @@ impl SidecarIndex {
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.write();
         change(&mut state);
-        let open = state.open_namespaces();
+        let open = state.open_namespaces(&self.policy);
         let has_grown = !open.is_subset(&state.open);
         state.open = open;
         let is_used = !state.sets.is_empty();
@@ -280,14 +290,16 @@ impl State {
         revisions.flat_map(|it| it.values().cloned()).collect()
     }
 
-    fn reaching(&self, namespace: &Namespace) -> Vec<Arc<Sidecars>> {
-        let sets = self.sets.values().filter(|set| set.reaches(namespace));
+    fn reaching(&self, namespace: &Namespace, policy: &NamespacePolicy) -> Vec<Arc<Sidecars>> {
+        let sets = self.sets.values();
+        let sets = sets.filter(|set| set.reaches(namespace, policy));
         sets.cloned().collect()
     }
 
-    fn open_namespaces(&self) -> HashSet<String> {
-        let namespaces = self.namespaces.values().filter(|it| it.is_open_to_all());
-        let open = namespaces.filter(|it| self.sets.values().any(|set| set.reaches(it)));
+    fn open_namespaces(&self, policy: &NamespacePolicy) -> HashSet<String> {
+        let namespaces = self.namespaces.values();
+        let namespaces = namespaces.filter(|it| it.is_open_to_all(policy));
+        let open = namespaces.filter(|it| self.sets.values().any(|set| set.reaches(it, policy)));
         open.map(|it| it.name.clone()).collect()
     }
 }

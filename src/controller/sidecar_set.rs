@@ -115,8 +115,9 @@ impl SidecarSets {
         let others = OtherPods {
             namespaces: &sidecars
                 .as_deref()
-                .map(|it| self.labeled(it))
+                .map(|it| self.open_to_all(it))
                 .unwrap_or_default(),
+            all: self.cache.sidecars.policy().all,
             webhook: &webhook,
         };
         let mut status = sidecar_set_status(
@@ -207,11 +208,11 @@ impl SidecarSets {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The namespaces that the set reaches and that are labeled for pods of other controllers.
-    fn labeled(&self, sidecars: &Sidecars) -> Vec<String> {
+    /// The namespaces that the set reaches and in which pods of other controllers get sidecars.
+    fn open_to_all(&self, sidecars: &Sidecars) -> Vec<String> {
         let reached = self.cache.sidecars.reached_by(sidecars).into_iter();
-        let labeled = reached.filter_map(|(namespace, all)| all.then_some(namespace));
-        labeled.collect()
+        let open = reached.filter_map(|(namespace, all)| all.then_some(namespace));
+        open.collect()
     }
 
     fn pods(&self, sidecars: &Sidecars) -> Vec<MatchedPod> {

@@ -41,6 +41,10 @@ pub struct Options {
         default_missing_value = "true"
     )]
     pub sidecar_sets: bool,
+    /// Inject sidecars into pods of other controllers in all namespaces, except those labeled
+    /// gamekeeper.tkex.tencent.com/sidecars=disabled, instead of only in those labeled enabled.
+    #[arg(long, env = "GAMEKEEPER_SIDECARS_IN_ALL_NAMESPACES")]
+    pub sidecars_in_all_namespaces: bool,
     /// The admission webhook.
     #[command(flatten)]
     pub webhook: webhook::WebhookOptions,

@@ -32,7 +32,9 @@ impl Neighbors {
         let all = deployments
             .map(|it| Neighbor::of(it.object.as_ref()))
             .chain(stateful_sets.map(|it| Neighbor::of(it.object.as_ref())));
-        let workloads: Vec<Neighbor> = all.filter(|it| it.conflicts_with(&set)).collect();
+        let workloads: Vec<Neighbor> = all
+            .filter(|it| it.conflicts_with(&set, cache.sidecars.policy()))
+            .collect();
         let names = workloads.iter().map(|it| it.namespace.as_str());
         let known = names.filter_map(|name| cache.sidecars.namespace(name));
         let namespaces = known.map(|it| (it.name.clone(), Namespace::clone(&it)));

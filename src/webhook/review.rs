@@ -114,14 +114,17 @@ pub(super) fn concerns_spec(request: &AdmissionRequest) -> bool {
     is_written && request.sub_resource.is_empty() && !is_deleted
 }
 
-/// The findings of the operator's own rules, and those of the API server about other fields: the rules also say what
-/// to write instead.
+/// The findings of the operator's own rules, and the errors of the API server about other fields: the rules also say
+/// what to write instead. A warning hides no error: the API server knows better what it refuses.
 fn findings(object: &Value, templates: &Templates, dry_run: &[Finding]) -> Vec<Finding> {
     let mut findings = check(object, templates);
-    let is_known = |field: &str| findings.iter().any(|it| lies_in(&it.field, field));
-    let others = dry_run.iter().filter(|it| !is_known(&it.field)).cloned();
-    let others: Vec<Finding> = others.collect();
-    findings.extend(others);
+    let errors = findings.iter().filter(|it| it.is_error());
+    let known: Vec<String> = errors.map(|it| it.field.clone()).collect();
+    let is_known = |field: &str| known.iter().any(|it| lies_in(it, field));
+    let refused = dry_run.iter().filter(|it| !is_known(&it.field));
+    let refused: Vec<&Finding> = refused.collect();
+    findings.retain(|it| it.is_error() || refused.iter().all(|error| error.field != it.field));
+    findings.extend(refused.into_iter().cloned());
     findings
 }
 

@@ -181,13 +181,14 @@ impl Reviewer {
         if index.is_empty() {
             return Some(Vec::new());
         }
-        let known = index.namespace(name).filter(|it| it.is_open_to_all());
+        let is_open = |namespace: &Namespace| namespace.is_open_to_all(index.policy());
+        let known = index.namespace(name).filter(|it| is_open(it));
         let namespace = match known {
             Some(namespace) => namespace,
-            // The API server calls only for labeled namespaces, so the label is newer than the cache.
+            // The API server calls only for open namespaces, so the labels are newer than the cache.
             None => Arc::new(self.read_namespace(name).await?),
         };
-        Some(match namespace.is_open_to_all() {
+        Some(match is_open(&namespace) {
             true => index.reaching_newer(&namespace),
             false => Vec::new(),
         })

@@ -223,6 +223,42 @@ fn findings_of_the_api_server_are_used_for_fields_that_have_no_other_finding() {
 }
 
 #[test]
+fn a_field_that_the_api_server_refuses_is_an_error_even_if_the_rules_only_warn_about_it() {
+    let set = json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1",
+        "kind": "SidecarSet",
+        "metadata": {"name": "log"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "arena"}},
+            "containers": [{"name": "log", "image": "log:1", "volumeMount": [], "newer": true}],
+        },
+    });
+    let request = AdmissionRequest {
+        operation: "CREATE".into(),
+        object: set,
+        ..AdmissionRequest::default()
+    };
+    let misspelled = Finding::unknown("spec.containers[0].volumeMount");
+    let dry_run = DryRunFindings {
+        object: vec![misspelled.clone()],
+        ..DryRunFindings::default()
+    };
+    let response = review(
+        &request,
+        &NO_TEMPLATES,
+        &dry_run,
+        &ExecNamespaces::default(),
+        &[],
+        &Neighbors::default(),
+    );
+    let message = response.status.expect("a refusal")["message"].clone();
+    assert_eq!(message, misspelled.to_string());
+    // The API server may know a field that the operator's schema does not.
+    let newer = Finding::unknown("spec.containers[0].newer");
+    assert_eq!(response.warnings, [newer.to_string()]);
+}
+
+#[test]
 fn a_command_gets_a_warning_where_hooks_must_not_run_commands() {
     let exec = json!({"container": "game", "command": ["/bin/idle"]});
     let mut object = template(GOOD);

@@ -57,6 +57,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- if not .Values.sidecars.enabled }}
 - --sidecar-sets=false
+{{- else if eq .Values.sidecars.namespaces "All" }}
+- --sidecars-in-all-namespaces
 {{- end }}
 {{- with .Values.hooks.exec }}
 - --hook-exec-namespaces={{ join "," . }}

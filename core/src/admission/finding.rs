@@ -37,6 +37,11 @@ impl Finding {
         Finding::error(field, format!("Invalid value: {value:?}: {fix}"))
     }
 
+    /// A value that must be unique, and is not.
+    pub fn duplicate(field: impl Into<String>, value: &str, fix: &str) -> Self {
+        Finding::error(field, format!("Duplicate value: {value:?}: {fix}"))
+    }
+
     /// An unknown field: misspelled or misplaced.
     pub fn unknown(field: &str) -> Self {
         Finding::error(field, format!("unknown field {field:?}"))

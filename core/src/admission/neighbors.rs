@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Finding, sidecar_set};
 use crate::api::{GameDeployment, GameStatefulSet, GameWorkload, SidecarSet};
-use crate::plan::sidecars::{Namespace, Sidecars};
+use crate::plan::sidecars::{Namespace, NamespacePolicy, Sidecars};
 
 /// Namespaces with known labels, by name.
 pub type Namespaces = BTreeMap<String, Namespace>;
@@ -66,14 +66,19 @@ impl Neighbor {
 
     /// Whether the set selects the workload's pods, but cannot be injected into them. The labels of the namespace are
     /// not considered.
-    pub fn conflicts_with(&self, set: &SidecarSet) -> bool {
+    pub fn conflicts_with(&self, set: &SidecarSet, policy: &NamespacePolicy) -> bool {
         let lists = [&set.spec.init_containers, &set.spec.containers];
         let mut names = lists.into_iter().flatten().map(name_of);
-        names.any(|it| self.containers.contains(it)) && self.is_selected(set, None)
+        names.any(|it| self.containers.contains(it)) && self.is_selected(set, None, policy)
     }
 
     /// Whether the set selects the workload's pods. A namespace with unknown labels counts as selected.
-    fn is_selected(&self, set: &SidecarSet, namespace: Option<&Namespace>) -> bool {
+    fn is_selected(
+        &self,
+        set: &SidecarSet,
+        namespace: Option<&Namespace>,
+        policy: &NamespacePolicy,
+    ) -> bool {
         let mut set = set.clone();
         if namespace.is_none() {
             set.spec.namespace_selector = None;
@@ -86,7 +91,8 @@ impl Neighbor {
             ..Namespace::default()
         };
         Sidecars::of(&set).is_some_and(|sidecars| {
-            sidecars.reaches(namespace.unwrap_or(&unknown)) && sidecars.selects(&self.labels)
+            let namespace = namespace.unwrap_or(&unknown);
+            sidecars.reaches(namespace, policy) && sidecars.selects(&self.labels)
         })
     }
 
@@ -110,8 +116,11 @@ pub fn conflicts_with_workloads(
     let Some(set) = sidecar_set(object).filter(|_| !workloads.is_empty()) else {
         return Vec::new();
     };
+    // Workloads in the operator's own namespace are either not known here, or have been left out already.
+    let policy = NamespacePolicy::default();
     let selected = workloads.iter();
-    let selected = selected.filter(|it| it.is_selected(&set, namespaces.get(&it.namespace)));
+    let selected =
+        selected.filter(|it| it.is_selected(&set, namespaces.get(&it.namespace), &policy));
     selected.flat_map(|it| same_names(&set, it)).collect()
 }
 

@@ -28,7 +28,10 @@ pub(super) fn of_template(at: &str, template: &Value, claims: &[Value]) -> Vec<F
 pub(super) fn of_spec(at: &str, spec: &Value, claims: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let claims = claims.iter().map(claim_template_name);
-    let volumes: BTreeSet<&str> = names(&spec["volumes"]).chain(claims).collect();
+    let volumes = Volumes {
+        field: format!("{at}.volumes"),
+        names: names(&spec["volumes"]).chain(claims).collect(),
+    };
     let regular: BTreeSet<&str> = names(&spec["containers"]).collect();
     for list in ["initContainers", "containers"] {
         for (index, container) in spec[list].as_array().into_iter().flatten().enumerate() {
@@ -37,12 +40,18 @@ pub(super) fn of_spec(at: &str, spec: &Value, claims: &[Value]) -> Vec<Finding> 
             let name = container["name"].as_str().unwrap_or_default();
             // The CRD finds duplicates within a list.
             if list == "initContainers" && regular.contains(name) {
-                let message = format!("Duplicate value: {name:?}");
-                findings.push(Finding::error(format!("{field}.name"), message));
+                let fix = "is a container's name too; rename one of the two";
+                findings.push(Finding::duplicate(format!("{field}.name"), name, fix));
             }
         }
     }
     findings
+}
+
+/// The volumes of a spec, and the field in which more can be added.
+struct Volumes<'a> {
+    field: String,
+    names: BTreeSet<&'a str>,
 }
 
 fn names(list: &Value) -> impl Iterator<Item = &str> {
@@ -50,7 +59,7 @@ fn names(list: &Value) -> impl Iterator<Item = &str> {
     items.filter_map(|item| item["name"].as_str())
 }
 
-fn of_container(field: &str, container: &Value, volumes: &BTreeSet<&str>) -> Vec<Finding> {
+fn of_container(field: &str, container: &Value, volumes: &Volumes) -> Vec<Finding> {
     let mut findings = Vec::new();
     let name = container["name"].as_str().unwrap_or_default();
     if !labels::is_dns_label(name) {
@@ -68,8 +77,9 @@ fn of_container(field: &str, container: &Value, volumes: &BTreeSet<&str>) -> Vec
     let mounts = container["volumeMounts"].as_array().into_iter().flatten();
     for (index, mount) in mounts.enumerate() {
         let name = mount["name"].as_str().unwrap_or_default();
-        if !name.is_empty() && !volumes.contains(name) {
-            let message = format!("Not found: {name:?}");
+        if !name.is_empty() && !volumes.names.contains(name) {
+            let list = &volumes.field;
+            let message = format!("Not found: {name:?}: no volume has this name; add it to {list}");
             let field = format!("{field}.volumeMounts[{index}].name");
             findings.push(Finding::error(field, message));
         }
@@ -105,7 +115,7 @@ pub(super) fn of_claims(claims: &[Value]) -> Vec<Finding> {
             findings.push(Finding::invalid(&field, name, DNS_LABEL));
         }
         if !seen.insert(name) {
-            findings.push(Finding::error(field, format!("Duplicate value: {name:?}")));
+            findings.push(Finding::duplicate(field, name, "rename one of the two"));
         }
     }
     findings

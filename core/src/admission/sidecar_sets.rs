@@ -109,7 +109,7 @@ fn annotations(patches: &[PodMetadataPatch]) -> Vec<Finding> {
                 findings.push(Finding::invalid(&field, key, why));
             }
             if !known.insert(key) {
-                findings.push(Finding::error(&field, format!("Duplicate value: {key:?}")));
+                findings.push(Finding::duplicate(&field, key, "remove one of the two"));
             }
         }
     }

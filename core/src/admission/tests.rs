@@ -386,7 +386,10 @@ fn a_mount_without_a_volume_is_an_error() {
     let found = messages(pod(json!([])), &[]);
     assert_eq!(
         found,
-        ["spec.template.spec.containers[0].volumeMounts[0].name: Not found: \"maps\""]
+        [
+            "spec.template.spec.containers[0].volumeMounts[0].name: Not found: \"maps\": no volume has this \
+          name; add it to spec.template.spec.volumes"
+        ]
     );
 }
 

@@ -157,12 +157,17 @@ pub struct InjectionStrategy {
 /// The revision that new pods get.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [schema::revision_by_name()]))]
 pub struct InjectionRevision {
     /// The name of a revision of this set. When absent, new pods get the newest one, unless the update strategy
     /// holds it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub revision_name: Option<String>,
+    /// Refused: write revisionName.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub custom_version: Option<String>,
     /// Always.
     #[schemars(extend("x-kubernetes-validations" = [schema::always()]), length(max = 63))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -194,6 +199,14 @@ pub struct SidecarOptions {
     /// How the container is updated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade_strategy: Option<SidecarUpgradeStrategy>,
+    /// Refused: write resources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::any_object")]
+    pub resources_policy: Option<Value>,
+    /// Refused: write volumeDevices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::any_object")]
+    pub share_volume_device_policy: Option<Value>,
 }
 
 /// The place of an injected container.

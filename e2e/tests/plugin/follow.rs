@@ -152,7 +152,7 @@ async fn status_waits_no_longer_than_its_timeout(case: &mut Case) -> Result<()> 
     let printed = exits_with(case, 3, &["status", GAME, "--watch", "--timeout=10s"]).await?;
     has(
         &printed,
-        &["Waiting: waits for PreDelete hooks of pods test-gamedeployment-"],
+        &["Waiting: waits for PreDelete hook of pod test-gamedeployment-"],
     )?;
     let data: Value =
         serde_json::from_str(&exits_with(case, 3, &["status", GAME, "-o", "json"]).await?)?;

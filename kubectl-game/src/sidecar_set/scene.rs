@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use gamekeeper_core::api::GROUP;
 use gamekeeper_core::api::names::{WorkloadKind, controller_of};
-use gamekeeper_core::plan::sidecars::{Namespace, Sidecars};
-use gamekeeper_core::plan::{SidecarMark, sidecar_marks};
+use gamekeeper_core::plan::sidecars::{Namespace, NamespacePolicy, Sidecars};
+use gamekeeper_core::plan::{SidecarMark, mark_key, sidecar_marks};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
@@ -31,13 +31,28 @@ impl SidecarScene {
         let namespaces = namespaces.into_iter().map(|it| (it.name.clone(), it));
         let namespaces: HashMap<String, Namespace> = namespaces.collect();
         let sidecars = Sidecars::of(&set.typed);
+        let policy = NamespacePolicy {
+            // The operator keeps revisions in its own namespace.
+            own: set
+                .typed
+                .status
+                .as_ref()
+                .map(|it| it.revision_namespace.clone()),
+            all: false,
+        };
+        let mark = mark_key(set.name());
         pods.retain(|pod| {
             let namespace = namespaces.get(&pod.namespace().unwrap_or_default());
             let (Some(sidecars), Some(namespace)) = (&sidecars, namespace) else {
                 return false;
             };
-            let is_selected = sidecars.reaches(namespace) && sidecars.selects(pod.labels());
-            is_selected && !has_ended(pod) && (is_of_game(pod) || namespace.is_open_to_all())
+            let is_selected =
+                sidecars.reaches(namespace, &policy) && sidecars.selects(pod.labels());
+            // Whether the operator injects into pods of other controllers in namespaces without a label is not known
+            // here, but such pods have the set's mark.
+            let is_open = namespace.is_open_to_all(&policy);
+            let counts = is_of_game(pod) || is_open || pod.annotations().contains_key(&mark);
+            is_selected && !has_ended(pod) && counts
         });
         pods.sort_by_cached_key(|pod| (pod.namespace(), pod.name_any()));
         SidecarScene { set, pods, games }

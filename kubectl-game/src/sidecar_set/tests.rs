@@ -223,6 +223,7 @@ fn only_pods_that_the_set_selects_in_namespaces_that_it_reaches_are_shown() {
         terminating,
         // Of another controller, in a namespace that is not labeled.
         pod("games/web", WEB, None),
+        pod("games/web-with-sidecars", WEB, Some(NEW)),
         pod("closed/a", ARENA, Some(NEW)),
         pod("unknown/a", ARENA, Some(NEW)),
         pod("web/a", ARENA, Some(NEW)),
@@ -240,7 +241,12 @@ fn only_pods_that_the_set_selects_in_namespaces_that_it_reaches_are_shown() {
         };
         scene.pods.iter().map(name).collect()
     };
-    assert_eq!(names(set(json!({}))), ["games/a", "web/a"]);
+    assert_eq!(
+        names(set(json!({}))),
+        ["games/a", "games/web-with-sidecars", "web/a"]
+    );
+    let of_operator = json!({"status": {"revisionNamespace": "games"}});
+    assert_eq!(names(set(of_operator)), ["web/a"]);
     assert_eq!(names(set(json!({"spec": {"namespace": "web"}}))), ["web/a"]);
     let deleted = set(json!({"metadata": {"deletionTimestamp": "2026-11-21T09:40:00Z"}}));
     assert!(names(deleted).is_empty());

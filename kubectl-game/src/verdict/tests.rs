@@ -108,3 +108,35 @@ fn each_reason_in_a_sentence() {
     });
     insta::assert_snapshot!(verdicts.join("\n"));
 }
+
+#[test]
+fn blocked_pods_and_hooks_are_counted_in_the_singular_and_the_plural() {
+    let failed = |pods: usize| {
+        let blocked = ["game-bbbbb", "game-ccccc", "game-ddddd"].map(|pod| {
+            json!({"podName": pod, "phase": "Error", "startTime": "2026-11-21T10:04:00Z", "message": ""})
+        });
+        let blocked = json!({"status": {"preDeleteHookCondition": blocked[..pods]}});
+        judged(&with(failed_pod_hook(), blocked)).1
+    };
+    assert!(!failed(1).contains("blocked too"), "{}", failed(1));
+    for (pods, expected) in [
+        (2, "; 1 more pod is blocked too"),
+        (3, "; 2 more pods are blocked too"),
+    ] {
+        assert!(failed(pods).contains(expected), "{}", failed(pods));
+    }
+    let mut waiting = reserved();
+    let expected = "waits for PreDelete hook of pod world-10 ";
+    assert!(
+        judged(&waiting).1.contains(expected),
+        "{}",
+        judged(&waiting).1
+    );
+    waiting.runs.push(waiting.runs[0].clone());
+    let expected = "waits for PreDelete hooks of pods world-10 ";
+    assert!(
+        judged(&waiting).1.contains(expected),
+        "{}",
+        judged(&waiting).1
+    );
+}

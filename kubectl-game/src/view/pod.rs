@@ -59,6 +59,18 @@ fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     status.container_statuses.iter().flatten()
 }
 
+fn init_containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    status.init_container_statuses.iter().flatten()
+}
+
+/// The names of the init containers that keep running, which kubectl counts among the ready ones, too.
+fn native_sidecars(pod: &Pod) -> Vec<&str> {
+    let spec = pod.spec.iter();
+    let containers = spec.flat_map(|spec| spec.init_containers.iter().flatten());
+    let native = containers.filter(|it| it.restart_policy.as_deref() == Some("Always"));
+    native.map(|it| it.name.as_str()).collect()
+}
+
 fn obstacle(container: &ContainerStatus) -> Option<String> {
     let state = container.state.as_ref()?;
     let waits = state.waiting.as_ref().and_then(|it| it.reason.clone());
@@ -79,8 +91,12 @@ fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a str> {
 /// Ready containers, restarts, and what the operator is doing with the pod. `is_to_change`: its hook runs for an
 /// update, not for a deletion.
 pub fn info(pod: &Pod, is_to_change: bool, is_reserved: bool) -> String {
-    let all = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
-    let statuses: Vec<&ContainerStatus> = pod.status.iter().flat_map(containers).collect();
+    let native = native_sidecars(pod);
+    let all = pod.spec.as_ref().map_or(0, |spec| spec.containers.len()) + native.len();
+    let of_native = pod.status.iter().flat_map(init_containers);
+    let of_native = of_native.filter(|it| native.contains(&it.name.as_str()));
+    let statuses = pod.status.iter().flat_map(containers).chain(of_native);
+    let statuses: Vec<&ContainerStatus> = statuses.collect();
     let ready = statuses.iter().filter(|it| it.ready).count();
     let restarts: i32 = statuses.iter().map(|it| it.restart_count).sum();
     let mut words = vec![format!("{ready}/{all} ready")];
@@ -137,5 +153,26 @@ mod tests {
             pod(json!({INDEX_ID: "100"})),
             "1/1 ready, index 100, 1 restart"
         );
+    }
+
+    #[test]
+    fn native_sidecars_count_among_the_containers_and_other_init_containers_do_not() {
+        let status = |name: &str, ready: bool, restarts: i32| json!({"name": name, "ready": ready, "restartCount": restarts, "image": "", "imageID": ""});
+        let pod = |is_ready: bool| {
+            let pod = json!({
+                "metadata": {"name": "a"},
+                "spec": {
+                    "initContainers": [{"name": "init"}, {"name": "mesh", "restartPolicy": "Always"}],
+                    "containers": [{"name": "game"}],
+                },
+                "status": {
+                    "initContainerStatuses": [status("init", true, 3), status("mesh", is_ready, 1)],
+                    "containerStatuses": [status("game", true, 0)],
+                },
+            });
+            info(&serde_json::from_value(pod).expect("a pod"), false, false)
+        };
+        assert_eq!(pod(true), "2/2 ready, 1 restart");
+        assert_eq!(pod(false), "1/2 ready, 1 restart");
     }
 }

@@ -40,7 +40,7 @@ fn names(index: &SidecarIndex, namespace: &str) -> Vec<String> {
 
 #[test]
 fn pods_of_other_controllers_are_kept_where_a_set_reaches_an_open_namespace() {
-    let index = SidecarIndex::new(None);
+    let index = SidecarIndex::new(None, NamespacePolicy::default());
     let open = json!({"gamekeeper.tkex.tencent.com/sidecars": "enabled"});
     for (name, labels) in [
         ("games", open.clone()),
@@ -67,8 +67,34 @@ fn pods_of_other_controllers_are_kept_where_a_set_reaches_an_open_namespace() {
 }
 
 #[test]
+fn pods_of_all_controllers_are_kept_everywhere_except_in_excluded_namespaces() {
+    let policy = NamespacePolicy {
+        own: Some("own".to_owned()),
+        all: true,
+    };
+    let index = SidecarIndex::new(None, policy);
+    let closed = json!({"gamekeeper.tkex.tencent.com/sidecars": "disabled"});
+    for (name, labels) in [
+        ("games", json!({})),
+        ("closed", closed),
+        ("own", json!({})),
+        ("kube-a", json!({})),
+    ] {
+        index.put_namespace(name, Some(&namespace(name, labels)));
+    }
+    index.put_set("log", Some(&set("log", None)));
+    let log = index.get("log").expect("a set");
+    assert_eq!(index.reached_by(&log), [("games".to_owned(), true)]);
+    for excluded in ["closed", "own", "kube-a"] {
+        assert!(!index.keeps_pods_of(excluded), "{excluded}");
+        assert!(names(&index, excluded).is_empty(), "{excluded}");
+    }
+    assert!(index.keeps_pods_of("games"));
+}
+
+#[test]
 fn an_operator_for_one_namespace_uses_only_sets_for_that_namespace() {
-    let index = SidecarIndex::new(Some("games"));
+    let index = SidecarIndex::new(Some("games"), NamespacePolicy::default());
     for (name, namespace) in [
         ("all", None),
         ("other", Some("tools")),

@@ -13,7 +13,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::{immutable, job_rules, no_deadline};
+use super::{immutable, job_rules, no_deadline, sidecar_container_rules};
 use crate::api::SidecarOptions;
 
 /// Lists that server-side apply merges, and their keys: those in which Kubernetes itself refuses duplicates.
@@ -99,6 +99,7 @@ pub fn sidecar_containers(generator: &mut SchemaGenerator) -> Schema {
     if let (Some(known), Value::Object(options)) = (known, options) {
         known.extend(options);
     }
+    container["x-kubernetes-validations"] = json!(sidecar_container_rules());
     list_by_name(container)
 }
 

@@ -40,7 +40,8 @@ pub(super) use hook_rules::{
 };
 pub(super) use rules::{exactly_one_of, immutable};
 pub(super) use sidecar_rules::{
-    always, cold_upgrade, sidecar_set_name, sidecar_set_rules, sidecar_update_rules,
+    always, cold_upgrade, revision_by_name, sidecar_container_rules, sidecar_set_name,
+    sidecar_set_rules, sidecar_update_rules,
 };
 pub(super) use workload_rules::{
     deadline_after_first_rerun, dns_label_name, game_deployment_limits, game_stateful_set_limits,

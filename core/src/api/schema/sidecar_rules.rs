@@ -52,6 +52,31 @@ pub fn sidecar_update_rules() -> Vec<Rule> {
     )]
 }
 
+/// Settings of OpenKruise that a container cannot have. Ignoring them would start it without what they say.
+pub fn sidecar_container_rules() -> Vec<Rule> {
+    vec![
+        rule(
+            "resourcesPolicy",
+            "!has(self.resourcesPolicy)",
+            "is not supported, and ignoring it would start the container without limits; write resources",
+        ),
+        rule(
+            "shareVolumeDevicePolicy",
+            "!has(self.shareVolumeDevicePolicy)",
+            "is not supported; list the devices of the container in volumeDevices",
+        ),
+    ]
+}
+
+/// A revision has one name.
+pub fn revision_by_name() -> Rule {
+    rule(
+        "customVersion",
+        "!has(self.customVersion)",
+        "is not supported; write the name of a revision in revisionName",
+    )
+}
+
 /// HotUpgrade would need a second container with an idle image.
 pub fn cold_upgrade() -> Rule {
     rule(

@@ -43,8 +43,10 @@ fn each_field(mut check: impl FnMut(&str, &Value, bool)) {
 }
 
 /// The fields that only containers of a SidecarSet have.
-const OF_SIDECARS: [&str; 4] = [
+const OF_SIDECARS: [&str; 6] = [
     "podInjectPolicy",
+    "resourcesPolicy",
+    "shareVolumeDevicePolicy",
     "shareVolumePolicy",
     "transferEnv",
     "upgradeStrategy",

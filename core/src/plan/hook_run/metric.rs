@@ -18,6 +18,13 @@ pub(super) fn made(result: &MetricResult) -> i32 {
     result.count.saturating_add(result.error)
 }
 
+fn measurements(count: i32) -> String {
+    match count {
+        1 => "1 measurement".to_owned(),
+        count => format!("{count} measurements"),
+    }
+}
+
 /// Counts a measurement. Errors do not use up `count`, because they measured nothing.
 pub(super) fn count(result: &mut MetricResult, phase: HookPhase) {
     let add = |counter: &mut i32| *counter = counter.saturating_add(1);
@@ -64,11 +71,8 @@ pub(super) fn verdict_when_stopped(metric: &Metric, result: &MetricResult, cause
             message: None,
         };
     }
-    let made = made(result);
-    let message = format!(
-        "metric {} was stopped after {made} measurements: {cause}",
-        metric.name
-    );
+    let made = measurements(made(result));
+    let message = format!("metric {} was stopped after {made}: {cause}", metric.name);
     Verdict {
         phase: HookPhase::Inconclusive,
         message: Some(message),
@@ -171,10 +175,8 @@ fn at_count(metric: &Metric, result: &MetricResult) -> Verdict {
         Some((field, limit)) => format!("{field} {limit} was not reached"),
         None => "none was Successful".into(),
     };
-    let message = format!(
-        "metric {}: {} measurements made, {wanted}",
-        metric.name, result.count
-    );
+    let made = measurements(result.count);
+    let message = format!("metric {}: {made} made, {wanted}", metric.name);
     Verdict {
         phase: HookPhase::Inconclusive,
         message: Some(message),

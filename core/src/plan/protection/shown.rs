@@ -9,6 +9,7 @@ use crate::plan::observed::Pod;
 use crate::plan::protection::unlabeled;
 use crate::plan::workload::Workload;
 use crate::plan::world::{GuardState, OtherBudget, World};
+use crate::text::counted;
 
 /// The maximum number of waiting pods in a status.
 const WAITING: usize = 100;
@@ -58,21 +59,27 @@ fn in_force(
 ) -> (bool, Reason, String) {
     let unlabeled = unlabeled(workload, own).count();
     if unlabeled > 0 {
-        let message = format!("{unlabeled} pods do not have the label of guarded pods yet");
+        let pods = counted(unlabeled, "pod does", "pods do");
+        let message = format!("{pods} not have the label of guarded pods yet");
         return (false, Reason::PodsUnlabeled, message);
     }
     if let Some(other) = others.iter().find(|it| selects_guarded(it, workload, own)) {
+        let pods = counted(guarded, "pod is", "pods are");
         let message = format!(
-            "{guarded} pods are guarded, but PodDisruptionBudget {} also selects them: evictions fail with an error \
+            "{pods} guarded, but PodDisruptionBudget {} also selects guarded pods: evictions fail with an error \
              instead of waiting, and so do drains; delete it",
             other.name
         );
         return (true, Reason::AnotherBudget, message);
     }
     let released = own.iter().filter(|pod| workload.has_released(pod)).count();
+    let pods = counted(guarded, "pod is", "pods are");
     let message = match released {
-        0 => format!("{guarded} pods are guarded"),
-        _ => format!("{guarded} pods are guarded; {released} were released by a user"),
+        0 => format!("{pods} guarded"),
+        _ => {
+            let released = counted(released, "was", "were");
+            format!("{pods} guarded; {released} released by a user")
+        }
     };
     (true, Reason::PodsGuarded, message)
 }
@@ -92,8 +99,9 @@ fn without_hook(guarded: usize) -> (bool, Reason, String) {
         _ => (
             Reason::HookRemoved,
             format!(
-                "preDeleteUpdateStrategy.hook was removed, and {guarded} pods are still guarded: configure a hook, or \
-                 confirm with kubectl game release"
+                "preDeleteUpdateStrategy.hook was removed, and {} still guarded: configure a hook, or confirm with \
+                 kubectl game release",
+                counted(guarded, "pod is", "pods are")
             ),
         ),
     };

@@ -9,8 +9,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::containers::Sidecar;
+use super::namespace::{Namespace, NamespacePolicy};
 use super::revision::{NewPods, SetRevision, choose};
-use crate::api::names::{SIDECARS_LABEL, is_reserved_annotation, safe_hash};
+use crate::api::names::{is_reserved_annotation, safe_hash};
 use crate::api::{
     PatchPolicy, PodInjectPolicy, PodMetadataPatch, SidecarSet, SidecarSetSpec,
     SidecarUpdateStrategy,
@@ -19,31 +20,6 @@ use crate::plan::observed::{SidecarMark, SidecarMarks};
 
 /// The field with the annotations of new pods, in a set and in what is injected.
 const ANNOTATIONS: &str = "patchPodMetadata";
-
-/// The parts of a namespace on which SidecarSets depend.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Namespace {
-    /// Name.
-    pub name: String,
-    /// Labels.
-    pub labels: BTreeMap<String, String>,
-}
-
-impl Namespace {
-    /// Whether no pod in it gets sidecars.
-    pub fn is_closed(&self) -> bool {
-        self.name.starts_with("kube-") || self.label() == Some("disabled")
-    }
-
-    /// Whether pods of other controllers get sidecars as well.
-    pub fn is_open_to_all(&self) -> bool {
-        !self.is_closed() && self.label() == Some("enabled")
-    }
-
-    fn label(&self) -> Option<&str> {
-        self.labels.get(SIDECARS_LABEL).map(String::as_str)
-    }
-}
 
 /// A parsed SidecarSet.
 #[derive(Clone, Debug)]
@@ -150,12 +126,13 @@ impl Sidecars {
         self.new_pods.identity(&self.revision)
     }
 
-    /// Whether pods in a namespace can get its containers.
-    pub fn reaches(&self, namespace: &Namespace) -> bool {
-        let is_named = self
-            .namespace
-            .as_ref()
-            .is_none_or(|it| *it == namespace.name);
+    /// Whether pods in a namespace can get its containers. Those in the operator's own namespace can only if the set
+    /// names it, as the sets of an operator do that works in one namespace only, its own.
+    pub fn reaches(&self, namespace: &Namespace, policy: &NamespacePolicy) -> bool {
+        let is_named = match &self.namespace {
+            Some(only) => *only == namespace.name,
+            None => policy.own.as_ref() != Some(&namespace.name),
+        };
         let labels = &namespace.labels;
         let is_selected = self.namespaces.as_ref().is_none_or(|it| it.matches(labels));
         is_named && is_selected && !namespace.is_closed()

@@ -123,6 +123,12 @@ fn a_set_injects_only_into_pods_that_it_reaches_and_selects() {
         "log",
         json!({"containers": container, "namespace": "arena"}),
     );
+    let of_operator = json!({"containers": container, "namespace": "gamekeeper-system"});
+    let of_operator = set("log", of_operator);
+    let policy = NamespacePolicy {
+        own: Some("gamekeeper-system".to_owned()),
+        all: true,
+    };
     let disabled = json!({"team": "games", "gamekeeper.tkex.tencent.com/sidecars": "disabled"});
     for (set, name, labels, reached) in [
         (&everywhere, "arena", json!({}), true),
@@ -133,9 +139,12 @@ fn a_set_injects_only_into_pods_that_it_reaches_and_selects() {
         (&by_label, "arena", disabled, false),
         (&by_name, "arena", json!({}), true),
         (&by_name, "lobby", json!({}), false),
+        (&everywhere, "gamekeeper-system", json!({}), false),
+        (&by_label, "gamekeeper-system", games(), false),
+        (&of_operator, "gamekeeper-system", json!({}), true),
     ] {
         assert_eq!(
-            set.reaches(&namespace(name, labels.clone())),
+            set.reaches(&namespace(name, labels.clone()), &policy),
             reached,
             "{name} {labels}"
         );
@@ -322,6 +331,7 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
         let progress = allot(&log, &pods, at(second)).progress;
         let others = OtherPods {
             namespaces: &["web".to_owned()],
+            all: false,
             webhook: &webhook.borrow(),
         };
         sidecar_set_status(

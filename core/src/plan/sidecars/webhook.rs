@@ -22,8 +22,10 @@ pub enum WebhookState {
 /// Pods of other controllers.
 #[derive(Clone, Debug)]
 pub struct OtherPods<'a> {
-    /// The namespaces labeled for them that a set reaches, sorted.
+    /// The namespaces that a set reaches and in which they get sidecars, sorted.
     pub namespaces: &'a [String],
+    /// Whether they get sidecars in all namespaces that are not labeled `disabled`.
+    pub all: bool,
     /// The webhook that injects into them.
     pub webhook: &'a WebhookState,
 }
@@ -62,10 +64,19 @@ impl OtherPods<'_> {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
+        let some = some.join(", ");
+        let (places, or) = match self.all {
+            true => (
+                format!("namespaces {some}{more}"),
+                format!("label these namespaces {SIDECARS_LABEL}: disabled"),
+            ),
+            false => (
+                format!("namespaces labeled {SIDECARS_LABEL}: enabled ({some}{more})"),
+                "remove the label".to_owned(),
+            ),
+        };
         let message = format!(
-            "new pods of game workloads get the containers; those of other controllers in namespaces labeled \
-             {SIDECARS_LABEL}: enabled ({}{more}) {what}, or remove the label",
-            some.join(", ")
+            "new pods of game workloads get the containers; those of other controllers in {places} {what}, or {or}"
         );
         Some((reason, message))
     }
@@ -80,6 +91,7 @@ mod tests {
         let namespaces = &namespaces;
         OtherPods {
             namespaces,
+            all: false,
             webhook,
         }
         .problem()
@@ -116,6 +128,20 @@ mod tests {
             assert_eq!(problem(&[], &state), None);
         }
         assert_eq!(problem(&["web"], &WebhookState::InForce), None);
+    }
+
+    #[test]
+    fn where_no_label_is_needed_the_message_names_the_label_that_excludes_a_namespace() {
+        let problem = OtherPods {
+            namespaces: &["web".to_owned()],
+            all: true,
+            webhook: &WebhookState::NotServed,
+        };
+        let (_, message) = problem.problem().expect("a problem");
+        let expected = "those of other controllers in namespaces web do not get them, ";
+        assert!(message.contains(expected), "{message}");
+        let fix = ", or label these namespaces gamekeeper.tkex.tencent.com/sidecars: disabled";
+        assert!(message.ends_with(fix), "{message}");
     }
 
     #[test]

@@ -330,7 +330,7 @@ fn a_released_pod_needs_no_hook_and_is_not_guarded_again() {
     story.settle();
     assert_eq!(labeled(&story), 1);
     let (_, message) = story.condition("Guarded").expect("condition");
-    assert_eq!(message, "1 pods are guarded; 1 were released by a user");
+    assert_eq!(message, "1 pod is guarded; 1 was released by a user");
     story.user(json!({"replicas": 0})).settle();
     assert_eq!(story.pods().len(), 1);
     assert_eq!(grounds(&story), [Ground::Released]);

@@ -144,7 +144,7 @@ fn the_first_failed_metric_stops_the_others() {
     assert_eq!(played.result(0).phase, Inconclusive);
     assert_eq!(
         played.result(0).message.as_deref(),
-        Some("metric webtest was stopped after 1 measurements: metric bad ended Failed")
+        Some("metric webtest was stopped after 1 measurement: metric bad ended Failed")
     );
     assert_eq!(
         (played.result(2).phase, played.result(2).count),

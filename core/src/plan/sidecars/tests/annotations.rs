@@ -144,6 +144,7 @@ fn annotations_change_the_revision_and_leave_running_pods_up_to_date() {
             let now = Timestamp::UNIX_EPOCH;
             let others = OtherPods {
                 namespaces: &[],
+                all: false,
                 webhook: &WebhookState::InForce,
             };
             let status = sidecar_set_status(Some(to), &pods, progress, &others, 1, None, now);
