@@ -41,6 +41,7 @@ const OPERATOR: Layers = (
         ),
         ("node_hook", &[]),
         ("try_run", &["provider"]),
+        ("unguard", &[]),
         (
             "webhook",
             &["evaluation_pool", "fair", "metrics", "cache", "inbound"],

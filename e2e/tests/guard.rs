@@ -3,22 +3,21 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::servers::hook_server::Answer;
 use e2e::workload::manifest::{Game, hook_template};
-use e2e::workload::view::{Pod, View};
+use e2e::workload::view::Pod;
 use e2e::workload::{GAME, SET};
 use judge::object::text;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::protection::{install, release, uninstall};
+use crate::guard_setup::{
+    apply_guarded, budgets, condition, evict, install_policy, label, living, no, own_node,
+    until_deleted, until_guarded, waiting, yes,
+};
+use crate::protection::{release, uninstall};
 
 e2e::tests![
     no_client_ends_a_guarded_match,
     a_drain_waits_for_guarded_pods,
-    a_guarded_workload_is_deleted_after_its_last_match,
-    a_foreground_deletion_waits_for_guarded_pods,
-    orphaned_guarded_pods_are_left_to_the_user,
-    a_guarded_workload_is_deleted_together_with_its_hook_template,
     the_guard_is_switched_on_and_off,
     a_guard_is_not_in_force_without_its_policy,
     a_refusing_hook_is_run_again,
@@ -30,116 +29,6 @@ e2e::tests![
 ];
 
 const LABEL: &str = "gamekeeper.tkex.tencent.com/guarded";
-
-pub(crate) fn no() -> Answer {
-    Answer::Json(json!({"age": 10}))
-}
-
-pub(crate) fn yes() -> Answer {
-    Answer::Json(json!({"age": 45}))
-}
-
-pub(crate) async fn install_policy(case: &Case) -> Result<()> {
-    let value = "admission.guardedPods=true";
-    install(case, value, "guard", &[&case.namespace]).await
-}
-
-/// Installs the policy, and applies a guarded workload whose hook refuses all deletions.
-pub(crate) async fn apply_guarded(case: &Case, game: Game, replicas: usize) -> Result<View> {
-    install_policy(case).await?;
-    case.hooks.answer("/", no());
-    case.apply(hook_template("test", &case.hooks.url("/")))
-        .await?;
-    case.apply(game.pre_delete("test").guarded()).await?;
-    until_guarded(case, replicas).await
-}
-
-/// Waits until this number of pods run and are guarded.
-pub(crate) async fn until_guarded(case: &Case, pods: usize) -> Result<View> {
-    case.until("the pods are guarded", |view| {
-        condition(view) == ("True", "PodsGuarded")
-            && view.pods.len() == pods
-            && view.number("/status/protection/guarded") == pods as i64
-            && view
-                .pods
-                .iter()
-                .all(|pod| pod.runs() && !label(&pod.0).is_empty())
-    })
-    .await
-}
-
-/// The status and reason of the condition Guarded.
-pub(crate) fn condition(view: &View) -> (&str, &str) {
-    let conditions = view.game.pointer("/status/conditions");
-    let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
-    match conditions.find(|it| it["type"] == "Guarded") {
-        Some(it) => (text(it, "/status"), text(it, "/reason")),
-        None => ("", ""),
-    }
-}
-
-pub(crate) fn label(pod: &Value) -> &str {
-    text(pod, "/metadata/labels/gamekeeper.tkex.tencent.com~1guarded")
-}
-
-/// Why pods wait: the reasons in status.protection.waiting.
-pub(crate) fn waiting(view: &View) -> Vec<&str> {
-    let waiting = view.game.pointer("/status/protection/waiting");
-    let waiting = waiting.and_then(Value::as_array).into_iter().flatten();
-    waiting.map(|it| text(it, "/reason")).collect()
-}
-
-/// The uids of all pods in the namespace that are not Terminating.
-pub(crate) async fn living(case: &Case) -> Result<Vec<String>> {
-    let pods = case.list("pods").await?.into_iter();
-    let pods = pods.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
-    let mut uids: Vec<String> = pods
-        .map(|pod| text(&pod, "/metadata/uid").to_owned())
-        .collect();
-    uids.sort();
-    Ok(uids)
-}
-
-/// The names of all PodDisruptionBudgets in the namespace.
-pub(crate) async fn budgets(case: &Case) -> Result<Vec<String>> {
-    let namespace = &case.namespace;
-    let path = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets");
-    let list = case.plane().get(&path).await?;
-    let items = list["items"].as_array().context("no list")?.iter();
-    Ok(items
-        .map(|it| text(it, "/metadata/name").to_owned())
-        .collect())
-}
-
-/// Waits until gamekeeper_guarded_pods_ended_total has these values, by `why`.
-pub(crate) async fn until_counted(case: &Case, expected: &[(&str, u64)]) -> Result<()> {
-    case.eventually("the ended matches are counted", async || {
-        let (_, page) = case.operator.get("/metrics").await?;
-        let ended = page.lines();
-        let ended = ended.filter(|it| it.starts_with("gamekeeper_guarded_pods_ended_total{"));
-        let ended: Vec<&str> = ended.collect();
-        for (why, count) in expected {
-            let series = format!("why=\"{why}\"}} {count}");
-            let is_shown = ended.iter().any(|it| it.ends_with(&series));
-            ensure!(is_shown, "no {series} among {ended:#?}");
-        }
-        Ok(())
-    })
-    .await
-}
-
-pub(crate) async fn evict(case: &Case, pod: &str) -> Result<String> {
-    let eviction = json!({
-        "apiVersion": "policy/v1", "kind": "Eviction",
-        "metadata": {"name": pod, "namespace": case.namespace},
-    });
-    let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", case.namespace);
-    case.kubectl_with(
-        &["create", "--raw", &path, "-f", "-"],
-        &eviction.to_string(),
-    )
-    .await
-}
 
 /// Checks that every request that would end a match is refused, with a message that says what to do instead.
 async fn every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
@@ -226,21 +115,6 @@ async fn no_client_ends_a_guarded_match(case: &mut Case) -> Result<()> {
     uninstall(case, "guard").await
 }
 
-/// Creates a node for the pods of this test.
-pub(crate) async fn own_node(case: &Case) -> Result<String> {
-    // The name is also the value of a label, so it has at most 63 characters.
-    let name = format!("guard-{}", case.namespace);
-    let node = name[..name.len().min(63)].trim_end_matches('-').to_owned();
-    let taint = json!({"key": "only", "value": case.namespace, "effect": "NoSchedule"});
-    case.apply(json!({
-        "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": node, "labels": {"kubernetes.io/hostname": node}},
-        "spec": {"podCIDR": "127.103.0.0/16", "taints": [taint]},
-    }))
-    .await?;
-    Ok(node)
-}
-
 async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
     let node = own_node(case).await?;
     let tolerations = json!([{"key": "only", "operator": "Exists"}]);
@@ -271,140 +145,6 @@ async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
         .await?;
     case.kubectl(&["drain", &node, "--timeout=30s"]).await?;
     case.kubectl(&["delete", "node", &node]).await?;
-    uninstall(case, "guard").await
-}
-
-/// Waits until the workload, its pods and its budget are deleted.
-pub(crate) async fn until_deleted(case: &Case) -> Result<()> {
-    let workload = case.workload();
-    case.eventually("the workload is deleted", async || {
-        let found = case
-            .kubectl(&["get", &workload, "--ignore-not-found"])
-            .await?;
-        ensure!(found.is_empty(), "{found}");
-        Ok(())
-    })
-    .await?;
-    case.eventually("its pods and its budget are deleted", async || {
-        ensure!(living(case).await?.is_empty());
-        ensure!(budgets(case).await?.is_empty());
-        Ok(())
-    })
-    .await
-}
-
-/// Deletes the workload with these options while its hook refuses. The pods must be kept, at first without an
-/// operator, and then with one, until the hook allows the deletion.
-async fn delete_with(case: &mut Case, options: &[&str]) -> Result<()> {
-    let before = living(case).await?;
-    case.kill_operator().await?;
-    let workload = case.workload();
-    let delete = [&["delete", &workload, "--wait=false"], options].concat();
-    case.kubectl(&delete).await?;
-    let kept = async |case: &Case| {
-        e2e::wait::consistently(
-            "the pods are kept",
-            std::time::Duration::from_secs(3),
-            async || {
-                ensure!(living(case).await? == before, "a pod was deleted");
-                ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
-                Ok(())
-            },
-        )
-        .await
-    };
-    kept(case).await?;
-    case.operator.start().await?;
-    case.until("the pods wait for their hooks", |view| {
-        waiting(view).len() == before.len()
-    })
-    .await?;
-    kept(case).await?;
-    let pod = case.view().await?.pod_names()[0].to_owned();
-    let error = evict(case, &pod)
-        .await
-        .err()
-        .context("the pod was evicted")?;
-    ensure!(
-        format!("{error:#}").contains("disruption budget"),
-        "{error:#}"
-    );
-    let tree = case.game(&["tree", &workload]).await?.stdout;
-    ensure!(tree.contains("guarded pods wait for their hook"), "{tree}");
-    case.hooks.answer("/", yes());
-    until_deleted(case).await
-}
-
-async fn a_guarded_workload_is_deleted_after_its_last_match(case: &mut Case) -> Result<()> {
-    apply_guarded(case, Game::in_place(2), 2).await?;
-    delete_with(case, &[]).await?;
-    uninstall(case, "guard").await
-}
-
-async fn a_foreground_deletion_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
-    case.use_stateful_set();
-    apply_guarded(case, Game::parallel(2), 2).await?;
-    delete_with(case, &["--cascade=foreground"]).await?;
-    uninstall(case, "guard").await
-}
-
-async fn orphaned_guarded_pods_are_left_to_the_user(case: &mut Case) -> Result<()> {
-    apply_guarded(case, Game::in_place(2), 2).await?;
-    let before = living(case).await?;
-    // The garbage collector removes the owner references before the operator starts.
-    case.operator.terminate().await?;
-    case.kubectl(&[
-        "delete",
-        "gamedeployment",
-        GAME,
-        "--cascade=orphan",
-        "--wait=false",
-    ])
-    .await?;
-    case.eventually("the pods are orphaned", async || {
-        let pods = case.list("pods").await?;
-        let owned = pods
-            .iter()
-            .filter(|pod| !pod["metadata"]["ownerReferences"].is_null());
-        ensure!(owned.count() == 0);
-        Ok(())
-    })
-    .await?;
-    case.operator.start().await?;
-    case.eventually(
-        "the workload, its budget and the labels are removed",
-        async || {
-            let get = ["get", "gamedeployment", GAME, "--ignore-not-found"];
-            ensure!(case.kubectl(&get).await?.is_empty());
-            ensure!(budgets(case).await?.is_empty());
-            let pods = case.list("pods").await?;
-            ensure!(pods.iter().all(|pod| label(pod).is_empty()), "{pods:#?}");
-            Ok(())
-        },
-    )
-    .await?;
-    ensure!(living(case).await? == before, "a pod was deleted");
-    ensure!(case.hooks.calls("/").is_empty(), "a hook was called");
-    let pods = case.list("pods").await?;
-    let pod = text(&pods[0], "/metadata/name").to_owned();
-    case.kubectl(&["delete", "pod", &pod]).await?;
-    uninstall(case, "guard").await
-}
-
-async fn a_guarded_workload_is_deleted_together_with_its_hook_template(
-    case: &mut Case,
-) -> Result<()> {
-    apply_guarded(case, Game::in_place(1), 1).await?;
-    case.kubectl(&["delete", "hooktemplate", "test"]).await?;
-    case.kubectl(&["delete", "gamedeployment", GAME, "--wait=false"])
-        .await?;
-    case.until("the hook runs", |view| {
-        waiting(view) == ["HookNotSuccessful"]
-    })
-    .await?;
-    ensure!(living(case).await?.len() == 1);
-    case.hooks.answer("/", yes());
-    until_deleted(case).await?;
     uninstall(case, "guard").await
 }
 

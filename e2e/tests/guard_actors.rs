@@ -7,7 +7,7 @@ use e2e::wait::consistently;
 use e2e::workload::manifest::Game;
 use serde_json::json;
 
-use crate::guard::{
+use crate::guard_setup::{
     apply_guarded, budgets, condition, evict, install_policy, label, living, no, own_node,
     until_counted, until_deleted, until_guarded, waiting, yes,
 };

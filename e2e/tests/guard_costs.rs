@@ -9,7 +9,7 @@ use e2e::workload::manifest::{Game, hook_template};
 use judge::{Counts, Event, WriteKind};
 use serde_json::{Value, json};
 
-use crate::guard::{budgets, install_policy, until_guarded, yes};
+use crate::guard_setup::{budgets, install_policy, until_guarded, yes};
 use crate::protection::{release, uninstall};
 
 e2e::tests![

@@ -13,7 +13,7 @@ use e2e::workload::{GAME, SET};
 use judge::object::text;
 use serde_json::Value;
 
-use crate::guard::{apply_guarded, budgets, living, no, until_guarded, yes};
+use crate::guard_setup::{apply_guarded, budgets, living, no, until_guarded, yes};
 use crate::protection::uninstall;
 
 e2e::tests![guarded_pods_outlive_deleted_crds_until_their_hooks_run_or_they_are_released];

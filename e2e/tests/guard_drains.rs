@@ -7,8 +7,8 @@ use e2e::case::Case;
 use e2e::workload::manifest::Game;
 use e2e::workload::view::View;
 
-use crate::guard::{apply_guarded, condition, own_node, until_guarded, waiting, yes};
 use crate::guard_nodes::{count_on, preferring};
+use crate::guard_setup::{apply_guarded, condition, own_node, until_guarded, waiting, yes};
 use crate::protection::uninstall;
 
 e2e::tests![

@@ -9,7 +9,7 @@ use e2e::workload::view::View;
 use judge::object::text;
 use serde_json::{Value, json};
 
-use crate::guard::{
+use crate::guard_setup::{
     apply_guarded, budgets, evict, install_policy, label, living, no, own_node, until_counted,
     until_guarded, waiting,
 };

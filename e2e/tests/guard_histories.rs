@@ -33,36 +33,46 @@ fn history(number: usize) -> Result<History> {
     found.nth(number).context("no such history")
 }
 
-async fn played(case: &mut Case, removes_policy: bool) -> Result<Played> {
+/// What happens to the policy while a history is played.
+#[derive(PartialEq)]
+enum Policy {
+    Stays,
+    IsRemoved,
+}
+
+async fn played(case: &mut Case, policy: Policy) -> Result<Played> {
     case.operator.terminate().await?;
     let folder = case.folder();
     let name = format!("stage-{}", case.namespace);
     let stage = Stage::install(case.plane(), &name, &folder.join("system")).await?;
     let meanwhile = async {
-        match removes_policy {
-            true => stage.remove_policy().await,
-            false => Ok(()),
+        match policy {
+            Policy::IsRemoved => stage.remove_policy().await,
+            Policy::Stays => Ok(()),
         }
     };
     // Histories with the same seed would share a namespace.
-    let history = history(usize::from(removes_policy))?;
+    let history = history(match policy {
+        Policy::Stays => 0,
+        Policy::IsRemoved => 1,
+    })?;
     let folder = folder.join("history");
     let played = play_until(&stage, &history, Variant::Guarded, &folder, meanwhile).await?;
-    if !removes_policy {
+    if policy == Policy::Stays {
         stage.remove_policy().await?;
     }
     Ok(played)
 }
 
 async fn with_the_policy_no_match_is_ended(case: &mut Case) -> Result<()> {
-    let played = played(case, false).await?;
+    let played = played(case, Policy::Stays).await?;
     ensure!(played.passed(), "{played}");
     ensure!(played.record.matches > 0 && played.record.refused > 0);
     Ok(())
 }
 
 async fn without_the_policy_matches_are_ended_and_counted(case: &mut Case) -> Result<()> {
-    let played = played(case, true).await?;
+    let played = played(case, Policy::IsRemoved).await?;
     // Which client is the first to end a match depends on timing.
     let ended: u64 = played.record.ended.values().sum();
     ensure!(ended > 0, "{played}");

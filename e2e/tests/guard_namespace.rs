@@ -9,7 +9,7 @@ use judge::names::HOOK_RESULT;
 use judge::object::{annotation, text};
 use serde_json::{Value, json};
 
-use crate::guard::{living, until_guarded, waiting};
+use crate::guard_setup::{living, until_guarded, waiting};
 
 e2e::tests![
     a_namespace_is_deleted_with_its_last_match,

@@ -11,7 +11,7 @@ use e2e::workload::view::View;
 use judge::object::text;
 use serde_json::json;
 
-use crate::guard::{apply_guarded, living, own_node, until_guarded, waiting, yes};
+use crate::guard_setup::{apply_guarded, living, own_node, until_guarded, waiting, yes};
 use crate::protection::uninstall;
 use crate::stateful_volumes::with_volumes;
 

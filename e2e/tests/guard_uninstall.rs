@@ -9,7 +9,7 @@ use e2e::workload::manifest::Game;
 use judge::object::text;
 use serde_json::{Value, json};
 
-use crate::guard::{apply_guarded, budgets, label, living, waiting};
+use crate::guard_setup::{apply_guarded, budgets, label, living, waiting};
 use crate::protection::uninstall;
 
 e2e::tests![

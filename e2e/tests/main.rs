@@ -17,11 +17,13 @@ mod guard;
 mod guard_actors;
 mod guard_costs;
 mod guard_crds;
+mod guard_deletions;
 mod guard_drains;
 mod guard_evictions;
 mod guard_histories;
 mod guard_namespace;
 mod guard_nodes;
+mod guard_setup;
 mod guard_uninstall;
 mod histories;
 mod hook_examples;
@@ -123,6 +125,7 @@ fn main() -> anyhow::Result<ExitCode> {
         protection::tests(),
         guard::tests(),
         guard_actors::tests(),
+        guard_deletions::tests(),
         guard_drains::tests(),
         guard_costs::tests(),
         guard_crds::tests(),

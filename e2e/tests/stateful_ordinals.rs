@@ -94,14 +94,21 @@ async fn parallel_pods_are_created_and_deleted_at_once(case: &mut Case) -> Resul
     Ok(())
 }
 
-/// Adds a readiness gate `warmed-up`, which the test opens with [`warm`].
+/// Adds a readiness gate `warmed-up`, which the test opens with [`warm_up`].
 fn with_warm_up_gate(game: Game) -> Game {
     let gates = json!([{"conditionType": "warmed-up"}]);
     game.set("/spec/template/spec/readinessGates", gates)
 }
 
-async fn warm(case: &Case, ordinal: i64, warm: bool) -> Result<()> {
-    let status = if warm { "True" } else { "False" };
+async fn warm_up(case: &Case, ordinal: i64) -> Result<()> {
+    set_gate(case, ordinal, "True").await
+}
+
+async fn cool_down(case: &Case, ordinal: i64) -> Result<()> {
+    set_gate(case, ordinal, "False").await
+}
+
+async fn set_gate(case: &Case, ordinal: i64, status: &str) -> Result<()> {
     let patch = json!({"status": {"conditions": [{"type": "warmed-up", "status": status}]}});
     let (name, patch) = (format!("{SET}-{ordinal}"), format!("-p={patch}"));
     let args = [
@@ -125,10 +132,10 @@ async fn ordered_scaling_halts_at_an_unhealthy_pod(case: &mut Case) -> Result<()
         case.until(&waited_for, exists).await?;
         case.consistently("no further pod exists", 1, exists)
             .await?;
-        warm(case, ordinal, true).await?;
+        warm_up(case, ordinal).await?;
     }
     case.until_counts([3; 5]).await?;
-    warm(case, 1, false).await?;
+    cool_down(case, 1).await?;
     case.until_counts([3, 3, 2, 2, 3]).await?;
     case.scale(5).await?;
     case.consistently("the scale-out halts", 2, |view| view.pods.len() == 3)
@@ -136,7 +143,7 @@ async fn ordered_scaling_halts_at_an_unhealthy_pod(case: &mut Case) -> Result<()
     case.scale(2).await?;
     case.consistently("the scale-in halts", 2, |view| view.pods.len() == 3)
         .await?;
-    warm(case, 1, true).await?;
+    warm_up(case, 1).await?;
     let view = case.until_counts([2; 5]).await?;
     view.ensure(view.shape() == "0:v1 1:v1")
 }
@@ -157,7 +164,7 @@ async fn a_predecessor_is_recreated_next_to_an_unhealthy_pod(case: &mut Case) ->
     case.apply(with_warm_up_gate(Game::ordered(2))).await?;
     case.until("the first pod exists", |view| view.pods.len() == 1)
         .await?;
-    warm(case, 0, true).await?;
+    warm_up(case, 0).await?;
     let before = case
         .until("both pods exist", |view| view.pods.len() == 2)
         .await?;
@@ -168,8 +175,8 @@ async fn a_predecessor_is_recreated_next_to_an_unhealthy_pod(case: &mut Case) ->
         view.pods.len() == 2 && view.pods[0].uid() != first
     })
     .await?;
-    warm(case, 0, true).await?;
-    warm(case, 1, true).await?;
+    warm_up(case, 0).await?;
+    warm_up(case, 1).await?;
     case.until_counts([2; 5]).await?;
     Ok(())
 }

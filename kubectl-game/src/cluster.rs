@@ -1,33 +1,35 @@
-//! Reads from the API server and writes to it.
+//! Reads from the API server: workloads, and what belongs to them. Requests are repeated if the server is too busy.
+
+mod change;
+mod served;
+mod untyped;
+
+pub use change::{MAX_ATTEMPTS, Needs};
+pub use served::not_installed;
+pub use untyped::{plain, read, resource};
 
 use std::time::Duration;
 
-use gamekeeper_core::api::names::{HOOKS_NAMESPACE, PLUGIN_FIELD_MANAGER, WorkloadKind};
-use gamekeeper_core::api::{
-    Cluster as Lifecycle, GameDeployment, GameStatefulSet, HookRun, SidecarSet,
-};
-use gamekeeper_core::causes::with_causes;
+use gamekeeper_core::api::names::{HOOKS_NAMESPACE, WorkloadKind};
+use gamekeeper_core::api::{Cluster as Lifecycle, HookRun, SidecarSet};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use crate::change::Change;
+use self::served::Served;
 use crate::config::config;
 use crate::error::Error;
 use crate::game::Game;
-use crate::kind::{Reference, full_name, short_name};
+use crate::kind::Reference;
 use crate::options::{ClusterOptions, limit};
 use crate::scene::Scene;
 use crate::sidecar_set;
 use crate::suggest::closest;
 
-/// Maximum number of attempts to write when other clients change the object in the meantime.
-pub const MAX_ATTEMPTS: usize = 5;
 /// Maximum number of retries of a request when the server is too busy.
 const MAX_RETRIES: usize = 5;
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -38,14 +40,6 @@ pub struct Cluster {
     client: Client,
     request_timeout: Option<Duration>,
     pub namespace: String,
-}
-
-/// What a change depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
-    Workload,
-    /// The workload and the objects that belong to it.
-    Scene,
 }
 
 impl Cluster {
@@ -285,19 +279,6 @@ impl Cluster {
         self.send(async || api.get(name).await).await
     }
 
-    /// Changes a pod by a merge patch.
-    pub async fn patch_pod(&self, name: &str, patch: &Value, dry_run: bool) -> Result<(), Error> {
-        let api = self.api::<Pod>();
-        let params = PatchParams {
-            dry_run,
-            ..PatchParams::apply(PLUGIN_FIELD_MANAGER)
-        };
-        let patch = Patch::Merge(patch);
-        self.send(async || api.patch(name, &params, &patch).await)
-            .await?;
-        Ok(())
-    }
-
     pub async fn select<K>(&self, selector: &str) -> Result<Vec<K>, Error>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
@@ -310,115 +291,4 @@ impl Cluster {
         let found = self.send(async || api.list(&params).await).await?;
         Ok(found.items)
     }
-
-    /// Changes a workload, and decides again if another client has changed it in the meantime. Returns the
-    /// workload after the change.
-    pub async fn change(
-        &self,
-        reference: &Reference,
-        needs: Needs,
-        dry_run: bool,
-        decide: impl Fn(&Scene) -> Result<Change, Error>,
-    ) -> Result<(Game, Change), Error> {
-        let mut attempt = 1;
-        loop {
-            let game = self.find(reference).await?;
-            let scene = match needs {
-                Needs::Scene => self.around(game).await?,
-                Needs::Workload => Scene::of_game(game),
-            };
-            let change = decide(&scene)?;
-            match self.write(&scene.game, &change, dry_run).await {
-                Ok(game) => return Ok((game, change)),
-                Err(error) if error.is_conflict() && attempt < MAX_ATTEMPTS => attempt += 1,
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    async fn write(&self, game: &Game, change: &Change, dry_run: bool) -> Result<Game, Error> {
-        let Some(patch) = change.patch(game) else {
-            return Ok(game.clone());
-        };
-        let params = PatchParams {
-            dry_run,
-            ..PatchParams::apply(PLUGIN_FIELD_MANAGER)
-        };
-        let patch = Patch::Json::<()>(patch);
-        let workloads = self.workloads(game.kind, false);
-        let write = async || workloads.patch(&game.name, &params, &patch).await;
-        read(game.kind, self.send(write).await?)
-    }
-}
-
-pub fn resource(kind: WorkloadKind) -> ApiResource {
-    match kind {
-        WorkloadKind::GameDeployment => ApiResource::erase::<GameDeployment>(&()),
-        WorkloadKind::GameStatefulSet => ApiResource::erase::<GameStatefulSet>(&()),
-    }
-}
-
-/// Reads a workload, without its managed fields, which kubectl does not show either.
-pub fn read(kind: WorkloadKind, object: DynamicObject) -> Result<Game, Error> {
-    let name = full_name(kind, object.metadata.name.as_deref().unwrap_or_default());
-    let unexpected = |error: &dyn std::error::Error| {
-        Error::Unexpected(format!("{name}: {}", with_causes(error)))
-    };
-    let object = plain(kind.as_str(), object).map_err(|error| unexpected(&error))?;
-    Game::read(kind, object).map_err(|error| unexpected(&error))
-}
-
-/// An object as kubectl prints it.
-pub fn plain(kind: &str, object: DynamicObject) -> serde_json::Result<Value> {
-    let mut object = serde_json::to_value(object)?;
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
-    }
-    object["apiVersion"] = Value::from(gamekeeper_core::api::API_VERSION);
-    object["kind"] = Value::from(kind);
-    Ok(object)
-}
-
-/// Which of the requested kinds the cluster serves.
-#[derive(Default)]
-struct Served {
-    is_any: bool,
-    missing: Option<WorkloadKind>,
-}
-
-impl Served {
-    /// Records whether the cluster serves a kind. Returns the response, or None if it does not.
-    fn record<T>(
-        &mut self,
-        kind: WorkloadKind,
-        response: Result<T, Error>,
-    ) -> Result<Option<T>, Error> {
-        match response {
-            Err(error) if error.is_not_served() => {
-                self.missing = Some(kind);
-                Ok(None)
-            }
-            response => {
-                self.is_any = true;
-                response.map(Some)
-            }
-        }
-    }
-
-    /// Fails if the cluster serves none of the kinds.
-    fn check(&self) -> Result<(), Error> {
-        match self.missing {
-            Some(kind) if !self.is_any => {
-                Err(not_installed(kind.as_str(), &short_name(kind, "NAME")))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The cluster does not serve a kind. `name` is how `kubectl game` names an object of that kind.
-pub fn not_installed(kind: &str, name: &str) -> Error {
-    Error::NotFound(format!(
-        "the cluster does not serve {kind}s ({name}): install gamekeeper's CRDs first"
-    ))
 }

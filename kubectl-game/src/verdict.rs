@@ -1,15 +1,14 @@
 //! The state of a rollout and the reason why it does not continue: a sentence for people, a word for
 //! tables, an exit code for scripts.
 
-use gamekeeper_core::api::names::HookPoint;
-use gamekeeper_core::api::{
-    CanaryStep, ConditionType, HookRun, PauseReason, PodHookCondition, Reason,
-};
+mod hooks;
+
+use gamekeeper_core::api::{CanaryStep, ConditionType, PauseReason, Reason};
 use gamekeeper_core::plan::duration;
-use gamekeeper_core::text::counted;
 use jiff::Timestamp;
 use kube::ResourceExt;
 
+use self::hooks::{failed_hooks, running_hooks};
 use crate::age::span;
 use crate::game::Game;
 use crate::scene::Scene;
@@ -320,93 +319,6 @@ fn failures(game: &Game) -> Vec<Finding> {
         Some(Finding::new(End::Stopped, "Blocked", sentence))
     });
     findings.collect()
-}
-
-fn failed_hooks(scene: &Scene) -> Vec<Finding> {
-    let blocked = scene.game.status.blocked_pods().into_iter();
-    let finding = |(point, pods): (HookPoint, &[PodHookCondition])| {
-        let first = pods.first()?;
-        let is_run = |run: &&HookRun| {
-            scene.point(run) == Some(point)
-                && run.phase().has_failed()
-                && scene.about(run) == first.pod_name
-        };
-        let run = scene.runs.iter().find(is_run);
-        let message = run.map_or_else(|| first.message.clone(), summary);
-        let run = run.map_or_else(String::new, |run| format!(" (HookRun {})", run.name_any()));
-        let more = match pods.len() {
-            1 => String::new(),
-            pods => {
-                let more = counted(pods - 1, "more pod is", "more pods are");
-                format!("; {more} blocked too")
-            }
-        };
-        let pod = named(scene, point, first.pod_name.clone());
-        let point = point.as_str();
-        let sentence = format!(
-            "pod {pod} is blocked, because its {point} hook{run} ended {}: {message}{more}",
-            first.phase
-        );
-        let retry = format!(
-            "kubectl game retry {} --point {point}",
-            scene.game.short_name()
-        );
-        let blocked = Finding::new(End::Stopped, "Blocked", sentence);
-        Some(blocked.with_fix(format!("fix what it checks, then: {retry}")))
-    };
-    blocked.filter_map(finding).collect()
-}
-
-fn running_hooks(scene: &Scene) -> Vec<Finding> {
-    let of_point = |point: HookPoint| {
-        let is_of = |run: &&HookRun| scene.point(run) == Some(point) && !run.phase().is_completed();
-        let runs: Vec<&HookRun> = scene.runs.iter().filter(is_of).collect();
-        let first = runs.first()?;
-        let sentence = match point {
-            HookPoint::Step => format!(
-                "waits for the hook of canary step {}, {}: {}",
-                scene.game.step_index().unwrap_or(0),
-                first.name_any(),
-                summary(first)
-            ),
-            _ => {
-                let pods = runs.iter().map(|run| named(scene, point, scene.about(run)));
-                let pods: Vec<String> = pods.collect();
-                let hooks = match pods.len() {
-                    1 => "hook of pod",
-                    _ => "hooks of pods",
-                };
-                format!(
-                    "waits for {} {hooks} {}: {}",
-                    point.as_str(),
-                    listed(&pods),
-                    summary(first)
-                )
-            }
-        };
-        Some(Finding::new(End::InProgress, "Waiting", sentence))
-    };
-    let points = std::iter::once(HookPoint::Step).chain(HookPoint::OF_PODS);
-    points.filter_map(of_point).collect()
-}
-
-/// The name of a pod with a hook at this point. It says if the pod is to be deleted because its ordinal is reserved.
-fn named(scene: &Scene, point: HookPoint, pod: String) -> String {
-    match point == HookPoint::PreDelete && scene.game.is_reserved(&pod) {
-        true => format!("{pod} (ordinal reserved)"),
-        false => pod,
-    }
-}
-
-/// The first few of these names, and the number of the others.
-fn listed(names: &[String]) -> String {
-    const SHOWN: usize = 3;
-    let more = names.len().saturating_sub(SHOWN);
-    let shown = names[..names.len() - more].join(", ");
-    match more {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
 }
 
 #[cfg(test)]

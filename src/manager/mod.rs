@@ -1,5 +1,6 @@
 //! The process around the controllers: connection, caches, leadership, HTTP, shutdown.
 
+mod catch_up;
 mod client;
 mod connection;
 mod descriptors;

@@ -6,10 +6,11 @@ use std::time::Duration;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::RunError;
+use super::catch_up::{retry, retry_for};
 use super::lease::Elector;
 use super::metrics::Counters;
 use crate::apply::events::EventRecorder;
@@ -23,7 +24,6 @@ use crate::fair::Capacity;
 use crate::objects::Kind;
 use crate::provider::Probe;
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::plan::Planned;
 use gamekeeper_core::plan::sidecars::WebhookState;
 
@@ -59,9 +59,6 @@ const CLUSTER_CAPACITY: Capacity = Capacity {
 };
 /// How long reconciles may take to finish at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// The backoff between comparisons of the caches with the API server.
-const MIN_BACKOFF: Duration = Duration::from_secs(1);
-const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// How long the caches of a new leader may take to catch up with the API server. This is long enough for a list of
 /// all pods.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -372,35 +369,6 @@ async fn control_workloads<K: Planned>(
     work(Arc::clone(queue), stop, reconcile).await;
 }
 
-/// Retries a comparison of the caches with the API server until it succeeds, but no longer than the limit.
-async fn retry_for<F>(limit: Duration, compare: impl Fn() -> F) -> Result<(), RunError>
-where
-    F: Future<Output = Result<(), kube::Error>>,
-{
-    let mut why = None;
-    let compared = retry(compare, |error| why = Some(error));
-    let compared = timeout(limit, compared).await;
-    compared.map_err(|_| RunError::Behind {
-        limit,
-        why: why.unwrap_or_else(|| "no response to a list or watch".to_owned()),
-    })
-}
-
-/// Retries a comparison of the caches with the API server until it succeeds.
-async fn retry<F>(compare: impl Fn() -> F, mut on_error: impl FnMut(String))
-where
-    F: Future<Output = Result<(), kube::Error>>,
-{
-    let mut backoff = MIN_BACKOFF;
-    while let Err(error) = compare().await {
-        let error = with_causes(&error);
-        warn!(error, "cannot compare the caches with the API server");
-        on_error(error);
-        sleep(backoff).await;
-        backoff = (backoff * 2).min(MAX_BACKOFF);
-    }
-}
-
 fn sink(queue: &Arc<Queue>) -> Sink {
     let queue = Arc::clone(queue);
     Box::new(move |key| queue.add(key))
@@ -412,51 +380,4 @@ fn workload_sink(game_deployments: &Arc<Queue>, game_stateful_sets: &Arc<Queue>)
         WorkloadKind::GameDeployment => deployments.add(key),
         WorkloadKind::GameStatefulSet => sets.add(key),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use tokio::time::Instant;
-
-    use super::*;
-
-    const LIMIT: Duration = Duration::from_secs(30);
-
-    fn forbidden() -> kube::Error {
-        let message = "pods is forbidden: cannot list resource pods";
-        kube::Error::Api(
-            kube::core::Status::failure(message, "Forbidden")
-                .with_code(403)
-                .boxed(),
-        )
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn retries_end_at_the_limit_and_the_error_names_the_missing_permission() {
-        let started = Instant::now();
-        let result = retry_for(LIMIT, || async { Err(forbidden()) }).await;
-        let error = result.expect_err("a permission is missing").to_string();
-        assert!(
-            error.contains("30 s") && error.contains("cannot list resource pods"),
-            "{error}"
-        );
-        assert_eq!(started.elapsed(), LIMIT);
-        assert!(retry_for(LIMIT, std::future::pending).await.is_err());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_comparison_is_retried_until_it_succeeds() {
-        let attempts = Cell::new(0);
-        let compare = || {
-            attempts.set(attempts.get() + 1);
-            let result = match attempts.get() < 3 {
-                true => Err(forbidden()),
-                false => Ok(()),
-            };
-            async { result }
-        };
-        assert!(retry_for(LIMIT, compare).await.is_ok());
-    }
 }

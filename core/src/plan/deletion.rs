@@ -10,7 +10,7 @@ use crate::plan::hooks::guard::{may_touch, removal};
 use crate::plan::hooks::{Hooks, retry};
 use crate::plan::observed::Pod;
 use crate::plan::protection::{Guarding, keep_in_force, status as protection_status, take_down};
-use crate::plan::status::conclusion::shown;
+use crate::plan::status::conclusion::longest_waiting;
 use crate::plan::status::{count, guard_condition};
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
@@ -92,7 +92,7 @@ fn status<S: Clone + Default + AsMut<WorkloadStatus>>(
     status.updated_replicas = counts.updated;
     status.updated_ready_replicas = counts.updated_ready;
     let blocked = hooks.blocked.get(&HookPoint::PreDelete);
-    status.pre_delete_hook_condition = shown(blocked.cloned().unwrap_or_default());
+    status.pre_delete_hook_condition = longest_waiting(blocked.cloned().unwrap_or_default());
     status.protection = protection_status(workload, hooks, own);
     let guarded = guard_condition(workload, world, own, &status.conditions);
     status.conditions.retain(|it| it.type_ != "Guarded");

@@ -18,10 +18,10 @@ use crate::plan::pods::index::{Indexes, NoIndex};
 use crate::plan::revision::Revisions;
 use crate::plan::rollout::Rollout;
 use crate::plan::scale::batch::Batch;
-use crate::plan::scale::moves::Moves;
 use crate::plan::scale::scale_in;
 use crate::plan::scale::scale_in::{ScaleIn, Waiting};
 use crate::plan::scale::sizes::{Sizes, Sizing};
+use crate::plan::scale::to_update::ToUpdate;
 use crate::plan::update;
 use crate::plan::update::Scene;
 use crate::plan::update::budget::Budget;
@@ -79,7 +79,7 @@ pub fn plan(
         own: &own,
         sizes: &sizes,
         batch: Batch::of(&workload, world, &own, &sizes.victims),
-        moves: moves(&workload, &revisions, &sizes),
+        to_update: to_update(&workload, &revisions, &sizes),
         acceptance: OnceCell::new(),
     };
 
@@ -100,9 +100,9 @@ pub fn plan(
     });
     let mut budget = Budget::of(&scene);
     draft.extend(update::replace_requested(&scene, &mut budget, &mut hooks));
-    let moved = update::update_pods(&scene, &mut budget, &mut hooks);
-    draft.update(moved.decided);
-    draft.update(follow(&scene, &moved.changing, &mut hooks));
+    let updates = update::update_pods(&scene, &mut budget, &mut hooks);
+    draft.update(updates.decided);
+    draft.update(follow(&scene, &updates.changing, &mut hooks));
     if let Some(pruned) = prune_names(&workload, &own) {
         draft.patch_workload(pruned.patch);
         draft.events.extend(pruned.event);
@@ -119,12 +119,12 @@ pub fn plan(
 
 /// The old pods to update: those that the partition does not keep. Old pods that surge pods have replaced are
 /// deleted instead.
-fn moves<'a>(workload: &Workload, revisions: &Revisions, sizes: &Sizes<'a>) -> Moves<'a> {
+fn to_update<'a>(workload: &Workload, revisions: &Revisions, sizes: &Sizes<'a>) -> ToUpdate<'a> {
     let update = revisions.update.name();
     let is_old = |pod: &&&Pod| !is_at(pod, update);
     let old: Vec<&Pod> = sizes.kept.iter().filter(is_old).copied().collect();
     let target = sizes.rollout.target;
-    Moves {
+    ToUpdate {
         count: old.len() as i64 - (workload.replicas - target),
         in_place: target - (sizes.kept.len() - old.len()) as i64,
         old,

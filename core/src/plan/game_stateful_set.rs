@@ -81,7 +81,7 @@ pub fn plan(
         own: &own,
         sizes: &sizes,
         batch: Batch::of(&workload, world, &own, &sizes.victims),
-        moves: ordinals.moves(&revisions, &sizes),
+        to_update: ordinals.to_update(&revisions, &sizes),
         acceptance: OnceCell::new(),
     };
     let mut claims = Claims::new(&workload, identity, world);
@@ -113,10 +113,10 @@ pub fn plan(
         false => Budget::of(&scene),
     };
     let replaced = update::replace_requested(&scene, &mut budget, &mut hooks);
-    let moved = update::update_pods(&scene, &mut budget, &mut hooks);
-    let mut attempts = moved.decided.actions.iter().filter_map(Attempt::of);
-    let updates = attempts.any(Attempt::updates) || !replaced.is_empty();
-    if identity.ordered && updates {
+    let updates = update::update_pods(&scene, &mut budget, &mut hooks);
+    let mut attempts = updates.decided.actions.iter().filter_map(Attempt::of);
+    let is_updating = attempts.any(Attempt::updates) || !replaced.is_empty();
+    if identity.ordered && is_updating {
         created.pods.clear();
     }
     draft.extend(removed);
@@ -124,8 +124,8 @@ pub fn plan(
     draft.extend(created.pods.into_iter().map(Action::CreatePod));
     draft.block(created.obstacles);
     draft.waits_for = created.waits_for;
-    draft.update(moved.decided);
-    draft.update(follow(&scene, &moved.changing, &mut hooks));
+    draft.update(updates.decided);
+    draft.update(follow(&scene, &updates.changing, &mut hooks));
     draft.extend(repair(&scene, &ordinals, &identity, &mut claims));
     draft.extend(claims.settle(&own, keeps_claims));
     vacated.add(&workload, world, &own, &draft);

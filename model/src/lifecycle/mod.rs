@@ -4,8 +4,10 @@
 
 mod fault;
 mod moves;
+mod operator;
 mod proof;
 mod rules;
+mod start;
 mod state;
 
 use std::collections::hash_map::Entry;

@@ -1,18 +1,17 @@
 //! The API server, the operator's caches and its plan in progress.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use gamekeeper_core::api::names::{LIFECYCLE_FINALIZER, RUN_NODE, RUN_NODE_UID, RUN_STEP};
+use gamekeeper_core::api::names::{RUN_NODE, RUN_NODE_UID, RUN_STEP};
 use gamekeeper_core::api::{Cluster, HookPhase, HookRun, HookRunStatus, LifecycleStep};
-use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode, ClusterWorld, plan};
+use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::fault::Fault;
 use super::moves::Move;
-use super::rules;
+use super::start::joined;
 
 /// The number of nodes, and bounds on what may happen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,88 +90,7 @@ pub const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
 /// The end of scripts whose backoff is over.
 pub const LONG_AGO: Timestamp = Timestamp::UNIX_EPOCH;
 
-fn node(name: &str, more: &[&str]) -> ClusterNode {
-    let labels = more.iter().chain(&["kubernetes.io/os=linux"]);
-    let labels = labels.filter_map(|it| it.split_once('='));
-    ClusterNode {
-        name: name.to_owned(),
-        uid: format!("{name}-uid"),
-        created: Some(LONG_AGO),
-        labels: labels
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .collect(),
-        ready: true,
-        version: VERSIONS[0].to_owned(),
-        ..ClusterNode::default()
-    }
-}
-
-/// The hooks of an install and of a deletion, or those of an upgrade. All together would lead to too many states.
-fn hooks(scope: &Scope) -> Value {
-    let keys: &[&str] = match scope.versions {
-        0 => &[
-            "PreClusterInstall",
-            "PreInstall",
-            "PostClusterInstall",
-            "PreClusterDelete",
-            "PostClusterDelete",
-        ],
-        _ => &[
-            "PreClusterUpgrade",
-            "PreUpgrade",
-            "PostUpgrade",
-            "PostClusterUpgrade",
-        ],
-    };
-    keys.iter().map(|key| (*key, "/b")).collect()
-}
-
-/// A node that joins.
-pub fn joined() -> ClusterNode {
-    ClusterNode {
-        not_installed: Some(0),
-        ..node("late", &[])
-    }
-}
-
 impl State {
-    pub fn start(scope: &Scope, fault: Option<Fault>) -> Self {
-        let parallelism = if scope.versions > 0 { 1 } else { 2 };
-        let cluster = json!({
-            "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "Cluster",
-            "metadata": {"name": "xa", "uid": "xa-uid", "generation": 1, "resourceVersion": "1"},
-            "spec": {"version": VERSIONS[0], "features": {
-                "parallelism": parallelism,
-                "files": [{"src": "a/b", "dst": "/b"}],
-                "skipConditions": ["EnsureCopyFiles"],
-                "hooks": hooks(scope),
-                "upgrade": {"strategy": {"drainNodeBeforeUpgrade": scope.versions > 0}},
-            }},
-        });
-        let cluster: Cluster = serde_json::from_value(cluster).expect("a Cluster");
-        let mut nodes = vec![node("master", &["node-role.kubernetes.io/control-plane="])];
-        nodes.extend((0..scope.workers).map(|it| node(&format!("worker-{it}"), &[])));
-        let stored = Objects {
-            cluster: Some(cluster),
-            nodes,
-            runs: Vec::new(),
-        };
-        State {
-            cached: stored.clone(),
-            stored,
-            own: Vec::new(),
-            pending: Vec::new(),
-            planned_for: None,
-            planned_nodes: Vec::new(),
-            confirmed: None,
-            left: *scope,
-            fault,
-            passed: BTreeSet::new(),
-            upgrades: BTreeMap::new(),
-            version: 1,
-        }
-    }
-
     /// A key that is equal for equivalent states. Of resource versions, it matters only whether they are outdated.
     pub fn key(&self) -> String {
         let objects = |it: &Objects| {
@@ -259,7 +177,7 @@ impl State {
         ]
     }
 
-    fn next_version(&mut self) -> String {
+    pub(super) fn next_version(&mut self) -> String {
         self.version += 1;
         self.version.to_string()
     }
@@ -369,7 +287,7 @@ impl State {
         }
     }
 
-    fn remove_if_done(&mut self) {
+    pub(super) fn remove_if_done(&mut self) {
         self.stored.cluster.take_if(|cluster| {
             let finalizers = cluster.metadata.finalizers.as_deref().unwrap_or_default();
             cluster.metadata.deletion_timestamp.is_some() && finalizers.is_empty()
@@ -402,167 +320,6 @@ impl State {
             }
             _ => self.left.failures -= 1,
         }
-    }
-
-    fn plan(&mut self) {
-        let Some(cluster) = self.cached.cluster.clone() else {
-            return;
-        };
-        let mut seen = cluster.clone();
-        let mut world = ClusterWorld {
-            now: NOW,
-            nodes: self.cached.nodes.iter().cloned().map(Arc::new).collect(),
-            runs: self.cached.runs.iter().cloned().map(Arc::new).collect(),
-            older: None,
-            image: "gamekeeper:1".to_owned(),
-            game_pods: Vec::new(),
-            refused: BTreeMap::new(),
-        };
-        if let Some(fault) = self.fault {
-            fault.corrupt_input(&mut seen, &mut world);
-        }
-        let mut plan = plan(&seen, &world);
-        if let Some(fault) = self.fault {
-            fault.corrupt_output(&mut plan, &world);
-        }
-        let status = plan.status.map(|status| {
-            let status = Some(status);
-            Step::Status(Box::new(Cluster {
-                status,
-                ..cluster.clone()
-            }))
-        });
-        let get = plan.actions.iter().any(ClusterAction::is_irrevocable);
-        let get = get.then_some(Step::Get);
-        let get = get.filter(|_| self.fault != Some(Fault::NoQuorumGet));
-        let actions = plan.actions.into_iter().map(Step::Act);
-        self.pending = status.into_iter().chain(get).chain(actions).collect();
-        self.planned_for = Some(cluster);
-        self.confirmed = None;
-        self.planned_nodes.clone_from(&self.cached.nodes);
-    }
-
-    /// Whether a plan would write something.
-    pub fn has_work(&self) -> bool {
-        let mut after = self.clone();
-        after.plan();
-        !after.pending.is_empty()
-    }
-
-    /// Makes the next write of the plan. If its precondition does not hold, the rest is dropped.
-    fn write(&mut self) -> Result<(), String> {
-        let step = self.pending.remove(0);
-        rules::check(self, &step)?;
-        if !self.carry_out(step) {
-            self.pending.clear();
-        }
-        Ok(())
-    }
-
-    fn carry_out(&mut self, step: Step) -> bool {
-        match step {
-            Step::Status(wanted) => {
-                let version = self.next_version();
-                let stored = self.stored.cluster.as_mut();
-                let Some(stored) = stored
-                    .filter(|it| it.metadata.resource_version == wanted.metadata.resource_version)
-                else {
-                    return false;
-                };
-                stored.status = wanted.status;
-                stored.metadata.resource_version = Some(version.clone());
-                self.own_version(version);
-                self.own.push(Cache::Cluster);
-                true
-            }
-            Step::Get => {
-                let key = |it: &Option<Cluster>| {
-                    let metadata = it.as_ref().map(|it| &it.metadata);
-                    metadata.map(|it| (it.generation, it.deletion_timestamp.is_some()))
-                };
-                self.confirmed.clone_from(&self.stored.cluster);
-                key(&self.stored.cluster) == key(&self.planned_for)
-            }
-            Step::Act(action) => self.act(action),
-        }
-    }
-
-    /// Our own writes do not make the rest of the plan outdated.
-    fn own_version(&mut self, version: String) {
-        if let Some(cluster) = &mut self.planned_for {
-            cluster.metadata.resource_version = Some(version);
-        }
-    }
-
-    fn act(&mut self, action: ClusterAction) -> bool {
-        match action {
-            ClusterAction::SetFinalizer(on) => {
-                let planned_for = self.planned_for.as_ref();
-                let wanted = planned_for.and_then(|it| it.metadata.resource_version.clone());
-                let version = self.next_version();
-                let stored = self.stored.cluster.as_mut();
-                let Some(stored) = stored.filter(|it| it.metadata.resource_version == wanted)
-                else {
-                    return false;
-                };
-                stored.metadata.finalizers = on.then(|| vec![LIFECYCLE_FINALIZER.to_owned()]);
-                stored.metadata.resource_version = Some(version);
-                self.remove_if_done();
-                self.own.push(Cache::Cluster);
-            }
-            ClusterAction::CreateHookRun(mut run) => {
-                let name = run.metadata.name.clone();
-                let step = LifecycleStep::parse(&annotation(&run, RUN_STEP));
-                if step.is_some_and(|step| LifecycleStep::UPGRADE.contains(&step)) {
-                    let planned_for = self.planned_for.as_ref();
-                    let status = planned_for.and_then(|it| it.status.as_ref());
-                    let number = status.and_then(|it| Some(it.upgrade.as_ref()?.number));
-                    self.upgrades.extend(name.clone().zip(number));
-                }
-                if !self.stored.runs.iter().any(|it| it.metadata.name == name) {
-                    run.metadata.uid = name.map(|name| format!("{name}-{}", self.version));
-                    self.stored.runs.push(*run);
-                }
-                self.own.push(Cache::Runs);
-            }
-            ClusterAction::DeleteHookRun { uid, .. } => {
-                self.stored
-                    .runs
-                    .retain(|run| run.metadata.uid.as_ref() != Some(&uid));
-                self.own.push(Cache::Runs);
-            }
-            // There are no pods in the model.
-            ClusterAction::MovePod(_) => {}
-            ClusterAction::RecordNode {
-                node,
-                record,
-                cordon,
-            } => {
-                let version = self.next_version();
-                let Some(stored) = self.unchanged(&node) else {
-                    return false;
-                };
-                stored.unschedulable = cordon.unwrap_or(stored.unschedulable);
-                (stored.record, stored.resource_version) = (record, version);
-                self.own.push(Cache::Nodes);
-            }
-            ClusterAction::AdmitNode(node) => {
-                let version = self.next_version();
-                let mut nodes = self.stored.nodes.iter_mut();
-                let Some(stored) = nodes.find(|it| it.uid == node.uid) else {
-                    return false;
-                };
-                (stored.not_installed, stored.resource_version) = (None, version);
-                self.own.push(Cache::Nodes);
-            }
-        }
-        self.own.dedup();
-        true
-    }
-
-    fn unchanged(&mut self, node: &ClusterNode) -> Option<&mut ClusterNode> {
-        let mut nodes = self.stored.nodes.iter_mut();
-        nodes.find(|it| it.uid == node.uid && it.resource_version == node.resource_version)
     }
 
     /// The name of the node that a run is on.

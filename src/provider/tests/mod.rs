@@ -7,6 +7,7 @@ mod load;
 mod prometheus;
 mod table;
 mod web;
+mod web_servers;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -13,6 +13,7 @@ mod compile;
 mod eval;
 mod fix;
 mod functions;
+mod operators;
 #[cfg(test)]
 mod tests;
 mod value;

@@ -64,6 +64,8 @@ impl fmt::Display for LifecycleReason {
 pub struct StepState {
     pub reason: LifecycleReason,
     pub message: String,
+    /// The part of the message about an attempt that has just failed. Each such attempt is reported by an event.
+    failed_attempt: Option<String>,
 }
 
 impl StepState {
@@ -71,6 +73,32 @@ impl StepState {
         Self {
             reason,
             message: message.into(),
+            failed_attempt: None,
+        }
+    }
+
+    /// The state of a step at which an attempt has just failed.
+    pub fn failed(reason: LifecycleReason, attempt: String) -> Self {
+        Self {
+            reason,
+            message: attempt.clone(),
+            failed_attempt: Some(attempt),
+        }
+    }
+
+    /// Adds the number of nodes that have passed to the message: a new number is no reason for an event.
+    pub fn with_count(mut self, count: &str) -> Self {
+        self.message = format!("{}; {count}", self.message);
+        self
+    }
+
+    /// The state of the Cluster while this step is open.
+    fn of_cluster(&self, step: LifecycleStep) -> Self {
+        let with_step = |text: &String| format!("{step}: {text}");
+        Self {
+            reason: self.reason,
+            message: with_step(&self.message),
+            failed_attempt: self.failed_attempt.as_ref().map(with_step),
         }
     }
 
@@ -104,9 +132,8 @@ pub fn of_steps(
     for (step, state) in steps {
         set(cluster, &mut conditions, &step.to_string(), state, now);
     }
-    let open = steps.iter().find(|(_, state)| !state.is_over());
-    let ready = match open {
-        Some((step, state)) => StepState::new(state.reason, format!("{step}: {}", state.message)),
+    let ready = match first_open(steps) {
+        Some((step, state)) => state.of_cluster(*step),
         None if !is_recorded => StepState::new(
             LifecycleReason::Waiting,
             "all steps have passed and are being recorded",
@@ -117,6 +144,11 @@ pub fn of_steps(
         ),
     };
     with_ready(cluster, &conditions, &ready, now)
+}
+
+/// The first step that is not over: Ready shows its state.
+fn first_open(steps: &[(LifecycleStep, StepState)]) -> Option<&(LifecycleStep, StepState)> {
+    steps.iter().find(|(_, state)| !state.is_over())
 }
 
 /// The conditions, with Ready replaced. Ready is False, not Unknown, until everything is complete.
@@ -159,45 +191,57 @@ fn set(
     }
 }
 
-/// Adds the status to the plan if it has changed, with events about new conditions.
-pub fn finish(cluster: &Cluster, status: ClusterStatus, mut plan: ClusterPlan) -> ClusterPlan {
-    let old = cluster.status.clone().unwrap_or_default();
+/// Adds the status to the plan if it has changed, with events about new conditions and about attempts at these steps
+/// that have failed.
+pub fn finish(
+    cluster: &Cluster,
+    status: ClusterStatus,
+    steps: &[(LifecycleStep, StepState)],
+    mut plan: ClusterPlan,
+) -> ClusterPlan {
     if cluster.status.as_ref() == Some(&status) {
         return plan;
     }
-    let steps = status.conditions.iter().filter(|it| it.type_ != READY);
-    let ready = status.conditions.iter().filter(|it| it.type_ == READY);
-    let has_step = steps.clone().any(|it| event_of(&old, it).is_some());
-    let events = match has_step {
-        true => steps.filter_map(|it| event_of(&old, it)).collect(),
-        false => ready
-            .filter_map(|it| event_of(&old, it))
-            .collect::<Vec<_>>(),
+    let old = cluster.status.as_ref().map(|it| it.conditions.as_slice());
+    let events = |is_ready: bool| -> Vec<Event> {
+        let conditions = status.conditions.iter();
+        let conditions = conditions.filter(|it| (it.type_ == READY) == is_ready);
+        let event = |it| event_of(old.unwrap_or_default(), it, failed_attempt(steps, it));
+        conditions.filter_map(event).collect()
     };
-    plan.events.extend(events);
+    let of_steps = events(false);
+    plan.events.extend(match of_steps.is_empty() {
+        true => events(true),
+        false => of_steps,
+    });
     plan.status = Some(status);
     plan
 }
 
-/// The part of a message about the attempt, without the number of nodes that have passed: a new number is no reason
-/// for an event.
-fn attempt(condition: &Condition) -> &str {
-    let message = condition.message.as_str();
-    message.split("; passed on ").next().unwrap_or(message)
+/// The attempt that has just failed, in the words of a condition.
+fn failed_attempt(steps: &[(LifecycleStep, StepState)], condition: &Condition) -> Option<String> {
+    if condition.type_ == READY {
+        let (step, state) = first_open(steps)?;
+        return state.of_cluster(*step).failed_attempt;
+    }
+    let mut steps = steps.iter();
+    let (_, state) = steps.find(|(step, _)| step.to_string() == condition.type_)?;
+    state.failed_attempt.clone()
 }
 
-/// The event about a condition, if it has changed.
-fn event_of(old: &ClusterStatus, new: &Condition) -> Option<Event> {
-    let before = old.conditions.iter().find(|it| it.type_ == new.type_);
+/// The event about a condition, if it has changed, or if an attempt has failed that the old condition does not
+/// mention.
+fn event_of(old: &[Condition], new: &Condition, failed_attempt: Option<String>) -> Option<Event> {
+    let before = old.iter().find(|it| it.type_ == new.type_);
     let is_same = before.is_some_and(|it| it.status == new.status && it.reason == new.reason);
-    let failed_again = new.status == "False" && new.message.contains(", next at ");
-    let is_reported = before.is_some_and(|it| attempt(it) == attempt(new));
+    let failed_again = failed_attempt
+        .is_some_and(|attempt| !before.is_some_and(|it| it.message.starts_with(&attempt)));
     let is_reason = |reason: &LifecycleReason| reason.to_string() == new.reason;
     let warning = LifecycleReason::FAILURES.iter().any(is_reason);
     let has_passed = [LifecycleReason::Passed, LifecycleReason::Installed]
         .iter()
         .any(is_reason);
-    let is_new = !is_same || (failed_again && !is_reported);
+    let is_new = !is_same || failed_again;
     (is_new && (warning || has_passed)).then(|| Event {
         warning,
         reason: new.reason.clone(),

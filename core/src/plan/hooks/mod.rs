@@ -1,9 +1,7 @@
-//! The hooks of pods: which HookRun belongs to which action, and whether it allows the action.
+//! The hooks of pods: whether one allows an action, and which ones are started, kept and deleted.
 //!
-//! A HookRun counts only for the action that it was created for: the same pod (uid), target revision,
-//! workload (uid) and hook (template and arguments). It must also have the name that the operator gives
-//! such a run, so a copy with another name never counts. A rule that needs an action calls
-//! [`Hooks::clear`]; a run that no rule needs by the end of the plan is deleted.
+//! A rule that needs an action calls [`Hooks::clear`]; a run that no rule needs by the end of the plan is deleted.
+//! [`runs`] says which HookRun counts for which action.
 
 pub mod guard;
 mod lost_node;
@@ -12,15 +10,19 @@ pub mod run_maker;
 
 mod configured;
 mod intent;
+mod runs;
 mod same_plan;
+mod waiting;
 
 pub use intent::{Intent, SIDECARS, Target};
+pub use runs::MAX_CLOCK_SKEW;
 pub use same_plan::makes_same_plan;
+pub use waiting::Waiting;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::api::names::{self, HookPoint};
@@ -33,12 +35,6 @@ use crate::plan::observed::{Pod, PodUid};
 use crate::plan::time::{earlier, whole_seconds};
 use crate::plan::workload::Workload;
 use crate::plan::world::{Attempt, World};
-
-/// How long a success is valid: players may have joined since.
-pub const SUCCESS_VALIDITY: SignedDuration = SignedDuration::from_secs(60);
-/// How far the clock of the leader that wrote a time may be ahead of this one. A success further in the
-/// future would stay valid for too long, so it does not count.
-pub const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(5);
 
 /// The maximum number of pod hooks that one plan starts. Each run is a copy of its template, and no more than
 /// that can be created in the half second for which a plan is valid. The next plan starts the others.
@@ -53,17 +49,6 @@ pub enum Answer {
     Held,
     /// The action has been held for longer than spec.protection allows.
     PastDeadline,
-}
-
-/// A guarded pod that waits for its PreDelete hook.
-#[derive(Clone, Debug)]
-pub struct Waiting<'a> {
-    /// The pod.
-    pub pod: &'a Pod,
-    /// What it waits for.
-    pub reason: WaitReason,
-    /// The reason as a sentence.
-    pub message: String,
 }
 
 /// The HookRuns of a workload's pods, and what the plan does with them.
@@ -135,51 +120,6 @@ impl<'a> Hooks<'a> {
         self.hooks.contains_key(&point)
     }
 
-    /// Whether a HookRun of this pod exists at this point, in whatever phase.
-    pub fn has_run(&self, point: HookPoint, pod: &Pod) -> bool {
-        self.runs.contains_key(&(point, pod.uid()))
-    }
-
-    /// Whether this pod has a HookRun for an update of its sidecars alone.
-    pub fn has_run_for_sidecars(&self, point: HookPoint, pod: &Pod) -> bool {
-        let runs = self.runs.get(&(point, pod.uid()));
-        runs.into_iter().flatten().any(|run| {
-            let target = run.annotations().get(names::RUN_TARGET);
-            target.is_some_and(|it| Target::is_for_sidecars(it, pod.revision()))
-        })
-    }
-
-    /// Whether this pod has a HookRun for its removal.
-    pub fn has_removal_run(&self, pod: &Pod) -> bool {
-        let runs = self.runs.get(&(HookPoint::PreDelete, pod.uid()));
-        runs.into_iter().flatten().any(|run| run.is_for_removal())
-    }
-
-    /// Whether this pod's hook was successful for that target, and the success is still valid.
-    pub fn has_passed(&self, pod: &Pod, intent: &Intent) -> bool {
-        self.run_for(pod, intent).is_some_and(|run| {
-            run.phase() == HookPhase::Successful && self.is_fresh(run, intent.at)
-        })
-    }
-
-    /// Whether this is a guarded pod on a lost node.
-    pub fn is_on_lost_node(&mut self, pod: &Pod) -> bool {
-        let given_up = lost_node::given_up_at(self.workload, self.world, pod);
-        let is_lost = given_up.is_some_and(|at| at <= self.world.now);
-        if !is_lost {
-            self.wake = earlier(self.wake, given_up);
-        }
-        is_lost
-    }
-
-    /// When the run of this pod's removal hook refused the removal; None if it did not, or there is no run.
-    pub fn refused_at(&self, pod: &Pod) -> Option<Timestamp> {
-        let run = self.run_for(pod, &guard::removal(self.world.now))?;
-        let has_refused = run.phase().is_completed() && run.phase() != HookPhase::Successful;
-        let finished = run.status.as_ref()?.finished_at.as_ref()?;
-        has_refused.then_some(finished.0)
-    }
-
     /// Whether a user released this pod from its guard.
     pub fn has_released(&self, pod: &Pod) -> bool {
         self.workload.has_released(pod)
@@ -189,13 +129,6 @@ impl<'a> Hooks<'a> {
     /// although its PreDelete hook was removed from the workload.
     pub fn is_needed(&self, point: HookPoint, pod: &Pod) -> bool {
         self.is_configured(point) || self.hook_was_removed(point, pod)
-    }
-
-    fn hook_was_removed(&self, point: HookPoint, pod: &Pod) -> bool {
-        point == HookPoint::PreDelete
-            && self.workload.guarded.is_some()
-            && self.workload.guards(pod)
-            && !self.is_configured(point)
     }
 
     /// Whether the pod's hook allows an action, or the deadline of spec.protection allows the deletion of a guarded
@@ -218,44 +151,6 @@ impl<'a> Hooks<'a> {
             }
             answer => answer,
         }
-    }
-
-    /// Records why a guarded pod waits. The reason recorded first is more precise, and is kept.
-    fn wait(&mut self, pod: &'a Pod, intent: &Intent, reason: WaitReason, message: String) {
-        let waits = intent.possible || self.has_run(intent.point, pod);
-        if intent.point == HookPoint::PreDelete && waits && self.workload.guarded.is_some() {
-            self.waiting.entry(&pod.name).or_insert(Waiting {
-                pod,
-                reason,
-                message,
-            });
-        }
-    }
-
-    fn past_deadline(&mut self, pod: &Pod, intent: &Intent) -> Option<Answer> {
-        let guarded = self.workload.guarded.as_ref()?;
-        let since = pod.waiting_since?;
-        let applies = intent.point == HookPoint::PreDelete && intent.possible && intent.deletes;
-        let deadline = guarded.deadline.filter(|_| applies)?;
-        let at = since.checked_add(deadline).ok()?;
-        if at <= self.world.now {
-            return Some(Answer::PastDeadline);
-        }
-        self.wake = earlier(self.wake, Some(at));
-        None
-    }
-
-    /// When the unsuccessful run of a guarded pod is followed by another one.
-    fn rerun_at(&self, run: &HookRun, pod: &Pod, intent: &Intent) -> Option<Timestamp> {
-        let guarded = self.workload.guarded.as_ref()?;
-        if intent.point != HookPoint::PreDelete || !intent.possible {
-            return None;
-        }
-        let ended = run.status.as_ref()?.finished_at.as_ref()?.0;
-        let since = pod.waiting_since.unwrap_or(ended);
-        ended
-            .checked_add(guarded.interval(ended.duration_since(since)))
-            .ok()
     }
 
     /// Whether the pod's hook allows an action. The hook is started when the pod has no run at this point, in
@@ -356,40 +251,6 @@ impl<'a> Hooks<'a> {
             runs.any(|run| retry.covers(*point, run))
         });
         (!is_left).then(retry::end)
-    }
-
-    fn is_taken(&self, name: &str) -> bool {
-        let names = self.names.get_or_init(|| {
-            let runs = self.world.runs.iter();
-            let names = runs.filter_map(|it| it.metadata.name.as_deref());
-            names.collect()
-        });
-        names.contains(name)
-    }
-
-    fn run_for(&self, pod: &Pod, intent: &Intent) -> Option<&'a HookRun> {
-        let hook = self.hooks.get(&intent.point)?;
-        let runs = self.runs.get(&(intent.point, pod.uid()))?;
-        let name = run_maker::pod_run_name(hook.step, intent.point, pod, intent.target);
-        runs.iter().copied().find(|run| {
-            let annotations = run.annotations();
-            let annotation = |key: &str| annotations.get(key).map(String::as_str);
-            run.metadata.name.as_ref() == Some(&name)
-                && annotation(names::RUN_TARGET) == Some(intent.target.annotation())
-                && annotation(names::RUN_HOOK_HASH) == Some(hook.hash.as_str())
-                && annotation(names::RUN_WORKLOAD_UID) == Some(self.workload.uid.as_str())
-                && run.metadata.deletion_timestamp.is_none()
-        })
-    }
-
-    /// Whether a success was valid at that time.
-    fn is_fresh(&self, run: &HookRun, at: Timestamp) -> bool {
-        let status = run.status.as_ref();
-        let finished = status.and_then(|status| status.finished_at.as_ref());
-        finished.is_some_and(|finished| {
-            at.duration_since(finished.0) <= SUCCESS_VALIDITY
-                && finished.0.duration_since(self.world.now) <= MAX_CLOCK_SKEW
-        })
     }
 
     fn keep(&mut self, run: &'a HookRun, pod: &'a Pod, intent: &Intent) {

@@ -12,12 +12,12 @@
 mod budget;
 mod node_going;
 mod players;
-mod shown;
+mod status;
 mod vacated;
 
 pub use node_going::{is_outdated, move_off_nodes};
 pub use players::GuardedPlayers;
-pub use shown::{status, verdict};
+pub use status::{status, verdict};
 pub use vacated::Vacated;
 
 use jiff::Timestamp;

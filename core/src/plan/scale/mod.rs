@@ -2,8 +2,8 @@
 
 pub mod batch;
 pub mod claims;
-pub mod moves;
 pub mod ordinal_range;
 pub mod ordinals;
 pub mod scale_in;
 pub mod sizes;
+pub mod to_update;

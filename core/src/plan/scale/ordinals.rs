@@ -12,9 +12,9 @@ use crate::plan::pods::availability::is_available;
 use crate::plan::revision::Revisions;
 use crate::plan::rollout::Rollout;
 use crate::plan::scale::batch::Batch;
-use crate::plan::scale::moves::Moves;
 use crate::plan::scale::ordinal_range::OrdinalRange;
 use crate::plan::scale::sizes::{Choice, Sizes, Sizing};
+use crate::plan::scale::to_update::ToUpdate;
 use crate::plan::workload::Workload;
 use crate::plan::workload::identity::Identity;
 use crate::plan::world::World;
@@ -82,12 +82,12 @@ impl<'a> Ordinals<'a> {
         let update = sizing.revisions.update.name();
         let reach = Reach::of(self, rollout);
         let is_old = |pod: &&&Pod| !is_at(pod, update) && reach.covers(self.of(pod));
-        let to_move = sizing.counted.iter().filter(is_old).count() as i64;
+        let to_update = sizing.counted.iter().filter(is_old).count() as i64;
         let updated = sizing.counted.iter().filter(|pod| is_at(pod, update));
-        let to_move = to_move.min(reach.room(updated.count() as i64));
+        let to_update = to_update.min(reach.room(updated.count() as i64));
         let surge = sizing
-            .surge(to_move)
-            .max(self.surge_to_keep(sizing, to_move));
+            .surge(to_update)
+            .max(self.surge_to_keep(sizing, to_update));
         let wanted = self.wanted(surge);
         let too_many = sizing.active.iter();
         let too_many = too_many.filter(|pod| !wanted.contains(self.of(pod)));
@@ -97,11 +97,11 @@ impl<'a> Ordinals<'a> {
         }
     }
 
-    /// The number of existing surge pods that the update still needs while `to_move` pods are to be updated. They
+    /// The number of existing surge pods that the update still needs while `to_update` pods are to be updated. They
     /// also stand in for pods that are not available, such as the last one that was updated; but no surge pod is
     /// created for that. Without an update the number is 0: pods that are surplus after a scale-in do not wait for
     /// broken ones.
-    fn surge_to_keep(&self, sizing: &Sizing<'a>, to_move: i64) -> i64 {
+    fn surge_to_keep(&self, sizing: &Sizing<'a>, to_update: i64) -> i64 {
         let surge = self.wanted(self.workload.progress.surge);
         let is_active = |ordinal: &i64| {
             let pod = self.pods.get(ordinal);
@@ -119,11 +119,11 @@ impl<'a> Ordinals<'a> {
         };
         let is_awaited = |ordinal: &i64| !is_old(ordinal) && !self.is_available(*ordinal);
         let awaited = self.regular().iter().filter(is_awaited).count() as i64;
-        sizing.surge(to_move + awaited).min(existing)
+        sizing.surge(to_update + awaited).min(existing)
     }
 
     /// Old pods that the rollout reaches, highest first.
-    pub fn moves(&self, revisions: &Revisions, sizes: &Sizes<'a>) -> Moves<'a> {
+    pub fn to_update(&self, revisions: &Revisions, sizes: &Sizes<'a>) -> ToUpdate<'a> {
         let update = revisions.update.name();
         let reach = Reach::of(self, &sizes.rollout);
         let is_old = |pod: &&&Pod| !is_at(pod, update) && reach.covers(self.of(pod));
@@ -131,7 +131,7 @@ impl<'a> Ordinals<'a> {
         let count = reach
             .room(self.updated(revisions, sizes))
             .min(old.len() as i64);
-        Moves {
+        ToUpdate {
             old,
             count,
             in_place: count,

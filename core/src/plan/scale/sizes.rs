@@ -102,8 +102,8 @@ impl<'a> Sizing<'a> {
         }
     }
 
-    /// The number of pods by which replicas may be exceeded while `to_move` pods are still to be updated.
-    pub fn surge(&self, to_move: i64) -> i64 {
+    /// The number of pods by which replicas may be exceeded while `to_replace` pods are still to be replaced.
+    pub fn surge(&self, to_replace: i64) -> i64 {
         let Workload {
             max_surge,
             max_unavailable,
@@ -116,7 +116,7 @@ impl<'a> Sizing<'a> {
             UpdateType::HotPatchUpdate | UpdateType::OnDelete => false,
         };
         if may_surge {
-            to_move.clamp(0, *max_surge)
+            to_replace.clamp(0, *max_surge)
         } else {
             0
         }

@@ -39,7 +39,7 @@ pub fn status(
         reasons,
     };
     let progress = sizes.rollout.progress.clone();
-    let blocked = |point| shown(hooks.blocked.get(&point).cloned().unwrap_or_default());
+    let blocked = |point| longest_waiting(hooks.blocked.get(&point).cloned().unwrap_or_default());
     let old = old.map_or(&[][..], |old| &old.conditions);
     let mut conditions = status::conditions(workload, &outcome, old, world.now);
     conditions.extend(status::guard_condition(workload, world, scene.own, old));
@@ -78,9 +78,9 @@ fn reserved(scene: &Scene) -> usize {
     victims.filter(|pod| workload.is_reserved(pod)).count()
 }
 
-/// The hook conditions that the status shows. Thousands of them would make the object too large to be written, so
-/// only those that have waited longest are shown.
-pub fn shown(mut conditions: Vec<PodHookCondition>) -> Vec<PodHookCondition> {
+/// The hook conditions of the pods that have waited longest, which the status shows. Thousands of conditions would
+/// make the object too large to be written.
+pub fn longest_waiting(mut conditions: Vec<PodHookCondition>) -> Vec<PodHookCondition> {
     if conditions.len() > HOOK_CONDITIONS {
         conditions.sort_by_cached_key(|it| (it.start_time.0, it.pod_name.clone()));
         conditions.truncate(HOOK_CONDITIONS);

@@ -42,7 +42,7 @@ impl<'a> Methods<'a> {
         let mut methods = BTreeMap::new();
         let mut on_old_kubelets = BTreeMap::new();
         let mut of_unfinished = BTreeMap::new();
-        for pod in &scene.moves.old {
+        for pod in &scene.to_update.old {
             let revision = pod.revision();
             let method = methods.entry(revision);
             let method = method.or_insert_with(|| method_from(scene, revision));

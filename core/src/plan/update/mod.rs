@@ -78,7 +78,7 @@ pub fn replace_requested<'a>(
 
 /// The decisions about pods to update.
 #[derive(Default)]
-pub struct Moved<'a> {
+pub struct Updates<'a> {
     /// What was decided.
     pub decided: Decided,
     /// Pods whose in-place update starts or continues, so that their gates are not opened.
@@ -88,87 +88,91 @@ pub struct Moved<'a> {
 }
 
 /// Updates pods to the update revision, and sidecars to the newest revisions of their sets.
-pub fn update_pods<'a>(scene: &Scene<'a>, budget: &mut Budget, hooks: &mut Hooks<'a>) -> Moved<'a> {
+pub fn update_pods<'a>(
+    scene: &Scene<'a>,
+    budget: &mut Budget,
+    hooks: &mut Hooks<'a>,
+) -> Updates<'a> {
     let due = Due::of(scene);
-    let mut moved = move_pods(scene, &due, budget, hooks);
-    update_sidecars(scene, &due, budget, &mut moved, hooks);
-    moved
+    let mut updates = update_to_revision(scene, &due, budget, hooks);
+    update_sidecars(scene, &due, budget, &mut updates, hooks);
+    updates
 }
 
 /// Updates pods to the update revision, and by the same patch those of their sidecars that are due.
-fn move_pods<'a>(
+fn update_to_revision<'a>(
     scene: &Scene<'a>,
     due: &Due<'a>,
     budget: &mut Budget,
     hooks: &mut Hooks<'a>,
-) -> Moved<'a> {
+) -> Updates<'a> {
     let Scene {
         workload,
         sizes,
-        moves,
+        to_update,
         revisions,
         ..
     } = scene;
-    let mut moved = Moved::default();
+    let mut updates = Updates::default();
     // With OnDelete, a pod is updated when a user deletes it. For a pause, see invariant 5.
     let waits_for_user = workload.update == UpdateType::OnDelete || sizes.rollout.paused;
-    if waits_for_user || moves.count <= 0 {
-        return moved;
+    if waits_for_user || to_update.count <= 0 {
+        return updates;
     }
     let methods = Methods::new(scene);
-    moved.decided.blocked = methods.refusal();
-    let is_movable = |pod: &&'a Pod| {
+    updates.decided.blocked = methods.refusal();
+    let is_candidate = |pod: &&'a Pod| {
         !workload.is_to_replace(pod) && !matches!(methods.of(pod), Method::Refused(_))
     };
-    let mut movable: Vec<&Pod> = moves.old.iter().copied().filter(is_movable).collect();
-    let mut mover = Mover {
+    let mut candidates: Vec<&Pod> = to_update.old.iter().copied().filter(is_candidate).collect();
+    let mut updater = Updater {
         scene,
         methods: &methods,
         accepted: false,
         sidecars: due,
     };
-    movable.sort_by_cached_key(|pod| mover.rank(pod, hooks));
-    movable.truncate(usize::try_from(moves.count).unwrap_or(0));
+    candidates.sort_by_cached_key(|pod| updater.rank(pod, hooks));
+    candidates.truncate(usize::try_from(to_update.count).unwrap_or(0));
     // Pods on a lost node are deleted anyway.
-    movable.retain(|pod| !hooks.is_on_lost_node(pod));
-    if movable.is_empty() {
-        return moved;
+    candidates.retain(|pod| !hooks.is_on_lost_node(pod));
+    if candidates.is_empty() {
+        return updates;
     }
     match scene.acceptance() {
-        Acceptance::Accepted => mover.accepted = true,
+        Acceptance::Accepted => updater.accepted = true,
         Acceptance::Unknown => {}
         Acceptance::Refused { why, .. } => {
-            moved.decided.blocked = Some(why.clone());
-            return moved;
+            updates.decided.blocked = Some(why.clone());
+            return updates;
         }
     }
     let mut proof = hot_patch::proof(&sizes.kept, revisions.update.name());
-    let mut room = moves.in_place;
-    for pod in movable {
-        moved.chosen.insert(pod.uid());
+    let mut room = to_update.in_place;
+    for pod in candidates {
+        updates.chosen.insert(pod.uid());
         let decision = match methods.of(pod) {
             Method::InPlace(change) if room > 0 => {
-                let goal = mover.goal(pod, change);
-                let possible = mover.may_start(pod, budget);
+                let goal = updater.goal(pod, change);
+                let possible = updater.may_start(pod, budget);
                 let decision = change_in_place(scene, pod, &goal, possible, hooks);
                 if !matches!(decision, Decision::Wait) {
-                    moved.changing.insert(pod.uid());
+                    updates.changing.insert(pod.uid());
                 }
                 decision
             }
             Method::HotPatch(change) if room > 0 => {
-                mover.hot_patch(pod, change, budget, &mut proof)
+                updater.hot_patch(pod, change, budget, &mut proof)
             }
-            _ => mover.recreate(pod, budget, hooks),
+            _ => updater.recreate(pod, budget, hooks),
         };
-        moved.decided.add(decision);
+        updates.decided.add(decision);
         room -= 1;
     }
-    moved
+    updates
 }
 
 /// Decides about one pod.
-struct Mover<'s, 'a> {
+struct Updater<'s, 'a> {
     scene: &'s Scene<'a>,
     methods: &'s Methods<'a>,
     /// Whether the API server accepts pods of the update revision.
@@ -193,7 +197,7 @@ enum HookProgress {
     None,
 }
 
-impl<'a> Mover<'_, 'a> {
+impl<'a> Updater<'_, 'a> {
     /// A pod's rank. Pods of the same rank stay in the order of `kept`. A pod whose sidecars alone are about to be
     /// updated is not preferred: its hook would have to run again, for both updates, while that of another pod has
     /// already run.

@@ -6,8 +6,8 @@ use super::acceptance::Acceptance;
 use crate::plan::observed::Pod;
 use crate::plan::revision::Revisions;
 use crate::plan::scale::batch::Batch;
-use crate::plan::scale::moves::Moves;
 use crate::plan::scale::sizes::Sizes;
+use crate::plan::scale::to_update::ToUpdate;
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
@@ -26,7 +26,7 @@ pub struct Scene<'a> {
     /// The batch of the first pods.
     pub batch: Batch<'a>,
     /// The pods that the rollout may update now.
-    pub moves: Moves<'a>,
+    pub to_update: ToUpdate<'a>,
     /// Whether the API server accepts the update revision, once that has been determined.
     pub acceptance: OnceCell<Acceptance>,
 }

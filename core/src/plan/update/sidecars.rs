@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use super::change::{Goal, change_in_place};
-use super::{Moved, Scene};
+use super::{Scene, Updates};
 use crate::plan::decision::Decision;
 use crate::plan::hooks::{Hooks, SIDECARS, Target};
 use crate::plan::in_place::{Change, MarkChange, is_unfinished};
@@ -124,11 +124,11 @@ pub(super) fn update_sidecars<'a>(
     scene: &Scene<'a>,
     due: &Due<'a>,
     budget: &mut Budget,
-    moved: &mut Moved<'a>,
+    updates: &mut Updates<'a>,
     hooks: &mut Hooks<'a>,
 ) {
     for pod in scene.sizes.kept.iter().copied() {
-        let is_excluded = moved.chosen.contains(&pod.uid())
+        let is_excluded = updates.chosen.contains(&pod.uid())
             || scene.workload.is_to_replace(pod)
             || hooks.is_on_lost_node(pod)
             || is_unfinished(pod)
@@ -141,9 +141,9 @@ pub(super) fn update_sidecars<'a>(
         let possible = budget.take(scene, pod);
         let decision = change_in_place(scene, pod, &goal, possible, hooks);
         if !matches!(decision, Decision::Wait) {
-            moved.changing.insert(pod.uid());
+            updates.changing.insert(pod.uid());
         }
-        moved.decided.add(decision);
+        updates.decided.add(decision);
     }
 }
 

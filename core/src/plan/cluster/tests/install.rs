@@ -115,6 +115,24 @@ fn a_failing_script_is_repeated_with_backoff_until_it_passes() {
 }
 
 #[test]
+fn each_failed_attempt_is_reported_once_whatever_its_script_prints() {
+    let mut sim = Sim::new(&json!({"parallelism": 3}));
+    sim.settle();
+    for printed in [
+        "exit 1: passed; passed on 2 of 3 checks",
+        "exit 1: retrying, next at noon",
+    ] {
+        sim.events.clear();
+        for _ in 0..3 {
+            sim.end("master-0", Some(printed));
+            sim.wait(300);
+        }
+        let failures = sim.events.iter().filter(|it| it.starts_with("FailedInit"));
+        assert_eq!(failures.count(), 3, "{:?}", sim.events);
+    }
+}
+
+#[test]
 fn an_edit_or_a_request_starts_the_next_attempt_immediately() {
     let fail = |sim: &mut Sim| {
         sim.settle();

@@ -1,21 +1,26 @@
 //! The operator as a separate process, with the permissions of its roles and no others.
 
-use std::ops::Range;
+mod account;
+mod port;
+mod process;
+
+pub use port::free_port;
+
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
+use self::account::grant;
+use self::process::{Running, has_lost_its_lease, last_line, supervise, try_wait, with};
 use crate::cluster::control_plane::ControlPlane;
 use crate::cluster::link::Link;
 use crate::faults::FaultProxy;
@@ -43,40 +48,6 @@ pub struct Operator {
     running: Option<Running>,
     /// The times at which it was started.
     starts: Vec<Timestamp>,
-}
-
-struct Running {
-    process: Process,
-    supervisor: JoinHandle<()>,
-    port: u16,
-    /// The port of its webhook, if it has the arguments of a Deployment.
-    webhook_port: u16,
-}
-
-/// The current process; None after it was stopped on purpose.
-type Process = Arc<Mutex<Option<Child>>>;
-
-fn with<T>(process: &Process, f: impl FnOnce(&mut Option<Child>) -> T) -> T {
-    f(&mut process.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// The exit status, if the process has exited; None after it was stopped on purpose.
-fn try_wait(process: &Process) -> Option<std::io::Result<Option<ExitStatus>>> {
-    with(process, |child| child.as_mut().map(Child::try_wait))
-}
-
-impl Running {
-    /// Takes the process, so that it is no longer restarted.
-    fn end(self) -> Result<Child> {
-        with(&self.process, Option::take).context("the operator has ended")
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Aborting the task drops the process, which kills it.
-        self.supervisor.abort();
-    }
 }
 
 impl Operator {
@@ -418,79 +389,6 @@ impl Operator {
     pub fn processor_time(&self) -> Result<Duration> {
         processor_time(self.id()?)
     }
-}
-
-/// Restarts the process when it has lost its lease, which happens to every operator on a machine that
-/// stalls for ten seconds. If it exits for another reason, the test sees the exit.
-async fn supervise(mut command: Command, process: Process, log: PathBuf) {
-    loop {
-        sleep(Duration::from_millis(200)).await;
-        let status = match try_wait(&process) {
-            Some(Ok(None)) => continue,
-            Some(Ok(Some(status))) => status,
-            Some(Err(_)) | None => return,
-        };
-        if !has_lost_its_lease(status, &last_line(&log)) {
-            return;
-        }
-        let Ok(next) = command.spawn() else { return };
-        with(&process, |child| *child = Some(next));
-    }
-}
-
-fn last_line(log: &Path) -> String {
-    let log = std::fs::read_to_string(log).unwrap_or_default();
-    log.lines().last().unwrap_or_default().to_owned()
-}
-
-fn has_lost_its_lease(status: ExitStatus, message: &str) -> bool {
-    status.code() == Some(1) && message.contains("lost the lease")
-}
-
-/// Creates a service account with the operator's roles.
-async fn grant(plane: &ControlPlane, namespace: &str, account: &str) -> Result<()> {
-    let mut permissions = plane.permissions.clone();
-    permissions.retain(|object| object["kind"] != "ClusterRole");
-    for object in &mut permissions {
-        move_to(object, namespace, account);
-    }
-    plane.apply(&permissions).await
-}
-
-/// Moves an object of the chart to another namespace and service account. ClusterRoles are shared.
-fn move_to(object: &mut Value, namespace: &str, account: &str) {
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let moved = match object["kind"].as_str().unwrap_or_default() {
-        "ServiceAccount" => account.to_owned(),
-        "RoleBinding" => format!("{name}-{account}"),
-        "ClusterRoleBinding" => format!("{name}-{account}-{namespace}"),
-        _ => name.to_owned(),
-    };
-    object["metadata"]["name"] = json!(moved);
-    if object["metadata"]["namespace"].is_string() {
-        object["metadata"]["namespace"] = json!(namespace);
-    }
-    if object["subjects"].is_array() {
-        object["subjects"][0]["namespace"] = json!(namespace);
-        object["subjects"][0]["name"] = json!(account);
-    }
-}
-
-/// Below the ephemeral ports, because a port that is chosen here is bound only later.
-const PORTS: Range<u32> = 20_000..30_000;
-
-/// A port on which no process listens, and which no other test of this process gets.
-pub async fn free_port() -> Result<u16> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    for _ in PORTS {
-        // Processes that run at the same time begin at different ports.
-        let number = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = u16::try_from(PORTS.start + number % (PORTS.end - PORTS.start))?;
-        if TcpListener::bind(("127.0.0.1", port)).await.is_ok() {
-            return Ok(port);
-        }
-    }
-    bail!("no port of {PORTS:?} is free")
 }
 
 /// The operator's binary. The environment variable GAMEKEEPER_BINARY replaces it.

@@ -2,6 +2,17 @@
 //!
 //! Those of bk-bcs are kept unchanged. The operator's own begin with `gamekeeper.tkex.tencent.com/`.
 
+mod hook_point;
+mod unique;
+mod workload_kind;
+
+pub use hook_point::HookPoint;
+pub use unique::{
+    MAX_NAME, MAX_WORKLOAD_NAME, budget_name, fnv32, instance_id, job_name, lifecycle_run_name,
+    safe_hash,
+};
+pub use workload_kind::WorkloadKind;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -163,12 +174,6 @@ pub const REPLICAS_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/replicas";
 /// Finalizer that the API server sets for `--cascade=orphan`.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 
-/// The name of the PodDisruptionBudget that guards the pods of a workload. The uid is part of it, because the
-/// budget of an earlier workload with the same name may still guard pods.
-pub fn budget_name(workload: &str, uid: &str) -> String {
-    format!("{workload}-guarded-{}", safe_hash(uid.as_bytes()))
-}
-
 /// The namespace of the scripts of Clusters and of the Jobs that run them.
 pub const HOOKS_NAMESPACE: &str = "gamekeeper-hooks";
 /// Finalizer of a Cluster, removed when its delete hooks have passed.
@@ -226,253 +231,4 @@ pub fn split_ordinal(name: &str) -> Option<(&str, i64)> {
     let (_, digits) = name.rsplit_once('-')?;
     let prefix = &name[..name.len() - digits.len()];
     Some((prefix, ordinal_after(prefix, name)?))
-}
-
-/// Kinds of workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum WorkloadKind {
-    /// GameDeployment
-    GameDeployment,
-    /// GameStatefulSet
-    GameStatefulSet,
-}
-
-impl WorkloadKind {
-    /// Both kinds.
-    pub const ALL: [Self; 2] = [WorkloadKind::GameDeployment, WorkloadKind::GameStatefulSet];
-
-    /// The owner reference of an object that a workload controls.
-    pub fn owner_reference(self, name: &str, uid: &str) -> OwnerReference {
-        OwnerReference {
-            api_version: super::API_VERSION.to_owned(),
-            kind: self.as_str().to_owned(),
-            name: name.to_owned(),
-            uid: uid.to_owned(),
-            controller: Some(true),
-            block_owner_deletion: Some(true),
-        }
-    }
-
-    /// The name of the kind.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            WorkloadKind::GameDeployment => "GameDeployment",
-            WorkloadKind::GameStatefulSet => "GameStatefulSet",
-        }
-    }
-
-    /// The kind with this name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
-    }
-
-    /// HookRun label that names the hook point.
-    pub fn type_label(self) -> &'static str {
-        match self {
-            WorkloadKind::GameDeployment => "gamedeployment-type",
-            WorkloadKind::GameStatefulSet => "gamestatefulset-type",
-        }
-    }
-
-    /// HookRun label of canary steps that names the update revision.
-    pub fn revision_label(self) -> &'static str {
-        match self {
-            WorkloadKind::GameDeployment => "gamedeployment-revision",
-            WorkloadKind::GameStatefulSet => "gamestatefulset-revision",
-        }
-    }
-}
-
-/// The point in the life of a pod or rollout at which a hook runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum HookPoint {
-    /// A canary step.
-    Step,
-    /// Before a pod is deleted.
-    PreDelete,
-    /// Before a pod is updated in place.
-    PreInplace,
-    /// After a pod was updated in place, before it gets traffic.
-    PostInplace,
-}
-
-impl HookPoint {
-    /// The points in a pod's life.
-    pub const OF_PODS: [HookPoint; 3] = [
-        HookPoint::PreDelete,
-        HookPoint::PreInplace,
-        HookPoint::PostInplace,
-    ];
-
-    /// Value of the type label (bk-bcs).
-    pub fn as_str(self) -> &'static str {
-        match self {
-            HookPoint::Step => "Step",
-            HookPoint::PreDelete => "PreDelete",
-            HookPoint::PreInplace => "PreInplace",
-            HookPoint::PostInplace => "PostInplace",
-        }
-    }
-
-    /// Value of the label [`RUN_TYPE_LABEL`] (bk-bcs).
-    pub fn type_value(self) -> &'static str {
-        match self {
-            HookPoint::Step => "canary-step",
-            HookPoint::PreDelete => "pre-delete-step",
-            HookPoint::PreInplace => "pre-inplace-step",
-            HookPoint::PostInplace => "post-inplace-step",
-        }
-    }
-
-    /// Whether a pod has the annotation [`DELETING_ANNOTATION`] while its hook of this point runs.
-    pub fn marks_pods(self) -> bool {
-        matches!(self, HookPoint::PreDelete | HookPoint::PreInplace)
-    }
-
-    /// Field of a workload's spec with the hook of this point; None for a step.
-    pub fn strategy_field(self) -> Option<&'static str> {
-        match self {
-            HookPoint::Step => None,
-            HookPoint::PreDelete => Some("preDeleteUpdateStrategy"),
-            HookPoint::PreInplace => Some("preInplaceUpdateStrategy"),
-            HookPoint::PostInplace => Some("postInplaceUpdateStrategy"),
-        }
-    }
-
-    /// The point that a type label names.
-    pub fn parse(label: &str) -> Option<Self> {
-        let mut points = [HookPoint::Step].into_iter().chain(Self::OF_PODS);
-        points.find(|point| point.as_str() == label)
-    }
-
-    /// The prefix of a HookRun's name (bk-bcs).
-    fn prefix(self) -> &'static str {
-        match self {
-            HookPoint::Step => "canary-step-hook",
-            HookPoint::PreDelete => "pre-delete-hook",
-            HookPoint::PreInplace => "pre-inplace-hook",
-            HookPoint::PostInplace => "post-inplace-hook",
-        }
-    }
-
-    /// Name of a HookRun: `part` is the step's index, the instance id or the ordinal.
-    ///
-    /// An over-long name is cut and ends in a hash of the whole, so that it stays unique.
-    pub fn run_name(self, revision: &str, part: &str, template: &str) -> String {
-        shorten(
-            format!("{}-{revision}-{part}-{template}", self.prefix()),
-            MAX_NAME,
-        )
-    }
-}
-
-/// Name of the HookRun of one attempt at a Cluster's hook.
-pub fn lifecycle_run_name(
-    prefix: &str,
-    cluster: &str,
-    node: &str,
-    hash: &str,
-    attempt: u32,
-) -> String {
-    shorten(
-        format!("{prefix}-{cluster}-{node}-{hash}-{attempt}"),
-        MAX_NAME,
-    )
-}
-
-/// Name of the Job of a HookRun's measurement: the same for each attempt, and unique for each run, metric
-/// and measurement.
-pub fn job_name(run: &str, run_uid: &str, metric: &str, number: i32) -> String {
-    let whole = format!("{run_uid}/{metric}/{number}");
-    let whole = whole.as_bytes();
-    let end = format!("{number}-{}{}", safe_hash(whole), instance_id(whole));
-    let run: String = run
-        .replace('.', "-")
-        .chars()
-        .take(MAX_JOB_NAME - end.len() - 1)
-        .collect();
-    format!("{}-{end}", run.trim_end_matches('-'))
-}
-
-/// Longest name of a Job, which is a label value of its pods.
-const MAX_JOB_NAME: usize = 63;
-/// Longest name of an object (DNS subdomain).
-pub const MAX_NAME: usize = 253;
-/// Longest name of a workload: the names of its revisions are label values of at most 63 characters.
-pub const MAX_WORKLOAD_NAME: usize = 52;
-
-/// Kubernetes' safe alphabet: without vowels and similar characters, so that no words are formed.
-const SAFE: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-
-/// FNV-1a, 32 bits: Kubernetes' hash for the names of revisions.
-pub fn fnv32(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-    })
-}
-
-/// A hash in the safe alphabet, as in the name of a revision: its decimal digits, each replaced
-/// by a letter (Kubernetes' SafeEncodeString).
-pub fn safe_hash(bytes: &[u8]) -> String {
-    fnv32(bytes)
-        .to_string()
-        .bytes()
-        .map(|digit| SAFE[usize::from(digit) % SAFE.len()] as char)
-        .collect()
-}
-
-/// Five characters of the safe alphabet, the end of a pod's name.
-pub fn instance_id(seed: &[u8]) -> String {
-    let mut rest = seed.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    // The low bits of FNV are poorly mixed, so the high half is folded in.
-    rest ^= rest >> 32;
-    (0..5)
-        .map(|_| {
-            let letter = SAFE[(rest % SAFE.len() as u64) as usize];
-            rest /= SAFE.len() as u64;
-            letter as char
-        })
-        .collect()
-}
-
-/// Cuts a name to `max` bytes. A cut name ends in a hash of the whole.
-fn shorten(name: String, max: usize) -> String {
-    if name.len() <= max {
-        return name;
-    }
-    let hash = safe_hash(name.as_bytes());
-    let mut end = max - hash.len() - 1;
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}-{hash}", name[..end].trim_end_matches(['-', '.']))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_measurement_has_its_own_job_with_a_valid_name() {
-        let long = "pre-delete-hook-test-gamedeployment-67864c6f65-s9rbp-backup.before.it.goes";
-        let names: std::collections::BTreeSet<String> = [
-            job_name(long, "uid-1", "backup", 1),
-            job_name(long, "uid-1", "backup", 2),
-            job_name(long, "uid-1", "other", 1),
-            job_name(long, "uid-2", "backup", 1),
-            job_name("a", "uid-1", "Backup of it all", i32::MAX),
-        ]
-        .into();
-        assert_eq!(names.len(), 5);
-        assert_eq!(
-            job_name(long, "uid-1", "backup", 1),
-            job_name(long, "uid-1", "backup", 1)
-        );
-        for name in names {
-            let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-            assert!(name.len() <= 63 && name.chars().all(valid), "{name}");
-        }
-    }
 }

@@ -1,11 +1,15 @@
-//! Stories of updates in place: images, sidecars, resources and hot patches.
+//! In-place updates: a pod is changed in three writes, once its hook allows it.
+
+mod gate;
+mod hot_patch;
+mod native_sidecars;
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::story::{Story, story};
 use crate::api::{ContainerOrder, HookPhase};
 use crate::plan::in_place::{Change, Completion, Patching, completion, patch_of};
+use crate::plan::tests::story::{Story, story};
 use crate::plan::{Action, FirstStatus, Gate, Pod, Resize, RevisionName};
 
 fn in_place(replicas: i32, spec: serde_json::Value) -> Story {
@@ -71,49 +75,6 @@ fn the_change_follows_the_gate_immediately_unless_there_is_a_grace_period() {
             |action| matches!(action, Action::CloseGate { then, .. } if then.is_some() == follows),
         );
         assert_eq!(closing, 1, "{grace}");
-    }
-}
-
-#[test]
-fn a_running_pod_whose_gate_was_never_opened_is_still_changed_with_its_gate_closed() {
-    let mut story = in_place(1, json!({}));
-    // The API server has accepted both revisions.
-    story.image("v2").settle();
-    story.image("v1").settle();
-    story.user(json!({"postInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}));
-    let name = story.names()[0].clone();
-    // The operator crashed between the creation of the pod and the opening of its gate.
-    story.edit_pod(&name, |pod| {
-        pod.gate = Gate::Unset;
-        pod.ready_since = None;
-    });
-    story.done.clear();
-    story.image("v2").settle();
-    assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
-    assert_eq!(story.images(), "v2");
-    assert_eq!(story.runs().len(), 1, "its PostInplace hook runs");
-    let place = |like: fn(&Action) -> bool| story.done.iter().position(like);
-    let opened = place(|action| matches!(action, Action::OpenGate(_)));
-    let closed = place(|action| matches!(action, Action::CloseGate { .. }));
-    assert!(opened < closed && closed < place(is_patch));
-}
-
-#[test]
-fn a_pause_or_revert_opens_the_gate_of_a_pod_that_was_not_changed() {
-    for change in [
-        json!({"updateStrategy": {"paused": true}}),
-        json!({"template": {"spec": {"containers": [{"name": "game", "image": "game:v1"}]}}}),
-        json!({"updateStrategy": {"partition": 1}}),
-    ] {
-        let mut story = in_place(
-            1,
-            json!({"updateStrategy": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 30}}}),
-        );
-        story.image("v2").settle();
-        story.user(change.clone()).settle();
-        assert_eq!(story.pods()[0].gate, Gate::Open, "{change}");
-        story.wait(60).settle();
-        assert_eq!(story.images(), "v1", "{change}");
     }
 }
 
@@ -321,211 +282,6 @@ fn a_resize_by_another_client_does_not_hold_up_a_change_of_images() {
     assert_eq!(story.images(), "v2");
     assert_eq!(story.columns(), "1 1 1 1 1");
     assert!(story.condition("FailedUpdate").is_none());
-}
-
-/// Two pods with a native sidecar, the second one on a node with an old kubelet.
-fn with_sidecars(when_impossible: &str) -> Story {
-    let mut story = story(
-        2,
-        json!({
-            "updateStrategy": {"type": "InplaceUpdate", "inPlaceUpdateStrategy": {"whenImpossible": when_impossible}},
-            "template": {"spec": {"initContainers": [sidecar("v1")]}},
-        }),
-    );
-    story.settle();
-    let second = story.names().remove(1);
-    story.edit_pod(&second, |pod| pod.node = Some("old".to_owned()));
-    let version = "v1.31.4".into();
-    story.world.old_kubelets.insert("old".to_owned(), version);
-    story.user(json!({"template": {"spec": {"initContainers": [sidecar("v2")]}}}));
-    story
-}
-
-fn sidecar(tag: &str) -> Value {
-    json!({"name": "proxy", "image": format!("proxy:{tag}"), "restartPolicy": "Always"})
-}
-
-/// Images of the sidecars, pod by pod.
-fn sidecars(story: &Story) -> Vec<String> {
-    let image = |pod: &&Pod| pod.containers[1].image.clone();
-    story.pods().iter().map(image).collect()
-}
-
-#[test]
-fn a_sidecar_is_not_changed_in_place_under_a_kubelet_that_would_not_restart_it() {
-    let mut story = with_sidecars("Refuse");
-    story.settle();
-    assert_eq!(sidecars(&story), ["proxy:v2", "proxy:v1"]);
-    let (reason, message) = story.condition("FailedUpdate").expect("condition");
-    assert_eq!(reason, "NotInPlace");
-    for word in [
-        "spec.template.spec.initContainers[0].image",
-        "v1.31.4",
-        "whenImpossible: Recreate",
-    ] {
-        assert!(message.contains(word), "{message}");
-    }
-    story.world.old_kubelets.clear();
-    story.settle();
-    assert_eq!(sidecars(&story), ["proxy:v2", "proxy:v2"]);
-    assert_eq!(story.condition("FailedUpdate"), None);
-}
-
-#[test]
-fn a_pod_on_an_old_kubelet_is_recreated_where_that_is_allowed() {
-    let mut story = with_sidecars("Recreate");
-    let before = story.names();
-    story.settle();
-    assert_eq!(sidecars(&story), ["proxy:v2", "proxy:v2"]);
-    let after = story.names();
-    assert!(after.contains(&before[0]) && !after.contains(&before[1]));
-}
-
-#[test]
-fn other_changes_are_made_in_place_on_old_kubelets_too() {
-    let mut story = with_sidecars("Refuse");
-    story.user(json!({"template": {"spec": {"initContainers": [sidecar("v1")]}}}));
-    story.image("v2").settle();
-    assert_eq!(story.images(), "v2 v2");
-}
-
-#[test]
-fn a_hot_patch_restarts_nothing_and_is_tried_on_one_pod_first() {
-    let mut story = story(
-        3,
-        json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}),
-    );
-    story.settle();
-    story.kubelets_run = false;
-    story.image("v2").settle();
-    assert_eq!(story.count(is_patch), 1);
-    story.kubelets_run = true;
-    story.settle();
-    assert_eq!(story.images(), "v2 v2 v2");
-    assert!(story.pods().iter().all(|pod| pod.hot_patched));
-}
-
-#[test]
-fn a_first_hot_patch_that_never_completes_is_reported() {
-    let mut story = story(
-        3,
-        json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}),
-    );
-    story.settle();
-    story.kubelets_run = false;
-    story.image("v2").settle();
-    assert_eq!(story.images(), "v1 v1 v2");
-    assert_eq!(
-        story.condition("FailedUpdate"),
-        None,
-        "it is not overdue yet"
-    );
-    let wake = story.plan().wake.expect("a time to plan again");
-    story.wait(60).settle();
-    assert_eq!(wake, story.world.now);
-    let (reason, message) = story.condition("FailedUpdate").expect("condition");
-    assert_eq!(reason, "HotPatchNotShown");
-    let patched = story.pods().into_iter().find(|pod| pod.hot_patched);
-    assert!(message.contains(&patched.expect("a pod").name), "{message}");
-    story.kubelets_run = true;
-    story.settle();
-    assert_eq!(story.images(), "v2 v2 v2");
-    assert_eq!(story.condition("FailedUpdate"), None);
-}
-
-#[test]
-fn a_kubelet_that_restarts_the_container_stops_a_hot_patch_at_one_pod() {
-    let mut story = story(
-        3,
-        json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}),
-    );
-    story.settle();
-    story.kubelets_run = false;
-    story.image("v2").settle();
-    let name = story
-        .pods()
-        .iter()
-        .find(|pod| pod.hot_patched)
-        .map(|pod| pod.name.clone())
-        .expect("patched");
-    story.edit_pod(&name, |pod| {
-        pod.observed_generation = pod.generation;
-        let status = pod.containers[0].status.as_mut().expect("status");
-        status.image = "game:v2".to_owned();
-        status.restart_count = 1;
-        status.container_id = "another".to_owned();
-    });
-    story.settle();
-    assert_eq!(story.count(is_patch), 1);
-    assert_eq!(
-        story.condition("FailedUpdate").expect("condition").0,
-        "HotPatchNotSupported"
-    );
-}
-
-#[test]
-fn a_later_in_place_update_removes_the_hot_patch_annotation() {
-    let mut story = story(1, json!({"updateStrategy": {"type": "HotPatchUpdate"}}));
-    story.settle();
-    story.image("v2").settle();
-    assert!(story.pods()[0].hot_patched);
-    story
-        .user(json!({"updateStrategy": {"type": "InplaceUpdate"}}))
-        .image("v3")
-        .settle();
-    assert!(!story.pods()[0].hot_patched);
-    assert_eq!(story.images(), "v3");
-}
-
-#[test]
-fn a_success_allows_only_one_update_of_a_pod_without_the_gate() {
-    let mut story = story(
-        1,
-        json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
-    );
-    story.settle();
-    assert_eq!(story.pods()[0].gate, Gate::None);
-    story
-        .user(json!({"updateStrategy": {"type": "InplaceUpdate"}}))
-        .image("v2")
-        .settle();
-    story.hooks_end("", HookPhase::Successful);
-    story.settle();
-    assert_eq!(story.images(), "v2");
-    story.image("v3").settle();
-    assert_eq!(story.images(), "v2", "the next change runs the hook again");
-    assert_eq!(story.runs().len(), 1);
-}
-
-#[test]
-fn without_a_readiness_gate_new_pods_are_changed_immediately() {
-    let mut story = in_place(2, json!({"disableReadinessGate": true}));
-    story.user(json!({"updateStrategy": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 30}}}));
-    story.settle();
-    assert!(story.pods().iter().all(|pod| pod.gate == Gate::None));
-    let names = story.names();
-    story.image("v2").settle();
-    assert_eq!(story.images(), "v2 v2");
-    assert_eq!(story.names(), names);
-    assert_eq!(
-        story.condition("Ready").map(|it| it.0).as_deref(),
-        Some("AllPodsAvailable")
-    );
-}
-
-#[test]
-fn a_change_of_disable_readiness_gate_affects_only_new_pods() {
-    let mut story = in_place(2, json!({}));
-    let revisions = story.world.revisions.len();
-    story.done.clear();
-    story.user(json!({"disableReadinessGate": true})).settle();
-    assert_eq!(story.done, []);
-    assert_eq!(story.world.revisions.len(), revisions);
-    story.user(json!({"replicas": 3})).settle();
-    let gates: Vec<Gate> = story.pods().iter().map(|pod| pod.gate).collect();
-    assert_eq!(gates, [Gate::Open, Gate::Open, Gate::None]);
-    story.image("v2").settle();
-    assert_eq!(story.images(), "v2 v2 v2");
 }
 
 #[test]

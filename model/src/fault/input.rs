@@ -1,155 +1,19 @@
-//! Deliberate bugs, each of which the checker must find.
-//!
-//! They need no change of production code: they corrupt the planner's input or output, or the execution of a
-//! plan.
+//! Bugs of what the planner observes: a corrupt input has the effect of a rule that is missing.
 
 use std::sync::Arc;
 
-use gamekeeper_core::api::names::{self, HookPoint, WorkloadKind};
+use gamekeeper_core::api::names::{self, HookPoint};
 use gamekeeper_core::api::{GameDeployment, GameDeploymentStatus, HookPhase, HookRun};
 use gamekeeper_core::plan::sidecars::{Changing, MatchedPod, Sidecars};
 use gamekeeper_core::plan::{
-    Action, Disruption, Gate, Ground, InPlacePatch, MoveRequest, Plan, Pod, PodPhase, PodRef,
-    Promotion, Turn, Verdict, WorkloadPatch, World,
+    Disruption, Gate, MoveRequest, Pod, PodPhase, Promotion, Turn, Verdict, World,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 
-use super::sidecars;
-
-/// A deliberate bug.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The operator pauses without the annotation that makes the pause its own.
-    PauseWithoutAnnotation,
-    /// `paused` is ignored.
-    PauseIgnored,
-    /// A success counts for any target.
-    AnyTargetCounts,
-    /// A success counts regardless of its age.
-    OldSuccessCounts,
-    /// The phase of a pod, instead of its containers, decides whether it needs its hook.
-    PhaseDecides,
-    /// A write to a guarded pod without a running container has no resourceVersion precondition.
-    NoVersionPrecondition,
-    /// An in-place change of a pod without a running container, or of the container after one that must be ready,
-    /// has no resourceVersion precondition.
-    NoVersionPreconditionInPlace,
-    /// A success dated in the future counts.
-    FutureSuccessCounts,
-    /// A success is kept when its action is no longer planned.
-    SuccessKept,
-    /// A retry counts as a success.
-    RetryMeansSuccess,
-    /// A success of a hook with other arguments counts.
-    AnyArgumentsCount,
-    /// HookRuns for another target are ignored.
-    OtherRunsOverlooked,
-    /// A failed PostInplace hook counts as a success.
-    PostHookIgnored,
-    /// A recreation for an update needs no hook if only PreInplace is configured.
-    RecreationUnguarded,
-    /// The choice of pods to delete ignores that pods are already waiting.
-    WaitingIgnored,
-    /// Any number of pods may be unavailable.
-    NoBudget,
-    /// A pod that is not available yet counts as not ready.
-    NotYetAvailableIsFree,
-    /// Steps and partition are ignored.
-    NoPartition,
-    /// Pods are updated to a revision that the API server has not accepted.
-    NotAcceptedFirst,
-    /// The annotation game-pod-deleting is kept when a deletion is canceled.
-    MarkKept,
-    /// A gate is kept closed when its update is canceled.
-    GateKeptClosed,
-    /// HookRuns of steps are kept when the steps start over.
-    StepRunsKept,
-    /// A full promotion counts for any rollout.
-    AnyPromotionCounts,
-    /// The held replicas of a user's pause count for the next template.
-    HeldKept,
-    /// A workload without a status counts as complete.
-    LostStatusMeansDone,
-    /// The status is written after the actions that depend on it.
-    StatusLast,
-    /// The quorum GET before irrevocable actions is omitted.
-    NoQuorumGet,
-    /// A plan is made before the cache shows the operator's own writes.
-    OwnWritesUnseen,
-    /// A new leader plans before its cache shows the writes of the previous one.
-    LeaderDoesNotWait,
-    /// OrderedReady is treated as Parallel.
-    OrderIgnored,
-    /// All pods count as ready.
-    HealthIgnored,
-    /// A pod whose gate has not been opened yet is treated as if it had no gate.
-    UnsetGateIgnored,
-    /// The range of ordinals is too short by one.
-    OffByOne,
-    /// Reserved ordinals are treated like all others.
-    ReservationIgnored,
-    /// Surge pods are deleted once all other pods have been updated, whether or not they are available.
-    SurgeLeavesEarly,
-    /// The index of a Terminating pod counts as free.
-    TerminatingIndexFree,
-    /// The next container gets its image before the previous one runs its own.
-    TurnNotAwaited,
-    /// The budget is deleted while pods have the label.
-    BudgetFirst,
-    /// The finalizer is removed while pods wait for their hooks.
-    FinalizerFirst,
-    /// The labels are removed while pods wait for their hooks.
-    LabelsFirst,
-    /// The budget has maxUnavailable 0, which lets surplus pods be evicted.
-    SurplusEvictable,
-    /// The budget lets pods that are not ready be evicted.
-    UnreadyEvictable,
-    /// A pod that a user released is guarded again.
-    ReleaseForgotten,
-    /// If a user has released one pod, all pods count as released.
-    AllReleased,
-    /// The taints of a node count although pods tolerate them.
-    TolerationIgnored,
-    /// Nodes that are going to be removed are overlooked.
-    GoingOverlooked,
-    /// The request to move a pod is kept when its node is no longer going to be removed.
-    RequestKept,
-    /// A pod is moved although its node is no longer going to be removed.
-    OutdatedRequestCounts,
-    /// A node that does not respond counts as lost immediately.
-    SilentMeansLost,
-    /// The deadline of a guarded pod has passed as soon as it waits for its hook.
-    DeadlinePassesImmediately,
-    /// The update of a sidecar does not test its token.
-    TokenUntested,
-    /// A workload updates sidecars without tokens.
-    NoTokenNeeded,
-    /// A SidecarSet updates the pods itself, as if no workload controlled them.
-    SetUpdatesPods,
-    /// A SidecarSet ignores its own maxUnavailable.
-    SetLimitIgnored,
-    /// A SidecarSet treats pods whose update is in progress as idle.
-    BusyIgnored,
-    /// A SidecarSet allots tokens before its cache shows those that it has already allotted.
-    OwnTokensUnseen,
-    /// The quorum GET of the SidecarSet is omitted.
-    NoQuorumGetOfSet,
-    /// Tokens are kept when the SidecarSet is reverted.
-    TokenKept,
-    /// Updates of sidecars need no hook.
-    SidecarsUnguarded,
-    /// A success for the game counts for its sidecars.
-    SuccessOfGameCounts,
-    /// An update of a sidecar that is in progress is mistaken for an update of the game.
-    MistakenForGame,
-    /// An update that supersedes another one does not wait for the containers that the other one changed.
-    SupersededForgotten,
-    /// New pods get no sidecars.
-    InjectionForgotten,
-}
+use super::{Fault, phase, point};
 
 impl Fault {
     /// Corrupts the planner's input.
@@ -323,96 +187,6 @@ impl Fault {
         world.runs = runs;
     }
 
-    /// Corrupts the planner's output.
-    pub fn corrupt_plan(self, plan: &mut Plan<GameDeploymentStatus>, world: &World) {
-        let run = |name: &str| world.runs.iter().find(|run| run.name_any() == name);
-        plan.actions.retain(|action| match (self, action) {
-            (Fault::MarkKept, Action::UnmarkDeleting(_)) => false,
-            (Fault::GateKeptClosed, Action::OpenGate(pod)) => {
-                let mut pods = world.pods.iter().filter(|it| it.uid == pod.uid);
-                !pods.any(|pod| is_closed_without_change(pod))
-            }
-            (Fault::StepRunsKept, Action::DeleteHookRun { name, .. }) => {
-                run(name).is_none_or(|run| point(run) != HookPoint::Step)
-            }
-            (Fault::SuccessKept, Action::DeleteHookRun { name, .. }) => {
-                run(name).is_none_or(|run| phase(run) != HookPhase::Successful)
-            }
-            (Fault::WaitingIgnored, Action::PatchWorkload(_)) => false,
-            (
-                Fault::RequestKept,
-                Action::RequestMove {
-                    requested: false, ..
-                },
-            ) => false,
-            _ => true,
-        });
-        self.reorder_takedown(plan, world);
-        for action in &mut plan.actions {
-            self.forget_version(action);
-            self.weaken_budget(action);
-            self.forget_sidecars(action);
-            if let (Fault::PauseWithoutAnnotation, Action::PatchWorkload(patch)) = (self, action)
-                && patch.paused == Some(true)
-            {
-                patch.annotations.clear();
-            }
-        }
-    }
-}
-
-impl Fault {
-    /// Takes the guard down in the wrong order.
-    fn reorder_takedown(self, plan: &mut Plan<GameDeploymentStatus>, world: &World) {
-        let unlabels = |action: &Action| matches!(action, Action::GuardPod { label: None, .. });
-        if self == Fault::BudgetFirst && plan.actions.iter().any(unlabels) {
-            let name = "budget".to_owned();
-            plan.actions = vec![Action::DeleteBudget { name }];
-        }
-        let starts_hook =
-            |action: &Action| matches!(action, Action::CreateHookRun(run) if run.is_for_removal());
-        if self == Fault::LabelsFirst && plan.actions.iter().any(starts_hook) {
-            let pods = world.pods.iter().filter(|pod| pod.guarded_by().is_some());
-            let unlabel = |pod: &Arc<Pod>| Action::GuardPod {
-                pod: PodRef::of(pod),
-                label: None,
-                annotations: Vec::new(),
-            };
-            plan.actions = pods.map(unlabel).collect();
-        }
-        if self == Fault::FinalizerFirst && plan.actions.iter().any(starts_hook) {
-            plan.actions = vec![
-                Action::DeleteBudget {
-                    name: "budget".to_owned(),
-                },
-                Action::PatchWorkload(WorkloadPatch {
-                    finalizers: Some(Vec::new()),
-                    ..WorkloadPatch::default()
-                }),
-            ];
-        }
-    }
-
-    /// Lets the budget of guarded pods allow evictions.
-    fn weaken_budget(self, action: &mut Action) {
-        let Action::ApplyBudget(it) = action else {
-            return;
-        };
-        let Some(spec) = it.budget["spec"].as_object_mut() else {
-            return;
-        };
-        match self {
-            Fault::SurplusEvictable => {
-                spec.remove("minAvailable");
-                spec.insert("maxUnavailable".to_owned(), 0.into());
-            }
-            Fault::UnreadyEvictable => {
-                spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow".into();
-            }
-            _ => {}
-        }
-    }
-
     /// Corrupts a SidecarSet, and the pods that its planner observes.
     pub fn corrupt_set(self, set: &mut Sidecars, pods: &mut [MatchedPod]) {
         match self {
@@ -426,58 +200,6 @@ impl Fault {
             _ => {}
         }
     }
-
-    /// Removes the sidecars of a new pod, or parts of an update of sidecars.
-    fn forget_sidecars(self, action: &mut Action) {
-        match action {
-            Action::PatchInPlace(patch) => self.forget_update(patch),
-            Action::CloseGate {
-                then: Some(patch), ..
-            } => self.forget_update(patch),
-            Action::CreatePod(pod) if self == Fault::InjectionForgotten => {
-                let containers = pod.pod["spec"]["containers"].as_array_mut();
-                let containers = containers.into_iter();
-                containers.for_each(|it| it.retain(|it| it["name"] != sidecars::NAME));
-            }
-            _ => {}
-        }
-    }
-
-    fn forget_update(self, patch: &mut InPlacePatch) {
-        match self {
-            Fault::TokenUntested => patch.tokens.clear(),
-            Fault::SupersededForgotten => {
-                let images = &patch.images;
-                let changes = &mut patch.record.containers;
-                changes.retain(|name, _| images.iter().any(|image| image.name == *name));
-            }
-            _ => {}
-        }
-    }
-
-    /// Removes the resourceVersion precondition of an action.
-    fn forget_version(self, action: &mut Action) {
-        match action {
-            Action::DeletePod(it) if self == Fault::NoVersionPrecondition => {
-                it.pod.version = None;
-                it.ground = Ground::Unguarded;
-            }
-            Action::PatchInPlace(it)
-                if matches!(
-                    self,
-                    Fault::NoVersionPrecondition | Fault::NoVersionPreconditionInPlace
-                ) =>
-            {
-                it.pod.version = None;
-            }
-            _ => {}
-        }
-    }
-}
-
-fn is_closed_without_change(pod: &Pod) -> bool {
-    let closed_at = pod.record.as_ref().and_then(|record| record.gate_closed_at);
-    matches!(pod.gate, Gate::Closed(since) if closed_at != Some(since))
 }
 
 /// Whether a container of this pod waits for its turn.
@@ -547,19 +269,6 @@ fn forget_retry(gd: &mut GameDeployment) -> bool {
     let is_set = std::mem::take(&mut strategy.retry);
     let annotation = gd.annotations_mut().remove(names::RETRY_ANNOTATION);
     is_set || annotation.is_some()
-}
-
-fn phase(run: &HookRun) -> HookPhase {
-    run.status.as_ref().map(|it| it.phase).unwrap_or_default()
-}
-
-fn point(run: &HookRun) -> HookPoint {
-    let kinds = [WorkloadKind::GameDeployment, WorkloadKind::GameStatefulSet];
-    let mut labels = kinds.iter().map(|kind| run.labels().get(kind.type_label()));
-    let label = labels.find_map(|label| label);
-    label
-        .and_then(|label| HookPoint::parse(label))
-        .expect("a point")
 }
 
 fn annotate(run: &mut HookRun, key: &str, value: &str) {

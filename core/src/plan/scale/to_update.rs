@@ -3,7 +3,7 @@
 use crate::plan::observed::Pod;
 
 /// The pods that the rollout may update now.
-pub struct Moves<'a> {
+pub struct ToUpdate<'a> {
     /// The candidates, in the order in which they are updated.
     pub old: Vec<&'a Pod>,
     /// How many of them are updated.

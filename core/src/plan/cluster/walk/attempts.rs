@@ -1,0 +1,171 @@
+//! The attempts at the steps of the walk: which one starts, which one may not start yet, and which ones are canceled.
+//!
+//! Invariant 12: a script starts only on a node where no other one runs.
+
+use super::passed::is_observed;
+use super::{OnNode, Walk};
+use crate::api::names::RUN_STEP;
+use crate::api::{HookPhase, HookRun, LifecycleStep, StepScope};
+use crate::plan::cluster::attempt::{self, Failure, Progress};
+use crate::plan::cluster::run::{Task, retry};
+use crate::plan::cluster::scene::Scene;
+use crate::plan::cluster::{ClusterAction, ClusterNode};
+use crate::plan::time::earlier;
+
+impl<'a> Walk<'a> {
+    /// Deletes running and failed runs that no step needs anymore: those of another phase, a deleted node, or an
+    /// edited script. Their nodes stay busy until the cache shows the deletion.
+    pub fn cancel_unwanted(&mut self, steps: &[LifecycleStep]) {
+        let tasks = steps.iter().flat_map(|step| self.tasks(*step));
+        let tasks: Vec<(Task, String)> = tasks.map(|task| (task, task.hash(self.scene))).collect();
+        for run in &self.scene.world.runs {
+            let is_wanted = tasks.iter().any(|(task, hash)| task.is_of(run, hash));
+            // A successful run is kept for its log, until its TTL has passed.
+            if !is_wanted && run.phase() != HookPhase::Successful {
+                self.delete(run);
+            }
+        }
+        for (task, hash) in &tasks {
+            for run in attempt::outdated(&self.attempts(*task, hash)) {
+                self.delete(run);
+            }
+        }
+    }
+
+    /// The tasks of a step that are configured and not skipped.
+    fn tasks(&self, step: LifecycleStep) -> Vec<Task<'a>> {
+        if self.reason_to_skip(step).is_some() || is_observed(step) {
+            return Vec::new();
+        }
+        let scene = self.scene;
+        match step.scope() {
+            StepScope::FirstMaster => {
+                let master = scene.master.as_ref().ok();
+                let master = master.map(|node| Task { step, node });
+                master.into_iter().collect()
+            }
+            StepScope::Nodes => {
+                let nodes = scene.nodes.iter();
+                nodes.map(|(node, _)| Task { step, node }).collect()
+            }
+        }
+    }
+
+    pub(super) fn attempts(&self, task: Task, hash: &str) -> Vec<&'a HookRun> {
+        let runs = self.scene.world.runs.iter();
+        let runs = runs.filter(|run| task.is_of(run, hash));
+        runs.map(|run| &**run).collect()
+    }
+
+    fn delete(&mut self, run: &HookRun) {
+        if run.metadata.deletion_timestamp.is_none() {
+            self.plan.actions.push(ClusterAction::DeleteHookRun {
+                name: run.metadata.name.clone().unwrap_or_default(),
+                uid: run.metadata.uid.clone().unwrap_or_default(),
+            });
+        }
+    }
+
+    /// Advances a step on a node: starts the attempt that is due, if one may start.
+    pub(super) fn drive(&mut self, task: Task<'a>) -> OnNode {
+        let scene = self.scene;
+        let hash = task.hash(scene);
+        let attempts = self.attempts(task, &hash);
+        let node = &task.node.name;
+        match attempt::progress(&attempts, retry(scene), scene.world.now) {
+            Progress::Passed => OnNode::Passed,
+            Progress::Failed { failure, next } => {
+                self.plan.wake = earlier(self.plan.wake, Some(next));
+                let at = next.strftime("%H:%M:%SZ");
+                OnNode::Failed(format!("{}, next at {at}", describe(scene, task, &failure)))
+            }
+            Progress::Running {
+                attempt,
+                obstacle,
+                failure,
+            } => {
+                let lost = task.node.lost.then(|| format!("node {node} is lost"));
+                let obstacle = lost.or(obstacle).map(|why| format!(": {why}"));
+                let obstacle = obstacle.unwrap_or_default();
+                in_progress(scene, task, attempt, failure, &obstacle)
+            }
+            Progress::Due { attempt, failure } => match self.start(task, attempt) {
+                Ok(()) => in_progress(scene, task, attempt, failure, ""),
+                Err(why) => match failure {
+                    Some(failure) => {
+                        OnNode::FailedBefore(format!("{}; {why}", describe(scene, task, &failure)))
+                    }
+                    None => OnNode::Waiting(why),
+                },
+            },
+        }
+    }
+
+    /// Starts an attempt, or says why it may not start yet.
+    fn start(&mut self, task: Task<'a>, attempt: u32) -> Result<(), String> {
+        let scene = self.scene;
+        let ClusterNode { name, uid, .. } = task.node;
+        if scene.cluster.spec.paused {
+            return Err("spec.paused is true".to_owned());
+        }
+        if task.node.lost {
+            return Err(format!("node {name} is lost"));
+        }
+        if self.busy.contains(uid) {
+            return Err(format!("another script is running on node {name}"));
+        }
+        if self.free == 0 {
+            return Err(format!(
+                "node {name} waits, because scripts run on {} nodes (spec.features.parallelism)",
+                self.busy.len()
+            ));
+        }
+        let run = task.run(scene, attempt)?;
+        let refused = run.metadata.name.as_ref();
+        let refused = refused.and_then(|name| scene.world.refused.get(name));
+        self.busy.insert(uid.clone());
+        self.free -= 1;
+        self.plan
+            .actions
+            .push(ClusterAction::CreateHookRun(Box::new(run)));
+        match refused {
+            // The attempt is repeated nevertheless.
+            Some(why) => Err(format!(
+                "the API server refuses to run it on node {name}: {why}"
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a run's script may be running.
+pub(super) fn is_live(run: &HookRun) -> bool {
+    let is_of_step = attempt::annotation(run, RUN_STEP).is_some();
+    is_of_step && !run.phase().is_completed()
+}
+
+fn describe(scene: &Scene, task: Task, failure: &Failure) -> String {
+    let (what, node) = (task.description(scene), &task.node.name);
+    let Failure { attempt, why } = failure;
+    format!("{what} on node {node} failed: {why}; attempt {attempt}")
+}
+
+fn in_progress(
+    scene: &Scene,
+    task: Task,
+    attempt: u32,
+    failure: Option<Failure>,
+    obstacle: &str,
+) -> OnNode {
+    match failure {
+        Some(failure) => OnNode::FailedBefore(format!(
+            "{}, attempt {attempt} in progress{obstacle}",
+            describe(scene, task, &failure)
+        )),
+        None => OnNode::Waiting(format!(
+            "{} on node {}, attempt {attempt} in progress{obstacle}",
+            task.description(scene),
+            task.node.name
+        )),
+    }
+}

@@ -1,0 +1,260 @@
+//! Walks through the steps of a phase, from the top, and collects what that decides: actions, and a state per step.
+//!
+//! [`passed`] says which steps are over, [`attempts`] starts scripts, [`upgrade`] selects the nodes to upgrade,
+//! [`records`] writes to the nodes what has passed there, and [`end`] adds the status.
+
+mod attempts;
+mod end;
+mod passed;
+mod records;
+mod upgrade;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::attempts::is_live;
+use self::passed::is_observed;
+use super::attempt;
+use super::conditions::{LifecycleReason, StepState};
+use super::run::Task;
+use super::scene::Scene;
+use super::{ClusterNode, ClusterPlan, NodeRecord};
+use crate::api::names::RUN_NODE_UID;
+use crate::api::{LifecycleStep, StepScope};
+use crate::plan::decision::Event;
+
+/// The state of a step on one node.
+enum OnNode {
+    Passed,
+    /// Not started, or in progress.
+    Waiting(String),
+    /// An attempt has failed, and the next one is not due yet.
+    Failed(String),
+    /// An attempt has failed, and the next one is in progress, or may not start yet.
+    FailedBefore(String),
+}
+
+pub struct Walk<'a> {
+    pub(super) scene: &'a Scene<'a>,
+    pub(super) plan: ClusterPlan,
+    states: Vec<(LifecycleStep, StepState)>,
+    /// Uids of nodes on which a script may be running.
+    busy: BTreeSet<String>,
+    /// How many more scripts may start now.
+    free: usize,
+    /// The records of nodes by uid, including what this plan adds.
+    records: BTreeMap<String, NodeRecord>,
+    passed_steps: Vec<LifecycleStep>,
+    /// Uids of the nodes that are being upgraded.
+    pub(super) selected: BTreeSet<String>,
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(scene: &'a Scene<'a>) -> Self {
+        let live = scene.world.runs.iter().filter(|run| is_live(run));
+        let busy: BTreeSet<String> = live
+            .filter_map(|run| attempt::annotation(run, RUN_NODE_UID))
+            .map(str::to_owned)
+            .collect();
+        let parallelism = usize::try_from(scene.features.parallelism).unwrap_or(1);
+        Self {
+            scene,
+            plan: ClusterPlan::default(),
+            states: Vec::new(),
+            free: parallelism.max(1).saturating_sub(busy.len()),
+            busy,
+            records: BTreeMap::new(),
+            passed_steps: scene.old.passed_steps.clone(),
+            selected: BTreeSet::new(),
+        }
+    }
+
+    /// Walks through steps. Returns whether all have passed and are recorded.
+    pub fn steps(&mut self, steps: &[LifecycleStep]) -> bool {
+        let mut is_open = true;
+        // A failing node blocks no other node, but a cluster hook blocks all of them.
+        let mut nodes_may_start = true;
+        for step in steps {
+            let (is_over, state) = match step.scope() {
+                StepScope::Nodes => self.on_nodes(*step, nodes_may_start),
+                StepScope::FirstMaster => self.on_master(*step, is_open),
+            };
+            is_open &= is_over;
+            if step.scope() == StepScope::FirstMaster {
+                nodes_may_start &= is_open;
+            }
+            self.states.push((*step, state));
+        }
+        is_open
+    }
+
+    /// Shows these steps as waiting, except those that were walked through.
+    pub fn waiting(&mut self, steps: &[LifecycleStep]) {
+        for step in steps {
+            if !self.states.iter().any(|(known, _)| known == step) {
+                let state = StepState::new(LifecycleReason::Waiting, STEPS_BEFORE);
+                self.states.push((*step, state));
+            }
+        }
+    }
+
+    fn on_master(&mut self, step: LifecycleStep, is_open: bool) -> (bool, StepState) {
+        if let Some(reason) = self.reason_to_skip(step) {
+            return (true, StepState::new(reason, ""));
+        }
+        if self.scene.old.passed_steps.contains(&step) {
+            return (true, StepState::new(LifecycleReason::Passed, ""));
+        }
+        if self.is_installed() && LifecycleStep::INSTALL.contains(&step) {
+            let message = "the hook was added after the install";
+            return (
+                true,
+                StepState::new(LifecycleReason::NotConfigured, message),
+            );
+        }
+        if !is_open {
+            return (
+                false,
+                StepState::new(LifecycleReason::Waiting, STEPS_BEFORE),
+            );
+        }
+        let scene = self.scene;
+        let master = match &scene.master {
+            Ok(master) => master,
+            Err(why) => {
+                return (
+                    false,
+                    StepState::new(LifecycleReason::NoMaster, why.clone()),
+                );
+            }
+        };
+        if scene.old.first_master.as_ref() != Some(&master.name) {
+            // The first master is recorded first.
+            let message = format!("the first master is {}", master.name);
+            return (false, StepState::new(LifecycleReason::Waiting, message));
+        }
+        let state = match self.drive(Task { step, node: master }) {
+            OnNode::Passed => {
+                self.passed_steps.push(step);
+                let message = format!("on node {}", master.name);
+                StepState::new(LifecycleReason::Passed, message)
+            }
+            OnNode::Waiting(message) => self.held(message),
+            OnNode::Failed(message) => StepState::failed(failed(step), message),
+            OnNode::FailedBefore(message) => StepState::new(failed(step), message),
+        };
+        (false, state)
+    }
+
+    fn on_nodes(&mut self, step: LifecycleStep, may_start: bool) -> (bool, StepState) {
+        let scene = self.scene;
+        if scene.nodes.is_empty() {
+            let message = "no node has the labels of spec.features.nodeSelector";
+            return (false, StepState::new(LifecycleReason::Waiting, message));
+        }
+        let reason = self.reason_to_skip(step);
+        let (mut passed, mut is_over) = (0, true);
+        let mut states = Vec::new();
+        for (node, record) in &scene.nodes {
+            if self.has_passed(step, node, record) {
+                passed += 1;
+                continue;
+            }
+            is_over = false;
+            if !may_start || !self.is_reached(step, node, record) {
+                continue;
+            }
+            if let Some(why) = self.undrained_for(step, node) {
+                states.push(OnNode::Waiting(why));
+                continue;
+            }
+            if is_observed(step) {
+                states.push(OnNode::Waiting(self.unobserved(step, node)));
+                continue;
+            }
+            let state = self.drive(Task { step, node });
+            if matches!(state, OnNode::Passed) {
+                passed += 1;
+                let upgrade = scene.upgrade_of(step);
+                self.record_of(node, record).pass(step, upgrade);
+                self.plan.events.push(Event {
+                    warning: false,
+                    reason: LifecycleReason::Passed.to_string(),
+                    message: format!("{step} passed on node {}", node.name),
+                });
+            }
+            states.push(state);
+        }
+        (is_over, self.state(step, reason, passed, states))
+    }
+
+    /// The state of a step over all nodes: the first failure, otherwise what is in progress.
+    fn state(
+        &self,
+        step: LifecycleStep,
+        reason: Option<LifecycleReason>,
+        passed: usize,
+        states: Vec<OnNode>,
+    ) -> StepState {
+        let all = self.scene.nodes.len();
+        if let Some(reason) = reason {
+            return StepState::new(reason, "");
+        }
+        let count = format!("passed on {passed} of {all} nodes");
+        if passed == all {
+            return StepState::new(LifecycleReason::Passed, count);
+        }
+        let mut waiting = None;
+        for state in states {
+            match state {
+                OnNode::Failed(message) => {
+                    return StepState::failed(failed(step), message).with_count(&count);
+                }
+                OnNode::FailedBefore(message) => {
+                    return StepState::new(failed(step), message).with_count(&count);
+                }
+                OnNode::Waiting(message) if waiting.is_none() => waiting = Some(message),
+                OnNode::Waiting(_) | OnNode::Passed => {}
+            }
+        }
+        let waiting = waiting.unwrap_or_else(|| STEPS_BEFORE.to_owned());
+        self.held(waiting).with_count(&count)
+    }
+
+    fn held(&self, message: String) -> StepState {
+        let reason = match self.scene.cluster.spec.paused {
+            true => LifecycleReason::Paused,
+            false => LifecycleReason::Waiting,
+        };
+        StepState::new(reason, message)
+    }
+
+    /// What a step of an upgrade waits for until its node is drained; None for any other step.
+    fn undrained_for(&self, step: LifecycleStep, node: &ClusterNode) -> Option<String> {
+        let is_of_upgrade = LifecycleStep::UPGRADE.contains(&step);
+        is_of_upgrade.then(|| self.undrained(node)).flatten()
+    }
+
+    /// What a step without a script waits for.
+    fn unobserved(&self, step: LifecycleStep, node: &ClusterNode) -> String {
+        let ClusterNode { name, version, .. } = node;
+        match (step, &self.scene.upgrade) {
+            (LifecycleStep::EnsureUpgrade, Some(upgrade)) => {
+                format!("node {name} has version {version}, not yet {}", upgrade.to)
+            }
+            _ => format!("node {name} is not ready"),
+        }
+    }
+}
+
+/// The message of a step that has not started.
+const STEPS_BEFORE: &str = "the steps before it have not passed";
+
+fn failed(step: LifecycleStep) -> LifecycleReason {
+    if LifecycleStep::DELETE.contains(&step) {
+        LifecycleReason::FailedDelete
+    } else if LifecycleStep::UPGRADE.contains(&step) {
+        LifecycleReason::FailedUpdate
+    } else {
+        LifecycleReason::FailedInit
+    }
+}

@@ -1,0 +1,61 @@
+//! What the walk writes to nodes: what has passed there, and that their install is complete.
+//!
+//! Invariant 12: only a script that was successful is recorded.
+
+use std::sync::Arc;
+
+use super::Walk;
+use crate::api::{LifecycleStep, StepScope};
+use crate::plan::cluster::{ClusterAction, ClusterNode, NodeRecord};
+
+impl Walk<'_> {
+    /// The record of a node with what this plan changes.
+    pub fn record_of(&mut self, node: &ClusterNode, written: &NodeRecord) -> &mut NodeRecord {
+        let record = self.records.entry(node.uid.clone());
+        record.or_insert_with(|| written.clone())
+    }
+
+    /// Records what has passed on each node, and removes the taint of nodes whose install is complete.
+    pub fn admit_installed_nodes(&mut self) {
+        let scene = self.scene;
+        let cluster_hooks_passed = self.has_passed_before_nodes();
+        for (node, written) in &scene.nodes {
+            let mut record = self.records.remove(&node.uid).unwrap_or(written.clone());
+            let mut steps = LifecycleStep::INSTALL
+                .into_iter()
+                .filter(|step| step.scope() == StepScope::Nodes);
+            if cluster_hooks_passed && steps.all(|step| self.has_passed(step, node, &record)) {
+                record.installed = true;
+            }
+            if record != *written {
+                let has_changed = record.cordoned != written.cordoned;
+                self.plan.actions.push(ClusterAction::RecordNode {
+                    node: Arc::clone(node),
+                    record: Some(record.text()),
+                    cordon: has_changed.then_some(record.cordoned),
+                });
+            } else if record.installed && node.not_installed.is_some() {
+                self.plan
+                    .actions
+                    .push(ClusterAction::AdmitNode(Arc::clone(node)));
+            }
+        }
+    }
+
+    /// Removes this Cluster's records from all nodes. Returns whether none are left.
+    pub fn remove_records(&mut self) -> bool {
+        let mut is_over = true;
+        for node in &self.scene.world.nodes {
+            let written = NodeRecord::of(node, self.scene.uid);
+            if written != NodeRecord::empty(node, self.scene.uid) {
+                is_over = false;
+                self.plan.actions.push(ClusterAction::RecordNode {
+                    node: Arc::clone(node),
+                    record: None,
+                    cordon: written.cordoned.then_some(false),
+                });
+            }
+        }
+        is_over
+    }
+}

@@ -1,0 +1,78 @@
+//! What only upgrades need: the nodes that are upgraded now, and what is left of an upgrade that ends or is reverted.
+
+use std::collections::BTreeSet;
+
+use super::Walk;
+use crate::api::{HookRun, LifecycleStep, StepScope};
+use crate::plan::cluster::conditions::{LifecycleReason, StepState};
+use crate::plan::cluster::run::Task;
+use crate::plan::cluster::scene::is_same_version;
+use crate::plan::cluster::{ClusterNode, NodeRecord};
+
+impl Walk<'_> {
+    /// Selects the nodes to upgrade now: masters first, then by name, up to `parallelism`. While a script of the
+    /// upgrade fails, no further node starts.
+    pub fn select_nodes(&mut self) {
+        let scene = self.scene;
+        let Some(number) = scene.upgrade.as_ref().map(|it| it.number) else {
+            return;
+        };
+        let of_nodes = LifecycleStep::UPGRADE.into_iter();
+        let of_nodes: Vec<_> = of_nodes
+            .filter(|it| it.scope() == StepScope::Nodes)
+            .collect();
+        let mut nodes: Vec<_> = scene.nodes.iter().collect();
+        nodes.sort_by_key(|(node, _)| !node.is_control_plane());
+        nodes.retain(|(node, record)| {
+            let mut steps = of_nodes.iter();
+            record.installed && !steps.all(|step| self.has_passed(*step, node, record))
+        });
+        let runs = |node: &ClusterNode| -> Vec<&HookRun> {
+            let steps = of_nodes.iter().map(|step| Task { step: *step, node });
+            steps
+                .flat_map(|task| self.attempts(task, &task.hash(scene)))
+                .collect()
+        };
+        let has_begun = |node: &ClusterNode, record: &NodeRecord| {
+            record.upgrade == Some(number) || !runs(node).is_empty()
+        };
+        let mut all = nodes.iter().flat_map(|(node, _)| runs(node));
+        let fails = all.any(|run| run.phase().has_failed());
+        let parallelism = usize::try_from(scene.features.parallelism)
+            .unwrap_or(1)
+            .max(1);
+        let selected = nodes.iter().take(parallelism);
+        let selected = selected.filter(|(node, record)| !fails || has_begun(node, record));
+        let selected: BTreeSet<String> = selected.map(|(node, _)| node.uid.clone()).collect();
+        self.selected = selected;
+    }
+
+    /// Forgets which cluster hooks of an upgrade have passed: they run again in the next one.
+    pub fn forget_upgrade(&mut self) {
+        self.passed_steps
+            .retain(|it| !LifecycleStep::UPGRADE.contains(it));
+    }
+
+    /// Reports that the version was set back after a kubelet had been upgraded.
+    pub fn report_late_revert(&mut self) {
+        let scene = self.scene;
+        let (Some(last), Some(version)) = (&scene.old.upgrade, &scene.cluster.spec.version) else {
+            return;
+        };
+        if is_same_version(&last.to, version) {
+            return;
+        }
+        let mut nodes = scene.nodes.iter();
+        let Some((node, _)) = nodes.find(|(node, _)| is_same_version(&node.version, &last.to))
+        else {
+            return;
+        };
+        let message = format!(
+            "node {} has version {} already, and scripts cannot be undone; set spec.version to {} again, or bring the \
+             node back to {version}",
+            node.name, node.version, last.to
+        );
+        let state = StepState::new(LifecycleReason::FailedUpdate, message);
+        self.states.push((LifecycleStep::EnsureUpgrade, state));
+    }
+}

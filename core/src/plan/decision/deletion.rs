@@ -1,0 +1,65 @@
+//! Why a pod is deleted, and what allows that.
+
+use super::PodRef;
+use crate::plan::observed::Pod;
+
+/// A pod to delete, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deletion {
+    /// The pod.
+    pub pod: PodRef,
+    /// Why it is deleted.
+    pub reason: DeletionReason,
+    /// What allows it.
+    pub ground: Ground,
+}
+
+/// What allows an action on a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ground {
+    /// No hook guards it.
+    Unguarded,
+    /// Its hook allowed it.
+    Hook,
+    /// A hook guards it, but none of its containers runs. A kubelet may start one at any moment, so the write has the
+    /// pod's resourceVersion as a precondition, which changes with the status that reports the container. No other
+    /// precondition of a deletion would detect that.
+    NothingRuns,
+    /// It is guarded, and its node is lost: neither its hook nor its players can reach it.
+    NodeLost,
+    /// A user released the guarded pod, so it no longer needs a hook.
+    Released,
+    /// It is guarded, and its hook did not allow it before the deadline of spec.protection.
+    Deadline,
+}
+
+/// Why a pod is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeletionReason {
+    /// There are more pods than desired.
+    ScaleIn,
+    /// Its ordinal is reserved.
+    Reserved,
+    /// A new pod of the update revision replaces it.
+    Update,
+    /// Its replacement was requested: podsToDelete names it, or it is to be moved.
+    Replace,
+    /// Its node is lost.
+    NodeLost,
+    /// Its workload is being deleted.
+    WorkloadDeleted,
+    /// It has ended by itself.
+    Ended,
+    /// It has ended by itself as soon as it was started: see [`Backoff`](crate::plan::Backoff).
+    EndedAtOnce,
+}
+
+impl DeletionReason {
+    /// The reason for the deletion of a pod that has ended by itself.
+    pub fn of_end(pod: &Pod) -> Self {
+        match pod.ended_at_once {
+            Some(_) => Self::EndedAtOnce,
+            None => Self::Ended,
+        }
+    }
+}

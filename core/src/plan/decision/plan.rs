@@ -1,0 +1,58 @@
+//! What a reconcile decides on, and in which order it is carried out.
+
+use jiff::Timestamp;
+
+use super::Action;
+
+/// What one reconcile will do.
+///
+/// Order: actions of [`Phase::Before`], in parallel; the status, if it must be written first; a quorum
+/// GET of the workload, if an action is irrevocable; actions of [`Phase::After`], in parallel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan<S> {
+    /// What to do.
+    pub actions: Vec<Action>,
+    /// The status to show; None leaves the old one.
+    pub status: Option<S>,
+    /// Whether the status must be written before actions of [`Phase::After`], because they depend on
+    /// it (step index, stable revision, held replicas), or because it acknowledges a new generation.
+    /// Otherwise it is only informative, and may wait a second.
+    pub status_first: bool,
+    /// When to plan again even if no change is observed.
+    pub wake: Option<Timestamp>,
+    /// Events to publish.
+    pub events: Vec<Event>,
+}
+
+impl<S> Plan<S> {
+    /// A plan that does nothing.
+    pub fn nothing() -> Self {
+        Self {
+            actions: Vec::new(),
+            status: None,
+            status_first: false,
+            wake: None,
+            events: Vec::new(),
+        }
+    }
+}
+
+/// A Kubernetes event about the workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Whether its type is Warning rather than Normal.
+    pub warning: bool,
+    /// The reason, in CamelCase.
+    pub reason: String,
+    /// A message for users.
+    pub message: String,
+}
+
+/// When an action is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Before the status is written: the action undoes something, or only prepares.
+    Before,
+    /// After the status is written.
+    After,
+}

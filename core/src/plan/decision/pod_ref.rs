@@ -1,0 +1,33 @@
+//! The pod that an action concerns, and how exactly it must be the pod that was observed.
+
+use crate::plan::observed::Pod;
+
+/// The pod that an action concerns. Its fields are preconditions of the write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodRef {
+    /// Name.
+    pub name: String,
+    /// Uid.
+    pub uid: String,
+    /// Its resourceVersion, if the write requires that the pod has not changed since.
+    pub version: Option<u64>,
+}
+
+impl PodRef {
+    /// A reference to a pod.
+    pub fn of(pod: &Pod) -> Self {
+        Self {
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            version: None,
+        }
+    }
+
+    /// A reference to a pod as it was observed: the write fails if the pod has changed since.
+    pub fn unchanged(pod: &Pod) -> Self {
+        Self {
+            version: Some(pod.resource_version),
+            ..Self::of(pod)
+        }
+    }
+}

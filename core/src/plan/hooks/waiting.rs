@@ -1,0 +1,83 @@
+//! Guarded pods that wait for their PreDelete hook: why, and what ends the wait without it (invariant 11).
+
+use jiff::Timestamp;
+
+use crate::api::names::HookPoint;
+use crate::api::{HookRun, WaitReason};
+use crate::plan::hooks::{Answer, Hooks, Intent, lost_node};
+use crate::plan::observed::Pod;
+use crate::plan::time::earlier;
+
+/// A guarded pod that waits for its PreDelete hook.
+#[derive(Clone, Debug)]
+pub struct Waiting<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// What it waits for.
+    pub reason: WaitReason,
+    /// The reason as a sentence.
+    pub message: String,
+}
+
+impl<'a> Hooks<'a> {
+    pub(super) fn hook_was_removed(&self, point: HookPoint, pod: &Pod) -> bool {
+        point == HookPoint::PreDelete
+            && self.workload.guarded.is_some()
+            && self.workload.guards(pod)
+            && !self.is_configured(point)
+    }
+
+    /// Records why a guarded pod waits. The reason recorded first is more precise, and is kept.
+    pub(super) fn wait(
+        &mut self,
+        pod: &'a Pod,
+        intent: &Intent,
+        reason: WaitReason,
+        message: String,
+    ) {
+        let waits = intent.possible || self.has_run(intent.point, pod);
+        if intent.point == HookPoint::PreDelete && waits && self.workload.guarded.is_some() {
+            self.waiting.entry(&pod.name).or_insert(Waiting {
+                pod,
+                reason,
+                message,
+            });
+        }
+    }
+
+    pub(super) fn past_deadline(&mut self, pod: &Pod, intent: &Intent) -> Option<Answer> {
+        let guarded = self.workload.guarded.as_ref()?;
+        let since = pod.waiting_since?;
+        let applies = intent.point == HookPoint::PreDelete && intent.possible && intent.deletes;
+        let deadline = guarded.deadline.filter(|_| applies)?;
+        let at = since.checked_add(deadline).ok()?;
+        if at <= self.world.now {
+            return Some(Answer::PastDeadline);
+        }
+        self.wake = earlier(self.wake, Some(at));
+        None
+    }
+
+    /// When the unsuccessful run of a guarded pod is followed by another one.
+    pub(super) fn rerun_at(&self, run: &HookRun, pod: &Pod, intent: &Intent) -> Option<Timestamp> {
+        let guarded = self.workload.guarded.as_ref()?;
+        if intent.point != HookPoint::PreDelete || !intent.possible {
+            return None;
+        }
+        let ended = run.status.as_ref()?.finished_at.as_ref()?.0;
+        let since = pod.waiting_since.unwrap_or(ended);
+        ended
+            .checked_add(guarded.interval(ended.duration_since(since)))
+            .ok()
+    }
+
+    /// Whether this is a guarded pod on a lost node.
+    pub fn is_on_lost_node(&mut self, pod: &Pod) -> bool {
+        let given_up = lost_node::given_up_at(self.workload, self.world, pod);
+        let is_lost = given_up.is_some_and(|at| at <= self.world.now);
+        if !is_lost {
+            self.wake = earlier(self.wake, given_up);
+        }
+        is_lost
+    }
+}

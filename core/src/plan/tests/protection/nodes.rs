@@ -1,0 +1,310 @@
+//! Pods that leave their nodes: users move them, and nodes are drained, removed or lost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{grounds, guarded};
+use crate::api::HookPhase;
+use crate::plan::tests::story::{Story, set, story};
+use crate::plan::{Action, Disruption, Ground, LostNode, MoveRequest, Planned, PodPhase, Taint};
+
+/// `kubectl game move` on two pods: they are replaced one after the other, within the budget, until it is canceled.
+fn move_two_of_three<K: Planned + serde::Serialize>(mut story: Story<K>) -> Vec<String> {
+    story.settle();
+    let mut names = story.names();
+    names.sort();
+    let uid = |story: &Story<K>, name: &str| {
+        let mut pods = story.pods().into_iter();
+        pods.find(|pod| pod.name == name).map(|pod| pod.uid.clone())
+    };
+    let before: Vec<_> = names.iter().map(|name| uid(&story, name)).collect();
+    for name in &names[..2] {
+        story.edit_pod(name, |pod| pod.move_requested = Some(MoveRequest::User));
+    }
+    story.settle();
+    let shown = story.status().protection.expect("status");
+    assert_eq!((shown.moving, shown.waiting.len()), (2, 1));
+    assert_eq!(
+        story.condition("Ready").expect("condition").0,
+        "PodsToDelete"
+    );
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
+    story.settle();
+    let shown = story.status().protection.expect("status");
+    assert_eq!((shown.moving, shown.waiting.len()), (1, 1));
+    for pod in story.names() {
+        story.edit_pod(&pod, |pod| pod.move_requested = None);
+    }
+    story.settle();
+    let shown = story.status().protection.expect("status");
+    assert_eq!((shown.moving, shown.waiting.len()), (0, 0));
+    let uids = names.iter().zip(before);
+    let replaced = uids.filter(|(name, before)| uid(&story, name) != *before);
+    let replaced: Vec<_> = replaced.map(|(name, _)| name.clone()).collect();
+    assert_eq!((replaced.len(), story.pods().len()), (1, 3));
+    assert_eq!(grounds(&story), [Ground::Hook]);
+    replaced
+}
+
+#[test]
+fn moved_pods_are_replaced_as_their_hooks_allow() {
+    let mut spec = guarded();
+    spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
+    move_two_of_three(story(3, spec));
+    for policy in ["OrderedReady", "Parallel"] {
+        let mut spec = guarded();
+        spec["podManagementPolicy"] = json!(policy);
+        spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
+        // Highest first, as in an update; the new pod has the same ordinal.
+        assert_eq!(move_two_of_three(set(3, spec)), ["game-1"]);
+    }
+}
+
+/// A pod whose hook refused leaves its slot to the next one, so idle pods are moved first.
+#[test]
+fn idle_pods_are_moved_first() {
+    let mut spec = guarded();
+    spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
+    let mut story = story(3, spec);
+    story.settle();
+    for name in story.names() {
+        story.edit_pod(&name, |pod| pod.move_requested = Some(MoveRequest::User));
+    }
+    story.settle();
+    let busy = story.runs();
+    assert_eq!(story.hooks_end("", HookPhase::Failed), 1);
+    story.settle();
+    assert_eq!(story.runs().len(), 2, "the hook of the next pod runs");
+    assert!(grounds(&story).is_empty());
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
+    story.settle();
+    assert_eq!(grounds(&story), [Ground::Hook]);
+    assert!(story.runs().contains(&busy[0]), "the busy pod was replaced");
+}
+
+/// With maxUnavailable 0, the replacement of a moved pod is created first.
+#[test]
+fn moved_pods_use_surge() {
+    let mut spec = guarded();
+    spec["updateStrategy"] = json!({"type": "RollingUpdate", "maxUnavailable": 0, "maxSurge": 1});
+    let mut story = story(3, spec);
+    story.settle();
+    let names = story.names();
+    for name in &names[..2] {
+        story.edit_pod(name, |pod| pod.move_requested = Some(MoveRequest::User));
+    }
+    story.settle();
+    assert_eq!(story.pods().len(), 4);
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
+    story.settle();
+    assert_eq!((story.pods().len(), grounds(&story).len()), (4, 1));
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
+    story.settle();
+    assert_eq!((story.pods().len(), grounds(&story).len()), (3, 2));
+    assert!(!names[..2].iter().any(|name| story.names().contains(name)));
+    // Once the move is canceled, the surplus pod is deleted as in any scale-in.
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| pod.move_requested = Some(MoveRequest::User));
+    story.settle();
+    assert_eq!(story.pods().len(), 4);
+    story.edit_pod(&name, |pod| pod.move_requested = None);
+    story.settle();
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.pods().len(), 3);
+}
+
+/// Kubernetes has tried to delete these pods, and the guard has refused.
+#[test]
+fn guarded_pods_on_lost_nodes_are_deleted() {
+    let tolerations = |seconds: Value| {
+        let mut spec = guarded();
+        let toleration = json!({
+            "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute",
+            "tolerationSeconds": seconds,
+        });
+        spec["template"] = json!({"spec": {"tolerations": [toleration]}});
+        spec
+    };
+    let unprotected = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
+    let taint = Some(Disruption::Taint);
+    let lost = |unreachable, out_of_service| LostNode {
+        unreachable,
+        since: unreachable.then_some(Timestamp::UNIX_EPOCH),
+        out_of_service,
+    };
+    for (spec, disruption, node, after) in [
+        (guarded(), taint, lost(true, false), Some(300)),
+        (tolerations(json!(20)), taint, lost(true, false), Some(20)),
+        (tolerations(Value::Null), taint, lost(true, false), None),
+        (tolerations(Value::Null), taint, lost(false, true), Some(0)),
+        (guarded(), None, lost(true, true), None),
+        (guarded(), taint, lost(false, false), None),
+        (
+            guarded(),
+            Some(Disruption::Eviction),
+            lost(true, true),
+            None,
+        ),
+        (unprotected, taint, lost(true, true), None),
+    ] {
+        let case = format!("{spec} {disruption:?} {node:?}");
+        let mut story = story(2, spec);
+        story.settle();
+        let since = node.since.map(|_| story.world.now);
+        let name = story.names()[0].clone();
+        story.edit_pod(&name, |pod| {
+            (pod.node, pod.disruption) = (Some("lost".to_owned()), disruption);
+            pod.ready_since = None;
+        });
+        story
+            .world
+            .lost_nodes
+            .insert("lost".to_owned(), LostNode { since, ..node });
+        story.settle();
+        if let Some(after) = after.filter(|after| *after > 0) {
+            assert!(grounds(&story).is_empty(), "{case}");
+            story.wait(after - 1).settle();
+            assert!(grounds(&story).is_empty(), "{case}");
+            story.wait(1);
+        } else {
+            story.wait(i64::from(after.is_none()) * 1000);
+        }
+        story.settle();
+        let expected: &[Ground] = if after.is_some() {
+            &[Ground::NodeLost]
+        } else {
+            &[]
+        };
+        assert_eq!(grounds(&story), expected, "{case}");
+        // If the node has come back in the meantime, its kubelet has changed the pod, and the deletion fails.
+        let has_precondition = |action: &Action| match action {
+            Action::DeletePod(deletion) => deletion.pod.version.is_some(),
+            _ => true,
+        };
+        assert!(story.done.iter().all(has_precondition), "{case}");
+        assert_eq!(story.names().contains(&name), after.is_none(), "{case}");
+    }
+}
+
+/// The pod garbage collector has found that the node does not exist.
+#[test]
+fn guarded_pods_of_deleted_nodes_are_deleted() {
+    let mut story = story(2, guarded());
+    story.settle();
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| {
+        (pod.phase, pod.disruption) = (PodPhase::Failed, Some(Disruption::LostNode));
+    });
+    story.settle();
+    assert_eq!(grounds(&story), [Ground::NodeLost]);
+    assert!(!story.names().contains(&name));
+}
+
+/// A node that is going to be removed causes requests to move, which are withdrawn when it stays. A taint that the
+/// template tolerates causes none.
+#[test]
+fn pods_leave_a_node_that_is_going_to_be_removed() {
+    let mut spec = guarded();
+    spec["protection"]["onNodeGoing"] = json!("Move");
+    spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 2});
+    let mut story = story(3, spec);
+    story.settle();
+    let names = story.names();
+    for name in &names {
+        story.edit_pod(name, |pod| pod.node = Some("stays".to_owned()));
+    }
+    for name in &names[..2] {
+        story.edit_pod(name, |pod| pod.node = Some("goes".to_owned()));
+    }
+    let taint = Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        value: String::new(),
+        effect: "NoSchedule".to_owned(),
+    };
+    let going = BTreeMap::from([("goes".to_owned(), Arc::from([taint]))]);
+    let moving = |story: &Story| story.status().protection.expect("status").moving;
+    story.world.going_nodes.clone_from(&going);
+    story.settle();
+    assert_eq!(moving(&story), 2);
+    // The node stays after all.
+    story.world.going_nodes.clear();
+    story.settle();
+    assert_eq!(moving(&story), 0);
+    let tolerations = json!([{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]);
+    let spec_of_pods = json!({"template": {"spec": {"tolerations": tolerations}}});
+    story.user(spec_of_pods).settle();
+    story.world.going_nodes.clone_from(&going);
+    story.settle();
+    assert_eq!(moving(&story), 0);
+    let spec_of_pods = json!({"template": {"spec": {"tolerations": null}}});
+    story.user(spec_of_pods).settle();
+    assert_eq!(moving(&story), 2);
+    // While a pod cannot be scheduled, no other pod is moved.
+    story.edit_pod(&names[2], |pod| pod.node = None);
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 2);
+    story.settle();
+    assert_eq!(grounds(&story), []);
+    story.edit_pod(&names[2], |pod| pod.node = Some("stays".to_owned()));
+    story.settle();
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(grounds(&story), [Ground::Hook, Ground::Hook]);
+    assert_eq!((moving(&story), story.pods().len()), (0, 3));
+}
+
+/// The node stays, and the hook allows the deletion before the request is withdrawn.
+#[test]
+fn a_pod_is_not_replaced_if_its_node_stays() {
+    let mut spec = guarded();
+    spec["protection"]["onNodeGoing"] = json!("Move");
+    let mut story = story(2, spec);
+    story.settle();
+    let names = story.names();
+    story.edit_pod(&names[0], |pod| pod.node = Some("goes".to_owned()));
+    let taint = Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        value: String::new(),
+        effect: "NoSchedule".to_owned(),
+    };
+    let going = BTreeMap::from([("goes".to_owned(), Arc::from([taint]))]);
+    story.world.going_nodes = going;
+    story.settle();
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
+    story.world.going_nodes.clear();
+    story.settle();
+    assert_eq!(story.names(), names);
+    assert_eq!(grounds(&story), []);
+}
+
+/// There is also another reason to delete the pod, or to change it.
+#[test]
+fn a_pod_on_a_lost_node_is_deleted_once() {
+    for (is_moved, image, strategy) in [
+        (true, "v1", "RollingUpdate"),
+        (false, "v2", "RollingUpdate"),
+        (false, "v2", "InplaceUpdate"),
+    ] {
+        let mut spec = guarded();
+        spec["updateStrategy"] = json!({"type": strategy, "maxUnavailable": 1});
+        let mut story = story(2, spec);
+        story.settle();
+        let name = story.names()[0].clone();
+        story.edit_pod(&name, |pod| {
+            (pod.node, pod.disruption) = (Some("lost".to_owned()), Some(Disruption::Taint));
+            pod.move_requested = is_moved.then_some(MoveRequest::User);
+            pod.ready_since = None;
+        });
+        let lost = LostNode {
+            out_of_service: true,
+            ..LostNode::default()
+        };
+        story.world.lost_nodes.insert("lost".to_owned(), lost);
+        story.image(image).settle();
+        assert_eq!(grounds(&story), [Ground::NodeLost], "{is_moved} {strategy}");
+        assert!(!story.names().contains(&name));
+    }
+}

@@ -1,0 +1,205 @@
+//! A guarded pod that waits for its hook: refusals, deadlines and releases.
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::{delete, grounds, guard_condition, guarded, has_finalizer, labeled, with_deadline};
+use crate::api::names::GUARDED_LABEL;
+use crate::api::{HookPhase, WaitReason};
+use crate::plan::tests::story::story;
+use crate::plan::{Ground, GuardState};
+
+#[test]
+fn a_refusing_hook_is_run_again_at_growing_intervals() {
+    let mut story = story(2, guarded());
+    story.settle();
+    story.user(json!({"replicas": 1})).settle();
+    let mut pauses = Vec::new();
+    for _ in 0..4 {
+        assert_eq!(story.hooks_end("", HookPhase::Failed), 1);
+        // The guard was just seen in force; otherwise, that would be checked first.
+        let at = story.world.now;
+        story.world.guard = Some(GuardState::InForce {
+            at,
+            others: Vec::new(),
+        });
+        story.settle();
+        let waiting = &story.status().protection.expect("status").waiting;
+        assert_eq!(waiting[0].reason, WaitReason::HookNotSuccessful);
+        let wake = story.plan().wake.expect("a wake time");
+        pauses.push(wake.duration_since(story.world.now).as_secs());
+        story.world.now = wake;
+        story.settle();
+    }
+    assert_eq!(pauses, [60, 60, 120, 240]);
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
+    story.settle();
+    assert_eq!(story.pods().len(), 1);
+    assert_eq!(grounds(&story), [Ground::Hook]);
+}
+
+#[test]
+fn without_protection_a_refusing_hook_is_not_run_again() {
+    let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
+    let mut story = story(2, hook);
+    story.settle();
+    story.user(json!({"replicas": 1})).settle();
+    story.hooks_end("", HookPhase::Failed);
+    story.settle();
+    story.wait(3600).settle();
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 0);
+    assert_eq!(story.pods().len(), 2);
+}
+
+/// Whether the hook fails, still runs or cannot be run at all.
+#[test]
+fn a_pod_is_deleted_at_its_deadline() {
+    for hook in ["fails", "runs", "is missing"] {
+        let mut story = story(2, with_deadline(600));
+        story.settle();
+        if hook == "is missing" {
+            story.world.templates.clear();
+        }
+        story.user(json!({"replicas": 1})).settle();
+        if hook == "fails" {
+            story.hooks_end("", HookPhase::Failed);
+            story.settle();
+        }
+        let waiting = story.status().protection.expect("status").waiting;
+        assert_eq!(waiting.len(), 1, "{hook}");
+        story.wait(599).settle();
+        assert_eq!(story.pods().len(), 2, "{hook}");
+        story.wait(1).settle();
+        assert_eq!(story.pods().len(), 1, "{hook}");
+        assert_eq!(grounds(&story), [Ground::Deadline], "{hook}");
+    }
+}
+
+#[test]
+fn a_deadline_counts_from_the_last_time_that_the_deletion_was_requested() {
+    let mut story = story(2, with_deadline(600));
+    story.settle();
+    story.user(json!({"replicas": 1})).settle();
+    story.wait(500).settle();
+    story.user(json!({"replicas": 2})).settle();
+    assert!(story.pods().iter().all(|pod| pod.waiting_since.is_none()));
+    story.user(json!({"replicas": 1})).settle();
+    story.wait(599).settle();
+    assert_eq!(story.pods().len(), 2);
+    story.wait(1).settle();
+    assert_eq!(story.pods().len(), 1);
+}
+
+#[test]
+fn an_in_place_update_waits_for_its_hook_beyond_the_deadline() {
+    let mut spec = with_deadline(600);
+    spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 2});
+    let mut story = story(2, spec);
+    story.settle();
+    story.image("v2").settle();
+    story.hooks_end("", HookPhase::Failed);
+    story.settle();
+    story.wait(6000).settle();
+    assert_eq!(story.images(), "v1 v1");
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.images(), "v2 v2");
+    assert!(story.pods().iter().all(|pod| pod.waiting_since.is_none()));
+}
+
+/// The deadline applies to deletions: it does not count from the time at which another hook was first needed.
+#[test]
+fn the_time_that_a_pod_waits_for_its_update_is_not_part_of_its_deadline() {
+    let mut spec = with_deadline(600);
+    spec["preInplaceUpdateStrategy"] = json!({"hook": {"templateName": "test"}});
+    spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
+    let mut story = story(1, spec);
+    story.settle();
+    story.image("v2").settle();
+    let pod = &story.pods()[0];
+    assert_eq!((pod.marked_deleting, pod.waiting_since), (true, None));
+    story.wait(3600).settle();
+    story.user(json!({"replicas": 0})).settle();
+    assert_eq!(grounds(&story), []);
+    assert_eq!(story.pods()[0].waiting_since, Some(story.world.now));
+    story.user(json!({"replicas": 1})).settle();
+    let pod = &story.pods()[0];
+    assert_eq!((pod.marked_deleting, pod.waiting_since), (true, None));
+}
+
+#[test]
+fn a_waiting_deletion_proceeds_after_a_release_or_at_its_deadline() {
+    let mut story = story(2, with_deadline(600));
+    story.settle();
+    delete(&mut story, &[]);
+    story.settle();
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| {
+        pod.released = true;
+        pod.labels.remove(GUARDED_LABEL);
+    });
+    story.settle();
+    assert_eq!(grounds(&story), [Ground::Released]);
+    let since: Timestamp = story.pods()[0].waiting_since.expect("recorded");
+    assert_eq!(since, story.world.now);
+    story.wait(600).settle();
+    assert_eq!(grounds(&story), [Ground::Released, Ground::Deadline]);
+    assert!(!has_finalizer(&story));
+}
+
+#[test]
+fn a_released_pod_needs_no_hook_and_is_not_guarded_again() {
+    let mut story = story(2, guarded());
+    story.settle();
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| {
+        pod.released = true;
+        pod.labels.remove(GUARDED_LABEL);
+    });
+    story.settle();
+    assert_eq!(labeled(&story), 1);
+    let (_, message) = story.condition("Guarded").expect("condition");
+    assert_eq!(message, "1 pod is guarded; 1 was released by a user");
+    story.user(json!({"replicas": 0})).settle();
+    assert_eq!(story.pods().len(), 1);
+    assert_eq!(grounds(&story), [Ground::Released]);
+}
+
+/// The annotation has no effect on pods that are not guarded.
+#[test]
+fn only_guarded_pods_can_be_released() {
+    let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
+    let mut story = story(1, hook);
+    story.settle();
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| pod.released = true);
+    story.user(json!({"replicas": 0})).settle();
+    assert_eq!(story.pods().len(), 1);
+}
+
+#[test]
+fn a_guard_whose_hook_was_removed_stays_until_its_pods_are_released() {
+    let mut story = story(2, guarded());
+    story.settle();
+    story
+        .user(json!({"preDeleteUpdateStrategy": {"hook": null}}))
+        .settle();
+    assert_eq!(
+        (labeled(&story), guard_condition(&story)),
+        (2, "HookRemoved".to_owned())
+    );
+    story.user(json!({"replicas": 1})).settle();
+    assert_eq!(story.pods().len(), 2);
+    let waiting = story.status().protection.expect("status").waiting;
+    assert_eq!(waiting[0].reason, WaitReason::HookRemoved);
+    for name in story.names() {
+        story.edit_pod(&name, |pod| {
+            pod.released = true;
+            pod.labels.remove(GUARDED_LABEL);
+        });
+    }
+    story.settle();
+    assert_eq!(story.pods().len(), 1);
+    assert!(story.budget.is_none() && !has_finalizer(&story));
+    assert_eq!(guard_condition(&story), "NoPreDeleteHook");
+}

@@ -1,0 +1,72 @@
+//! The process of an operator, and its supervisor, which restarts it as Kubernetes would when it has lost its lease.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+pub(super) struct Running {
+    pub(super) process: Process,
+    pub(super) supervisor: JoinHandle<()>,
+    pub(super) port: u16,
+    /// The port of its webhook, if it has the arguments of a Deployment.
+    pub(super) webhook_port: u16,
+}
+
+/// The current process; None after it was stopped on purpose.
+pub(super) type Process = Arc<Mutex<Option<Child>>>;
+
+pub(super) fn with<T>(process: &Process, f: impl FnOnce(&mut Option<Child>) -> T) -> T {
+    f(&mut process.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The exit status, if the process has exited; None after it was stopped on purpose.
+pub(super) fn try_wait(process: &Process) -> Option<std::io::Result<Option<ExitStatus>>> {
+    with(process, |child| child.as_mut().map(Child::try_wait))
+}
+
+impl Running {
+    /// Takes the process, so that it is no longer restarted.
+    pub(super) fn end(self) -> Result<Child> {
+        with(&self.process, Option::take).context("the operator has ended")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Aborting the task drops the process, which kills it.
+        self.supervisor.abort();
+    }
+}
+
+/// Restarts the process when it has lost its lease, which happens to every operator on a machine that
+/// stalls for ten seconds. If it exits for another reason, the test sees the exit.
+pub(super) async fn supervise(mut command: Command, process: Process, log: PathBuf) {
+    loop {
+        sleep(Duration::from_millis(200)).await;
+        let status = match try_wait(&process) {
+            Some(Ok(None)) => continue,
+            Some(Ok(Some(status))) => status,
+            Some(Err(_)) | None => return,
+        };
+        if !has_lost_its_lease(status, &last_line(&log)) {
+            return;
+        }
+        let Ok(next) = command.spawn() else { return };
+        with(&process, |child| *child = Some(next));
+    }
+}
+
+pub(super) fn last_line(log: &Path) -> String {
+    let log = std::fs::read_to_string(log).unwrap_or_default();
+    log.lines().last().unwrap_or_default().to_owned()
+}
+
+pub(super) fn has_lost_its_lease(status: ExitStatus, message: &str) -> bool {
+    status.code() == Some(1) && message.contains("lost the lease")
+}

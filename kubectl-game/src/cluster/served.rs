@@ -1,0 +1,50 @@
+//! Which kinds the cluster serves. It may have the CRD of one kind of workload only, or none.
+
+use gamekeeper_core::api::names::WorkloadKind;
+
+use crate::error::Error;
+use crate::kind::short_name;
+
+/// Which of the requested kinds the cluster serves.
+#[derive(Default)]
+pub(super) struct Served {
+    is_any: bool,
+    missing: Option<WorkloadKind>,
+}
+
+impl Served {
+    /// Records whether the cluster serves a kind. Returns the response, or None if it does not.
+    pub(super) fn record<T>(
+        &mut self,
+        kind: WorkloadKind,
+        response: Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        match response {
+            Err(error) if error.is_not_served() => {
+                self.missing = Some(kind);
+                Ok(None)
+            }
+            response => {
+                self.is_any = true;
+                response.map(Some)
+            }
+        }
+    }
+
+    /// Fails if the cluster serves none of the kinds.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match self.missing {
+            Some(kind) if !self.is_any => {
+                Err(not_installed(kind.as_str(), &short_name(kind, "NAME")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The cluster does not serve a kind. `name` is how `kubectl game` names an object of that kind.
+pub fn not_installed(kind: &str, name: &str) -> Error {
+    Error::NotFound(format!(
+        "the cluster does not serve {kind}s ({name}): install gamekeeper's CRDs first"
+    ))
+}

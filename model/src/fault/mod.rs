@@ -1,0 +1,156 @@
+//! Deliberate bugs, each of which the checker must find.
+//!
+//! They need no change of production code: they corrupt the planner's [`input`] or [`output`], or (where the model
+//! reads them) the execution of a plan.
+
+mod input;
+mod output;
+
+use gamekeeper_core::api::names::{HookPoint, WorkloadKind};
+use gamekeeper_core::api::{HookPhase, HookRun};
+use kube::ResourceExt;
+
+/// A deliberate bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The operator pauses without the annotation that makes the pause its own.
+    PauseWithoutAnnotation,
+    /// `paused` is ignored.
+    PauseIgnored,
+    /// A success counts for any target.
+    AnyTargetCounts,
+    /// A success counts regardless of its age.
+    OldSuccessCounts,
+    /// The phase of a pod, instead of its containers, decides whether it needs its hook.
+    PhaseDecides,
+    /// A write to a guarded pod without a running container has no resourceVersion precondition.
+    NoVersionPrecondition,
+    /// An in-place change of a pod without a running container, or of the container after one that must be ready,
+    /// has no resourceVersion precondition.
+    NoVersionPreconditionInPlace,
+    /// A success dated in the future counts.
+    FutureSuccessCounts,
+    /// A success is kept when its action is no longer planned.
+    SuccessKept,
+    /// A retry counts as a success.
+    RetryMeansSuccess,
+    /// A success of a hook with other arguments counts.
+    AnyArgumentsCount,
+    /// HookRuns for another target are ignored.
+    OtherRunsOverlooked,
+    /// A failed PostInplace hook counts as a success.
+    PostHookIgnored,
+    /// A recreation for an update needs no hook if only PreInplace is configured.
+    RecreationUnguarded,
+    /// The choice of pods to delete ignores that pods are already waiting.
+    WaitingIgnored,
+    /// Any number of pods may be unavailable.
+    NoBudget,
+    /// A pod that is not available yet counts as not ready.
+    NotYetAvailableIsFree,
+    /// Steps and partition are ignored.
+    NoPartition,
+    /// Pods are updated to a revision that the API server has not accepted.
+    NotAcceptedFirst,
+    /// The annotation game-pod-deleting is kept when a deletion is canceled.
+    MarkKept,
+    /// A gate is kept closed when its update is canceled.
+    GateKeptClosed,
+    /// HookRuns of steps are kept when the steps start over.
+    StepRunsKept,
+    /// A full promotion counts for any rollout.
+    AnyPromotionCounts,
+    /// The held replicas of a user's pause count for the next template.
+    HeldKept,
+    /// A workload without a status counts as complete.
+    LostStatusMeansDone,
+    /// The status is written after the actions that depend on it.
+    StatusLast,
+    /// The quorum GET before irrevocable actions is omitted.
+    NoQuorumGet,
+    /// A plan is made before the cache shows the operator's own writes.
+    OwnWritesUnseen,
+    /// A new leader plans before its cache shows the writes of the previous one.
+    LeaderDoesNotWait,
+    /// OrderedReady is treated as Parallel.
+    OrderIgnored,
+    /// All pods count as ready.
+    HealthIgnored,
+    /// A pod whose gate has not been opened yet is treated as if it had no gate.
+    UnsetGateIgnored,
+    /// The range of ordinals is too short by one.
+    OffByOne,
+    /// Reserved ordinals are treated like all others.
+    ReservationIgnored,
+    /// Surge pods are deleted once all other pods have been updated, whether or not they are available.
+    SurgeLeavesEarly,
+    /// The index of a Terminating pod counts as free.
+    TerminatingIndexFree,
+    /// The next container gets its image before the previous one runs its own.
+    TurnNotAwaited,
+    /// The budget is deleted while pods have the label.
+    BudgetFirst,
+    /// The finalizer is removed while pods wait for their hooks.
+    FinalizerFirst,
+    /// The labels are removed while pods wait for their hooks.
+    LabelsFirst,
+    /// The budget has maxUnavailable 0, which lets surplus pods be evicted.
+    SurplusEvictable,
+    /// The budget lets pods that are not ready be evicted.
+    UnreadyEvictable,
+    /// A pod that a user released is guarded again.
+    ReleaseForgotten,
+    /// If a user has released one pod, all pods count as released.
+    AllReleased,
+    /// The taints of a node count although pods tolerate them.
+    TolerationIgnored,
+    /// Nodes that are going to be removed are overlooked.
+    GoingOverlooked,
+    /// The request to move a pod is kept when its node is no longer going to be removed.
+    RequestKept,
+    /// A pod is moved although its node is no longer going to be removed.
+    OutdatedRequestCounts,
+    /// A node that does not respond counts as lost immediately.
+    SilentMeansLost,
+    /// The deadline of a guarded pod has passed as soon as it waits for its hook.
+    DeadlinePassesImmediately,
+    /// The update of a sidecar does not test its token.
+    TokenUntested,
+    /// A workload updates sidecars without tokens.
+    NoTokenNeeded,
+    /// A SidecarSet updates the pods itself, as if no workload controlled them.
+    SetUpdatesPods,
+    /// A SidecarSet ignores its own maxUnavailable.
+    SetLimitIgnored,
+    /// A SidecarSet treats pods whose update is in progress as idle.
+    BusyIgnored,
+    /// A SidecarSet allots tokens before its cache shows those that it has already allotted.
+    OwnTokensUnseen,
+    /// The quorum GET of the SidecarSet is omitted.
+    NoQuorumGetOfSet,
+    /// Tokens are kept when the SidecarSet is reverted.
+    TokenKept,
+    /// Updates of sidecars need no hook.
+    SidecarsUnguarded,
+    /// A success for the game counts for its sidecars.
+    SuccessOfGameCounts,
+    /// An update of a sidecar that is in progress is mistaken for an update of the game.
+    MistakenForGame,
+    /// An update that supersedes another one does not wait for the containers that the other one changed.
+    SupersededForgotten,
+    /// New pods get no sidecars.
+    InjectionForgotten,
+}
+
+fn phase(run: &HookRun) -> HookPhase {
+    run.status.as_ref().map(|it| it.phase).unwrap_or_default()
+}
+
+fn point(run: &HookRun) -> HookPoint {
+    let kinds = [WorkloadKind::GameDeployment, WorkloadKind::GameStatefulSet];
+    let mut labels = kinds.iter().map(|kind| run.labels().get(kind.type_label()));
+    let label = labels.find_map(|label| label);
+    label
+        .and_then(|label| HookPoint::parse(label))
+        .expect("a point")
+}

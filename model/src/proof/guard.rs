@@ -1,0 +1,89 @@
+//! Bugs in what guards pods: budgets, finalizers, releases, and nodes that are removed.
+
+use super::{GUARDED, HOOK, NODES, SETTLES, find};
+use crate::fault::Fault;
+use crate::scope::{Scope, User};
+use crate::scopes::{leaving, protected, remaining};
+use crate::state::{Cascade, Node, Remaining};
+
+#[test]
+fn bugs_in_guards_are_found() {
+    let switched = Scope {
+        user: vec![User::Guard(false)],
+        ..protected()
+    };
+    find(Fault::BudgetFirst, GUARDED, switched);
+    let deleted = |cascade| Scope {
+        user: vec![User::Scale(1), User::DeleteWorkload(cascade)],
+        ..protected()
+    };
+    let background = deleted(Cascade::Background);
+    find(Fault::FinalizerFirst, GUARDED, background);
+    // A pod that is to be deleted by a scale-in is orphaned, and its hook allows the deletion afterwards.
+    let orphan = deleted(Cascade::Orphan);
+    find(Fault::NoVersionPrecondition, GUARDED, orphan);
+    let user = vec![User::Scale(1)];
+    let scope = Scope {
+        user,
+        ..protected()
+    };
+    find(Fault::DeadlinePassesImmediately, HOOK, scope);
+}
+
+#[test]
+fn bugs_in_the_budget_of_guarded_pods_are_found() {
+    // The budget that is in force at the start was applied without the bug.
+    let applied = |user: Vec<User>| Scope {
+        user: [vec![User::Guard(false), User::Guard(true)], user].concat(),
+        remaining: remaining(4, 0, 0),
+        ..protected()
+    };
+    let surplus = applied(vec![User::Scale(1), User::Evict(0)]);
+    find(Fault::SurplusEvictable, GUARDED, surplus);
+    let unready = Scope {
+        replicas: 1,
+        remaining: Remaining {
+            breaks: 1,
+            ..remaining(3, 0, 0)
+        },
+        ..applied(vec![User::Evict(0)])
+    };
+    find(Fault::UnreadyEvictable, GUARDED, unready);
+}
+
+#[test]
+fn bugs_in_foreground_deletions_are_found() {
+    let deleted = || Scope {
+        user: vec![User::DeleteWorkload(Cascade::Foreground)],
+        ..protected()
+    };
+    find(Fault::FinalizerFirst, GUARDED, deleted());
+    find(Fault::LabelsFirst, GUARDED, deleted());
+}
+
+#[test]
+fn bugs_in_releases_are_found() {
+    let released = || Scope {
+        user: vec![User::Release(0), User::Scale(1)],
+        ..protected()
+    };
+    find(Fault::ReleaseForgotten, GUARDED, released());
+    find(Fault::AllReleased, HOOK, released());
+}
+
+#[test]
+fn bugs_in_moves_off_nodes_are_found() {
+    let with = |nodes: &[Node]| Scope {
+        user: nodes.iter().copied().map(User::Node).collect(),
+        ..leaving()
+    };
+    find(Fault::TolerationIgnored, NODES, with(&[Node::Tolerated]));
+    find(Fault::GoingOverlooked, SETTLES, with(&[Node::Cordoned]));
+    find(Fault::GoingOverlooked, SETTLES, with(&[Node::Going]));
+    let uncordoned = with(&[Node::Cordoned, Node::Fine]);
+    find(Fault::RequestKept, SETTLES, uncordoned.clone());
+    find(Fault::OutdatedRequestCounts, NODES, uncordoned);
+    find(Fault::SilentMeansLost, NODES, with(&[Node::Silent]));
+    let back = with(&[Node::Lost, Node::Fine]);
+    find(Fault::NoVersionPrecondition, GUARDED, back);
+}

@@ -1,0 +1,156 @@
+//! A pod, its containers, and the progress of its in-place updates.
+
+use gamekeeper_core::plan::PodPhase;
+
+use super::{Mark, Name, Rev, Time, Uid};
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pod {
+    pub uid: Uid,
+    pub name: Name,
+    pub rev: Rev,
+    pub containers: Each<Container>,
+    /// Whether the kubelet has observed the newest spec.
+    pub observed: bool,
+    pub phase: PodPhase,
+    /// Whether a container runs.
+    pub up: bool,
+    /// Whether its containers are ready.
+    pub healthy: bool,
+    /// Since when it is Ready.
+    pub ready: Option<Time>,
+    pub terminating: bool,
+    /// Whether the garbage collector has removed its owner.
+    pub orphan: bool,
+    /// Whether it has the label of guarded pods.
+    pub guarded: bool,
+    /// Whether a user released it from its guard.
+    pub released: bool,
+    /// Who requested its replacement.
+    pub move_requested: Option<Requester>,
+    /// Whether it is on the node whose state changes.
+    pub on_node: bool,
+    /// Whether its kubelet has not reported since that node became silent.
+    pub unreported: bool,
+    /// Whether Kubernetes has tried to delete it because its node was lost.
+    pub disrupted: bool,
+    /// Since when it has waited for its PreDelete hook.
+    pub waiting_since: Option<Time>,
+    pub marked: bool,
+    pub hot: bool,
+    pub gate: Gate,
+    /// Its index, if pods have indexes.
+    pub index: Option<u8>,
+    pub record: Option<Record>,
+    /// The mark of the SidecarSet, if it was considered when the pod was created.
+    pub mark: Option<Mark>,
+}
+
+impl Pod {
+    /// Whether it is neither terminating nor ended.
+    pub fn is_active(&self) -> bool {
+        !self.terminating && !self.has_ended()
+    }
+
+    pub fn has_ended(&self) -> bool {
+        matches!(self.phase, PodPhase::Failed | PodPhase::Succeeded)
+    }
+
+    /// Whether it has been changed in place and the update is not complete.
+    pub fn is_patched(&self) -> bool {
+        let Some(record) = self.record.as_ref().filter(|record| !record.hot) else {
+            return false;
+        };
+        match self.gate {
+            Gate::Closed(since) => record.closed_at == Some(since),
+            Gate::Absent => !record.done,
+            Gate::Open | Gate::Unset => false,
+        }
+    }
+
+    /// Whether an in-place update is in progress.
+    pub fn is_updating(&self) -> bool {
+        matches!(self.gate, Gate::Closed(_)) || self.is_patched()
+    }
+
+    /// Whether its containers run the images of its revisions, and the kubelet has observed the spec.
+    pub fn runs_its_revisions(&self) -> bool {
+        let [own @ .., sidecar] = &self.containers;
+        let runs = |it: &Container, rev| it.runs == it.image && it.image == rev;
+        let sidecars = sidecar.iter().zip(&self.mark);
+        self.observed
+            && own.iter().flatten().all(|it| runs(it, self.rev))
+            && sidecars.into_iter().all(|(it, mark)| runs(it, mark.at))
+    }
+}
+
+/// Who requested the replacement of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Requester {
+    User,
+    /// The operator, because the pod's node is going to be removed.
+    Operator,
+}
+
+/// One value for each container of a pod: those of the template, in order, then that of the SidecarSet. A scope may
+/// have fewer.
+pub type Each<T> = [Option<T>; 3];
+
+/// A container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Container {
+    /// Image in its spec.
+    pub image: Rev,
+    /// Image that runs.
+    pub runs: Rev,
+    pub restarts: u8,
+}
+
+/// A pod's readiness gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Gate {
+    Absent,
+    Unset,
+    Open,
+    Closed(Closure),
+}
+
+/// The closure of a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Closure {
+    pub at: Time,
+    /// Its number among the closures at this time.
+    pub nth: u8,
+}
+
+/// What the last in-place update changed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Record {
+    pub rev: Rev,
+    pub closed_at: Option<Closure>,
+    pub patched_at: Time,
+    pub hot: bool,
+    pub done: bool,
+    /// The revision of the SidecarSet, if its container was changed.
+    pub sidecar: Option<Rev>,
+    pub from: Each<Origin>,
+}
+
+/// What ran before an in-place update.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    pub image: Rev,
+    /// Restarts of the container that ran; None if none did.
+    pub restarts: Option<u8>,
+    pub unfinished: bool,
+    pub turn: Turn,
+}
+
+/// The progress of a container whose image changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Turn {
+    Set,
+    Next(Rev),
+    Passed,
+}

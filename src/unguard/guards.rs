@@ -1,0 +1,204 @@
+//! The objects that guard pods, in all namespaces or in one: which workloads still need them, and their removal.
+
+use futures::{StreamExt, TryStreamExt, stream};
+use gamekeeper_core::api::names::{
+    GUARD_FINALIZER, GUARDED_LABEL, KEPT_HOOK_ANNOTATION, kept_by_autoscalers,
+};
+use gamekeeper_core::api::{GROUP, VERSION};
+use gamekeeper_core::text::counted;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+};
+use kube::core::{NamespaceResourceScope, PartialObjectMeta};
+use kube::{Client, Resource, ResourceExt};
+use serde_json::{Value, json};
+
+use super::UnguardError;
+
+/// How many objects are changed at the same time.
+const CONCURRENCY: usize = 16;
+
+/// The objects that guard pods.
+pub(super) struct Guards {
+    pub(super) client: Client,
+    pub(super) namespace: Option<String>,
+}
+
+impl Guards {
+    fn api<K>(&self, namespace: Option<&str>) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        let client = self.client.clone();
+        match namespace.or(self.namespace.as_deref()) {
+            Some(namespace) => Api::namespaced(client, namespace),
+            None => Api::all(client),
+        }
+    }
+
+    fn dynamic(&self, kind: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+        let client = self.client.clone();
+        match namespace.or(self.namespace.as_deref()) {
+            Some(namespace) => Api::namespaced_with(client, namespace, kind),
+            None => Api::all_with(client, kind),
+        }
+    }
+
+    /// Workloads that have the finalizer. They are read as untyped objects, so that none is left out.
+    async fn workloads(&self) -> Result<Vec<(ApiResource, DynamicObject)>, kube::Error> {
+        let mut guarded = Vec::new();
+        for kind in ["GameDeployment", "GameStatefulSet"] {
+            let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, kind));
+            let all = self
+                .dynamic(&kind, None)
+                .list(&ListParams::default())
+                .await?;
+            let all = all.items.into_iter();
+            let all = all.filter(|it| it.finalizers().iter().any(|it| it == GUARD_FINALIZER));
+            guarded.extend(all.map(|it| (kind.clone(), it)));
+        }
+        Ok(guarded)
+    }
+
+    /// Fails if pods wait for their hooks, unless forced.
+    pub(super) async fn ensure_none_waits(&self, force: bool) -> Result<(), UnguardError> {
+        let workloads = self.workloads().await?;
+        let waiting: Vec<String> = workloads.iter().filter_map(waits).collect();
+        if waiting.is_empty() || force {
+            return Ok(());
+        }
+        Err(UnguardError::Waiting(waiting))
+    }
+
+    /// Labels, then budgets, then finalizers: if this is interrupted, the rest is still guarded, and another run can
+    /// continue.
+    pub(super) async fn unguard(&self) -> Result<(), UnguardError> {
+        let labeled = ListParams::default().labels(GUARDED_LABEL);
+        let pods = self.api::<Pod>(None).list_metadata(&labeled).await?;
+        let count = pods.items.len();
+        let released = pods.items.iter().map(|pod| async move {
+            let pods = self.api::<Pod>(pod.namespace().as_deref());
+            let patch = Patch::Merge(unlabel(pod));
+            let (name, params) = (pod.name_any(), PatchParams::default());
+            let done = pods.patch_metadata(&name, &params, &patch).await;
+            ignore_missing(done.map(drop))
+        });
+        self.each(released).await?;
+        println!("{} no longer guarded", counted(count, "pod is", "pods are"));
+        let budgets = self.api::<PodDisruptionBudget>(None);
+        let budgets = budgets.list_metadata(&labeled).await?;
+        let count = budgets.items.len();
+        let deleted = budgets.items.iter().map(|budget| async move {
+            let budgets = self.api::<PodDisruptionBudget>(budget.namespace().as_deref());
+            let params = DeleteParams::default();
+            ignore_missing(budgets.delete(&budget.name_any(), &params).await.map(drop))
+        });
+        self.each(deleted).await?;
+        let budgets = counted(count, "PodDisruptionBudget is", "PodDisruptionBudgets are");
+        println!("{budgets} deleted");
+        let workloads = self.workloads().await?;
+        let count = workloads.len();
+        let freed = workloads.iter().map(|(kind, workload)| async move {
+            let workloads = self.dynamic(kind, workload.namespace().as_deref());
+            let patch = Patch::Merge(without_finalizer(workload));
+            let (name, params) = (workload.name_any(), PatchParams::default());
+            let done = workloads.patch(&name, &params, &patch).await;
+            ignore_missing(done.map(drop))
+        });
+        self.each(freed).await?;
+        println!("{count} workloads no longer have the finalizer");
+        Ok(())
+    }
+
+    async fn each<F>(&self, work: impl Iterator<Item = F>) -> Result<(), kube::Error>
+    where
+        F: Future<Output = Result<(), kube::Error>>,
+    {
+        let work = stream::iter(work).buffer_unordered(CONCURRENCY);
+        work.try_collect().await
+    }
+}
+
+fn ignore_missing(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        result => result,
+    }
+}
+
+/// Kind, namespace and name of a workload whose pods wait for their hooks.
+fn waits((kind, workload): &(ApiResource, DynamicObject)) -> Option<String> {
+    let waiting = workload.data.pointer("/status/protection/waiting");
+    let waiting = waiting.and_then(Value::as_array);
+    let is_deleted = workload.metadata.deletion_timestamp.is_some();
+    let waits = is_deleted || waiting.is_some_and(|it| !it.is_empty());
+    waits.then(|| {
+        let namespace = workload.namespace().unwrap_or_default();
+        format!("{} {namespace}/{}", kind.kind, workload.name_any())
+    })
+}
+
+/// Removes the label and annotations of the guard. The uid is a precondition. Annotations that the user has set to
+/// other values stay.
+fn unlabel(pod: &PartialObjectMeta<Pod>) -> Value {
+    let ours = kept_by_autoscalers(pod.annotations());
+    let annotations: serde_json::Map<String, Value> =
+        ours.map(|key| (key.to_owned(), Value::Null)).collect();
+    json!({"metadata": {
+        "uid": pod.metadata.uid,
+        "labels": {GUARDED_LABEL: null},
+        "annotations": annotations,
+    }})
+}
+
+/// Removes the guard's finalizer. The resourceVersion is a precondition, because another client may add finalizers.
+fn without_finalizer(workload: &DynamicObject) -> Value {
+    let others = workload.finalizers().iter();
+    let others: Vec<&String> = others.filter(|it| *it != GUARD_FINALIZER).collect();
+    json!({"metadata": {
+        "resourceVersion": workload.metadata.resource_version,
+        "finalizers": others,
+        "annotations": {KEPT_HOOK_ANNOTATION: null},
+    }})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload(object: Value) -> (ApiResource, DynamicObject) {
+        let kind = GroupVersionKind::gvk(GROUP, VERSION, "GameDeployment");
+        let object = serde_json::from_value(object).expect("an object");
+        (ApiResource::from_gvk(&kind), object)
+    }
+
+    #[test]
+    fn workloads_whose_pods_wait_are_named() {
+        let object = |more: Value, waiting: Value| {
+            let mut metadata = json!({"name": "arena", "namespace": "games"});
+            metadata
+                .as_object_mut()
+                .expect("an object")
+                .extend(more.as_object().expect("an object").clone());
+            let status = json!({"protection": {"guarded": 1, "waiting": waiting}});
+            workload(json!({"metadata": metadata, "status": status}))
+        };
+        let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        let named = Some("GameDeployment games/arena".to_owned());
+        assert_eq!(waits(&object(json!({}), json!([]))), None);
+        assert_eq!(waits(&object(json!({}), json!([{"podName": "x"}]))), named);
+        assert_eq!(waits(&object(deleted, json!([]))), named);
+    }
+
+    #[test]
+    fn other_finalizers_stay() {
+        let (_, object) = workload(json!({"metadata": {
+            "name": "arena", "resourceVersion": "7", "finalizers": ["other", GUARD_FINALIZER],
+        }}));
+        let patch = without_finalizer(&object);
+        assert_eq!(patch["metadata"]["finalizers"], json!(["other"]));
+        assert_eq!(patch["metadata"]["resourceVersion"], "7");
+    }
+}

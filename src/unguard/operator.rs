@@ -1,0 +1,153 @@
+//! Stops the operator, and starts it again if guards could not be removed. The Deployment itself remembers its
+//! replicas, because the command may be killed at any time.
+
+use std::time::Duration;
+
+use gamekeeper_core::api::names::REPLICAS_ANNOTATION;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::{STOP_TIMEOUT, UnguardError};
+
+/// The operator of this release.
+pub(super) struct Operator<'a> {
+    pub(super) deployments: Api<Deployment>,
+    pub(super) leases: Api<Lease>,
+    pub(super) name: &'a str,
+    pub(super) lease: &'a str,
+}
+
+impl Operator<'_> {
+    async fn patch(&self, patch: Value) -> Result<(), kube::Error> {
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.deployments.patch(self.name, &params, &patch).await?;
+        Ok(())
+    }
+
+    /// Starts the operator again if this run, or an earlier one that was killed, has stopped it.
+    pub(super) async fn restore(&self) -> Result<(), kube::Error> {
+        let deployment = self.deployments.get(self.name).await?;
+        match restoring(&deployment) {
+            Some(patch) => self.patch(patch).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn stop(&self) -> Result<(), UnguardError> {
+        self.patch(stopping(&self.deployments.get(self.name).await?))
+            .await?;
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while !self.has_stopped().await? {
+            if Instant::now() > deadline {
+                return Err(UnguardError::StillRuns);
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+        println!("the operator has stopped");
+        Ok(())
+    }
+
+    /// Whether there are no replicas, and none holds the lease.
+    async fn has_stopped(&self) -> Result<bool, kube::Error> {
+        let deployment = self.deployments.get(self.name).await?;
+        if !has_no_replicas(&deployment) {
+            return Ok(false);
+        }
+        let lease = self.leases.get_opt(self.lease).await?;
+        let Some(spec) = lease.and_then(|it| it.spec) else {
+            return Ok(true);
+        };
+        let is_held = spec.holder_identity.is_some_and(|it| !it.is_empty());
+        let term = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(0).into());
+        let expiry = spec.renew_time.and_then(|it| it.0.checked_add(term).ok());
+        Ok(!is_held || expiry.is_none_or(|expiry| expiry < Timestamp::now()))
+    }
+}
+
+/// The replicas of a Deployment. The API server sets 1 where the manifest has none.
+fn replicas(deployment: &Deployment) -> i32 {
+    let replicas = deployment.spec.as_ref().and_then(|it| it.replicas);
+    replicas.unwrap_or(1)
+}
+
+/// The replicas that a stopped Deployment had.
+fn remembered(deployment: &Deployment) -> Option<i32> {
+    let remembered = deployment.annotations().get(REPLICAS_ANNOTATION)?;
+    remembered.parse().ok()
+}
+
+/// Stops a Deployment and remembers its replicas, in one write. The number that a killed run remembered stays, unless
+/// the Deployment has been scaled up since.
+fn stopping(deployment: &Deployment) -> Value {
+    let before = match replicas(deployment) {
+        0 => remembered(deployment).unwrap_or(0),
+        replicas => replicas,
+    };
+    json!({
+        "metadata": {"annotations": {REPLICAS_ANNOTATION: before.to_string()}},
+        "spec": {"replicas": 0},
+    })
+}
+
+/// Starts a stopped Deployment again, unless it has been scaled up since. None if it was not stopped.
+fn restoring(deployment: &Deployment) -> Option<Value> {
+    let remembered = remembered(deployment)?;
+    let replicas = match replicas(deployment) {
+        0 => remembered,
+        replicas => replicas,
+    };
+    Some(json!({
+        "metadata": {"annotations": {REPLICAS_ANNOTATION: null}},
+        "spec": {"replicas": replicas},
+    }))
+}
+
+/// Whether the Deployment's controller has observed the scale-down, and no pods are left.
+fn has_no_replicas(deployment: &Deployment) -> bool {
+    let status = deployment.status.as_ref();
+    let observed = status.and_then(|it| it.observed_generation);
+    let pods = status.and_then(|it| it.replicas).unwrap_or(0);
+    observed >= deployment.metadata.generation && pods == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deployment_remembers_its_replicas_while_it_is_stopped() {
+        // Before: replicas and remembered replicas. After: remembered and restored replicas.
+        for (replicas, remembered, stopped, restored) in [
+            (json!(2), None, "2", None),
+            (json!(null), None, "1", None),
+            (json!(0), None, "0", None),
+            (json!(0), Some("2"), "2", Some(2)),
+            (json!(0), Some("0"), "0", Some(0)),
+            (json!(3), Some("2"), "3", Some(3)),
+        ] {
+            let mut object = json!({"metadata": {}, "spec": {
+                "replicas": replicas, "selector": {}, "template": {},
+            }});
+            if let Some(remembered) = remembered {
+                object["metadata"]["annotations"] = json!({REPLICAS_ANNOTATION: remembered});
+            }
+            let deployment: Deployment = serde_json::from_value(object).expect("a Deployment");
+            let stop = stopping(&deployment);
+            let annotations = &stop["metadata"]["annotations"];
+            assert_eq!(annotations[REPLICAS_ANNOTATION], stopped, "{stop}");
+            assert_eq!(stop["spec"]["replicas"], 0, "{stop}");
+            let restore = restoring(&deployment);
+            let back = restore.as_ref().map(|it| &it["spec"]["replicas"]);
+            assert_eq!(back, restored.map(Value::from).as_ref());
+            let forgotten = restore.as_ref().is_none_or(|it| {
+                it["metadata"]["annotations"] == json!({REPLICAS_ANNOTATION: null})
+            });
+            assert!(forgotten, "{restore:?}");
+        }
+    }
+}
