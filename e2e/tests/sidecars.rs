@@ -14,6 +14,7 @@ e2e::tests![
     a_set_that_clashes_is_left_out_and_reported,
     a_container_name_of_a_selected_workload_causes_a_warning,
     a_set_whose_pods_are_refused_holds_creations_until_it_is_fixed,
+    a_full_quota_lets_pods_with_sidecars_be_replaced,
     without_the_webhook_labeled_namespaces_accept_only_game_pods,
     pods_of_a_deployment_get_the_sidecars_of_an_openkruise_manifest,
 ];
@@ -394,6 +395,45 @@ async fn a_set_whose_pods_are_refused_holds_creations_until_it_is_fixed(
     .await?;
     case.apply(set(case, privileged(false))).await?;
     case.until_settled(2).await?;
+    remove(case).await
+}
+
+async fn a_full_quota_lets_pods_with_sidecars_be_replaced(case: &mut Case) -> Result<()> {
+    let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
+    case.apply(json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "quota"},
+        "spec": {"hard": {"requests.cpu": "3600m"}},
+    }))
+    .await?;
+    let log = json!([{
+        "name": "log", "image": "log:1.0", "podInjectPolicy": "AfterAppContainer",
+        "resources": cpu("100m"),
+    }]);
+    let mut set = set(case, log);
+    let mesh = json!({
+        "name": "mesh", "image": "mesh:1.0", "restartPolicy": "Always", "resources": cpu("100m"),
+    });
+    set["spec"]["initContainers"] = json!([mesh]);
+    case.apply(set).await?;
+    until_shown(case, [0, 0, 0, 0]).await?;
+    let resources = "/spec/template/spec/containers/0/resources";
+    case.apply(Game::rolling(3).set(resources, cpu("1")))
+        .await?;
+    case.until_settled(3).await?;
+    case.set_image("game:v2").await?;
+    let view = case.until_settled(3).await?;
+    view.ensure(view.ready_with("game:v2") == 3)?;
+    // A template that requests more does not fit, and costs no pod.
+    case.replace(resources, cpu("1100m")).await?;
+    case.until("the update is refused", |view| {
+        let condition = view.condition("FailedUpdate");
+        condition.is_some_and(|it| it.reason == "TemplateRefused")
+    })
+    .await?;
+    case.consistently("all pods are kept", 2, |view| {
+        view.ready_with("game:v2") == 3
+    })
+    .await?;
     remove(case).await
 }
 
