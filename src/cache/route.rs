@@ -171,7 +171,8 @@ impl Router {
         (self.to_sidecar_sets)(set.key());
     }
 
-    /// Records the namespace, and queues all sets: any of them may reach it now, or no longer.
+    /// Records the namespace, and queues all sets: any of them may reach it now, or no longer. The workloads of a new
+    /// namespace have waited for it.
     pub(crate) fn namespace(&self, (old, new): &Transition<CachedNamespace>) {
         let Some(namespace) = new.as_ref().or(old.as_ref()) else {
             return;
@@ -183,6 +184,9 @@ impl Router {
         }
         self.sidecars
             .put_namespace(namespace.name(), new.as_deref());
+        if old.is_none() {
+            self.queue(self.read().in_namespace(namespace.name()));
+        }
         for set in self.sidecars.all() {
             (self.to_sidecar_sets)(ObjectKey::new("", set));
         }
@@ -326,7 +330,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cache::{Interner, NodeHead, Origin, Settings, slim_claim, test_feed};
+    use crate::cache::{
+        Interner, NamespaceHead, NodeHead, Origin, Settings, slim_claim, test_feed,
+    };
     use gamekeeper_core::api::names;
     use gamekeeper_core::api::{GameDeployment, GameStatefulSet};
 
@@ -431,6 +437,26 @@ mod tests {
         router.pod(&(labeled(), labeled()));
         router.pod(&(None, pod(json!({"app": "other"}), Some("lobby-uid"))));
         assert_eq!(queued(&keys), ["workload games/lobby"]);
+    }
+
+    #[test]
+    fn a_new_namespace_concerns_its_workloads() {
+        let (router, keys) = router();
+        let namespace = |name: &str, labels: Value| {
+            let head = json!({"metadata": {"name": name, "labels": labels}});
+            let head: NamespaceHead = serde_json::from_value(head).unwrap();
+            Some(Arc::new(CachedNamespace::from(head)))
+        };
+        router.namespace(&(None, namespace("other", json!({}))));
+        assert!(queued(&keys).is_empty());
+        router.namespace(&(None, namespace("games", json!({}))));
+        assert_eq!(
+            queued(&keys),
+            ["workload games/lobby", "workload games/world"]
+        );
+        let labeled = namespace("games", json!({"team": "a"}));
+        router.namespace(&(namespace("games", json!({})), labeled));
+        assert!(queued(&keys).is_empty());
     }
 
     #[test]
