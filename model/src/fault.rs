@@ -9,8 +9,8 @@ use gamekeeper_core::api::names::{self, HookPoint, WorkloadKind};
 use gamekeeper_core::api::{GameDeployment, GameDeploymentStatus, HookPhase, HookRun};
 use gamekeeper_core::plan::sidecars::{Changing, MatchedPod, Sidecars};
 use gamekeeper_core::plan::{
-    Action, Disruption, Gate, Ground, InPlacePatch, MoveRequest, Plan, Pod, PodPhase, PodRef,
-    Promotion, Turn, Verdict, WorkloadPatch, World,
+    Action, Disruption, Gate, Ground, ImageChange, InPlacePatch, MoveRequest, Plan, Pod, PodPhase,
+    PodRef, Promotion, Turn, Verdict, WorkloadPatch, World,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -147,6 +147,8 @@ pub enum Fault {
     MistakenForGame,
     /// An update that supersedes another one does not wait for the containers that the other one changed.
     SupersededForgotten,
+    /// An update of a sidecar restarts the game as well.
+    GameRestarted,
     /// New pods get no sidecars.
     InjectionForgotten,
 }
@@ -450,6 +452,14 @@ impl Fault {
                 let images = &patch.images;
                 let changes = &mut patch.record.containers;
                 changes.retain(|name, _| images.iter().any(|image| image.name == *name));
+            }
+            Fault::GameRestarted if patch.images.iter().all(|it| it.name == sidecars::NAME) => {
+                let game = patch.images.first().cloned();
+                let game = game.map(|image| ImageChange {
+                    name: "game".to_owned(),
+                    ..image
+                });
+                patch.images.extend(game);
             }
             _ => {}
         }

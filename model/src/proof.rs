@@ -55,6 +55,7 @@ const SETTLES: &str = "settles";
 const TOKEN: &str = "13: token";
 const LIMIT: &str = "13: limit of the set";
 const SET: &str = "13: the set's spec";
+const GAME: &str = "13: game";
 const ONE_CHANGE: &str = "13: one change";
 const INJECTED: &str = "13: injected";
 
@@ -535,4 +536,5 @@ fn bugs_in_hooks_of_sidecars_are_found() {
     find(Fault::SuccessOfGameCounts, HOOK, both());
     find(Fault::MistakenForGame, HOOK, both());
     find(Fault::SupersededForgotten, ONE_CHANGE, both());
+    find(Fault::GameRestarted, GAME, changed(&[SetChange::Image(1)]));
 }

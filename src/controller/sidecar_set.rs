@@ -20,9 +20,10 @@ use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
 use crate::apply::{Content, Refusal, Requests, ResponseMetadata, to_bytes};
 use crate::cache::{Cache, Cached, Whole};
 use crate::objects::{Kind, ObjectKey, Write};
-use gamekeeper_core::api::{ConditionType, SidecarSet, SidecarSetStatus};
+use gamekeeper_core::api::{SidecarSet, SidecarSetStatus};
 use gamekeeper_core::plan::sidecars::{
-    MarkWrite, MatchedPod, OtherPods, Sidecars, WebhookState, allot, sidecar_set_status,
+    MarkWrite, MatchedPod, OtherPods, Sidecars, WebhookState, allot, new_problem,
+    sidecar_set_status,
 };
 use gamekeeper_core::plan::{Event, Pod, mark_key};
 
@@ -282,19 +283,9 @@ impl SidecarSets {
         if self.cache.sidecars.is_scoped() {
             return;
         }
-        let injecting = |status: &SidecarSetStatus| {
-            let mut conditions = status.conditions.iter();
-            conditions
-                .find(|it| it.type_ == ConditionType::Injecting.as_str())
-                .cloned()
-        };
-        let before = set.object.status.as_ref().and_then(injecting);
-        let Some(now) = injecting(status).filter(|it| it.reason != "Injecting") else {
+        let Some(problem) = new_problem(set.object.status.as_ref(), status) else {
             return;
         };
-        if before.is_some_and(|it| it.reason == now.reason) {
-            return;
-        }
         let about = Regarding {
             kind: Kind::SidecarSet.name(),
             namespace: String::new(),
@@ -303,8 +294,8 @@ impl SidecarSets {
         };
         let event = Event {
             warning: true,
-            reason: now.reason,
-            message: now.message,
+            reason: problem.reason.clone(),
+            message: problem.message.clone(),
         };
         self.events.publish(about, PendingEvent::Plain(event));
     }

@@ -25,5 +25,5 @@ pub use inject::inject;
 pub use matched::{Changing, MatchedPod};
 pub use revision::SetRevision;
 pub use set::{Namespace, SidecarImage, Sidecars, has_same_containers, is_current, selected};
-pub use status::sidecar_set_status;
+pub use status::{new_problem, sidecar_set_status};
 pub use webhook::{OtherPods, WebhookState};
