@@ -15,6 +15,7 @@ use tracing::warn;
 
 use super::UnreadableReporter;
 use super::queue::{Reconciled, Requeue};
+use super::refused::requeue_after;
 use super::set_revisions::SetRevisions;
 use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
 use crate::apply::{Content, Refusal, Requests, ResponseMetadata, to_bytes};
@@ -29,8 +30,6 @@ use gamekeeper_core::plan::{Event, Pod, mark_key};
 
 /// The shortest time between two counts of a set's pods: a thousand starting pods must not cause a thousand writes.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// The time before a write that the API server has refused is repeated.
-const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
 /// The maximum number of pods that are written at a time.
 const MAX_WRITES: usize = 16;
 
@@ -321,20 +320,6 @@ impl PodPatch {
             path: Kind::Pod.path(namespace, name),
             content,
             body: to_bytes(&body),
-        }
-    }
-}
-
-/// When a set is reconciled again after a failed write.
-pub(super) fn requeue_after(refusal: &Refusal) -> Requeue {
-    match refusal {
-        Refusal::Conflict(_) => Requeue::Conflict,
-        Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(*after),
-        Refusal::NotFound(_)
-        | Refusal::AlreadyExists(_)
-        | Refusal::Rejected(_)
-        | Refusal::NamespaceTerminating(_) => {
-            Requeue::Settled(Some(Instant::now() + REFUSED_INTERVAL))
         }
     }
 }
