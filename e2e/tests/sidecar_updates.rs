@@ -18,6 +18,7 @@ use crate::sidecars::{
 
 e2e::tests![
     a_changed_image_reaches_running_pods_after_their_hook,
+    a_native_sidecar_is_updated_in_place_after_the_hook,
     a_bad_image_stops_the_update_until_it_is_reverted,
     the_game_and_its_sidecar_are_updated_together,
     the_partition_and_a_pause_hold_pods_back,
@@ -119,6 +120,71 @@ async fn a_changed_image_reaches_running_pods_after_their_hook(case: &mut Case) 
         table.contains("UPDATED_READY") && table.contains(text(&shown, "/status/latestRevision")),
         "{table}"
     );
+    remove(case).await
+}
+
+/// The image and the number of restarts of a pod's native sidecar, as its kubelet reports them.
+fn native(pod: &Pod) -> (&str, &Value) {
+    let status = &pod.0["status"]["initContainerStatuses"][0];
+    (text(status, "/image"), &status["restartCount"])
+}
+
+/// What the kubelet reports about the game: it is the same as long as its container is not restarted.
+fn game_container(view: &View) -> Vec<(&str, &str)> {
+    let pods = view.pods.iter();
+    let mut containers: Vec<_> = pods
+        .map(|pod| {
+            let id = "/status/containerStatuses/0/containerID";
+            (pod.uid(), text(&pod.0, id))
+        })
+        .collect();
+    containers.sort_unstable();
+    containers
+}
+
+async fn a_native_sidecar_is_updated_in_place_after_the_hook(case: &mut Case) -> Result<()> {
+    case.hooks.answer("/", Answer::Json(json!({"age": 12})));
+    case.apply(hook_template("test", &case.hooks.url("/")))
+        .await?;
+    let mut set = set(case, json!([]));
+    let mesh = json!({"name": "mesh", "image": "mesh:1.0", "restartPolicy": "Always"});
+    set["spec"]["initContainers"] = json!([mesh]);
+    case.apply(set).await?;
+    until_shown(case, [0, 0, 0, 0]).await?;
+    case.apply(Game::in_place(2).pre_inplace("test")).await?;
+    let before = case.until_settled(2).await?;
+    until_shown(case, [2, 2, 2, 0]).await?;
+    for pod in &before.pods {
+        let spec = &pod.0["spec"];
+        let [init, containers] = ["initContainers", "containers"].map(|it| &spec[it]);
+        let names = |list: &Value| list.as_array().map_or(0, Vec::len);
+        before.ensure(names(init) == 1 && names(containers) == 1)?;
+        before.ensure(init[0]["name"] == "mesh" && init[0]["restartPolicy"] == "Always")?;
+    }
+
+    let image = json!([{
+        "op": "replace", "path": "/spec/initContainers/0/image", "value": "mesh:1.1",
+    }]);
+    case.patch(&format!("sidecarset/{}", name(case)), image)
+        .await?;
+    case.until("the hook of a pod has refused", |view| {
+        view.runs.iter().any(|run| run.phase() == "Failed")
+    })
+    .await?;
+    case.consistently("no sidecar is updated", 2, |view| {
+        view.pods.iter().all(|pod| native(pod).0 == "mesh:1.0")
+    })
+    .await?;
+    case.hooks.answer("/", Answer::Json(json!({"age": 45})));
+    until_shown(case, [2, 2, 2, 0]).await?;
+    let after = case
+        .until("the sidecars were restarted", |view| {
+            let is_new = |pod: &Pod| native(pod) == ("mesh:1.1", &json!(1));
+            view.is_settled(2) && view.pods.iter().all(is_new)
+        })
+        .await?;
+    after.ensure(game_container(&after) == game_container(&before))?;
+    after.ensure(after.pods.iter().all(|pod| restarts(&pod.0) == 0))?;
     remove(case).await
 }
 

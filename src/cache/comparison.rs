@@ -97,6 +97,19 @@ impl Cache {
         }
     }
 
+    /// Waits until the cache shows each SidecarSet as it is at the time of the call, or newer. Costs one request, or
+    /// none if the cache shows no set.
+    pub(crate) async fn see_current_sets(&self) -> Result<(), kube::Error> {
+        let source = self.sources.get(&Kind::SidecarSet);
+        let Some(source) = source.filter(|_| !self.sidecars.is_empty()) else {
+            return Ok(());
+        };
+        let newest = source.newest_object().await?;
+        self.reach_or_relist(Kind::SidecarSet, newest, MAX_LAG, LIST_INTERVAL)
+            .await;
+        Ok(())
+    }
+
     /// Waits for an event or bookmark of this version, and lists the kind again if none has arrived after `lag`. Two
     /// lists are at least `interval` apart.
     async fn reach_or_relist(&self, kind: Kind, version: u64, lag: Duration, interval: Duration) {

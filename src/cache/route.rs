@@ -171,7 +171,8 @@ impl Router {
         (self.to_sidecar_sets)(set.key());
     }
 
-    /// Records the namespace, and queues all sets: any of them may reach it now, or no longer.
+    /// Records the namespace, and queues all sets: any of them may reach it now, or no longer. The workloads of a new
+    /// namespace have waited for it.
     pub(crate) fn namespace(&self, (old, new): &Transition<CachedNamespace>) {
         let Some(namespace) = new.as_ref().or(old.as_ref()) else {
             return;
@@ -183,6 +184,9 @@ impl Router {
         }
         self.sidecars
             .put_namespace(namespace.name(), new.as_deref());
+        if old.is_none() {
+            self.queue(self.read().in_namespace(namespace.name()));
+        }
         for set in self.sidecars.all() {
             (self.to_sidecar_sets)(ObjectKey::new("", set));
         }

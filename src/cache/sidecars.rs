@@ -98,23 +98,15 @@ impl SidecarIndex {
         self.read().sets.is_empty()
     }
 
-    /// The sets that reach a namespace, in the order of injection. A namespace that is not in the cache yet counts
-    /// as one without labels.
-    pub(crate) fn reaching(&self, namespace: &str) -> Vec<Arc<Sidecars>> {
+    /// The sets that reach a namespace, in the order of injection. None if that is not known, because there are sets
+    /// and the namespace is not in the cache yet: a pod that was created without its sidecars would never get them.
+    pub(crate) fn reaching(&self, namespace: &str) -> Option<Vec<Arc<Sidecars>>> {
         let state = self.read();
         if state.sets.is_empty() {
-            return Vec::new();
+            return Some(Vec::new());
         }
-        match state.namespaces.get(namespace) {
-            Some(namespace) => state.reaching(namespace, &self.policy),
-            None => {
-                let unknown = Namespace {
-                    name: namespace.to_owned(),
-                    ..Namespace::default()
-                };
-                state.reaching(&unknown, &self.policy)
-            }
-        }
+        let namespace = state.namespaces.get(namespace)?;
+        Some(state.reaching(namespace, &self.policy))
     }
 
     /// The sets that reach a namespace whose labels may be newer than those in the cache.

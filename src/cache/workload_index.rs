@@ -123,6 +123,11 @@ impl WorkloadIndex {
         self.by_uid.values()
     }
 
+    /// The workloads in a namespace. Compares all workloads, because namespaces rarely appear.
+    pub(super) fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &Entry> {
+        self.all().filter(move |it| it.key.namespace == namespace)
+    }
+
     /// The workloads whose selector matches these labels.
     pub(super) fn selecting(
         &self,

@@ -12,6 +12,7 @@ use tracing::{debug, info, warn};
 
 use super::UnreadableReporter;
 use super::queue::Requeue;
+use super::refused::retry;
 use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
 use crate::apply::{Content, Refusal, RequestResult, Requests, to_bytes};
 use crate::cache::{Cache, Cached, Whole};
@@ -109,12 +110,7 @@ impl Clusters {
             }
             Err(Stop::Failed(refusal)) => {
                 warn!(%refusal, "request failed; retrying");
-                match refusal {
-                    Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => {
-                        Requeue::Retry(after)
-                    }
-                    _ => Requeue::Retry(None),
-                }
+                retry(&refusal)
             }
         }
     }

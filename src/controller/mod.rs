@@ -8,6 +8,7 @@ mod cluster;
 mod hook_run;
 mod planners;
 mod queue;
+mod refused;
 mod set_revisions;
 mod sidecar_set;
 mod unreadable;

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use super::queue::Requeue;
-use super::sidecar_set::requeue_after;
+use super::refused::requeue_after;
 use crate::apply::{Content, Refusal, RequestResult, Requests, to_bytes, to_go_bytes};
 use crate::cache::{Cache, Cached, Whole};
 use crate::objects::Kind;

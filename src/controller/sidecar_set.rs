@@ -15,21 +15,21 @@ use tracing::warn;
 
 use super::UnreadableReporter;
 use super::queue::{Reconciled, Requeue};
+use super::refused::requeue_after;
 use super::set_revisions::SetRevisions;
 use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
 use crate::apply::{Content, Refusal, Requests, ResponseMetadata, to_bytes};
 use crate::cache::{Cache, Cached, Whole};
 use crate::objects::{Kind, ObjectKey, Write};
-use gamekeeper_core::api::{ConditionType, SidecarSet, SidecarSetStatus};
+use gamekeeper_core::api::{SidecarSet, SidecarSetStatus};
 use gamekeeper_core::plan::sidecars::{
-    MarkWrite, MatchedPod, OtherPods, Sidecars, WebhookState, allot, sidecar_set_status,
+    MarkWrite, MatchedPod, OtherPods, Sidecars, WebhookState, allot, new_problem,
+    sidecar_set_status,
 };
 use gamekeeper_core::plan::{Event, Pod, mark_key};
 
 /// The shortest time between two counts of a set's pods: a thousand starting pods must not cause a thousand writes.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// The time before a write that the API server has refused is repeated.
-const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
 /// The maximum number of pods that are written at a time.
 const MAX_WRITES: usize = 16;
 
@@ -283,19 +283,9 @@ impl SidecarSets {
         if self.cache.sidecars.is_scoped() {
             return;
         }
-        let injecting = |status: &SidecarSetStatus| {
-            let mut conditions = status.conditions.iter();
-            conditions
-                .find(|it| it.type_ == ConditionType::Injecting.as_str())
-                .cloned()
-        };
-        let before = set.object.status.as_ref().and_then(injecting);
-        let Some(now) = injecting(status).filter(|it| it.reason != "Injecting") else {
+        let Some(problem) = new_problem(set.object.status.as_ref(), status) else {
             return;
         };
-        if before.is_some_and(|it| it.reason == now.reason) {
-            return;
-        }
         let about = Regarding {
             kind: Kind::SidecarSet.name(),
             namespace: String::new(),
@@ -304,8 +294,8 @@ impl SidecarSets {
         };
         let event = Event {
             warning: true,
-            reason: now.reason,
-            message: now.message,
+            reason: problem.reason.clone(),
+            message: problem.message.clone(),
         };
         self.events.publish(about, PendingEvent::Plain(event));
     }
@@ -331,20 +321,6 @@ impl PodPatch {
             path: Kind::Pod.path(namespace, name),
             content,
             body: to_bytes(&body),
-        }
-    }
-}
-
-/// When a set is reconciled again after a failed write.
-pub(super) fn requeue_after(refusal: &Refusal) -> Requeue {
-    match refusal {
-        Refusal::Conflict(_) => Requeue::Conflict,
-        Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(*after),
-        Refusal::NotFound(_)
-        | Refusal::AlreadyExists(_)
-        | Refusal::Rejected(_)
-        | Refusal::NamespaceTerminating(_) => {
-            Requeue::Settled(Some(Instant::now() + REFUSED_INTERVAL))
         }
     }
 }

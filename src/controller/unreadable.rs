@@ -3,24 +3,19 @@
 //! Only the metadata and the conditions of such an object are read, as JSON, and only the conditions are written.
 //! Once the object can be decoded again, its next reconcile replaces the condition.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 use tracing::warn;
 
 use super::queue::Requeue;
+use super::refused::requeue_after;
 use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
 use crate::apply::{Content, Refusal, Requests, to_bytes};
 use crate::cache::Unreadable;
 use crate::objects::{Kind, ObjectKey};
 use gamekeeper_core::api::Reason;
 use gamekeeper_core::plan::{Event, unreadable_conditions, unreadable_message};
-
-/// The time before a condition that the API server has refused is written again.
-const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Reports objects that cannot be decoded.
 #[derive(Clone)]
@@ -77,17 +72,11 @@ impl UnreadableReporter {
         self.publish(kind, key, unreadable);
         match self.write_condition(kind, key, unreadable).await {
             Ok(()) | Err(Refusal::NotFound(_)) => Requeue::Settled(None),
-            Err(Refusal::Conflict(_)) => Requeue::Conflict,
-            Err(Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. }) => {
-                Requeue::Retry(after)
-            }
-            Err(
-                refusal @ (Refusal::AlreadyExists(_)
-                | Refusal::Rejected(_)
-                | Refusal::NamespaceTerminating(_)),
-            ) => {
-                warn!(object = %key, %refusal, "cannot write the condition of an object that cannot be decoded");
-                Requeue::Settled(Some(Instant::now() + REFUSED_INTERVAL))
+            Err(refusal) => {
+                if let Refusal::Rejected(_) = refusal {
+                    warn!(object = %key, %refusal, "cannot write the condition of an object that cannot be decoded");
+                }
+                requeue_after(&refusal)
             }
         }
     }

@@ -15,6 +15,7 @@ use crate::apply::events::PendingEvent;
 use crate::apply::{ApplyOutcome, Memory, Report, Target, WorkloadLabels};
 use crate::cache::{Cache, Cached, Reflector, Whole};
 use crate::objects::{ObjectKey, Write};
+use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::plan::{
     Disruption, Event, GuardedPlayers, InvalidWorkload, Plan, Planned, Revision,
 };
@@ -54,6 +55,12 @@ impl<K: Planned> Workloads<K> {
         let started = Instant::now();
         cache.caught_up(known.uid()).await;
         metrics.caught_up(K::KIND, started.elapsed());
+        if self.is_new(&key, &known)
+            && let Err(error) = cache.see_current_sets().await
+        {
+            warn!(error = %with_causes(&error), "cannot compare the SidecarSets with the API server");
+            return Requeue::Retry(None).into();
+        }
         let Some(workload) = self.reflector.get(&key) else {
             return self.missing(&key).await.into();
         };
@@ -72,6 +79,14 @@ impl<K: Planned> Workloads<K> {
         reconciled
     }
 
+    /// Whether no operator has planned for this workload yet, so that it has no pods. Those that it gets now keep the
+    /// sidecars that they are created with.
+    fn is_new(&self, key: &ObjectKey, workload: &Whole<K>) -> bool {
+        let memories = self.memories();
+        let remembered = memories.get(key).filter(|it| it.uid == workload.uid());
+        remembered.is_none() && workload.object.status().is_none()
+    }
+
     /// Handles a workload that is not in the store: reports it if it cannot be decoded; forgets it if it was deleted.
     async fn missing(&self, key: &ObjectKey) -> Requeue {
         let Some(unreadable) = self.reflector.unreadable(key) else {
@@ -83,7 +98,7 @@ impl<K: Planned> Workloads<K> {
     }
 
     async fn plan_and_apply(&self, workload: &Arc<Whole<K>>, memory: &mut Memory) -> Reconciled {
-        let Planning {
+        let Some(Planning {
             read_at,
             now,
             revisions,
@@ -92,7 +107,11 @@ impl<K: Planned> Workloads<K> {
             players,
             ended_without_hook,
             took,
-        } = self.plan(workload, memory).await;
+        }) = self.plan(workload, memory).await
+        else {
+            debug!("the namespace is not in the cache yet");
+            return Requeue::Settled(None).into();
+        };
         let mut target = target(workload, read_at);
         memory.players = players;
         let metrics = &self.shared.metrics;
@@ -141,13 +160,14 @@ impl<K: Planned> Workloads<K> {
         }
     }
 
-    /// Reads the cache and plans, on the planner threads.
-    async fn plan(&self, workload: &Arc<Whole<K>>, memory: &Memory) -> Planning<K::Status> {
+    /// Reads the cache and plans, on the planner threads. None if the workload waits for its namespace, whose arrival
+    /// in the cache queues it.
+    async fn plan(&self, workload: &Arc<Whole<K>>, memory: &Memory) -> Option<Planning<K::Status>> {
         let (cache, memory) = (Arc::clone(&self.shared.cache), MemorySnapshot::of(memory));
         let subject = Arc::clone(workload);
         let planners = &self.shared.planners;
         let planning = planners.run(move || Planning::of(&cache, &subject, memory));
-        let planning = planning.await;
+        let planning = planning.await?;
         let took = planning.took;
         self.shared.metrics.planned(K::KIND, took);
         if took > SLOW_PLAN {
@@ -156,7 +176,7 @@ impl<K: Planned> Workloads<K> {
                 "planning is slow: this process has too little CPU for its number of pods"
             );
         }
-        planning
+        Some(planning)
     }
 
     fn recall(&self, key: &ObjectKey, uid: &str) -> Memory {
@@ -206,13 +226,13 @@ impl<S> Planning<S> {
         cache: &Cache,
         workload: &Whole<K>,
         mut memory: MemorySnapshot,
-    ) -> Self {
+    ) -> Option<Self> {
         let read_at = Instant::now();
         let before = std::mem::take(&mut memory.players);
-        let world = world(cache, workload, memory);
+        let world = world(cache, workload, memory)?;
         let plan = workload.object.plan(&world);
         let object = workload.object.as_ref();
-        Self {
+        Some(Self {
             read_at,
             now: world.now,
             plan,
@@ -221,7 +241,7 @@ impl<S> Planning<S> {
             took: read_at.elapsed(),
             sidecars: world.sidecars.iter().map(|it| it.injects()).collect(),
             revisions: world.revisions,
-        }
+        })
     }
 }
 

@@ -40,12 +40,14 @@ impl MemorySnapshot {
     }
 }
 
+/// The world around a workload. None if its pods might get sidecars that are not known yet.
 pub(super) fn world<K: GameWorkload>(
     cache: &Cache,
     workload: &Whole<K>,
     memory: MemorySnapshot,
-) -> World {
+) -> Option<World> {
     let (namespace, uid) = (workload.namespace(), workload.uid());
+    let sidecars = cache.sidecars.reaching(namespace)?;
     let selector = workload.object.selector();
     let selected =
         |labels: &BTreeMap<String, String>| selector.as_ref().is_some_and(|it| it.matches(labels));
@@ -80,13 +82,12 @@ pub(super) fn world<K: GameWorkload>(
         old_kubelets,
         going_nodes,
     } = nodes(cache, &pods);
-    let sidecars = cache.sidecars.reaching(namespace);
     // A verdict on pods does not apply to pods with other sidecars.
     let sidecars_match = sidecars
         .iter()
         .map(|it| it.injects())
         .eq(memory.sidecars.iter().cloned());
-    World {
+    Some(World {
         now: Timestamp::now(),
         pods,
         runs: runs.iter().map(|run| Arc::clone(&run.object)).collect(),
@@ -112,7 +113,7 @@ pub(super) fn world<K: GameWorkload>(
         backoff: memory.backoff,
         priority_class: cache.settings.priority_class.clone(),
         guard: memory.guard,
-    }
+    })
 }
 
 /// What a plan reads about nodes, by node name.
@@ -170,8 +171,36 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cache::slim_claim;
-    use gamekeeper_core::api::GameStatefulSet;
+    use crate::cache::{CachedNamespace, NamespaceHead, Router, slim_claim};
+    use gamekeeper_core::api::{GameDeployment, GameStatefulSet, SidecarSet};
+
+    #[test]
+    fn a_workload_waits_for_its_namespace_only_if_there_are_sidecar_sets() {
+        let cache = Cache::default();
+        let router = Router::to_nowhere(&cache.sidecars);
+        let workload = json!({
+            "metadata": {"namespace": "games", "name": "arena", "uid": "uid-arena"},
+            "spec": {"selector": {"matchLabels": {"app": "arena"}}, "template": {}},
+        });
+        let workload: GameDeployment = serde_json::from_value(workload).expect("a workload");
+        let workload = Whole::new(workload, false);
+        let sidecars = || {
+            let memory = MemorySnapshot::of(&Memory::default());
+            world(&cache, &workload, memory).map(|it| it.sidecars.len())
+        };
+        assert_eq!(sidecars(), Some(0));
+        let set = json!({
+            "metadata": {"name": "log"},
+            "spec": {"selector": {"matchLabels": {"app": "arena"}}, "containers": [{"name": "log"}]},
+        });
+        let set: SidecarSet = serde_json::from_value(set).expect("a set");
+        router.sidecar_set(&(None, Some(Arc::new(Whole::new(set, true)))));
+        assert_eq!(sidecars(), None);
+        let head = json!({"metadata": {"name": "games"}});
+        let head: NamespaceHead = serde_json::from_value(head).expect("a namespace");
+        router.namespace(&(None, Some(Arc::new(CachedNamespace::from(head)))));
+        assert_eq!(sidecars(), Some(1));
+    }
 
     #[test]
     fn a_game_stateful_set_sees_claims_that_are_named_after_its_pods_or_that_it_owns() {

@@ -138,6 +138,8 @@ pub enum Fault {
     MistakenForGame,
     /// An update that supersedes another one does not wait for the containers that the other one changed.
     SupersededForgotten,
+    /// An update of a sidecar restarts the game as well.
+    GameRestarted,
     /// New pods get no sidecars.
     InjectionForgotten,
 }

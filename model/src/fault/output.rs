@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::api::{GameDeploymentStatus, HookPhase};
 use gamekeeper_core::plan::{
-    Action, Gate, Ground, InPlacePatch, Plan, Pod, PodRef, WorkloadPatch, World,
+    Action, Gate, Ground, ImageChange, InPlacePatch, Plan, Pod, PodRef, WorkloadPatch, World,
 };
 use kube::ResourceExt;
 
@@ -124,6 +124,14 @@ impl Fault {
                 let images = &patch.images;
                 let changes = &mut patch.record.containers;
                 changes.retain(|name, _| images.iter().any(|image| image.name == *name));
+            }
+            Fault::GameRestarted if patch.images.iter().all(|it| it.name == sidecars::NAME) => {
+                let game = patch.images.first().cloned();
+                let game = game.map(|image| ImageChange {
+                    name: "game".to_owned(),
+                    ..image
+                });
+                patch.images.extend(game);
             }
             _ => {}
         }

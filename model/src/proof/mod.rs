@@ -52,6 +52,7 @@ const SETTLES: &str = "settles";
 const TOKEN: &str = "13: token";
 const LIMIT: &str = "13: limit of the set";
 const SET: &str = "13: the set's spec";
+const GAME: &str = "13: game";
 const ONE_CHANGE: &str = "13: one change";
 const INJECTED: &str = "13: injected";
 

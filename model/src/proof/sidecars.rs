@@ -1,6 +1,6 @@
 //! Bugs in sidecars: tokens, limits of the set, and hooks.
 
-use super::{ENOUGH, HOOK, INJECTED, LIMIT, ONE_CHANGE, SET, SETTLES, TOKEN, find};
+use super::{ENOUGH, GAME, HOOK, INJECTED, LIMIT, ONE_CHANGE, SET, SETTLES, TOKEN, find};
 use crate::fault::Fault;
 use crate::scope::{Scope, User};
 use crate::scopes::with_sidecars;
@@ -75,4 +75,5 @@ fn bugs_in_hooks_of_sidecars_are_found() {
     find(Fault::SuccessOfGameCounts, HOOK, both());
     find(Fault::MistakenForGame, HOOK, both());
     find(Fault::SupersededForgotten, ONE_CHANGE, both());
+    find(Fault::GameRestarted, GAME, changed(&[SetChange::Image(1)]));
 }

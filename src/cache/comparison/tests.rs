@@ -1,18 +1,19 @@
 //! The load on the API server while many reconciles wait.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use futures::{StreamExt, stream};
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
+use serde_json::json;
 use tokio::time::sleep;
 use tower::service_fn;
 
 use super::*;
-use crate::cache::{OptionalKinds, Router, Settings};
+use crate::cache::{OptionalKinds, Router, Settings, Whole};
 use crate::objects::Write;
 
 /// The numbers of requests for pods.
@@ -119,4 +120,54 @@ async fn a_response_serves_the_callers_that_waited_when_it_was_requested() {
         "not the response requested before the call"
     );
     assert_eq!(third.await.unwrap(), 1, "shared with the second");
+}
+
+/// A cache with one set, in front of a server whose newest set has this version. Also returns the queries of sets.
+fn with_newest_set(version: u64) -> (Cache, Arc<Mutex<Vec<String>>>) {
+    let queries = Arc::new(Mutex::new(Vec::new()));
+    let server = service_fn({
+        let queries = Arc::clone(&queries);
+        move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            queries.lock().expect("no panic").push(query);
+            let items = [version - 2, version]
+                .map(|it| json!({"metadata": {"name": "log", "resourceVersion": it.to_string()}}));
+            let list = json!({"metadata": {"resourceVersion": "1000"}, "items": items});
+            let response = Response::new(axum::body::Body::from(list.to_string()));
+            async move { Ok::<_, Infallible>(response) }
+        }
+    });
+    let settings = Settings {
+        kinds: OptionalKinds {
+            sidecar_sets: true,
+            clusters: false,
+        },
+        ..Settings::default()
+    };
+    let cache = Cache::new(&Client::new(server, "default"), None, true, settings);
+    (cache, queries)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_workload_waits_until_the_cache_shows_the_newest_set() {
+    let (cache, queries) = with_newest_set(7);
+    let cache = Arc::new(cache);
+    let set = json!({
+        "metadata": {"name": "log"},
+        "spec": {"selector": {"matchLabels": {"app": "arena"}}, "containers": [{"name": "log"}]},
+    });
+    let set = Whole::new(serde_json::from_value(set).expect("a set"), true);
+    cache.sidecar_sets.show(5, Vec::new());
+    cache.see_current_sets().await.expect("no request");
+    assert!(queries.lock().expect("no panic").is_empty(), "without sets");
+    cache.sidecars.put_set("log", Some(&set));
+    let waiting = tokio::spawn({
+        let cache = Arc::clone(&cache);
+        async move { cache.see_current_sets().await }
+    });
+    sleep(Duration::from_secs(1)).await;
+    assert!(!waiting.is_finished());
+    cache.sidecar_sets.show(7, vec![set]);
+    waiting.await.expect("no panic").expect("a response");
+    assert_eq!(*queries.lock().expect("no panic"), [""]);
 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cache::{Interner, NodeHead, Origin, Settings, slim_claim, test_feed};
+use crate::cache::{Interner, NamespaceHead, NodeHead, Origin, Settings, slim_claim, test_feed};
 use gamekeeper_core::api::names;
 use gamekeeper_core::api::{GameDeployment, GameStatefulSet};
 
@@ -110,6 +110,26 @@ fn a_pod_concerns_the_sidecar_sets_whose_counts_it_changes() {
     router.pod(&(labeled(), labeled()));
     router.pod(&(None, pod(json!({"app": "other"}), Some("lobby-uid"))));
     assert_eq!(queued(&keys), ["workload games/lobby"]);
+}
+
+#[test]
+fn a_new_namespace_concerns_its_workloads() {
+    let (router, keys) = router();
+    let namespace = |name: &str, labels: Value| {
+        let head = json!({"metadata": {"name": name, "labels": labels}});
+        let head: NamespaceHead = serde_json::from_value(head).unwrap();
+        Some(Arc::new(CachedNamespace::from(head)))
+    };
+    router.namespace(&(None, namespace("other", json!({}))));
+    assert!(queued(&keys).is_empty());
+    router.namespace(&(None, namespace("games", json!({}))));
+    assert_eq!(
+        queued(&keys),
+        ["workload games/lobby", "workload games/world"]
+    );
+    let labeled = namespace("games", json!({"team": "a"}));
+    router.namespace(&(namespace("games", json!({})), labeled));
+    assert!(queued(&keys).is_empty());
 }
 
 #[test]

@@ -26,6 +26,7 @@ use self::live::{Live, RunAction, StatusPatch};
 pub(crate) use self::metrics::{HookMetrics, RunOwner, point};
 use super::UnreadableReporter;
 use super::queue::{Queue, Requeue};
+use super::refused::retry;
 use crate::apply::{Content, Refusal, RequestResult, Requests, ResponseMetadata, to_bytes};
 use crate::cache::{Cache, Cached, CachedHookRun};
 use crate::fair::{Capacity, NamespaceLimiter};
@@ -128,7 +129,7 @@ impl HookRuns {
             Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => Requeue::Settled(None),
             Err(refusal) => {
                 warn!(run = %key, %refusal, "cannot delete the HookRun; retrying");
-                retry(refusal)
+                retry(&refusal)
             }
         }
     }
@@ -240,7 +241,7 @@ impl HookRuns {
             Err(refusal) => {
                 warn!(run = %key, %refusal, "cannot write the status; retrying");
                 live.not_written();
-                retry(refusal)
+                retry(&refusal)
             }
         }
     }
@@ -314,11 +315,4 @@ impl HookRuns {
 
 fn path(key: &ObjectKey) -> String {
     Kind::HookRun.path(&key.namespace, &key.name)
-}
-
-fn retry(refusal: Refusal) -> Requeue {
-    match refusal {
-        Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(after),
-        _ => Requeue::Retry(None),
-    }
 }

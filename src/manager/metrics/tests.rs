@@ -10,7 +10,7 @@ use crate::apply::WorkloadLabels;
 use crate::cache::Whole;
 use crate::controller::Queue;
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun};
+use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun, SidecarSet};
 
 struct World {
     cache: Arc<Cache>,
@@ -269,6 +269,38 @@ fn the_series_of_a_workload_are_removed_with_it() {
     let page = world.page();
     assert!(!page.contains("lobby"), "{page}");
     assert!(page.contains("name=\"zone\",status=\"success\""), "{page}");
+}
+
+#[test]
+fn a_sidecar_set_shows_the_numbers_of_its_status() {
+    let fence = Fence::always_open();
+    let world = World::new(Arc::clone(&fence));
+    let set = json!({
+        "metadata": {"name": "log", "uid": "u-3", "resourceVersion": "1"},
+        "spec": {"selector": {"matchLabels": {"app": "arena"}}, "containers": [{"name": "log"}]},
+        "status": {
+            "matchedPods": 5, "updatedPods": 4, "readyPods": 3, "updatedReadyPods": 2,
+            "uninjectedPods": 1,
+        },
+    });
+    let set: SidecarSet = serde_json::from_value(set).expect("a set");
+    world
+        .cache
+        .sidecar_sets
+        .show(1, vec![Whole::new(set, true)]);
+    for (state, count) in [
+        ("matched", 5),
+        ("updated", 4),
+        ("ready", 3),
+        ("updated_ready", 2),
+        ("uninjected", 1),
+    ] {
+        world.has(&format!(
+            "gamekeeper_sidecar_set_pods{{name=\"log\",state=\"{state}\"}} {count}.0"
+        ));
+    }
+    fence.close();
+    assert!(!world.page().contains("name=\"log\""));
 }
 
 #[test]

@@ -107,6 +107,8 @@ pub const SIDECAR_SET_LABEL: &str = "gamekeeper.tkex.tencent.com/sidecar-set";
 pub const IS_INJECTED: &str = "IS_INJECTED";
 /// Pod annotation: the container that kubectl logs and exec use (Kubernetes convention).
 pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+/// Annotation of objects: what kubectl applied last (Kubernetes convention).
+pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Annotation of a GameStatefulSet's template: force-delete pods on lost nodes.
 pub const FORCE_OFF_LOST_NODES: &str =
     "pod.gamestatefulset.bkbcs.tencent.com/node-lost-force-delete";

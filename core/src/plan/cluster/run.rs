@@ -10,8 +10,8 @@ use super::paths::{Origin, Volume, mount, origin};
 use super::scene::Scene;
 use super::world::ClusterNode;
 use crate::api::names::{
-    FIELD_MANAGER, HOOKS_NAMESPACE, RETRY_ANNOTATION, RUN_ATTEMPT, RUN_HOOK_HASH, RUN_HOOK_LABEL,
-    RUN_NODE, RUN_NODE_UID, RUN_STEP, instance_id, lifecycle_run_name,
+    FIELD_MANAGER, HOOKS_NAMESPACE, LAST_APPLIED, RETRY_ANNOTATION, RUN_ATTEMPT, RUN_HOOK_HASH,
+    RUN_HOOK_LABEL, RUN_NODE, RUN_NODE_UID, RUN_STEP, instance_id, lifecycle_run_name,
 };
 use crate::api::{Argument, HookRun, LifecycleStep, RawJson, StepScope};
 
@@ -19,8 +19,6 @@ use crate::api::{Argument, HookRun, LifecycleStep, RawJson, StepScope};
 const SCRIPT: &str = "script";
 /// An attempt that has passed is kept for an hour, for its log.
 const KEPT_SECONDS: i32 = 3_600;
-/// kubectl's copy of the whole manifest is not passed.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The maximum number of labels and annotations that become arguments.
 const MAX_PAIRS: usize = 200;
 /// The maximum length of each, in bytes.
@@ -239,6 +237,7 @@ fn pairs(scene: &Scene) -> Result<Vec<String>, String> {
     let metadata = &scene.cluster.metadata;
     let labels = metadata.labels.iter().flatten();
     let annotations = metadata.annotations.iter().flatten();
+    // kubectl's copy of the whole manifest is not passed.
     let own = [LAST_APPLIED, RETRY_ANNOTATION];
     let annotations = annotations.filter(|(key, _)| !own.contains(&key.as_str()));
     let pairs: Vec<String> = labels

@@ -8,7 +8,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use crate::plan::observed::{Disruption, Pod};
+use crate::plan::observed::{Disruption, Pod, Taint};
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
@@ -45,15 +45,12 @@ fn toleration(workload: &Workload, world: &World, pod: &Pod) -> Option<SignedDur
     let template = revision.map_or(workload.template, |it| &it.template);
     let tolerations = template.pointer("/spec/tolerations");
     let tolerations = tolerations.and_then(Value::as_array).into_iter().flatten();
-    let matches = |toleration: &&Value| {
-        let field = |name: &str| toleration[name].as_str().unwrap_or_default();
-        let has_key = match field("key") {
-            "" => field("operator") == "Exists",
-            key => key == UNREACHABLE,
-        };
-        has_key && ["", "NoExecute"].contains(&field("effect"))
+    let taint = Taint {
+        key: UNREACHABLE.to_owned(),
+        value: String::new(),
+        effect: "NoExecute".to_owned(),
     };
-    let mut tolerations = tolerations.filter(matches).peekable();
+    let mut tolerations = tolerations.filter(|it| taint.is_matched_by(it)).peekable();
     if tolerations.peek().is_none() {
         return Some(DEFAULT_TOLERATION);
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{PodUid, RevisionName, SidecarMarks};
 use crate::api::names;
@@ -104,7 +105,7 @@ pub enum MoveRequest {
     NodeGoing,
 }
 
-/// A taint of a node that is going to be removed.
+/// A taint of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taint {
     /// Its key.
@@ -113,6 +114,20 @@ pub struct Taint {
     pub value: String,
     /// NoSchedule, PreferNoSchedule or NoExecute.
     pub effect: String,
+}
+
+impl Taint {
+    /// Whether a toleration, as a pod template contains it, matches this taint.
+    pub fn is_matched_by(&self, toleration: &Value) -> bool {
+        let field = |name: &str| toleration[name].as_str().unwrap_or_default();
+        let has_key = match field("key") {
+            "" => field("operator") == "Exists",
+            key => key == self.key,
+        };
+        let has_effect = ["", self.effect.as_str()].contains(&field("effect"));
+        let has_value = field("operator") == "Exists" || field("value") == self.value;
+        has_key && has_effect && has_value
+    }
 }
 
 /// A node that no longer responds, or never will.

@@ -45,14 +45,5 @@ pub(super) fn is_going(workload: &Workload, world: &World, pod: &Pod) -> bool {
 fn is_tolerated(workload: &Workload, taint: &Taint) -> bool {
     let tolerations = workload.template.pointer("/spec/tolerations");
     let mut tolerations = tolerations.and_then(Value::as_array).into_iter().flatten();
-    tolerations.any(|toleration| {
-        let field = |name: &str| toleration[name].as_str().unwrap_or_default();
-        let has_key = match field("key") {
-            "" => field("operator") == "Exists",
-            key => key == taint.key,
-        };
-        let has_effect = ["", taint.effect.as_str()].contains(&field("effect"));
-        let has_value = field("operator") == "Exists" || field("value") == taint.value;
-        has_key && has_effect && has_value
-    })
+    tolerations.any(|toleration| taint.is_matched_by(toleration))
 }

@@ -27,5 +27,5 @@ pub use matched::{Changing, MatchedPod};
 pub use namespace::{Namespace, NamespacePolicy};
 pub use revision::SetRevision;
 pub use set::{SidecarImage, Sidecars, has_same_containers, is_current, selected};
-pub use status::sidecar_set_status;
+pub use status::{new_problem, sidecar_set_status};
 pub use webhook::{OtherPods, WebhookState};

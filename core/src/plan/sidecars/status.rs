@@ -106,6 +106,24 @@ pub fn sidecar_set_status(
     status
 }
 
+/// The condition to publish an event about: new pods, or those of other controllers, have stopped getting the containers
+/// for a reason that the old status does not show.
+pub fn new_problem<'s>(
+    old: Option<&SidecarSetStatus>,
+    new: &'s SidecarSetStatus,
+) -> Option<&'s Condition> {
+    let before = old.and_then(injecting_of);
+    let now = injecting_of(new).filter(|it| it.reason != "Injecting")?;
+    before
+        .is_none_or(|it| it.reason != now.reason)
+        .then_some(now)
+}
+
+fn injecting_of(status: &SidecarSetStatus) -> Option<&Condition> {
+    let mut conditions = status.conditions.iter();
+    conditions.find(|it| it.type_ == ConditionType::Injecting.as_str())
+}
+
 /// Which containers new pods get.
 fn injecting(set: &Sidecars) -> (bool, &'static str, String) {
     let reason = match set.new_pods.is_lost() {

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::{PodInjectPolicy, SidecarSet};
+use crate::api::{PodInjectPolicy, SidecarSet, SidecarSetStatus};
 use crate::plan::observed::{SidecarMark, SidecarMarks, sidecar_marks};
 
 fn set(name: &str, spec: Value) -> Arc<Sidecars> {
@@ -106,6 +106,45 @@ fn containers_are_placed_before_or_after_the_game_in_the_order_of_their_sets() {
             .get("podInjectPolicy")
             .is_none()
     );
+}
+
+#[test]
+fn a_pod_keeps_its_own_default_container() {
+    let mut own = pod();
+    own["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/default-container": "log"});
+    let pod = injected(own, &[with("log", "log")]);
+    let default = &pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"];
+    assert_eq!(default, "log");
+    // It is set only if a sidecar is placed before the game.
+    let after = json!({"name": "log", "image": "i", "podInjectPolicy": "AfterAppContainer"});
+    let pod = injected(self::pod(), &[set("log", json!({"containers": [after]}))]);
+    let annotations = pod["metadata"]["annotations"].as_object();
+    let annotations = annotations.expect("annotations");
+    assert!(!annotations.contains_key("kubectl.kubernetes.io/default-container"));
+}
+
+#[test]
+fn a_problem_with_injection_is_reported_once_per_reason() {
+    let status = |reason: &str, message: &str| {
+        let condition = json!({
+            "type": "Injecting", "status": "False", "reason": reason, "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let status = json!({"conditions": [condition]});
+        serde_json::from_value::<SidecarSetStatus>(status).expect("a status")
+    };
+    let [fine, clash] = [status("Injecting", ""), status("Clash", "a")];
+    for (old, new, reported) in [
+        (None, &fine, None),
+        (None, &clash, Some("a")),
+        (Some(&fine), &clash, Some("a")),
+        (Some(&clash), &status("Clash", "a, b"), None),
+        (Some(&clash), &status("Paused", "c"), Some("c")),
+        (Some(&clash), &fine, None),
+    ] {
+        let found = new_problem(old, new).map(|it| it.message.as_str());
+        assert_eq!(found, reported, "{old:?} {new:?}");
+    }
 }
 
 #[test]

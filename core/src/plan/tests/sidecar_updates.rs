@@ -46,15 +46,15 @@ fn tokens(story: &mut Story, given: bool) {
     }
 }
 
-/// The images of each pod: that of the game, and that of the sidecar.
+/// The image of a container in a pod.
+fn image<'p>(pod: &'p Pod, container: &str) -> &'p str {
+    let found = pod.containers.iter().find(|it| it.name == container);
+    &found.expect("a container").image
+}
+
+/// The images of each pod: that of the game, and that of the sidecar that is not native.
 fn images(story: &Story) -> Vec<String> {
-    let images = |pod: &&Pod| {
-        let image = |name: &str| {
-            let found = pod.containers.iter().find(|it| it.name == name);
-            found.map_or("", |it| it.image.as_str()).to_owned()
-        };
-        format!("{} {}", image("game"), image("log"))
-    };
+    let images = |pod: &&Pod| format!("{} {}", image(pod, "game"), image(pod, "log"));
     story.pods().iter().map(images).collect()
 }
 
@@ -114,15 +114,19 @@ fn only_pods_with_a_token_are_updated_and_the_game_keeps_running() {
 #[test]
 fn the_hook_of_in_place_updates_guards_updates_of_sidecars() {
     let mut story = with_sidecars(1, hooked());
+    let test = story.world.templates.get_mut("test").expect("a template");
+    let args = ["0", "1"].map(|place| json!({"name": format!("ModifiedContainer[{place}]")}));
+    Arc::make_mut(test).spec.args = serde_json::from_value(json!(args)).expect("arguments");
     tokens(&mut story, true);
     story.settle();
-    let args = &story.world.runs[0].spec.args;
+    let args = story.world.runs[0].spec.args.iter();
+    let modified: Vec<_> = args.filter_map(|it| it.value.as_deref()).collect();
+    assert_eq!(modified, ["log"]);
     let revision = story.pods()[0].revision().to_string();
     assert_eq!(
         target(&story),
         format!("{revision}+{}", story.world.sidecars[0].revision)
     );
-    assert!(args.iter().all(|it| it.name != "ModifiedContainer[1]"));
     assert_eq!(images(&story), ["game:v1 log:1"]);
     story.hooks_end("", HookPhase::Failed);
     story.settle();
@@ -260,9 +264,45 @@ fn native_sidecars_are_not_updated_under_old_kubelets() {
         .old_kubelets
         .insert("old".to_owned(), "v1.31.4".into());
     assert!(!story.reconcile());
+    assert_eq!(image(story.pods()[0], "mesh"), "mesh:1");
     story.world.old_kubelets.clear();
     story.settle();
     assert_eq!(images(&story), ["game:v1 log:2"]);
+    assert_eq!(image(story.pods()[0], "mesh"), "mesh:2");
+}
+
+#[test]
+fn the_hook_of_deletions_guards_updates_of_sidecars_if_there_is_no_other() {
+    let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
+    let mut story = with_sidecars(1, hook);
+    tokens(&mut story, true);
+    story.settle();
+    assert!(target(&story).contains('+'));
+    assert_eq!(images(&story), ["game:v1 log:1"]);
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(images(&story), ["game:v1 log:2"]);
+    let deletions = story.count(|action| matches!(action, Action::DeletePod(_)));
+    assert_eq!(deletions, 0);
+}
+
+#[test]
+fn pods_whose_revision_of_the_set_no_longer_exists_are_updated_in_place() {
+    let mut story = with_sidecars(1, json!({}));
+    let name = story.names().remove(0);
+    story.edit_pod(&name, |pod| {
+        let mark = pod.sidecars.get_mut("log").expect("a mark");
+        "log-lost".clone_into(&mut mark.revision);
+    });
+    tokens(&mut story, true);
+    story.settle();
+    assert_eq!(images(&story), ["game:v1 log:2"]);
+    let mark = &story.pods()[0].sidecars["log"];
+    assert_eq!(mark.revision, story.world.sidecars[0].revision);
+    assert_eq!(
+        story.count(|action| matches!(action, Action::DeletePod(_))),
+        0
+    );
 }
 
 #[test]

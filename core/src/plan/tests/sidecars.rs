@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::story::{Story, set, story};
+use super::story::{Story, merge, set, story};
 use crate::api::{HookTemplate, SidecarSet};
 use crate::plan::sidecars::Sidecars;
 use crate::plan::*;
@@ -118,4 +118,73 @@ fn hooks_get_the_pods_own_containers_first() {
     let args = &story.world.runs[0].spec.args;
     let values: Vec<_> = args.iter().filter_map(|it| it.value.as_deref()).collect();
     assert_eq!(values, ["game", "log"]);
+}
+
+/// A set with a container that requests cpu, in one of the lists of containers.
+fn requesting(cpu: &str, list: &str, fields: Value) -> Arc<Sidecars> {
+    let mut container = json!({
+        "name": "log", "image": "log:1", "resources": {"requests": {"cpu": cpu}},
+        "podInjectPolicy": "AfterAppContainer",
+    });
+    merge(&mut container, fields);
+    let set = json!({
+        "metadata": {"name": "log"},
+        "spec": {"selector": {"matchLabels": {"app": "game"}}, list: [container]},
+    });
+    let set: SidecarSet = serde_json::from_value(set).expect("a set");
+    Arc::new(Sidecars::of(&set).expect("a selector"))
+}
+
+/// Three pods whose game requests one cpu.
+fn with_requests(sidecars: Vec<Arc<Sidecars>>) -> Story {
+    let game = json!({
+        "name": "game", "image": "game:v1", "resources": {"requests": {"cpu": "1"}},
+    });
+    let template = json!({"spec": {"containers": [game]}});
+    let mut story = story(3, json!({"template": template}));
+    story.world.sidecars = sidecars;
+    story.settle();
+    story
+}
+
+/// A full quota refuses an additional pod with this request.
+fn refuse_additional(story: &mut Story, requested: &str, full: &str) {
+    story.dry_run_refusal = Some(format!(
+        "exceeded quota: team, requested: requests.cpu={requested}, used: requests.cpu={full}, \
+         limited: requests.cpu={full}"
+    ));
+}
+
+#[test]
+fn a_full_quota_lets_pods_with_sidecars_be_replaced() {
+    for (list, fields) in [
+        ("containers", json!({})),
+        ("initContainers", json!({"restartPolicy": "Always"})),
+    ] {
+        let mut story = with_requests(vec![requesting("100m", list, fields)]);
+        refuse_additional(&mut story, "1100m", "3300m");
+        story.image("v2").settle();
+        assert_eq!(story.images(), "v2 v2 v2", "{list}");
+    }
+}
+
+#[test]
+fn a_full_quota_keeps_pods_that_request_less_than_their_replacements() {
+    let mut story = with_requests(Vec::new());
+    // The set is new, so the running pods do not have its container.
+    story.world.sidecars = vec![requesting("100m", "containers", json!({}))];
+    refuse_additional(&mut story, "1100m", "3");
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v1 v1 v1");
+    let (reason, _) = story.condition("FailedUpdate").expect("a condition");
+    assert_eq!(reason, "TemplateRefused");
+}
+
+#[test]
+fn a_full_quota_lets_the_last_pod_with_sidecars_be_replaced() {
+    let mut story = with_requests(vec![requesting("100m", "containers", json!({}))]);
+    story.user(json!({"replicas": 1})).settle();
+    refuse_additional(&mut story, "1100m", "1100m");
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v2");
 }

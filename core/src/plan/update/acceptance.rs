@@ -7,9 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::Reason;
 use crate::plan::decision::{Action, Blocked, Decision};
 use crate::plan::in_place::is_at;
+use crate::plan::observed::Pod;
 use crate::plan::pods::creation::dry_run_pod;
 use crate::plan::sidecars::is_current;
-use crate::plan::update::{Scene, quota};
+use crate::plan::update::Scene;
+use crate::plan::update::quota::{Usage, has_room_for_a_replacement};
 use crate::plan::world::Verdict;
 
 /// Whether the API server accepts the update revision.
@@ -88,11 +90,26 @@ fn look_up(scene: &Scene) -> Acceptance {
     }
 }
 
-/// Whether a quota that has no room for an additional pod has room for one that replaces an old pod.
+/// Whether a quota that has no room for an additional pod has room for one that replaces any of the old pods.
 fn fits_as_replacement(scene: &Scene, refusal: &str) -> bool {
+    let fits = |usage: &Usage| has_room_for_a_replacement(refusal, usage);
+    let update = scene.revisions.update.name();
+    // A pod that has ended does not count against quotas.
+    let is_old = |pod: &&&Pod| pod.revision() != update && !pod.ended();
+    let mut old = scene.own.iter().filter(is_old).peekable();
+    if old.peek().is_some() {
+        return old.all(|pod| {
+            let revision = scene.revisions.get(pod.revision());
+            fits(&Usage::of_pod(pod, revision.map(|it| &it.template)))
+        });
+    }
+    // The last old pod has been deleted, and its replacement is yet to be created.
     let stable = scene.sizes.rollout.progress.stable();
-    let old = stable.and_then(|name| scene.revisions.get(name));
-    old.is_some_and(|old| quota::has_room_for_a_replacement(refusal, &old.template))
+    let stable = stable.and_then(|name| scene.revisions.get(name));
+    stable.is_some_and(|stable| {
+        let pod = dry_run_pod(scene.workload, scene.world, stable);
+        fits(&Usage::of_new_pod(&pod))
+    })
 }
 
 fn refused(message: &str) -> Blocked {

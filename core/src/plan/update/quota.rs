@@ -3,12 +3,72 @@
 //! A dry run cannot distinguish the two, because the old pod still counts. The refusal contains the
 //! amounts requested, used and limited, so the answer can be computed here.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
+use crate::plan::observed::Pod;
 use crate::plan::quantity;
 
-/// Whether a quota that refused a pod would accept it if a pod of the old template were deleted.
-pub fn has_room_for_a_replacement(refusal: &str, old: &Value) -> bool {
+/// What counts against a quota as long as a pod exists.
+pub struct Usage<'a> {
+    /// The resources of each container that keeps running, including native sidecars.
+    running: Vec<Cow<'a, Value>>,
+    /// The init containers, of which those that end need their resources before the containers start.
+    init: &'a [Value],
+}
+
+impl<'a> Usage<'a> {
+    /// That of an existing pod. Its containers count, because sidecars, resizes and defaults of the namespace are not in
+    /// its template. Init containers that end are known from the template only.
+    pub fn of_pod(pod: &Pod, template: Option<&'a Value>) -> Self {
+        let containers = pod.containers.iter();
+        let resources = containers.filter_map(|it| serde_json::from_str(&it.resources).ok());
+        Self {
+            running: resources.map(Cow::Owned).collect(),
+            init: template.map_or(&[], |it| items(it, "initContainers")),
+        }
+    }
+
+    /// That of a pod that is yet to be created.
+    pub fn of_new_pod(pod: &'a Value) -> Self {
+        let init = items(pod, "initContainers");
+        let native = init.iter().filter(|it| keeps_running(it));
+        let running = items(pod, "containers").iter().chain(native);
+        Self {
+            running: running
+                .filter_map(|it| it.get("resources"))
+                .map(Cow::Borrowed)
+                .collect(),
+            init,
+        }
+    }
+
+    /// The amount of a resource, in thousandths of its unit, as Kubernetes counts it: the sum of all that keep running,
+    /// or the most that is needed while init containers run.
+    fn amount(&self, resource: &str) -> i128 {
+        let (kind, name) = match resource {
+            "pods" | "count/pods" => return 1000,
+            "cpu" | "memory" => ("requests", resource),
+            other => other.split_once('.').unwrap_or((other, "")),
+        };
+        let running = self.running.iter().map(|it| amount_of(it, kind, name));
+        let mut native = 0;
+        let mut highest = 0;
+        for container in self.init {
+            let own = container.get("resources");
+            let own = own.map_or(0, |it| amount_of(it, kind, name));
+            highest = highest.max(native + own);
+            if keeps_running(container) {
+                native += own;
+            }
+        }
+        highest.max(running.sum())
+    }
+}
+
+/// Whether a quota that refused a pod would accept it if a pod with this usage were deleted.
+pub fn has_room_for_a_replacement(refusal: &str, old: &Usage) -> bool {
     let Some((_, exceeded)) = refusal.split_once("exceeded quota: ") else {
         return false;
     };
@@ -21,7 +81,7 @@ pub fn has_room_for_a_replacement(refusal: &str, old: &Value) -> bool {
                 let used = quantity::milli(amount(used, resource)?)?;
                 let limited = quantity::milli(amount(limited, resource)?)?;
                 let requested = quantity::milli(requested)?;
-                Some(used - freed(old, resource) + requested <= limited)
+                Some(used - old.amount(resource) + requested <= limited)
             };
             fits().unwrap_or(false)
         })
@@ -41,32 +101,24 @@ fn amount<'a>(list: &'a str, resource: &str) -> Option<&'a str> {
         .map(|(_, amount)| amount)
 }
 
-/// The amount of a resource that the deletion of a pod of this template frees, in thousandths of its unit.
-fn freed(template: &Value, resource: &str) -> i128 {
-    let (kind, name) = match resource {
-        "pods" | "count/pods" => return 1000,
-        "cpu" | "memory" => ("requests", resource),
-        other => other.split_once('.').unwrap_or((other, "")),
-    };
-    let containers = template
-        .pointer("/spec/containers")
-        .and_then(Value::as_array);
-    let amounts = containers.into_iter().flatten().filter_map(|container| {
-        let resources = container.get("resources")?;
-        // A container without a request requests its limit.
-        let limit = || {
-            resources
-                .get("limits")?
-                .get(name)
-                .filter(|_| kind == "requests")
-        };
-        let amount = resources
-            .get(kind)
-            .and_then(|it| it.get(name))
-            .or_else(limit)?;
-        quantity::milli(&quantity::text(amount))
-    });
-    amounts.sum()
+/// The amount of a resource that a container requests, or that limits it, in thousandths of its unit.
+fn amount_of(resources: &Value, kind: &str, name: &str) -> i128 {
+    let of = |kind: &str| resources.get(kind).and_then(|it| it.get(name));
+    // A container without a request requests its limit.
+    let limit = || of("limits").filter(|_| kind == "requests");
+    let amount = of(kind).or_else(limit).map(quantity::text);
+    amount.and_then(|it| quantity::milli(&it)).unwrap_or(0)
+}
+
+/// Whether an init container is a native sidecar.
+fn keeps_running(container: &Value) -> bool {
+    container["restartPolicy"] == "Always"
+}
+
+/// A list of containers in a pod or a template.
+fn items<'v>(pod: &'v Value, list: &str) -> &'v [Value] {
+    let items = pod.get("spec").and_then(|spec| spec.get(list));
+    items.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 #[cfg(test)]
@@ -78,6 +130,7 @@ mod tests {
     #[test]
     fn a_replacement_fits_where_an_additional_pod_does_not() {
         let old = json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}});
+        let old = Usage::of_new_pod(&old);
         let refusal =
             |what: &str| format!("pods \"game-abcde\" is forbidden: exceeded quota: team, {what}");
         for (what, fits) in [
@@ -111,5 +164,29 @@ mod tests {
             "spec.containers[0].imag: unknown field",
             &old
         ));
+    }
+
+    #[test]
+    fn init_containers_count_as_in_kubernetes() {
+        let container = |cpu: &str, native: bool| {
+            let policy = native.then_some("Always");
+            json!({"restartPolicy": policy, "resources": {"requests": {"cpu": cpu}}})
+        };
+        let game = container("1", false);
+        for (init, amount) in [
+            (vec![], 1000),
+            (vec![container("100m", true)], 1100),
+            (vec![container("500m", false)], 1000),
+            (vec![container("3", false)], 3000),
+            (vec![container("3", false), container("1", true)], 3000),
+            (vec![container("1", true), container("3", false)], 4000),
+        ] {
+            let pod = json!({"spec": {"containers": [game], "initContainers": init}});
+            assert_eq!(
+                Usage::of_new_pod(&pod).amount("requests.cpu"),
+                amount,
+                "{init:?}"
+            );
+        }
     }
 }

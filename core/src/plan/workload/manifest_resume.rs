@@ -6,9 +6,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde_json::Value;
 
-use crate::api::names;
-
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+use crate::api::names::{self, LAST_APPLIED};
 
 /// Field managers of commands with which users change single fields, and the operator's own.
 const DELIBERATE: [&str; 4] = [

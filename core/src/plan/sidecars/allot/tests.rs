@@ -211,6 +211,29 @@ fn the_pod_that_gave_its_token_back_is_the_last_one_to_get_another() {
 }
 
 #[test]
+fn a_set_that_was_created_again_updates_the_pods_of_the_previous_one_of_the_same_shape() {
+    let again = json!({
+        "metadata": {"name": "log", "uid": "another"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "arena"}},
+            "containers": [{"name": "log", "image": "log:2"}],
+        },
+    });
+    let again: SidecarSet = serde_json::from_value(again).expect("a set");
+    // There is no ControllerRevision of what the pods have.
+    let set = Sidecars::of(&again).expect("a selector");
+    let set = set.with_revisions(&again, &[]);
+    let mut pods = pods(&["old", "old reshaped"]);
+    for pod in &mut pods {
+        let mark = pod.marks.get_mut("log").expect("a mark");
+        "log-lost".clone_into(&mut mark.revision);
+    }
+    let allotment = allot(&set, &pods, now());
+    assert_eq!(written(&allotment), "+a");
+    assert_eq!(allotment.progress.not_in_place, ["games/b"]);
+}
+
+#[test]
 fn an_unused_token_is_checked_again_in_time() {
     let set = set("log:2", json!({}));
     let pods = pods(&["token", "old"]);
