@@ -365,7 +365,7 @@ fn marked(set: &Sidecars, write: &MarkWrite) -> Value {
     let path = format!("/metadata/annotations/{key}");
     json!([
         {"op": "test", "path": "/metadata/uid", "value": write.pod.uid},
-        {"op": "test", "path": path, "value": write.from.text()},
+        {"op": "test", "path": path, "value": write.from.found()},
         {"op": "replace", "path": path, "value": write.to.text()},
     ])
 }

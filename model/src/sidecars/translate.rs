@@ -113,6 +113,7 @@ impl Sets {
             left_out: None,
             token: mark.token.map(name),
             token_since: mark.since.map(clock),
+            read_from: None,
         }
     }
 
