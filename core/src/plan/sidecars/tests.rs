@@ -250,6 +250,31 @@ fn marks_set_by_the_author_of_a_pod_are_ignored() {
 }
 
 #[test]
+fn a_restored_pod_keeps_the_mark_of_the_containers_that_it_has() {
+    let at = |image: &str| {
+        set(
+            "log",
+            json!({"containers": [{"name": "log", "image": image}]}),
+        )
+    };
+    let (old, new) = (at("log:1"), at("log:2"));
+    let backup = injected(pod(), &[Arc::clone(&old)]);
+    let restored = injected(backup.clone(), &[Arc::clone(&new)]);
+    let mark = &marks(&restored)["log"];
+    assert_eq!(restored["spec"], backup["spec"]);
+    assert!(!new.is_newest_in(mark), "{mark:?}");
+    assert_eq!((&mark.revision, &mark.shape), (&old.revision, &new.shape));
+
+    // A mark that does not say which revision it is for.
+    let mut unknown = backup;
+    unknown["metadata"]["annotations"]["sidecars.gamekeeper.tkex.tencent.com/log"] =
+        json!("{\"in\":[\"log\"],\"to\":\"log-1\"}");
+    let mark = &marks(&injected(unknown, &[Arc::clone(&new)]))["log"];
+    assert!(!new.is_newest_in(mark), "{mark:?}");
+    assert_eq!((&mark.shape, &mark.token), (&new.shape, &None));
+}
+
+#[test]
 fn revisions_depend_on_what_is_injected_and_not_on_explicit_defaults() {
     let revision_of = |container: Value, more: Value| {
         let mut spec = json!({"containers": [container]});
