@@ -196,7 +196,7 @@ impl Translator {
                 labels: pod.labels,
                 marks: pod.sidecars,
                 own: true,
-                kubelet_ignores: false,
+                ..MatchedPod::default()
             }
         });
         matched.collect()

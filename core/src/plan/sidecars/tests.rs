@@ -422,6 +422,50 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     assert!(message.contains("(web) do not get them"), "{message}");
 }
 
+#[test]
+fn the_status_names_a_pod_whose_update_the_api_server_refuses() {
+    let [old, new] = ["log:1", "log:2"].map(|image| {
+        set(
+            "log",
+            json!({"containers": [{"name": "log", "image": image}]}),
+        )
+    });
+    let now = Timestamp::UNIX_EPOCH;
+    let pod = |name: &str, refused: bool| MatchedPod {
+        namespace: "web".to_owned(),
+        name: name.to_owned(),
+        labels: BTreeMap::from([("app".to_owned(), "arena".to_owned())]),
+        marks: marks(&injected(self::pod(), &[Arc::clone(&old)])),
+        ready: true,
+        refused: refused.then(|| RefusedWrite {
+            message: "log:2 is not signed".to_owned(),
+            retry_at: now + jiff::SignedDuration::from_secs(60),
+        }),
+        ..MatchedPod::default()
+    };
+    let others = OtherPods {
+        namespaces: &[],
+        webhook: &WebhookState::InForce,
+    };
+    let progressing = |pods: &[MatchedPod]| {
+        let progress = allot(&new, pods, now).progress;
+        let status = sidecar_set_status(Some(&new), pods, &progress, &others, 1, None, now);
+        let it = &status.conditions[1];
+        format!("{} {}: {}", it.status, it.reason, it.message)
+    };
+    let refused = [pod("a", true), pod("b", true)];
+    assert_eq!(
+        progressing(&refused),
+        "False Refused: 0 of 2 pods have the newest containers; the API server refuses to update 2 pods: \
+         web/a: log:2 is not signed"
+    );
+    assert_eq!(
+        progressing(&[pod("a", true), pod("b", false)]),
+        "True Updating: 0 of 2 pods have the newest containers; the API server refuses to update a pod: \
+         web/a: log:2 is not signed"
+    );
+}
+
 /// Any pod with a few containers, volumes and annotations.
 fn any_pod() -> impl Strategy<Value = Value> {
     let names = ["game", "log", "mesh", "other"];
