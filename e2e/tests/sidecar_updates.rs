@@ -25,6 +25,7 @@ e2e::tests![
     the_set_waits_for_a_paused_workload,
     a_change_that_is_not_possible_in_place_is_reported,
     pods_of_other_controllers_are_updated_one_at_a_time,
+    a_slow_pull_in_a_pod_of_another_controller_holds_the_others_back,
     a_pod_of_another_controller_that_has_changed_is_not_overwritten,
 ];
 
@@ -343,6 +344,45 @@ async fn pods_of_other_controllers_are_updated_one_at_a_time(case: &mut Case) ->
     case.kubectl(&["delete", "deployment", "web"])
         .await
         .context("delete")?;
+    remove(case).await?;
+    installed.remove(case).await
+}
+
+/// The pods whose sidecar does not run the image of its spec yet.
+fn restarting(pods: &[Value]) -> usize {
+    let is_restarting = |pod: &&Value| {
+        let statuses = pod["status"]["containerStatuses"].as_array();
+        let mut statuses = statuses.into_iter().flatten();
+        let log = statuses.find(|it| it["name"] == "log");
+        log.is_none_or(|it| !text(it, "/image").ends_with(image(pod, "log")))
+    };
+    pods.iter().filter(is_restarting).count()
+}
+
+async fn a_slow_pull_in_a_pod_of_another_controller_holds_the_others_back(
+    case: &mut Case,
+) -> Result<()> {
+    let installed = e2e::addons::webhook::Webhook::install(case, "2160h").await?;
+    installed.until_called(case).await?;
+    label(case, "=enabled").await?;
+    case.apply(set(case, log())).await?;
+    until_injecting(case, "log").await?;
+    case.apply(deployment(3)).await?;
+    until_shown(case, [3, 3, 3, 0]).await?;
+    set_image(case, "log:1.1-slow5").await?;
+    // While an image is pulled, the kubelet reports the old container as ready, for the newest generation.
+    let mut most = 0;
+    case.eventually("the sidecars have been updated", async || {
+        let pods = case.list("pods").await?;
+        most = most.max(restarting(&pods));
+        let is_new = |pod: &Value| image(pod, "log") == "log:1.1-slow5" && restarts(pod) == 1;
+        ensure!(pods.iter().all(is_new), "{pods:#?}");
+        Ok(())
+    })
+    .await?;
+    ensure!(most == 1, "{most} sidecars were being restarted at once");
+    until_shown(case, [3, 3, 3, 0]).await?;
+    case.kubectl(&["delete", "deployment", "web"]).await?;
     remove(case).await?;
     installed.remove(case).await
 }

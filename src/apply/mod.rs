@@ -29,7 +29,7 @@ use gamekeeper_core::plan::{
 
 pub(crate) use go_json::to_bytes as to_go_bytes;
 pub(crate) use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
-pub(crate) use proof::AdaptiveTimeout;
+pub(crate) use proof::{AdaptiveTimeout, PROOF_LIFETIME, valid_until};
 pub(crate) use request::{Content, Refusal, RequestResult, Requests, ResponseMetadata, to_bytes};
 
 /// The workload of a plan, as it was when the plan was made.

@@ -19,8 +19,8 @@ use super::run::Stop;
 use super::{Applier, Target};
 use gamekeeper_core::plan::Action;
 
-/// How long a proof that the workload is unchanged is valid, counted from its request.
-pub(super) const PROOF_LIFETIME: Duration = Duration::from_millis(500);
+/// How long a proof that an object is unchanged is valid, counted from its request.
+pub(crate) const PROOF_LIFETIME: Duration = Duration::from_millis(500);
 /// How long a proof that took longer is valid, counted from its response: long enough to start writes immediately.
 /// With a shorter time, no write would ever start while the API server is slow.
 const LATE_PROOF_LIFETIME: Duration = Duration::from_millis(50);
@@ -75,7 +75,7 @@ impl AdaptiveTimeout {
 
 /// The end of the validity of a proof that was requested at `requested` and has just arrived. None if it took too
 /// long.
-pub(super) fn valid_until(requested: Instant, timeout: &mut AdaptiveTimeout) -> Option<Instant> {
+pub(crate) fn valid_until(requested: Instant, timeout: &mut AdaptiveTimeout) -> Option<Instant> {
     if !timeout.accepts(requested) {
         let took = requested.elapsed();
         warn!(?took, "the API server is slow to respond");

@@ -60,6 +60,12 @@ impl Expectations {
         self.lock().remove(owner);
     }
 
+    /// Whether a write is expected.
+    #[cfg(test)]
+    pub(crate) fn has(&self, owner: &str) -> bool {
+        self.of(owner).is_some()
+    }
+
     fn of(&self, owner: &str) -> Option<Expected> {
         self.lock().get(owner).cloned()
     }

@@ -5,22 +5,24 @@
 //! match is still being played in it. So each event is first parsed as far as the owner references. Pods of other
 //! controllers are dropped there, unless a SidecarSet reaches their namespace. Only two things are kept of an orphan:
 //! what decides its adoption, because a workload that selects it may be created later, and what the status of a
-//! SidecarSet needs.
+//! SidecarSet needs. A pod that has sidecars, and whose sets update it themselves, is also kept like our own pods.
+
+mod of_sets;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
 
 use super::control::Control;
-use super::slim::{Interner, Origin, phase, slim};
+use super::slim::{Interner, Origin, phase, slim, slim_of};
 use super::store::{Cached, Head, Store};
 use super::watch::{Identity, Object, version_number};
 use gamekeeper_core::api::names;
-use gamekeeper_core::plan::sidecars::{Changing, MatchedPod, Sidecars};
-use gamekeeper_core::plan::{Pod, PodPhase, SidecarMark, SidecarMarks, changing, sidecar_marks};
+use gamekeeper_core::plan::{Pod, PodPhase, SidecarMark, SidecarMarks, sidecar_marks};
 
 /// The cached form of a pod.
 #[derive(Clone, Debug)]
@@ -31,14 +33,6 @@ pub enum CachedPod {
     Orphan(Box<Orphan>),
     /// A pod of another controller, where a SidecarSet may reach it.
     Foreign(Box<Orphan>),
-}
-
-/// What the status of a SidecarSet depends on, for one of its pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SidecarPod<'a> {
-    mark: Option<&'a SidecarMark>,
-    ready: bool,
-    changing: Changing,
 }
 
 /// The controller under which all pods of other controllers are indexed. No workload has this uid.
@@ -55,16 +49,24 @@ impl CachedPod {
         keep_foreign: bool,
         interner: &mut Interner,
     ) -> Result<Option<Self>, serde_json::Error> {
+        let mut orphan = || {
+            let mut orphan = Orphan::new(object.read()?, interner);
+            if let Some(annotated) = orphan
+                .annotated
+                .as_mut()
+                .filter(|it| keep_foreign && it.is_injected())
+            {
+                let previous = previous.and_then(CachedPod::with_containers);
+                let previous = previous.map(AsRef::as_ref);
+                let running = slim_of(previous, origin, None, object.read()?, interner);
+                annotated.running = Some(Arc::new(running));
+            }
+            Ok::<_, serde_json::Error>(Box::new(orphan))
+        };
         Ok(match identity.control {
-            Control::Foreign if keep_foreign => {
-                let pod = Orphan::new(object.read()?, interner);
-                Some(CachedPod::Foreign(Box::new(pod)))
-            }
+            Control::Foreign if keep_foreign => Some(CachedPod::Foreign(orphan()?)),
             Control::Foreign => None,
-            Control::None => {
-                let orphan = Orphan::new(object.read()?, interner);
-                Some(CachedPod::Orphan(Box::new(orphan)))
-            }
+            Control::None => Some(CachedPod::Orphan(orphan()?)),
             Control::Ours(_) => {
                 let previous = previous.and_then(CachedPod::own).map(AsRef::as_ref);
                 let pod = slim(previous, origin, object.read()?, interner);
@@ -78,6 +80,14 @@ impl CachedPod {
         match self {
             CachedPod::Own(pod) => Some(pod),
             CachedPod::Orphan(_) | CachedPod::Foreign(_) => None,
+        }
+    }
+
+    /// The pod with its containers: all pods of our workloads, and those whose sidecars are updated by their sets.
+    pub fn with_containers(&self) -> Option<&Arc<Pod>> {
+        match self {
+            CachedPod::Own(pod) => Some(pod),
+            CachedPod::Orphan(pod) | CachedPod::Foreign(pod) => pod.running(),
         }
     }
 
@@ -104,61 +114,6 @@ impl CachedPod {
             CachedPod::Own(pod) => Some(&pod.sidecars),
             CachedPod::Orphan(pod) | CachedPod::Foreign(pod) => pod.sidecars(),
         }
-    }
-
-    /// What the status of a set depends on, for this pod; None if the pod does not count.
-    pub fn for_sidecar_set(&self, set: &Sidecars) -> Option<SidecarPod<'_>> {
-        let (counts, selected, marks, ready, changing) = match self {
-            CachedPod::Own(pod) => (
-                !pod.terminating && !pod.ended(),
-                set.selects(&pod.labels),
-                Some(&pod.sidecars),
-                pod.ready_since.is_some(),
-                changing(pod, &set.name),
-            ),
-            CachedPod::Orphan(pod) | CachedPod::Foreign(pod) => (
-                !pod.terminating && !pod.ended(),
-                set.selects(&pod.labels()),
-                pod.sidecars(),
-                pod.ready,
-                match pod.observed {
-                    true => Changing::No,
-                    false => Changing::Others,
-                },
-            ),
-        };
-        (counts && selected).then(|| SidecarPod {
-            mark: marks.and_then(|marks| marks.get(&set.name)),
-            ready,
-            changing,
-        })
-    }
-
-    /// The pod for a set, if it counts. `all` says whether pods outside our workloads count.
-    pub fn matched(&self, set: &Sidecars, all: bool) -> Option<MatchedPod> {
-        let SidecarPod {
-            ready, changing, ..
-        } = self.for_sidecar_set(set)?;
-        let (labels, marks) = match self {
-            CachedPod::Own(pod) => (pod.labels.clone(), pod.sidecars.clone()),
-            CachedPod::Orphan(pod) | CachedPod::Foreign(pod) if all => {
-                (pod.labels(), pod.sidecars().cloned().unwrap_or_default())
-            }
-            _ => return None,
-        };
-        let head = self.head();
-        Some(MatchedPod {
-            namespace: head.namespace.to_owned(),
-            name: head.name.to_owned(),
-            uid: head.uid.to_owned(),
-            version: head.version,
-            labels,
-            marks,
-            ready,
-            own: self.has_workload(),
-            changing,
-            kubelet_ignores: false,
-        })
     }
 }
 
@@ -214,8 +169,6 @@ pub struct Orphan {
     annotated: Option<Box<Annotated>>,
     terminating: bool,
     ready: bool,
-    /// Whether its kubelet has observed the newest spec; assumed if the kubelet does not report it.
-    observed: bool,
 }
 
 /// The annotations of an orphan that matter.
@@ -224,6 +177,9 @@ struct Annotated {
     index: Option<u32>,
     /// The SidecarSets that were considered when it was created.
     sidecars: SidecarMarks,
+    /// The pod with its containers, if a SidecarSet may update it: it has sidecars, and pods of other controllers count
+    /// in its namespace.
+    running: Option<Arc<Pod>>,
 }
 
 /// The parts of an orphan that are parsed.
@@ -241,7 +197,6 @@ struct Meta {
     name: String,
     uid: String,
     resource_version: String,
-    generation: i64,
     labels: Option<BTreeMap<String, String>>,
     annotations: Option<BTreeMap<String, String>>,
     deletion_timestamp: Option<String>,
@@ -251,7 +206,6 @@ struct Meta {
 #[serde(rename_all = "camelCase", default)]
 struct Status {
     phase: Option<String>,
-    observed_generation: i64,
     conditions: Option<Vec<PodCondition>>,
 }
 
@@ -269,8 +223,14 @@ impl Annotated {
         let annotated = Self {
             index: index.and_then(|index| index.parse().ok()),
             sidecars: sidecar_marks(annotations),
+            running: None,
         };
         (annotated != Self::default()).then_some(annotated)
+    }
+
+    /// Whether the pod has the containers of a SidecarSet.
+    fn is_injected(&self) -> bool {
+        self.sidecars.values().any(SidecarMark::is_injected)
     }
 }
 
@@ -293,7 +253,6 @@ impl Orphan {
             annotated: Annotated::of(&annotations).map(Box::new),
             terminating: meta.deletion_timestamp.is_some(),
             ready: conditions.any(|it| it.type_ == "Ready" && it.status == "True"),
-            observed: [0, meta.generation].contains(&pod.status.observed_generation),
         }
     }
 
@@ -304,6 +263,10 @@ impl Orphan {
     fn sidecars(&self) -> Option<&SidecarMarks> {
         let annotated = self.annotated.as_ref()?;
         Some(&annotated.sidecars)
+    }
+
+    fn running(&self) -> Option<&Arc<Pod>> {
+        self.annotated.as_ref()?.running.as_ref()
     }
 
     fn ended(&self) -> bool {
@@ -333,9 +296,7 @@ impl Orphan {
 
     /// The pod as the planner reads it.
     fn pod(&self) -> Option<Pod> {
-        let terminating = self
-            .terminating
-            .then_some(Time(jiff::Timestamp::UNIX_EPOCH));
+        let terminating = self.terminating.then_some(Time(Timestamp::UNIX_EPOCH));
         let pod = core::Pod {
             metadata: ObjectMeta {
                 namespace: Some(self.namespace.to_string()),

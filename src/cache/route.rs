@@ -14,6 +14,7 @@ use super::workload_index::{Entry, WorkloadIndex};
 use crate::objects::{Kind, ObjectKey};
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{API_VERSION, Cluster, GameWorkload, HookRun, HookTemplate, SidecarSet};
+use gamekeeper_core::plan::sidecars::Sidecars;
 use gamekeeper_core::plan::{Claim, makes_same_plan};
 
 /// Receives keys to reconcile; must not block.
@@ -256,8 +257,8 @@ impl Router {
     }
 
     /// Queues the workloads whose pods leave lost nodes if the node was lost or came back, those with native
-    /// sidecars if its kubelet was upgraded, and those whose pods are moved if its removal was announced or
-    /// called off.
+    /// sidecars and the SidecarSets that have some if its kubelet was upgraded, and those whose pods are moved if its
+    /// removal was announced or called off.
     pub(crate) fn node(&self, (old, new): &Transition<NodeState>) {
         self.queue_clusters(old.as_deref(), new.as_deref());
         let lost = |side: &Option<Arc<NodeState>>| side.as_ref().and_then(|node| node.lost);
@@ -269,10 +270,16 @@ impl Router {
         if !lost_changed && !kubelet_changed && !going_changed {
             return;
         }
+        if kubelet_changed {
+            let sets = self.sidecars.concerned_by(Sidecars::has_native);
+            let keys = sets.into_iter().map(|set| ObjectKey::new("", set));
+            keys.for_each(&self.to_sidecar_sets);
+        }
+        let gets_native = |it: &Entry| self.sidecars.injects_native(&it.key.namespace);
         let workloads = self.read();
         self.queue(workloads.all().filter(|it| {
             (lost_changed && it.leaves_lost_nodes)
-                || (kubelet_changed && it.has_sidecars)
+                || (kubelet_changed && (it.has_sidecars || gets_native(it)))
                 || (going_changed && it.moves_off_nodes)
         }));
     }

@@ -22,6 +22,8 @@ pub(crate) struct CachedSetRevision {
     terminating: bool,
     /// The uid of the SidecarSet that controls it.
     set: Option<String>,
+    /// The name of that set.
+    set_name: Option<String>,
     /// None if it neither belongs nor belonged to a SidecarSet.
     revision: Option<Arc<SetRevision>>,
 }
@@ -32,6 +34,7 @@ impl CachedSetRevision {
         let owner = controller_of(&meta);
         let of_set = owner.filter(|it| it.kind == "SidecarSet" && it.api_version == API_VERSION);
         let set = of_set.map(|owner| owner.uid.clone());
+        let set_name = of_set.map(|owner| owner.name.clone());
         let labels = meta.labels.as_ref();
         let is_orphan =
             owner.is_none() && labels.is_some_and(|it| it.contains_key(SIDECAR_SET_LABEL));
@@ -52,8 +55,15 @@ impl CachedSetRevision {
             version: version_number(&meta.resource_version.unwrap_or_default()),
             terminating: meta.deletion_timestamp.is_some(),
             set,
+            set_name,
             revision,
         }
+    }
+
+    /// Whether a set of this name may adopt it: no set controls it, or an earlier one of the name does.
+    pub(crate) fn is_adoptable_by(&self, set: &str) -> bool {
+        let owner = self.set_name.as_ref();
+        owner.is_none_or(|owner| owner == set)
     }
 
     /// The uid of the SidecarSet that controls it.

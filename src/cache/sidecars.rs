@@ -119,6 +119,12 @@ impl SidecarIndex {
         &self.policy
     }
 
+    /// Whether pods in a namespace can get native sidecars.
+    pub(super) fn injects_native(&self, namespace: &str) -> bool {
+        let sets = self.reaching(namespace);
+        sets.iter().flatten().any(|set| set.has_native())
+    }
+
     /// A namespace, if it is in the cache.
     pub(crate) fn namespace(&self, name: &str) -> Option<Arc<Namespace>> {
         self.read().namespaces.get(name).cloned()

@@ -70,6 +70,17 @@ pub(super) fn slim(
         Control::None => None,
         Control::Foreign => return None,
     };
+    Some(slim_of(previous, origin, controller, pod, interner))
+}
+
+/// The slim form of a pod with this controller, if it is one of our workloads.
+pub(super) fn slim_of(
+    previous: Option<&Pod>,
+    origin: Origin,
+    controller: Option<String>,
+    pod: core::Pod,
+    interner: &mut Interner,
+) -> Pod {
     let meta = pod.metadata;
     let spec = pod.spec.unwrap_or_default();
     let status = pod.status.unwrap_or_default();
@@ -131,7 +142,7 @@ pub(super) fn slim(
         first_status: None,
     };
     slim.first_status = first_status(previous, origin, &slim);
-    Some(slim)
+    slim
 }
 
 /// A deletion cost in millionths; 0 if it is not a number, as in Kubernetes.

@@ -11,11 +11,27 @@ pub(crate) fn pod(
     pod: &Value,
     interner: &mut Interner,
 ) -> Option<CachedPod> {
+    read(previous, origin, pod, false, interner)
+}
+
+/// The cached form of a pod in a namespace in which pods of other controllers are kept, as the watch shows it.
+pub(crate) fn kept_pod(previous: Option<&CachedPod>, pod: &Value) -> CachedPod {
+    let interner = &mut Interner::default();
+    read(previous, Origin::Watch, pod, true, interner).expect("it is kept")
+}
+
+fn read(
+    previous: Option<&CachedPod>,
+    origin: Origin,
+    pod: &Value,
+    keep_foreign: bool,
+    interner: &mut Interner,
+) -> Option<CachedPod> {
     let text = pod.to_string();
     let metadata = pod["metadata"].to_string();
     let identity: Identity = serde_json::from_str(&metadata).expect("metadata");
     let object = Object::Item(&text);
-    CachedPod::read(previous, origin, &identity, object, false, interner).expect("a pod")
+    CachedPod::read(previous, origin, &identity, object, keep_foreign, interner).expect("a pod")
 }
 
 /// Feeds the cache a list of exactly these pods, which have no controllers.

@@ -114,14 +114,16 @@ impl SetRevisions {
         last
     }
 
-    /// Revisions in the operator's namespace of other sets or of none, and the names of those that belong to no set.
+    /// Revisions in the operator's namespace that belong to no living set, and the names of all others.
     fn others(&self, set: &Whole<SidecarSet>) -> (Vec<Arc<SetRevision>>, BTreeSet<String>) {
         let (mut orphans, mut taken) = (Vec::new(), BTreeSet::new());
         for other in self.cache.set_revisions.store().all() {
             match other.revision() {
                 _ if other.set() == Some(set.uid()) => {}
-                Some(revision) => orphans.push(Arc::clone(revision)),
-                None => {
+                Some(revision) if other.is_adoptable_by(set.name()) => {
+                    orphans.push(Arc::clone(revision));
+                }
+                _ => {
                     taken.insert(other.name().to_owned());
                 }
             }

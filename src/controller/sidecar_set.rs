@@ -2,34 +2,36 @@
 //!
 //! Containers are injected elsewhere: by the plans of workloads, and by the webhook.
 
-use std::collections::HashMap;
+mod memory;
+mod pod_patch;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::warn;
 
+use self::memory::Memory;
+use self::pod_patch::PodPatch;
 use super::UnreadableReporter;
 use super::queue::{Reconciled, Requeue};
 use super::refused::requeue_after;
 use super::set_revisions::SetRevisions;
 use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
-use crate::apply::{Content, Refusal, Requests, ResponseMetadata, to_bytes};
+use crate::apply::{Content, Refusal, Requests, ResponseMetadata, to_bytes, valid_until};
 use crate::cache::{Cache, Cached, Whole};
 use crate::objects::{Kind, ObjectKey, Write};
 use gamekeeper_core::api::{SidecarSet, SidecarSetStatus};
 use gamekeeper_core::plan::sidecars::{
-    MarkWrite, MatchedPod, OtherPods, Sidecars, WebhookState, allot, new_problem,
-    sidecar_set_status,
+    MatchedPod, OtherPods, Sidecars, WebhookState, allot, new_problem, sidecar_set_status,
 };
-use gamekeeper_core::plan::{Event, Pod, mark_key};
+use gamekeeper_core::plan::{Event, Pod};
 
-/// The shortest time between two counts of a set's pods: a thousand starting pods must not cause a thousand writes.
-const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of pods that are written at a time.
 const MAX_WRITES: usize = 16;
 
@@ -41,8 +43,7 @@ pub(crate) struct SidecarSets {
     unreadable: UnreadableReporter,
     webhook: watch::Receiver<WebhookState>,
     revisions: SetRevisions,
-    /// When the pods of a set were last counted.
-    counted: Mutex<HashMap<ObjectKey, Instant>>,
+    memories: Mutex<HashMap<ObjectKey, Memory>>,
 }
 
 impl SidecarSets {
@@ -60,7 +61,7 @@ impl SidecarSets {
             events,
             unreadable,
             webhook,
-            counted: Mutex::default(),
+            memories: Mutex::default(),
         }
     }
 
@@ -72,7 +73,7 @@ impl SidecarSets {
             self.cache.caught_up(known.uid()).await;
         }
         let Some(set) = sets.get(&key) else {
-            self.counted().remove(&key);
+            self.forget(&key);
             return match sets.unreadable(&key) {
                 // An operator for one namespace does not know whether the set belongs to it.
                 Some(unreadable) if !self.cache.sidecars.is_scoped() => {
@@ -88,7 +89,7 @@ impl SidecarSets {
         if !self.cache.sidecars.is_ours(&set.object) || set.terminating() {
             return Requeue::Settled(None).into();
         }
-        if let Some(due) = self.next_count(&key) {
+        if let Some(due) = self.remember(&set, Memory::next_count) {
             return Requeue::Settled(Some(due)).into();
         }
         // The status and the marks of pods name revisions, so revisions are recorded first.
@@ -102,7 +103,7 @@ impl SidecarSets {
         if sidecars.as_ref().is_some_and(|it| it.revision != newest) {
             return Requeue::Conflict.into();
         }
-        let pods = sidecars.iter().flat_map(|sidecars| self.pods(sidecars));
+        let pods = sidecars.iter().flat_map(|it| self.pods(&set, it, now));
         let pods: Vec<_> = pods.collect();
         let allotment = sidecars
             .as_deref()
@@ -135,7 +136,7 @@ impl SidecarSets {
         let mut requeue = Requeue::Settled(wake);
         let writes = sidecars.iter().flat_map(|sidecars| {
             let writes = allotment.writes.iter();
-            writes.map(|write| PodPatch::of(sidecars, write))
+            writes.map(|write| PodPatch::of(sidecars, write, now))
         });
         let writes: Vec<_> = writes.collect();
         if !writes.is_empty() {
@@ -149,63 +150,108 @@ impl SidecarSets {
         Reconciled { requeue, planning }
     }
 
-    /// Patches pods, unless the set has changed since it was cached: a user may have paused or reverted it.
+    /// Patches pods, unless the set has changed since it was cached: a user may have paused or reverted it. That is
+    /// proved for half a second; what has not started by then is left to the next plan.
     async fn update(
         &self,
         set: &Whole<SidecarSet>,
         patches: Vec<PodPatch>,
         requeue: Requeue,
     ) -> Requeue {
+        let until = match self.prove(set).await {
+            Ok(until) => until,
+            Err(requeue) => return requeue,
+        };
+        let mut left = patches.into_iter().peekable();
+        let in_time = std::iter::from_fn(|| left.next_if(|_| Instant::now() <= until));
+        let written = in_time.map(|patch| {
+            let requests = self.requests.clone();
+            async move {
+                let PodPatch {
+                    uid,
+                    path,
+                    content,
+                    body,
+                } = patch;
+                (uid, requests.patch(&path, content, body).await)
+            }
+        });
+        let mut written = futures::stream::iter(written).buffer_unordered(MAX_WRITES);
+        let mut last = requeue;
+        while let Some((pod, result)) = written.next().await {
+            let refusal = result.as_ref().err();
+            self.remember(set, |it| it.wrote(&pod, refusal, Timestamp::now()));
+            match result {
+                Ok(pod) => self.expect(set, Write::Version(Kind::Pod, pod.version())),
+                Err(refusal) => last = self.refused(set, &refusal, last),
+            }
+        }
+        drop(written);
+        if left.next().is_some() {
+            and_now(last)
+        } else {
+            last
+        }
+    }
+
+    /// Until when the set is known to be unchanged.
+    ///
+    /// # Errors
+    /// Fails if it has changed, or the proof took too long. The error says when to reconcile the set again.
+    async fn prove(&self, set: &Whole<SidecarSet>) -> Result<Instant, Requeue> {
+        let requested = Instant::now();
         let path = Kind::SidecarSet.path("", set.name());
         match self.requests.get(&path).await {
             Ok(found) if is_same(set, &found) => {}
-            Ok(_) | Err(Refusal::NotFound(_)) => return Requeue::Conflict,
-            Err(refusal) => return requeue_after(&refusal),
+            Ok(_) | Err(Refusal::NotFound(_)) => return Err(Requeue::Conflict),
+            Err(refusal) => return Err(requeue_after(&refusal)),
         }
-        let written = patches.into_iter().map(
-            |PodPatch {
-                 path,
-                 content,
-                 body,
-             }| {
-                let requests = self.requests.clone();
-                async move { requests.patch(&path, content, body).await }
-            },
-        );
-        let mut written = futures::stream::iter(written).buffer_unordered(MAX_WRITES);
-        let mut last = requeue;
-        let expect = |write| self.cache.expectations.record(set.uid(), write);
-        while let Some(result) = written.next().await {
-            match result {
-                Ok(pod) => expect(Write::Version(Kind::Pod, pod.version())),
-                // A deleted pod needs no update. A changed one causes another reconcile through the watch.
-                Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => {}
-                Err(refusal) => {
-                    if let Refusal::Unavailable { .. } = refusal {
-                        expect(Write::Unknown(Kind::Pod));
-                    }
-                    warn!(set = set.name(), %refusal, "cannot update a pod of a SidecarSet");
-                    last = requeue_after(&refusal);
-                }
-            }
-        }
-        last
+        let until = self.remember(set, |it| valid_until(requested, &mut it.proof_timeout));
+        until.ok_or(Requeue::Now)
     }
 
-    /// When the pods of the set may be counted again; None if they may be counted now, which is then recorded.
-    fn next_count(&self, key: &ObjectKey) -> Option<Instant> {
-        let now = Instant::now();
-        let mut counted = self.counted();
-        let due = counted.get(key).map(|last| *last + MIN_INTERVAL);
-        let due = due.filter(|due| *due > now);
-        if due.is_none() {
-            counted.insert(key.clone(), now);
+    /// When the set is reconciled again after a refused write of a pod.
+    fn refused(&self, set: &Whole<SidecarSet>, refusal: &Refusal, last: Requeue) -> Requeue {
+        match refusal {
+            // A deleted pod needs no update.
+            Refusal::NotFound(_) => return last,
+            // The change need not concern the set, so it may cause no reconcile.
+            Refusal::Conflict(_) => return and_now(last),
+            Refusal::Unavailable { .. } => self.expect(set, Write::Unknown(Kind::Pod)),
+            _ => {}
         }
-        due
+        warn!(set = set.name(), %refusal, "cannot update a pod of a SidecarSet");
+        match requeue_after(refusal) {
+            retry @ Requeue::Retry(_) => retry,
+            // The next plan passes the pod over.
+            _ => and_now(last),
+        }
     }
 
-    fn counted(&self) -> MutexGuard<'_, HashMap<ObjectKey, Instant>> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn expect(&self, set: &Whole<SidecarSet>, write: Write) {
+        self.cache.expectations.record(set.uid(), write);
+    }
+
+    /// Reads or changes what is remembered about a set.
+    fn remember<T>(&self, set: &Whole<SidecarSet>, change: impl FnOnce(&mut Memory) -> T) -> T {
+        let mut memories = self.memories();
+        let memory = memories.entry(set.key());
+        let memory = memory.or_insert_with(|| Memory::new(set.uid()));
+        if memory.uid != set.uid() {
+            self.cache.expectations.forget(&memory.uid);
+            *memory = Memory::new(set.uid());
+        }
+        change(memory)
+    }
+
+    fn forget(&self, key: &ObjectKey) {
+        if let Some(memory) = self.memories().remove(key) {
+            self.cache.expectations.forget(&memory.uid);
+        }
+    }
+
+    fn memories(&self) -> MutexGuard<'_, HashMap<ObjectKey, Memory>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The namespaces that the set reaches and in which pods of other controllers get sidecars.
@@ -215,37 +261,44 @@ impl SidecarSets {
         open.collect()
     }
 
-    fn pods(&self, sidecars: &Sidecars) -> Vec<MatchedPod> {
-        let store = self.cache.pods.store();
-        let nodes = self.cache.nodes.store();
-        let has_native = sidecars.images().any(|it| it.native);
-        // Where a pod of another controller runs is not known; its kubelet may be the oldest one in the cluster.
-        let is_any_old = has_native && nodes.all().iter().any(|it| it.old_kubelet.is_some());
+    fn pods(
+        &self,
+        set: &Whole<SidecarSet>,
+        sidecars: &Sidecars,
+        now: Timestamp,
+    ) -> Vec<MatchedPod> {
+        let generation = set.object.metadata.generation.unwrap_or_default();
+        let refused = self.remember(set, |it| it.refused(generation).clone());
         let mut pods = Vec::new();
         for (namespace, all) in self.cache.sidecars.reached_by(sidecars) {
-            for pod in store.in_namespace(&namespace) {
-                if let Some(mut matched) = pod.matched(sidecars, all) {
-                    matched.kubelet_ignores = is_any_old
-                        && pod
-                            .own()
-                            .is_none_or(|own| self.kubelet_ignores(sidecars, own));
+            for pod in self.cache.pods.store().in_namespace(&namespace) {
+                if let Some(mut matched) = pod.matched(sidecars, all, now) {
+                    let with_containers = pod.with_containers();
+                    matched.kubelet_ignores =
+                        with_containers.is_some_and(|pod| self.kubelet_ignores(sidecars, pod));
+                    matched.refused = refused.get(&matched.uid).cloned();
                     pods.push(matched);
                 }
             }
         }
+        if !refused.is_empty() {
+            let counted: HashSet<&str> = pods.iter().map(|pod| pod.uid.as_str()).collect();
+            self.remember(set, |it| it.retain_pods(|pod| counted.contains(pod)));
+        }
         pods
     }
 
-    /// Whether a pod of a workload would get a new image for a native sidecar that its kubelet ignores.
+    /// Whether a pod would get a new image for a native sidecar that its kubelet ignores.
     fn kubelet_ignores(&self, sidecars: &Sidecars, pod: &Pod) -> bool {
-        let nodes = self.cache.nodes.store();
-        let node = pod.node.as_ref().and_then(|node| nodes.get("", node));
-        let is_old = node.is_some_and(|node| node.old_kubelet.is_some());
         let mut native = sidecars.images().filter(|it| it.native);
-        is_old
-            && native.any(|it| {
-                let mut containers = pod.containers.iter();
-                containers.any(|own| own.name == it.container && own.image != it.image)
+        let changes_native = native.any(|it| {
+            let mut containers = pod.containers.iter();
+            containers.any(|own| own.name == it.container && own.image != it.image)
+        });
+        changes_native
+            && pod.node.as_ref().is_some_and(|node| {
+                let node = self.cache.nodes.store().get("", node);
+                node.is_some_and(|node| node.old_kubelet.is_some())
             })
     }
 
@@ -301,27 +354,11 @@ impl SidecarSets {
     }
 }
 
-/// A patch of a pod.
-struct PodPatch {
-    path: String,
-    content: Content,
-    body: Vec<u8>,
-}
-
-impl PodPatch {
-    fn of(set: &Sidecars, write: &MarkWrite) -> Self {
-        let MatchedPod {
-            namespace, name, ..
-        } = write.pod;
-        let (content, body) = match write.updates {
-            true => (Content::StrategicPatch, updated(set, write)),
-            false => (Content::JsonPatch, marked(set, write)),
-        };
-        Self {
-            path: Kind::Pod.path(namespace, name),
-            content,
-            body: to_bytes(&body),
-        }
+/// Reconciles the set again immediately, unless something failed.
+fn and_now(requeue: Requeue) -> Requeue {
+    match requeue {
+        retry @ Requeue::Retry(_) => retry,
+        _ => Requeue::Now,
     }
 }
 
@@ -336,38 +373,5 @@ fn is_same(set: &Whole<SidecarSet>, found: &ResponseMetadata) -> bool {
         && found.deletion_timestamp.is_none()
 }
 
-/// The JSON patch of a mark. It tests the old mark, so it fails if a workload has begun to update the pod.
-fn marked(set: &Sidecars, write: &MarkWrite) -> Value {
-    let key = mark_key(&set.name).replace('/', "~1");
-    let path = format!("/metadata/annotations/{key}");
-    json!([
-        {"op": "test", "path": "/metadata/uid", "value": write.pod.uid},
-        {"op": "test", "path": path, "value": write.from.text()},
-        {"op": "replace", "path": path, "value": write.to.text()},
-    ])
-}
-
-/// The strategic merge patch that updates a pod of another controller, if it has not changed.
-fn updated(set: &Sidecars, write: &MarkWrite) -> Value {
-    let images = |native: bool| -> Vec<Value> {
-        let images = set.images().filter(|it| it.native == native);
-        let containers = images.map(|it| json!({"name": it.container, "image": it.image}));
-        containers.collect()
-    };
-    let annotations = json!({mark_key(&set.name): write.to.text()});
-    let mut body = json!({
-        "metadata": {
-            "uid": write.pod.uid,
-            "resourceVersion": write.pod.version.to_string(),
-            "annotations": annotations,
-        },
-        "spec": {},
-    });
-    for (list, native) in [("containers", false), ("initContainers", true)] {
-        let images = images(native);
-        if !images.is_empty() {
-            body["spec"][list] = Value::Array(images);
-        }
-    }
-    body
-}
+#[cfg(test)]
+mod tests;

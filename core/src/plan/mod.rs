@@ -63,7 +63,7 @@ pub use decision::{
 };
 pub use hooks::makes_same_plan;
 pub use hooks::run_maker::{CannotMake, OPERATOR_ARGUMENTS};
-pub use in_place::changing;
+pub use in_place::{changing, changing_other, has_sidecars, record_of_other};
 pub use observed::{
     Claim, ClaimOwner, Container, ContainerChange, ContainerStatus, Disruption, FirstStatus, Gate,
     InPlaceRecord, LostNode, MoveRequest, Pod, PodPhase, PodUid, Resize, RevisionName, SidecarMark,

@@ -284,6 +284,11 @@ fn each_state_of_an_update_in_a_sentence() {
             "2 of 4 pods; set spec.updateStrategy.paused to false",
         ),
         progressing("False", "NotInPlace", "2 of 4 pods; not only images differ"),
+        progressing(
+            "False",
+            "Refused",
+            "2 of 4 pods; the API server refuses one",
+        ),
         clashing(),
         with_conditions(
             ready,

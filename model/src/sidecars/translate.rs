@@ -113,6 +113,7 @@ impl Sets {
             left_out: None,
             token: mark.token.map(name),
             token_since: mark.since.map(clock),
+            read_from: None,
         }
     }
 
@@ -195,7 +196,7 @@ impl Translator {
                 labels: pod.labels,
                 marks: pod.sidecars,
                 own: true,
-                kubelet_ignores: false,
+                ..MatchedPod::default()
             }
         });
         matched.collect()

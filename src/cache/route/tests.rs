@@ -234,6 +234,23 @@ fn an_upgraded_kubelet_concerns_workloads_with_sidecars() {
     assert_eq!(queued(&keys), ["workload games/world"]);
     router.node(&(node("v1.32.0"), node("v1.36.0")));
     assert!(queued(&keys).is_empty());
+    let set = |list: &str| {
+        let mut set = json!({
+            "metadata": {"name": "log"},
+            "spec": {"selector": {"matchLabels": {"app": "lobby"}}, "namespace": "games"},
+        });
+        set["spec"][list] = json!([{"name": "log", "restartPolicy": "Always"}]);
+        let set: SidecarSet = serde_json::from_value(set).unwrap();
+        router.sidecar_set(&(None, Some(Arc::new(Whole::new(set, true)))));
+        queued(&keys);
+    };
+    set("containers");
+    router.node(&(node("v1.31.0"), node("v1.32.0")));
+    assert_eq!(queued(&keys), ["workload games/world"]);
+    set("initContainers");
+    router.node(&(node("v1.31.0"), node("v1.32.0")));
+    let all = ["set /log", "workload games/lobby", "workload games/world"];
+    assert_eq!(queued(&keys), all);
 }
 
 #[test]

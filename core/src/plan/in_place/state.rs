@@ -148,7 +148,7 @@ pub fn patch_of(
     let changed = change.marks.iter();
     sidecars.extend(changed.map(|it| (it.set.clone(), it.revision.clone())));
     let tokens = change.marks.iter();
-    let tokens = tokens.map(|it| (mark_key(&it.set), it.mark.text()));
+    let tokens = tokens.map(|it| (mark_key(&it.set), it.mark.found()));
     InPlacePatch {
         pod: taken.pod,
         from_revision: pod.revision().to_string(),

@@ -33,6 +33,10 @@ pub struct SidecarMark {
     /// When the pod last got a token.
     #[serde(rename = "since", skip_serializing_if = "Option::is_none")]
     pub token_since: Option<Timestamp>,
+    /// The value of its annotation, if [`SidecarMark::text`] differs from it: other clients, and later versions,
+    /// format marks differently.
+    #[serde(skip)]
+    pub read_from: Option<Box<str>>,
 }
 
 impl SidecarMark {
@@ -51,9 +55,26 @@ impl SidecarMark {
         }
     }
 
-    /// The value of its annotation. Equal marks have equal values, so that a patch can test the value.
+    /// The value that its annotation is set to.
     pub fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The value that its annotation had when it was read, which patches test.
+    pub fn found(&self) -> String {
+        match &self.read_from {
+            Some(text) => text.to_string(),
+            None => self.text(),
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mark: Self = serde_json::from_str(text).ok()?;
+        let is_same = mark.text() == text;
+        Some(Self {
+            read_from: (!is_same).then(|| text.into()),
+            ..mark
+        })
     }
 }
 
@@ -67,8 +88,7 @@ pub fn sidecar_marks(annotations: &BTreeMap<String, String>) -> SidecarMarks {
     let from = SIDECARS_PREFIX.to_owned();
     let marks = annotations.range(from..);
     let marks = marks.map_while(|(key, mark)| Some((key.strip_prefix(SIDECARS_PREFIX)?, mark)));
-    let read =
-        marks.filter_map(|(set, mark)| Some((set.to_owned(), serde_json::from_str(mark).ok()?)));
+    let read = marks.filter_map(|(set, text)| Some((set.to_owned(), SidecarMark::read(text)?)));
     read.collect()
 }
 
@@ -85,6 +105,21 @@ mod tests {
         ] {
             let annotations = BTreeMap::from([(mark_key("log"), text.to_owned())]);
             assert_eq!(sidecar_marks(&annotations)["log"].text(), text);
+        }
+    }
+
+    #[test]
+    fn a_patch_tests_the_text_of_a_mark_that_another_client_has_formatted() {
+        for text in [
+            r#"{"at": "log-1", "in": ["log"]}"#,
+            r#"{"in":["log"],"at":"log-1"}"#,
+            r#"{"at":"log-1","in":["log"],"field-of-a-later-version":true}"#,
+        ] {
+            let annotations = BTreeMap::from([(mark_key("log"), text.to_owned())]);
+            let mark = &sidecar_marks(&annotations)["log"];
+            assert_eq!(mark.found(), text);
+            let new = mark.updated_to("log-2");
+            assert_eq!(new.text(), r#"{"at":"log-2","in":["log"]}"#);
         }
     }
 }

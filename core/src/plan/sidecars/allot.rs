@@ -8,7 +8,7 @@
 use jiff::{SignedDuration, Timestamp};
 use kube::core::{Selector, SelectorExt};
 
-use super::matched::{Changing, MatchedPod};
+use super::matched::{Changing, MatchedPod, RefusedWrite};
 use super::set::Sidecars;
 use crate::api::SidecarUpdateType;
 use crate::plan::limits;
@@ -57,6 +57,8 @@ pub struct Progress {
     pub ignored: Vec<String>,
     /// Pods whose workload has had a token for some time without using it.
     pub waiting: Vec<String>,
+    /// Pods whose update the API server refuses, each with its message.
+    pub refused: Vec<String>,
 }
 
 /// A pod that has the set's containers.
@@ -98,15 +100,22 @@ impl<'a> MarkedPod<'a> {
     }
 
     /// The order in which pods get tokens: those that are not ready first, because they need no slot, then those that
-    /// have waited longest.
-    fn rank(&self) -> (bool, Option<Timestamp>, &'a str, &'a str) {
+    /// have waited longest. Pods whose last write was refused come last.
+    fn rank(&self) -> (bool, bool, Option<Timestamp>, &'a str, &'a str) {
         let MatchedPod {
             namespace,
             name,
             ready,
+            refused,
             ..
         } = self.pod;
-        (*ready, self.mark.token_since, namespace, name)
+        (
+            refused.is_some(),
+            *ready,
+            self.mark.token_since,
+            namespace,
+            name,
+        )
     }
 
     /// The write that allows its update or, if no workload of ours controls it, updates it.
@@ -163,7 +172,7 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
     let chosen = chosen_by(set);
     for candidate in old {
         let MarkedPod { pod, mark } = candidate;
-        let may_change = chosen(pod) && progress.can_change(set, pod, mark);
+        let may_change = chosen(pod) && progress.can_change(set, pod, mark) && !pod.is_refused(now);
         match &mark.token {
             Some(token) if may_change && *token == set.revision => holders.push(candidate),
             // It gets another token once this one is withdrawn. Until then its workload may have begun to use it.
@@ -180,9 +189,10 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
         pods: total - kept - new.len() as i64,
         slots: limits::at_least_one(set.update.max_unavailable.as_ref(), total) - busy as i64,
     };
+    let accepted = waiting.iter().filter(|it| it.pod.refused.is_none());
     progress.wanted = usize::try_from(room.pods)
         .unwrap_or(0)
-        .min(holders.len() + waiting.len());
+        .min(holders.len() + accepted.count());
     holders.sort_by_key(|it| (it.pod.changing == Changing::No, it.rank()));
     waiting.sort_by_key(MarkedPod::rank);
     holders.retain(|it| {
@@ -203,7 +213,13 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
     let unused = holders.iter().filter(is_unused);
     progress.waiting = unused.clone().map(|it| it.pod.full_name()).collect();
     writes.extend(unused.take(waiting.len()).map(MarkedPod::withdraw));
+    writes.retain(|it| !it.pod.is_refused(now));
     let next = holders.iter().filter_map(MarkedPod::passed_on_at);
+    let retries = pods
+        .iter()
+        .filter_map(|it| Some(it.refused.as_ref()?.retry_at));
+    let next = next.chain(retries);
+    let next = next.chain(pods.iter().filter_map(|it| it.look_again));
     let wake = next.filter(|at| *at > now).min();
     Allotment {
         writes,
@@ -242,8 +258,12 @@ impl Progress {
         }
         if pod.kubelet_ignores {
             self.ignored.push(pod.full_name());
+            return false;
         }
-        !pod.kubelet_ignores
+        if let Some(RefusedWrite { message, .. }) = &pod.refused {
+            self.refused.push(format!("{}: {message}", pod.full_name()));
+        }
+        true
     }
 }
 

@@ -98,11 +98,11 @@ fn inject_set(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) 
         shape: set.shape.clone(),
         ..SidecarMark::default()
     };
-    // The API server calls the webhook again if another one has changed the pod. The mark alone proves nothing,
-    // because any client can write it.
-    let is_claimed = old_mark.is_some_and(|mark| mark.containers == containers);
-    if is_claimed && has_containers(spec, set) {
-        return SidecarMark { containers, ..mark };
+    // The API server calls the webhook again if another one has changed the pod, and users copy and restore pods. The
+    // mark alone proves nothing, because any client can write it.
+    let claim = old_mark.filter(|mark| mark.containers == containers);
+    if let Some(claim) = claim.filter(|_| has_containers(spec, set)) {
+        return claimed(claim, set);
     }
     match with_set(spec, set) {
         Ok(injected) => {
@@ -113,6 +113,21 @@ fn inject_set(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) 
             left_out: Some(clash),
             ..mark
         },
+    }
+}
+
+/// The mark of a pod that was created with the containers of the set. Its old mark says of which revision they are: a
+/// restored pod has those of the time of the backup. Without a revision, they are updated as soon as possible.
+fn claimed(old: &SidecarMark, set: &Sidecars) -> SidecarMark {
+    let shape = match old.shape.is_empty() {
+        true => &set.shape,
+        false => &old.shape,
+    };
+    SidecarMark {
+        revision: old.revision.clone(),
+        shape: shape.clone(),
+        containers: old.containers.clone(),
+        ..SidecarMark::default()
     }
 }
 

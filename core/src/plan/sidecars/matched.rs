@@ -1,9 +1,12 @@
 //! A pod that a SidecarSet selects, as far as the set is concerned.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
 
 use super::set::Sidecars;
-use crate::plan::observed::{SidecarMark, SidecarMarks};
+use crate::plan::observed::{Pod, SidecarMark, SidecarMarks};
 
 /// Whether a pod is being updated in place, as far as a set is concerned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +20,15 @@ pub enum Changing {
     Sidecars,
     /// Only other containers are being changed.
     Others,
+}
+
+/// A write of a pod for a set that the API server has refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedWrite {
+    /// The API server's message.
+    pub message: String,
+    /// When it is tried again.
+    pub retry_at: Timestamp,
 }
 
 /// A pod in a namespace that the set reaches. Pods that have ended or are Terminating do not count.
@@ -38,8 +50,14 @@ pub struct MatchedPod {
     pub ready: bool,
     /// Whether one of our workloads controls it, or may adopt it, and updates its containers.
     pub own: bool,
+    /// The pod with its containers, if the set itself updates it.
+    pub running: Option<Arc<Pod>>,
     /// Whether it is being updated in place.
     pub changing: Changing,
+    /// When to look at that again, even if the pod does not change until then.
+    pub look_again: Option<Timestamp>,
+    /// The last write for the set, if it was refused.
+    pub refused: Option<RefusedWrite>,
     /// Whether its kubelet would ignore the new images, because native sidecars are among them.
     pub kubelet_ignores: bool,
 }
@@ -48,6 +66,12 @@ impl MatchedPod {
     /// NAMESPACE/NAME.
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Whether it is not written now, because the API server has refused that.
+    pub(super) fn is_refused(&self, now: Timestamp) -> bool {
+        let refused = self.refused.as_ref();
+        refused.is_some_and(|it| it.retry_at > now)
     }
 
     /// The mark of a set, if the pod has its containers.

@@ -23,7 +23,7 @@ pub use containers::without_options;
 pub use defaults::with_defaults;
 pub use history::{History, RevisionWrite, expired, history, named_by_set};
 pub use inject::inject;
-pub use matched::{Changing, MatchedPod};
+pub use matched::{Changing, MatchedPod, RefusedWrite};
 pub use namespace::{Namespace, NamespacePolicy};
 pub use revision::SetRevision;
 pub use set::{SidecarImage, Sidecars, has_same_containers, is_current, selected};

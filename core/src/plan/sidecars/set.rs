@@ -149,6 +149,11 @@ impl Sidecars {
         has_same_containers(&self.name, &mark.revision, &self.revision)
     }
 
+    /// Whether it has native sidecars.
+    pub fn has_native(&self) -> bool {
+        self.images().any(|it| it.native)
+    }
+
     /// The images that a running pod can change, by container: all except those of init containers that end.
     pub fn images(&self) -> impl Iterator<Item = SidecarImage<'_>> {
         let native = self.init_containers.iter().filter(|it| it.keeps_running());

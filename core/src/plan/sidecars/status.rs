@@ -144,8 +144,16 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
         not_in_place,
         ignored,
         waiting,
+        refused,
     } = progress;
-    let count = format!("{updated} of {matched} pods have the newest containers");
+    let mut count = format!("{updated} of {matched} pods have the newest containers");
+    if let Some(one) = refused.iter().min() {
+        let pods = match refused.len() {
+            1 => "a pod",
+            pods => &format!("{pods} pods"),
+        };
+        count += &format!("; the API server refuses to update {pods}: {one}");
+    }
     let some =
         |what: &str, pods: &[String]| format!("{count}; {}", named(what, &mut pods.to_vec()));
     let Some(set) = set else {
@@ -169,6 +177,9 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
     }
     if *wanted > 0 {
         return (true, "Updating", count);
+    }
+    if !refused.is_empty() {
+        return (false, "Refused", count);
     }
     if !not_in_place.is_empty() {
         let what =

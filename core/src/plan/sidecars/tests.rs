@@ -298,6 +298,31 @@ fn marks_set_by_the_author_of_a_pod_are_ignored() {
 }
 
 #[test]
+fn a_restored_pod_keeps_the_mark_of_the_containers_that_it_has() {
+    let at = |image: &str| {
+        set(
+            "log",
+            json!({"containers": [{"name": "log", "image": image}]}),
+        )
+    };
+    let (old, new) = (at("log:1"), at("log:2"));
+    let backup = injected(pod(), &[Arc::clone(&old)]);
+    let restored = injected(backup.clone(), &[Arc::clone(&new)]);
+    let mark = &marks(&restored)["log"];
+    assert_eq!(restored["spec"], backup["spec"]);
+    assert!(!new.is_newest_in(mark), "{mark:?}");
+    assert_eq!((&mark.revision, &mark.shape), (&old.revision, &new.shape));
+
+    // A mark that does not say which revision it is for.
+    let mut unknown = backup;
+    unknown["metadata"]["annotations"]["sidecars.gamekeeper.tkex.tencent.com/log"] =
+        json!("{\"in\":[\"log\"],\"to\":\"log-1\"}");
+    let mark = &marks(&injected(unknown, &[Arc::clone(&new)]))["log"];
+    assert!(!new.is_newest_in(mark), "{mark:?}");
+    assert_eq!((&mark.shape, &mark.token), (&new.shape, &None));
+}
+
+#[test]
 fn revisions_depend_on_what_is_injected_and_not_on_explicit_defaults() {
     let revision_of = |container: Value, more: Value| {
         let mut spec = json!({"containers": [container]});
@@ -444,6 +469,51 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
         "{message}"
     );
     assert!(message.contains("(web) do not get them"), "{message}");
+}
+
+#[test]
+fn the_status_names_a_pod_whose_update_the_api_server_refuses() {
+    let [old, new] = ["log:1", "log:2"].map(|image| {
+        set(
+            "log",
+            json!({"containers": [{"name": "log", "image": image}]}),
+        )
+    });
+    let now = Timestamp::UNIX_EPOCH;
+    let pod = |name: &str, refused: bool| MatchedPod {
+        namespace: "web".to_owned(),
+        name: name.to_owned(),
+        labels: BTreeMap::from([("app".to_owned(), "arena".to_owned())]),
+        marks: marks(&injected(self::pod(), &[Arc::clone(&old)])),
+        ready: true,
+        refused: refused.then(|| RefusedWrite {
+            message: "log:2 is not signed".to_owned(),
+            retry_at: now + jiff::SignedDuration::from_secs(60),
+        }),
+        ..MatchedPod::default()
+    };
+    let others = OtherPods {
+        namespaces: &[],
+        all: false,
+        webhook: &WebhookState::InForce,
+    };
+    let progressing = |pods: &[MatchedPod]| {
+        let progress = allot(&new, pods, now).progress;
+        let status = sidecar_set_status(Some(&new), pods, &progress, &others, 1, None, now);
+        let it = &status.conditions[1];
+        format!("{} {}: {}", it.status, it.reason, it.message)
+    };
+    let refused = [pod("a", true), pod("b", true)];
+    assert_eq!(
+        progressing(&refused),
+        "False Refused: 0 of 2 pods have the newest containers; the API server refuses to update 2 pods: \
+         web/a: log:2 is not signed"
+    );
+    assert_eq!(
+        progressing(&[pod("a", true), pod("b", false)]),
+        "True Updating: 0 of 2 pods have the newest containers; the API server refuses to update a pod: \
+         web/a: log:2 is not signed"
+    );
 }
 
 /// Any pod with a few containers, volumes and annotations.

@@ -7,8 +7,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::story::story;
 use crate::api::ContainerOrder;
-use crate::plan::in_place::{Change, Completion, Patching, completion, patch_of};
-use crate::plan::{Container, ContainerStatus, FirstStatus, Pod, Resize, RevisionName};
+use crate::api::SidecarSet;
+use crate::plan::in_place::{
+    Change, Completion, Patching, changing_other, completion, patch_of, record_of_other,
+};
+use crate::plan::sidecars::{Changing, Sidecars};
+use crate::plan::{
+    Container, ContainerStatus, FirstStatus, InPlaceRecord, Pod, Resize, RevisionName,
+};
 
 const RECORDING: &str = include_str!("data/in-place-sequences.txt");
 
@@ -163,7 +169,52 @@ fn is_truly_done(seen: &Seen, before: &Seen) -> bool {
         && (!same_content || restarted)
 }
 
-fn score(sequence: &[Seen], knows_first: bool, score: &mut Score) {
+/// Who makes the changes: how they are recorded, and when they are considered complete.
+#[derive(Clone, Copy)]
+enum Author {
+    /// The workload of the pod.
+    Workload,
+    /// A SidecarSet, in a pod of another controller. Completion is not recorded.
+    SidecarSet,
+}
+
+impl Author {
+    fn record(self, pod: &Pod, image: &str, at: Timestamp) -> InPlaceRecord {
+        let wanted = Change {
+            images: vec![("container-0".to_owned(), image.to_owned())],
+            ..Change::default()
+        };
+        let patching = Patching::InPlace(ContainerOrder::DisOrdered);
+        match self {
+            Author::Workload => {
+                patch_of(pod, RevisionName::of("new"), &wanted, at, patching).record
+            }
+            Author::SidecarSet => record_of_other(pod, &set(image), at),
+        }
+    }
+
+    fn considers_done(self, pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> bool {
+        match self {
+            Author::Workload => completion(pod, record, now) == Completion::Done,
+            Author::SidecarSet => changing_other(pod, "set", now).0 == Changing::No,
+        }
+    }
+}
+
+/// A set whose only container has this image.
+fn set(image: &str) -> Sidecars {
+    let set = serde_json::json!({
+        "metadata": {"name": "set"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "arena"}},
+            "containers": [{"name": "container-0", "image": image}],
+        },
+    });
+    let set: SidecarSet = serde_json::from_value(set).expect("a set");
+    Sidecars::of(&set).expect("a selector")
+}
+
+fn score(sequence: &[Seen], author: Author, knows_first: bool, score: &mut Score) {
     let mut pod = pod_of(&sequence[0], None, knows_first);
     let mut start = 0;
     while let Some(change) =
@@ -175,20 +226,8 @@ fn score(sequence: &[Seen], knows_first: bool, score: &mut Score) {
         for seen in &sequence[start + 1..change] {
             pod = pod_of(seen, Some(&pod), knows_first);
         }
-        let images = vec![("container-0".to_owned(), sequence[change].spec.clone())];
-        let wanted = Change {
-            images,
-            ..Change::default()
-        };
-        let (new, at) = (RevisionName::of("new"), sequence[change].at);
-        let record = patch_of(
-            &pod,
-            new,
-            &wanted,
-            at,
-            Patching::InPlace(ContainerOrder::DisOrdered),
-        )
-        .record;
+        let (wanted, at) = (&sequence[change].spec, sequence[change].at);
+        let record = author.record(&pod, wanted, at);
         pod.record = Some(Arc::new(record));
         let (mut truly_done, mut said_done) = (false, false);
         let last = end.unwrap_or(sequence.len());
@@ -201,11 +240,11 @@ fn score(sequence: &[Seen], knows_first: bool, score: &mut Score) {
                 .map_or_else(|| seen.at.checked_add(forever).expect("time"), |it| it.at);
             for now in [seen.at, later] {
                 let record = pod.record.clone().expect("record");
-                if completion(&pod, &record, now) == Completion::Done && !said_done {
+                if author.considers_done(&pod, &record, now) && !said_done {
                     said_done = true;
                     score.early += usize::from(!truly_done);
-                    pod.record = Some(Arc::new(crate::plan::InPlaceRecord {
-                        done: true,
+                    pod.record = Some(Arc::new(InPlaceRecord {
+                        done: matches!(author, Author::Workload),
                         ..(*record).clone()
                     }));
                 }
@@ -220,27 +259,61 @@ fn score(sequence: &[Seen], knows_first: bool, score: &mut Score) {
     }
 }
 
-fn replay(knows_first: bool) -> Score {
+fn replay(author: Author, knows_first: bool) -> Score {
     let mut total = Score::default();
     for (name, sequence) in sequences() {
         if name.starts_with("resize") || name.starts_with("sidecar") {
             continue;
         }
-        score(&sequence, knows_first, &mut total);
+        score(&sequence, author, knows_first, &mut total);
     }
     total
 }
 
 #[test]
 fn the_rule_is_never_early_and_never_hangs_on_what_a_real_kubelet_reported() {
-    let score = replay(true);
-    assert_eq!((score.early, score.never), (0, 0), "{score:?}");
-    assert_eq!(score.finished, 27);
+    for author in [Author::Workload, Author::SidecarSet] {
+        let score = replay(author, true);
+        assert_eq!((score.early, score.never), (0, 0), "{score:?}");
+        assert_eq!(score.finished, 27);
+    }
 }
 
 #[test]
 fn the_rule_holds_without_the_first_status_too() {
-    let score = replay(false);
-    assert_eq!((score.early, score.never), (0, 0), "{score:?}");
-    assert_eq!(score.finished, 27);
+    for author in [Author::Workload, Author::SidecarSet] {
+        let score = replay(author, false);
+        assert_eq!((score.early, score.never), (0, 0), "{score:?}");
+        assert_eq!(score.finished, 27);
+    }
+}
+
+/// Before Kubernetes 1.34, kubelets do not report which generation they have observed.
+#[test]
+fn a_slow_pull_keeps_a_pod_of_another_controller_busy_on_an_old_kubelet_too() {
+    let sequences = sequences();
+    let (_, slow) = sequences
+        .iter()
+        .find(|(name, _)| name == "slow")
+        .expect("the sequence");
+    let without_generation = |seen: &Seen| Seen {
+        observed: 0,
+        ..seen.clone()
+    };
+    let slow: Vec<Seen> = slow.iter().map(without_generation).collect();
+    let mut pod = pod_of(&slow[0], None, false);
+    let changed = &slow[1];
+    let wanted = set(&changed.spec);
+    pod.record = Some(Arc::new(record_of_other(&pod, &wanted, changed.at)));
+    for seen in &slow[1..] {
+        pod = pod_of(seen, Some(&pod), false);
+        let status = &seen.containers[0];
+        let is_new = status.image == seen.spec && status.ready;
+        let expected = match is_new {
+            true => Changing::No,
+            false => Changing::Sidecars,
+        };
+        let (changing, _) = changing_other(&pod, "set", seen.at);
+        assert_eq!(changing, expected, "{status:?}");
+    }
 }

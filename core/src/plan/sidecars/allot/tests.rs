@@ -28,7 +28,8 @@ fn now() -> Timestamp {
 /// Pods `a`, `b`, …, each described by words: `old` or `new`; `changing` (its gate is closed), `updating` (the set's
 /// containers are being changed) or `others` (only other containers are); `down` (not ready), `foreign` (of another
 /// controller), `canary` (the label), `kubelet` (which would ignore the change), `reshaped` (cannot be changed in
-/// place); and a token: `token`, `token-old` (unused for a minute) or `token-stale` (for an earlier revision).
+/// place), `refused` (the API server has refused the last write) or `refused-old` (and it is time to try again); and a
+/// token: `token`, `token-old` (unused for a minute) or `token-stale` (for an earlier revision).
 fn pods(words: &[&str]) -> Vec<MatchedPod> {
     let [before, after] = ["log:1", "log:2"].map(|image| set(image, json!({})));
     let pods = words.iter().zip('a'..).map(|(words, name)| {
@@ -70,10 +71,18 @@ fn pods(words: &[&str]) -> Vec<MatchedPod> {
                 Changing::No
             },
             kubelet_ignores: has("kubelet"),
+            refused: refused_until(has("refused"), 100).or(refused_until(has("refused-old"), -1)),
             ..MatchedPod::default()
         }
     });
     pods.collect()
+}
+
+fn refused_until(is_refused: bool, seconds: i64) -> Option<RefusedWrite> {
+    is_refused.then(|| RefusedWrite {
+        message: "denied the request: log:2 is not signed".to_owned(),
+        retry_at: now() + SignedDuration::from_secs(seconds),
+    })
 }
 
 /// The writes as text: `+a` gives pod a its token, `-a` withdraws it, `!a` updates it.
@@ -193,6 +202,19 @@ fn tokens_are_allotted_within_all_limits() {
         // Pods of other controllers are updated without a token.
         (json!({}), &["old foreign", "old"], "!a"),
         (json!({}), &["new foreign changing", "old foreign"], ""),
+        (json!({}), &["new foreign updating", "old foreign"], ""),
+        (json!({}), &["old foreign updating", "old foreign"], "!a"),
+        // A pod whose write was refused takes no slot for some time, and then it comes last.
+        (json!({}), &["old refused", "old"], "+b"),
+        (json!({}), &["old foreign refused", "old foreign"], "!b"),
+        (
+            json!({}),
+            &["old foreign down refused-old", "old foreign"],
+            "!a !b",
+        ),
+        (json!({}), &["old foreign refused-old", "old foreign"], "!b"),
+        (json!({}), &["old foreign refused-old", "new foreign"], "!a"),
+        (json!({}), &["token-stale refused", "old"], ""),
     ] {
         let pods = pods(words);
         let set = set("log:2", strategy.clone());
@@ -253,4 +275,24 @@ fn the_progress_names_what_holds_the_update_back() {
     assert_eq!(held_back.not_in_place, ["games/a"]);
     assert_eq!(held_back.ignored, ["games/b"]);
     assert_eq!(held_back.waiting, ["games/c"]);
+}
+
+#[test]
+fn refused_pods_are_named_until_they_are_updated_and_tried_again_in_time() {
+    let set = set("log:2", json!({}));
+    let pods = pods(&["old foreign refused", "old foreign refused-old"]);
+    let allotment = allot(&set, &pods, now());
+    assert_eq!(allotment.wake, Some(now() + SignedDuration::from_secs(100)));
+    let progress = allotment.progress;
+    let message = "denied the request: log:2 is not signed";
+    let named = ["a", "b"].map(|pod| format!("games/{pod}: {message}"));
+    assert_eq!((progress.refused, progress.wanted), (named.to_vec(), 0));
+}
+
+#[test]
+fn a_pod_is_looked_at_again_in_time() {
+    let mut pods = pods(&["new foreign updating"]);
+    let at = now() + SignedDuration::from_secs(10);
+    pods[0].look_again = Some(at);
+    assert_eq!(allot(&set("log:2", json!({})), &pods, now()).wake, Some(at));
 }

@@ -1,0 +1,67 @@
+//! Updates of the sidecars of pods of other controllers. Their SidecarSets make them, without hook or gate. They are
+//! recorded like updates of our own pods, and the same rule says when they are complete.
+
+use jiff::Timestamp;
+
+use super::completion::{Completion, completion, is_observed};
+use super::{Change, MarkChange, Patching, patch_of};
+use crate::api::ContainerOrder;
+use crate::plan::observed::{Gate, InPlaceRecord, Pod};
+use crate::plan::sidecars::{Changing, Sidecars};
+
+/// The progress of such an update, as far as a SidecarSet is concerned, and when to look again even if the pod does not
+/// change until then.
+pub fn changing_other(pod: &Pod, set: &str, now: Timestamp) -> (Changing, Option<Timestamp>) {
+    match incomplete(pod, now) {
+        Some((record, wake)) if record.sidecars.contains_key(set) => (Changing::Sidecars, wake),
+        Some((_, wake)) => (Changing::Others, wake),
+        None if is_observed(pod) => (Changing::No, None),
+        None => (Changing::Others, None),
+    }
+}
+
+/// The record of the update of a pod to the newest revision of a set. It includes what an earlier update has not
+/// completed. A container that keeps its image is not restarted, and is not recorded.
+pub fn record_of_other(pod: &Pod, set: &Sidecars, now: Timestamp) -> InPlaceRecord {
+    let incomplete = incomplete(pod, now).map(|(record, _)| record);
+    let is_recorded = |name: &str| incomplete.is_some_and(|it| it.containers.contains_key(name));
+    let changed = set.images().filter(|wanted| {
+        let mut found = pod.containers.iter();
+        let found = found.find(|it| it.name == wanted.container);
+        found.is_some_and(|it| it.image != wanted.image || is_recorded(&it.name))
+    });
+    let change = Change {
+        images: changed
+            .map(|it| (it.container.to_owned(), it.image.to_owned()))
+            .collect(),
+        marks: vec![MarkChange {
+            set: set.name.clone(),
+            mark: pod.sidecars.get(&set.name).cloned().unwrap_or_default(),
+            revision: set.revision.clone(),
+        }],
+        ..Change::default()
+    };
+    let followed = Pod {
+        gate: Gate::None,
+        record: pod.record.clone().filter(|_| incomplete.is_some()),
+        ..pod.clone()
+    };
+    let patching = Patching::InPlace(ContainerOrder::DisOrdered);
+    patch_of(&followed, pod.revision(), &change, now, patching).record
+}
+
+/// Whether a pod has all containers of a set that a running pod can change, provided that its mark is true.
+pub fn has_sidecars(pod: &Pod, set: &Sidecars) -> bool {
+    let mut wanted = set.images();
+    wanted.all(|it| pod.containers.iter().any(|own| own.name == it.container))
+}
+
+/// The last update of a pod, if it is not complete, and when to look again.
+fn incomplete(pod: &Pod, now: Timestamp) -> Option<(&InPlaceRecord, Option<Timestamp>)> {
+    let record = pod.record.as_deref().filter(|it| !it.done)?;
+    match completion(pod, record, now) {
+        Completion::Done => None,
+        Completion::Pending(wake) => Some((record, wake)),
+        Completion::Stuck(_) => Some((record, None)),
+    }
+}

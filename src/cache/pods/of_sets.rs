@@ -1,0 +1,122 @@
+//! What SidecarSets need of pods.
+
+use jiff::Timestamp;
+
+use super::{CachedPod, Orphan};
+use crate::cache::store::Cached;
+use gamekeeper_core::plan::sidecars::{Changing, MatchedPod, Sidecars};
+use gamekeeper_core::plan::{Container, Pod, SidecarMark, changing, changing_other, has_sidecars};
+
+/// What the status of a SidecarSet depends on, for one of its pods.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SidecarPod<'a> {
+    mark: Option<&'a SidecarMark>,
+    ready: bool,
+    /// The progress of an update that its workload makes.
+    changing: Changing,
+    /// What the progress of an update that the set makes depends on.
+    running: Option<Running<'a>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Running<'a> {
+    generations: [i64; 2],
+    node: Option<&'a str>,
+    containers: &'a [Container],
+}
+
+impl CachedPod {
+    /// What the status of a set depends on, for this pod; None if the pod does not count.
+    pub fn for_sidecar_set(&self, set: &Sidecars) -> Option<SidecarPod<'_>> {
+        let (counts, selected, marks, ready, changing, running) = match self {
+            CachedPod::Own(pod) => (
+                !pod.terminating && !pod.ended(),
+                set.selects(&pod.labels),
+                Some(&pod.sidecars),
+                pod.ready_since.is_some(),
+                changing(pod, &set.name),
+                None,
+            ),
+            CachedPod::Orphan(pod) | CachedPod::Foreign(pod) => (
+                !pod.terminating && !pod.ended(),
+                set.selects(&pod.labels()),
+                pod.sidecars(),
+                pod.ready,
+                Changing::No,
+                pod.running().map(|it| Running::of(it)),
+            ),
+        };
+        (counts && selected).then(|| SidecarPod {
+            mark: marks.and_then(|marks| marks.get(&set.name)),
+            ready,
+            changing,
+            running,
+        })
+    }
+
+    /// The pod for a set, if it counts. `all` says whether pods outside our workloads count.
+    pub fn matched(&self, set: &Sidecars, all: bool, now: Timestamp) -> Option<MatchedPod> {
+        let SidecarPod {
+            ready, changing, ..
+        } = self.for_sidecar_set(set)?;
+        let head = self.head();
+        let matched = MatchedPod {
+            namespace: head.namespace.to_owned(),
+            name: head.name.to_owned(),
+            uid: head.uid.to_owned(),
+            version: head.version,
+            ready,
+            own: self.has_workload(),
+            changing,
+            ..MatchedPod::default()
+        };
+        match self {
+            CachedPod::Own(pod) => Some(MatchedPod {
+                labels: pod.labels.clone(),
+                marks: pod.sidecars.clone(),
+                ..matched
+            }),
+            CachedPod::Orphan(pod) | CachedPod::Foreign(pod) if all => {
+                pod.matched(set, matched, now)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Running<'a> {
+    fn of(pod: &'a Pod) -> Self {
+        Self {
+            generations: [pod.generation, pod.observed_generation],
+            node: pod.node.as_deref(),
+            containers: &pod.containers,
+        }
+    }
+}
+impl Orphan {
+    /// The pod for a set. A mark that names containers that the pod does not have proves nothing.
+    fn matched(&self, set: &Sidecars, pod: MatchedPod, now: Timestamp) -> Option<MatchedPod> {
+        let mut marks = self.sidecars().cloned().unwrap_or_default();
+        let (changing, look_again) = match self.running() {
+            Some(running) => {
+                let mark = marks.get(&set.name);
+                let can_change = mark.is_some_and(|mark| mark.shape == set.shape);
+                if can_change && !has_sidecars(running, set) {
+                    marks.remove(&set.name);
+                }
+                changing_other(running, &set.name, now)
+            }
+            // Its namespace was labeled just now, and pods are being listed again.
+            None if self.annotated.as_ref().is_some_and(|it| it.is_injected()) => return None,
+            None => (Changing::No, None),
+        };
+        Some(MatchedPod {
+            labels: self.labels(),
+            marks,
+            running: self.running().cloned().filter(|_| !pod.own),
+            changing,
+            look_again,
+            ..pod
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! The patches of pods that a SidecarSet makes.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::apply::{Content, to_bytes};
+use crate::objects::Kind;
+use gamekeeper_core::api::names::IN_PLACE_RECORD;
+use gamekeeper_core::plan::sidecars::{MarkWrite, MatchedPod, Sidecars};
+use gamekeeper_core::plan::{Pod, mark_key, record_of_other};
+
+/// A patch of a pod.
+pub(super) struct PodPatch {
+    /// The pod's uid.
+    pub uid: String,
+    pub path: String,
+    pub content: Content,
+    pub body: Vec<u8>,
+}
+
+impl PodPatch {
+    pub(super) fn of(set: &Sidecars, write: &MarkWrite, now: Timestamp) -> Self {
+        let MatchedPod {
+            namespace,
+            name,
+            uid,
+            running,
+            ..
+        } = write.pod;
+        let (content, body) = match running.as_deref().filter(|_| write.updates) {
+            Some(running) => (Content::StrategicPatch, updated(set, write, running, now)),
+            None => (Content::JsonPatch, marked(set, write)),
+        };
+        Self {
+            uid: uid.clone(),
+            path: Kind::Pod.path(namespace, name),
+            content,
+            body: to_bytes(&body),
+        }
+    }
+}
+
+/// The JSON patch of a mark. It tests the old mark, so it fails if a workload has begun to update the pod.
+fn marked(set: &Sidecars, write: &MarkWrite) -> Value {
+    let key = mark_key(&set.name).replace('/', "~1");
+    let path = format!("/metadata/annotations/{key}");
+    json!([
+        {"op": "test", "path": "/metadata/uid", "value": write.pod.uid},
+        {"op": "test", "path": path, "value": write.from.found()},
+        {"op": "replace", "path": path, "value": write.to.text()},
+    ])
+}
+
+/// The strategic merge patch that updates a pod of another controller, if it has not changed. Its record says what to
+/// wait for, after a restart of this process too.
+fn updated(set: &Sidecars, write: &MarkWrite, running: &Pod, now: Timestamp) -> Value {
+    let images = |native: bool| -> Vec<Value> {
+        let images = set.images().filter(|it| it.native == native);
+        let containers = images.map(|it| json!({"name": it.container, "image": it.image}));
+        containers.collect()
+    };
+    let record = json!(record_of_other(running, set, now)).to_string();
+    let annotations = json!({
+        mark_key(&set.name): write.to.text(),
+        IN_PLACE_RECORD: record,
+    });
+    let mut body = json!({
+        "metadata": {
+            "uid": write.pod.uid,
+            "resourceVersion": write.pod.version.to_string(),
+            "annotations": annotations,
+        },
+        "spec": {},
+    });
+    for (list, native) in [("containers", false), ("initContainers", true)] {
+        let images = images(native);
+        if !images.is_empty() {
+            body["spec"][list] = Value::Array(images);
+        }
+    }
+    body
+}
