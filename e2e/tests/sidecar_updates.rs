@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::faults::{Script, WatchFault};
 use e2e::servers::hook_server::Answer;
-use e2e::workload::manifest::{Game, hook_template};
+use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use e2e::workload::view::{Pod, View};
 use judge::Event;
 use judge::object::{restarts, text};
@@ -23,6 +23,8 @@ e2e::tests![
     the_game_and_its_sidecar_are_updated_together,
     the_partition_and_a_pause_hold_pods_back,
     the_set_waits_for_a_paused_workload,
+    sidecars_are_not_updated_at_a_canary_step,
+    a_hook_may_measure_for_longer_than_an_unused_token_is_kept,
     a_change_that_is_not_possible_in_place_is_reported,
     pods_of_other_controllers_are_updated_one_at_a_time,
     a_slow_pull_in_a_pod_of_another_controller_holds_the_others_back,
@@ -269,27 +271,87 @@ async fn the_partition_and_a_pause_hold_pods_back(case: &mut Case) -> Result<()>
     remove(case).await
 }
 
-async fn the_set_waits_for_a_paused_workload(case: &mut Case) -> Result<()> {
-    create_set_and_pods(case, Game::in_place(1), json!({}), 1).await?;
-    case.replace("/spec/updateStrategy/paused", true).await?;
-    set_image(case, "log:1.1").await?;
-    let message = case
-        .eventually("the set names the pod that waits", async || {
+/// Waits until the set says that it waits for workloads, with this message.
+async fn until_waiting(case: &Case, message: &str) -> Result<()> {
+    case.eventually(
+        "the set names the workload for which it waits",
+        async || {
             let shown = read(case).await?;
-            let (status, reason, message) = condition(&shown, "Progressing");
-            ensure!(
-                (&*status, &*reason) == ("False", "WaitsForWorkload"),
-                "{shown:#}"
-            );
-            Ok(message)
-        })
+            let (status, reason, found) = condition(&shown, "Progressing");
+            let is_waiting = (&*status, &*reason) == ("False", "WaitsForWorkload");
+            ensure!(is_waiting && found.contains(message), "{shown:#}");
+            Ok(())
+        },
+    )
+    .await
+}
+
+async fn the_set_waits_for_a_paused_workload(case: &mut Case) -> Result<()> {
+    create_set_and_pods(case, Game::in_place(2), json!({}), 2).await?;
+    case.replace("/spec/updateStrategy/paused", true).await?;
+    case.until("the pause was observed", View::is_observed)
         .await?;
-    let view = case.view().await?;
-    let pod = view.pod_names()[0];
-    ensure!(message.contains(pod), "{message}");
-    view.ensure(count(&view, "log:1.0") == 1)?;
+    set_image(case, "log:1.1").await?;
+    let message = format!("/{} is paused", e2e::workload::GAME);
+    until_waiting(case, &message).await?;
+    let of_pods = |event: &Event| event.resource() == "pods";
+    let before = case.events()?.iter().filter(|it| of_pods(it)).count();
+    // Longer than a token that is not used is kept.
+    case.consistently("the sidecars are not updated", 40, |view| {
+        count(view, "log:1.0") == 2
+    })
+    .await?;
+    until_waiting(case, &message).await?;
+    let after = case.events()?.iter().filter(|it| of_pods(it)).count();
+    ensure!(before == after, "{} writes to pods", after - before);
     case.replace("/spec/updateStrategy/paused", false).await?;
-    until_shown(case, [1, 1, 1, 0]).await?;
+    until_shown(case, [2, 2, 2, 0]).await?;
+    remove(case).await
+}
+
+async fn sidecars_are_not_updated_at_a_canary_step(case: &mut Case) -> Result<()> {
+    case.hooks.answer("/", Answer::Json(json!({"age": 12})));
+    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
+        .await?;
+    let steps = json!([{"partition": 1}, {"hook": {"templateName": "test"}}]);
+    create_set_and_pods(case, Game::in_place(2).steps(steps), json!({}), 2).await?;
+    case.set_image("game:v2").await?;
+    case.until("the hook of the step runs", |view| {
+        view.runs.iter().any(|run| run.phase() == "Running")
+    })
+    .await?;
+    set_image(case, "log:1.1").await?;
+    let message = format!("/{} is at a canary step", e2e::workload::GAME);
+    until_waiting(case, &message).await?;
+    case.consistently("the sidecars are not updated", 3, |view| {
+        count(view, "log:1.0") == 2
+    })
+    .await?;
+    case.hooks.answer("/", Answer::Json(json!({"age": 45})));
+    until_shown(case, [2, 2, 2, 0]).await?;
+    case.until_settled(2).await?;
+    remove(case).await
+}
+
+async fn a_hook_may_measure_for_longer_than_an_unused_token_is_kept(case: &mut Case) -> Result<()> {
+    let mut template = hook_template("test", &case.hooks.url("/"));
+    template["spec"]["metrics"][0]["count"] = json!(2);
+    template["spec"]["metrics"][0]["interval"] = json!("40s");
+    case.apply(template).await?;
+    let game = Game::in_place(2).pre_inplace("test").max_unavailable(1);
+    create_set_and_pods(case, game, json!({}), 2).await?;
+    set_image(case, "log:1.1").await?;
+    case.until("the sidecar of one pod is updated", |view| {
+        count(view, "log:1.1") == 1
+    })
+    .await?;
+    until_shown(case, [2, 2, 2, 0]).await?;
+    case.until_settled(2).await?;
+    let events = case.events()?.into_iter();
+    let hooks =
+        events.filter(|it| it.verb == "create" && it.resource() == "hookruns" && it.succeeded());
+    let hooks = hooks.count();
+    ensure!(hooks == 2, "{hooks} hooks for two pods");
     remove(case).await
 }
 

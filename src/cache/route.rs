@@ -15,7 +15,7 @@ use crate::objects::{Kind, ObjectKey};
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{API_VERSION, Cluster, GameWorkload, HookRun, HookTemplate, SidecarSet};
 use gamekeeper_core::plan::sidecars::Sidecars;
-use gamekeeper_core::plan::{Claim, makes_same_plan};
+use gamekeeper_core::plan::{Claim, holds_sidecars, makes_same_plan, token_hook};
 
 /// Receives keys to reconcile; must not block.
 pub(crate) type Sink = Box<dyn Fn(ObjectKey) + Send + Sync>;
@@ -77,8 +77,10 @@ impl Router {
         self
     }
 
-    /// Queues the workload, and updates the index.
-    pub(crate) fn workload<K: GameWorkload>(&self, (old, new): &Transition<Whole<K>>) {
+    /// Queues the workload, and the SidecarSets whose tokens it begins or ceases to use, and updates the index.
+    pub(crate) fn workload<K: GameWorkload>(&self, transition: &Transition<Whole<K>>) {
+        self.queue_sets_of(transition);
+        let (old, new) = transition;
         let workloads = self.workloads.write();
         let mut workloads = workloads.unwrap_or_else(PoisonError::into_inner);
         if let Some(old) = old {
@@ -124,7 +126,8 @@ impl Router {
         }
     }
 
-    /// Queues the run, and also its workload if the change can affect a plan. Most measurements change only the run.
+    /// Queues the run, and also its workload and SidecarSets if the change can affect a plan. Most measurements change
+    /// only the run.
     pub(crate) fn hook_run(&self, transition: &Transition<CachedHookRun>) {
         for side in sides(transition) {
             (self.to_hook_runs)(side.key());
@@ -136,6 +139,9 @@ impl Router {
             return;
         }
         self.queue_controllers(transition);
+        self.queue_sets(|set| {
+            sides(transition).any(|run| token_hook(&run.object, &set.revision).is_some())
+        });
         if let Some(clusters) = &self.clusters {
             sides(transition)
                 .filter_map(|run| cluster_of(&run.object))
@@ -207,12 +213,39 @@ impl Router {
 
     /// Queues the SidecarSets whose status depends on the change of a pod.
     fn queue_sidecar_sets(&self, (old, new): &Transition<CachedPod>) {
-        let concerned = self.sidecars.concerned_by(|set| {
+        self.queue_sets(|set| {
             let [old, new] =
                 [old, new].map(|side| side.as_ref().and_then(|pod| pod.for_sidecar_set(set)));
             old != new
         });
-        for set in concerned {
+    }
+
+    /// Queues the SidecarSets that reach a workload's namespace, if it begins or ceases to hold updates of sidecars
+    /// back.
+    fn queue_sets_of<K: GameWorkload>(&self, (old, new): &Transition<Whole<K>>) {
+        let Some(workload) = new.as_ref().or(old.as_ref()) else {
+            return;
+        };
+        if self.sidecars.is_empty() {
+            return;
+        }
+        let [old, new] = [old, new].map(|side| holds_sidecars(side.as_ref()?.object.as_ref()));
+        if old == new {
+            return;
+        }
+        for set in self
+            .sidecars
+            .reaching(workload.namespace())
+            .into_iter()
+            .flatten()
+        {
+            (self.to_sidecar_sets)(ObjectKey::new("", &set.name));
+        }
+    }
+
+    /// Queues the SidecarSets that a change concerns.
+    fn queue_sets(&self, concerns: impl Fn(&Sidecars) -> bool) {
+        for set in self.sidecars.concerned_by(concerns) {
             (self.to_sidecar_sets)(ObjectKey::new("", set));
         }
     }

@@ -144,6 +144,16 @@ impl SidecarIndex {
         reached.collect()
     }
 
+    /// The names of all namespaces that a set does not reach. Tokens of the set may be left there.
+    pub(crate) fn not_reached_by(&self, set: &Sidecars) -> Vec<String> {
+        let state = self.read();
+        let others = state
+            .namespaces
+            .values()
+            .filter(|it| !set.reaches(it, &self.policy));
+        others.map(|it| it.name.clone()).collect()
+    }
+
     /// Whether this process reports on a set.
     pub(crate) fn is_ours(&self, set: &SidecarSet) -> bool {
         self.scope.is_none() || self.scope == set.spec.namespace

@@ -10,6 +10,7 @@ mod planners;
 mod queue;
 mod refused;
 mod set_revisions;
+mod set_workloads;
 mod sidecar_set;
 mod unreadable;
 mod workload;

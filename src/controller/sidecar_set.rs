@@ -22,6 +22,7 @@ use super::UnreadableReporter;
 use super::queue::{Reconciled, Requeue};
 use super::refused::requeue_after;
 use super::set_revisions::SetRevisions;
+use super::set_workloads::{SetWorkloads, left_pods};
 use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
 use crate::apply::{Content, Refusal, Requests, ResponseMetadata, to_bytes, valid_until};
 use crate::cache::{Cache, Cached, Whole};
@@ -269,7 +270,8 @@ impl SidecarSets {
     ) -> Vec<MatchedPod> {
         let generation = set.object.metadata.generation.unwrap_or_default();
         let refused = self.remember(set, |it| it.refused(generation).clone());
-        let mut pods = Vec::new();
+        let mut workloads = SetWorkloads::of(&self.cache, sidecars);
+        let mut pods = left_pods(&self.cache, sidecars, now);
         for (namespace, all) in self.cache.sidecars.reached_by(sidecars) {
             for pod in self.cache.pods.store().in_namespace(&namespace) {
                 if let Some(mut matched) = pod.matched(sidecars, all, now) {
@@ -277,6 +279,9 @@ impl SidecarSets {
                     matched.kubelet_ignores =
                         with_containers.is_some_and(|pod| self.kubelet_ignores(sidecars, pod));
                     matched.refused = refused.get(&matched.uid).cloned();
+                    if let Some(own) = pod.own() {
+                        workloads.describe(own, &mut matched);
+                    }
                     pods.push(matched);
                 }
             }

@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use super::names::{FORCE_OFF_LOST_NODES, WorkloadKind, claim_prefix};
 use super::{
-    CanaryStrategy, GameDeployment, GameStatefulSet, PodHookStrategy, Protection, WorkloadStatus,
+    CanaryStrategy, GameDeployment, GameStatefulSet, PodHookStrategy, Protection,
+    UpdateStrategyType, WorkloadStatus,
 };
 
 /// A workload of either kind.
@@ -53,6 +54,12 @@ pub trait GameWorkload:
 
     /// The canary steps.
     fn canary(&self) -> Option<&CanaryStrategy>;
+
+    /// How its pods are updated.
+    fn update_type(&self) -> UpdateStrategyType;
+
+    /// Whether spec.updateStrategy.paused is true.
+    fn is_paused(&self) -> bool;
 
     /// The selector of its pods. None if it is empty or invalid, and thus selects nothing.
     fn selector(&self) -> Option<Selector> {
@@ -121,6 +128,14 @@ macro_rules! game_workload {
 
             fn canary(&self) -> Option<&CanaryStrategy> {
                 self.spec.update_strategy.canary.as_ref()
+            }
+
+            fn update_type(&self) -> UpdateStrategyType {
+                self.spec.update_strategy.type_
+            }
+
+            fn is_paused(&self) -> bool {
+                self.spec.update_strategy.paused
             }
         }
     };

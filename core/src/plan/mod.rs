@@ -61,8 +61,8 @@ pub use decision::{
     Action, Budget, ClaimOwnership, Deletion, DeletionReason, Event, Ground, ImageChange,
     InPlacePatch, NewClaim, NewPod, NewRevision, Phase, Plan, PodRef, WorkloadPatch,
 };
-pub use hooks::makes_same_plan;
 pub use hooks::run_maker::{CannotMake, OPERATOR_ARGUMENTS};
+pub use hooks::{makes_same_plan, token_hook};
 pub use in_place::{changing, changing_other, has_sidecars, record_of_other};
 pub use observed::{
     Claim, ClaimOwner, Container, ContainerChange, ContainerStatus, Disruption, FirstStatus, Gate,
@@ -75,5 +75,6 @@ pub use revision::{Revisions, canonical, recorded_template};
 pub use rollout::{Promotion, Rollout};
 pub use status::unreadable::{unreadable_conditions, unreadable_message};
 pub use time::{duration, parse_duration};
+pub use update::holds_sidecars;
 pub use workload::{InvalidWorkload, Workload};
 pub use world::{Attempt, Backoff, Failures, GuardState, OtherBudget, Revision, Verdict, World};

@@ -177,7 +177,7 @@ fn clashing() -> Set {
                 "False",
                 "WaitsForWorkload",
                 "2 of 4 pods have the newest containers; these wait \
-                until their workload is not paused and their hook allows the update: games/arena-b",
+                for their hook, or for maxUnavailable of their workload: games/arena-b",
             ],
             [
                 "Injecting",

@@ -61,7 +61,7 @@ pub fn deletions(model: &Model, state: &State, reconcile: &Reconcile) -> Result<
 /// Checks a plan: it must delete successes whose action is no longer planned.
 pub fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violation> {
     nodes::plan(model, view, planned)?;
-    sidecars::plan(view, planned)?;
+    sidecars::plan(model, view, planned)?;
     let writes = || planned.before.iter().chain(&planned.after);
     if writes().any(|write| matches!(write, Write::Workload(_))) {
         return Ok(()); // Actions that depend on this change follow in the next plan.

@@ -15,12 +15,14 @@ const LIMIT: &str = "13: limit of the set";
 const SET: &str = "13: the set's spec";
 const GAME: &str = "13: game";
 const ONE_CHANGE: &str = "13: one change";
+const STEP: &str = "13: canary steps";
 const INJECTED: &str = "13: injected";
 
-/// Checks a plan of the workload against what its caches show: new pods have the sidecars, and a pod that is at its
-/// target and has no token is not touched.
-pub(super) fn plan(view: &View, planned: &Planned) -> Result<(), Violation> {
+/// Checks a plan of the workload against what its caches show: new pods have the sidecars, a pod that is at its target
+/// and has no token is not touched, and no update of sidecars starts at a canary step.
+pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violation> {
     let set = &view.sidecar_set;
+    let is_at_step = is_at_step(model, view, planned);
     for write in planned.before.iter().chain(&planned.after) {
         let (uid, target) = match write {
             Write::CreatePod { sidecar, .. } if sidecar.is_some() != set.exists => {
@@ -41,10 +43,21 @@ pub(super) fn plan(view: &View, planned: &Planned) -> Result<(), Violation> {
             Some(pod) if !may_be_touched(pod) => {
                 return violation(TOKEN, format!("{write:?} of {pod:?}"));
             }
+            Some(pod) if is_at_step && pod.rev == target && pod.ready.is_some() => {
+                return violation(STEP, format!("{write:?} of {pod:?}"));
+            }
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Whether the rollout has canary steps left, according to the status before or after a plan.
+fn is_at_step(model: &Model, view: &View, planned: &Planned) -> bool {
+    let steps = &model.scope.steps[usize::from(view.workload.steps)];
+    let status = planned.status.unwrap_or(view.workload.status);
+    let index = model.translator.facts(status).index;
+    index.is_some_and(|index| usize::from(index) < steps.len())
 }
 
 /// Whether a success was for an update of sidecars that no token allows anymore.

@@ -1,7 +1,7 @@
 //! A SidecarSet: its planner allots tokens, and the workload's planner acts on them.
 
 use super::*;
-use crate::scope::{Amount, User};
+use crate::scope::{Amount, Step, User};
 use crate::sidecars::{SetChange, SidecarScope};
 
 /// Two pods with a sidecar, which are updated in place.
@@ -163,6 +163,44 @@ fn sidecars_of_a_paused_workload() {
             ..with_sidecars(SidecarScope::default())
         },
     );
+}
+
+/// Two pods with a sidecar, and a rollout with these canary steps after the first pod.
+pub fn sidecars_with_steps(then: Step) -> Scope {
+    Scope {
+        user: vec![image(1), User::Template(1), User::Resume],
+        steps: vec![vec![Step::Partition(Amount::Number(1)), then]],
+        remaining: remaining(3, 0, 1),
+        ..with_sidecars(SidecarScope::default())
+    }
+}
+
+#[test]
+fn sidecars_during_a_canary() {
+    check(
+        "sidecars, canary pause",
+        sidecars_with_steps(Step::Pause(None)),
+    );
+    check("sidecars, canary hook", sidecars_with_steps(Step::Hook));
+    check(
+        "sidecars, broken at a canary step",
+        Scope {
+            user: vec![image(1), image(2), User::Template(1)],
+            ..with_broken_sidecars(sidecars_with_steps(Step::Hook))
+        },
+    );
+}
+
+/// A scope in which the first new image of the sidecar is broken, and the second one fixes it.
+fn with_broken_sidecars(scope: Scope) -> Scope {
+    Scope {
+        sidecars: Some(SidecarScope {
+            revisions: 3,
+            broken: Some(1),
+            ..SidecarScope::default()
+        }),
+        ..scope
+    }
 }
 
 #[test]

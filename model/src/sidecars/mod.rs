@@ -2,7 +2,8 @@
 //!
 //! Both planners share a cache of the set. The set's planner makes a quorum GET of the set before it writes, so a
 //! plan for an older set is discarded; in the model, it always plans for the current one. Its cache of pods lags, but
-//! it waits until that cache shows its own writes.
+//! it waits until that cache shows its own writes. What it reads of the workload and its HookRuns is current when it
+//! plans, and may have changed when it writes.
 
 mod scope;
 mod settled;
@@ -102,21 +103,29 @@ impl Model {
             _ => &state.sidecar_set.now,
         };
         let pods = state.pods_of_allotter();
-        let key = fingerprint(&(state.clock, set, pods));
+        let (workload, runs) = (&state.workload.now, &state.runs.now);
+        let key = fingerprint(&(state.clock, set, pods, workload, runs));
         if let Some(allotted) = self.allotted.borrow().get(&key) {
             return allotted.clone();
         }
-        let allotted = Rc::new(self.make_allotment(state.clock, **set, pods));
+        let allotted = self.make_allotment(state.clock, **set, pods, (workload, runs));
+        let allotted = Rc::new(allotted);
         self.allotted.borrow_mut().insert(key, allotted.clone());
         allotted
     }
 
-    fn make_allotment(&self, now: Time, set: SidecarSet, pods: &[Pod]) -> Allotted {
+    fn make_allotment(
+        &self,
+        now: Time,
+        set: SidecarSet,
+        pods: &[Pod],
+        (workload, runs): (&Workload, &[Run]),
+    ) -> Allotted {
         let Some(sidecars) = self.translator.sidecars(set) else {
             return Allotted::default();
         };
         let mut sidecars = sidecars.as_ref().clone();
-        let mut pods = self.translator.matched(pods);
+        let mut pods = self.translator.matched(pods, &sidecars, workload, runs);
         if let Some(fault) = self.fault {
             fault.corrupt_set(&mut sidecars, &mut pods);
         }

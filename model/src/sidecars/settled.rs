@@ -19,9 +19,14 @@ pub(super) fn waits_for_user(model: &Model, state: &State) -> bool {
     state.workload.now.paused || !restarts || state.runs.now.iter().any(has_failed)
 }
 
-/// The obstacle that a user of the set has to remove.
+/// The obstacle that a user has to remove: a broken image, of the set or of pods that do not get its newer one.
 pub fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
     let broken = model.scope.sidecars?.broken?;
+    let set = &state.sidecar_set.now;
+    let reaches_pods = set.exists && !set.paused && set.image != broken;
+    if reaches_pods && !waits_for_user(model, state) {
+        return None;
+    }
     let mut pods = state.pods.now.iter();
     let has_broken = |pod: &Pod| pod.mark.is_some_and(|mark| mark.at == broken);
     pods.any(has_broken)
@@ -86,7 +91,8 @@ fn leftovers(state: &State, set: &SidecarSet) -> Result<(), Violation> {
         })
     };
     let token = |pod: &Pod| pod.mark.and_then(|mark| mark.token);
-    let is_void = |token: Rev| set.exists && (token != set.image || set.paused);
+    let is_paused = set.paused || state.workload.now.paused;
+    let is_void = |token: Rev| set.exists && (token != set.image || is_paused);
     let mut active = state.pods.now.iter().filter(|pod| pod.is_active());
     if let Some(pod) = active.find(|pod| token(pod).is_some_and(is_void)) {
         return left(format!("{pod:?} has a token without a reason: {set:?}"));

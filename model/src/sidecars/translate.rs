@@ -177,8 +177,22 @@ impl Translator {
         clock(now)
     }
 
-    /// The pods as the set's planner observes them.
-    pub fn matched(&self, pods: &[Pod]) -> Vec<MatchedPod> {
+    /// The pods as the set's planner observes them, with what it observes of their workload and their hooks.
+    pub fn matched(
+        &self,
+        pods: &[Pod],
+        set: &Sidecars,
+        workload: &Workload,
+        runs: &[Run],
+    ) -> Vec<MatchedPod> {
+        let held = plan::holds_sidecars(&self.workload(workload)).map(Arc::new);
+        let runs = runs.iter().filter(|run| run.id.sidecars.is_some());
+        let runs: Vec<_> = runs.map(|run| self.run(run)).collect();
+        let hook = |uid: &str| {
+            let hooks = runs.iter();
+            let mut hooks = hooks.filter_map(|run| plan::token_hook(run, &set.revision));
+            hooks.find(|(pod, _)| *pod == uid).map(|(_, hook)| hook)
+        };
         let active = pods.iter().filter(|pod| pod.is_active());
         let matched = active.map(|it| {
             let pod = self.pod(it);
@@ -189,6 +203,9 @@ impl Translator {
                     true => Changing::Others,
                     false => plan::changing(&pod, SET),
                 },
+                held: held.clone().filter(|_| !it.orphan),
+                hook: hook(&pod.uid).unwrap_or_default(),
+                left: false,
                 namespace: pod.namespace,
                 name: pod.name,
                 uid: pod.uid,

@@ -265,7 +265,7 @@ impl Translator {
         }
     }
 
-    pub(super) fn run(&self, run: &Run) -> HookRun {
+    pub fn run(&self, run: &Run) -> HookRun {
         let id = &run.id;
         let part = match id.pod {
             Some(_) => instance(id.name, self.set.is_some()),

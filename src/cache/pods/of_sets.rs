@@ -11,6 +11,7 @@ use gamekeeper_core::plan::{Container, Pod, SidecarMark, changing, changing_othe
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SidecarPod<'a> {
     mark: Option<&'a SidecarMark>,
+    selected: bool,
     ready: bool,
     /// The progress of an update that its workload makes.
     changing: Changing,
@@ -46,8 +47,12 @@ impl CachedPod {
                 pod.running().map(|it| Running::of(it)),
             ),
         };
-        (counts && selected).then(|| SidecarPod {
-            mark: marks.and_then(|marks| marks.get(&set.name)),
+        let mark = marks.and_then(|marks| marks.get(&set.name));
+        // A token that is left on a pod must be withdrawn.
+        let has_token = mark.is_some_and(|mark| mark.token.is_some());
+        (counts && (selected || has_token)).then_some(SidecarPod {
+            mark,
+            selected,
             ready,
             changing,
             running,
@@ -57,7 +62,10 @@ impl CachedPod {
     /// The pod for a set, if it counts. `all` says whether pods outside our workloads count.
     pub fn matched(&self, set: &Sidecars, all: bool, now: Timestamp) -> Option<MatchedPod> {
         let SidecarPod {
-            ready, changing, ..
+            selected,
+            ready,
+            changing,
+            ..
         } = self.for_sidecar_set(set)?;
         let head = self.head();
         let matched = MatchedPod {
@@ -68,6 +76,7 @@ impl CachedPod {
             ready,
             own: self.has_workload(),
             changing,
+            left: !selected,
             ..MatchedPod::default()
         };
         match self {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cache::test_feed;
 use gamekeeper_core::api::names;
+use gamekeeper_core::plan::sidecars::Sidecars;
 
 fn pod(name: &str, labels: Value, owner: Option<(&str, &str)>) -> Value {
     let owners = owner.map(|(api_version, kind)| {
@@ -128,4 +129,31 @@ fn two_states_of_an_orphan_are_alike_unless_fields_that_decide_its_adoption_diff
     assert!(!is_like_first(
         |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")
     ));
+}
+
+#[test]
+fn a_pod_that_a_set_no_longer_selects_counts_only_while_it_has_a_token() {
+    let set = json!({
+        "metadata": {"name": "log"},
+        "spec": {"selector": {"matchLabels": {"app": "game"}}, "containers": [{"name": "log"}]},
+    });
+    let set = Sidecars::of(&serde_json::from_value(set).unwrap()).unwrap();
+    for (app, mark, left) in [
+        ("game", json!({"at": "log-1", "in": ["log"]}), Some(false)),
+        ("other", json!({"at": "log-1", "in": ["log"]}), None),
+        (
+            "other",
+            json!({"at": "log-1", "in": ["log"], "to": "log-2"}),
+            Some(true),
+        ),
+    ] {
+        let mut pod = ours("game-0");
+        pod["metadata"]["labels"]["app"] = json!(app);
+        pod["metadata"]["annotations"][gamekeeper_core::plan::mark_key("log")] =
+            json!(mark.to_string());
+        let matched = read(&pod)
+            .unwrap()
+            .matched(&set, false, Timestamp::UNIX_EPOCH);
+        assert_eq!(matched.map(|it| it.left), left, "{app} {mark}");
+    }
 }

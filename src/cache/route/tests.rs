@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cache::kinds::slim_run;
 use crate::cache::{Interner, NamespaceHead, NodeHead, Origin, Settings, slim_claim, test_feed};
 use gamekeeper_core::api::names;
 use gamekeeper_core::api::{GameDeployment, GameStatefulSet};
@@ -92,18 +93,29 @@ fn an_orphan_concerns_the_workloads_that_select_it() {
     assert!(queued(&keys).is_empty());
 }
 
-#[test]
-fn a_pod_concerns_the_sidecar_sets_whose_counts_it_changes() {
-    let (router, keys) = router();
-    let labeled = || pod(json!({"app": "lobby"}), Some("lobby-uid"));
-    router.pod(&(None, labeled()));
-    assert_eq!(queued(&keys), ["workload games/lobby"]);
+/// Adds a set that selects the pods of a workload.
+fn add_set(router: &Router) {
     let set = json!({
         "metadata": {"name": "log"},
         "spec": {"selector": {"matchLabels": {"app": "lobby"}}, "containers": [{"name": "log"}]},
     });
     let set: SidecarSet = serde_json::from_value(set).unwrap();
     router.sidecar_set(&(None, Some(Arc::new(Whole::new(set, true)))));
+}
+
+fn namespace(name: &str, labels: Value) -> Option<Arc<CachedNamespace>> {
+    let head = json!({"metadata": {"name": name, "labels": labels}});
+    let head: NamespaceHead = serde_json::from_value(head).unwrap();
+    Some(Arc::new(CachedNamespace::from(head)))
+}
+
+#[test]
+fn a_pod_concerns_the_sidecar_sets_whose_counts_it_changes() {
+    let (router, keys) = router();
+    let labeled = || pod(json!({"app": "lobby"}), Some("lobby-uid"));
+    router.pod(&(None, labeled()));
+    assert_eq!(queued(&keys), ["workload games/lobby"]);
+    add_set(&router);
     assert_eq!(queued(&keys), ["set /log"]);
     router.pod(&(None, labeled()));
     assert_eq!(queued(&keys), ["set /log", "workload games/lobby"]);
@@ -113,13 +125,65 @@ fn a_pod_concerns_the_sidecar_sets_whose_counts_it_changes() {
 }
 
 #[test]
+fn a_workload_that_holds_updates_of_sidecars_back_concerns_the_sets_that_reach_it() {
+    let (router, keys) = router();
+    let arena = |replicas: i32, paused: bool| {
+        let arena = json!({
+            "metadata": {"namespace": "games", "name": "arena", "uid": "arena-uid"},
+            "spec": {
+                "selector": {"matchLabels": {"app": "arena"}}, "template": {},
+                "replicas": replicas, "updateStrategy": {"paused": paused},
+            },
+        });
+        let arena: GameDeployment = serde_json::from_value(arena).unwrap();
+        Some(Arc::new(Whole::new(arena, false)))
+    };
+    router.workload(&(arena(1, false), arena(1, true)));
+    assert_eq!(queued(&keys), ["workload games/arena"], "there is no set");
+    router.namespace(&(None, namespace("games", json!({}))));
+    add_set(&router);
+    queued(&keys);
+    router.workload(&(arena(1, false), arena(2, false)));
+    assert_eq!(queued(&keys), ["workload games/arena"]);
+    for transition in [
+        (arena(2, false), arena(2, true)),
+        (arena(2, true), arena(2, false)),
+        (arena(2, true), None),
+    ] {
+        router.workload(&transition);
+        assert_eq!(queued(&keys), ["set /log", "workload games/arena"]);
+    }
+}
+
+#[test]
+fn the_hook_of_a_token_concerns_its_set_when_it_ends() {
+    let (router, keys) = router();
+    add_set(&router);
+    let revision = router.sidecars.get("log").unwrap().revision.clone();
+    queued(&keys);
+    let run = |target: &str, phase: &str| {
+        let run = json!({
+            "metadata": {
+                "namespace": "games", "name": "check",
+                "annotations": {names::RUN_POD_UID: "pod", names::RUN_TARGET: target},
+            },
+            "spec": {"metrics": []},
+            "status": {"phase": phase},
+        });
+        Some(Arc::new(slim_run(serde_json::from_value(run).unwrap())))
+    };
+    let target = format!("lobby-1+{revision}");
+    router.hook_run(&(run(&target, "Pending"), run(&target, "Running")));
+    assert_eq!(queued(&keys), ["run games/check"]);
+    router.hook_run(&(run(&target, "Running"), run(&target, "Failed")));
+    assert_eq!(queued(&keys), ["run games/check", "set /log"]);
+    router.hook_run(&(run("lobby-1", "Running"), run("lobby-1", "Failed")));
+    assert_eq!(queued(&keys), ["run games/check"]);
+}
+
+#[test]
 fn a_new_namespace_concerns_its_workloads() {
     let (router, keys) = router();
-    let namespace = |name: &str, labels: Value| {
-        let head = json!({"metadata": {"name": name, "labels": labels}});
-        let head: NamespaceHead = serde_json::from_value(head).unwrap();
-        Some(Arc::new(CachedNamespace::from(head)))
-    };
     router.namespace(&(None, namespace("other", json!({}))));
     assert!(queued(&keys).is_empty());
     router.namespace(&(None, namespace("games", json!({}))));
@@ -224,6 +288,8 @@ fn a_claim_concerns_the_workload_whose_pods_it_is_named_after() {
 #[test]
 fn an_upgraded_kubelet_concerns_workloads_with_sidecars() {
     let (router, keys) = router();
+    router.namespace(&(None, namespace("games", json!({}))));
+    queued(&keys);
     let node = |version: &str| {
         let node = json!({
             "metadata": {"name": "n"}, "status": {"nodeInfo": {"kubeletVersion": version}},

@@ -12,11 +12,13 @@ mod configured;
 mod intent;
 mod runs;
 mod same_plan;
+mod token;
 mod waiting;
 
 pub use intent::{Intent, SIDECARS, Target};
 pub use runs::MAX_CLOCK_SKEW;
 pub use same_plan::makes_same_plan;
+pub use token::token_hook;
 pub use waiting::Waiting;
 
 use std::cell::OnceCell;

@@ -2,20 +2,24 @@
 //!
 //! A pod of our workloads gets a token, which is part of its mark. Its workload updates it when its hook and budget
 //! allow that, and the same patch removes the token. A token that a workload does not use is withdrawn, and another
-//! pod gets one. The patch tests the token, so a withdrawal and an update cannot both succeed. Pods of other
-//! controllers have neither hook nor gate; the set updates them itself.
+//! pod gets one; a pod keeps it while its hook runs. Pods of a workload that updates no sidecars now get none. The
+//! patch tests the token, so a withdrawal and an update cannot both succeed. Pods of other controllers have neither
+//! hook nor gate; the set updates them itself.
+
+use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::core::{Selector, SelectorExt};
 
-use super::matched::{Changing, MatchedPod, RefusedWrite};
+use super::held::Held;
+use super::matched::{Changing, MatchedPod, RefusedWrite, TokenHook};
 use super::set::Sidecars;
 use crate::api::SidecarUpdateType;
 use crate::plan::limits;
 use crate::plan::observed::SidecarMark;
 use crate::plan::time::whole_seconds;
 
-/// How long a pod keeps a token that its workload does not use, if other pods wait.
+/// How long a pod keeps a token that its workload does not use, if other pods wait, unless its hook runs.
 const TOKEN_TIME: SignedDuration = SignedDuration::from_secs(30);
 
 /// What a set does with its pods now.
@@ -59,9 +63,12 @@ pub struct Progress {
     pub waiting: Vec<String>,
     /// Pods whose update the API server refuses, each with its message.
     pub refused: Vec<String>,
+    /// Workloads that hold pods back which would be updated otherwise, and why.
+    pub held: BTreeSet<String>,
 }
 
 /// A pod that has the set's containers.
+#[derive(Clone, Copy)]
 struct MarkedPod<'a> {
     pod: &'a MatchedPod,
     mark: &'a SidecarMark,
@@ -90,13 +97,40 @@ impl<'a> MarkedPod<'a> {
         self.pod.ready || self.has_begun() || self.pod.changing == Changing::Begins
     }
 
-    /// When its token is passed on if another pod waits; None while it is being used.
-    fn passed_on_at(&self) -> Option<Timestamp> {
-        let since = self
-            .mark
-            .token_since
-            .filter(|_| self.pod.changing == Changing::No);
+    /// Its workload, if that does not let its sidecars be updated now. An update of the game that has begun at a
+    /// canary step is not extended to sidecars, because its hook would have to run again.
+    fn held_by(&self) -> Option<&'a Held> {
+        let MatchedPod {
+            held,
+            ready,
+            changing,
+            ..
+        } = self.pod;
+        let is_of_game = match changing {
+            Changing::Begins => self.mark.token.is_none(),
+            Changing::Others => true,
+            Changing::No | Changing::Sidecars => false,
+        };
+        let held = held.as_deref()?;
+        held.by.holds(*ready || is_of_game).then_some(held)
+    }
+
+    /// When its workload has had the token for some time without using it; None while it is being used.
+    fn is_late_at(&self) -> Option<Timestamp> {
+        let since = self.mark.token_since;
+        let since = since.filter(|_| self.pod.changing == Changing::No);
         since?.checked_add(TOKEN_TIME).ok()
+    }
+
+    /// When its token is passed on if another pod waits; None while it is being used, or its hook runs: a hook may
+    /// measure for longer than a token is kept, and would start from the beginning.
+    fn passed_on_at(&self) -> Option<Timestamp> {
+        let late = self.is_late_at()?;
+        match self.pod.hook {
+            TokenHook::Running => None,
+            TokenHook::Passed(at) => Some(late.max(at.checked_add(TOKEN_TIME).ok()?)),
+            TokenHook::None | TokenHook::Refused => Some(late),
+        }
     }
 
     /// The order in which pods get tokens: those that are not ready first, because they need no slot, then those that
@@ -163,68 +197,142 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
         updated: new.len(),
         ..Progress::default()
     };
-    // After a revert, an unused token may be left on a pod that has the newest containers again.
-    let left = new.iter().filter(|it| it.mark.token.is_some());
-    let mut writes: Vec<_> = left.map(MarkedPod::withdraw).collect();
-    let (mut holders, mut waiting) = (Vec::new(), Vec::new());
+    let mut writes = left_over(set, pods, &new);
     let begun = old.iter().filter(|it| it.has_begun()).count();
     let mut busy = begun + new.iter().filter(|it| it.is_busy()).count();
-    let chosen = chosen_by(set);
-    for candidate in old {
-        let MarkedPod { pod, mark } = candidate;
-        let may_change = chosen(pod) && progress.can_change(set, pod, mark) && !pod.is_refused(now);
-        match &mark.token {
-            Some(token) if may_change && *token == set.revision => holders.push(candidate),
-            // It gets another token once this one is withdrawn. Until then its workload may have begun to use it.
-            Some(_) => {
-                busy += usize::from(candidate.needs_slot() && !candidate.has_begun());
-                writes.push(candidate.withdraw());
-            }
-            None if may_change => waiting.push(candidate),
-            None => {}
-        }
-    }
+    let mut candidates = Candidates::of(set, old, &mut progress, now);
+    // The tokens that are withdrawn: until then, their workload may have begun to use them.
+    let is_charged = |it: &&MarkedPod| it.needs_slot() && !it.has_begun();
+    busy += candidates.void.iter().filter(is_charged).count();
+    writes.extend(candidates.void.iter().map(MarkedPod::withdraw));
     let kept = limits::partition(set.update.partition.as_ref(), total);
-    let mut room = Room {
+    let room = Room {
         pods: total - kept - new.len() as i64,
         slots: limits::at_least_one(set.update.max_unavailable.as_ref(), total) - busy as i64,
     };
-    let accepted = waiting.iter().filter(|it| it.pod.refused.is_none());
-    progress.wanted = usize::try_from(room.pods)
-        .unwrap_or(0)
-        .min(holders.len() + accepted.count());
-    holders.sort_by_key(|it| (it.pod.changing == Changing::No, it.rank()));
-    waiting.sort_by_key(MarkedPod::rank);
-    holders.retain(|it| {
-        let keeps = room.take(it) || it.pod.changing != Changing::No;
-        if !keeps {
-            writes.push(it.withdraw());
-        }
-        keeps
-    });
-    waiting.retain(|it| {
-        let starts = room.take(it);
-        if starts {
-            writes.push(it.start(set, now));
-        }
-        !starts
-    });
-    let is_unused = |it: &&MarkedPod| it.passed_on_at().is_some_and(|at| at <= now);
-    let unused = holders.iter().filter(is_unused);
-    progress.waiting = unused.clone().map(|it| it.pod.full_name()).collect();
-    writes.extend(unused.take(waiting.len()).map(MarkedPod::withdraw));
+    let wanted = usize::try_from(room.pods).unwrap_or(0);
+    let accepted = candidates
+        .waiting
+        .iter()
+        .filter(|it| it.pod.refused.is_none());
+    let possible = candidates.holders.len() + accepted.count();
+    progress.wanted = wanted.min(possible);
+    if wanted > possible {
+        progress.held = std::mem::take(&mut candidates.held);
+    }
+    writes.extend(candidates.take(room, set, now));
+    writes.extend(candidates.pass_on(now));
+    progress.waiting = candidates.late(now);
     writes.retain(|it| !it.pod.is_refused(now));
-    let next = holders.iter().filter_map(MarkedPod::passed_on_at);
     let retries = pods
         .iter()
         .filter_map(|it| Some(it.refused.as_ref()?.retry_at));
-    let next = next.chain(retries);
-    let next = next.chain(pods.iter().filter_map(|it| it.look_again));
-    let wake = next.filter(|at| *at > now).min();
+    let looks = pods.iter().filter_map(|it| it.look_again);
+    let next = candidates.next().chain(retries).chain(looks);
     Allotment {
         writes,
         progress,
-        wake,
+        wake: next.filter(|at| *at > now).min(),
+    }
+}
+
+/// Withdraws tokens that are left on pods that have the newest containers again, after a revert, and on pods that the
+/// set no longer selects.
+fn left_over<'a>(
+    set: &Sidecars,
+    pods: &'a [MatchedPod],
+    new: &[MarkedPod<'a>],
+) -> Vec<MarkWrite<'a>> {
+    let left = pods.iter().filter(|pod| pod.left).filter_map(|pod| {
+        let mark = pod.marks.get(&set.name)?;
+        Some(MarkedPod { pod, mark })
+    });
+    let all = left.chain(new.iter().copied());
+    let with_token = all.filter(|it| it.mark.token.is_some());
+    with_token.map(|it| it.withdraw()).collect()
+}
+
+/// The pods that do not have the newest containers.
+#[derive(Default)]
+struct Candidates<'a> {
+    /// Those that may keep their tokens for the newest revision.
+    holders: Vec<MarkedPod<'a>>,
+    /// Those that may get a token.
+    waiting: Vec<MarkedPod<'a>>,
+    /// Those whose tokens are withdrawn. They can get another one after that.
+    void: Vec<MarkedPod<'a>>,
+    /// The workloads that hold others back.
+    held: BTreeSet<String>,
+}
+
+impl<'a> Candidates<'a> {
+    fn of(
+        set: &Sidecars,
+        old: Vec<MarkedPod<'a>>,
+        progress: &mut Progress,
+        now: Timestamp,
+    ) -> Self {
+        let chosen = chosen_by(set);
+        let mut all = Self::default();
+        for candidate in old {
+            let MarkedPod { pod, mark } = candidate;
+            let is_wanted = chosen(pod) && progress.can_change(set, pod, mark);
+            let held = candidate.held_by().filter(|_| is_wanted);
+            all.held.extend(held.map(Held::to_string));
+            let may_change = is_wanted && held.is_none() && !pod.is_refused(now);
+            match &mark.token {
+                Some(token) if may_change && *token == set.revision => all.holders.push(candidate),
+                Some(_) => all.void.push(candidate),
+                None if may_change => all.waiting.push(candidate),
+                None => {}
+            }
+        }
+        all
+    }
+
+    /// Keeps tokens, and gives new ones, as far as there is room.
+    fn take(&mut self, mut room: Room, set: &Sidecars, now: Timestamp) -> Vec<MarkWrite<'a>> {
+        let mut writes = Vec::new();
+        self.holders
+            .sort_by_key(|it| (it.pod.changing == Changing::No, it.rank()));
+        self.waiting.sort_by_key(MarkedPod::rank);
+        self.holders.retain(|it| {
+            let keeps = room.take(it) || it.pod.changing != Changing::No;
+            if !keeps {
+                writes.push(it.withdraw());
+            }
+            keeps
+        });
+        self.waiting.retain(|it| {
+            let starts = room.take(it);
+            if starts {
+                writes.push(it.start(set, now));
+            }
+            !starts
+        });
+        writes
+    }
+
+    /// Withdraws as many unused tokens as pods wait.
+    fn pass_on(&self, now: Timestamp) -> impl Iterator<Item = MarkWrite<'a>> {
+        let unused = self.holders.iter();
+        let unused = unused.filter(move |it| it.passed_on_at().is_some_and(|at| at <= now));
+        unused.take(self.waiting.len()).map(MarkedPod::withdraw)
+    }
+
+    /// The pods whose workload has had a token for some time without using it.
+    fn late(&self, now: Timestamp) -> Vec<String> {
+        let late = self.holders.iter();
+        let late = late.filter(|it| it.is_late_at().is_some_and(|at| at <= now));
+        late.map(|it| it.pod.full_name()).collect()
+    }
+
+    /// When pods are late, or pass their tokens on.
+    fn next(&self) -> impl Iterator<Item = Timestamp> {
+        let holders = self.holders.iter();
+        holders
+            .flat_map(|it| [it.passed_on_at(), it.is_late_at()])
+            .flatten()
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::held::Held;
 use super::set::Sidecars;
 use crate::plan::observed::{Pod, SidecarMark, SidecarMarks};
 
@@ -29,6 +30,20 @@ pub struct RefusedWrite {
     pub message: String,
     /// When it is tried again.
     pub retry_at: Timestamp,
+}
+
+/// The hook that must allow what a token is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TokenHook {
+    /// It has not been started, or there is none.
+    #[default]
+    None,
+    /// It has not ended.
+    Running,
+    /// It was successful at this time.
+    Passed(Timestamp),
+    /// It ended without success.
+    Refused,
 }
 
 /// A pod in a namespace that the set reaches. Pods that have ended or are Terminating do not count.
@@ -60,6 +75,12 @@ pub struct MatchedPod {
     pub refused: Option<RefusedWrite>,
     /// Whether its kubelet would ignore the new images, because native sidecars are among them.
     pub kubelet_ignores: bool,
+    /// Whether the set no longer selects it, although it has a token of the set.
+    pub left: bool,
+    /// Its workload, if that holds updates of sidecars back.
+    pub held: Option<Arc<Held>>,
+    /// The hook of its update, if it has a token for the newest revision.
+    pub hook: TokenHook,
 }
 
 impl MatchedPod {
@@ -74,8 +95,9 @@ impl MatchedPod {
         refused.is_some_and(|it| it.retry_at > now)
     }
 
-    /// The mark of a set, if the pod has its containers.
+    /// The mark of a set, if the set selects the pod and the pod has its containers.
     pub fn mark(&self, set: &Sidecars) -> Option<&SidecarMark> {
-        self.marks.get(&set.name).filter(|mark| mark.is_injected())
+        let mark = self.marks.get(&set.name).filter(|_| !self.left);
+        mark.filter(|mark| mark.is_injected())
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::matched::MatchedPod;
 use super::set::Sidecars;
-use crate::api::{SidecarSet, SidecarSetStatus};
+use crate::api::{SidecarSet, SidecarSetStatus, SidecarUpdateType};
 use crate::plan::limits;
 
 /// A ControllerRevision of a set.
@@ -167,9 +167,12 @@ enum Hold {
 }
 
 /// Whether the newest revision is held back. A set of type NotUpdate leaves running pods as they are; only new pods
-/// can show its changes, so nothing is held back from them.
+/// can show its changes, so nothing is held back from them, whatever else the strategy says.
 fn hold(newest: &Sidecars, status: &SidecarSetStatus, stable: Option<&Sidecars>) -> Hold {
     let strategy = &newest.update;
+    if strategy.type_ == SidecarUpdateType::NotUpdate {
+        return Hold::None;
+    }
     if strategy.paused {
         return Hold::All;
     }

@@ -32,7 +32,7 @@ pub fn sidecar_set_status(
     if let Some(set) = set {
         status.latest_revision.clone_from(&set.revision);
         status.stable_revision = stable_revision(set, pods, old);
-        for pod in pods.iter().filter(|pod| set.selects(&pod.labels)) {
+        for pod in pods.iter().filter(|pod| !pod.left) {
             let mark = pod.marks.get(&set.name);
             let Some(mark) = mark.filter(|mark| mark.is_injected()) else {
                 status.uninjected_pods += 1;
@@ -145,6 +145,7 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
         ignored,
         waiting,
         refused,
+        held,
     } = progress;
     let mut count = format!("{updated} of {matched} pods have the newest containers");
     if let Some(one) = refused.iter().min() {
@@ -171,8 +172,7 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
         return (false, "Paused", format!("{count}; {why}"));
     }
     if !waiting.is_empty() {
-        let what =
-            "these wait until their workload is not paused and their hook allows the update:";
+        let what = "these wait for their hook, or for maxUnavailable of their workload:";
         return (false, "WaitsForWorkload", some(what, waiting));
     }
     if *wanted > 0 {
@@ -180,6 +180,10 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
     }
     if !refused.is_empty() {
         return (false, "Refused", count);
+    }
+    if !held.is_empty() {
+        let held: Vec<String> = held.iter().cloned().collect();
+        return (false, "WaitsForWorkload", some("the others wait:", &held));
     }
     if !not_in_place.is_empty() {
         let what =
@@ -227,3 +231,6 @@ fn condition(
         last_transition_time: before.map_or(Time(now), |it| it.last_transition_time.clone()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -244,6 +244,88 @@ fn a_token_for_a_revision_that_is_no_longer_the_newest_allows_nothing() {
 }
 
 #[test]
+fn a_token_of_a_set_that_no_longer_selects_the_pod_allows_nothing() {
+    let mut story = with_sidecars(1, json!({}));
+    tokens(&mut story, true);
+    let set = json!({
+        "metadata": {"name": "log"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "another"}},
+            "containers": [{"name": "log", "image": "log:2"}],
+            "initContainers": [{"name": "mesh", "image": "mesh:1", "restartPolicy": "Always"}],
+        },
+    });
+    let set: SidecarSet = serde_json::from_value(set).expect("a set");
+    story.world.sidecars = vec![Arc::new(Sidecars::of(&set).expect("a selector"))];
+    let mark = &story.pods()[0].sidecars["log"];
+    assert_eq!(mark.token.as_ref(), Some(&story.world.sidecars[0].revision));
+    assert!(!story.reconcile());
+}
+
+/// Why the workload holds updates of sidecars back, as its SidecarSets read it.
+fn held(story: &Story) -> String {
+    holds_sidecars(&story.object).map_or_else(String::new, |held| held.to_string())
+}
+
+#[test]
+fn sidecars_wait_until_the_canary_steps_are_completed() {
+    let hook = json!({"hook": {"templateName": "test"}});
+    let steps = json!([{"partition": 1}, hook, {"partition": 0}]);
+    let spec = json!({"updateStrategy": {"canary": {"steps": steps}}});
+    let mut story = with_sidecars(2, spec);
+    assert_eq!(held(&story), "", "no rollout is running");
+    story.image("v2").settle();
+    tokens(&mut story, true);
+    assert!(!story.reconcile());
+    assert!(held(&story).ends_with("/game is at a canary step"));
+    assert_eq!(images(&story).concat().matches("log:1").count(), 2);
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(images(&story), ["game:v2 log:2", "game:v2 log:2"]);
+    assert_eq!(held(&story), "");
+}
+
+#[test]
+fn at_a_canary_step_a_pod_that_is_not_ready_gets_the_fix_of_its_sidecar() {
+    let steps = json!([{"partition": 1}, {"hook": {"templateName": "test"}}]);
+    let spec = json!({"updateStrategy": {"canary": {"steps": steps}}});
+    let mut story = with_sidecars(2, spec);
+    story.image("v2").settle();
+    story.kubelets_run = false;
+    let name = story.names().remove(0);
+    story.edit_pod(&name, |pod| pod.ready_since = None);
+    tokens(&mut story, true);
+    story.settle();
+    let pods = story.pods().into_iter();
+    let updated = pods.filter(|pod| pod.containers.iter().any(|it| it.image == "log:2"));
+    assert_eq!(updated.map(|pod| &pod.name).collect::<Vec<_>>(), [&name]);
+}
+
+#[test]
+fn a_workload_says_why_it_holds_updates_of_sidecars_back() {
+    for (strategy, why) in [
+        (json!({}), ""),
+        (json!({"paused": true}), "/game is paused"),
+        (
+            json!({"type": "OnDelete", "paused": true}),
+            "/game has updateStrategy.type OnDelete",
+        ),
+        (
+            json!({"type": "HotPatchUpdate"}),
+            "/game has updateStrategy.type HotPatchUpdate",
+        ),
+        (json!({"type": "RollingUpdate"}), ""),
+    ] {
+        let story = with_sidecars(1, json!({"updateStrategy": strategy}));
+        let held = held(&story);
+        assert!(
+            held.ends_with(why) && held.is_empty() == why.is_empty(),
+            "{held}"
+        );
+    }
+}
+
+#[test]
 fn native_sidecars_are_not_updated_under_old_kubelets() {
     let mut story = with_sidecars(1, json!({}));
     let set = json!({

@@ -12,6 +12,7 @@ mod scene;
 mod sidecars;
 
 pub use scene::Scene;
+pub use sidecars::holds_sidecars;
 
 use std::borrow::Cow;
 use std::collections::HashSet;

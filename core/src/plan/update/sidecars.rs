@@ -5,16 +5,34 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
+use kube::ResourceExt;
+
 use super::change::{Goal, change_in_place};
 use super::{Scene, Updates};
+use crate::api::GameWorkload;
 use crate::plan::decision::Decision;
 use crate::plan::hooks::{Hooks, SIDECARS, Target};
 use crate::plan::in_place::{Change, MarkChange, is_unfinished};
 use crate::plan::observed::{Pod, PodUid, RevisionName, SidecarMark};
-use crate::plan::sidecars::Sidecars;
+use crate::plan::sidecars::{Held, HeldBy, Sidecars};
 use crate::plan::update::budget::Budget;
-use crate::plan::workload::UpdateType;
+use crate::plan::workload::Progress;
 use crate::plan::world::World;
+
+/// Whether a workload holds updates of sidecars back, according to its spec and status.
+pub fn holds_sidecars<K: GameWorkload>(workload: &K) -> Option<Held> {
+    let steps = workload.canary().map_or(0, |canary| canary.steps.len());
+    let status = workload.status();
+    let progress = status.map(|status| Progress::of(status.as_ref()));
+    let has_steps_left = !progress.unwrap_or_default().is_past(steps);
+    let by = HeldBy::of(workload.update_type(), workload.is_paused(), has_steps_left)?;
+    let (namespace, name) = (
+        workload.namespace().unwrap_or_default(),
+        workload.name_any(),
+    );
+    let workload = format!("{} {namespace}/{name}", K::KIND.as_str());
+    Some(Held { workload, by })
+}
 
 /// Changes of the sidecars of a pod that its tokens allow.
 #[derive(Debug, Default)]
@@ -44,8 +62,8 @@ impl SidecarChange {
 pub(super) struct Due<'a>(HashMap<PodUid<'a>, SidecarChange>);
 
 impl<'a> Due<'a> {
-    /// Finds them. There are none with OnDelete, where a pod is updated when a user deletes it, or with hot patches,
-    /// because the containers of a hot-patched pod must not be restarted.
+    /// Finds them. The sets give no token to pods that the workload holds back, but a pod may have got its token
+    /// before that.
     pub fn of(scene: &Scene<'a>) -> Self {
         let Scene {
             workload,
@@ -53,14 +71,15 @@ impl<'a> Due<'a> {
             sizes,
             ..
         } = scene;
-        let restarts = matches!(
-            workload.update,
-            UpdateType::RollingUpdate | UpdateType::InplaceUpdate
-        );
-        if !restarts || sizes.rollout.paused || world.sidecars.is_empty() {
+        if world.sidecars.is_empty() {
             return Self(HashMap::new());
         }
-        let pods = sizes.kept.iter().filter(|pod| !pod.hot_patched);
+        let rollout = &sizes.rollout;
+        let has_steps_left = !rollout.progress.is_past(workload.steps.len());
+        let held = HeldBy::of(workload.update, rollout.paused, has_steps_left);
+        let is_held = |pod: &Pod| held.is_some_and(|by| by.holds(pod.is_ready()));
+        let pods = sizes.kept.iter();
+        let pods = pods.filter(|pod| !pod.hot_patched && !is_held(pod));
         let due = pods.filter_map(|pod| Some((pod.uid(), change_of(pod, world)?)));
         Self(due.collect())
     }
@@ -71,11 +90,13 @@ impl<'a> Due<'a> {
     }
 }
 
-/// The change of a pod's sidecars that its tokens allow; None if there is none.
+/// The change of a pod's sidecars that its tokens allow; None if there is none. The token of a set that no longer
+/// selects the pod allows nothing.
 fn change_of(pod: &Pod, world: &World) -> Option<SidecarChange> {
     let mut all = SidecarChange::default();
     for set in &world.sidecars {
         let mark = pod.sidecars.get(&set.name);
+        let mark = mark.filter(|_| set.selects(&pod.labels));
         let Some(mark) = mark.filter(|mark| allows(mark, set)) else {
             continue;
         };

@@ -1,11 +1,13 @@
 //! Which pods get tokens, as a table: a set, its pods, and what is written.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::SidecarSet;
+use crate::api::{SidecarSet, UpdateStrategyType};
+use crate::plan::sidecars::{Held, HeldBy, TokenHook};
 
 /// A set with this update strategy, and with one container that has this image.
 fn set(image: &str, strategy: Value) -> Sidecars {
@@ -28,8 +30,10 @@ fn now() -> Timestamp {
 /// Pods `a`, `b`, …, each described by words: `old` or `new`; `changing` (its gate is closed), `updating` (the set's
 /// containers are being changed) or `others` (only other containers are); `down` (not ready), `foreign` (of another
 /// controller), `canary` (the label), `kubelet` (which would ignore the change), `reshaped` (cannot be changed in
-/// place), `refused` (the API server has refused the last write) or `refused-old` (and it is time to try again); and a
-/// token: `token`, `token-old` (unused for a minute) or `token-stale` (for an earlier revision).
+/// place), `left` (no longer selected), `write-refused` (the API server has refused the last write) or
+/// `write-refused-old` (and it is time to try again); a token: `token`, `token-old` (unused for a minute) or
+/// `token-stale` (for an earlier revision); the hook of a token: `running`, `refused`, `passed` (just now) or
+/// `passed-long-ago`; and why its workload updates no sidecars: `paused`, `on-delete` or `canary-step`.
 fn pods(words: &[&str]) -> Vec<MatchedPod> {
     let [before, after] = ["log:1", "log:2"].map(|image| set(image, json!({})));
     let pods = words.iter().zip('a'..).map(|(words, name)| {
@@ -71,7 +75,11 @@ fn pods(words: &[&str]) -> Vec<MatchedPod> {
                 Changing::No
             },
             kubelet_ignores: has("kubelet"),
-            refused: refused_until(has("refused"), 100).or(refused_until(has("refused-old"), -1)),
+            refused: refused_until(has("write-refused"), 100)
+                .or(refused_until(has("write-refused-old"), -1)),
+            left: has("left"),
+            held: held(words).map(Arc::new),
+            hook: hook(words),
             ..MatchedPod::default()
         }
     });
@@ -83,6 +91,28 @@ fn refused_until(is_refused: bool, seconds: i64) -> Option<RefusedWrite> {
         message: "denied the request: log:2 is not signed".to_owned(),
         retry_at: now() + SignedDuration::from_secs(seconds),
     })
+}
+
+fn hook(words: &str) -> TokenHook {
+    let hook = words.split(' ').find_map(|word| match word {
+        "running" => Some(TokenHook::Running),
+        "refused" => Some(TokenHook::Refused),
+        "passed" => Some(TokenHook::Passed(now() - SignedDuration::from_secs(1))),
+        "passed-long-ago" => Some(TokenHook::Passed(now() - SignedDuration::from_secs(45))),
+        _ => None,
+    });
+    hook.unwrap_or_default()
+}
+
+fn held(words: &str) -> Option<Held> {
+    let by = words.split(' ').find_map(|word| match word {
+        "paused" => Some(HeldBy::Pause),
+        "on-delete" => Some(HeldBy::Type(UpdateStrategyType::OnDelete)),
+        "canary-step" => Some(HeldBy::Step),
+        _ => None,
+    });
+    let workload = "GameDeployment games/arena".to_owned();
+    by.map(|by| Held { workload, by })
 }
 
 /// The writes as text: `+a` gives pod a its token, `-a` withdraws it, `!a` updates it.
@@ -105,6 +135,7 @@ fn written(allotment: &Allotment) -> String {
 
 #[test]
 fn tokens_are_allotted_within_all_limits() {
+    let mut wrong = Vec::new();
     for (strategy, words, expected) in [
         // One at a time, unless the strategy allows more.
         (json!({}), &["old", "old", "old"][..], "+a"),
@@ -199,28 +230,74 @@ fn tokens_are_allotted_within_all_limits() {
             &["token-old", "token-old", "old"],
             "-a",
         ),
+        // A pod whose hook runs keeps its token; one whose hook refused passes it on.
+        (json!({}), &["token-old running", "old"], ""),
+        (json!({}), &["token-old refused", "old"], "-a"),
+        (json!({}), &["token refused", "old"], ""),
+        // After a success, its workload has some time to begin.
+        (json!({}), &["token-old passed", "old"], ""),
+        (json!({}), &["token-old passed-long-ago", "old"], "-a"),
+        // Pods whose workload updates no sidecars get no token, and keep none that is unused.
+        (json!({}), &["old paused", "old"], "+b"),
+        (json!({}), &["old on-delete", "old on-delete"], ""),
+        (json!({}), &["token-old paused", "old paused"], "-a"),
+        (json!({}), &["token paused", "old"], "-a"),
+        (json!({}), &["token changing paused", "old"], "-a"),
+        (json!({}), &["updating down paused", "old"], ""),
+        // At a canary step, pods that are not ready may need a fix; updates of the game are not extended.
+        (
+            json!({}),
+            &["old canary-step", "old down canary-step"],
+            "+b",
+        ),
+        (json!({}), &["token canary-step"], "-a"),
+        (json!({}), &["token changing down canary-step"], ""),
+        (json!({}), &["changing down canary-step"], ""),
+        (json!({}), &["others down canary-step"], ""),
+        (json!({}), &["updating down canary-step"], "+a"),
+        // A pod that the set no longer selects keeps no token, and does not count.
+        (json!({}), &["token left", "old"], "+b -a"),
+        (json!({}), &["new token-stale left", "old"], "+b -a"),
+        (json!({"paused": true}), &["token left"], "-a"),
         // Pods of other controllers are updated without a token.
         (json!({}), &["old foreign", "old"], "!a"),
         (json!({}), &["new foreign changing", "old foreign"], ""),
         (json!({}), &["new foreign updating", "old foreign"], ""),
         (json!({}), &["old foreign updating", "old foreign"], "!a"),
         // A pod whose write was refused takes no slot for some time, and then it comes last.
-        (json!({}), &["old refused", "old"], "+b"),
-        (json!({}), &["old foreign refused", "old foreign"], "!b"),
+        (json!({}), &["old write-refused", "old"], "+b"),
         (
             json!({}),
-            &["old foreign down refused-old", "old foreign"],
+            &["old foreign write-refused", "old foreign"],
+            "!b",
+        ),
+        (
+            json!({}),
+            &["old foreign down write-refused-old", "old foreign"],
             "!a !b",
         ),
-        (json!({}), &["old foreign refused-old", "old foreign"], "!b"),
-        (json!({}), &["old foreign refused-old", "new foreign"], "!a"),
-        (json!({}), &["token-stale refused", "old"], ""),
+        (
+            json!({}),
+            &["old foreign write-refused-old", "old foreign"],
+            "!b",
+        ),
+        (
+            json!({}),
+            &["old foreign write-refused-old", "new foreign"],
+            "!a",
+        ),
+        (json!({}), &["token-stale write-refused", "old"], ""),
     ] {
         let pods = pods(words);
         let set = set("log:2", strategy.clone());
-        let allotment = allot(&set, &pods, now());
-        assert_eq!(written(&allotment), expected, "{strategy} {words:?}");
+        let found = written(&allot(&set, &pods, now()));
+        if found != expected {
+            wrong.push(format!(
+                "{strategy} {words:?}: {found:?} instead of {expected:?}"
+            ));
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
@@ -264,6 +341,21 @@ fn an_unused_token_is_checked_again_in_time() {
 }
 
 #[test]
+fn a_hook_that_runs_is_reported_in_time_and_then_waited_for() {
+    let set = set("log:2", json!({}));
+    let of = |words: &[&str]| {
+        let pods = pods(words);
+        let allotment = allot(&set, &pods, now());
+        (allotment.wake, allotment.progress.waiting)
+    };
+    let in_time = now() + SignedDuration::from_secs(29);
+    assert_eq!(of(&["token running", "old"]), (Some(in_time), vec![]));
+    let waiting = vec!["games/a".to_owned()];
+    assert_eq!(of(&["token-old running", "old"]), (None, waiting.clone()));
+    assert_eq!(of(&["token-old passed", "old"]), (Some(in_time), waiting));
+}
+
+#[test]
 fn the_progress_names_what_holds_the_update_back() {
     let progress = |strategy: Value, words: &[&str]| {
         let pods = pods(words);
@@ -275,12 +367,20 @@ fn the_progress_names_what_holds_the_update_back() {
     assert_eq!(held_back.not_in_place, ["games/a"]);
     assert_eq!(held_back.ignored, ["games/b"]);
     assert_eq!(held_back.waiting, ["games/c"]);
+    let by_workloads = progress(json!({}), &["new", "old paused", "old paused"]);
+    let held = BTreeSet::from(["GameDeployment games/arena is paused".to_owned()]);
+    assert_eq!((by_workloads.wanted, by_workloads.held), (0, held));
+    // What the set itself holds back does not wait for a workload.
+    for strategy in [json!({"partition": 3}), json!({"paused": true})] {
+        let by_set = progress(strategy, &["new", "old paused", "old paused"]);
+        assert_eq!(by_set.held, BTreeSet::new());
+    }
 }
 
 #[test]
 fn refused_pods_are_named_until_they_are_updated_and_tried_again_in_time() {
     let set = set("log:2", json!({}));
-    let pods = pods(&["old foreign refused", "old foreign refused-old"]);
+    let pods = pods(&["old foreign write-refused", "old foreign write-refused-old"]);
     let allotment = allot(&set, &pods, now());
     assert_eq!(allotment.wake, Some(now() + SignedDuration::from_secs(100)));
     let progress = allotment.progress;

@@ -85,6 +85,22 @@ fn new_pods_get_the_newest_revision_unless_it_is_held_back() {
         (json!({"paused": true}), status("log:1", 5, 0), "log:1"),
         (json!({"paused": true}), status("log:1", 5, 2), "log:1"),
         (json!({"paused": true}), status("log:1", 0, 0), "log:1"),
+        // NotUpdate leaves running pods as they are, whatever else holds them back.
+        (
+            json!({"type": "NotUpdate", "paused": true}),
+            status("log:1", 5, 0),
+            "log:2",
+        ),
+        (
+            json!({"type": "NotUpdate", "partition": 6}),
+            status("log:1", 5, 0),
+            "log:2",
+        ),
+        (
+            json!({"type": "NotUpdate", "selector": {"matchLabels": {"canary": "yes"}}}),
+            status("log:1", 5, 0),
+            "log:2",
+        ),
         // A number is how many pods are kept, however many are added.
         (partition(json!(2)), status("log:1", 5, 0), "log:2"),
         (partition(json!(2)), status("log:1", 5, 3), "log:2"),

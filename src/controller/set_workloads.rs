@@ -1,0 +1,96 @@
+//! What the plan of a SidecarSet reads about the workloads of its pods: which of them hold updates back, and the hooks
+//! of pods with a token.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::cache::{Cache, Cached, Reflector, Whole};
+use gamekeeper_core::api::GameWorkload;
+use gamekeeper_core::plan::sidecars::{Held, MatchedPod, Sidecars, TokenHook};
+use gamekeeper_core::plan::{Pod, holds_sidecars, token_hook};
+
+/// The workloads in the namespaces that a set reaches.
+pub(super) struct SetWorkloads<'c> {
+    cache: &'c Cache,
+    set: &'c Sidecars,
+    /// Those that hold updates back, by uid.
+    held: HashMap<String, Arc<Held>>,
+    /// The hooks of pods, by the uids of the workload and the pod. Read for workloads with a token only.
+    hooks: HashMap<String, HashMap<String, TokenHook>>,
+}
+
+impl<'c> SetWorkloads<'c> {
+    pub(super) fn of(cache: &'c Cache, set: &'c Sidecars) -> Self {
+        let mut held = HashMap::new();
+        for (namespace, _) in cache.sidecars.reached_by(set) {
+            held.extend(held_in(&cache.game_deployments, &namespace));
+            held.extend(held_in(&cache.game_stateful_sets, &namespace));
+        }
+        Self {
+            cache,
+            set,
+            held,
+            hooks: HashMap::new(),
+        }
+    }
+
+    /// Adds what the workload of a pod says about the pod.
+    pub(super) fn describe(&mut self, pod: &Pod, matched: &mut MatchedPod) {
+        let Some(workload) = &pod.controller else {
+            return;
+        };
+        matched.held = self.held.get(workload).cloned();
+        let mark = pod.sidecars.get(&self.set.name);
+        if mark.is_some_and(|mark| mark.token.as_ref() == Some(&self.set.revision)) {
+            let hooks = self.hooks(&pod.namespace, workload);
+            matched.hook = hooks.get(&pod.uid).copied().unwrap_or_default();
+        }
+    }
+
+    fn hooks(&mut self, namespace: &str, workload: &str) -> &HashMap<String, TokenHook> {
+        match self.hooks.entry(workload.to_owned()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let runs = self.cache.hook_runs_of(namespace, workload);
+                let hooks = runs.iter().filter_map(|run| {
+                    let (pod, hook) = token_hook(&run.object, &self.set.revision)?;
+                    Some((pod.to_owned(), hook))
+                });
+                unknown.insert(hooks.collect())
+            }
+        }
+    }
+}
+
+fn held_in<K: GameWorkload>(
+    workloads: &Reflector<Whole<K>>,
+    namespace: &str,
+) -> Vec<(String, Arc<Held>)> {
+    let store = workloads.store();
+    let workloads = store.in_namespace(namespace);
+    let held = workloads.filter_map(|workload| {
+        let held = holds_sidecars(workload.object.as_ref())?;
+        Some((workload.uid().to_owned(), Arc::new(held)))
+    });
+    held.collect()
+}
+
+/// Pods with tokens of a set in namespaces that the set no longer reaches.
+pub(super) fn left_pods(cache: &Cache, set: &Sidecars, now: Timestamp) -> Vec<MatchedPod> {
+    let store = cache.pods.store();
+    let namespaces = cache.sidecars.not_reached_by(set).into_iter();
+    let pods = namespaces.flat_map(|namespace| {
+        let pods = store.in_namespace(&namespace);
+        let own = pods.filter(|pod| {
+            let marks = pod.own().map(|own| &own.sidecars);
+            let mark = marks.and_then(|marks| marks.get(&set.name));
+            mark.is_some_and(|mark| mark.token.is_some())
+        });
+        let matched = own.filter_map(|pod| pod.matched(set, false, now));
+        matched.collect::<Vec<_>>()
+    });
+    pods.map(|pod| MatchedPod { left: true, ..pod }).collect()
+}
