@@ -89,9 +89,13 @@ impl Model {
         };
         let mut gd = gd.clone();
         fault.corrupt_world(&mut gd, &mut world);
-        let mut plan = plan(&gd, &world);
-        fault.corrupt_plan(&mut plan, &world);
-        plan
+        let mut planned = plan(&gd, &world);
+        fault.corrupt_plan(&mut planned, &world);
+        if fault == Fault::SidecarsAtSteps && planned.actions.is_empty() {
+            gd.spec.update_strategy.canary = None;
+            Fault::add_sidecars(&mut planned, plan(&gd, &world));
+        }
+        planned
     }
 
     fn policy(&self, policy: PodManagementPolicy) -> PodManagementPolicy {

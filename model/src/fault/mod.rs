@@ -132,6 +132,8 @@ pub enum Fault {
     TokenKept,
     /// Updates of sidecars need no hook.
     SidecarsUnguarded,
+    /// A workload updates sidecars at a canary step.
+    SidecarsAtSteps,
     /// A success for the game counts for its sidecars.
     SuccessOfGameCounts,
     /// An update of a sidecar that is in progress is mistaken for an update of the game.

@@ -137,6 +137,22 @@ impl Fault {
         }
     }
 
+    /// Adds the updates of sidecars in a plan that knows no canary steps.
+    pub fn add_sidecars(
+        plan: &mut Plan<GameDeploymentStatus>,
+        stepless: Plan<GameDeploymentStatus>,
+    ) {
+        let is_of_sidecars =
+            |patch: &InPlacePatch| patch.images.iter().all(|it| it.name == sidecars::NAME);
+        let updates_sidecars = |action: &Action| match action {
+            Action::PatchInPlace(patch) => is_of_sidecars(patch),
+            Action::CloseGate { then, .. } => then.as_ref().is_some_and(|it| is_of_sidecars(it)),
+            _ => false,
+        };
+        let updates = stepless.actions.into_iter().filter(updates_sidecars);
+        plan.actions.extend(updates);
+    }
+
     /// Removes the resourceVersion precondition of an action.
     fn forget_version(self, action: &mut Action) {
         match action {

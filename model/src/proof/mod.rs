@@ -54,6 +54,7 @@ const LIMIT: &str = "13: limit of the set";
 const SET: &str = "13: the set's spec";
 const GAME: &str = "13: game";
 const ONE_CHANGE: &str = "13: one change";
+const CANARY_STEPS: &str = "13: canary steps";
 const INJECTED: &str = "13: injected";
 
 fn updated() -> Vec<User> {

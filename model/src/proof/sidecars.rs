@@ -1,9 +1,11 @@
 //! Bugs in sidecars: tokens, limits of the set, and hooks.
 
-use super::{ENOUGH, GAME, HOOK, INJECTED, LIMIT, ONE_CHANGE, SET, SETTLES, TOKEN, find};
+use super::{
+    CANARY_STEPS, ENOUGH, GAME, HOOK, INJECTED, LIMIT, ONE_CHANGE, SET, SETTLES, TOKEN, find,
+};
 use crate::fault::Fault;
-use crate::scope::{Scope, User};
-use crate::scopes::with_sidecars;
+use crate::scope::{Scope, Step, User};
+use crate::scopes::{sidecars_with_steps, with_sidecars};
 use crate::sidecars::{SetChange, SidecarScope};
 
 /// Pods with sidecars, whose set users change in these ways.
@@ -76,4 +78,10 @@ fn bugs_in_hooks_of_sidecars_are_found() {
     find(Fault::MistakenForGame, HOOK, both());
     find(Fault::SupersededForgotten, ONE_CHANGE, both());
     find(Fault::GameRestarted, GAME, changed(&[SetChange::Image(1)]));
+}
+
+#[test]
+fn an_update_at_a_canary_step_is_found() {
+    let scope = sidecars_with_steps(Step::Pause(None));
+    find(Fault::SidecarsAtSteps, CANARY_STEPS, scope);
 }

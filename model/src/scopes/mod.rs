@@ -9,7 +9,7 @@ mod sidecars;
 
 pub use canary::{paused_without_steps, recreated};
 pub use ordinals::{set, surging};
-pub use sidecars::with_sidecars;
+pub use sidecars::{sidecars_with_steps, with_sidecars};
 
 use std::io::Write as _;
 use std::time::Instant;
