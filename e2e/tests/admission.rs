@@ -135,9 +135,17 @@ fn dry_runs(case: &Case) -> Result<Vec<String>> {
 }
 
 /// Whether a dry run's template belongs to a workload. SidecarSets, whose templates have no labels, are
-/// cluster-scoped, so the webhook of each test also checks those of all other tests.
+/// cluster-scoped, so the webhook of each test also checks those of all other tests. Those that cannot be parsed
+/// cannot be told from workloads.
 fn is_of_workload(template: &Value) -> bool {
     template["template"]["metadata"]["labels"].is_object()
+}
+
+/// The dry runs of templates that could be parsed.
+fn parsed_dry_runs(case: &Case) -> Result<Vec<String>> {
+    let mut runs = dry_runs(case)?;
+    runs.retain(|it| it.starts_with('{'));
+    Ok(runs)
 }
 
 /// Waits until the audit log has a dry run of a template that contains a string.
@@ -171,7 +179,7 @@ async fn a_dry_run_is_made_only_when_a_template_changes(case: &mut Case) -> Resu
     let set = Game::parallel(1).set("/spec/volumeClaimTemplates", claims);
     case.apply(set.set(mounts, mount)).await?;
     case.eventually("two dry runs", async || {
-        let runs = dry_runs(case)?;
+        let runs = parsed_dry_runs(case)?;
         ensure!(runs.len() == 2, "{runs:#?}");
         Ok(())
     })
@@ -184,7 +192,7 @@ async fn a_dry_run_is_made_only_when_a_template_changes(case: &mut Case) -> Resu
     case.set_image("game:v2").await?;
     until_dry_run(case, "game:v2").await?;
     // Changes outside the template cause no dry run.
-    let mut later = dry_runs(case)?.split_off(2);
+    let mut later = parsed_dry_runs(case)?.split_off(2);
     later.retain(|template| !template.contains("game:v2"));
     ensure!(later.is_empty(), "{later:#?}");
     let add = json!([{"op": "add", "path": "/spec/template/spec/hostNetwrok", "value": true}]);

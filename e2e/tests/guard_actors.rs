@@ -213,7 +213,7 @@ async fn a_users_budget_that_selects_guarded_pods_is_named(case: &mut Case) -> R
     ensure!(
         guarded
             .message
-            .contains("PodDisruptionBudget mine also selects them")
+            .contains("PodDisruptionBudget mine also selects guarded pods")
     );
     let error = evict(case, view.pod_names()[0]).await.err();
     let error = format!("{:#}", error.context("the pod was evicted")?);
