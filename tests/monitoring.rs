@@ -17,7 +17,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The series in docs/metrics.md.
+/// The names of the series in the tables of docs/metrics.md.
 fn documented() -> BTreeSet<String> {
     let page = read("docs/metrics.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
@@ -37,16 +37,16 @@ fn alerts_and_dashboards_use_documented_series() {
     let mut files: Vec<PathBuf> = dashboards();
     files.push("charts/gamekeeper/files/alerts.yaml".into());
     let series = r"\b(?:gamekeeper|bkbcs|workqueue|rest_client|process)_[a-z_]+";
-    let series = Regex::new(series).expect("an expression");
+    let series = Regex::new(series).expect("a regular expression");
     for file in files {
         for name in series.find_iter(&read(&file)) {
             let name = name.as_str();
-            let of_histogram = ["_bucket", "_count", "_sum"]
+            let histogram = ["_bucket", "_count", "_sum"]
                 .into_iter()
-                .find_map(|part| name.strip_suffix(part));
+                .find_map(|suffix| name.strip_suffix(suffix));
             let is_documented = |name| documented.contains(name);
             assert!(
-                is_documented(name) || of_histogram.is_some_and(is_documented),
+                is_documented(name) || histogram.is_some_and(is_documented),
                 "{} uses {name}, which is not documented",
                 file.display()
             );

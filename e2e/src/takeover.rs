@@ -20,8 +20,8 @@ pub enum Exit {
     Terminated,
 }
 
-/// Stops the leader, which is the case's operator, scales the workload, and measures the time until the
-/// standby writes. The standby becomes the case's operator, and the former leader is restarted as the standby.
+/// Stops the leader, which is the case's operator, scales the workload, and measures the time until the standby
+/// first writes a pod. The standby becomes the case's operator, and the former leader is restarted as the standby.
 pub async fn takeover(
     case: &mut Case,
     standby: &mut Operator,

@@ -123,7 +123,7 @@ async fn only_the_lease_holder_writes(case: &mut Case) -> Result<()> {
     let (mut random, seed) = Random::seeded();
     println!("E2E_SEED={seed}");
     let outcome = disorder(case, &mut random).await;
-    outcome.with_context(|| format!("repeat with E2E_SEED={seed}"))
+    outcome.with_context(|| format!("reproduce with E2E_SEED={seed}"))
 }
 
 async fn disorder(case: &mut Case, random: &mut Random) -> Result<()> {

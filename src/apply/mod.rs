@@ -82,7 +82,7 @@ pub(crate) struct Memory {
     pub refused: BTreeSet<String>,
     /// Names of pods and revisions that objects of another owner already have.
     pub taken: BTreeSet<String>,
-    /// Which of the last actions were refused.
+    /// The kinds of action that the API server refused last time.
     pub failures: Failures,
     /// The delay before pods that ended as soon as they started are replaced.
     pub backoff: Option<Backoff>,

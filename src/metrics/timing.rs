@@ -8,12 +8,12 @@ use prometheus_client::metrics::MetricType;
 
 use super::Value;
 
-/// A histogram, in seconds, that also knows its minimum and maximum.
+/// A histogram of durations in seconds, which also records the minimum and maximum.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     /// The upper bounds of the buckets.
     bounds: &'static [f64],
-    /// One count for each bound, and one for durations that are longer than all bounds.
+    /// One count for each bound, and one for durations above the last bound.
     counts: Box<[u64]>,
     sum: f64,
     min: f64,

@@ -1,8 +1,8 @@
 //! Which addresses may be called.
 //!
 //! Calls are made from the operator's own pod, and any user who may write a HookTemplate chooses their target. So
-//! link-local addresses, addresses at which clouds hand out the credentials of a machine, and addresses of the pod
-//! itself are refused. Names are checked each time they are resolved.
+//! link-local addresses, metadata addresses (at which clouds hand out the credentials of a machine) and loopback
+//! addresses are refused. The addresses of a host name are checked each time it is resolved.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ pub(super) struct AddressRefused {
     kind: &'static str,
 }
 
-/// Addresses at which clouds serve metadata, besides the link-local ones.
+/// Metadata addresses outside the link-local range.
 const METADATA_V4: [Ipv4Addr; 5] = [
     Ipv4Addr::new(100, 100, 100, 200), // Alibaba
     Ipv4Addr::new(168, 63, 129, 16),   // Azure
@@ -57,13 +57,14 @@ fn is_metadata_v4(address: Ipv4Addr) -> bool {
     address.is_link_local() || METADATA_V4.contains(&address)
 }
 
-/// Whether an address is that of the calling pod itself; Linux connects 0.0.0.0 to it, too.
+/// Whether an address is one of the calling pod itself: a loopback address, or one in 0.0.0.0/8, because Linux connects
+/// 0.0.0.0 to the local host.
 fn is_loopback_v4(address: Ipv4Addr) -> bool {
     matches!(address.octets(), [0 | 127, ..])
 }
 
-/// The IPv4 addresses that an IPv6 address may represent: mapped, compatible (`::1` is one of these),
-/// translated, or behind NAT64 or 6to4.
+/// The IPv4 addresses that an IPv6 address may represent: IPv4-mapped, IPv4-compatible (`::1` is one of these),
+/// IPv4-translated, or behind NAT64 or 6to4.
 fn embedded_v4(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     let [a, b, c, d, e, f, g, h] = address.segments();
     let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
@@ -78,8 +79,8 @@ fn embedded_v4(address: Ipv6Addr) -> Vec<Ipv4Addr> {
 }
 
 /// The IPv4 addresses that an address in 64:ff9b:1::/48 may represent. A cluster uses a prefix of 48, 56, 64 or 96
-/// bits within it (RFC 8215), and the length of the prefix determines where the IPv4 address is (RFC 6052). Readings
-/// in 0.0.0.0/8 result from the wrong length.
+/// bits within it (RFC 8215), and the length of the prefix determines where the IPv4 address is (RFC 6052). The length
+/// is not known here, so the address is read with each; a reading in 0.0.0.0/8 comes from a wrong length.
 fn behind_local_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     let bytes = address.octets();
     let readings = [
@@ -94,7 +95,7 @@ fn behind_local_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {
         .collect()
 }
 
-/// Checks a URL whose host is an address; names are checked when they are resolved.
+/// Checks the host of a URL if it is an address; host names are checked when they are resolved.
 pub(super) fn check_host(url: &Url, options: HttpOptions) -> Result<(), AddressRefused> {
     let host = url.host_str().unwrap_or_default();
     let host = host

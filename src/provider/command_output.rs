@@ -1,4 +1,4 @@
-//! The output of a command, of which a bounded part is kept.
+//! The output of a command, of which only the beginning is kept.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,11 +13,11 @@ const MAX_STDERR: usize = 2 << 10;
 /// How many bytes are read at once.
 const CHUNK: usize = 4 << 10;
 
-/// The beginning of a stream.
+/// The beginning of an output stream.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Printed {
     bytes: Vec<u8>,
-    /// Whether there was more.
+    /// Whether the stream was longer, so that its rest is not kept.
     pub is_cut: bool,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct CommandOutput {
 }
 
 impl CommandOutput {
-    /// Reads both streams to their ends.
+    /// Reads both streams to their ends. Fails if together they are longer than [`MAX_PRINTED`].
     pub(super) async fn read(
         stdout: impl AsyncRead + Unpin,
         stderr: impl AsyncRead + Unpin,
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn output_that_never_ends_is_an_error() {
+    async fn output_above_the_limit_is_an_error() {
         let half = vec![b'x'; MAX_PRINTED / 2];
         let all = read(&half, &half).await.expect("output");
         assert_eq!(all.stderr.text().len(), MAX_STDERR);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_that_are_not_text_are_replaced() {
+    async fn invalid_utf8_is_replaced() {
         let output = read(b"\xff3", b"").await.expect("output");
         assert_eq!(output.stdout.text(), "\u{fffd}3");
     }

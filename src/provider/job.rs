@@ -1,7 +1,7 @@
-//! Job metrics: a Job in the run's namespace, whose exit is the measurement.
+//! Job metrics: a Job in the run's namespace, whose result is the measurement.
 //!
 //! A Job may run for a long time, so a poll returns immediately, with the time of the next poll. The Job's name is
-//! derived from the run, the metric and the number of the measurement, so that each poll, also after a restart, finds
+//! derived from the run, the metric and the number of the measurement, so that each poll, even after a restart, finds
 //! the one Job that belongs to the measurement, and no Job is created twice.
 
 use std::borrow::Cow;
@@ -21,14 +21,14 @@ use gamekeeper_core::api::names::job_name;
 use gamekeeper_core::api::{API_VERSION, HookPhase, HookRun, RawJson};
 use gamekeeper_core::plan::hook_run::{Outcome, Place};
 
-/// The deadline of a Job that does not set its own: a hook must not hang.
+/// The deadline of a Job that does not set its own: a hook must not hang forever.
 const DEADLINE_SECONDS: i64 = 3_600;
 /// How long a container may be unable to start, for example because its image is missing; the kubelet keeps retrying.
 const START_GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// Bounds of the time between two polls.
 const MIN_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 const MAX_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
-/// Waiting reasons of containers that cannot start as they are specified.
+/// Reasons with which the kubelet reports that a container cannot start as it is specified.
 const CANNOT_START: [&str; 6] = [
     "ErrImagePull",
     "ImagePullBackOff",
@@ -158,6 +158,7 @@ pub(super) struct Job {
     status: JobStatus,
 }
 
+/// The fields of an object's metadata that are read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Head {
@@ -197,7 +198,7 @@ pub(super) struct Pod {
     status: ContainerStatuses,
 }
 
-/// The outcome of a Job; None if the Job has not ended.
+/// The outcome of a Job; None if the Job has not finished.
 fn ended(name: &str, job: &Job) -> Option<Outcome> {
     let conditions = job.status.conditions.as_deref().unwrap_or_default();
     let condition = |kind: &str| {
@@ -260,7 +261,7 @@ fn cannot_start(pods: &[Pod]) -> Option<Stuck> {
     })
 }
 
-/// Why no pod of the Job is scheduled. The Job's deadline ends the wait, because a node may become available.
+/// Why a pod of the Job is not scheduled. Only the Job's deadline ends the wait, because a node may become available.
 fn unscheduled(pods: &[Pod]) -> Option<String> {
     pods.iter().find_map(|pod| {
         let why = pod.status.unscheduled()?;
@@ -284,7 +285,7 @@ fn age(created: Option<Timestamp>, now: Timestamp) -> SignedDuration {
     created.map_or(SignedDuration::ZERO, |created| now.duration_since(created))
 }
 
-/// The Job as it is created.
+/// The manifest with which the Job is created.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Manifest<'a> {
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_of_a_job_is_the_measurement() {
+    fn the_result_of_a_job_is_the_measurement() {
         let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": "m"});
         let rows = [
             (

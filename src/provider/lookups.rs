@@ -1,8 +1,8 @@
-//! Resolves names of servers with the system's resolver, and checks the addresses at each lookup.
+//! Resolves host names with the system's resolver, and checks the addresses at each lookup.
 //!
 //! A lookup by the system's resolver blocks a thread until it returns. That may take a minute if a tenant's name
 //! server does not answer, and it cannot be canceled. So lookups have a limiter of their own, and a lookup keeps its
-//! permit until it really ends, even if its call has timed out.
+//! permit until it has really ended, even if its call has timed out.
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::address;
 use super::http::HttpOptions;
 use crate::fair::{Capacity, NamespaceLimiter};
 
-/// The limits on concurrent lookups. Tokio has up to 512 threads for such work, and starts them as they are needed.
+/// The limits on concurrent lookups. Tokio runs blocking work on up to 512 threads, which it starts as needed.
 const LOOKUP_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,
     reserved: 1,
 };
 
-/// Resolves a name to addresses.
+/// Resolves a host name to addresses.
 type Lookup = dyn Fn(&str) -> std::io::Result<Vec<IpAddr>> + Send + Sync;
 
 pub(super) struct Lookups {
@@ -60,7 +60,7 @@ impl Lookups {
         }
     }
 
-    /// The addresses of a name; fails if one of them is refused.
+    /// The addresses of a host name; fails if one of them is refused.
     pub(super) async fn find(
         &self,
         namespace: &str,
@@ -93,12 +93,12 @@ mod tests {
     const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
     #[tokio::test]
-    async fn a_name_that_leads_to_a_refused_address_is_refused() {
-        let here = HttpOptions {
+    async fn a_name_that_resolves_to_a_refused_address_is_refused() {
+        let allows_loopback = HttpOptions {
             allow_loopback: true,
             ..HttpOptions::default()
         };
-        let lookups = Lookups::new(here);
+        let lookups = Lookups::new(allows_loopback);
         // A spelling of an address that a URL would have normalized, so only the resolver sees it.
         let refused = lookups
             .find("games", "0xa9fea9fe")
@@ -138,7 +138,10 @@ mod tests {
             lookups.find("hostile", "match-api"),
         )
         .await;
-        assert!(same.is_err(), "more lookups than one namespace may have");
+        assert!(
+            same.is_err(),
+            "more concurrent lookups than a namespace may have"
+        );
         drop(go);
         let later = timeout(TEST_TIMEOUT, lookups.find("hostile", "match-api")).await;
         assert!(later.expect("an answer in time").is_ok());

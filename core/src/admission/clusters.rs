@@ -1,4 +1,4 @@
-//! Clusters: files, hooks and machines, and fields of TKEStack's manifests that have no effect.
+//! Clusters: problems with files, hooks and machines, and fields of TKEStack's manifests that have no effect here.
 
 use super::Finding;
 use crate::api::ClusterSpec;

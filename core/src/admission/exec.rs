@@ -10,7 +10,7 @@ use super::metrics::MAX_FINDINGS;
 use crate::api::{Argument, ExecMetric, Metric};
 use crate::plan::hook_run::{ExecNamespaces, SECRET_IN_COMMAND, arguments_in, visit_strings};
 
-/// Finds the commands of an object whose namespace does not allow hooks to run commands.
+/// Finds the commands of an object if hooks may not run commands in its namespace.
 ///
 /// Not part of [`check`](super::check): only a running operator knows in which namespaces commands are allowed.
 pub fn disabled_commands(
@@ -56,7 +56,7 @@ pub(super) fn secrets_in_commands(metrics: &[Metric], args: &[Argument]) -> Vec<
     findings
 }
 
-/// An invalid container name. Names with arguments cannot be checked before a run.
+/// Finds an invalid container name. A name with a placeholder such as `{{ args.NAME }}` cannot be checked before a run.
 pub(super) fn container(at: &str, exec: &ExecMetric) -> Option<Finding> {
     let name = &exec.container;
     if name.contains("{{") || is_dns_label(name) {
@@ -66,7 +66,7 @@ pub(super) fn container(at: &str, exec: &ExecMetric) -> Option<Finding> {
     Some(Finding::invalid(format!("{at}.container"), name, fix))
 }
 
-/// Finds the commands of a run that lacks the argument with the name of its pod.
+/// Finds the commands of a run that does not name its pod with the argument PodName.
 pub(super) fn without_pod(metrics: &[Metric], args: &[Argument]) -> Vec<Finding> {
     if args.iter().any(|argument| argument.name == "PodName") {
         return Vec::new();

@@ -107,7 +107,7 @@ fn missing(hook: &Hook, template: &HookTemplate) -> Vec<String> {
     missing
 }
 
-/// Arguments that the template does not use, usually because they are misspelled.
+/// Finds arguments that the template does not use, usually because they are misspelled.
 fn unknown_arguments(hook: &Hook, template: &HookTemplate) -> Vec<Finding> {
     let declared = template
         .spec

@@ -30,14 +30,14 @@ pub(super) fn of_deployment(workload: &GameDeployment) -> Vec<Finding> {
     }
 }
 
-/// A switch that is neither "true" nor "false".
+/// Finds a value that is neither "true" nor "false" in the annotation that turns indexes on.
 fn not_turned_on(annotations: &BTreeMap<String, String>) -> Option<Finding> {
     let on = annotations.get(INDEX_ON).filter(|on| *on != "false")?;
     let field = format!("metadata.annotations.{INDEX_ON}");
     Some(Finding::invalid(field, on, "only \"true\" gives pods an index").as_warning())
 }
 
-/// A range with fewer indexes than pods: some pods would never be created.
+/// Finds a range with fewer indexes than pods: some pods would never be created.
 fn too_few(workload: &GameDeployment, range: IndexRange) -> Option<Finding> {
     let resolved = Workload::of_game_deployment(workload).ok()?;
     let pods = resolved.replicas + resolved.max_surge;
@@ -50,7 +50,7 @@ fn too_few(workload: &GameDeployment, range: IndexRange) -> Option<Finding> {
     (pods > i64::from(range.count())).then(|| Finding::error(field, message).as_warning())
 }
 
-/// Environment variables of the template that the operator replaces with the index.
+/// Finds environment variables of the template that the operator overwrites with the index.
 fn of_environment(template: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
     for list in ["initContainers", "containers"] {

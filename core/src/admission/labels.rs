@@ -36,14 +36,14 @@ pub fn is_dns_label(name: &str) -> bool {
         && name.ends_with(ends)
 }
 
-/// The invalid keys of a field.
+/// Finds the invalid keys of a field.
 pub(super) fn keys<'a>(field: &str, keys: impl Iterator<Item = &'a String>) -> Vec<Finding> {
     keys.filter(|key| !is_key(key))
         .map(|key| Finding::invalid(field, key, KEY))
         .collect()
 }
 
-/// The labels and annotations of a workload that have an unknown value.
+/// Finds labels and annotations of a workload that have an unknown value.
 pub(super) fn of_workload(
     labels: Option<&BTreeMap<String, String>>,
     annotations: Option<&BTreeMap<String, String>>,

@@ -66,7 +66,7 @@ pub(super) fn of_run(spec: &HookRunSpec) -> Vec<Finding> {
     findings
 }
 
-/// Arguments with which, in bk-bcs, a kubernetes metric reads another object instead of the pod.
+/// Finds arguments with which, in bk-bcs, a kubernetes metric reads another object instead of the pod.
 fn other_objects(args: &[Argument], metrics: &[Metric]) -> Vec<Finding> {
     let reads_objects = metrics.iter().any(|it| it.provider.kubernetes.is_some());
     let args = args.iter().enumerate();
@@ -96,7 +96,7 @@ pub(super) fn is_of_operator(name: &str) -> bool {
         })
 }
 
-/// The unknown arguments in metrics, with their fields.
+/// The fields of metrics that use unknown arguments, each with the name of the argument.
 fn unknown_arguments(metrics: &[Metric], is_known: impl Fn(&str) -> bool) -> Vec<(String, String)> {
     let mut unknown = Vec::new();
     for (index, metric) in metrics.iter().enumerate() {
@@ -112,7 +112,7 @@ fn unknown_arguments(metrics: &[Metric], is_known: impl Fn(&str) -> bool) -> Vec
     unknown
 }
 
-/// The invalid field paths of arguments.
+/// Finds invalid field paths in the sources of arguments.
 fn sources(args: &[Argument]) -> Vec<Finding> {
     let args = args.iter().enumerate();
     let paths = args.filter_map(|(index, argument)| {
@@ -123,7 +123,7 @@ fn sources(args: &[Argument]) -> Vec<Finding> {
     paths.collect()
 }
 
-/// An invalid path. Paths with arguments cannot be checked before a run.
+/// Finds an invalid path. A path with a placeholder such as `{{ args.NAME }}` cannot be checked before a run.
 fn field_path(field: &str, path: &str) -> Option<Finding> {
     if metadata_key(path).is_some() || path.contains("{{") {
         return None;
@@ -152,8 +152,8 @@ fn of_metrics(metrics: &[Metric]) -> Vec<Finding> {
     findings
 }
 
-/// An interval below the minimum. Not a rule of the CRD, because the operator creates runs from templates that were
-/// stored before this check existed.
+/// Finds an interval below the minimum. This is not a rule of the CRD, because the operator creates runs from templates
+/// that were stored before this check existed.
 fn interval(at: &str, metric: &Metric) -> Option<Finding> {
     let text = metric.interval.as_deref()?;
     let is_short = parse_duration(text).ok()? < SHORTEST_INTERVAL;
@@ -161,7 +161,7 @@ fn interval(at: &str, metric: &Metric) -> Option<Finding> {
     is_short.then(|| Finding::invalid(format!("{at}.interval"), text, fix))
 }
 
-/// Conditions that are invalid, or compare `result` with a value of the wrong type.
+/// Finds conditions that are invalid, or that compare `result` with a value of the wrong type.
 fn conditions(at: &str, metric: &Metric) -> Vec<Finding> {
     let both = [
         ("successCondition", &metric.success_condition),
@@ -244,7 +244,7 @@ fn calls(at: &str, metric: &Metric) -> Vec<Finding> {
     findings
 }
 
-/// A URL that is invalid whatever the values of its arguments are.
+/// Finds a URL that is invalid whatever the values of its arguments are.
 fn url(field: &str, url: &str) -> Option<Finding> {
     // An argument at the start may be the whole URL.
     if url.starts_with("{{") {

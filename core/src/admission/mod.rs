@@ -52,11 +52,11 @@ pub const KINDS: [&str; 6] = [
 pub struct Templates<'a> {
     /// Finds one by its name.
     pub find: &'a dyn Fn(&str) -> Option<Arc<HookTemplate>>,
-    /// The place of the templates, for messages.
+    /// Where the templates were looked for, as messages call it.
     pub place: &'static str,
 }
 
-/// The findings about an object beyond those of its CRD; none for other kinds.
+/// Checks an object against the rules that its CRD cannot express. Finds nothing if its kind is not in [`KINDS`].
 pub fn check(object: &Value, templates: &Templates) -> Vec<Finding> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let checked = match kind {
@@ -77,7 +77,8 @@ pub fn check(object: &Value, templates: &Templates) -> Vec<Finding> {
     findings
 }
 
-/// Decodes an object. One that matches its schema but cannot be decoded belongs to another version.
+/// Decodes an object. One that matches its schema but cannot be decoded was written for another version of the
+/// operator.
 fn read<K: DeserializeOwned>(object: &Value) -> Result<K, Finding> {
     K::deserialize(object).map_err(|error| {
         let message = format!("this version of the operator cannot decode it: {error}");

@@ -87,8 +87,8 @@ fn of_container(field: &str, container: &Value, volumes: &Volumes) -> Vec<Findin
     findings
 }
 
-/// Quantities that are neither strings nor numbers. No schema can require one of the two, and the API server does not
-/// name the field.
+/// Finds quantities that are neither strings nor numbers. No schema can require one of the two, and the API server does
+/// not name the field.
 fn quantities(field: &str, resources: &Value) -> Vec<Finding> {
     let lists = ["limits", "requests"].into_iter();
     let all = lists.flat_map(|list| {

@@ -51,8 +51,8 @@ pub(super) fn of_workload(workload: &impl GameWorkload) -> Vec<Finding> {
     findings
 }
 
-/// Pods that should leave nodes but cannot, because none may be unavailable and no replacement is created first.
-/// `may_surge` is also true if maxSurge is ignored, because maxUnavailable 0 then means 1.
+/// Finds a workload whose pods should leave nodes but cannot, because none may be unavailable and no replacement is
+/// created first. `may_surge` is also true if maxSurge is ignored, because maxUnavailable 0 then means 1.
 pub(super) fn moves_nothing(
     workload: &impl GameWorkload,
     max_unavailable: Option<&IntOrString>,
@@ -75,7 +75,7 @@ pub(super) fn moves_nothing(
     })
 }
 
-/// A PodDisruptionBudget over the pods of a guarded workload, which makes their evictions fail.
+/// Reports a PodDisruptionBudget that selects pods of a guarded workload, which makes their evictions fail.
 pub fn another_budget(workload: &Value, name: &str, selector: &Selector) -> Option<Finding> {
     let is_guarded = workload["spec"]["protection"]["pods"] == "Guarded";
     let labels = &workload["spec"]["template"]["metadata"]["labels"];

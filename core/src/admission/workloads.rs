@@ -108,7 +108,7 @@ pub(super) fn of_set(workload: &GameStatefulSet, templates: &Templates) -> Vec<F
     findings
 }
 
-/// Reserved ordinals below the first one, which have no pod anyway.
+/// Finds reserved ordinals below the first one, which have no pod anyway.
 fn reserved_without_effect(spec: &GameStatefulSetSpec) -> impl Iterator<Item = Finding> {
     let start = spec.ordinals.start;
     let reserved = spec.reserve_orders.iter().enumerate();
@@ -124,7 +124,7 @@ fn without_effect(field: &str, why: &str) -> Finding {
     Finding::error(field, format!("Invalid value: has no effect {why}")).as_warning()
 }
 
-/// A maxSurge with OrderedReady, which creates one pod at a time and never a surge pod.
+/// Finds a maxSurge with OrderedReady, which creates one pod at a time and never a surge pod.
 fn surge_without_effect(spec: &GameStatefulSetSpec) -> Option<Finding> {
     let strategy = &spec.update_strategy;
     let rolling = strategy.rolling_update.as_ref();
@@ -178,7 +178,7 @@ fn of_workload<K: GameWorkload>(
     findings
 }
 
-/// In-place hooks that the update strategy never runs.
+/// Finds in-place hooks that the update strategy never runs.
 fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Finding> {
     if update.is_in_place() {
         return Vec::new();
@@ -217,7 +217,7 @@ fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Fin
         .collect()
 }
 
-/// A createBatch with OrderedReady, which creates one pod at a time anyway.
+/// Finds a createBatch with OrderedReady, which creates one pod at a time anyway.
 fn batch_without_effect(workload: &GameStatefulSet) -> Option<Finding> {
     let spec = &workload.spec;
     let is_ordered = spec.pod_management_policy == PodManagementPolicy::OrderedReady;
@@ -231,7 +231,7 @@ fn batch_without_effect(workload: &GameStatefulSet) -> Option<Finding> {
     ))
 }
 
-/// Fields that keep traffic away from a pod by means of its readiness gate, although new pods have none.
+/// Finds fields that keep traffic away from a pod by means of its readiness gate, although new pods have none.
 fn needs_readiness_gate(workload: &impl GameWorkload, update: Update) -> Vec<Finding> {
     let [_, _, post_inplace] = workload.pod_hooks();
     let fields = [
@@ -255,7 +255,7 @@ fn needs_readiness_gate(workload: &impl GameWorkload, update: Update) -> Vec<Fin
         .collect()
 }
 
-/// An order of containers with an update type other than InplaceUpdate, which ignores it.
+/// Finds an order of containers with an update type other than InplaceUpdate, which ignores it.
 fn order_without_effect(update: Update) -> Option<Finding> {
     if update.is_in_place() || update.order == ContainerOrder::DisOrdered {
         return None;
@@ -268,7 +268,7 @@ fn order_without_effect(update: Update) -> Option<Finding> {
     Some(Finding::error(field, message).as_warning())
 }
 
-/// Steps with a larger partition than an earlier one.
+/// Finds steps with a larger partition than an earlier one.
 fn steps_without_effect(workload: &impl GameWorkload) -> Vec<Finding> {
     let steps = workload.canary().map_or(&[][..], |canary| &canary.steps);
     let mut findings = Vec::new();
@@ -292,7 +292,7 @@ fn steps_without_effect(workload: &impl GameWorkload) -> Vec<Finding> {
     findings
 }
 
-/// A partition in addition to canary steps, which specify partitions themselves.
+/// Finds a partition in addition to canary steps, which specify partitions themselves.
 fn partition_without_effect(
     workload: &impl GameWorkload,
     place: &str,

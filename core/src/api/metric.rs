@@ -70,7 +70,7 @@ pub struct MetricProvider {
     /// A Prometheus query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prometheus: Option<Box<PrometheusMetric>>,
-    /// Fields of the run's pod.
+    /// Compares fields of the run's pod, or writes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesMetric>,
     /// A Job; the measurement is Successful when the Job completes, Failed when it fails.

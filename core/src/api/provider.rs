@@ -119,14 +119,14 @@ pub enum KubernetesFunction {
     Patch,
 }
 
-/// Fields of the run's pod.
+/// Compares fields of the run's pod, or writes them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::patched_fields()))]
 pub struct KubernetesMetric {
     /// get or patch.
     pub function: KubernetesFunction,
-    /// The fields.
+    /// The fields to compare, or to write.
     #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub fields: Vec<KubernetesField>,
 }
@@ -135,7 +135,7 @@ pub struct KubernetesMetric {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KubernetesField {
-    /// `metadata.annotations.NAME` or a jsonPath.
+    /// `metadata.annotations.KEY`, `metadata.labels.KEY` or a JSONPath.
     #[schemars(length(min = 1, max = 512))]
     pub path: String,
     /// The value to compare with, or to write.

@@ -1,6 +1,6 @@
-//! Random numbers and texts, the same on every machine, so that a failure can be repeated from its seed.
+//! Random numbers and texts, the same on every machine, so that a failure can be reproduced from its seed.
 
-/// An xorshift64* generator: small, and with the same results everywhere.
+/// An xorshift64* generator. It is small, and gives the same numbers on every machine.
 pub struct Random(pub u64);
 
 impl Random {
@@ -19,8 +19,8 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// A sequence of words, some of them repeated many times.
-    pub fn words(&mut self, from: &[&str], longest: usize) -> String {
+    /// A sequence of words, some of them repeated many times. It ends once it is longer than `enough` bytes.
+    pub fn words(&mut self, from: &[&str], enough: usize) -> String {
         let mut text = String::new();
         for _ in 0..=self.below(24) {
             let word = self.pick(from);
@@ -32,7 +32,7 @@ impl Random {
             for _ in 0..times {
                 text.push_str(word);
             }
-            if text.len() > longest {
+            if text.len() > enough {
                 break;
             }
         }

@@ -197,6 +197,6 @@ impl fmt::Display for Outcome {
         if let Some(error) = &self.aborted {
             writeln!(f, "aborted: {error}")?;
         }
-        write!(f, "to repeat it: make campaign SEED={seed} COUNT=1")
+        write!(f, "to reproduce it: make campaign SEED={seed} COUNT=1")
     }
 }

@@ -12,7 +12,7 @@ use super::naming::*;
 use super::{Translator, View};
 use crate::state::*;
 
-/// The pod as it was observed, if it is a precondition of an action.
+/// The pod as it was observed, if the action requires that it has not changed since.
 fn unchanged(pod: &plan::PodRef, view: &View) -> Unchanged {
     pod.version?;
     let uid = parse_uid(&pod.uid);
@@ -20,7 +20,7 @@ fn unchanged(pod: &plan::PodRef, view: &View) -> Unchanged {
     Some(Rc::new(seen.clone()))
 }
 
-/// What a PodDisruptionBudget says.
+/// The parts of a PodDisruptionBudget that the model knows.
 fn budget_of(budget: &Value) -> Budget {
     let spec = &budget["spec"];
     let most = spec["maxUnavailable"].as_u64();
@@ -37,7 +37,7 @@ fn budget_of(budget: &Value) -> Budget {
 }
 
 impl Translator {
-    /// Translates an action. `view` shows which run a name refers to.
+    /// Translates an action. `view` is what the caches showed when it was planned.
     pub fn write(&self, action: &plan::Action, view: &View) -> Write {
         use plan::Action;
         let rev = |name: &str| self.revision_of(name).expect("a revision");
@@ -65,7 +65,7 @@ impl Translator {
             Action::GuardPod { pod, label, .. } => {
                 Write::Label(parse_uid(&pod.uid), label.is_some())
             }
-            // The check whether the guard is in force follows immediately.
+            // In the model, the check whether the guard is in force is part of this write.
             Action::ApplyBudget(it) => Write::Budget(Some(budget_of(&it.budget))),
             Action::DeleteBudget { .. } => Write::Budget(None),
             Action::RequestMove { pod, requested } => {

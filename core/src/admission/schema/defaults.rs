@@ -34,8 +34,8 @@ pub fn complete(schema: &Value, value: &mut Value) {
 
 /// Fields that are not in the schema: misspelled or misplaced.
 ///
-/// The schemas of core types keep unknown fields, because a cluster may be newer. Such fields are reported here
-/// nevertheless, because the cluster may refuse the pods, claims or Jobs.
+/// The schemas of core types preserve unknown fields, because the cluster may be newer than this schema. Unknown fields
+/// of core types are reported here nevertheless, because the cluster may refuse pods, claims or Jobs that have them.
 pub fn unknown_fields(schema: &Value, object: &Value) -> Vec<Finding> {
     let mut found = Vec::new();
     for (name, value) in object.as_object().into_iter().flatten() {
@@ -53,16 +53,16 @@ pub fn unknown_fields(schema: &Value, object: &Value) -> Vec<Finding> {
 fn search(schema: &Value, value: &Value, path: &str, found: &mut Vec<Finding>) {
     match value {
         Value::Object(fields) => {
-            let keeps = schema["x-kubernetes-preserve-unknown-fields"] == true;
+            let preserves = schema["x-kubernetes-preserve-unknown-fields"] == true;
             // A schema without properties allows all fields.
-            let keeps = keeps && !(is_of_core(path) && schema["properties"].is_object());
-            let any = &schema["additionalProperties"];
+            let preserves = preserves && !(is_of_core(path) && schema["properties"].is_object());
+            let other = &schema["additionalProperties"];
             for (name, value) in fields {
                 let path = below(path, name);
                 match schema["properties"].get(name) {
                     Some(schema) => search(schema, value, &path, found),
-                    None if any.is_object() => search(any, value, &path, found),
-                    None if keeps || any == true || schema["type"] != "object" => {}
+                    None if other.is_object() => search(other, value, &path, found),
+                    None if preserves || other == true || schema["type"] != "object" => {}
                     None => found.push(Finding::unknown(&path)),
                 }
             }

@@ -77,7 +77,7 @@ impl HookPoint {
 
     /// Name of a HookRun: `part` is the step's index, the instance id or the ordinal.
     ///
-    /// An over-long name is cut and ends in a hash of the whole, so that it stays unique.
+    /// A name that is too long is truncated and ends in a hash of the whole, so that it stays unique.
     pub fn run_name(self, revision: &str, part: &str, template: &str) -> String {
         shorten(
             format!("{}-{revision}-{part}-{template}", self.prefix()),

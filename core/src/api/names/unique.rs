@@ -1,14 +1,14 @@
-//! Names that the operator makes up: short enough for Kubernetes, unique, and the same each time, so that a second
-//! attempt to create an object meets the first one.
+//! Names that the operator generates: short enough for Kubernetes, unique, and the same each time, so that a second
+//! attempt to create an object finds the first one.
 
-/// Longest name of a Job, which is a label value of its pods.
+/// Maximum length of a Job's name, which is a label value of its pods.
 const MAX_JOB_NAME: usize = 63;
-/// Longest name of an object (DNS subdomain).
+/// Maximum length of an object's name (DNS subdomain).
 pub const MAX_NAME: usize = 253;
-/// Longest name of a workload: the names of its revisions are label values of at most 63 characters.
+/// Maximum length of a workload's name: the names of its revisions are label values of at most 63 characters.
 pub const MAX_WORKLOAD_NAME: usize = 52;
 
-/// Kubernetes' safe alphabet: without vowels and similar characters, so that no words are formed.
+/// Kubernetes' safe alphabet: without vowels and the digits 0, 1 and 3, so that no words are formed.
 const SAFE: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// FNV-1a, 32 bits: Kubernetes' hash for the names of revisions.
@@ -19,7 +19,7 @@ pub fn fnv32(bytes: &[u8]) -> u32 {
 }
 
 /// A hash in the safe alphabet, as in the name of a revision: its decimal digits, each replaced
-/// by a letter (Kubernetes' SafeEncodeString).
+/// by a character of that alphabet (Kubernetes' SafeEncodeString).
 pub fn safe_hash(bytes: &[u8]) -> String {
     fnv32(bytes)
         .to_string()
@@ -28,7 +28,7 @@ pub fn safe_hash(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Five characters of the safe alphabet, the end of a pod's name.
+/// Five characters of the safe alphabet, as at the end of a pod's name.
 pub fn instance_id(seed: &[u8]) -> String {
     let mut rest = seed.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -44,7 +44,7 @@ pub fn instance_id(seed: &[u8]) -> String {
         .collect()
 }
 
-/// Cuts a name to `max` bytes. A cut name ends in a hash of the whole.
+/// Truncates a name to `max` bytes. A truncated name ends in a hash of the whole.
 pub(super) fn shorten(name: String, max: usize) -> String {
     if name.len() <= max {
         return name;
@@ -71,7 +71,7 @@ pub fn job_name(run: &str, run_uid: &str, metric: &str, number: i32) -> String {
     format!("{}-{end}", run.trim_end_matches('-'))
 }
 
-/// Name of the HookRun of one attempt at a Cluster's hook.
+/// Name of the HookRun of one attempt at a lifecycle hook of a Cluster.
 pub fn lifecycle_run_name(
     prefix: &str,
     cluster: &str,

@@ -11,7 +11,7 @@ use crate::api::{Cluster, GameDeployment, GameStatefulSet, HookRun, HookTemplate
 /// A column of `kubectl get`: header, type and JSON path.
 type Column = (&'static str, &'static str, &'static str);
 
-/// Columns of both workloads; the headers are those of bk-bcs' GameDeployment.
+/// Columns of both kinds of workload; the headers are those of bk-bcs' GameDeployment.
 const WORKLOAD: [Column; 6] = [
     ("DESIRED", "integer", ".spec.replicas"),
     ("UPDATED", "integer", ".status.updatedReplicas"),
@@ -20,7 +20,7 @@ const WORKLOAD: [Column; 6] = [
     ("TOTAL", "integer", ".status.replicas"),
     AGE,
 ];
-/// Additional columns of both workloads with `-o wide`.
+/// Additional columns of both kinds of workload with `-o wide`.
 const WORKLOAD_WIDE: [Column; 5] = [
     ("AVAILABLE", "integer", ".status.availableReplicas"),
     ("STRATEGY", "string", ".spec.updateStrategy.type"),
@@ -96,8 +96,8 @@ fn print_column(
     }
 }
 
-/// Removes `nullable`, which the derive sets on each optional field. The API server then drops a null such as
-/// `replicas: null` and applies the default, as for its own kinds.
+/// Removes `nullable`, which the derive sets on each optional field. Without it, the API server drops a null such as
+/// `replicas: null` and applies the default, as it does for its own kinds.
 fn drop_nullable(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema

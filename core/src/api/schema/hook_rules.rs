@@ -45,7 +45,7 @@ pub fn job_rules() -> [Rule; 2] {
     ]
 }
 
-/// A regular expression that finds comparisons of `result` with a number literal. It matches only `result`
+/// A regular expression that finds comparisons of `result` with a numeric literal. It matches only `result`
 /// itself, not `asInt(result)`, `result.age`, `result[0]` or `my_result`.
 const TEXT_WITH_NUMBER: &str = concat!(
     r"(^|[^\w.])result\s*([=!]=|[<>]=?|in\s*\[)\s*-?[.]?[0-9]",
@@ -68,7 +68,7 @@ fn text_is_not_a_number() -> [Rule; 2] {
     })
 }
 
-/// An argument has one source.
+/// An argument has a value or a source of one, not both.
 pub fn one_value() -> Rule {
     rule(
         "valueFrom",
@@ -77,7 +77,7 @@ pub fn one_value() -> Rule {
     )
 }
 
-/// All arguments of a run have a value.
+/// Each argument of a run has a value, or a source of one.
 pub fn arguments_have_values() -> Rule {
     rule(
         "",
@@ -86,7 +86,7 @@ pub fn arguments_have_values() -> Rule {
     )
 }
 
-/// Each entry of dryRun and measurementRetention must match a metric.
+/// Each entry of dryRun and measurementRetention must name a metric, or match one as a regular expression.
 pub fn rules_by_metric_name() -> [Rule; 2] {
     ["dryRun", "measurementRetention"].map(|field| {
         rule(
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn other_comparisons_are_not_found() {
+    fn other_conditions_are_not_found() {
         for condition in [
             "asInt(result) < 30",
             "asFloat( result ) >= 0.5",

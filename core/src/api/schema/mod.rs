@@ -1,9 +1,9 @@
-//! The parts of the CRDs' schemas that the derives of the types cannot express.
+//! The parts of the CRDs' schemas that cannot be derived from the types.
 //!
-//! Bounds, enums and list keys are attributes of the types. Everything else is a CEL rule with a message
+//! Bounds, enums and list keys are attributes in the types. Everything else is a CEL rule with a message
 //! that names the fix. A rule is on the deepest field that it concerns: the API server's ratcheting then
-//! allows writes of old objects as long as that field does not change. Rules on the root apply on create
-//! only.
+//! allows writes to old objects as long as that field does not change. On the root of an object, which every
+//! write changes, rules apply on create only.
 //!
 //! Defaults are in the schema, except within lists: kubectl and GitOps tools compare lists as a whole and
 //! would always find a difference. There the description says what an absent field means.

@@ -61,7 +61,7 @@ pub struct ClaimTemplate<'a> {
 }
 
 impl ClaimTemplate<'_> {
-    /// The name of the claim for one ordinal.
+    /// The name of the claim of the pod with this ordinal.
     pub fn claim_name(&self, ordinal: i64) -> String {
         format!("{}{ordinal}", self.prefix)
     }
@@ -80,7 +80,7 @@ impl Workload<'_> {
     }
 }
 
-/// Labels that identify a pod.
+/// The labels that contain a pod's name and ordinal.
 pub fn labels(name: &str, ordinal: i64) -> [(&'static str, String); 3] {
     [
         (names::POD_NAME_LABEL, name.to_owned()),
@@ -89,7 +89,8 @@ pub fn labels(name: &str, ordinal: i64) -> [(&'static str, String); 3] {
     ]
 }
 
-/// Gives a pod its identity. Claims replace volumes of the template that have the same name.
+/// Gives a new pod its identity: labels, host name, subdomain and claims. A claim replaces the template's volume of the
+/// same name.
 pub fn set(identity: &Identity, ordinal: i64, pod: &mut Value) {
     let name = pod["metadata"]["name"]
         .as_str()

@@ -1,7 +1,7 @@
-//! A workload as the planner reads it: percentages resolved, defaults filled in, hooks by point.
+//! A workload as the planner reads it: percentages resolved, defaults filled in, hooks by hook point.
 //!
-//! Everything is resolved once, here at the edge, so that no rule has to know what a percentage refers to, or which
-//! of two fields contains a limit.
+//! Everything is resolved once, here, so that no rule has to know what a percentage refers to, or in which of two
+//! fields a limit is set.
 
 pub mod guarded;
 pub mod identity;
@@ -58,7 +58,8 @@ pub struct Workload<'a> {
     pub pods_to_delete: &'a [String],
     /// The same names as a set for lookups, because there may be as many as there are pods.
     named: HashSet<&'a str>,
-    /// How many pods may be created and not yet available while the first pods are created; None if unlimited.
+    /// How many of the first pods may exist without being available yet; None if unlimited. It limits only the initial
+    /// creation of the workload's pods.
     pub create_batch: Option<i64>,
     /// How pods are updated.
     pub update: UpdateType,
@@ -82,7 +83,7 @@ pub struct Workload<'a> {
     pub gated: bool,
     /// Canary steps.
     pub steps: &'a [CanaryStep],
-    /// Hook of each point in a pod's life.
+    /// The hooks of its pods, by hook point.
     pub hooks: PodHooks<'a>,
     /// Whether its pods are replaced when their node is going to be removed.
     pub moves_off_nodes: bool,
@@ -96,14 +97,14 @@ pub struct Workload<'a> {
     pub identity: Option<Identity<'a>>,
     /// Ordinals for which no pod is created.
     pub reserved: BTreeSet<i64>,
-    /// The range of its pods' indexes; None if they have no indexes.
+    /// The range of its pods' indexes; None if they have no indexes, an error if its annotation is invalid.
     pub indexes: Result<Option<IndexRange>, InvalidIndexRange>,
 }
 
 /// How pods are updated.
 pub type UpdateType = UpdateStrategyType;
 
-/// The hooks in a pod's life.
+/// The hooks of a workload's pods, by hook point.
 #[derive(Clone, Copy)]
 pub struct PodHooks<'a> {
     pre_delete: &'a PodHookStrategy,
@@ -116,9 +117,9 @@ pub struct PodHooks<'a> {
 pub struct Progress {
     /// Name of the revision of the template.
     pub update_revision: String,
-    /// How often a revision's name was taken by another template.
+    /// How often the name of a new revision was already that of another template.
     pub collision_count: i32,
-    /// Index of the canary step; None without steps.
+    /// Index of the current canary step; None if there are no steps.
     pub step_index: Option<i32>,
     /// Hash of the step list.
     pub step_hash: Option<String>,
@@ -128,9 +129,9 @@ pub struct Progress {
     pub pause_conditions: Vec<PauseCondition>,
     /// Whether the first pods are still being created, in batches.
     pub creating_in_batches: bool,
-    /// Pods above replicas that an update uses.
+    /// Number of surge pods that the update uses now.
     pub surge: i64,
-    /// Names of pods that left their nodes.
+    /// Names of pods that left their nodes; they stay free for some time.
     pub vacated: Vec<VacatedName>,
 }
 
@@ -150,9 +151,7 @@ impl Progress {
             vacated: vacated.cloned().unwrap_or_default(),
         }
     }
-}
 
-impl Progress {
     /// The update revision.
     pub fn update(&self) -> RevisionName<'_> {
         RevisionName::of(&self.update_revision)
@@ -164,7 +163,7 @@ impl Progress {
         (!name.is_empty()).then_some(RevisionName::of(name))
     }
 
-    /// Whether all canary steps are completed, given their number.
+    /// Whether all canary steps are completed; `steps` is their number.
     pub fn is_past(&self, steps: usize) -> bool {
         let is_past = |index| usize::try_from(index).is_ok_and(|index| index >= steps);
         self.step_index.map_or(steps == 0, is_past)
@@ -172,7 +171,7 @@ impl Progress {
 }
 
 impl<'a> PodHooks<'a> {
-    /// The strategy of a point; the canary's steps have theirs in the step list.
+    /// The strategy of a hook point; None for canary steps, whose hooks are in the step list.
     fn strategy(&self, point: HookPoint) -> Option<&'a PodHookStrategy> {
         match point {
             HookPoint::PreDelete => Some(self.pre_delete),
@@ -182,12 +181,12 @@ impl<'a> PodHooks<'a> {
         }
     }
 
-    /// The hook of a point, if one is configured.
+    /// The hook of a hook point, if one is configured.
     pub fn hook(&self, point: HookPoint) -> Option<&'a HookStep> {
         self.strategy(point)?.hook.as_ref()
     }
 
-    /// Points whose `retry` is set.
+    /// Hook points with `retry: true`.
     pub fn retries(&self) -> Vec<HookPoint> {
         HookPoint::OF_PODS
             .into_iter()
@@ -251,7 +250,8 @@ impl<'a> Workload<'a> {
         Self::resolve(gd, own)
     }
 
-    /// Resolves a GameStatefulSet. Its limits may be in either of two places.
+    /// Resolves a GameStatefulSet. Its limits may be in `updateStrategy.rollingUpdate`, which takes precedence, or in
+    /// `updateStrategy` itself.
     pub fn of_game_stateful_set(gsts: &'a GameStatefulSet) -> Result<Self, InvalidWorkload> {
         let spec = &gsts.spec;
         let strategy = &spec.update_strategy;
@@ -366,8 +366,8 @@ impl<'a> Workload<'a> {
         self.kind.owner_reference(&self.name, &self.uid)
     }
 
-    /// The owner reference on its HookRuns. The foreground deletion of the workload must not delete those that are
-    /// created meanwhile, because they decide when its pods may be deleted.
+    /// The owner reference on its HookRuns. A foreground deletion of the workload must not delete those that are
+    /// created while it is in progress, because they decide when its pods may be deleted.
     pub fn owner_of_runs(&self) -> OwnerReference {
         OwnerReference {
             block_owner_deletion: Some(!self.guard_marks.deleting),
@@ -375,8 +375,8 @@ impl<'a> Workload<'a> {
         }
     }
 
-    /// Whether this workload should control a pod: the selector matches it and, if the workload's pods have ordinals,
-    /// its name contains one.
+    /// Whether this workload should control a pod: the selector matches the pod and, if the workload's pods have
+    /// ordinals, the pod's name contains one.
     pub fn is_member(&self, pod: &Pod) -> bool {
         let name_fits = self.identity.is_none() || self.ordinal(pod).is_some();
         name_fits && self.selector.matches(&pod.labels)
@@ -415,8 +415,8 @@ fn selector(own: &LabelSelector) -> Result<Selector, InvalidWorkload> {
     Ok(selector)
 }
 
-/// A number of seconds from the spec. The schema refuses negative numbers; if there is one nevertheless,
-/// it counts as 0.
+/// A number of seconds from the spec. The schema refuses negative numbers; an object that has one nevertheless is
+/// treated as if it were 0.
 fn seconds(seconds: i32) -> SignedDuration {
     SignedDuration::from_secs(i64::from(seconds.max(0)))
 }

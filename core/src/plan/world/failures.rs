@@ -14,7 +14,7 @@ pub enum Attempt {
     CreatePod,
     /// Creating a volume claim, or changing its owners.
     PrepareClaim,
-    /// Deleting a pod other than for an update.
+    /// Deleting a pod for a reason other than an update.
     RemovePod,
     /// Starting the hook for such a deletion.
     StartRemovalHook,
@@ -63,7 +63,7 @@ impl Attempt {
         }
     }
 
-    /// Whether it serves scaling or an update.
+    /// Whether the action serves scaling or an update.
     fn concern(self) -> Concern {
         match self {
             Self::CreatePod | Self::PrepareClaim | Self::RemovePod | Self::StartRemovalHook => {
@@ -73,7 +73,7 @@ impl Attempt {
         }
     }
 
-    /// Whether it deletes a pod, or changes it in place, for an update.
+    /// Whether the action updates a pod, by recreating it or in place.
     pub fn updates(self) -> bool {
         matches!(self, Self::ChangePod | Self::RecreatePod)
     }
@@ -90,7 +90,7 @@ impl Attempt {
     }
 }
 
-/// The API server's message for each kind of action that was refused last time.
+/// The kinds of action that the API server refused last time, each with its message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Failures(BTreeMap<Attempt, String>);
 

@@ -33,7 +33,7 @@ pub struct World {
     pub revisions: Vec<Arc<Revision>>,
     /// HookTemplates of the namespace by name.
     pub templates: BTreeMap<String, Arc<HookTemplate>>,
-    /// Names of HookTemplates that cannot be decoded.
+    /// Names of HookTemplates of the namespace that cannot be decoded.
     pub unreadable_templates: BTreeSet<String>,
     /// Deletion cost of the nodes that have one.
     pub node_costs: BTreeMap<String, i64>,
@@ -52,7 +52,7 @@ pub struct World {
     pub verdicts: BTreeMap<String, Verdict>,
     /// Names of pods and revisions that turned out to belong to other objects.
     pub taken: BTreeSet<String>,
-    /// Which of the last actions were refused.
+    /// The kinds of action that the API server refused last time.
     pub failures: Failures,
     /// The backoff for the replacement of pods that ended as soon as they were started.
     pub backoff: Option<Backoff>,
@@ -78,7 +78,7 @@ pub struct Revision {
 }
 
 impl Revision {
-    /// Its name.
+    /// Its name, as a [`RevisionName`].
     pub fn name(&self) -> RevisionName<'_> {
         RevisionName::of(&self.name)
     }

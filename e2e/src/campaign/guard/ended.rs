@@ -18,7 +18,7 @@ pub(super) struct Ended {
     pub(super) played: u64,
     /// How many were ended, by the name of the client that ended them.
     pub(super) by: BTreeMap<String, u64>,
-    /// Each of them in a line.
+    /// One line for each of them.
     pub(super) lines: Vec<String>,
 }
 

@@ -5,7 +5,7 @@
 //! pod runs a match of some seconds, and until that is over its hook says no. Then all matches are over, and
 //! everything that was asked to end must end by itself.
 //!
-//! [`play()`] plays a history as each [`Variant`]: with guarded pods, with the hook alone, and as a native Deployment
+//! [`play()`] plays a history in each [`Variant`]: with guarded pods, with the hook alone, and as a native Deployment
 //! with a PodDisruptionBudget or the annotation for autoscalers. Which matches were ended, and by which client, is
 //! read from the audit log ([`Record`]). A [`Table`] adds records up.
 

@@ -1,4 +1,4 @@
-//! Plays a history as a variant, in a namespace and on nodes of its own.
+//! Plays a history in a variant, in a namespace and on nodes of its own.
 
 use std::fmt;
 use std::path::Path;
@@ -33,7 +33,7 @@ const DRAINS: Duration = Duration::from_secs(60);
 pub struct Played {
     /// The outcome.
     pub record: Record,
-    /// Each match that was ended, in a line.
+    /// One line for each match that was ended while its hook said no.
     pub ended: Vec<String>,
     history: History,
 }
@@ -47,7 +47,7 @@ struct Play<'a> {
     nodes: Vec<String>,
 }
 
-/// Plays a history as a variant. The files are kept in `folder` if it did not pass.
+/// Plays a history in a variant. If it does not pass, its files are kept in `folder`.
 pub async fn play(
     stage: &Stage,
     history: &History,
@@ -64,7 +64,7 @@ impl Played {
     }
 }
 
-/// Like [`play()`], but also runs `meanwhile`. If that fails, the history ends and has failed.
+/// Like [`play()`], but also runs `meanwhile`. If that fails, the history is aborted and counts as failed.
 pub async fn play_until(
     stage: &Stage,
     history: &History,
@@ -166,7 +166,7 @@ impl Play<'_> {
         Ok(Some(operator))
     }
 
-    /// Applies the workload, and waits until its pods run and, as the guarded variant, are guarded.
+    /// Applies the workload, and waits until its pods run and, in the guarded variant, are guarded.
     async fn start(&self) -> Result<()> {
         let (case, history) = (&self.case, self.history);
         let objects = self.variant.objects(history, case, &self.nodes);
@@ -196,7 +196,7 @@ impl Play<'_> {
         };
         let started = Instant::now();
         let others = std::pin::pin!(self.others(&scene, started));
-        let stage = std::pin::pin!(async {
+        let game = std::pin::pin!(async {
             tokio::select! {
                 failed = matches.play(case, history) => failed?,
                 acted = self.kill(operator.as_mut(), started) => acted?,
@@ -207,10 +207,10 @@ impl Play<'_> {
                 _ => Ok(()),
             }
         });
-        match select(others, stage).await {
-            Either::Left((others, stage)) => {
+        match select(others, game).await {
+            Either::Left((others, game)) => {
                 others?;
-                stage.await
+                game.await
             }
             // Drains of Deployments whose budget allows no eviction never end.
             Either::Right((finished, _)) if self.variant != Variant::Guarded => finished,
@@ -295,7 +295,7 @@ impl Play<'_> {
     }
 }
 
-/// The failure of a future that runs during a history. Its success does not end the history.
+/// Waits until a future that runs during a history fails. If it succeeds, this never returns, so the history goes on.
 async fn failure(meanwhile: impl Future<Output = Result<()>>) -> anyhow::Error {
     match meanwhile.await {
         Err(failure) => failure,
@@ -312,7 +312,7 @@ async fn stop(operator: &mut Operator) -> Result<()> {
     Ok(())
 }
 
-/// What the judge finds, and the permissions that the operator lacked.
+/// The violations that the judge finds, and the permissions that the operator lacked.
 fn violations(events: &[Event], starts: &[Timestamp], operator: &str) -> Vec<String> {
     let of_operator = |event: &&Event| event.username() == operator;
     let lacking = events.iter().filter(of_operator);
@@ -350,6 +350,9 @@ impl fmt::Display for Played {
             writeln!(f, "{failure}")?;
         }
         let seed = self.history.seed;
-        write!(f, "to repeat it: make guard-campaign SEED={seed} COUNT=1")
+        write!(
+            f,
+            "to reproduce it: make guard-campaign SEED={seed} COUNT=1"
+        )
     }
 }
