@@ -108,6 +108,14 @@ impl CachedPod {
         }
     }
 
+    /// The uid of the workload that guards the pod, according to its label.
+    pub fn guarded_by(&self) -> Option<&str> {
+        match self {
+            CachedPod::Own(pod) => pod.guarded_by(),
+            CachedPod::Orphan(pod) | CachedPod::Foreign(pod) => pod.label(names::GUARDED_LABEL),
+        }
+    }
+
     /// The SidecarSets that were considered when the pod was created.
     pub fn marks(&self) -> Option<&SidecarMarks> {
         match self {
@@ -280,9 +288,17 @@ impl Orphan {
 
     /// Its labels.
     pub fn labels(&self) -> BTreeMap<String, String> {
-        let labels = self.labels.split(',').filter_map(|it| it.split_once('='));
         let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
-        labels.map(owned).collect()
+        self.each_label().map(owned).collect()
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        let mut labels = self.each_label();
+        labels.find(|(it, _)| *it == key).map(|(_, value)| value)
+    }
+
+    fn each_label(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.labels.split(',').filter_map(|it| it.split_once('='))
     }
 
     /// Whether both states are the same as far as adoption is concerned.

@@ -15,7 +15,7 @@ mod players;
 mod status;
 mod vacated;
 
-pub use node_going::{is_outdated, move_off_nodes};
+pub use node_going::{delays_removal, is_outdated, move_off_nodes};
 pub use players::GuardedPlayers;
 pub use status::{status, verdict};
 pub use vacated::Vacated;
