@@ -95,7 +95,7 @@ pub fn keep_in_force(workload: &Workload, world: &World) -> Guarding {
         Some(GuardState::InForce { .. } | GuardState::NotInForce { .. }) => Action::ProbeGuard {
             budget: budget.name,
         },
-        Some(GuardState::NoBudget) | None => Action::ApplyBudget(budget),
+        Some(GuardState::NoBudget { .. }) | None => Action::ApplyBudget(budget),
     };
     Guarding {
         actions: vec![action],
@@ -118,7 +118,7 @@ pub fn take_down(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
         };
     }
     match world.guard {
-        Some(GuardState::NoBudget) => Guarding {
+        Some(GuardState::NoBudget { .. }) => Guarding {
             patch: Some(without_marks(workload)),
             ..Guarding::default()
         },
