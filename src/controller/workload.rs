@@ -17,7 +17,7 @@ use crate::cache::{Cache, Cached, Reflector, Whole};
 use crate::objects::{ObjectKey, Write};
 use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::plan::{
-    Disruption, Event, GuardedPlayers, InvalidWorkload, Plan, Planned, Revision,
+    Ending, Event, GuardedPlayers, InvalidWorkload, Plan, Planned, Revision,
 };
 
 /// Planning that takes longer is logged. A plan for ten thousand pods takes a tenth of this time.
@@ -216,7 +216,7 @@ struct Planning<S> {
     /// Guarded pods that may have players now.
     players: GuardedPlayers,
     /// What ended guarded pods that may have had players, other than a deletion by the operator.
-    ended_without_hook: Vec<Option<Disruption>>,
+    ended_without_hook: Vec<Ending>,
     /// How long reading and planning took.
     took: Duration,
 }

@@ -16,6 +16,7 @@ mod workloads;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
@@ -102,8 +103,9 @@ impl MetricsRegistry {
     fn remove_deleted(&self) {
         // Collected before the counters are locked.
         let owners = Owners::read(&self.cache);
-        self.writes
-            .retain(|kind, namespace, name| owners.has_name(kind, namespace, name));
+        self.writes.retain(Instant::now(), |kind, namespace, name| {
+            owners.has_name(kind, namespace, name)
+        });
         self.hooks.retain(&owners.owners());
     }
 }

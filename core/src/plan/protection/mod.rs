@@ -16,7 +16,7 @@ mod status;
 mod vacated;
 
 pub use node_going::{delays_removal, is_outdated, move_off_nodes};
-pub use players::GuardedPlayers;
+pub use players::{Ending, GuardedPlayers};
 pub use status::{status, verdict};
 pub use vacated::Vacated;
 
