@@ -403,6 +403,8 @@ impl Cached for Claim {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -418,5 +420,67 @@ mod tests {
         ] {
             assert_eq!(old_kubelet(version).is_some(), is_old, "{version}");
         }
+    }
+    fn node(spec: Value, keys: &[&str]) -> Option<NodeState> {
+        let node = json!({"metadata": {"name": "node", "uid": "uid-node"}, "spec": spec});
+        let node: NodeHead = serde_json::from_value(node).expect("a node");
+        let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+        let settings = Settings {
+            going_taints: keys.into(),
+            ..Settings::default()
+        };
+        NodeState::new(node, &settings)
+    }
+
+    /// The keys of the taints that announce the removal of a node.
+    fn going_keys(spec: Value) -> Vec<String> {
+        let node = node(spec, &["karpenter.sh/disrupted"]);
+        let going = node.map(|node| node.going);
+        let going = going.iter().flat_map(|going| going.iter());
+        going.map(|taint| taint.key.clone()).collect()
+    }
+
+    #[test]
+    fn a_cordon_and_taints_announce_the_removal_of_a_node() {
+        let taint = |key: &str, effect: &str| {
+            let taint = json!({"key": key, "effect": effect});
+            going_keys(json!({"taints": [taint]}))
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(going_keys(json!({})), none);
+        let cordon = json!({"unschedulable": true});
+        assert_eq!(going_keys(cordon), [UNSCHEDULABLE]);
+        assert_eq!(taint("any", "NoExecute"), ["any"]);
+        assert_eq!(taint("any", "NoSchedule"), none);
+        let configured = "karpenter.sh/disrupted";
+        assert_eq!(taint(configured, "NoSchedule"), [configured]);
+        // The node is lost, or may come back.
+        for key in LOST_NODE_TAINTS {
+            assert_eq!(taint(key, "NoExecute"), none);
+        }
+        // The cordon was lifted, and its taint is about to be removed.
+        assert_eq!(taint(UNSCHEDULABLE, "NoSchedule"), none);
+    }
+
+    #[test]
+    fn a_node_goes_since_the_first_taint_that_says_so() {
+        let at = |minute: i64| format!("2026-01-01T00:{minute:02}:00Z");
+        let taint = |key: &str, effect: &str, minute: i64| json!({"key": key, "effect": effect, "timeAdded": at(minute)});
+        let since = |spec| {
+            let since = node(spec, &["configured"]).and_then(|node| node.going_since);
+            since.map(|since| since.to_string())
+        };
+        let taints = json!([
+            taint("dedicated", "NoSchedule", 1),
+            taint("node.kubernetes.io/not-ready", "NoExecute", 2),
+            taint(UNSCHEDULABLE, "NoSchedule", 3),
+            taint("configured", "NoSchedule", 4),
+            taint("any", "NoExecute", 5),
+        ]);
+        let cordoned = json!({"unschedulable": true, "taints": taints});
+        assert_eq!(since(cordoned), Some(at(3)));
+        assert_eq!(since(json!({"taints": taints})), Some(at(4)));
+        let unknown = json!({"taints": [{"key": "any", "effect": "NoExecute"}]});
+        assert_eq!(since(unknown), None);
     }
 }
