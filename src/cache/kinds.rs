@@ -422,7 +422,7 @@ mod tests {
         }
     }
     fn node(spec: Value, keys: &[&str]) -> Option<NodeState> {
-        let node = json!({"metadata": {"name": "node", "uid": "uid-node"}, "spec": spec});
+        let node = json!({"metadata": {"name": "node"}, "spec": spec});
         let node: NodeHead = serde_json::from_value(node).expect("a node");
         let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
         let settings = Settings {
@@ -465,7 +465,10 @@ mod tests {
     #[test]
     fn a_node_goes_since_the_first_taint_that_says_so() {
         let at = |minute: i64| format!("2026-01-01T00:{minute:02}:00Z");
-        let taint = |key: &str, effect: &str, minute: i64| json!({"key": key, "effect": effect, "timeAdded": at(minute)});
+        let taint = |key: &str, effect: &str, minute: i64| {
+            let added = at(minute);
+            json!({"key": key, "effect": effect, "timeAdded": added})
+        };
         let since = |spec| {
             let since = node(spec, &["configured"]).and_then(|node| node.going_since);
             since.map(|since| since.to_string())

@@ -103,16 +103,18 @@ impl CachedPod {
     fn has_workload(&self) -> bool {
         match self {
             CachedPod::Own(_) => true,
-            CachedPod::Orphan(pod) => pod.labels().contains_key(names::REVISION_LABEL),
+            CachedPod::Orphan(pod) => pod.label(names::REVISION_LABEL).is_some(),
             CachedPod::Foreign(_) => false,
         }
     }
 
-    /// The uid of the workload that guards the pod, according to its label.
+    /// The uid of the workload that guards the pod, according to its label. On pods that were not created for a
+    /// workload, the label guards nothing.
     pub fn guarded_by(&self) -> Option<&str> {
         match self {
             CachedPod::Own(pod) => pod.guarded_by(),
-            CachedPod::Orphan(pod) | CachedPod::Foreign(pod) => pod.label(names::GUARDED_LABEL),
+            CachedPod::Orphan(pod) if self.has_workload() => pod.label(names::GUARDED_LABEL),
+            CachedPod::Orphan(_) | CachedPod::Foreign(_) => None,
         }
     }
 

@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
     use crate::cache::{Origin, Settings, test_feed};
-    use gamekeeper_core::api::names::GUARDED_LABEL;
+    use gamekeeper_core::api::names::{GUARDED_LABEL, REVISION_LABEL};
     use gamekeeper_core::api::{GROUP, GameDeployment};
 
     fn at(minute: i64) -> Timestamp {
@@ -288,7 +288,10 @@ mod tests {
     fn guarded_pods_of_workloads_that_do_not_exist_are_counted() {
         let cache = Cache::default();
         show_workload(&cache, json!([]));
-        let no_owner = json!({"metadata": {"ownerReferences": null}});
+        let labels = json!({REVISION_LABEL: "arena-1"});
+        let no_owner = json!({"metadata": {"ownerReferences": null, "labels": labels}});
+        // Any user may set the label on any pod.
+        let never_owned = json!({"metadata": {"ownerReferences": null}});
         let leaves = json!({"metadata": {"deletionTimestamp": at(1).to_string()}});
         let released = json!({"metadata": {"labels": {GUARDED_LABEL: null}}});
         show_pods(
@@ -297,6 +300,7 @@ mod tests {
                 pod("own", "uid-arena", json!({})),
                 pod("left", "uid-deleted", json!({})),
                 pod("orphaned", "uid-deleted", no_owner),
+                pod("labeled", "any", never_owned),
                 pod("leaves", "uid-deleted", leaves),
                 pod("released", "uid-deleted", released),
             ],
