@@ -215,7 +215,7 @@ async fn alerts_have_the_thresholds_and_runbooks_of_the_values(case: &mut Case) 
     for (threshold, count) in [
         ("> 2400 # metrics.alerts.stuckSeconds", 3),
         ("<= 10800 # metrics.alerts.hookWaitSeconds", 1),
-        ("> 10800 # metrics.alerts.hookWaitSeconds", 2),
+        ("> 10800 # metrics.alerts.hookWaitSeconds", 3),
         ("* 95 # metrics.alerts.availablePercent", 1),
     ] {
         let found = text.matches(threshold).count();

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::guard_setup::{
     apply_guarded, budgets, condition, evict, install_policy, label, living, no, own_node,
-    until_deleted, until_guarded, waiting, yes,
+    until_counted, until_deleted, until_guarded, waiting, yes,
 };
 use crate::protection::{release, uninstall};
 
@@ -280,6 +280,7 @@ async fn guarded_pods_are_released_by_users(case: &mut Case) -> Result<()> {
     .await?;
     case.kubectl(&["delete", &pod]).await?;
     until_guarded(case, 3).await?;
+    until_counted(case, &[("released", 1), ("other_client", 0)]).await?;
     case.kubectl(&["delete", "gamedeployment", GAME, "--wait=false"])
         .await?;
     case.until("the pods wait", |view| waiting(view).len() == 3)

@@ -1,7 +1,9 @@
 //! Durations of reconciles and of writes of pods and HookRuns, with the names and labels of bk-bcs.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -11,7 +13,7 @@ use prometheus_client::encoding::{
 use super::{Refusal, Target};
 use crate::metrics::{Counts, Timings};
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::plan::{Action, DeletionReason, Disruption, Ground};
+use gamekeeper_core::plan::{Action, DeletionReason, Disruption, Ending, Ground};
 
 /// The histogram buckets of bk-bcs, in seconds.
 pub(crate) const BUCKETS: [f64; 11] = [
@@ -23,6 +25,10 @@ const PLANNING_BUCKETS: [f64; 11] = [
     0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 ];
 
+/// How long the matches that were ended remain counted after the deletion of their workload, so that Prometheus scrapes
+/// those that were ended last: a workload that is being deleted is deleted with its last pod.
+const KEPT_AFTER_DELETION: Duration = Duration::from_secs(600);
+
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     reconciles: Timings<ResultLabels>,
@@ -33,6 +39,8 @@ pub(crate) struct Metrics {
     lag: Timings<KindLabel>,
     plans: Timings<KindLabel>,
     guarded: Counts<GuardedLabels>,
+    /// Deleted workloads whose series in `guarded` are kept for a while: when they were first missing.
+    missing: Arc<Mutex<BTreeMap<WorkloadLabels, Instant>>>,
 }
 
 /// The labels of a workload: `gd="NAMESPACE/NAME"` for a GameDeployment, `namespace="NAMESPACE", name="NAME"`
@@ -148,7 +156,10 @@ const WHY_ENDED: [&str; 8] = [
     "other_client",
 ];
 
-fn ended_by(disruption: Option<Disruption>) -> &'static str {
+fn ended_by(ending: Ending) -> &'static str {
+    let Ending::Unreleased(disruption) = ending else {
+        return "released";
+    };
     match disruption {
         Some(Disruption::Eviction) => "eviction",
         Some(Disruption::Preemption) => "preemption",
@@ -168,6 +179,14 @@ impl GuardedLabels {
             why,
         }
     }
+
+    fn workload(&self) -> Option<WorkloadLabels> {
+        Some(WorkloadLabels {
+            kind: WorkloadKind::parse(self.kind)?,
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
@@ -186,6 +205,7 @@ impl Default for Metrics {
             lag: Timings::with_buckets(&BUCKETS),
             plans: Timings::with_buckets(&PLANNING_BUCKETS),
             guarded: Counts::default(),
+            missing: Arc::default(),
         }
     }
 }
@@ -209,16 +229,12 @@ impl Metrics {
     }
 
     /// Counts guarded pods that ended before their hook succeeded, and that the operator did not delete.
-    pub(crate) fn ended_without_hook(
-        &self,
-        workload: &WorkloadLabels,
-        pods: &[Option<Disruption>],
-    ) {
+    pub(crate) fn ended_without_hook(&self, workload: &WorkloadLabels, pods: &[Ending]) {
         for why in WHY_ENDED {
             self.guarded.init(GuardedLabels::of(workload.clone(), why));
         }
-        for disruption in pods {
-            let why = ended_by(*disruption);
+        for ending in pods {
+            let why = ended_by(*ending);
             self.guarded
                 .increment(GuardedLabels::of(workload.clone(), why));
         }
@@ -286,15 +302,28 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn retain(&self, exists: impl Fn(WorkloadKind, &str, &str) -> bool) {
+    /// Removes the series of workloads that do not exist.
+    pub(crate) fn retain(&self, now: Instant, exists: impl Fn(WorkloadKind, &str, &str) -> bool) {
         let is_kept = |it: &WorkloadLabels| exists(it.kind, &it.namespace, &it.name);
         self.reconciles.retain(|it| is_kept(&it.workload));
         self.creations.retain(|it| is_kept(&it.workload));
         self.updates.retain(|it| is_kept(&it.workload));
         self.deletions.retain(|it| is_kept(&it.workload));
+        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut *missing);
         self.guarded.retain(|it| {
-            let kind = WorkloadKind::parse(it.kind);
-            kind.is_some_and(|kind| exists(kind, &it.namespace, &it.name))
+            let Some(workload) = it.workload() else {
+                return false;
+            };
+            if is_kept(&workload) {
+                return true;
+            }
+            let since = before.get(&workload).copied().unwrap_or(now);
+            let is_recent = now.duration_since(since) < KEPT_AFTER_DELETION;
+            if is_recent {
+                missing.insert(workload, since);
+            }
+            is_recent
         });
         self.hooks.retain(|it| {
             let kind = WorkloadKind::parse(it.objectKind);
@@ -335,5 +364,39 @@ impl Collector for Metrics {
         let help = "Guarded pods that ended before their hook succeeded";
         self.guarded
             .encode(&mut to, "gamekeeper_guarded_pods_ended", help)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matches_ended_last_are_scraped_although_their_workload_is_deleted() {
+        let metrics = Metrics::default();
+        let lobby = WorkloadLabels {
+            kind: WorkloadKind::GameDeployment,
+            namespace: "games".to_owned(),
+            name: "lobby".to_owned(),
+        };
+        let start = Instant::now();
+        let count = |seconds, exists| {
+            let now = start + Duration::from_secs(seconds);
+            metrics.retain(now, |_, _, _| exists);
+            metrics.guarded.len()
+        };
+        let series = WHY_ENDED.len();
+        metrics.ended_without_hook(&lobby, &[Ending::Released]);
+        metrics.reconciled(lobby.clone(), true, Duration::from_millis(1));
+        assert_eq!(count(0, true), series);
+        assert_eq!(count(30, false), series);
+        assert_eq!(metrics.reconciles.len(), 0);
+        assert_eq!(count(629, false), series);
+        // A new workload with the same name continues the series.
+        assert_eq!(count(640, true), series);
+        assert_eq!(count(700, false), series);
+        assert_eq!(count(1299, false), series);
+        assert_eq!(count(1300, false), 0);
+        assert!(metrics.missing.lock().expect("a lock").is_empty());
     }
 }

@@ -108,7 +108,7 @@ impl Tally {
             }
             Err(Refusal::AlreadyExists(message)) => self.taken(action, message),
             Err(Refusal::NotFound(_)) if matches!(action, Action::ProbeGuard { .. }) => {
-                self.record_guard(Some(GuardState::NoBudget));
+                self.record_guard(Some(GuardState::no_budget(self.guard.as_ref())));
             }
             Err(Refusal::Conflict(message) | Refusal::NotFound(message)) => {
                 self.conflict = Some(message);
@@ -147,7 +147,9 @@ impl Tally {
                 let others = std::mem::take(&mut self.other_budgets);
                 self.record_guard((!was_open).then_some(GuardState::InForce { at, others }));
             }
-            Action::DeleteBudget { .. } => self.record_guard(Some(GuardState::NoBudget)),
+            Action::DeleteBudget { .. } => {
+                self.record_guard(Some(GuardState::NoBudget { times: 0 }));
+            }
             Action::PatchInPlace(patch) if !patch.is_continuation() => {
                 self.updated.push(patch.pod.name.clone());
             }
@@ -159,6 +161,12 @@ impl Tally {
     fn record_guard(&mut self, guard: Option<GuardState>) {
         self.guard = guard;
         self.left = true;
+    }
+
+    fn not_in_force(&mut self, message: String) {
+        let before = self.guard.as_ref();
+        let now = GuardState::not_in_force(before, message, Timestamp::now());
+        self.record_guard(Some(now));
     }
 
     /// Another owner's object already has the name. If names can be chosen, the next plan chooses another one.
@@ -188,11 +196,11 @@ impl Tally {
                 self.left = true;
                 return;
             }
-            Action::ApplyBudget(_) | Action::ProbeGuard { .. } => {
-                let at = Timestamp::now();
-                let now = GuardState::not_in_force(self.guard.as_ref(), message, at);
-                return self.record_guard(Some(now));
+            Action::ApplyBudget(_) => {
+                let message = format!("the PodDisruptionBudget cannot be created: {message}");
+                return self.not_in_force(message);
             }
+            Action::ProbeGuard { .. } => return self.not_in_force(message),
             // The rest of the plan depends on these.
             Action::PatchWorkload(_) | Action::CreateRevision(_) => self.void = true,
             _ => {}

@@ -19,7 +19,7 @@ use super::*;
 use crate::objects::{Deleted, ObjectKey, Write};
 use gamekeeper_core::api::names;
 use gamekeeper_core::plan::{
-    Action, Deletion, DeletionReason, Ground, InPlacePatch, NewClaim, NewPod, Plan, PodRef,
+    Action, Budget, Deletion, DeletionReason, Ground, InPlacePatch, NewClaim, NewPod, Plan, PodRef,
     WorkloadPatch,
 };
 

@@ -210,19 +210,35 @@ const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// at any moment, or it is shut down and no pod can be moved.
 const LOST_NODE_TAINTS: [&str; 3] = ["node.kubernetes.io/not-ready", UNREACHABLE, OUT_OF_SERVICE];
 
-/// The taints that announce the removal of a node: a cordon, taints that end pods, and those with one of these keys.
-fn going(node: NodeSpec, keys: &[String]) -> Vec<Taint> {
-    let announces_removal = |taint: &NodeTaint| {
-        let ends_pods =
-            taint.effect == "NoExecute" && !LOST_NODE_TAINTS.contains(&taint.key.as_str());
-        ends_pods || keys.contains(&taint.key)
+/// The taint that the node lifecycle controller sets on a cordoned node.
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// Whether a taint announces the removal of its node: it ends pods, or has one of these keys.
+fn announces_removal(taint: &NodeTaint, keys: &[String]) -> bool {
+    let ends_pods = taint.effect == "NoExecute" && !LOST_NODE_TAINTS.contains(&taint.key.as_str());
+    ends_pods || keys.contains(&taint.key)
+}
+
+/// Since when a node has been going to be removed, as far as its taints say: `kubectl taint` records no time.
+fn going_since(node: &NodeSpec, keys: &[String]) -> Option<Timestamp> {
+    let announces = |it: &&NodeTaint| {
+        let is_cordon = node.unschedulable && it.key == UNSCHEDULABLE;
+        is_cordon || announces_removal(it, keys)
     };
+    let taints = node.taints.iter().filter(announces);
+    let times = taints.filter_map(|it| it.time_added.as_ref());
+    times.map(|time| time.0).min()
+}
+
+/// The taints that announce the removal of a node. A cordon counts even before its taint is set.
+fn going(node: NodeSpec, keys: &[String]) -> Vec<Taint> {
     let cordon = node.unschedulable.then(|| Taint {
-        key: "node.kubernetes.io/unschedulable".to_owned(),
+        key: UNSCHEDULABLE.to_owned(),
         value: String::new(),
         effect: "NoSchedule".to_owned(),
     });
-    let taints = node.taints.into_iter().filter(announces_removal);
+    let taints = node.taints.into_iter();
+    let taints = taints.filter(|it| announces_removal(it, keys));
     let taints = taints.map(|it| Taint {
         key: it.key,
         value: it.value,
@@ -258,6 +274,8 @@ pub(crate) struct NodeState {
     pub for_clusters: Option<Arc<ClusterNode>>,
     /// The taints that announce its removal.
     pub going: Arc<[Taint]>,
+    /// Since when they do, if they say so.
+    pub going_since: Option<Timestamp>,
 }
 
 impl NodeState {
@@ -270,6 +288,7 @@ impl NodeState {
         let annotation = annotations.get(NODE_DELETION_COST);
         let lost = lost(&node.spec.taints);
         let old_kubelet = old_kubelet(&node.status.node_info.kubelet_version);
+        let going_since = going_since(&node.spec, &settings.going_taints);
         let going = going(node.spec, &settings.going_taints);
         let is_needed = lost.is_some()
             || annotation.is_some()
@@ -282,6 +301,7 @@ impl NodeState {
             old_kubelet,
             for_clusters,
             going: going.into(),
+            going_since,
             name: meta.name.unwrap_or_default(),
             uid: meta.uid.unwrap_or_default(),
             version: version_number(&meta.resource_version.unwrap_or_default()),
@@ -383,6 +403,8 @@ impl Cached for Claim {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -398,5 +420,70 @@ mod tests {
         ] {
             assert_eq!(old_kubelet(version).is_some(), is_old, "{version}");
         }
+    }
+    fn node(spec: Value, keys: &[&str]) -> Option<NodeState> {
+        let node = json!({"metadata": {"name": "node"}, "spec": spec});
+        let node: NodeHead = serde_json::from_value(node).expect("a node");
+        let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+        let settings = Settings {
+            going_taints: keys.into(),
+            ..Settings::default()
+        };
+        NodeState::new(node, &settings)
+    }
+
+    /// The keys of the taints that announce the removal of a node.
+    fn going_keys(spec: Value) -> Vec<String> {
+        let node = node(spec, &["karpenter.sh/disrupted"]);
+        let going = node.map(|node| node.going);
+        let going = going.iter().flat_map(|going| going.iter());
+        going.map(|taint| taint.key.clone()).collect()
+    }
+
+    #[test]
+    fn a_cordon_and_taints_announce_the_removal_of_a_node() {
+        let taint = |key: &str, effect: &str| {
+            let taint = json!({"key": key, "effect": effect});
+            going_keys(json!({"taints": [taint]}))
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(going_keys(json!({})), none);
+        let cordon = json!({"unschedulable": true});
+        assert_eq!(going_keys(cordon), [UNSCHEDULABLE]);
+        assert_eq!(taint("any", "NoExecute"), ["any"]);
+        assert_eq!(taint("any", "NoSchedule"), none);
+        let configured = "karpenter.sh/disrupted";
+        assert_eq!(taint(configured, "NoSchedule"), [configured]);
+        // The node is lost, or may come back.
+        for key in LOST_NODE_TAINTS {
+            assert_eq!(taint(key, "NoExecute"), none);
+        }
+        // The cordon was lifted, and its taint is about to be removed.
+        assert_eq!(taint(UNSCHEDULABLE, "NoSchedule"), none);
+    }
+
+    #[test]
+    fn a_node_goes_since_the_first_taint_that_says_so() {
+        let at = |minute: i64| format!("2026-01-01T00:{minute:02}:00Z");
+        let taint = |key: &str, effect: &str, minute: i64| {
+            let added = at(minute);
+            json!({"key": key, "effect": effect, "timeAdded": added})
+        };
+        let since = |spec| {
+            let since = node(spec, &["configured"]).and_then(|node| node.going_since);
+            since.map(|since| since.to_string())
+        };
+        let taints = json!([
+            taint("dedicated", "NoSchedule", 1),
+            taint("node.kubernetes.io/not-ready", "NoExecute", 2),
+            taint(UNSCHEDULABLE, "NoSchedule", 3),
+            taint("configured", "NoSchedule", 4),
+            taint("any", "NoExecute", 5),
+        ]);
+        let cordoned = json!({"unschedulable": true, "taints": taints});
+        assert_eq!(since(cordoned), Some(at(3)));
+        assert_eq!(since(json!({"taints": taints})), Some(at(4)));
+        let unknown = json!({"taints": [{"key": "any", "effect": "NoExecute"}]});
+        assert_eq!(since(unknown), None);
     }
 }

@@ -103,8 +103,18 @@ impl CachedPod {
     fn has_workload(&self) -> bool {
         match self {
             CachedPod::Own(_) => true,
-            CachedPod::Orphan(pod) => pod.labels().contains_key(names::REVISION_LABEL),
+            CachedPod::Orphan(pod) => pod.label(names::REVISION_LABEL).is_some(),
             CachedPod::Foreign(_) => false,
+        }
+    }
+
+    /// The uid of the workload that guards the pod, according to its label. On pods that were not created for a
+    /// workload, the label guards nothing.
+    pub fn guarded_by(&self) -> Option<&str> {
+        match self {
+            CachedPod::Own(pod) => pod.guarded_by(),
+            CachedPod::Orphan(pod) if self.has_workload() => pod.label(names::GUARDED_LABEL),
+            CachedPod::Orphan(_) | CachedPod::Foreign(_) => None,
         }
     }
 
@@ -280,9 +290,17 @@ impl Orphan {
 
     /// Its labels.
     pub fn labels(&self) -> BTreeMap<String, String> {
-        let labels = self.labels.split(',').filter_map(|it| it.split_once('='));
         let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
-        labels.map(owned).collect()
+        self.each_label().map(owned).collect()
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        let mut labels = self.each_label();
+        labels.find(|(it, _)| *it == key).map(|(_, value)| value)
+    }
+
+    fn each_label(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.labels.split(',').filter_map(|it| it.split_once('='))
     }
 
     /// Whether both states are the same as far as adoption is concerned.

@@ -107,3 +107,114 @@ fn as_stored(run: HookRun) -> HookRun {
     let stored = serde_json::to_value(&run).and_then(serde_json::from_value);
     stored.unwrap_or(run)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::cache::SidecarIndex;
+    use gamekeeper_core::api::HookPhase;
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new("games", name)
+    }
+
+    /// A run of the workload with this uid.
+    fn run(name: &str, workload: &str) -> HookRun {
+        let run = json!({
+            "metadata": {
+                "name": name, "namespace": "games",
+                "ownerReferences": [{
+                    "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment", "name": "arena",
+                    "uid": workload, "controller": true,
+                }],
+            },
+            "spec": {"metrics": []},
+        });
+        serde_json::from_value(run).expect("a run")
+    }
+
+    fn names(runs: &UnstoredRuns, workload: &str) -> Vec<String> {
+        let runs = runs.controlled_by("games", workload);
+        runs.iter().map(|run| run.name().to_owned()).collect()
+    }
+
+    fn ended() -> HookRunStatus {
+        HookRunStatus {
+            phase: HookPhase::Successful,
+            ..HookRunStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_run_gets_the_metadata_that_the_api_server_would_set() {
+        let runs = UnstoredRuns::default();
+        runs.add(run("run", "arena"));
+        let first = runs.get(&key("run")).expect("the run");
+        let meta = &first.object.metadata;
+        assert!(meta.creation_timestamp.is_some());
+        assert_eq!(meta.generation, Some(1));
+        runs.remove(&key("run"), first.uid());
+        runs.add(run("run", "arena"));
+        let second = runs.get(&key("run")).expect("the run");
+        assert!(first.uid().starts_with("run-"));
+        assert_ne!(first.uid(), second.uid());
+    }
+
+    #[test]
+    fn a_status_belongs_to_one_run_and_not_to_the_next_of_its_name() {
+        let runs = UnstoredRuns::default();
+        runs.add(run("run", "arena"));
+        let phase = || runs.get(&key("run")).map(|it| it.object.phase());
+        runs.set_status(&key("run"), "another uid", ended());
+        assert_eq!(phase(), Some(HookPhase::Pending));
+        let uid = runs.get(&key("run")).expect("the run").uid().to_owned();
+        runs.set_status(&key("run"), &uid, ended());
+        assert_eq!(phase(), Some(HookPhase::Successful));
+        runs.remove(&key("run"), "another uid");
+        assert_eq!(phase(), Some(HookPhase::Successful));
+        runs.remove(&key("run"), &uid);
+        assert_eq!(phase(), None);
+        runs.set_status(&key("run"), &uid, ended());
+        assert_eq!(phase(), None, "a late result restores nothing");
+    }
+
+    #[test]
+    fn the_runs_of_a_deleted_workload_are_removed_and_no_others() {
+        let runs = UnstoredRuns::default();
+        runs.add(run("a", "arena"));
+        runs.add(run("b", "arena"));
+        runs.add(run("c", "other"));
+        assert_eq!(names(&runs, "arena"), ["a", "b"]);
+        runs.remove_all_of("elsewhere", "arena");
+        assert_eq!(names(&runs, "arena"), ["a", "b"]);
+        runs.remove_all_of("games", "arena");
+        assert_eq!(names(&runs, "arena"), [""; 0]);
+        assert_eq!(names(&runs, "other"), ["c"]);
+    }
+
+    #[test]
+    fn every_change_queues_the_run() {
+        let queued = Arc::new(Mutex::new(0));
+        let counter = Arc::clone(&queued);
+        let to_runs = Box::new(move |_| *counter.lock().unwrap() += 1);
+        let sidecars = Arc::new(SidecarIndex::default());
+        let nowhere = || -> crate::cache::Sink { Box::new(|_| {}) };
+        let router = Router::new(Box::new(|_, _| {}), to_runs, nowhere(), sidecars, nowhere());
+        let runs = UnstoredRuns::default();
+        runs.route_to(&Arc::new(router));
+        let changes = || std::mem::take(&mut *queued.lock().unwrap());
+        runs.add(run("run", "arena"));
+        assert_eq!(changes(), 1);
+        let uid = runs.get(&key("run")).expect("the run").uid().to_owned();
+        runs.set_status(&key("run"), "another uid", ended());
+        assert_eq!(changes(), 0);
+        runs.set_status(&key("run"), &uid, ended());
+        assert!(changes() > 0);
+        runs.remove_all_of("games", "arena");
+        assert!(changes() > 0);
+    }
+}

@@ -17,7 +17,7 @@ use crate::cache::{Cache, Cached, Reflector, Whole};
 use crate::objects::{ObjectKey, Write};
 use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::plan::{
-    Disruption, Event, GuardedPlayers, InvalidWorkload, Plan, Planned, Revision,
+    Ending, Event, GuardedPlayers, InvalidWorkload, Plan, Planned, Revision,
 };
 
 /// Planning that takes longer is logged. A plan for ten thousand pods takes a tenth of this time.
@@ -180,20 +180,22 @@ impl<K: Planned> Workloads<K> {
     }
 
     fn recall(&self, key: &ObjectKey, uid: &str) -> Memory {
-        match self.memories().remove(key) {
+        let remembered = self.memories().remove(key);
+        match remembered {
             Some(remembered) if remembered.uid == uid => remembered.memory,
-            // Another object with the same name: the memory of the old one is void.
-            _ => Memory::default(),
+            // Another object with the same name.
+            Some(old) => {
+                forget(&self.shared.cache, &key.namespace, &old.uid);
+                Memory::default()
+            }
+            None => Memory::default(),
         }
     }
 
     fn forget(&self, key: &ObjectKey) {
-        if let Some(remembered) = self.memories().remove(key) {
-            let cache = &self.shared.cache;
-            cache.expectations.forget(&remembered.uid);
-            cache
-                .unstored_runs
-                .remove_all_of(&key.namespace, &remembered.uid);
+        let remembered = self.memories().remove(key);
+        if let Some(remembered) = remembered {
+            forget(&self.shared.cache, &key.namespace, &remembered.uid);
             info!("the workload was deleted");
         }
     }
@@ -201,6 +203,12 @@ impl<K: Planned> Workloads<K> {
     fn memories(&self) -> MutexGuard<'_, HashMap<ObjectKey, Remembered>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Forgets what the cache holds for a workload that was deleted.
+fn forget(cache: &Cache, namespace: &str, uid: &str) {
+    cache.expectations.forget(uid);
+    cache.unstored_runs.remove_all_of(namespace, uid);
 }
 
 /// A plan and its inputs.
@@ -216,7 +224,7 @@ struct Planning<S> {
     /// Guarded pods that may have players now.
     players: GuardedPlayers,
     /// What ended guarded pods that may have had players, other than a deletion by the operator.
-    ended_without_hook: Vec<Option<Disruption>>,
+    ended_without_hook: Vec<Ending>,
     /// How long reading and planning took.
     took: Duration,
 }
@@ -287,3 +295,6 @@ fn requeue(report: Report, wake: Option<Instant>) -> Requeue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,8 +39,13 @@ impl<L: Ord + Clone, V: Clone> Family<L, V> {
         self.change(labels, |_| {});
     }
 
-    pub(crate) fn retain(&self, keep: impl Fn(&L) -> bool) {
+    pub(crate) fn retain(&self, mut keep: impl FnMut(&L) -> bool) {
         self.lock().retain(|labels, _| keep(labels));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
     }
 
     /// A copy of the series whose labels match.

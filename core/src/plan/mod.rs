@@ -70,7 +70,7 @@ pub use observed::{
     SidecarMarks, Taint, Turn, mark_key, sidecar_marks,
 };
 pub use planned::Planned;
-pub use protection::GuardedPlayers;
+pub use protection::{Ending, GuardedPlayers, delays_removal};
 pub use revision::{Revisions, canonical, recorded_template};
 pub use rollout::{Promotion, Rollout};
 pub use status::unreadable::{unreadable_conditions, unreadable_message};

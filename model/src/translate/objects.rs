@@ -142,7 +142,7 @@ impl Translator {
                 at: world.now,
                 others: Vec::new(),
             },
-            false => plan::GuardState::NoBudget,
+            false => plan::GuardState::NoBudget { times: 0 },
         });
         observe_node(&mut world, view.node);
         world.runs = view

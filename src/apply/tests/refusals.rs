@@ -219,3 +219,35 @@ async fn a_workload_that_is_not_deleted_yet_starts_no_hook_in_a_deleted_namespac
     assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }));
     assert!(play.unstored.lock().unwrap().is_empty());
 }
+
+/// The pauses grow although a request in between shows that there is no budget, and the rest of the plans continues.
+#[tokio::test(start_paused = true)]
+async fn a_budget_that_cannot_be_created_is_tried_again_with_growing_pauses() {
+    let mut play = Play::new(|request, count| match request {
+        "PATCH /apis/policy/v1/poddisruptionbudgets/budget" => {
+            (403, json!({"message": "exceeded quota"}))
+        }
+        "DELETE /apis/policy/v1/poddisruptionbudgets/budget" => (404, json!({})),
+        _ => accepting(request, count),
+    });
+    let name = || "budget".to_owned();
+    let apply = || {
+        let (name, budget) = (name(), json!({}));
+        plan(vec![Action::ApplyBudget(Budget { name, budget })])
+    };
+    let mut pauses = Vec::new();
+    for _ in 0..3 {
+        let report = play.carry_out(apply()).await;
+        assert_eq!(report.outcome, ApplyOutcome::Unfinished, "not a failure");
+        let Some(GuardState::NotInForce { message, at, .. }) = &play.memory.guard else {
+            panic!("{:?}", play.memory.guard);
+        };
+        let expected = "the PodDisruptionBudget cannot be created: exceeded quota";
+        assert_eq!(message, expected);
+        let due = play.memory.guard.as_ref().map(GuardState::due);
+        pauses.push(due.expect("a time").duration_since(*at).as_secs());
+        let probe = Action::ProbeGuard { budget: name() };
+        play.carry_out(plan(vec![probe])).await;
+    }
+    assert_eq!(pauses, [1, 2, 4]);
+}

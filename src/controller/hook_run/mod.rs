@@ -205,7 +205,9 @@ impl HookRuns {
             body,
             hash,
         } = status_patch;
-        let written = match self.cache.unstored_runs.get(key) {
+        // Another run may have this name by now: its own results are not in this status.
+        let unstored = self.cache.unstored_runs.get(key);
+        let written = match unstored.filter(|run| run.uid() == uid) {
             Some(run) => self.store_in_memory(&run, status).await,
             None => {
                 let path = format!("{}/status", path(key));

@@ -4,6 +4,7 @@
 //! removed with it.
 
 mod clusters;
+mod guarded;
 mod hooks;
 mod owners;
 mod page;
@@ -15,12 +16,14 @@ mod workloads;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
+use self::guarded::FirstSeen;
 use self::owners::Owners;
 use self::process::Process;
 use self::progress::Progress;
@@ -69,6 +72,7 @@ impl MetricsRegistry {
             fence,
             progress: Progress::default(),
             waits: Waits::default(),
+            going_nodes: FirstSeen::default(),
         };
         let collectors: [Box<dyn Collector>; 7] = [
             Box::new(state),
@@ -99,8 +103,9 @@ impl MetricsRegistry {
     fn remove_deleted(&self) {
         // Collected before the counters are locked.
         let owners = Owners::read(&self.cache);
-        self.writes
-            .retain(|kind, namespace, name| owners.has_name(kind, namespace, name));
+        self.writes.retain(Instant::now(), |kind, namespace, name| {
+            owners.has_name(kind, namespace, name)
+        });
         self.hooks.retain(&owners.owners());
     }
 }
@@ -112,6 +117,7 @@ struct State {
     fence: Arc<Fence>,
     progress: Progress,
     waits: Waits,
+    going_nodes: FirstSeen,
 }
 
 impl fmt::Debug for State {
@@ -129,13 +135,15 @@ impl Collector for State {
         let owners = Owners::read(&self.cache);
         let mut hooks = hooks::read(&self.cache, &owners, &self.waits, now);
         let mut clusters = clusters::read(&self.cache, now);
+        let mut guarded = guarded::read(&self.cache, &self.going_nodes, now);
         if !leads {
             // Only the leader exports the state of the cluster; otherwise sums over replicas would count it more than
             // once.
-            (workloads, hooks, clusters) = Default::default();
+            (workloads, hooks, clusters, guarded) = Default::default();
         }
         workloads::encode(&workloads, now, &mut to)?;
         hooks.encode(&mut to)?;
+        guarded.encode(&mut to)?;
         sidecars::encode(&self.cache, leads, &mut to)?;
         clusters::encode(&clusters, &mut to)?;
         encode_cache(&self.cache, &mut to)?;

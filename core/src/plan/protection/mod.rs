@@ -15,8 +15,8 @@ mod players;
 mod status;
 mod vacated;
 
-pub use node_going::{is_outdated, move_off_nodes};
-pub use players::GuardedPlayers;
+pub use node_going::{delays_removal, is_outdated, move_off_nodes};
+pub use players::{Ending, GuardedPlayers};
 pub use status::{status, verdict};
 pub use vacated::Vacated;
 
@@ -95,7 +95,7 @@ pub fn keep_in_force(workload: &Workload, world: &World) -> Guarding {
         Some(GuardState::InForce { .. } | GuardState::NotInForce { .. }) => Action::ProbeGuard {
             budget: budget.name,
         },
-        Some(GuardState::NoBudget) | None => Action::ApplyBudget(budget),
+        Some(GuardState::NoBudget { .. }) | None => Action::ApplyBudget(budget),
     };
     Guarding {
         actions: vec![action],
@@ -118,7 +118,7 @@ pub fn take_down(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
         };
     }
     match world.guard {
-        Some(GuardState::NoBudget) => Guarding {
+        Some(GuardState::NoBudget { .. }) => Guarding {
             patch: Some(without_marks(workload)),
             ..Guarding::default()
         },

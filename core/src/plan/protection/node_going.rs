@@ -4,7 +4,9 @@
 
 use serde_json::Value;
 
+use crate::api::GameWorkload;
 use crate::plan::decision::{Action, PodRef};
+use crate::plan::hooks::guard::may_have_players;
 use crate::plan::observed::{MoveRequest, Pod, Taint};
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
@@ -38,12 +40,25 @@ fn is_to_leave(workload: &Workload, world: &World, pod: &Pod) -> bool {
 /// replacement might start on the same node.
 pub(super) fn is_going(workload: &Workload, world: &World, pod: &Pod) -> bool {
     let taints = pod.node.as_ref().and_then(|it| world.going_nodes.get(it));
-    let mut taints = taints.into_iter().flat_map(|it| it.iter());
-    taints.any(|taint| !is_tolerated(workload, taint))
+    taints.is_some_and(|taints| drives_away(taints, workload.template))
 }
 
-fn is_tolerated(workload: &Workload, taint: &Taint) -> bool {
-    let tolerations = workload.template.pointer("/spec/tolerations");
+/// Whether the removal of a node with these taints waits for a pod of this workload that is bound to it: a guarded pod
+/// that may have players. It does so whatever `onNodeGoing` says.
+pub fn delays_removal(workload: &impl GameWorkload, taints: &[Taint], pod: &Pod) -> bool {
+    let uid = workload.meta().uid.as_deref();
+    pod.guarded_by() == uid
+        && !pod.terminating
+        && may_have_players(pod)
+        && drives_away(taints, workload.pod_template())
+}
+
+fn drives_away(taints: &[Taint], template: &Value) -> bool {
+    taints.iter().any(|taint| !is_tolerated(template, taint))
+}
+
+fn is_tolerated(template: &Value, taint: &Taint) -> bool {
+    let tolerations = template.pointer("/spec/tolerations");
     let mut tolerations = tolerations.and_then(Value::as_array).into_iter().flatten();
     tolerations.any(|toleration| taint.is_matched_by(toleration))
 }

@@ -8,9 +8,19 @@ use crate::plan::observed::{Disruption, Pod};
 use crate::plan::workload::guarded::Guarded;
 use crate::plan::world::World;
 
-/// The uids of a workload's guarded pods that may have players at one moment.
+/// A workload's guarded pods that may have players at one moment, including those that a user released: whether it did,
+/// by uid.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct GuardedPlayers(BTreeSet<String>);
+pub struct GuardedPlayers(BTreeMap<String, bool>);
+
+/// What ended a guarded pod before its hook allowed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ending {
+    /// Any client, after a user had released the pod.
+    Released,
+    /// What the pod's last status shows, if it shows anything.
+    Unreleased(Option<Disruption>),
+}
 
 impl GuardedPlayers {
     /// Finds them in a world.
@@ -19,14 +29,19 @@ impl GuardedPlayers {
             return Self::default();
         }
         let uid = workload.meta().uid.as_deref();
-        let counts = |pod: &&Pod| pod.guarded_by() == uid && may_have_players(pod);
+        let is_released = |pod: &Pod| pod.released && pod.controller.as_deref() == uid;
+        let counts =
+            |pod: &&Pod| (pod.guarded_by() == uid || is_released(pod)) && may_have_players(pod);
         let pods = living(uid, world).filter(counts);
-        Self(pods.map(|pod| pod.uid.clone()).collect())
+        Self(
+            pods.map(|pod| (pod.uid.clone(), is_released(pod)))
+                .collect(),
+        )
     }
 
     /// What ended each of these pods that, in a later world, no longer exists, is Terminating, or was stopped by its
-    /// kubelet; None if its last status does not show that. A pod that ended by itself does not count.
-    pub fn ended(&self, workload: &impl GameWorkload, world: &World) -> Vec<Option<Disruption>> {
+    /// kubelet. A pod that ended by itself does not count.
+    pub fn ended(&self, workload: &impl GameWorkload, world: &World) -> Vec<Ending> {
         if self.0.is_empty() {
             return Vec::new();
         }
@@ -35,9 +50,17 @@ impl GuardedPlayers {
         let living: BTreeSet<&str> = living.map(|pod| pod.uid.as_str()).collect();
         let pods = world.pods.iter();
         let pods: BTreeMap<_, _> = pods.map(|pod| (pod.uid.as_str(), pod)).collect();
-        let ended = self.0.iter().map(String::as_str);
-        let ended = ended.filter(|uid| !living.contains(uid));
-        ended.map(|uid| pods.get(uid)?.disruption).collect()
+        let ended = self.0.iter();
+        let ended = ended.filter(|(uid, _)| !living.contains(uid.as_str()));
+        let ending = |(uid, was_released): (&String, &bool)| {
+            let last = pods.get(uid.as_str());
+            // It may have been released and deleted since the earlier world.
+            match *was_released || last.is_some_and(|pod| pod.released) {
+                true => Ending::Released,
+                false => Ending::Unreleased(last.and_then(|pod| pod.disruption)),
+            }
+        };
+        ended.map(ending).collect()
     }
 
     /// Forgets a pod that the operator itself deletes.

@@ -32,7 +32,11 @@ pub enum GuardState {
         times: u32,
     },
     /// There is no budget.
-    NoBudget,
+    NoBudget {
+        /// The number of responses in a row, before this one, that were no refusal to delete it. While its creation is
+        /// refused, it is looked for after each pause.
+        times: u32,
+    },
 }
 
 /// A PodDisruptionBudget of another client. If two budgets select a pod, the API server answers its eviction with an
@@ -55,14 +59,24 @@ impl OtherBudget {
 impl GuardState {
     /// The state after one more response that was not a refusal by the policies.
     pub fn not_in_force(before: Option<&Self>, message: String, at: Timestamp) -> Self {
-        let before = match before {
-            Some(Self::NotInForce { times, .. }) => *times,
-            _ => 0,
-        };
         Self::NotInForce {
             message,
             at,
-            times: before.saturating_add(1),
+            times: Self::times(before).saturating_add(1),
+        }
+    }
+
+    /// The state after a response that there is no budget.
+    pub fn no_budget(before: Option<&Self>) -> Self {
+        Self::NoBudget {
+            times: Self::times(before),
+        }
+    }
+
+    fn times(state: Option<&Self>) -> u32 {
+        match state {
+            Some(Self::NotInForce { times, .. } | Self::NoBudget { times }) => *times,
+            Some(Self::InForce { .. }) | None => 0,
         }
     }
 
@@ -74,7 +88,35 @@ impl GuardState {
                 let pause = SignedDuration::from_secs(1 << times.saturating_sub(1).min(6));
                 at.checked_add(pause.min(LONGEST)).unwrap_or(*at)
             }
-            Self::NoBudget => Timestamp::UNIX_EPOCH,
+            Self::NoBudget { .. } => Timestamp::UNIX_EPOCH,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After each pause, a request shows that there is no budget, and its creation is refused once more.
+    #[test]
+    fn pauses_grow_while_a_budget_cannot_be_created() {
+        let mut now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let mut state = None;
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            let refused = GuardState::not_in_force(state.as_ref(), "quota".to_owned(), now);
+            pauses.push(refused.due().duration_since(now).as_secs());
+            now = refused.due();
+            let missing = GuardState::no_budget(Some(&refused));
+            assert!(missing.due() <= now, "it is created immediately");
+            state = Some(missing);
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        let in_force = GuardState::InForce {
+            at: now,
+            others: Vec::new(),
+        };
+        let missing = GuardState::no_budget(Some(&in_force));
+        assert_eq!(missing, GuardState::NoBudget { times: 0 });
     }
 }

@@ -1,5 +1,6 @@
 //! The controller against a scripted API server and hook endpoint.
 
+mod unstored;
 mod world;
 
 use std::sync::atomic::Ordering;

@@ -30,6 +30,8 @@ pub(super) struct Server {
     pub(super) deletions: AtomicUsize,
     /// Status codes of the next failures, the last one first. A write that fails with 504 is made nevertheless.
     pub(super) failures: Mutex<Vec<u16>>,
+    /// Path and body of the patches of pods.
+    pub(super) pod_patches: Mutex<Vec<(String, Value)>>,
 }
 
 impl Server {
@@ -76,6 +78,13 @@ impl Server {
         }
     }
 
+    pub(super) fn patch_pod(&self, path: String, patch: Value) -> (u16, Value) {
+        let mut patches = self.pod_patches.lock().expect("patches");
+        patches.push((path, patch));
+        let failure = self.failures.lock().expect("failures").pop();
+        (failure.unwrap_or(200), json!({"message": "a response"}))
+    }
+
     pub(super) fn client(self: &Arc<Self>) -> Client {
         let server = Arc::clone(self);
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -88,10 +97,15 @@ impl Server {
                     return Ok(Response::new(Body::from(b"{}".to_vec())));
                 }
                 assert_eq!(request.method(), Method::PATCH);
-                assert!(path.ends_with("/namespaces/games/hookruns/run/status"));
                 let body = request.into_body().collect_bytes().await.expect("a body");
-                let (code, response) =
-                    server.patch(&serde_json::from_slice(&body).expect("a patch"));
+                let patch: Value = serde_json::from_slice(&body).expect("a patch");
+                let (code, response) = match path.split('/').nth_back(1) {
+                    Some("pods") => server.patch_pod(path, patch),
+                    _ if path.ends_with("/namespaces/games/hookruns/run/status") => {
+                        server.patch(&patch)
+                    }
+                    _ => (404, json!({"message": "there is no other run"})),
+                };
                 let response = Response::builder()
                     .status(StatusCode::from_u16(code).expect("a status"))
                     .body(Body::from(response.to_string().into_bytes()))

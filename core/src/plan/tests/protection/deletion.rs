@@ -4,9 +4,9 @@ use serde_json::json;
 
 use super::{delete, grounds, guarded, has_finalizer, labeled};
 use crate::api::HookPhase;
-use crate::api::names::ORPHAN_FINALIZER;
+use crate::api::names::{GUARDED_LABEL, ORPHAN_FINALIZER};
 use crate::plan::tests::story::{Story, set, story};
-use crate::plan::{Disruption, Ground, GuardedPlayers, Planned, Pod, PodPhase};
+use crate::plan::{Disruption, Ending, Ground, GuardedPlayers, Planned, Pod, PodPhase};
 
 /// Deletes the workload: each pod is deleted when its hook allows it, then the budget, then the workload.
 fn deleted_after_the_last_match<K: Planned + serde::Serialize>(
@@ -116,7 +116,35 @@ fn the_last_status_of_a_guarded_pod_shows_what_ended_it() {
     let mut ended = before.ended(&story.object, &story.world);
     ended.sort();
     let expected = [None, Some(Disruption::Eviction), Some(Disruption::Kubelet)];
-    assert_eq!(ended, expected);
+    assert_eq!(ended, expected.map(Ending::Unreleased));
+}
+
+/// The user releases pods, and any client deletes them: the user has ended these matches. The release is observed before
+/// the deletion, or only together with it.
+#[test]
+fn what_ends_a_released_pod_is_its_release() {
+    fn release(pod: &mut Pod) {
+        pod.labels.remove(GUARDED_LABEL);
+        pod.released = true;
+    }
+    let mut story = story(3, guarded());
+    story.settle();
+    let names = story.names();
+    story.edit_pod(&names[0], release);
+    let before = GuardedPlayers::of(&story.object, &story.world);
+    assert_eq!(before.ended(&story.object, &story.world), []);
+    story.world.pods.retain(|pod| pod.name != names[0]);
+    story.edit_pod(&names[1], |pod| {
+        release(pod);
+        pod.terminating = true;
+        pod.disruption = Some(Disruption::Eviction);
+    });
+    // A released pod that stays.
+    story.edit_pod(&names[2], release);
+    let ended = before.ended(&story.object, &story.world);
+    assert_eq!(ended, [Ending::Released, Ending::Released]);
+    let later = GuardedPlayers::of(&story.object, &story.world);
+    assert_eq!(later.ended(&story.object, &story.world), []);
 }
 
 #[test]

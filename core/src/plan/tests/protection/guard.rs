@@ -158,7 +158,7 @@ fn a_guard_that_was_removed_is_noticed_and_restored() {
     (story.world.now, story.has_policies) = (due, false);
     story.settle();
     assert_eq!(guard_condition(&story), "GuardNotInForce");
-    (story.budget, story.world.guard) = (None, Some(GuardState::NoBudget));
+    (story.budget, story.world.guard) = (None, Some(GuardState::NoBudget { times: 0 }));
     story.has_policies = true;
     story.settle();
     assert!(story.budget.is_some());

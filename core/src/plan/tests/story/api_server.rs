@@ -169,7 +169,7 @@ impl<K: Planned + Serialize> Story<K> {
             }
             Action::DeleteBudget { .. } => {
                 self.budget = None;
-                self.world.guard = Some(GuardState::NoBudget);
+                self.world.guard = Some(GuardState::NoBudget { times: 0 });
             }
         }
     }
@@ -207,7 +207,7 @@ impl<K: Planned + Serialize> Story<K> {
     pub(super) fn probed(&self) -> GuardState {
         let at = self.world.now;
         match (&self.budget, self.has_policies) {
-            (None, _) => GuardState::NoBudget,
+            (None, _) => GuardState::no_budget(self.world.guard.as_ref()),
             (Some(_), true) => GuardState::InForce {
                 at,
                 others: self.other_budgets.clone(),
