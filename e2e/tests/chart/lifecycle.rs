@@ -109,10 +109,10 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     guard::ensure_guarded(plane).await?;
     let kept = trusted_certificates(plane, &operator).await?;
     ensure!(kept == certificates, "a rollback changes the certificates");
-    release::upgrade_restores_secret(plane, &operator, &upgrade).await?;
     operator.terminate().await?;
     ensure_permitted(plane, &operator)?;
     let mut operator = leave_guards_out(plane, &upgrade, folder).await?;
+    release::upgrade_restores_secret(plane, &operator, &upgrade).await?;
     guard::delete_workload(plane).await?;
     operator.terminate().await?;
     ensure_permitted(plane, &operator)?;
