@@ -13,6 +13,7 @@ mod guard;
 pub mod lifecycle;
 mod release;
 pub mod sidecars;
+pub mod unguard;
 
 e2e::tests![
     helm_lint_passes,
@@ -78,7 +79,6 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
     let without = render(program, &["--set", without]).await?;
     let left: Vec<&str> = defaults.difference(&kinds(&without)).copied().collect();
     let admission = [
-        "Job",
         "MutatingWebhookConfiguration",
         "Secret",
         "ValidatingAdmissionPolicy",
@@ -243,15 +243,16 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     let cluster_rules = rules(&scoped, "ClusterRole");
     let configurations = names(&cluster_rules, "validatingwebhookconfigurations");
     ensure!(
-        cluster_rules.len() == 7
+        cluster_rules.len() == 8
             && names(&cluster_rules, "nodes").len() == 1
-            && names(&cluster_rules, "namespaces").len() == 1
+            // The watched namespace, and for SidecarSets all of them.
+            && names(&cluster_rules, "namespaces") == [json!(["games"]), Value::Null]
             && configurations == [serde_json::json!(["gamekeeper-webhook"])],
         "{cluster_rules:#?}"
     );
     let without = ["--set=watchNamespace=games,sidecars.enabled=false"];
     let without = render(program, &without).await?;
-    ensure!(rules(&without, "ClusterRole").len() == 2, "{without:#?}");
+    ensure!(rules(&without, "ClusterRole").len() == 3, "{without:#?}");
     let of_revisions =
         |objects: &[Value]| names(&rules(objects, "Role"), "controllerrevisions").len();
     // One rule for revisions of workloads, and one for those of SidecarSets.

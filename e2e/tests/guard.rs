@@ -48,6 +48,15 @@ async fn every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
         says(args, &players).await?;
         says(args, &release).await?;
     }
+    // This request contains no name, so the message must not take it from there.
+    let all = format!("/api/v1/namespaces/{}/pods", case.namespace);
+    for words in [
+        format!("players may be on {GAME}-"),
+        format!("kubectl game move pod/{GAME}-"),
+        format!("kubectl game release pod/{GAME}-"),
+    ] {
+        says(&["delete", "--raw", &all], &words).await?;
+    }
     let object = case.get(&format!("pods/{pod}")).await?;
     let mut copy = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -57,13 +66,15 @@ async fn every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
     let replace = ["replace", "--force", "-f", "-"];
     let error = case.refused(&replace, &copy.to_string()).await?;
     ensure!(error.contains(&players), "{error}");
-    says(
-        &["set", "image", &format!("pod/{pod}"), "game=game:v9"],
-        &players,
-    )
-    .await?;
+    let named = format!("pod/{pod}");
     let deadline = r#"-p={"spec":{"activeDeadlineSeconds":1}}"#;
-    says(&["patch", "pod", pod, deadline], &players).await?;
+    for args in [
+        ["set", "image", &named, "game=game:v9"],
+        ["patch", "pod", pod, deadline],
+    ] {
+        says(&args, &players).await?;
+        says(&args, &release).await?;
+    }
     let error = evict(case, pod).await.err().map(|it| format!("{it:#}"));
     let error = error.context("the eviction was not refused")?;
     ensure!(error.contains("disruption budget"), "{error}");

@@ -92,6 +92,11 @@ async fn a_budget_and_labels_without_a_workload_are_removed(case: &mut Case) -> 
         "{done:?}"
     );
     ensure_nothing_blocks(case, &before).await?;
+    // Uninstalling a release whose namespace was deleted must not fail.
+    let deleted = format!("--namespace={}-deleted", case.namespace);
+    let done = case.operator.run(&["unguard", "--all", &deleted]).await?;
+    let words = "nothing to remove: the namespace does not exist";
+    ensure!(done.code == 0 && done.stdout.contains(words), "{done:?}");
     uninstall(case, "guard").await
 }
 

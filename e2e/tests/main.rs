@@ -82,6 +82,7 @@ fn main() -> anyhow::Result<ExitCode> {
         chart::tests(),
         chart::lifecycle::tests(),
         chart::sidecars::tests(),
+        chart::unguard::tests(),
         chart_values::tests(),
         pod_hooks::tests(),
         nothing_to_lose::tests(),

@@ -85,6 +85,8 @@ pub(crate) struct Settings {
     pub going_taints: Arc<[String]>,
     /// PriorityClass of new guarded pods whose template names none.
     pub priority_class: Option<Arc<str>>,
+    /// Whether no pod is guarded, whatever its workload asks for.
+    pub leaves_pods_unguarded: bool,
     /// The operator's own namespace, which holds the revisions of SidecarSets.
     pub own_namespace: Arc<str>,
     /// Whether pods of other controllers get sidecars in namespaces without a label as well.

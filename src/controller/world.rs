@@ -112,6 +112,7 @@ pub(super) fn world<K: GameWorkload>(
         failures: memory.failures,
         backoff: memory.backoff,
         priority_class: cache.settings.priority_class.clone(),
+        guards_pods: !cache.settings.leaves_pods_unguarded,
         guard: memory.guard,
     })
 }

@@ -174,6 +174,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
                     },
                     going_taints: options.going_taints.as_slice().into(),
                     priority_class: options.guarded_priority_class.as_deref().map(Into::into),
+                    leaves_pods_unguarded: !options.guarded_pods,
                     own_namespace: config.default_namespace.as_str().into(),
                     sidecars_in_all_namespaces: options.sidecars_in_all_namespaces,
                 },

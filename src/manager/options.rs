@@ -66,6 +66,16 @@ pub struct Options {
         default_values_t = going_taints()
     )]
     pub going_taints: Vec<String>,
+    /// Guard the pods of workloads that ask for it. If not, guards that are in force are removed.
+    #[arg(
+        long,
+        env = "GAMEKEEPER_GUARDED_PODS",
+        default_value_t = true,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        default_missing_value = "true"
+    )]
+    pub guarded_pods: bool,
     /// PriorityClass of guarded pods whose template names none; they get none when absent.
     #[arg(long, env = "GAMEKEEPER_GUARDED_PRIORITY_CLASS", value_name = "NAME")]
     pub guarded_priority_class: Option<String>,

@@ -1,24 +1,24 @@
 //! The objects that guard pods, in all namespaces or in one: which workloads still need them, and their removal.
 
-use futures::{StreamExt, TryStreamExt, stream};
+use std::fmt::Debug;
+
 use gamekeeper_core::api::names::{
     GUARD_FINALIZER, GUARDED_LABEL, KEPT_HOOK_ANNOTATION, kept_by_autoscalers,
 };
 use gamekeeper_core::api::{GROUP, VERSION};
 use gamekeeper_core::text::counted;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
 };
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::{Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::UnguardError;
-
-/// How many objects are changed at the same time.
-const CONCURRENCY: usize = 16;
+use super::rounds::change_all;
 
 /// The objects that guard pods.
 pub(super) struct Guards {
@@ -46,16 +46,31 @@ impl Guards {
         }
     }
 
+    /// Whether the namespace was deleted. If so, the chart's Role in it was deleted with it, and all other requests
+    /// would be refused.
+    pub(super) async fn has_no_namespace(&self) -> Result<bool, kube::Error> {
+        let Some(namespace) = &self.namespace else {
+            return Ok(false);
+        };
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        match namespaces.get_metadata_opt(namespace).await {
+            // Users who run this command may lack the permission.
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(false),
+            found => Ok(found?.is_none()),
+        }
+    }
+
     /// Workloads that have the finalizer. They are read as untyped objects, so that none is left out.
     async fn workloads(&self) -> Result<Vec<(ApiResource, DynamicObject)>, kube::Error> {
         let mut guarded = Vec::new();
         for kind in ["GameDeployment", "GameStatefulSet"] {
             let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, kind));
-            let all = self
-                .dynamic(&kind, None)
-                .list(&ListParams::default())
-                .await?;
-            let all = all.items.into_iter();
+            let all = self.dynamic(&kind, None);
+            let all = match all.list(&ListParams::default()).await {
+                // The CRD was deleted, and its workloads with it.
+                Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                all => all?.items.into_iter(),
+            };
             let all = all.filter(|it| it.finalizers().iter().any(|it| it == GUARD_FINALIZER));
             guarded.extend(all.map(|it| (kind.clone(), it)));
         }
@@ -75,56 +90,65 @@ impl Guards {
     /// Labels, then budgets, then finalizers: if this is interrupted, the rest is still guarded, and another run can
     /// continue.
     pub(super) async fn unguard(&self) -> Result<(), UnguardError> {
-        let labeled = ListParams::default().labels(GUARDED_LABEL);
-        let pods = self.api::<Pod>(None).list_metadata(&labeled).await?;
-        let count = pods.items.len();
-        let released = pods.items.iter().map(|pod| async move {
-            let pods = self.api::<Pod>(pod.namespace().as_deref());
-            let patch = Patch::Merge(unlabel(pod));
-            let (name, params) = (pod.name_any(), PatchParams::default());
-            let done = pods.patch_metadata(&name, &params, &patch).await;
-            ignore_missing(done.map(drop))
-        });
-        self.each(released).await?;
-        println!("{} no longer guarded", counted(count, "pod is", "pods are"));
-        let budgets = self.api::<PodDisruptionBudget>(None);
-        let budgets = budgets.list_metadata(&labeled).await?;
-        let count = budgets.items.len();
-        let deleted = budgets.items.iter().map(|budget| async move {
-            let budgets = self.api::<PodDisruptionBudget>(budget.namespace().as_deref());
-            let params = DeleteParams::default();
-            ignore_missing(budgets.delete(&budget.name_any(), &params).await.map(drop))
-        });
-        self.each(deleted).await?;
-        let budgets = counted(count, "PodDisruptionBudget is", "PodDisruptionBudgets are");
-        println!("{budgets} deleted");
-        let workloads = self.workloads().await?;
-        let count = workloads.len();
-        let freed = workloads.iter().map(|(kind, workload)| async move {
-            let workloads = self.dynamic(kind, workload.namespace().as_deref());
-            let patch = Patch::Merge(without_finalizer(workload));
-            let (name, params) = (workload.name_any(), PatchParams::default());
-            let done = workloads.patch(&name, &params, &patch).await;
-            ignore_missing(done.map(drop))
-        });
-        self.each(freed).await?;
-        println!("{count} workloads no longer have the finalizer");
+        let pods = change_all(
+            async || self.labeled::<Pod>().await,
+            async |pod| self.release(pod).await,
+        );
+        println!(
+            "{} no longer guarded",
+            counted(pods.await?, "pod is", "pods are")
+        );
+        let budgets = change_all(
+            async || self.labeled::<PodDisruptionBudget>().await,
+            async |budget| self.delete(budget).await,
+        );
+        let (one, many) = ("PodDisruptionBudget is", "PodDisruptionBudgets are");
+        println!("{} deleted", counted(budgets.await?, one, many));
+        let workloads = change_all(
+            async || self.workloads().await,
+            async |workload| self.free(workload).await,
+        );
+        let (one, many) = ("workload no longer has", "workloads no longer have");
+        println!("{} the finalizer", counted(workloads.await?, one, many));
         Ok(())
     }
 
-    async fn each<F>(&self, work: impl Iterator<Item = F>) -> Result<(), kube::Error>
+    /// The objects with the label of guards.
+    async fn labeled<K>(&self) -> Result<Vec<PartialObjectMeta<K>>, kube::Error>
     where
-        F: Future<Output = Result<(), kube::Error>>,
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
     {
-        let work = stream::iter(work).buffer_unordered(CONCURRENCY);
-        work.try_collect().await
+        let labeled = ListParams::default().labels(GUARDED_LABEL);
+        Ok(self.api::<K>(None).list_metadata(&labeled).await?.items)
     }
-}
 
-fn ignore_missing(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
-    match result {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        result => result,
+    async fn release(&self, pod: &PartialObjectMeta<Pod>) -> Result<(), kube::Error> {
+        let pods = self.api::<Pod>(pod.namespace().as_deref());
+        let patch = Patch::Merge(unlabel(pod));
+        let (name, params) = (pod.name_any(), PatchParams::default());
+        pods.patch_metadata(&name, &params, &patch).await.map(drop)
+    }
+
+    async fn delete(
+        &self,
+        budget: &PartialObjectMeta<PodDisruptionBudget>,
+    ) -> Result<(), kube::Error> {
+        let budgets = self.api::<PodDisruptionBudget>(budget.namespace().as_deref());
+        let params = DeleteParams::default();
+        budgets.delete(&budget.name_any(), &params).await.map(drop)
+    }
+
+    async fn free(
+        &self,
+        (kind, workload): &(ApiResource, DynamicObject),
+    ) -> Result<(), kube::Error> {
+        let workloads = self.dynamic(kind, workload.namespace().as_deref());
+        let patch = Patch::Merge(without_finalizer(workload));
+        let (name, params) = (workload.name_any(), PatchParams::default());
+        workloads.patch(&name, &params, &patch).await.map(drop)
     }
 }
 

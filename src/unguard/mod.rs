@@ -6,6 +6,9 @@
 
 mod guards;
 mod operator;
+mod rounds;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -78,6 +81,10 @@ pub async fn run(options: &Options) -> Result<(), UnguardError> {
         client: client.clone(),
         namespace: options.namespace.clone(),
     };
+    if guards.has_no_namespace().await? {
+        println!("nothing to remove: the namespace does not exist");
+        return Ok(());
+    }
     let Some(deployment) = &options.deployment else {
         guards.ensure_none_waits(options.force).await?;
         return guards.unguard().await;
@@ -103,26 +110,4 @@ pub async fn run(options: &Options) -> Result<(), UnguardError> {
         eprintln!("the operator's Deployment could not be restored: {error}");
     }
     result
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_error_says_for_which_workloads_to_wait() {
-        for (workloads, expected) in [
-            (
-                1,
-                "1 workload has to wait for the hooks of its pods: a; wait until",
-            ),
-            (
-                2,
-                "2 workloads have to wait for the hooks of their pods: a, a; wait until",
-            ),
-        ] {
-            let error = UnguardError::Waiting(vec!["a".to_owned(); workloads]).to_string();
-            assert!(error.starts_with(expected), "{error}");
-        }
-    }
 }

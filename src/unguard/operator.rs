@@ -25,22 +25,25 @@ pub(super) struct Operator<'a> {
 impl Operator<'_> {
     async fn patch(&self, patch: Value) -> Result<(), kube::Error> {
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-        self.deployments.patch(self.name, &params, &patch).await?;
-        Ok(())
+        match self.deployments.patch(self.name, &params, &patch).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            result => result.map(drop),
+        }
     }
 
     /// Starts the operator again if this run, or an earlier one that was killed, has stopped it.
     pub(super) async fn restore(&self) -> Result<(), kube::Error> {
-        let deployment = self.deployments.get(self.name).await?;
-        match restoring(&deployment) {
+        let deployment = self.deployments.get_opt(self.name).await?;
+        match deployment.as_ref().and_then(restoring) {
             Some(patch) => self.patch(patch).await,
             None => Ok(()),
         }
     }
 
     pub(super) async fn stop(&self) -> Result<(), UnguardError> {
-        self.patch(stopping(&self.deployments.get(self.name).await?))
-            .await?;
+        if let Some(deployment) = self.deployments.get_opt(self.name).await? {
+            self.patch(stopping(&deployment)).await?;
+        }
         let deadline = Instant::now() + STOP_TIMEOUT;
         while !self.has_stopped().await? {
             if Instant::now() > deadline {
@@ -54,8 +57,8 @@ impl Operator<'_> {
 
     /// Whether there are no replicas, and none holds the lease.
     async fn has_stopped(&self) -> Result<bool, kube::Error> {
-        let deployment = self.deployments.get(self.name).await?;
-        if !has_no_replicas(&deployment) {
+        let deployment = self.deployments.get_opt(self.name).await?;
+        if deployment.is_some_and(|it| !has_no_replicas(&it)) {
             return Ok(false);
         }
         let lease = self.leases.get_opt(self.lease).await?;

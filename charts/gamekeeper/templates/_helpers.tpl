@@ -66,6 +66,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with .Values.nodes.goingTaints }}
 - --going-taints={{ join "," . }}
 {{- end }}
+{{- if not .Values.admission.guardedPods }}
+- --guarded-pods=false
+{{- end }}
 {{- with include "gamekeeper.guardedPriorityClass" . }}
 - --guarded-priority-class={{ . }}
 {{- end }}

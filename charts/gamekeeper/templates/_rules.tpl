@@ -41,12 +41,11 @@
 - apiGroups: [""]
   resources: [pods/status, pods/resize]
   verbs: [patch]
-{{- if .Values.admission.guardedPods }}
 # Budgets that guard pods against evictions. Other budgets over the same pods make evictions fail; the condition Guarded says so.
+# An upgrade may leave the guard out: budgets of an earlier release are then removed, by the operator or by the Job unguard.
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [list, create, patch, delete]
-{{- end }}
+  verbs: {{ if .Values.admission.guardedPods }}[list, create, patch, delete]{{ else }}[list, delete]{{ end }}
 # Volume claims of GameStatefulSets. The operator never deletes them: it sets the owner with which they are deleted.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]

@@ -121,6 +121,8 @@ pub enum Reason {
     NoPreDeleteHook,
     /// Not Guarded: the PreDelete hook was removed, and pods are still guarded.
     HookRemoved,
+    /// Not Guarded: the guard is being removed, but the API server refuses to delete its budget.
+    BudgetNotDeleted,
 }
 
 impl Reason {

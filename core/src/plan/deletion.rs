@@ -11,12 +11,12 @@ use crate::plan::hooks::{Hooks, retry};
 use crate::plan::observed::Pod;
 use crate::plan::protection::{Guarding, keep_in_force, status as protection_status, take_down};
 use crate::plan::status::conclusion::longest_waiting;
-use crate::plan::status::{count, guard_condition};
+use crate::plan::status::{count, events, guard_condition};
 use crate::plan::workload::Workload;
-use crate::plan::world::World;
+use crate::plan::world::{Attempt, World};
 
 /// The plan for a workload that is being deleted.
-pub fn plan<S: Clone + Default + PartialEq + AsMut<WorkloadStatus>>(
+pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<WorkloadStatus>>(
     workload: &Workload,
     world: &World,
     old_status: Option<&S>,
@@ -32,7 +32,10 @@ pub fn plan<S: Clone + Default + PartialEq + AsMut<WorkloadStatus>>(
     // With `--cascade=orphan`, the pods are left to the user; without protection, to the garbage collector.
     if workload.guard_marks.is_orphaning() || workload.guarded.is_none() {
         guard(&mut draft, take_down(workload, world, &own));
-        return finish(draft, None);
+        let is_refused = world.failures.of(Attempt::DeleteBudget).is_some();
+        let hooks = Hooks::new(workload, world);
+        let status = is_refused.then(|| status(workload, world, &own, &hooks, old_status));
+        return finish(draft, status, old_status);
     }
     let mut hooks = Hooks::new(workload, world);
     draft.patch_workload(retry::begin(workload));
@@ -52,8 +55,7 @@ pub fn plan<S: Clone + Default + PartialEq + AsMut<WorkloadStatus>>(
     };
     guard(&mut draft, guarding);
     let status = status(workload, world, &own, &hooks, old_status);
-    let has_changed = old_status != Some(&status);
-    finish(draft, has_changed.then_some(status))
+    finish(draft, Some(status), old_status)
 }
 
 fn guard(draft: &mut Draft, guarding: Guarding) {
@@ -62,8 +64,17 @@ fn guard(draft: &mut Draft, guarding: Guarding) {
     draft.wake_at(guarding.wake);
 }
 
-fn finish<S>(mut draft: Draft, status: Option<S>) -> Plan<S> {
-    let status = status.filter(|_| !draft.changes_workload());
+fn finish<S: PartialEq + AsRef<WorkloadStatus>>(
+    mut draft: Draft,
+    status: Option<S>,
+    old: Option<&S>,
+) -> Plan<S> {
+    let changed = status.filter(|new| old != Some(new));
+    let status = changed.filter(|_| !draft.changes_workload());
+    let shown = status.as_ref().map(AsRef::as_ref);
+    draft
+        .events
+        .extend(shown.and_then(|new| events::of_remains(old.map(AsRef::as_ref), new)));
     Plan {
         wake: draft.wake,
         events: std::mem::take(&mut draft.events),

@@ -39,7 +39,7 @@ pub fn plan(
     gd: &GameDeployment,
     world: &World,
 ) -> Result<Plan<GameDeploymentStatus>, InvalidWorkload> {
-    let workload = Workload::of_game_deployment(gd)?;
+    let workload = Workload::of_game_deployment(gd)?.guarded_if(world.guards_pods);
     if workload.guard_marks.deleting {
         return Ok(deletion::plan(&workload, world, gd.status.as_ref()));
     }

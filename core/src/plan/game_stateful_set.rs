@@ -39,7 +39,7 @@ pub fn plan(
     gsts: &GameStatefulSet,
     world: &World,
 ) -> Result<Plan<GameStatefulSetStatus>, InvalidWorkload> {
-    let workload = Workload::of_game_stateful_set(gsts)?;
+    let workload = Workload::of_game_stateful_set(gsts)?.guarded_if(world.guards_pods);
     if workload.guard_marks.deleting {
         return Ok(deletion::plan(&workload, world, gsts.status.as_ref()));
     }

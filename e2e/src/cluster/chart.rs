@@ -22,11 +22,21 @@ pub fn helm(helm: &Path) -> Command {
 
 /// The objects of the chart, rendered as release `gamekeeper` in namespace `gamekeeper-system`.
 pub async fn render(program: &Path, options: &[&str]) -> Result<Vec<Value>> {
+    render_as(program, "gamekeeper", "gamekeeper-system", options).await
+}
+
+/// The objects of the chart, rendered as this release in this namespace.
+pub async fn render_as(
+    program: &Path,
+    release: &str,
+    namespace: &str,
+    options: &[&str],
+) -> Result<Vec<Value>> {
     let mut command = helm(program);
     // A helm that is built from source assumes Kubernetes 1.20.
     command
-        .args(["template", "gamekeeper", CHART, "--kube-version=1.36"])
-        .args(["--namespace=gamekeeper-system"])
+        .args(["template", release, CHART, "--kube-version=1.36"])
+        .args(["--namespace", namespace])
         .args(options);
     let printed = run(&mut command, "").await?;
     let documents = serde_yaml_ng::Deserializer::from_str(&printed).map(Value::deserialize);

@@ -50,6 +50,31 @@ pub async fn ensure_guarded(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
+/// Waits until an operator that was installed without the guard of pods has removed it.
+pub async fn ensure_left_out(plane: &ControlPlane) -> Result<()> {
+    eventually("the guard is left out", LIMIT, async || {
+        let game = game(plane).await?;
+        let conditions = game["status"]["conditions"].as_array().into_iter();
+        let mut reasons = conditions.flatten().filter(|it| it["type"] == "Guarded");
+        let reason = reasons.next().map(|it| it["reason"].clone());
+        ensure!(
+            reason == Some("GuardNotInForce".into())
+                && game["status"]["protection"].is_null()
+                && game["metadata"]["finalizers"].is_null(),
+            "{game:#}"
+        );
+        let budgets = ["get", "poddisruptionbudgets", "-n", NAMESPACE, "-o", "name"];
+        let budgets = plane.kubectl(&budgets, "").await?;
+        ensure!(budgets.is_empty(), "{budgets}");
+        let label = "-l=gamekeeper.tkex.tencent.com/guarded";
+        let labeled = ["get", "pods", "-n", NAMESPACE, "-o", "name", label];
+        let labeled = plane.kubectl(&labeled, "").await?;
+        ensure!(labeled.is_empty(), "{labeled}");
+        Ok(())
+    })
+    .await
+}
+
 /// Switches the guard off and deletes the workload. Switching it off requires writes that the policy allows only to
 /// the operator.
 pub async fn delete_workload(plane: &ControlPlane) -> Result<()> {

@@ -109,6 +109,9 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     guard::ensure_guarded(plane).await?;
     let kept = trusted_certificates(plane, &operator).await?;
     ensure!(kept == certificates, "a rollback changes the certificates");
+    operator.terminate().await?;
+    ensure_permitted(plane, &operator)?;
+    let mut operator = leave_guards_out(plane, &upgrade, folder).await?;
     release::upgrade_restores_secret(plane, &operator, &upgrade).await?;
     guard::delete_workload(plane).await?;
     operator.terminate().await?;
@@ -150,6 +153,27 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
         .helm(&[other.as_slice(), &["--take-ownership"]].concat())
         .await?;
     Ok(())
+}
+
+/// Upgrades to a release that guards no pods, and back. Returns the operator, which runs.
+async fn leave_guards_out(
+    plane: &ControlPlane,
+    upgrade: &[&str],
+    folder: &Path,
+) -> Result<Operator> {
+    let upgraded = async |value: &str| {
+        plane.helm(&[upgrade, &["--set", value]].concat()).await?;
+        let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
+        operator.start().await?;
+        anyhow::Ok(operator)
+    };
+    let mut operator = upgraded("admission.guardedPods=false").await?;
+    guard::ensure_left_out(plane).await?;
+    operator.terminate().await?;
+    ensure_permitted(plane, &operator)?;
+    let operator = upgraded("admission.guardedPods=true").await?;
+    guard::ensure_guarded(plane).await?;
+    Ok(operator)
 }
 
 /// The webhook's Secret and CA bundle. Fails unless the operator serves a certificate that is trusted for

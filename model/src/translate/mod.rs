@@ -144,6 +144,7 @@ impl Translator {
             node_costs: BTreeMap::new(),
             lost_nodes: BTreeMap::new(),
             priority_class: None,
+            guards_pods: true,
             old_kubelets: BTreeMap::new(),
             claims: BTreeMap::new(),
             sidecars: Vec::new(),

@@ -6,9 +6,10 @@ use crate::api::names::HookPoint;
 use crate::api::{ProtectionStatus, Reason, WaitingPod};
 use crate::plan::hooks::Hooks;
 use crate::plan::observed::Pod;
+use crate::plan::protection::budget::budget;
 use crate::plan::protection::unlabeled;
 use crate::plan::workload::Workload;
-use crate::plan::world::{GuardState, OtherBudget, World};
+use crate::plan::world::{Attempt, GuardState, OtherBudget, World};
 use crate::text::counted;
 
 /// The maximum number of waiting pods in a status.
@@ -25,8 +26,12 @@ pub struct Verdict {
     pub message: String,
 }
 
-/// Whether the pods of a workload are guarded; None if they should not be.
+/// Whether the pods of a workload are guarded; None if they should not be, and nothing of a guard is left.
 pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdict> {
+    let remains = remains(workload, world);
+    if remains.is_some() {
+        return remains;
+    }
     workload.guarded?;
     let guarded = count(workload, own);
     let (holds, reason, message) = if workload.hooks.hook(HookPoint::PreDelete).is_none() {
@@ -46,6 +51,28 @@ pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdi
     };
     Some(Verdict {
         holds,
+        reason,
+        message,
+    })
+}
+
+/// What is wrong with a guard that is to be removed, or is not available in this cluster.
+fn remains(workload: &Workload, world: &World) -> Option<Verdict> {
+    let (reason, message) = if let Some(refusal) = world.failures.of(Attempt::DeleteBudget) {
+        let name = budget(workload).name;
+        let message = format!(
+            "PodDisruptionBudget {name} still refuses evictions, because it cannot be deleted: {refusal}"
+        );
+        (Reason::BudgetNotDeleted, message)
+    } else if workload.lacks_guard {
+        let message =
+            "no pod is guarded, because the chart was installed with admission.guardedPods=false";
+        (Reason::GuardNotInForce, message.to_owned())
+    } else {
+        return None;
+    };
+    Some(Verdict {
+        holds: false,
         reason,
         message,
     })

@@ -1,7 +1,7 @@
 //! Events about changes of the status: each is reported once.
 
 use crate::api::names::HookPoint;
-use crate::api::{ConditionType, PodHookCondition, WorkloadStatus};
+use crate::api::{ConditionType, PodHookCondition, Reason, WorkloadStatus};
 use crate::plan::decision::Event;
 
 /// Events for the change from one status to the next, of a workload with this many canary steps.
@@ -73,6 +73,13 @@ fn guard(old: &WorkloadStatus, new: &WorkloadStatus) -> Option<Event> {
         true => normal(&now.reason, now.message.clone()),
         false => warning(&now.reason, now.message.clone()),
     })
+}
+
+/// The event about a guard of a deleted workload that cannot be removed: it keeps the workload from being deleted.
+pub fn of_remains(old: Option<&WorkloadStatus>, new: &WorkloadStatus) -> Option<Event> {
+    let now = new.condition(ConditionType::Guarded)?;
+    let is_stuck = now.reason == Reason::BudgetNotDeleted.to_string();
+    guard(old.unwrap_or(&WorkloadStatus::default()), new).filter(|_| is_stuck)
 }
 
 fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Event> {

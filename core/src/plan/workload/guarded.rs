@@ -96,6 +96,14 @@ impl GuardMarks {
 }
 
 impl Workload<'_> {
+    /// Leaves the pods unguarded, whatever the spec says, if the operator was installed without the guard of pods.
+    pub fn guarded_if(mut self, guards_pods: bool) -> Self {
+        if !guards_pods {
+            self.lacks_guard = self.guarded.take().is_some();
+        }
+        self
+    }
+
     /// Whether the pod's label says that this workload guards it.
     pub fn guards(&self, pod: &Pod) -> bool {
         pod.guarded_by() == Some(self.uid.as_str())

@@ -89,6 +89,8 @@ pub struct Workload<'a> {
     pub moves_off_nodes: bool,
     /// How its pods are guarded against other clients, if they are.
     pub guarded: Option<Guarded>,
+    /// Whether its pods are unguarded although its spec asks for the guard.
+    pub lacks_guard: bool,
     /// What its metadata says about the guard of its pods.
     pub guard_marks: GuardMarks,
     /// The progress of the rollout, as the last status recorded it.
@@ -341,6 +343,7 @@ impl<'a> Workload<'a> {
                 .protection()
                 .is_some_and(|it| it.on_node_going == OnNodeGoing::Move),
             guarded: Guarded::of(object),
+            lacks_guard: false,
             guard_marks: GuardMarks::of(object.meta()),
             progress: object
                 .status()

@@ -24,6 +24,8 @@ pub enum Attempt {
     RecreatePod,
     /// Starting the hook of an update, or of a canary step.
     StartUpdateHook,
+    /// Deleting the budget of pods that are no longer guarded.
+    DeleteBudget,
 }
 
 impl Attempt {
@@ -58,18 +60,19 @@ impl Attempt {
             | Action::OpenGate(_)
             | Action::FinishInPlace { .. }
             | Action::ApplyBudget(_)
-            | Action::ProbeGuard { .. }
-            | Action::DeleteBudget { .. } => None,
+            | Action::ProbeGuard { .. } => None,
+            Action::DeleteBudget { .. } => Some(Self::DeleteBudget),
         }
     }
 
-    /// Whether the action serves scaling or an update.
-    fn concern(self) -> Concern {
+    /// Whether it serves scaling or an update; None if it serves neither.
+    fn concern(self) -> Option<Concern> {
         match self {
             Self::CreatePod | Self::PrepareClaim | Self::RemovePod | Self::StartRemovalHook => {
-                Concern::Scale
+                Some(Concern::Scale)
             }
-            Self::ChangePod | Self::RecreatePod | Self::StartUpdateHook => Concern::Update,
+            Self::ChangePod | Self::RecreatePod | Self::StartUpdateHook => Some(Concern::Update),
+            Self::DeleteBudget => None,
         }
     }
 
@@ -86,6 +89,7 @@ impl Attempt {
             Self::RemovePod | Self::RecreatePod => Reason::FailedDelete,
             Self::StartRemovalHook | Self::StartUpdateHook => Reason::FailedHookRun,
             Self::ChangePod => Reason::FailedUpdate,
+            Self::DeleteBudget => Reason::BudgetNotDeleted,
         }
     }
 }
@@ -116,7 +120,8 @@ impl Failures {
         concern: Concern,
         is_attempted: impl Fn(Attempt) -> bool,
     ) -> Option<Blocked> {
-        let applies = |attempt: Attempt| attempt.concern() == concern && is_attempted(attempt);
+        let applies =
+            |attempt: Attempt| attempt.concern() == Some(concern) && is_attempted(attempt);
         let (attempt, message) = self.0.iter().find(|(attempt, _)| applies(**attempt))?;
         Some(Blocked {
             reason: attempt.reason(),

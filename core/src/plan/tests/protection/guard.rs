@@ -3,11 +3,11 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Value, json};
 
-use super::{guard_condition, guarded, has_finalizer, labeled};
+use super::{delete, guard_condition, guarded, has_finalizer, labeled};
 use crate::api::HookPhase;
-use crate::api::names::{GUARDED_LABEL, KEPT_HOOK_ANNOTATION};
+use crate::api::names::{GUARDED_LABEL, KEPT_HOOK_ANNOTATION, ORPHAN_FINALIZER};
 use crate::plan::tests::story::{Story, story};
-use crate::plan::{Action, GuardState, OtherBudget};
+use crate::plan::{Action, Attempt, GuardState, OtherBudget};
 
 #[test]
 fn new_pods_have_the_label_from_the_start() {
@@ -198,5 +198,56 @@ fn a_budget_of_another_client_for_the_same_pods_is_reported() {
         story.settle();
         assert_eq!(guard_condition(&story), reason);
         assert_eq!(labeled(&story), 2);
+    }
+}
+
+/// An upgrade of the chart can leave the guard out. Its labels, budget and finalizer would block evictions and the
+/// deletion of the workload.
+#[test]
+fn guards_are_removed_if_the_operator_was_installed_without_them() {
+    let mut story = story(2, guarded());
+    story.settle();
+    story.world.guards_pods = false;
+    story.settle();
+    assert_eq!(labeled(&story), 0);
+    assert!(story.budget.is_none() && !has_finalizer(&story));
+    assert_eq!(guard_condition(&story), "GuardNotInForce");
+    story.user(json!({"replicas": 3})).settle();
+    assert_eq!(labeled(&story), 0, "a new pod is guarded");
+
+    story.world.guards_pods = true;
+    story.settle();
+    assert_eq!(labeled(&story), 3);
+    assert_eq!(guard_condition(&story), "PodsGuarded");
+}
+
+/// A budget that cannot be deleted blocks evictions, and keeps a deleted workload.
+#[test]
+fn a_refused_deletion_of_the_budget_is_shown() {
+    let switch_off = |story: &mut Story| {
+        story.user(json!({"protection": {"pods": "None"}}));
+    };
+    let orphan = |story: &mut Story| delete(story, &[ORPHAN_FINALIZER]);
+    for remove in [switch_off as fn(&mut Story), orphan] {
+        let mut story = story(2, guarded());
+        story.settle();
+        remove(&mut story);
+        story.reconcile();
+        assert_eq!(labeled(&story), 0);
+        let failures = &mut story.world.failures;
+        failures.record(Attempt::DeleteBudget, "forbidden".into());
+        let plan = story.plan();
+        let attempts = plan.actions.iter().filter_map(Attempt::of);
+        assert_eq!(attempts.collect::<Vec<_>>(), [Attempt::DeleteBudget]);
+        let events = plan.events.iter().map(|it| it.reason.as_str());
+        assert_eq!(events.collect::<Vec<_>>(), ["BudgetNotDeleted"]);
+        story.object.status = plan.status;
+        let (reason, message) = story.condition("Guarded").expect("a condition");
+        assert_eq!(reason, "BudgetNotDeleted");
+        assert!(
+            message.ends_with("cannot be deleted: forbidden"),
+            "{message}"
+        );
+        assert_eq!(story.plan().status, None, "the status is written once");
     }
 }

@@ -77,6 +77,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
     merge(&mut manifest["spec"], spec);
     let world = World {
         priority_class: None,
+        guards_pods: true,
         now: "2026-01-01T00:00:00Z".parse().expect("time"),
         pods: Vec::new(),
         runs: Vec::new(),

@@ -1,0 +1,172 @@
+//! What the chart renders for guarded pods: the permissions on their budgets, and names that fit together in every
+//! release.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::cluster::chart::{render, render_as};
+use serde_json::{Value, json};
+
+use super::of_kind;
+
+e2e::tests![
+    budgets_have_exactly_the_verbs_that_are_used,
+    guards_can_be_removed_whatever_the_values_are,
+    a_release_with_another_name_guards_pods,
+];
+
+/// The values that decide who guards pods, and in which namespaces.
+const VALUES: [&str; 4] = [
+    "admission.guardedPods=true",
+    "admission.guardedPods=false",
+    "admission.guardedPods=true,watchNamespace=games,sidecars.enabled=false",
+    "admission.guardedPods=false,watchNamespace=games,admission.enabled=false,replicas=0",
+];
+
+/// All verbs that the chart's roles of one kind grant on a resource.
+fn verbs<'a>(objects: &'a [Value], kind: &str, resource: &str) -> BTreeSet<&'a str> {
+    let rules = of_kind(objects, kind).into_iter();
+    let rules = rules.flat_map(|role| role["rules"].as_array().into_iter().flatten());
+    let rules = rules.filter(|rule| {
+        let resources = rule["resources"].as_array();
+        resources.is_some_and(|it| it.contains(&json!(resource)))
+    });
+    let verbs = rules.flat_map(|rule| rule["verbs"].as_array().into_iter().flatten());
+    verbs.filter_map(Value::as_str).collect()
+}
+
+async fn budgets_have_exactly_the_verbs_that_are_used(case: &mut Case) -> Result<()> {
+    for values in VALUES {
+        let objects = render(&case.plane().helm, &["--set", values]).await?;
+        // `apply::act` and `unguard::guards` list budgets and delete them; a dry run of a deletion checks the guard.
+        let mut expected = BTreeSet::from(["list", "delete"]);
+        if values.contains("guardedPods=true") {
+            // A budget is written by server-side apply, which is a patch, and needs `create` for a new object.
+            expected.extend(["patch", "create"]);
+        }
+        let (granting, other) = match values.contains("watchNamespace") {
+            true => ("Role", "ClusterRole"),
+            false => ("ClusterRole", "Role"),
+        };
+        let resource = "poddisruptionbudgets";
+        let granted = verbs(&objects, granting, resource);
+        ensure!(granted == expected, "{values}: {granted:?}");
+        let more = verbs(&objects, other, resource);
+        ensure!(more.is_empty(), "{values}: {more:?} in a {other}");
+    }
+    Ok(())
+}
+
+/// An upgrade may leave the guard out while pods are guarded. The operator then removes the guards, and so does the Job
+/// if the operator does not run.
+async fn guards_can_be_removed_whatever_the_values_are(case: &mut Case) -> Result<()> {
+    for values in VALUES {
+        let objects = render(&case.plane().helm, &["--set", values]).await?;
+        let job = of_kind(&objects, "Job");
+        ensure!(job.len() == 1, "{values}: {job:#?}");
+        let is_hook = job[0].pointer("/metadata/annotations/helm.sh~1hook");
+        ensure!(is_hook == Some(&json!("pre-delete")), "{job:#?}");
+        let is_scoped = values.contains("watchNamespace");
+        let args = arguments(job[0])?;
+        ensure!(args.contains(&"--namespace=games") == is_scoped, "{args:?}");
+        let kind = if is_scoped { "Role" } else { "ClusterRole" };
+        for (resource, needed) in [
+            ("pods", ["list", "patch"]),
+            ("poddisruptionbudgets", ["list", "delete"]),
+            ("gamedeployments", ["list", "patch"]),
+            ("gamestatefulsets", ["list", "patch"]),
+        ] {
+            let granted = verbs(&objects, kind, resource);
+            let suffices = needed.iter().all(|verb| granted.contains(verb));
+            ensure!(suffices, "{values}: {granted:?} on {resource}");
+        }
+        if is_scoped {
+            let of_cluster = verbs(&objects, "ClusterRole", "namespaces");
+            ensure!(of_cluster.contains("get"), "{values}: {of_cluster:?}");
+        }
+        let operator = of_kind(&objects, "Deployment")[0];
+        let is_told = arguments(operator)?.contains(&"--guarded-pods=false");
+        ensure!(is_told == values.contains("guardedPods=false"), "{values}");
+    }
+    Ok(())
+}
+
+fn arguments(workload: &Value) -> Result<Vec<&str>> {
+    let args = workload.pointer("/spec/template/spec/containers/0/args");
+    let args = args.and_then(Value::as_array).context("no arguments")?;
+    Ok(args.iter().filter_map(Value::as_str).collect())
+}
+
+async fn a_release_with_another_name_guards_pods(case: &mut Case) -> Result<()> {
+    let long = "a-release-with-the-longest-name-that-helm-accepts-123";
+    for (release, values, operator) in [
+        ("other", "replicas=2", "other-gamekeeper"),
+        ("my-gamekeeper", "replicas=2", "my-gamekeeper"),
+        ("other", "fullnameOverride=keeper", "keeper"),
+        (
+            long,
+            "replicas=2",
+            "a-release-with-the-longest-name-that-helm-accepts-12",
+        ),
+    ] {
+        let options = ["--set", values, "--set=watchNamespace=games"];
+        let objects = render_as(&case.plane().helm, release, "elsewhere", &options).await?;
+        let named = |kind: &str, name: &str| {
+            let is_it = |it: &&&Value| it["metadata"]["name"] == name;
+            let found = of_kind(&objects, kind).into_iter();
+            let found = found.collect::<Vec<_>>().iter().find(is_it).copied();
+            found.with_context(|| format!("{release}: no {kind} {name}"))
+        };
+        let guard = format!("{operator}-guard");
+        let policy = named("ValidatingAdmissionPolicy", &guard)?;
+        let user = format!("'system:serviceaccount:elsewhere:{operator}'");
+        let conditions = &policy["spec"]["matchConditions"][0]["expression"];
+        let exempts = conditions.as_str().is_some_and(|it| it.contains(&user));
+        ensure!(exempts, "{policy:#}");
+        let binding = named("ValidatingAdmissionPolicyBinding", &guard)?;
+        ensure!(
+            binding["spec"]["policyName"] == guard.as_str(),
+            "{binding:#}"
+        );
+
+        named("ServiceAccount", operator)?;
+        let deployment = named("Deployment", operator)?;
+        let unguard = format!("{operator}-unguard");
+        ensure!(unguard.len() <= 63, "{unguard} is too long for a label");
+        let job = named("Job", &unguard)?;
+        for workload in [deployment, job] {
+            let account = &workload["spec"]["template"]["spec"]["serviceAccountName"];
+            ensure!(*account == operator, "{workload:#}");
+        }
+        let args = arguments(job)?;
+        let lease = format!("--lease-name={operator}");
+        let of_deployment = format!("--deployment=elsewhere/{operator}");
+        ensure!(args.contains(&of_deployment.as_str()), "{args:?}");
+        ensure!(args.contains(&lease.as_str()), "{args:?}");
+        let of_operator = arguments(deployment)?;
+        ensure!(of_operator.contains(&lease.as_str()), "{of_operator:?}");
+
+        // The Job may change the Deployment, and read the lease, of its own release only.
+        let stops = named("Role", &unguard)?;
+        ensure!(
+            stops["rules"][0]["resourceNames"] == json!([operator]),
+            "{stops:#}"
+        );
+        let lease = named("Role", &format!("{operator}-lease"))?;
+        ensure!(
+            lease["rules"][1]["resourceNames"] == json!([operator]),
+            "{lease:#}"
+        );
+        let account = json!([
+            {"kind": "ServiceAccount", "name": operator, "namespace": "elsewhere"},
+        ]);
+        for binding in [&unguard, operator] {
+            let binding = named("RoleBinding", binding)?;
+            let role = &binding["roleRef"]["name"];
+            ensure!(*role == binding["metadata"]["name"], "{binding:#}");
+            ensure!(binding["subjects"] == account, "{binding:#}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! Removes guards through a fake API server, in which other clients act at the same time.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::{Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::*;
+
+/// The response (code and body) to a request ("METHOD path"), given how often the same one was made before.
+type Script = fn(&str, usize) -> (u16, Value);
+
+const DEPLOYMENTS: &str = "/apis/tkex.tencent.com/v1alpha1/gamedeployments";
+const SETS: &str = "/apis/tkex.tencent.com/v1alpha1/gamestatefulsets";
+const BUDGETS: &str = "/apis/policy/v1/poddisruptionbudgets";
+
+/// A client of the fake API server, and the requests that it makes.
+fn server(script: Script) -> (Client, Arc<Mutex<Vec<String>>>) {
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let service = service_fn({
+        let sent = Arc::clone(&sent);
+        move |request: Request<Body>| {
+            let line = format!("{} {}", request.method(), request.uri().path());
+            let mut sent = sent.lock().unwrap();
+            let before = sent.iter().filter(|it| **it == line).count();
+            let (code, body) = script(&line, before);
+            sent.push(line);
+            let response = Response::builder().status(code);
+            let response = response.body(Body::from(body.to_string().into_bytes()));
+            async move { Ok::<_, Infallible>(response.unwrap()) }
+        }
+    });
+    (Client::new(service, "system"), sent)
+}
+
+/// The response to a request whose details do not matter: no objects, or success.
+fn other(line: &str) -> (u16, Value) {
+    let metadata = json!({"name": "any", "namespace": "games", "resourceVersion": "9"});
+    let method = line.split(' ').next();
+    let body = match method {
+        Some("GET") => list(&[]),
+        Some("DELETE") => json!({"apiVersion": "v1", "kind": "Status", "status": "Success"}),
+        _ => json!({"apiVersion": "v1", "kind": "Any", "metadata": metadata}),
+    };
+    (200, body)
+}
+
+fn list(objects: &[Value]) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects})
+}
+
+fn object(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Any", "metadata": {
+        "name": name, "namespace": "games", "uid": format!("uid-{name}"), "resourceVersion": "7",
+        "finalizers": ["gamekeeper.tkex.tencent.com/guarded"],
+    }})
+}
+
+fn failure(code: u16) -> (u16, Value) {
+    let reason = match code {
+        404 => "NotFound",
+        409 => "Conflict",
+        _ => "Other",
+    };
+    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "refused", "reason": reason, "code": code});
+    (code, body)
+}
+
+fn guards(client: Client, namespace: Option<&str>) -> Guards {
+    Guards {
+        client,
+        namespace: namespace.map(str::to_owned),
+    }
+}
+
+fn count(sent: &Mutex<Vec<String>>, line: &str) -> usize {
+    let sent = sent.lock().unwrap();
+    sent.iter().filter(|it| it.starts_with(line)).count()
+}
+
+/// Users delete the CRDs before they uninstall the chart.
+#[tokio::test]
+async fn deleted_crds_do_not_keep_pods_guarded() {
+    let (client, sent) = server(|line, _| {
+        let is_workload = line.ends_with("gamedeployments") || line.ends_with("gamestatefulsets");
+        match line {
+            _ if is_workload => failure(404),
+            _ if line == format!("GET {BUDGETS}") => (200, list(&[object("budget")])),
+            _ => other(line),
+        }
+    });
+    let guards = guards(client, None);
+    guards.ensure_none_waits(false).await.expect("none waits");
+    guards.unguard().await.expect("the guards are removed");
+    assert_eq!(count(&sent, "DELETE"), 1);
+}
+
+#[tokio::test]
+async fn objects_that_are_deleted_meanwhile_are_done() {
+    let (client, sent) = server(|line, _| match line {
+        _ if !line.starts_with("GET") => failure(404),
+        _ => (200, list(&[object("any")])),
+    });
+    let guards = guards(client, None);
+    guards.unguard().await.expect("the guards are removed");
+    assert_eq!(count(&sent, "DELETE"), 1, "{sent:?}");
+    assert_eq!(count(&sent, "PATCH"), 3, "{sent:?}");
+}
+
+/// Another controller adds or removes its own finalizer; a pod is replaced by one with the same name.
+#[tokio::test(start_paused = true)]
+async fn what_has_changed_meanwhile_is_read_again() {
+    let (client, sent) = server(|line, before| match line {
+        _ if line.starts_with("PATCH") && before == 0 => failure(409),
+        "GET /api/v1/pods" => (200, list(&[object("pod")])),
+        _ if line == format!("GET {DEPLOYMENTS}") => (200, list(&[object("arena")])),
+        _ => other(line),
+    });
+    let guards = guards(client, None);
+    guards.unguard().await.expect("the guards are removed");
+    assert_eq!(count(&sent, "GET /api/v1/pods"), 2, "{sent:?}");
+    assert_eq!(count(&sent, &format!("GET {SETS}")), 2, "{sent:?}");
+    assert_eq!(count(&sent, "PATCH"), 4, "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lasting_conflicts_and_other_refusals_are_reported() {
+    let (client, _) = server(|line, _| match line {
+        _ if line.starts_with("PATCH") => failure(409),
+        _ => (200, list(&[object("any")])),
+    });
+    let error = guards(client, None).unguard().await;
+    assert!(matches!(error, Err(UnguardError::Kube(_))), "{error:?}");
+
+    let (client, sent) = server(|line, _| match line {
+        _ if line.starts_with("PATCH") => failure(403),
+        _ => (200, list(&[object("any")])),
+    });
+    let error = guards(client, None).unguard().await;
+    assert!(matches!(error, Err(UnguardError::Kube(_))), "{error:?}");
+    assert_eq!(count(&sent, "PATCH"), 1, "{sent:?}");
+}
+
+/// With the namespace, the operator's Role in it is deleted, too, so every other request is refused.
+#[tokio::test]
+async fn nothing_is_left_of_a_deleted_namespace() {
+    let (client, sent) = server(|line, _| match line {
+        "GET /api/v1/namespaces/games" => failure(404),
+        _ => failure(403),
+    });
+    let guards = guards(client, Some("games"));
+    assert!(guards.has_no_namespace().await.expect("an answer"));
+    assert_eq!(count(&sent, ""), 1, "{sent:?}");
+}
+
+/// A missing permission to read the namespace says nothing about it.
+#[tokio::test]
+async fn a_namespace_that_cannot_be_read_may_exist() {
+    for script in [(|_, _| failure(403)) as Script, |line, _| {
+        (200, other(line).1)
+    }] {
+        let (client, _) = server(script);
+        let guards = guards(client, Some("games"));
+        assert!(!guards.has_no_namespace().await.expect("an answer"));
+    }
+    let (client, sent) = server(|_, _| failure(500));
+    let all = guards(client, None);
+    assert!(!all.has_no_namespace().await.expect("an answer"));
+    assert_eq!(count(&sent, ""), 0, "{sent:?}");
+}
+
+/// A user deleted the operator's Deployment, so nothing is to be stopped or started.
+#[tokio::test]
+async fn an_operator_without_its_deployment_has_stopped() {
+    let (client, sent) = server(|_, _| failure(404));
+    let operator = Operator {
+        deployments: Api::namespaced(client.clone(), "system"),
+        leases: Api::namespaced(client, "system"),
+        name: "gamekeeper",
+        lease: "gamekeeper",
+    };
+    operator.stop().await.expect("it has stopped");
+    operator.restore().await.expect("nothing to restore");
+    assert_eq!(count(&sent, "PATCH"), 0, "{sent:?}");
+}
+
+#[test]
+fn the_error_says_for_which_workloads_to_wait() {
+    for (workloads, expected) in [
+        (
+            1,
+            "1 workload has to wait for the hooks of its pods: a; wait until",
+        ),
+        (
+            2,
+            "2 workloads have to wait for the hooks of their pods: a, a; wait until",
+        ),
+    ] {
+        let error = UnguardError::Waiting(vec!["a".to_owned(); workloads]).to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
