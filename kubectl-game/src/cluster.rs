@@ -4,7 +4,7 @@ mod change;
 mod served;
 mod untyped;
 
-pub use change::{MAX_ATTEMPTS, Needs};
+pub use change::{MAX_ATTEMPTS, Needs, PodChange};
 pub use served::not_installed;
 pub use untyped::{plain, read, resource};
 

@@ -27,6 +27,9 @@ pub enum Error {
     /// An error response of the API server.
     #[error("{}", server_message(.0))]
     Server(Box<Status>),
+    /// The errors of several objects.
+    #[error("{}", lines(.0))]
+    Several(Vec<Error>),
     #[error("cannot reach the cluster: {0}")]
     Unreachable(String),
     /// An object or response of an unexpected form.
@@ -60,6 +63,11 @@ fn is_not_kubernetes(status: &Status) -> bool {
     status.reason == "Failed to parse error data" && status.message != "404 page not found"
 }
 
+fn lines(errors: &[Error]) -> String {
+    let lines: Vec<String> = errors.iter().map(Error::to_string).collect();
+    lines.join("\nerror: ")
+}
+
 fn foreign_message(status: &Status) -> String {
     let code = StatusCode::from_u16(status.code).ok();
     let reason = code.and_then(|code| code.canonical_reason());
@@ -85,6 +93,11 @@ impl Error {
     /// Whether another client has changed the object in the meantime.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Error::Server(status) if status.code == 409)
+    }
+
+    /// Whether the server has refused the content of a write.
+    pub fn is_invalid(&self) -> bool {
+        matches!(self, Error::Server(status) if status.code == 422)
     }
 
     /// Whether the resource version of a watch is too old.

@@ -1,10 +1,11 @@
 //! Scenes for tests.
 
 use gamekeeper_core::api::HookRun;
-use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::api::names::{GUARDED_LABEL, WorkloadKind};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -165,6 +166,34 @@ pub fn failed_pod_hook() -> Scene {
         status,
     )];
     scene
+}
+
+/// The deployment of `failed_pod_hook`, with guarded pods.
+pub fn guarded() -> Scene {
+    let waiting = json!([{"podName": "game-bbbbb", "since": "2026-11-21T10:04:00Z",
+        "reason": "HookNotSuccessful", "message": "its PreDelete hook ended Error"}]);
+    let condition = json!({"type": "Guarded", "status": "True", "reason": "PodsGuarded",
+        "message": "4 pods are guarded", "lastTransitionTime": "2026-11-21T10:00:00Z"});
+    let change = json!({
+        "spec": {"protection": {"pods": "Guarded"}},
+        "status": {
+            "protection": {"guarded": 4, "moving": 0, "waiting": waiting},
+            "conditions": [condition],
+        },
+    });
+    let mut scene = with(failed_pod_hook(), change);
+    for pod in &mut scene.pods {
+        pod.labels_mut()
+            .insert(GUARDED_LABEL.to_owned(), scene.game.uid.clone());
+    }
+    scene
+}
+
+/// The deployment of `guarded`, without a policy that guards its pods.
+pub fn unenforced() -> Scene {
+    let condition = json!({"type": "Guarded", "status": "False", "reason": "GuardNotInForce",
+        "message": "the policy was removed", "lastTransitionTime": "2026-11-21T10:00:00Z"});
+    with(guarded(), json!({"status": {"conditions": [condition]}}))
 }
 
 /// A complete set with one-digit and two-digit ordinals.

@@ -19,6 +19,7 @@ mod lifecycle;
 mod move_pods;
 mod options;
 mod page;
+mod pod_changes;
 mod poll;
 mod print;
 mod proxy;

@@ -2,8 +2,8 @@
 //!
 //! The request is an annotation of the pod, so the workload's manifest does not change.
 
-use gamekeeper_core::api::GROUP;
-use gamekeeper_core::api::names::{MOVE_ANNOTATION, controller_of};
+use gamekeeper_core::api::names::MOVE_ANNOTATION;
+use gamekeeper_core::text::counted;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -14,6 +14,8 @@ use crate::command::put;
 use crate::error::{Error, refuse};
 use crate::kind::name_after;
 use crate::options::{ClusterOptions, MoveOptions};
+use crate::pod_changes::PodChanges;
+use crate::scene::workload_of;
 
 /// The object that the command names.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,8 +46,8 @@ pub async fn move_pods(at: &ClusterOptions, options: &MoveOptions) -> Result<(),
         Moved::Pod(name) => vec![movable(cluster.pod(name).await?)?],
         Moved::Node(name) => on_node(&cluster, name, options.all_namespaces).await?,
     };
-    let changes = |pod: &&Pod| is_requested(pod) == options.cancel;
-    let changed: Vec<&Pod> = pods.iter().filter(changes).collect();
+    let differs = |pod: &&Pod| is_requested(pod) == options.cancel;
+    let changed: Vec<&Pod> = pods.iter().filter(differs).collect();
     let (outcome, done, unchanged) = match options.cancel {
         false => (
             "will be moved",
@@ -61,32 +63,25 @@ pub async fn move_pods(at: &ClusterOptions, options: &MoveOptions) -> Result<(),
     if let (Moved::Pod(name), true) = (&moved, changed.is_empty()) {
         return refuse(format!("pod/{name} {unchanged}"));
     }
-    let suffix = if options.dry_run {
-        " (server dry run)"
-    } else {
-        ""
+    let changes = PodChanges {
+        cluster: &cluster,
+        done,
+        dry_run: options.dry_run,
     };
-    for pod in &changed {
-        let at = (!options.cancel).then(Timestamp::now);
-        let namespace = pod.namespace().unwrap_or_default();
-        let cluster = cluster.within(namespace);
-        let patch = patch(pod, at);
-        cluster
-            .patch_pod(&pod.name_any(), &patch, options.dry_run)
-            .await?;
-        put(&format!("pod/{} {done}{suffix}\n", pod.name_any()))?;
-    }
+    let at = || (!options.cancel).then(Timestamp::now);
+    let made = changes.make(&changed, |pod| patch(pod, at())).await?;
     if let Moved::Node(name) = &moved {
-        let count = pods.len();
-        let pods = if count == 1 { "pod" } else { "pods" };
-        put(&format!("node/{name}: {count} {pods} {outcome}{suffix}\n"))?;
+        let unchanged = pods.len() - changed.len();
+        let pods = counted(unchanged + made.count, "pod", "pods");
+        let suffix = changes.suffix();
+        put(&format!("node/{name}: {pods} {outcome}{suffix}\n"))?;
         if !options.cancel && cluster.is_schedulable(name).await {
             eprintln!(
                 "note: node/{name} accepts new pods, so replacements may start on it: kubectl cordon {name}"
             );
         }
     }
-    Ok(())
+    made.end()
 }
 
 /// The pods of workloads on a node.
@@ -108,9 +103,7 @@ async fn on_node(cluster: &Cluster, node: &str, everywhere: bool) -> Result<Vec<
 /// A pod that the operator can replace.
 fn movable(pod: Pod) -> Result<Pod, Error> {
     let name = pod.name_any();
-    let owner = controller_of(&pod.metadata);
-    let group = owner.and_then(|it| it.api_version.split('/').next());
-    if group != Some(GROUP) {
+    if workload_of(&pod).is_none() {
         return refuse(format!(
             "pod/{name} is not controlled by a GameDeployment or GameStatefulSet"
         ));

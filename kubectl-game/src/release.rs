@@ -2,7 +2,12 @@
 //!
 //! The change is made as the user, so the audit log shows who ended a match.
 
-use gamekeeper_core::api::names::{GUARDED_LABEL, RELEASED_ANNOTATION, kept_by_autoscalers};
+use std::collections::BTreeMap;
+
+use gamekeeper_core::api::names::{
+    GUARDED_LABEL, RELEASED_ANNOTATION, WorkloadKind, kept_by_autoscalers,
+};
+use gamekeeper_core::text::counted;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -11,8 +16,10 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::command::put;
 use crate::error::{Error, refuse};
-use crate::kind::{Reference, name_after};
+use crate::kind::{Reference, full_name, name_after, short_name};
 use crate::options::ClusterOptions;
+use crate::pod_changes::PodChanges;
+use crate::scene::workload_of;
 
 /// The object that the command names.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,40 +38,107 @@ impl Released {
     }
 }
 
+/// Guarded pods of a workload.
+struct OfWorkload {
+    kind: WorkloadKind,
+    name: String,
+    pods: Vec<Pod>,
+}
+
 /// Releases a pod, or all guarded pods of a workload.
 pub async fn release(at: &ClusterOptions, words: &[String], dry_run: bool) -> Result<(), Error> {
     let released = Released::parse(words)?;
     let cluster = Cluster::connect(at).await?;
-    let (pods, of_workload) = match &released {
-        Released::Pod(name) => (vec![cluster.pod(name).await?], None),
-        Released::Workload(reference) => {
-            let game = cluster.find(reference).await?;
-            let selector = format!("{GUARDED_LABEL}={}", game.uid);
-            (cluster.select::<Pod>(&selector).await?, Some(game))
-        }
+    let changes = PodChanges {
+        cluster: &cluster,
+        done: "released",
+        dry_run,
     };
-    let guarded: Vec<&Pod> = pods.iter().filter(|pod| is_guarded(pod)).collect();
-    if guarded.is_empty() {
-        let name = match (&released, &of_workload) {
-            (Released::Pod(name), _) => format!("pod/{name} is not guarded"),
-            (_, Some(game)) => format!("no pod of {} is guarded", game.short_name()),
-            (Released::Workload(reference), None) => format!("no pod of {reference} is guarded"),
-        };
-        return refuse(format!("{name}: nothing to release"));
+    let patch = |pod: &Pod| patch(pod, Timestamp::now());
+    match released {
+        Released::Pod(name) => {
+            let pod = cluster.pod(&name).await?;
+            if !is_guarded(&pod) {
+                return refuse(format!("pod/{name} is not guarded: nothing to release"));
+            }
+            changes.make(&[&pod], patch).await?.end()
+        }
+        Released::Workload(reference) => {
+            let of = guarded_pods(&cluster, &reference).await?;
+            if of.pods.is_empty() {
+                let name = short_name(of.kind, &of.name);
+                return refuse(format!("no pod of {name} is guarded: nothing to release"));
+            }
+            let pods: Vec<&Pod> = of.pods.iter().collect();
+            let changed = changes.make(&pods, patch).await?;
+            let count = counted(changed.count, "pod", "pods");
+            let name = full_name(of.kind, &of.name);
+            put(&format!("{name} released: {count}{}\n", changes.suffix()))?;
+            changed.end()
+        }
     }
-    let suffix = if dry_run { " (server dry run)" } else { "" };
-    for pod in &guarded {
-        let patch = patch(pod, Timestamp::now());
-        cluster.patch_pod(&pod.name_any(), &patch, dry_run).await?;
-        put(&format!("pod/{} released{suffix}\n", pod.name_any()))?;
+}
+
+/// The guarded pods of a workload. A workload that no longer exists may have left some: pods stay guarded if a user
+/// removed its finalizer, or its CRD.
+async fn guarded_pods(cluster: &Cluster, reference: &Reference) -> Result<OfWorkload, Error> {
+    let found = cluster.find(reference).await;
+    let labeled = async || cluster.select::<Pod>(GUARDED_LABEL).await;
+    match found {
+        Ok(game) => {
+            let mut pods = labeled().await?;
+            pods.retain(|pod| is_guarded_for(pod, &game.uid));
+            Ok(OfWorkload {
+                kind: game.kind,
+                name: game.name,
+                pods,
+            })
+        }
+        Err(missing @ Error::NotFound(_)) => {
+            let pods = labeled().await.unwrap_or_default();
+            left_by(reference, pods).unwrap_or(Err(missing))
+        }
+        Err(error) => Err(error),
     }
-    if let Some(game) = of_workload {
-        let count = guarded.len();
-        let pods = if count == 1 { "pod" } else { "pods" };
-        let name = game.full_name();
-        put(&format!("{name} released: {count} {pods}{suffix}\n"))?;
+}
+
+/// Whether a guarded pod belongs to the workload with this uid. Its owner reference says so, because users may change
+/// labels; the value of the label says so if no workload controls the pod anymore.
+fn is_guarded_for(pod: &Pod, uid: &str) -> bool {
+    match workload_of(pod) {
+        Some(owner) => owner.uid == uid,
+        None => pod.labels().get(GUARDED_LABEL).is_some_and(|it| it == uid),
     }
-    Ok(())
+}
+
+/// The guarded pods whose controller was named like this; None if there are none.
+fn left_by(reference: &Reference, pods: Vec<Pod>) -> Option<Result<OfWorkload, Error>> {
+    let mut left: BTreeMap<WorkloadKind, Vec<Pod>> = BTreeMap::new();
+    for pod in pods {
+        let kind = kind_of_controller(&pod, &reference.name);
+        if let Some(kind) = kind.filter(|kind| reference.kinds().contains(kind)) {
+            left.entry(kind).or_default().push(pod);
+        }
+    }
+    let name = &reference.name;
+    let (kind, pods) = left.pop_first()?;
+    if let Some((other, _)) = left.pop_first() {
+        let (one, other) = (short_name(kind, name), short_name(other, name));
+        let why =
+            format!("two workloads named {name} have left guarded pods: write {one} or {other}");
+        return Some(Err(Error::Usage(why)));
+    }
+    Some(Ok(OfWorkload {
+        kind,
+        name: name.clone(),
+        pods,
+    }))
+}
+
+/// The kind of a pod's controller, if it is a workload of this name.
+fn kind_of_controller(pod: &Pod, name: &str) -> Option<WorkloadKind> {
+    let owner = workload_of(pod).filter(|owner| owner.name == name)?;
+    WorkloadKind::parse(&owner.kind)
 }
 
 fn is_guarded(pod: &Pod) -> bool {

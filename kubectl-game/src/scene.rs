@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::{self, HookPoint};
+use gamekeeper_core::api::{GROUP, HookRun};
 use gamekeeper_core::plan::recorded_template;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use serde_json::Value;
@@ -119,6 +120,13 @@ impl Scene {
 /// The uid of an object's controller.
 fn controller(meta: &ObjectMeta) -> Option<&str> {
     names::controller_of(meta).map(|owner| owner.uid.as_str())
+}
+
+/// The owner reference of the workload that controls a pod.
+pub fn workload_of(pod: &Pod) -> Option<&OwnerReference> {
+    let owner = names::controller_of(&pod.metadata)?;
+    let group = owner.api_version.split('/').next();
+    (group == Some(GROUP)).then_some(owner)
 }
 
 pub fn is_about(run: &HookRun, pod: &Pod) -> bool {

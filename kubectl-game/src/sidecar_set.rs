@@ -187,7 +187,7 @@ pub async fn status(
     };
     let verdict = status_verdict(&set);
     put(&match output {
-        None => sentences::text(&short_name(name), &verdict, None, Style::of_stdout()),
+        None => sentences::text(&short_name(name), &verdict, &[], Style::of_stdout()),
         Some(Output::Name) => set.full_name() + "\n",
         Some(output) => print::object(&data(&set, &verdict), output)?,
     })?;

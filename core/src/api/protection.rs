@@ -75,6 +75,11 @@ pub struct ProtectionStatus {
     pub vacated: Vec<VacatedName>,
 }
 
+impl ProtectionStatus {
+    /// The maximum number of waiting pods in a status.
+    pub const MAX_WAITING: usize = 100;
+}
+
 /// The name of a pod that left its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

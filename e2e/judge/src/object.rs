@@ -172,6 +172,30 @@ pub(crate) fn changed_images(before: &Value, after: &Value) -> Vec<String> {
     changed.map(|((name, ..), _)| name).collect()
 }
 
+/// Whether a resize restarts a container: it changes a resource whose resizePolicy says so. The policy cannot change.
+pub(crate) fn is_restarted_by_resize(before: &Value, after: &Value) -> bool {
+    let lists = ["/spec/initContainers", "/spec/containers"];
+    let restarts = |new: &Value| {
+        let name = text(new, "/name");
+        let old = items_of(before, lists).find(|old| text(old, "/name") == name);
+        old.is_some_and(|old| {
+            let mut policies = items_of(new, ["/resizePolicy"]);
+            policies.any(|policy| {
+                let resource = text(policy, "/resourceName");
+                text(policy, "/restartPolicy") == "RestartContainer"
+                    && resource_of(old, resource) != resource_of(new, resource)
+            })
+        })
+    };
+    items_of(after, lists).any(restarts)
+}
+
+/// A container's request and limit of a resource.
+fn resource_of<'a>(container: &'a Value, resource: &str) -> [Option<&'a Value>; 2] {
+    ["/resources/requests", "/resources/limits"]
+        .map(|amounts| container.pointer(amounts)?.get(resource))
+}
+
 /// The image that a container was started from; None if the kubelet does not report it.
 pub(crate) fn running_image<'a>(pod: &'a Value, container: &str) -> Option<&'a str> {
     image_in_id(container_status(pod, container)?)

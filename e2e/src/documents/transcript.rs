@@ -177,7 +177,9 @@ const ALPHABET: &str = "bcdfghjklmnpqrstvwxz2456789";
 
 /// Replaces the random parts of what follows a workload's name, as in `HASH-POD-more`.
 fn random_part(rest: &str) -> String {
-    let parts = rest.split('-').map(|part| {
+    // A name may be followed by a quote or a comma.
+    let name = rest.trim_end_matches(|it: char| !it.is_ascii_alphanumeric());
+    let parts = name.split('-').map(|part| {
         let is_random = part.chars().all(|it| ALPHABET.contains(it));
         match part.len() {
             5 if is_random => "POD",
@@ -185,7 +187,7 @@ fn random_part(rest: &str) -> String {
             _ => part,
         }
     });
-    parts.collect::<Vec<_>>().join("-")
+    parts.collect::<Vec<_>>().join("-") + &rest[name.len()..]
 }
 
 /// `AGE` for 5s, 3m12s, 2h and the like.
@@ -230,6 +232,13 @@ mod tests {
     #[test]
     fn an_unknown_block_is_an_error() {
         assert!(commands("## One\n    ./configure && cargo build\n").is_err());
+    }
+
+    #[test]
+    fn random_names_in_a_sentence_are_normalized() {
+        let line = "pods \"arena-fgw8c\" is forbidden: players may be on arena-fgw8c, and";
+        let expected = "pods \"arena-POD\" is forbidden: players may be on arena-POD, and";
+        assert_eq!(normalized([line], "arena"), [expected]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use gamekeeper_core::api::names::PLUGIN_FIELD_MANAGER;
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 
@@ -21,6 +22,14 @@ pub enum Needs {
     Workload,
     /// The workload and the objects that belong to it.
     Scene,
+}
+
+/// What became of a pod that was to be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodChange {
+    Done,
+    /// It no longer exists.
+    NoPod,
 }
 
 impl Cluster {
@@ -63,8 +72,38 @@ impl Cluster {
         read(game.kind, self.send(write).await?)
     }
 
-    /// Changes a pod by a merge patch.
-    pub async fn patch_pod(&self, name: &str, patch: &Value, dry_run: bool) -> Result<(), Error> {
+    /// Changes a pod by a merge patch, which is computed again if another client has changed the pod in the meantime.
+    /// The patch has the pod's uid as a precondition, because another pod may have its name by now.
+    pub async fn change_pod(
+        &self,
+        pod: &Pod,
+        patch: impl Fn(&Pod) -> Value,
+        dry_run: bool,
+    ) -> Result<PodChange, Error> {
+        let name = pod.name_any();
+        let mut pod = pod.clone();
+        let mut attempt = 1;
+        loop {
+            let error = match self.patch_pod(&name, &patch(&pod), dry_run).await {
+                Ok(()) => return Ok(PodChange::Done),
+                Err(error) if error.is_not_served() => return Ok(PodChange::NoPod),
+                Err(error) if error.is_conflict() || error.is_invalid() => error,
+                Err(error) => return Err(error),
+            };
+            let is_retried = error.is_conflict() && attempt < MAX_ATTEMPTS;
+            match self.pod(&name).await {
+                Err(error) if error.is_not_served() => return Ok(PodChange::NoPod),
+                // The API server refuses a patch with another pod's uid as invalid.
+                Ok(found) if found.uid() != pod.uid() => return Ok(PodChange::NoPod),
+                Ok(found) if is_retried => pod = found,
+                Ok(_) => return Err(error),
+                Err(error) => return Err(error),
+            }
+            attempt += 1;
+        }
+    }
+
+    async fn patch_pod(&self, name: &str, patch: &Value, dry_run: bool) -> Result<(), Error> {
         let api = self.api::<Pod>();
         let params = PatchParams {
             dry_run,

@@ -307,7 +307,7 @@ fn each_state_of_an_update_in_a_sentence() {
     ];
     let told = sets.iter().map(|set| {
         let verdict = status_verdict(set);
-        let text = sentences::text(&short_name(set.name()), &verdict, None, Style::PLAIN);
+        let text = sentences::text(&short_name(set.name()), &verdict, &[], Style::PLAIN);
         format!("exit {}: {text}", verdict.exit_code())
     });
     insta::assert_snapshot!(told.collect::<String>());
@@ -413,7 +413,7 @@ fn control_characters_of_sets_and_pods_are_escaped() {
     for text in [
         tree(&scene, MAX_PODS, Style::PLAIN, now()),
         list(std::slice::from_ref(&scene.set), Style::PLAIN, now()),
-        sentences::text("scs/log", &verdict, None, Style::PLAIN),
+        sentences::text("scs/log", &verdict, &[], Style::PLAIN),
         sentences::sentence("scs/log", &verdict),
     ] {
         assert!(

@@ -9,6 +9,8 @@ use super::{End, Finding};
 use crate::scene::Scene;
 use crate::view::run::summary;
 
+/// Pods whose hook ended without success. They wait for a user, unless they are guarded: then the operator runs the
+/// hook again.
 pub(super) fn failed_hooks(scene: &Scene) -> Vec<Finding> {
     let blocked = scene.game.status.blocked_pods().into_iter();
     let finding = |(point, pods): (HookPoint, &[PodHookCondition])| {
@@ -21,27 +23,46 @@ pub(super) fn failed_hooks(scene: &Scene) -> Vec<Finding> {
         let run = scene.runs.iter().find(is_run);
         let message = run.map_or_else(|| first.message.clone(), summary);
         let run = run.map_or_else(String::new, |run| format!(" (HookRun {})", run.name_any()));
-        let more = match pods.len() {
-            1 => String::new(),
-            pods => {
-                let more = counted(pods - 1, "more pod is", "more pods are");
+        let is_run_again = is_run_again(scene, point);
+        let more = match (pods.len() - 1, is_run_again) {
+            (0, _) => String::new(),
+            (more, true) => format!(
+                "; {} too",
+                counted(more, "more pod waits", "more pods wait")
+            ),
+            (more, false) => {
+                let more = counted(more, "more pod is", "more pods are");
                 format!("; {more} blocked too")
             }
         };
         let pod = named(scene, point, first.pod_name.clone());
+        let workload = scene.game.short_name();
         let point = point.as_str();
-        let sentence = format!(
-            "pod {pod} is blocked, because its {point} hook{run} ended {}: {message}{more}",
-            first.phase
-        );
-        let retry = format!(
-            "kubectl game retry {} --point {point}",
-            scene.game.short_name()
-        );
-        let blocked = Finding::new(End::Stopped, "Blocked", sentence);
-        Some(blocked.with_fix(format!("fix what it checks, then: {retry}")))
+        let retry = format!("kubectl game retry {workload} --point {point}");
+        let ended = format!("its {point} hook{run} ended {}: {message}", first.phase);
+        Some(match is_run_again {
+            true => {
+                let sentence = format!(
+                    "pod {pod} waits, because {ended}; the hook is run again by itself{more}"
+                );
+                let release = format!("kubectl game release pod/{}", first.pod_name);
+                Finding::new(End::InProgress, "Waiting", sentence).with_fix(format!(
+                    "run it immediately with: {retry}; skip it with: {release}"
+                ))
+            }
+            false => {
+                let sentence = format!("pod {pod} is blocked, because {ended}{more}");
+                Finding::new(End::Stopped, "Blocked", sentence)
+                    .with_fix(format!("fix what it checks, then: {retry}"))
+            }
+        })
     };
     blocked.filter_map(finding).collect()
+}
+
+/// Whether the operator runs unsuccessful hooks of this point again after askAgainSeconds.
+fn is_run_again(scene: &Scene, point: HookPoint) -> bool {
+    point == HookPoint::PreDelete && scene.game.status.protection.is_some()
 }
 
 pub(super) fn running_hooks(scene: &Scene) -> Vec<Finding> {

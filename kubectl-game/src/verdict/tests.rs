@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use super::*;
-use crate::fixture::{failed_pod_hook, failed_step, now, paused_canary, reserved, set, with};
+use crate::fixture::{
+    failed_pod_hook, failed_step, guarded, now, paused_canary, reserved, set, unenforced, with,
+};
 
 fn judged(scene: &Scene) -> (u8, String) {
     let verdict = judge(scene, now());
@@ -22,6 +24,7 @@ fn each_reason_in_a_sentence() {
         ("pause step", paused_canary()),
         ("failed step hook", failed_step()),
         ("failed pod hook", failed_pod_hook()),
+        ("failed hook of a guarded pod", guarded()),
         ("complete", set()),
         (
             "pause of 60 s",
@@ -125,6 +128,12 @@ fn blocked_pods_and_hooks_are_counted_in_the_singular_and_the_plural() {
     ] {
         assert!(failed(pods).contains(expected), "{}", failed(pods));
     }
+    let two = json!({"status": {"preDeleteHookCondition": [
+        {"podName": "game-bbbbb", "phase": "Failed", "startTime": "2026-11-21T10:04:00Z", "message": ""},
+        {"podName": "game-ccccc", "phase": "Failed", "startTime": "2026-11-21T10:04:00Z", "message": ""},
+    ]}});
+    let two = judged(&with(guarded(), two)).1;
+    assert!(two.contains("; 1 more pod waits too"), "{two}");
     let mut waiting = reserved();
     let expected = "waits for PreDelete hook of pod world-10 ";
     assert!(
@@ -139,4 +148,15 @@ fn blocked_pods_and_hooks_are_counted_in_the_singular_and_the_plural() {
         "{}",
         judged(&waiting).1
     );
+}
+
+#[test]
+fn only_the_hook_before_a_deletion_is_run_again_by_itself() {
+    let failed = json!([{"podName": "game-bbbbb", "phase": "Failed",
+        "startTime": "2026-11-21T10:04:00Z", "message": ""}]);
+    let hooks = json!({"preDeleteHookCondition": [], "preInplaceHookCondition": failed});
+    let scene = with(guarded(), json!({"status": hooks}));
+    assert_eq!(judge(&scene, now()).word, "Blocked");
+    assert_eq!(judge(&guarded(), now()).word, "Waiting");
+    assert_eq!(judge(&unenforced(), now()).word, "Waiting");
 }

@@ -1,9 +1,8 @@
 //! The head of the tree: the state of the rollout, its strategy and its steps.
 
-use gamekeeper_core::api::{
-    ConditionType, ContainerOrder, UpdateStrategyType as UpdateType, WhenImpossible,
-};
+use gamekeeper_core::api::{ContainerOrder, UpdateStrategyType as UpdateType, WhenImpossible};
 
+use super::guard::Guard;
 use crate::game::Game;
 use crate::page::Page;
 use crate::scene::Scene;
@@ -29,8 +28,8 @@ pub fn head(scene: &Scene, verdict: &Verdict, style: Style) -> String {
     if let Some(hooks) = hooks(game) {
         row("Hooks", plain(hooks));
     }
-    if let Some(guard) = guard(game) {
-        row("Guard", guard);
+    if let Some(guard) = Guard::of(game) {
+        row("Guard", vec![(guard.tone(), guard.sentence())]);
     }
     if !game.steps.is_empty() {
         row("Steps", steps(scene, style));
@@ -74,24 +73,6 @@ fn strategy(game: &Game) -> String {
         }
     }
     settings.join(", ")
-}
-
-/// Whether pods are guarded against other clients, and how many wait for their hook.
-fn guard(game: &Game) -> Option<Text> {
-    let protection = game.status.protection.as_ref()?;
-    let condition = game.status.condition(ConditionType::Guarded)?;
-    if condition.status != "True" {
-        return Some(vec![(
-            Tone::Bad,
-            format!("not in force: {}", condition.message),
-        )]);
-    }
-    let waiting = match protection.waiting.len() {
-        0 => String::new(),
-        count => format!(", {count} waiting for their hook"),
-    };
-    let guarded = protection.guarded;
-    Some(plain(format!("{guarded} pods guarded{waiting}")))
 }
 
 fn hooks(game: &Game) -> Option<String> {

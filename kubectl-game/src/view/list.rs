@@ -1,4 +1,5 @@
-//! `kubectl game get`: workloads of both kinds in one table.
+//! `kubectl game get`: workloads of both kinds in one table. How many pods are guarded, and how many of those wait for
+//! their hook, is shown only if a workload is guarded.
 
 use jiff::Timestamp;
 
@@ -8,29 +9,37 @@ use crate::scene::Scene;
 use crate::style::Style;
 use crate::table::{Cell, Table};
 use crate::verdict::judge;
+use crate::view::guard::Guard;
 
 pub fn list(games: &[Game], all_namespaces: bool, style: Style, now: Timestamp) -> String {
-    let namespace = all_namespaces.then_some("NAMESPACE");
-    let headings = [
-        "NAME",
-        "STATUS",
-        "STEP",
-        "DESIRED",
-        "UPDATED",
-        "UPDATED_READY",
-        "READY",
-        "TOTAL",
-        "AGE",
-    ];
-    let mut table = Table::new(namespace.into_iter().chain(headings));
+    let with_guard = games.iter().any(|game| Guard::of(game).is_some());
+    let mut headings = Vec::new();
+    if all_namespaces {
+        headings.push("NAMESPACE");
+    }
+    headings.extend(["NAME", "STATUS", "STEP", "DESIRED"]);
+    headings.extend(["UPDATED", "UPDATED_READY", "READY", "TOTAL"]);
+    if with_guard {
+        headings.extend(["GUARDED", "WAITING"]);
+    }
+    headings.push("AGE");
+    let mut table = Table::new(headings);
     for game in games {
-        let namespace = all_namespaces.then(|| Cell::from(game.namespace.as_str()));
-        table.push(namespace.into_iter().chain(line(game, now)));
+        let mut line = Vec::new();
+        if all_namespaces {
+            line.push(Cell::from(game.namespace.as_str()));
+        }
+        line.extend(rollout(game, now));
+        if with_guard {
+            line.extend(guard(game));
+        }
+        line.push(age(game.created.as_ref(), now).into());
+        table.push(line);
     }
     table.render(style)
 }
 
-fn line(game: &Game, now: Timestamp) -> [Cell; 9] {
+fn rollout(game: &Game, now: Timestamp) -> [Cell; 8] {
     // The label of the verdict depends on the status alone.
     let verdict = judge(&Scene::of_game(game.clone()), now);
     let status = &game.status;
@@ -43,8 +52,17 @@ fn line(game: &Game, now: Timestamp) -> [Cell; 9] {
         status.updated_ready_replicas.to_string().into(),
         status.ready_replicas.to_string().into(),
         status.replicas.to_string().into(),
-        age(game.created.as_ref(), now).into(),
     ]
+}
+
+fn guard(game: &Game) -> [Cell; 2] {
+    match Guard::of(game) {
+        Some(guard) => [
+            Cell::state(guard.tone(), guard.word()),
+            guard.waiting().into(),
+        ],
+        None => ["-".into(), "-".into()],
+    }
 }
 
 /// The number of completed steps, and of all steps.
@@ -58,12 +76,18 @@ pub fn step(game: &Game) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{failed_pod_hook, now, paused_canary, set};
+    use crate::fixture::{failed_pod_hook, guarded, now, paused_canary, set, unenforced};
 
     #[test]
     fn both_kinds_in_one_table() {
         let games = [paused_canary().game, failed_pod_hook().game, set().game];
         insta::assert_snapshot!(list(&games, false, Style::PLAIN, now()));
         insta::assert_snapshot!(list(&games, true, Style::PLAIN, now()));
+    }
+
+    #[test]
+    fn guarded_workloads_show_how_many_pods_are_guarded_and_wait() {
+        let games = [guarded().game, unenforced().game, set().game];
+        insta::assert_snapshot!(list(&games, false, Style::PLAIN, now()));
     }
 }

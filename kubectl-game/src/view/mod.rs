@@ -1,5 +1,6 @@
 //! What commands print: pure functions of objects, a style and the time.
 
+pub mod guard;
 pub mod head;
 pub mod history;
 pub mod hooks;

@@ -6,15 +6,22 @@ use crate::game::Game;
 use crate::page::Page;
 use crate::style::{Style, Tone};
 use crate::verdict::{End, Verdict};
+use crate::view::guard::Guard;
 
 /// For people.
 pub fn status(game: &Game, verdict: &Verdict, style: Style) -> String {
-    let reserved = game.reserved_ordinals();
-    text(&game.short_name(), verdict, reserved.as_deref(), style)
+    let mut notes = Vec::new();
+    if let Some(ordinals) = game.reserved_ordinals() {
+        notes.push((Tone::Plain, format!("reserved ordinals: {ordinals}")));
+    }
+    if let Some(guard) = Guard::of(game) {
+        notes.push((guard.tone(), format!("guard: {}", guard.sentence())));
+    }
+    text(&game.short_name(), verdict, &notes, style)
 }
 
-/// The verdict on an object with this name, and its reserved ordinals.
-pub fn text(name: &str, verdict: &Verdict, reserved: Option<&str>, style: Style) -> String {
+/// The verdict on an object with this name, and what else there is to say about it.
+pub fn text(name: &str, verdict: &Verdict, notes: &[(Tone, String)], style: Style) -> String {
     let tone = verdict.tone();
     let mut page = Page::new(style);
     page.write(Tone::Plain, &format!("{name}: "));
@@ -23,8 +30,8 @@ pub fn text(name: &str, verdict: &Verdict, reserved: Option<&str>, style: Style)
     for also in &verdict.also {
         page.line(Tone::Plain, &format!("also: {also}"));
     }
-    if let Some(ordinals) = reserved {
-        page.line(Tone::Plain, &format!("reserved ordinals: {ordinals}"));
+    for (tone, note) in notes {
+        page.line(*tone, note);
     }
     if let Some(fix) = &verdict.fix {
         page.line(Tone::Plain, fix);
@@ -46,6 +53,9 @@ pub fn data(game: &Game, verdict: &Verdict) -> Value {
     data["namespace"] = json!(game.namespace);
     data["name"] = json!(game.name);
     data["reservedOrdinals"] = json!(game.reserved);
+    if let Some(guard) = Guard::of(game) {
+        data["guard"] = guard.data();
+    }
     data
 }
 
@@ -64,4 +74,38 @@ pub fn verdict_data(verdict: &Verdict) -> Value {
         "fix": verdict.fix,
         "exitCode": verdict.exit_code(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{guarded, now, set, unenforced};
+    use crate::verdict::judge;
+
+    #[test]
+    fn the_guard_is_shown_only_if_pods_are_guarded() {
+        let shown = |scene: &crate::scene::Scene| {
+            let verdict = judge(scene, now());
+            let text = status(&scene.game, &verdict, Style::PLAIN);
+            (text, data(&scene.game, &verdict)["guard"].clone())
+        };
+        let (text, data) = shown(&guarded());
+        assert!(
+            text.contains("\nguard: 4 pods guarded, 1 waiting for its hook\n"),
+            "{text}"
+        );
+        assert_eq!(
+            data,
+            json!({"inForce": true, "guarded": 4, "waiting": 1, "message": "4 pods are guarded"})
+        );
+        let (text, data) = shown(&unenforced());
+        assert!(
+            text.contains("\nguard: not in force: the policy was removed\n"),
+            "{text}"
+        );
+        assert_eq!(data["inForce"], false);
+        let (text, data) = shown(&set());
+        assert!(!text.contains("guard"), "{text}");
+        assert!(data.is_null(), "{data}");
+    }
 }

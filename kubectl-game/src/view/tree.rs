@@ -208,7 +208,7 @@ fn run_node(scene: &Scene, run: &HookRun, now: Timestamp) -> Node {
 mod tests {
     use super::*;
     use crate::fixture::{
-        failed_pod_hook, failed_step, hostile, many, now, paused_canary, reserved, set,
+        failed_pod_hook, failed_step, guarded, hostile, many, now, paused_canary, reserved, set,
     };
     use crate::view::{hooks, list, status};
 
@@ -230,6 +230,11 @@ mod tests {
     #[test]
     fn a_pod_that_its_hook_keeps() {
         insta::assert_snapshot!(tree(&failed_pod_hook(), MAX_PODS, Style::PLAIN, now()));
+    }
+
+    #[test]
+    fn a_guarded_pod_that_waits() {
+        insta::assert_snapshot!(tree(&guarded(), MAX_PODS, Style::PLAIN, now()));
     }
 
     #[test]

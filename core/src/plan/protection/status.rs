@@ -12,9 +12,6 @@ use crate::plan::workload::Workload;
 use crate::plan::world::{Attempt, GuardState, OtherBudget, World};
 use crate::text::counted;
 
-/// The maximum number of waiting pods in a status.
-const WAITING: usize = 100;
-
 /// Whether the pods of a workload are guarded, as in the condition Guarded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
@@ -156,7 +153,7 @@ pub fn status(workload: &Workload, hooks: &Hooks, own: &[&Pod]) -> Option<Protec
         })
         .collect();
     waiting.sort_by_key(|it| it.since.0);
-    waiting.truncate(WAITING);
+    waiting.truncate(ProtectionStatus::MAX_WAITING);
     let shown = |count| i32::try_from(count).unwrap_or(i32::MAX);
     let is_moving = |pod: &&&Pod| pod.move_requested.is_some() && !pod.terminating;
     Some(ProtectionStatus {

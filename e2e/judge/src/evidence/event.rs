@@ -129,6 +129,16 @@ impl Event {
         lacks_role.then_some(message)
     }
 
+    /// The name of a HookRun whose creation was refused because its namespace is being deleted.
+    pub(crate) fn run_refused_in_terminating_namespace(&self) -> Option<&str> {
+        let is_creation = self.is_write() && self.verb == "create" && self.resource() == "hookruns";
+        let message = self.response_status.as_ref()?.message.as_str();
+        let is_refused = self.code() == 403 && message.contains("because it is being terminated");
+        // hookruns.tkex.tencent.com "NAME" is forbidden: ...
+        let name = message.split('"').nth(1);
+        name.filter(|_| is_creation && is_refused)
+    }
+
     /// Whether the HTTP status is a success.
     pub fn succeeded(&self) -> bool {
         (200..300).contains(&self.code())

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::history::{Resource, Write};
 use super::workload::Version;
+use crate::evidence::Event;
 use crate::object::{
     changed_images, containers, containers_are_ready, controller, gate_is_closed, has_ended,
     has_gate, is_terminating, phase, ready_since, restarts, revision, runs, uid,
@@ -30,6 +31,9 @@ pub(crate) struct World {
     pub(crate) templates: BTreeMap<String, Value>,
     /// HookRuns by uid, deleted ones included.
     pub(crate) runs: BTreeMap<String, Run>,
+    /// The names of HookRuns that the operator could not create because the namespace is being deleted, and when it
+    /// knew that. Unlike all others, these requests are known in advance, because they change nothing.
+    pub(crate) refused_runs: BTreeMap<String, Timestamp>,
 }
 
 /// A workload, with all its versions so far.
@@ -116,6 +120,19 @@ pub(crate) struct Run {
 }
 
 impl World {
+    /// An empty namespace, in which the operator makes these requests.
+    pub(crate) fn with_requests<'a>(of_operator: impl Iterator<Item = &'a Event>) -> Self {
+        let mut world = World::default();
+        for event in of_operator {
+            if let Some(run) = event.run_refused_in_terminating_namespace() {
+                let first = world.refused_runs.entry(run.to_owned());
+                let first = first.or_insert(event.done);
+                *first = event.done.min(*first);
+            }
+        }
+        world
+    }
+
     /// Applies a write.
     pub(crate) fn apply(&mut self, write: &Write) {
         match write.resource {

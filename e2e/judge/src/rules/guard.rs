@@ -11,8 +11,8 @@ use super::start::{Act, Start};
 use super::{Found, wrong_under_all};
 use crate::names;
 use crate::object::{
-    annotation, condition, controller, images, is_terminating, is_true, label, phase, pod_hook,
-    text, time_of,
+    annotation, condition, controller, images, is_restarted_by_resize, is_terminating, is_true,
+    label, phase, pod_hook, text, time_of,
 };
 use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
@@ -113,7 +113,9 @@ fn ends_containers(before: &Value, write: &Write) -> Option<&'static str> {
             _ => "deletes",
         });
     }
-    let is_changed = images(before) != images(after) || deadline(before) != deadline(after);
+    let is_changed = images(before) != images(after)
+        || deadline(before) != deadline(after)
+        || is_restarted_by_resize(before, after);
     is_changed.then_some("changes")
 }
 
@@ -152,6 +154,19 @@ mod tests {
             scenario.delete_by(allowed, "a");
             assert_eq!(scenario.verdict(), []);
         }
+    }
+
+    #[test]
+    fn a_resize_that_restarts_a_container_is_found() {
+        for (resource, broken) in [("cpu", vec![]), ("memory", vec!["guard"])] {
+            let mut scenario = without_deadline();
+            scenario.resize("a", resource, "1");
+            assert_eq!(scenario.broken(), broken, "{resource}");
+        }
+        let mut scenario = without_deadline();
+        scenario.reports("a", "Running", false);
+        scenario.resize("a", "memory", "1");
+        assert_eq!(scenario.verdict(), [], "no container runs");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(crate) fn hooks(world: &World, write: &Write) -> Option<Found> {
         };
         let mut runs = world.runs.values();
         let has_passed =
-            runs.any(|run| required.is_satisfied_by(run)) || required.is_recorded_at_pod();
+            runs.any(|run| required.is_satisfied_by(run)) || required.is_recorded_at_pod(world);
         (!has_passed).then(|| required.violation(world))
     };
     Some(("hooks", wrong_under_all(start.versions, wrong)?))
@@ -118,17 +118,20 @@ impl RequiredHook<'_> {
         run.ends_with(&format!("-{}", self.hook.template)) || run.len() > 200
     }
 
-    /// Whether the pod says that its hook passed without a HookRun, which none can be created for in a namespace that is
-    /// being deleted.
-    fn is_recorded_at_pod(&self) -> bool {
+    /// Whether the pod says that its hook passed without a HookRun. That counts only if the API server refused to create
+    /// this HookRun because the namespace is being deleted.
+    fn is_recorded_at_pod(&self, world: &World) -> bool {
         let result = annotation(&self.start.pod.object, names::HOOK_RESULT);
         let result: Value = result
             .and_then(|it| serde_json::from_str(it).ok())
             .unwrap_or_default();
         let finished = time(&result, "/finishedAt");
+        let run = text(&result, "/hookRun");
+        let refused = world.refused_runs.get(run);
         self.start.act == Act::Delete
             && is_terminating(&self.version.object)
-            && self.is_named(text(&result, "/hookRun"))
+            && self.is_named(run)
+            && refused.is_some_and(|at| *at <= self.write.received)
             && text(&result, "/phase") == "Successful"
             && finished.is_some_and(|at| self.is_fresh(at))
     }
@@ -238,7 +241,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::names;
-    use crate::scenario::Scenario;
+    use crate::scenario::{OPERATOR, Scenario};
 
     fn with_hook(point: &str) -> Value {
         let mut spec = json!({
@@ -411,33 +414,81 @@ mod tests {
         }
     }
 
+    /// A workload that was deleted with its namespace.
+    fn in_a_deleted_namespace() -> Scenario {
+        let mut scenario = scaling_in();
+        scenario.delete_workload();
+        scenario.wait(2);
+        scenario
+    }
+
+    /// The pod shows that its hook ended in this phase, without a HookRun.
+    fn record(scenario: &mut Scenario, phase: &str) {
+        let result = json!({"hookRun": RUN, "phase": phase, "finishedAt": scenario.now()});
+        scenario.annotate("a", names::HOOK_RESULT, &result.to_string());
+    }
+
+    const RUN: &str = "pre-delete-hook-v1-a-test";
+    const TERMINATING: &str =
+        "unable to create new content in namespace x because it is being terminated";
+
     #[test]
-    fn a_pod_of_a_deleted_workload_may_show_the_result_of_its_hook() {
-        let passed = "pre-delete-hook-v1-a-test";
-        for (is_deleted, run, phase, age, broken) in [
-            (true, passed, "Successful", 59, vec![]),
-            (true, passed, "Successful", 62, vec!["hooks"]),
-            (true, passed, "Failed", 0, vec!["hooks"]),
-            (
-                true,
-                "pre-delete-hook-v1-a-other",
-                "Successful",
-                0,
-                vec!["hooks"],
-            ),
-            (false, passed, "Successful", 0, vec!["hooks"]),
+    fn a_pod_in_a_deleted_namespace_may_show_the_result_of_its_hook() {
+        for (phase, age, broken) in [
+            ("Successful", 59, vec![]),
+            ("Successful", 62, vec!["hooks"]),
+            ("Failed", 0, vec!["hooks"]),
         ] {
-            let mut scenario = scaling_in();
-            if is_deleted {
-                scenario.delete_workload();
-                scenario.wait(2);
-            }
-            let result = json!({"hookRun": run, "phase": phase, "finishedAt": scenario.now()});
-            scenario.annotate("a", names::HOOK_RESULT, &result.to_string());
+            let mut scenario = in_a_deleted_namespace();
+            scenario.refuse_run(OPERATOR, RUN, TERMINATING);
+            record(&mut scenario, phase);
             scenario.wait(age);
             scenario.delete("a");
-            assert_eq!(scenario.broken(), broken, "{result}, {age} s later");
+            assert_eq!(scenario.broken(), broken, "{phase}, {age} s later");
         }
+    }
+
+    #[test]
+    fn a_result_at_a_pod_whose_hook_run_could_be_created_allows_nothing() {
+        let other = "pre-delete-hook-v1-b-test";
+        for (user, run, why) in [
+            (OPERATOR, RUN, "exceeded quota: runs"),
+            (OPERATOR, other, TERMINATING),
+            ("user", RUN, TERMINATING),
+        ] {
+            let mut scenario = in_a_deleted_namespace();
+            scenario.refuse_run(user, run, why);
+            record(&mut scenario, "Successful");
+            scenario.delete("a");
+            assert_eq!(scenario.broken(), ["hooks"], "{user} {run}: {why}");
+        }
+        let mut scenario = in_a_deleted_namespace();
+        record(&mut scenario, "Successful");
+        scenario.delete("a");
+        assert_eq!(scenario.broken(), ["hooks"], "never refused");
+        scenario.refuse_run(OPERATOR, RUN, TERMINATING);
+        assert_eq!(scenario.broken(), ["hooks"], "refused after the deletion");
+    }
+
+    #[test]
+    fn a_result_at_a_pod_of_a_workload_that_is_not_deleted_allows_nothing() {
+        let mut scenario = scaling_in();
+        scenario.refuse_run(OPERATOR, RUN, TERMINATING);
+        record(&mut scenario, "Successful");
+        scenario.delete("a");
+        assert_eq!(scenario.broken(), ["hooks"]);
+    }
+
+    #[test]
+    fn a_result_of_another_hook_allows_nothing() {
+        let mut scenario = in_a_deleted_namespace();
+        let other = json!({"hook": {"templateName": "other"}});
+        scenario.spec("user", json!({"preDeleteUpdateStrategy": other}));
+        scenario.wait(2);
+        scenario.refuse_run(OPERATOR, RUN, TERMINATING);
+        record(&mut scenario, "Successful");
+        scenario.delete("a");
+        assert_eq!(scenario.broken(), ["hooks"]);
     }
 
     #[test]

@@ -81,4 +81,14 @@ impl Scenario {
         let gone = json!({"kind": "Status"});
         self.log.write(user, "delete", "hookruns", "", &name, gone);
     }
+
+    /// A client tries to create a HookRun, which is refused with this message.
+    pub(crate) fn refuse_run(&mut self, user: &str, name: &str, why: &str) {
+        let status = json!({"kind": "Status"});
+        self.log.write(user, "create", "hookruns", "", "", status);
+        let event = self.log.events.last_mut().expect("an event");
+        let status = event.response_status.as_mut().expect("a status");
+        status.code = 403;
+        status.message = format!("hookruns.tkex.tencent.com {name:?} is forbidden: {why}");
+    }
 }

@@ -166,6 +166,17 @@ impl Scenario {
         self.write_pod("user", "patch", "", pod);
     }
 
+    /// A user resizes the container of a pod, which is restarted for a change of its memory.
+    pub(crate) fn resize(&mut self, pod: &str, resource: &str, value: &str) {
+        let container = &mut self.pods.get_mut(pod).expect("a pod")["spec"]["containers"][0];
+        container["resizePolicy"] = json!([
+            {"resourceName": "cpu", "restartPolicy": "NotRequired"},
+            {"resourceName": "memory", "restartPolicy": "RestartContainer"},
+        ]);
+        container["resources"]["requests"][resource] = json!(value);
+        self.write_pod("user", "patch", "resize", pod);
+    }
+
     /// A user removes the readiness gate from a pod.
     pub(crate) fn remove_gate(&mut self, pod: &str) {
         let spec = &mut self.pods.get_mut(pod).expect("a pod")["spec"];

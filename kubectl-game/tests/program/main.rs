@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
+mod pods;
+
 /// The timeout of each test.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -81,6 +83,13 @@ fn serving(response: impl Fn(&str) -> String + Send + 'static) -> String {
         }
     });
     url
+}
+
+/// A response with a JSON body.
+fn reply(status: &str, body: &Value) -> String {
+    let body = body.to_string();
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
 }
 
 const PROXY_ERROR: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/html\r\n\
@@ -295,9 +304,7 @@ async fn a_kind_that_is_not_served_has_no_workload() {
             () if is_about("/gamestatefulsets") => list(&[world]),
             () => list(&[]),
         };
-        let body = body.to_string();
-        let length = body.len();
-        format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
+        reply("200 OK", &body)
     });
     let config = kubeconfig("half-served", &server);
     let world = "gamestatefulset.tkex.tencent.com/world";

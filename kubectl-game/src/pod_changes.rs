@@ -1,0 +1,68 @@
+//! Changes of several pods. A pod that no longer exists, or that cannot be changed, does not stop the others.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use serde_json::Value;
+
+use crate::cluster::{Cluster, PodChange};
+use crate::command::put;
+use crate::error::Error;
+
+/// Pods that are changed one after another.
+pub struct PodChanges<'a> {
+    pub cluster: &'a Cluster,
+    /// What the command says about a pod that it has changed.
+    pub done: &'a str,
+    pub dry_run: bool,
+}
+
+/// How many pods were changed, and why others could not be.
+#[derive(Default)]
+pub struct Changed {
+    pub count: usize,
+    errors: Vec<Error>,
+}
+
+impl PodChanges<'_> {
+    /// Changes these pods, and prints what became of each.
+    pub async fn make(
+        &self,
+        pods: &[&Pod],
+        patch: impl Fn(&Pod) -> Value,
+    ) -> Result<Changed, Error> {
+        let mut changed = Changed::default();
+        for pod in pods {
+            let name = pod.name_any();
+            let cluster = self.cluster.within(pod.namespace().unwrap_or_default());
+            match cluster.change_pod(pod, &patch, self.dry_run).await {
+                Ok(PodChange::Done) => {
+                    put(&format!("pod/{name} {}{}\n", self.done, self.suffix()))?;
+                    changed.count += 1;
+                }
+                Ok(PodChange::NoPod) => put(&format!("pod/{name} no longer exists: skipped\n"))?,
+                Err(error @ Error::Server(_)) => changed.errors.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(changed)
+    }
+
+    /// What follows each message of a dry run.
+    pub fn suffix(&self) -> &'static str {
+        match self.dry_run {
+            true => " (server dry run)",
+            false => "",
+        }
+    }
+}
+
+impl Changed {
+    /// Fails if a pod could not be changed.
+    pub fn end(self) -> Result<(), Error> {
+        match <[Error; 1]>::try_from(self.errors) {
+            Ok([error]) => Err(error),
+            Err(errors) if errors.is_empty() => Ok(()),
+            Err(errors) => Err(Error::Several(errors)),
+        }
+    }
+}
