@@ -42,7 +42,7 @@ const SECTIONS: [&[Section]; 3] = [
 const SYSTEM: &str = "gamekeeper-system";
 
 /// Commands of the documents that are not run here, and why.
-const NOT_RUN: [(&str, &str); 11] = [
+const NOT_RUN: [(&str, &str); 12] = [
     (
         "make demo",
         "takes minutes and leaves a cluster behind; walkthroughs.rs tests the same steps",
@@ -69,6 +69,10 @@ const NOT_RUN: [(&str, &str); 11] = [
     (
         "kubectl delete hookrun -n gamekeeper-hooks",
         "ends a script on a node; run by real_lifecycle.rs",
+    ),
+    (
+        "kubectl game release pod/POD",
+        "each guarded pod there has its workload; run by kubectl-game/tests/program",
     ),
     ("kubectl logs", "nodes are simulated and have no logs"),
     (

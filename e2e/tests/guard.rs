@@ -50,10 +50,12 @@ async fn every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
     }
     // This request contains no name, so the message must not take it from there.
     let all = format!("/api/v1/namespaces/{}/pods", case.namespace);
+    let workload = case.workload();
+    let (_, game) = workload.split_once('/').context("no name")?;
     for words in [
-        format!("players may be on {GAME}-"),
-        format!("kubectl game move pod/{GAME}-"),
-        format!("kubectl game release pod/{GAME}-"),
+        format!("players may be on {game}-"),
+        format!("kubectl game move pod/{game}-"),
+        format!("kubectl game release pod/{game}-"),
     ] {
         says(&["delete", "--raw", &all], &words).await?;
     }

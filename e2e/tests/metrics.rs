@@ -92,7 +92,10 @@ async fn dashboards_show_a_failed_step_and_a_waiting_pod(case: &mut Case) -> Res
         .answer("/players", Answer::Json(json!({"age": 45})));
     case.kubectl(&["delete", &case.workload()]).await?;
     case.eventually("the workload's series are dropped", async || {
-        let left = prometheus.query(&format!("{{name=\"{GAME}\"}}")).await?;
+        // The counts of ended pods stay for ten minutes, until they have been scraped.
+        let ended = "gamekeeper_guarded_pods_ended_total";
+        let left = format!("{{name=\"{GAME}\",__name__!=\"{ended}\"}}");
+        let left = prometheus.query(&left).await?;
         let of_hooks = format!("{{owner=\"GameDeployment|{GAME}\"}}");
         let of_hooks = prometheus.query(&of_hooks).await?;
         let of_bk_bcs = prometheus.query("{gd!=\"\"}").await?;
