@@ -103,7 +103,12 @@ impl CachedPod {
     fn has_workload(&self) -> bool {
         match self {
             CachedPod::Own(_) => true,
-            CachedPod::Orphan(pod) => pod.label(names::REVISION_LABEL).is_some(),
+            // StatefulSets and DaemonSets label their pods with a revision as well.
+            CachedPod::Orphan(pod) => {
+                let of_kind = [names::INSTANCE_LABEL, names::POD_NAME_LABEL];
+                let is_ours = of_kind.iter().any(|label| pod.label(label).is_some());
+                is_ours && pod.label(names::REVISION_LABEL).is_some()
+            }
             CachedPod::Foreign(_) => false,
         }
     }
@@ -155,6 +160,12 @@ impl Cached for CachedPod {
                 controller: Some(FOREIGN),
             },
         }
+    }
+
+    /// The containers of an orphan are cached only while SidecarSets reach its namespace.
+    fn differs_from(&self, cached: &Self) -> bool {
+        let has_containers = |pod: &Self| pod.with_containers().is_some();
+        self.version() != cached.version() || has_containers(self) != has_containers(cached)
     }
 
     fn shared_name(&self) -> Arc<str> {

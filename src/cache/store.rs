@@ -48,6 +48,10 @@ pub trait Cached: Send + Sync + 'static {
     fn version(&self) -> u64 {
         self.head().version
     }
+    /// Whether it differs from what is cached of the same object.
+    fn differs_from(&self, cached: &Self) -> bool {
+        self.version() != cached.version()
+    }
     /// Whether it is Terminating.
     fn terminating(&self) -> bool {
         self.head().terminating
@@ -200,7 +204,7 @@ impl<T: Cached> Store<T> {
         }
         for object in objects.into_values() {
             let known = self.get(object.namespace(), object.name());
-            if known.is_none_or(|known| known.version() != object.version()) {
+            if known.is_none_or(|known| object.differs_from(&known)) {
                 transitions.push(self.put(object));
             }
         }

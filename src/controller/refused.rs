@@ -24,6 +24,17 @@ pub(super) fn requeue_after(refusal: &Refusal) -> Requeue {
     }
 }
 
+/// After a failed write, but no later than is already known.
+pub(super) fn no_later(known: Requeue, refusal: &Refusal) -> Requeue {
+    match (known, requeue_after(refusal)) {
+        (Requeue::Settled(Some(known)), Requeue::Settled(Some(after))) => {
+            Requeue::Settled(Some(known.min(after)))
+        }
+        (Requeue::Settled(_), after) => after,
+        (known, _) => known,
+    }
+}
+
 /// After a failed request that is repeated whatever the reason.
 pub(super) fn retry(refusal: &Refusal) -> Requeue {
     match refusal {

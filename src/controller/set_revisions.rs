@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use super::queue::Requeue;
-use super::refused::requeue_after;
+use super::refused::{no_later, requeue_after};
 use crate::apply::{Content, Refusal, RequestResult, Requests, to_bytes, to_go_bytes};
 use crate::cache::{Cache, Cached, Whole};
 use crate::objects::Kind;
@@ -107,7 +107,7 @@ impl SetRevisions {
                 Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => {}
                 Err(refusal) => {
                     warn!(set = set.name(), %refusal, "cannot delete a revision of a SidecarSet");
-                    last = requeue_after(&refusal);
+                    last = no_later(last, &refusal);
                 }
             }
         }

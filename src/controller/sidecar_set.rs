@@ -20,7 +20,7 @@ use self::memory::Memory;
 use self::pod_patch::PodPatch;
 use super::UnreadableReporter;
 use super::queue::{Reconciled, Requeue};
-use super::refused::requeue_after;
+use super::refused::{no_later, requeue_after};
 use super::set_revisions::SetRevisions;
 use super::set_workloads::{SetWorkloads, left_pods};
 use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
@@ -272,6 +272,9 @@ impl SidecarSets {
         let refused = self.remember(set, |it| it.refused(generation).clone());
         let mut workloads = SetWorkloads::of(&self.cache, sidecars);
         let mut pods = left_pods(&self.cache, sidecars, now);
+        for pod in &mut pods {
+            pod.refused = refused.get(&pod.uid).cloned();
+        }
         for (namespace, all) in self.cache.sidecars.reached_by(sidecars) {
             for pod in self.cache.pods.store().in_namespace(&namespace) {
                 if let Some(mut matched) = pod.matched(sidecars, all, now) {
@@ -329,7 +332,7 @@ impl SidecarSets {
                 if let Refusal::Rejected(_) = refusal {
                     warn!(set = set.name(), %refusal, "cannot write the status of a SidecarSet");
                 }
-                requeue_after(&refusal)
+                no_later(requeue, &refusal)
             }
         }
     }

@@ -1,5 +1,7 @@
 //! What SidecarSets need of pods.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 
 use super::{CachedPod, Orphan};
@@ -12,6 +14,10 @@ use gamekeeper_core::plan::{Container, Pod, SidecarMark, changing, changing_othe
 pub struct SidecarPod<'a> {
     mark: Option<&'a SidecarMark>,
     selected: bool,
+    /// Whether the update strategy of the set chooses it.
+    chosen: bool,
+    /// The uid of its workload, which decides whether it is counted, and when it is updated.
+    workload: Option<&'a str>,
     ready: bool,
     /// The progress of an update that its workload makes.
     changing: Changing,
@@ -29,10 +35,10 @@ struct Running<'a> {
 impl CachedPod {
     /// What the status of a set depends on, for this pod; None if the pod does not count.
     pub fn for_sidecar_set(&self, set: &Sidecars) -> Option<SidecarPod<'_>> {
-        let (counts, selected, marks, ready, changing, running) = match self {
+        let (counts, labels, marks, ready, changing, running) = match self {
             CachedPod::Own(pod) => (
                 !pod.terminating && !pod.ended(),
-                set.selects(&pod.labels),
+                Cow::Borrowed(&pod.labels),
                 Some(&pod.sidecars),
                 pod.ready_since.is_some(),
                 changing(pod, &set.name),
@@ -40,19 +46,22 @@ impl CachedPod {
             ),
             CachedPod::Orphan(pod) | CachedPod::Foreign(pod) => (
                 !pod.terminating && !pod.ended(),
-                set.selects(&pod.labels()),
+                Cow::Owned(pod.labels()),
                 pod.sidecars(),
                 pod.ready,
                 Changing::No,
                 pod.running().map(|it| Running::of(it)),
             ),
         };
+        let selected = set.selects(&labels);
         let mark = marks.and_then(|marks| marks.get(&set.name));
         // A token that is left on a pod must be withdrawn.
         let has_token = mark.is_some_and(|mark| mark.token.is_some());
         (counts && (selected || has_token)).then_some(SidecarPod {
             mark,
             selected,
+            chosen: set.chooses(&labels),
+            workload: self.own().and_then(|pod| pod.controller.as_deref()),
             ready,
             changing,
             running,
@@ -102,6 +111,7 @@ impl<'a> Running<'a> {
         }
     }
 }
+
 impl Orphan {
     /// The pod for a set. A mark that names containers that the pod does not have proves nothing.
     fn matched(&self, set: &Sidecars, pod: MatchedPod, now: Timestamp) -> Option<MatchedPod> {

@@ -125,6 +125,30 @@ fn a_pod_concerns_the_sidecar_sets_whose_counts_it_changes() {
 }
 
 #[test]
+fn a_pod_that_the_update_strategy_begins_to_choose_concerns_its_set() {
+    let (router, keys) = router();
+    let set = json!({
+        "metadata": {"name": "log"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "lobby"}}, "containers": [{"name": "log"}],
+            "updateStrategy": {"selector": {"matchLabels": {"canary": "true"}}},
+        },
+    });
+    let set: SidecarSet = serde_json::from_value(set).unwrap();
+    router.sidecar_set(&(None, Some(Arc::new(Whole::new(set, true)))));
+    queued(&keys);
+    let labeled = |canary: &str| {
+        let labels = json!({"app": "lobby", "canary": canary});
+        pod(labels, Some("lobby-uid"))
+    };
+    router.pod(&(labeled("false"), labeled("true")));
+    assert!(queued(&keys).contains(&"set /log".to_owned()));
+    let orphan = pod(json!({"app": "lobby", "canary": "true"}), None);
+    router.pod(&(labeled("true"), orphan));
+    assert!(queued(&keys).contains(&"set /log".to_owned()));
+}
+
+#[test]
 fn a_workload_that_holds_updates_of_sidecars_back_concerns_the_sets_that_reach_it() {
     let (router, keys) = router();
     let arena = |replicas: i32, paused: bool| {

@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
     use crate::cache::{Origin, Settings, test_feed};
-    use gamekeeper_core::api::names::{GUARDED_LABEL, REVISION_LABEL};
+    use gamekeeper_core::api::names::{GUARDED_LABEL, INSTANCE_LABEL, REVISION_LABEL};
     use gamekeeper_core::api::{GROUP, GameDeployment};
 
     fn at(minute: i64) -> Timestamp {
@@ -288,7 +288,7 @@ mod tests {
     fn guarded_pods_of_workloads_that_do_not_exist_are_counted() {
         let cache = Cache::default();
         show_workload(&cache, json!([]));
-        let labels = json!({REVISION_LABEL: "arena-1"});
+        let labels = json!({REVISION_LABEL: "arena-1", INSTANCE_LABEL: "1"});
         let no_owner = json!({"metadata": {"ownerReferences": null, "labels": labels}});
         // Any user may set the label on any pod.
         let never_owned = json!({"metadata": {"ownerReferences": null}});

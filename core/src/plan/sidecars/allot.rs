@@ -9,7 +9,6 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use kube::core::{Selector, SelectorExt};
 
 use super::held::Held;
 use super::matched::{Changing, MatchedPod, RefusedWrite, TokenHook};
@@ -89,6 +88,11 @@ impl<'a> MarkedPod<'a> {
             Changing::Begins => self.mark.token.is_some(),
             Changing::No | Changing::Others => false,
         }
+    }
+
+    /// Whether it has a token for the newest revision, which its workload may have begun to use.
+    fn has_newest_token(&self, set: &Sidecars) -> bool {
+        self.mark.token.as_ref() == Some(&set.revision)
     }
 
     /// Whether the update of an old pod takes a slot. Pods that are not ready need none, unless the update is why
@@ -206,11 +210,15 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
     busy += candidates.void.iter().filter(is_charged).count();
     writes.extend(candidates.void.iter().map(MarkedPod::withdraw));
     let kept = limits::partition(set.update.partition.as_ref(), total);
+    let usable = candidates.void.iter().filter(|it| it.has_newest_token(set));
     let room = Room {
-        pods: total - kept - new.len() as i64,
+        pods: total - kept - (new.len() + usable.count()) as i64,
         slots: limits::at_least_one(set.update.max_unavailable.as_ref(), total) - busy as i64,
     };
     let wanted = usize::try_from(room.pods).unwrap_or(0);
+    if wanted == 0 {
+        progress.forget_obstacles();
+    }
     let accepted = candidates
         .waiting
         .iter()
@@ -279,11 +287,14 @@ impl<'a> Candidates<'a> {
             let is_wanted = chosen(pod) && progress.can_change(set, pod, mark);
             let held = candidate.held_by().filter(|_| is_wanted);
             all.held.extend(held.map(Held::to_string));
-            let may_change = is_wanted && held.is_none() && !pod.is_refused(now);
+            let may_change = is_wanted && held.is_none();
             match &mark.token {
-                Some(token) if may_change && *token == set.revision => all.holders.push(candidate),
+                // Only workloads use tokens; the pod may have lost its own.
+                Some(_) if may_change && pod.own && candidate.has_newest_token(set) => {
+                    all.holders.push(candidate);
+                }
                 Some(_) => all.void.push(candidate),
-                None if may_change => all.waiting.push(candidate),
+                None if may_change && !pod.is_refused(now) => all.waiting.push(candidate),
                 None => {}
             }
         }
@@ -358,6 +369,13 @@ impl Room {
 }
 
 impl Progress {
+    /// Forgets why pods cannot be updated: none has to be.
+    fn forget_obstacles(&mut self) {
+        self.not_in_place.clear();
+        self.ignored.clear();
+        self.refused.clear();
+    }
+
     /// Whether a running pod can be changed to the newest revision. If it cannot, records why.
     fn can_change(&mut self, set: &Sidecars, pod: &MatchedPod, mark: &SidecarMark) -> bool {
         if mark.shape != set.shape {
@@ -368,27 +386,19 @@ impl Progress {
             self.ignored.push(pod.full_name());
             return false;
         }
-        if let Some(RefusedWrite { message, .. }) = &pod.refused {
+        let has_token = mark.token.as_ref() == Some(&set.revision);
+        if let Some(RefusedWrite { message, .. }) = pod.refused.as_ref().filter(|_| !has_token) {
             self.refused.push(format!("{}: {message}", pod.full_name()));
         }
         true
     }
 }
 
-/// The pods that the set's strategy chooses: all if it has no selector, and none if it does not update running pods
-/// now.
+/// The pods that the set's strategy chooses: none if it does not update running pods now.
 fn chosen_by(set: &Sidecars) -> impl Fn(&MatchedPod) -> bool {
     let strategy = &set.update;
     let is_rolling = strategy.type_ == SidecarUpdateType::RollingUpdate && !strategy.paused;
-    let selector = strategy.selector.clone().map(Selector::try_from);
-    move |pod| {
-        is_rolling
-            && match &selector {
-                None => true,
-                Some(Ok(selector)) => selector.matches(&pod.labels),
-                Some(Err(_)) => false,
-            }
-    }
+    move |pod| is_rolling && set.chooses(&pod.labels)
 }
 
 #[cfg(test)]

@@ -34,6 +34,8 @@ pub struct Sidecars {
     pub paused: bool,
     /// How the containers of running pods are updated.
     pub update: SidecarUpdateStrategy,
+    /// The pods that are updated; None means all, and Some(None) none, because the selector is invalid.
+    chosen: Option<Option<Selector>>,
     /// Which revision new pods get.
     pub(super) new_pods: NewPods,
     selector: Selector,
@@ -75,6 +77,7 @@ impl Sidecars {
             revision,
             name,
             paused: spec.injection_strategy.paused,
+            chosen: spec.update_strategy.selector.as_ref().map(self::selector),
             update: spec.update_strategy.clone(),
             new_pods: NewPods::Newest,
             selector,
@@ -141,6 +144,15 @@ impl Sidecars {
     /// Whether a pod with these labels gets its containers, provided that it reaches the pod's namespace.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selector.matches(labels)
+    }
+
+    /// Whether the update strategy chooses a pod with these labels, which the set selects: every pod if it has no
+    /// selector.
+    pub fn chooses(&self, labels: &BTreeMap<String, String>) -> bool {
+        match &self.chosen {
+            None => true,
+            Some(chosen) => chosen.as_ref().is_some_and(|it| it.matches(labels)),
+        }
     }
 
     /// Whether a pod with this mark has the newest containers. Annotations do not count, because only new pods get

@@ -287,6 +287,14 @@ fn tokens_are_allotted_within_all_limits() {
             "!a",
         ),
         (json!({}), &["token-stale write-refused", "old"], ""),
+        // Its token may have been stored although the write failed, so it counts for the partition.
+        (
+            json!({"partition": 1, "maxUnavailable": 2}),
+            &["token write-refused", "old"],
+            "",
+        ),
+        // A pod that no workload controls anymore does not use its token.
+        (json!({}), &["token foreign"], "-a"),
     ] {
         let pods = pods(words);
         let set = set("log:2", strategy.clone());
