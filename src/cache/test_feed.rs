@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Cache, CachedPod, Identity, Interner, Object, Origin};
+use gamekeeper_core::api::HookRun;
 
 /// The cached form of a pod.
 pub(crate) fn pod(
@@ -32,6 +33,21 @@ fn read(
     let identity: Identity = serde_json::from_str(&metadata).expect("metadata");
     let object = Object::Item(&text);
     CachedPod::read(previous, origin, &identity, object, keep_foreign, interner).expect("a pod")
+}
+
+/// A HookRun of the GameDeployment `games/arena` with this uid.
+pub(crate) fn run(name: &str, workload: &str) -> HookRun {
+    let run = json!({
+        "metadata": {
+            "name": name, "namespace": "games",
+            "ownerReferences": [{
+                "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment", "name": "arena",
+                "uid": workload, "controller": true,
+            }],
+        },
+        "spec": {"metrics": []},
+    });
+    serde_json::from_value(run).expect("a run")
 }
 
 /// Feeds the cache a list of exactly these pods, which have no controllers.

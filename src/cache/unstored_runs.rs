@@ -112,29 +112,13 @@ fn as_stored(run: HookRun) -> HookRun {
 mod tests {
     use std::sync::Mutex;
 
-    use serde_json::json;
-
     use super::*;
     use crate::cache::SidecarIndex;
+    use crate::cache::test_feed::run;
     use gamekeeper_core::api::HookPhase;
 
     fn key(name: &str) -> ObjectKey {
         ObjectKey::new("games", name)
-    }
-
-    /// A run of the workload with this uid.
-    fn run(name: &str, workload: &str) -> HookRun {
-        let run = json!({
-            "metadata": {
-                "name": name, "namespace": "games",
-                "ownerReferences": [{
-                    "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment", "name": "arena",
-                    "uid": workload, "controller": true,
-                }],
-            },
-            "spec": {"metrics": []},
-        });
-        serde_json::from_value(run).expect("a run")
     }
 
     fn names(runs: &UnstoredRuns, workload: &str) -> Vec<String> {

@@ -44,7 +44,7 @@ impl<'c> SetWorkloads<'c> {
         };
         matched.held = self.held.get(workload).cloned();
         let mark = pod.sidecars.get(&self.set.name);
-        if mark.is_some_and(|mark| mark.token.as_ref() == Some(&self.set.revision)) {
+        if mark.is_some_and(|mark| mark.allows(&self.set.revision)) {
             let hooks = self.hooks(&pod.namespace, workload);
             matched.hook = hooks.get(&pod.uid).copied().unwrap_or_default();
         }

@@ -2,17 +2,16 @@
 
 use std::convert::Infallible;
 
-use http::{Request, Response};
-use kube::Client;
-use kube::client::Body;
-use serde_json::{Value, json};
-
 use super::*;
 use crate::apply::events::EventRecorder;
 use crate::apply::{Applier, Metrics, Requests};
+use crate::cache::test_feed::run;
 use crate::controller::{Planners, UnreadableReporter};
 use crate::objects::Kind;
-use gamekeeper_core::api::{GameDeployment, HookRun};
+use gamekeeper_core::api::GameDeployment;
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
 
 /// A controller whose API server refuses all requests.
 fn controller() -> Workloads<GameDeployment> {
@@ -41,36 +40,30 @@ fn controller() -> Workloads<GameDeployment> {
     Workloads::new(shared, reflector)
 }
 
-/// A run of the workload with this uid.
-fn run(name: &str, uid: &str) -> HookRun {
-    let run: Value = json!({
-        "metadata": {
-            "name": name, "namespace": "games",
-            "ownerReferences": [{
-                "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment", "name": "arena",
-                "uid": uid, "controller": true,
-            }],
-        },
-        "spec": {"metrics": []},
-    });
-    serde_json::from_value(run).expect("a run")
+/// A controller that remembers a name of the workload with this uid.
+fn remembering(uid: &str) -> Workloads<GameDeployment> {
+    let controller = controller();
+    let mut memory = Memory::default();
+    memory.taken.insert("arena-0".to_owned());
+    let uid = uid.to_owned();
+    let remembered = Remembered { uid, memory };
+    controller.memories().insert(key(), remembered);
+    controller
+}
+
+fn key() -> ObjectKey {
+    ObjectKey::new("games", "arena")
 }
 
 #[tokio::test]
 async fn a_recreated_workload_inherits_nothing_from_the_deleted_one() {
-    let controller = controller();
+    let controller = remembering("old");
     let cache = &controller.shared.cache;
-    let key = ObjectKey::new("games", "arena");
-    let mut memory = Memory::default();
-    memory.taken.insert("arena-0".to_owned());
-    let uid = "old".to_owned();
-    let remembered = Remembered { uid, memory };
-    controller.memories().insert(key.clone(), remembered);
     cache.expectations.record("old", Write::Unknown(Kind::Pod));
     cache.expectations.record("new", Write::Unknown(Kind::Pod));
     cache.unstored_runs.add(run("of-old", "old"));
     cache.unstored_runs.add(run("of-new", "new"));
-    assert!(controller.recall(&key, "new").taken.is_empty());
+    assert!(controller.recall(&key(), "new").taken.is_empty());
     assert!(!cache.expectations.has("old") && cache.expectations.has("new"));
     let left = |uid| cache.unstored_runs.controlled_by("games", uid).len();
     assert_eq!((left("old"), left("new")), (0, 1));
@@ -78,17 +71,11 @@ async fn a_recreated_workload_inherits_nothing_from_the_deleted_one() {
 
 #[tokio::test]
 async fn a_workload_remembers_what_it_learned() {
-    let controller = controller();
+    let controller = remembering("same");
     let cache = &controller.shared.cache;
-    let key = ObjectKey::new("games", "arena");
-    let mut memory = Memory::default();
-    memory.taken.insert("arena-0".to_owned());
-    let uid = "same".to_owned();
-    let remembered = Remembered { uid, memory };
-    controller.memories().insert(key.clone(), remembered);
     cache.expectations.record("same", Write::Unknown(Kind::Pod));
     cache.unstored_runs.add(run("run", "same"));
-    assert!(controller.recall(&key, "same").taken.contains("arena-0"));
+    assert!(controller.recall(&key(), "same").taken.contains("arena-0"));
     assert!(cache.expectations.has("same"));
     assert_eq!(cache.unstored_runs.controlled_by("games", "same").len(), 1);
 }

@@ -45,6 +45,11 @@ impl SidecarMark {
         self.left_out.is_none()
     }
 
+    /// Whether it has a token for this revision.
+    pub fn allows(&self, revision: &str) -> bool {
+        self.token.as_deref() == Some(revision)
+    }
+
     /// The mark after an update of the containers to a revision. It has no token.
     pub fn updated_to(&self, revision: &str) -> Self {
         Self {

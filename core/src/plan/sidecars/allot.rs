@@ -90,11 +90,6 @@ impl<'a> MarkedPod<'a> {
         }
     }
 
-    /// Whether it has a token for the newest revision, which its workload may have begun to use.
-    fn has_newest_token(&self, set: &Sidecars) -> bool {
-        self.mark.token.as_ref() == Some(&set.revision)
-    }
-
     /// Whether the update of an old pod takes a slot. Pods that are not ready need none, unless the update is why
     /// they are not ready.
     fn needs_slot(&self) -> bool {
@@ -210,7 +205,8 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
     busy += candidates.void.iter().filter(is_charged).count();
     writes.extend(candidates.void.iter().map(MarkedPod::withdraw));
     let kept = limits::partition(set.update.partition.as_ref(), total);
-    let usable = candidates.void.iter().filter(|it| it.has_newest_token(set));
+    let usable = candidates.void.iter();
+    let usable = usable.filter(|it| it.mark.allows(&set.revision));
     let room = Room {
         pods: total - kept - (new.len() + usable.count()) as i64,
         slots: limits::at_least_one(set.update.max_unavailable.as_ref(), total) - busy as i64,
@@ -290,7 +286,7 @@ impl<'a> Candidates<'a> {
             let may_change = is_wanted && held.is_none();
             match &mark.token {
                 // Only workloads use tokens; the pod may have lost its own.
-                Some(_) if may_change && pod.own && candidate.has_newest_token(set) => {
+                Some(_) if may_change && pod.own && mark.allows(&set.revision) => {
                     all.holders.push(candidate);
                 }
                 Some(_) => all.void.push(candidate),
@@ -386,8 +382,9 @@ impl Progress {
             self.ignored.push(pod.full_name());
             return false;
         }
-        let has_token = mark.token.as_ref() == Some(&set.revision);
-        if let Some(RefusedWrite { message, .. }) = pod.refused.as_ref().filter(|_| !has_token) {
+        let refused = pod.refused.as_ref();
+        if let Some(RefusedWrite { message, .. }) = refused.filter(|_| !mark.allows(&set.revision))
+        {
             self.refused.push(format!("{}: {message}", pod.full_name()));
         }
         true

@@ -34,8 +34,8 @@ pub struct Sidecars {
     pub paused: bool,
     /// How the containers of running pods are updated.
     pub update: SidecarUpdateStrategy,
-    /// The pods that are updated; None means all, and Some(None) none, because the selector is invalid.
-    chosen: Option<Option<Selector>>,
+    /// Those of its pods that the update strategy chooses; None if the strategy's selector is invalid.
+    chosen: Option<Selector>,
     /// Which revision new pods get.
     pub(super) new_pods: NewPods,
     selector: Selector,
@@ -77,7 +77,7 @@ impl Sidecars {
             revision,
             name,
             paused: spec.injection_strategy.paused,
-            chosen: spec.update_strategy.selector.as_ref().map(self::selector),
+            chosen: selector_or_all(spec.update_strategy.selector.as_ref()),
             update: spec.update_strategy.clone(),
             new_pods: NewPods::Newest,
             selector,
@@ -146,13 +146,10 @@ impl Sidecars {
         self.selector.matches(labels)
     }
 
-    /// Whether the update strategy chooses a pod with these labels, which the set selects: every pod if it has no
-    /// selector.
+    /// Whether the update strategy chooses a pod with these labels, which the set selects.
     pub fn chooses(&self, labels: &BTreeMap<String, String>) -> bool {
-        match &self.chosen {
-            None => true,
-            Some(chosen) => chosen.as_ref().is_some_and(|it| it.matches(labels)),
-        }
+        let chosen = self.chosen.as_ref();
+        chosen.is_some_and(|it| it.matches(labels))
     }
 
     /// Whether a pod with this mark has the newest containers. Annotations do not count, because only new pods get
@@ -192,6 +189,11 @@ pub struct SidecarImage<'a> {
 
 fn selector(selector: &LabelSelector) -> Option<Selector> {
     Selector::try_from(selector.clone()).ok()
+}
+
+/// A selector, or one that selects everything if there is none; None if it is invalid.
+fn selector_or_all(selector: Option<&LabelSelector>) -> Option<Selector> {
+    selector.map_or_else(|| Some(Selector::default()), self::selector)
 }
 
 /// The sets whose containers a new pod with these labels gets, each at the revision that it gets.

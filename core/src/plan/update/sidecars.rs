@@ -117,8 +117,7 @@ fn change_of(pod: &Pod, world: &World) -> Option<SidecarChange> {
 
 /// Whether a mark has a token for the newest revision of its set, and a running pod can be changed to that revision.
 fn allows(mark: &SidecarMark, set: &Sidecars) -> bool {
-    let has_token = mark.token.as_ref() == Some(&set.revision);
-    has_token && mark.is_injected() && mark.shape == set.shape
+    mark.allows(&set.revision) && mark.is_injected() && mark.shape == set.shape
 }
 
 /// The containers of a set whose image differs from the pod's: (name, image), and whether it is a native sidecar.

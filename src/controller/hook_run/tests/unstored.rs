@@ -39,6 +39,16 @@ fn show_pods(world: &World, pods: &[&str]) {
     world.cache.pods.show(1, pods.collect());
 }
 
+async fn until_successful(world: &World) {
+    let runs = &world.cache.unstored_runs;
+    let phase = || runs.get(&key()).map(|run| run.object.phase());
+    world
+        .until("the run has ended", |_| {
+            phase() == Some(HookPhase::Successful)
+        })
+        .await;
+}
+
 /// The end of a run allows the deletion of its pod, so the audit log shows the result before that.
 #[tokio::test]
 async fn a_run_ends_once_its_result_is_written_to_its_pod() {
@@ -51,12 +61,7 @@ async fn a_run_ends_once_its_result_is_written_to_its_pod() {
     world.cache.hook_runs.show(11, Vec::new());
     runs.add(run(&metric));
     world.queue.add(key());
-    let phase = || runs.get(&key()).map(|run| run.object.phase());
-    world
-        .until("the run has ended", |_| {
-            phase() == Some(HookPhase::Successful)
-        })
-        .await;
+    until_successful(&world).await;
     let patches = world.server.pod_patches.lock().expect("patches").clone();
     assert_eq!(patches.len(), 3, "two were refused: {patches:?}");
     for (path, patch) in patches {
@@ -80,12 +85,7 @@ async fn a_run_whose_pod_no_longer_exists_ends_without_a_write() {
     let runs = &world.cache.unstored_runs;
     runs.add(run(&metric));
     world.queue.add(key());
-    let phase = || runs.get(&key()).map(|run| run.object.phase());
-    world
-        .until("the run has ended", |_| {
-            phase() == Some(HookPhase::Successful)
-        })
-        .await;
+    until_successful(&world).await;
     let patches = world.server.pod_patches.lock().expect("patches");
     assert_eq!(*patches, []);
 }
