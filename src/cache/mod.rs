@@ -10,6 +10,7 @@ mod comparison;
 mod control;
 mod expectations;
 mod kinds;
+mod nodes;
 mod pods;
 mod reflector;
 mod resources;
@@ -41,9 +42,10 @@ pub use store::{Cached, Store, Transition};
 pub use watch::{Identity, Object};
 
 pub(crate) use expectations::Expectations;
+pub(crate) use kinds::{CachedRevision, slim_claim};
 #[cfg(test)]
-pub(crate) use kinds::NodeHead;
-pub(crate) use kinds::{CachedRevision, NodeState, slim_claim};
+pub(crate) use nodes::NodeHead;
+pub(crate) use nodes::NodeState;
 pub(crate) use reflector::{Reflector, Routed, Seen, Unreadable};
 pub(crate) use route::{Router, Sink, WorkloadSink};
 pub(crate) use set_revisions::CachedSetRevision;

@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use super::kinds::{CachedHookRun, CachedRevision, NodeState, Whole};
+use super::kinds::{CachedHookRun, CachedRevision, Whole};
+use super::nodes::NodeState;
 use super::pods::CachedPod;
 use super::set_revisions::CachedSetRevision;
 use super::sidecars::{CachedNamespace, SidecarIndex};
