@@ -10,7 +10,8 @@ use e2e::checkout::repository;
 use e2e::servers::hook_server::{Answer, example_answer};
 use e2e::workload::view::View;
 use e2e::workload::{GAME, SET};
-use judge::object::text;
+use jiff::{SignedDuration, Timestamp};
+use judge::object::{condition, text};
 use serde_json::{Value, json};
 
 mod written;
@@ -106,13 +107,24 @@ async fn apply_with_hooks(case: &mut Case, name: &str) -> Result<Prometheus> {
     Ok(prometheus)
 }
 
-/// Waits until the first batch, of `batch` pods, is created, and then until the workload has settled.
+/// Waits until all pods are created, at most `batch` of which were unavailable at a time.
 async fn until_created(case: &Case, batch: usize, replicas: i64) -> Result<View> {
-    case.until("the first batch is created", |view| {
-        view.game["status"]["creatingInBatches"] == true && view.pods.len() == batch
-    })
-    .await?;
-    case.until_settled(replicas).await
+    let view = case.until_settled(replicas).await?;
+    let available_after = SignedDuration::from_secs(view.number("/spec/minReadySeconds"));
+    let mut created = Vec::new();
+    let mut available = Vec::new();
+    for pod in &view.pods {
+        let time: Timestamp = text(&pod.0, "/metadata/creationTimestamp").parse()?;
+        created.push(time);
+        let ready = condition(&pod.0, "Ready").context("no condition Ready")?;
+        let ready: Timestamp = text(ready, "/lastTransitionTime").parse()?;
+        available.push(ready + available_after);
+    }
+    created.sort();
+    available.sort();
+    let later = created.iter().skip(batch);
+    view.ensure(later.zip(&available).all(|(created, free)| created >= free))?;
+    Ok(view)
 }
 
 /// Sets the image of each container to a version.

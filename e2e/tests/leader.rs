@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::cluster::link::Link;
 use e2e::cluster::operator::Operator;
+use e2e::faults::{Script, WatchFault};
 use e2e::random::Random;
 use e2e::takeover::{Exit, takeover};
 use e2e::wait::{consistently, eventually};
@@ -15,11 +16,14 @@ use judge::{takeovers, writes_without_lease};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::sidecars::{log, remove, set};
+
 e2e::tests![
     a_killed_leader_is_replaced_when_its_lease_expires,
     a_terminated_leader_hands_over_immediately,
     only_the_lease_holder_writes,
     an_operator_without_access_to_a_kind_does_not_lead,
+    a_leader_whose_caches_are_not_filled_releases_the_lease,
 ];
 
 /// How many takeovers of each kind are tried. Their limits are generous, because other tests run at the same time;
@@ -259,4 +263,33 @@ async fn allow(case: &Case, operator: &Operator, name: &str, rules: &Value) -> R
         "subjects": [{"apiGroup": group, "kind": "User", "name": operator.username()}],
     });
     case.plane().apply(&[role, binding]).await
+}
+
+/// Namespaces are watched once there is a SidecarSet, so a standby that was ready may miss them when it becomes the
+/// leader.
+async fn a_leader_whose_caches_are_not_filled_releases_the_lease(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(1)).await?;
+    case.until_settled(1).await?;
+    let mut standby = case.prepare_operator("standby").await?;
+    let proxy = case.plane().fault_proxy().await?;
+    standby.use_proxy(&proxy)?;
+    standby.start().await?;
+    let lag = WatchFault::Lag(Duration::from_secs(600));
+    proxy.play(Script::default().watching("namespaces", lag, 0.0, 600.0));
+    case.apply(set(case, log())).await?;
+    case.operator.terminate().await?;
+    case.eventually("the standby releases the lease", async || {
+        let log = std::fs::read_to_string(standby.log())?;
+        ensure!(log.contains("releasing the lease"), "{log}");
+        let lease = case.get("leases/gamekeeper").await?;
+        let holder = lease["spec"]["holderIdentity"].as_str();
+        ensure!(holder == Some(""), "{holder:?} leads");
+        ensure!(!standby.is_alive()?, "the standby still runs");
+        Ok(())
+    })
+    .await?;
+    case.operator.start().await?;
+    case.scale(2).await?;
+    case.until_settled(2).await?;
+    remove(case).await
 }

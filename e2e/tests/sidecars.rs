@@ -8,7 +8,7 @@ use e2e::case::Case;
 use e2e::faults::{FaultProxy, Script, WatchFault};
 use e2e::workload::GAME;
 use e2e::workload::manifest::Game;
-use e2e::workload::view::Pod;
+use e2e::workload::view::{Pod, View};
 use judge::object::{annotation, text};
 use serde_json::{Value, json};
 
@@ -483,6 +483,9 @@ async fn pods_are_created_once_the_labels_of_their_namespace_are_known(
 ) -> Result<()> {
     let proxy = restart_behind_proxy(case).await?;
     label(case, "=disabled").await?;
+    // An operator that finds a set when it starts waits for namespaces before its first plan.
+    case.apply(Game::in_place(0)).await?;
+    case.until("the operator plans", View::is_observed).await?;
     let lag = WatchFault::Lag(Duration::from_secs(300));
     proxy.play(Script::default().watching("namespaces", lag, 0.0, 300.0));
     // Namespaces are watched from now on, and the first list does not arrive.

@@ -220,6 +220,14 @@ impl Operator {
         Ok(())
     }
 
+    /// Waits until the caches are as new as the API server was at the call.
+    async fn catch_up(&self) -> Result<(), kube::Error> {
+        self.cache.catch_up_with_server().await?;
+        // If the first SidecarSet was observed only now, namespaces are not in the cache yet.
+        self.cache.filled().await;
+        Ok(())
+    }
+
     /// Runs the controllers until `stop`, once the caches are as new as the API server was at the call. All objects
     /// are queued first, because a standby reconciles and reports nothing.
     async fn control(&self, stop: watch::Receiver<bool>) -> Result<(), RunError> {
@@ -227,10 +235,8 @@ impl Operator {
         let mut stopped = stop.clone();
         tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => return Ok(()),
-            caught_up = retry_for(CATCH_UP_TIMEOUT, || cache.catch_up_with_server()) => caught_up?,
+            caught_up = retry_for(CATCH_UP_TIMEOUT, || self.catch_up()) => caught_up?,
         }
-        // If the first SidecarSet was observed only now, namespaces are not in the cache yet.
-        cache.filled().await;
         add_all(&self.hook_runs, &cache.hook_runs);
         add_all(&self.sidecar_sets, &cache.sidecar_sets);
         for template in cache.hook_templates.all_unreadable().keys() {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::api::names::HookPoint;
 use crate::plan::decision::{Action, Deletion, DeletionReason, Ground, InPlacePatch, PodRef};
-use crate::plan::hooks::{Answer, Hooks, Intent, Target};
+use crate::plan::hooks::{Clearance, Hooks, Intent, Target};
 use crate::plan::observed::{Pod, PodPhase, RevisionName};
 
 /// Permission for one action on a pod, now: its hook allows the action, or none is needed.
@@ -141,9 +141,9 @@ fn ground<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Gr
         return Some(Ground::Released);
     }
     match hooks.clear(pod, intent) {
-        Answer::Cleared => Some(Ground::Hook),
-        Answer::PastDeadline => Some(Ground::Deadline),
-        Answer::Held => None,
+        Clearance::Cleared => Some(Ground::Hook),
+        Clearance::PastDeadline => Some(Ground::Deadline),
+        Clearance::Held => None,
     }
 }
 

@@ -44,7 +44,7 @@ const MAX_STARTS: usize = 500;
 
 /// Whether a pod's hook allows an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Clearance {
     /// No hook guards this, or it was successful.
     Cleared,
     /// Its hook is running, ended without success, is about to start, or cannot be created.
@@ -135,7 +135,7 @@ impl<'a> Hooks<'a> {
 
     /// Whether the pod's hook allows an action, or the deadline of spec.protection allows the deletion of a guarded
     /// pod even though its hook does not.
-    pub fn clear(&mut self, pod: &'a Pod, intent: &Intent) -> Answer {
+    pub fn clear(&mut self, pod: &'a Pod, intent: &Intent) -> Clearance {
         if self.hook_was_removed(intent.point, pod) {
             if intent.possible || pod.marked_deleting {
                 self.mark(pod, intent);
@@ -143,23 +143,23 @@ impl<'a> Hooks<'a> {
             let message = "its PreDelete hook was removed from the workload; configure a hook, or confirm with \
                            kubectl game release";
             self.wait(pod, intent, WaitReason::HookRemoved, message.to_owned());
-            return self.past_deadline(pod, intent).unwrap_or(Answer::Held);
+            return self.past_deadline(pod, intent).unwrap_or(Clearance::Held);
         }
         match self.state(pod, intent) {
-            Answer::Held => {
+            Clearance::Held => {
                 let (reason, message) = (WaitReason::HookRunning, String::new());
                 self.wait(pod, intent, reason, message);
-                self.past_deadline(pod, intent).unwrap_or(Answer::Held)
+                self.past_deadline(pod, intent).unwrap_or(Clearance::Held)
             }
-            answer => answer,
+            clearance => clearance,
         }
     }
 
     /// Whether the pod's hook allows an action. The hook is started when the pod has no run at this point, in
     /// whatever phase (invariant 6). A run that is not checked here is deleted by [`Hooks::settle`].
-    fn state(&mut self, pod: &'a Pod, intent: &Intent) -> Answer {
+    fn state(&mut self, pod: &'a Pod, intent: &Intent) -> Clearance {
         if !self.is_configured(intent.point) {
-            return Answer::Cleared;
+            return Clearance::Cleared;
         }
         let Some(run) = self.run_for(pod, intent) else {
             if intent.possible && !self.has_run(intent.point, pod) {
@@ -168,27 +168,27 @@ impl<'a> Hooks<'a> {
                 // The run of another intent is deleted first; the pod stays marked meanwhile.
                 self.mark(pod, intent);
             }
-            return Answer::Held;
+            return Clearance::Held;
         };
         match run.phase() {
             HookPhase::Successful if self.is_fresh(run, intent.at) => {
                 self.keep(run, pod, intent);
-                Answer::Cleared
+                Clearance::Cleared
             }
             // `settle` deletes it, and the next plan runs it again. The pod stays marked meanwhile.
             HookPhase::Successful if intent.possible => {
                 if pod.marked_deleting {
                     self.mark(pod, intent);
                 }
-                Answer::Held
+                Clearance::Held
             }
             HookPhase::Pending | HookPhase::Running | HookPhase::Successful => {
                 self.keep(run, pod, intent);
-                Answer::Held
+                Clearance::Held
             }
             HookPhase::Failed | HookPhase::Error | HookPhase::Inconclusive => {
                 self.block(run, pod, intent);
-                Answer::Held
+                Clearance::Held
             }
         }
     }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::api::names::HookPoint;
 use crate::api::{HookRun, WaitReason};
-use crate::plan::hooks::{Answer, Hooks, Intent, lost_node};
+use crate::plan::hooks::{Clearance, Hooks, Intent, lost_node};
 use crate::plan::observed::Pod;
 use crate::plan::time::earlier;
 
@@ -45,14 +45,14 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    pub(super) fn past_deadline(&mut self, pod: &Pod, intent: &Intent) -> Option<Answer> {
+    pub(super) fn past_deadline(&mut self, pod: &Pod, intent: &Intent) -> Option<Clearance> {
         let guarded = self.workload.guarded.as_ref()?;
         let since = pod.waiting_since?;
         let applies = intent.point == HookPoint::PreDelete && intent.possible && intent.deletes;
         let deadline = guarded.deadline.filter(|_| applies)?;
         let at = since.checked_add(deadline).ok()?;
         if at <= self.world.now {
-            return Some(Answer::PastDeadline);
+            return Some(Clearance::PastDeadline);
         }
         self.wake = earlier(self.wake, Some(at));
         None

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::api::Reason;
 use crate::api::names::HookPoint;
 use crate::plan::decision::{Action, Blocked, Decided, Decision, PodRef};
-use crate::plan::hooks::{Answer, Hooks, Intent, guard};
+use crate::plan::hooks::{Clearance, Hooks, Intent, guard};
 use crate::plan::in_place::{Completion, InPlaceState};
 use crate::plan::observed::{Container, Gate, InPlaceRecord, Pod, PodUid};
 use crate::plan::update::{Scene, sidecars};
@@ -66,8 +66,8 @@ fn follow_change<'a>(
                 at: now,
             };
             match hooks.clear(pod, &intent) {
-                Answer::Cleared => Decision::Do(finish(pod, record)),
-                Answer::Held | Answer::PastDeadline => Decision::Wait,
+                Clearance::Cleared => Decision::Do(finish(pod, record)),
+                Clearance::Held | Clearance::PastDeadline => Decision::Wait,
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A full quota refuses an additional pod, but not one that replaces another.
 //!
 //! A dry run cannot distinguish the two, because the old pod still counts. The refusal contains the
-//! amounts requested, used and limited, so the answer can be computed here.
+//! amounts requested, used and limited, so the outcome can be computed here.
 
 use std::borrow::Cow;
 

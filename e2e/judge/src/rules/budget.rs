@@ -43,7 +43,7 @@ fn availability(world: &World, write: &Write) -> Option<String> {
         let floor = version.replicas() - version.max_unavailable();
         (left < floor).then(|| {
             format!(
-                "{:?} leaves {left} pods available, fewer than {} replicas - {} maxUnavailable",
+                "{} leaves {left} pods available, fewer than {} replicas - {} maxUnavailable",
                 start.act,
                 version.replicas(),
                 version.max_unavailable()

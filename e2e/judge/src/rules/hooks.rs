@@ -193,7 +193,7 @@ impl RequiredHook<'_> {
             false => "a pod that may have started in the meantime",
         };
         format!(
-            "{:?} of {pod} without a Successful {} hook {:?}; its runs: {}",
+            "{} of {pod} without a Successful {} hook {:?}; its runs: {}",
             self.start.act,
             self.point,
             self.hook.template,

@@ -14,7 +14,7 @@ pub(crate) fn on_delete(world: &World, write: &Write) -> Option<Found> {
             start.act != Act::Delete || start.purpose(world, version) == Purpose::Update;
         let is_continued = is_ongoing || start.continues(write, version);
         let is_wrong = version.strategy() == "OnDelete" && is_update && !is_continued;
-        is_wrong.then(|| format!("{:?} starts an update with OnDelete", start.act))
+        is_wrong.then(|| format!("{} that starts an update with OnDelete", start.act))
     })?;
     Some(("on delete", why))
 }

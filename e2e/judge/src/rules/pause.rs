@@ -26,7 +26,7 @@ pub(crate) fn pause(world: &World, write: &Write) -> Option<Found> {
         let is_update =
             start.act != Act::Delete || start.purpose(world, version) == Purpose::Update;
         (is_update && version.is_paused() && !start.continues(write, version))
-            .then(|| format!("{:?} of a pod for an update while paused", start.act))
+            .then(|| format!("{} of a pod for an update while paused", start.act))
     };
     Some(("pause", wrong_under_all(start.versions, wrong)?))
 }

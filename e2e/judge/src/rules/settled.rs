@@ -152,6 +152,7 @@ fn has_reached_spec(world: &World, uid: &str, workload: &Version) -> bool {
     let pods_match = pods.len() as i64 == replicas
         && pods.iter().all(|pod| {
             pod.is_active()
+                && !workload.is_to_delete(text(&pod.object, "/metadata/name"))
                 && pod.ongoing_update.is_none()
                 && marks(&pod.object).values().all(|it| it.token.is_none())
                 && !is_on_lost_node(&pod.object)
@@ -221,6 +222,19 @@ mod tests {
         scenario.annotate("a", names::MOVE, "2026-01-01T00:00:00Z");
         scenario.wait(10);
         scenario.status(json!({"conditions": [1]}));
+        assert_eq!(scenario.verdict(), []);
+    }
+
+    #[test]
+    fn a_workload_with_a_pod_named_for_deletion_is_not_settled() {
+        let mut scenario = settled();
+        let named = json!({"scaleStrategy": {"podsToDelete": ["a"]}});
+        scenario.spec("user", named);
+        scenario.settle();
+        scenario.run("a", "PreDelete", "");
+        scenario.wait(10);
+        scenario.finish("a", "PreDelete", "Successful");
+        scenario.delete("a");
         assert_eq!(scenario.verdict(), []);
     }
 

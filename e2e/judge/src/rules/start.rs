@@ -1,5 +1,7 @@
 //! A write with which the operator starts to delete or change a pod.
 
+use std::fmt::{self, Display, Formatter};
+
 use serde_json::Value;
 
 use super::guard::is_on_lost_node;
@@ -35,6 +37,17 @@ pub(crate) enum Act {
     Change,
     /// Images are changed without a restart.
     HotPatch,
+}
+
+impl Display for Act {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Act::Delete => "deletion",
+            Act::CloseGate => "closing of the readiness gate",
+            Act::Change => "change",
+            Act::HotPatch => "hot patch",
+        })
+    }
 }
 
 /// The purpose of a deletion.
