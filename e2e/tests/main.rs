@@ -55,6 +55,7 @@ mod run;
 mod scaling;
 mod sidecar_absence;
 mod sidecar_annotations;
+mod sidecar_creation;
 mod sidecar_kills;
 mod sidecar_revisions;
 mod sidecar_updates;
@@ -104,6 +105,7 @@ fn main() -> anyhow::Result<ExitCode> {
         scaling::tests(),
         sidecar_absence::tests(),
         sidecar_annotations::tests(),
+        sidecar_creation::tests(),
         sidecar_kills::tests(),
         sidecar_revisions::tests(),
         sidecar_updates::tests(),

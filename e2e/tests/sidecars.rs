@@ -1,14 +1,10 @@
 //! SidecarSets: containers that are injected into pods of workloads and of other controllers.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use e2e::addons::webhook::Webhook;
 use e2e::case::Case;
-use e2e::faults::{FaultProxy, Script, WatchFault};
 use e2e::workload::GAME;
 use e2e::workload::manifest::Game;
-use e2e::workload::view::{Pod, View};
 use judge::object::{annotation, text};
 use serde_json::{Value, json};
 
@@ -17,11 +13,6 @@ e2e::tests![
     game_pods_get_sidecars_from_the_operator_itself,
     a_set_that_clashes_is_left_out_and_reported,
     a_container_name_of_a_selected_workload_causes_a_warning,
-    a_set_whose_pods_are_refused_holds_creations_until_it_is_fixed,
-    a_full_quota_lets_pods_with_sidecars_be_replaced,
-    a_set_that_is_applied_together_with_a_workload_reaches_its_first_pods,
-    pods_are_created_once_the_labels_of_their_namespace_are_known,
-    without_the_webhook_labeled_namespaces_accept_only_game_pods,
     pods_of_a_deployment_get_the_sidecars_of_an_openkruise_manifest,
 ];
 
@@ -340,200 +331,6 @@ async fn a_container_name_of_a_selected_workload_causes_a_warning(case: &mut Cas
     let created = case.kubectl_with(&create, &set.to_string()).await;
     let printed = created.unwrap_or_else(|error| format!("{error:#}"));
     ensure!(!printed.contains(&message), "{printed}");
-    installed.remove(case).await
-}
-
-async fn a_set_whose_pods_are_refused_holds_creations_until_it_is_fixed(
-    case: &mut Case,
-) -> Result<()> {
-    // Pod security refuses only pods. The set itself must pass the webhooks of other tests, which dry-run it as a
-    // pod template.
-    let baseline = "pod-security.kubernetes.io/enforce=baseline";
-    case.kubectl(&["label", "namespace", &case.namespace, baseline])
-        .await?;
-    let privileged = |privileged: bool| json!([{"name": "log", "image": "log:1.0", "securityContext": {"privileged": privileged}}]);
-    case.apply(set(case, privileged(true))).await?;
-    until_shown(case, [0, 0, 0, 0]).await?;
-    case.apply(Game::in_place(2)).await?;
-    case.until("creations are refused", |view| {
-        let condition = view.condition("FailedScale");
-        condition.is_some_and(|it| it.status == "True" && it.message.contains("privileged"))
-    })
-    .await?;
-    case.apply(set(case, privileged(false))).await?;
-    let view = case.until_settled(2).await?;
-    view.ensure(
-        view.pods
-            .iter()
-            .all(|pod| containers(&pod.0) == ["log", "game"]),
-    )?;
-
-    // A refused set affects no running pod when the game is updated.
-    case.apply(set(case, privileged(true))).await?;
-    until_shown(case, [2, 0, 2, 0]).await?;
-    case.replace("/spec/updateStrategy/type", "RollingUpdate")
-        .await?;
-    case.set_image("game:v2").await?;
-    case.until("the update is refused", |view| {
-        let condition = view.condition("FailedUpdate");
-        condition.is_some_and(|it| it.reason == "TemplateRefused")
-    })
-    .await?;
-    case.consistently("both pods are kept", 3, |view| {
-        view.pods.len() == 2
-            && view
-                .pods
-                .iter()
-                .all(|pod| pod.0["spec"]["containers"][1]["image"] == "game:v1")
-    })
-    .await?;
-    case.apply(set(case, privileged(false))).await?;
-    case.until_settled(2).await?;
-    remove(case).await
-}
-
-async fn a_full_quota_lets_pods_with_sidecars_be_replaced(case: &mut Case) -> Result<()> {
-    let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
-    case.apply(json!({
-        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "quota"},
-        "spec": {"hard": {"requests.cpu": "3600m"}},
-    }))
-    .await?;
-    let log = json!([{
-        "name": "log", "image": "log:1.0", "podInjectPolicy": "AfterAppContainer",
-        "resources": cpu("100m"),
-    }]);
-    let mut set = set(case, log);
-    let mesh = json!({
-        "name": "mesh", "image": "mesh:1.0", "restartPolicy": "Always", "resources": cpu("100m"),
-    });
-    set["spec"]["initContainers"] = json!([mesh]);
-    case.apply(set).await?;
-    until_shown(case, [0, 0, 0, 0]).await?;
-    let resources = "/spec/template/spec/containers/0/resources";
-    case.apply(Game::rolling(3).set(resources, cpu("1")))
-        .await?;
-    case.until_settled(3).await?;
-    case.set_image("game:v2").await?;
-    let view = case.until_settled(3).await?;
-    view.ensure(view.ready_with("game:v2") == 3)?;
-    // A template that requests more does not fit, and costs no pod.
-    case.replace(resources, cpu("1100m")).await?;
-    case.until("the update is refused", |view| {
-        let condition = view.condition("FailedUpdate");
-        condition.is_some_and(|it| it.reason == "TemplateRefused")
-    })
-    .await?;
-    case.consistently("all pods are kept", 2, |view| {
-        view.ready_with("game:v2") == 3
-    })
-    .await?;
-    remove(case).await
-}
-
-/// Connects the operator to the API server through a proxy.
-async fn restart_behind_proxy(case: &mut Case) -> Result<FaultProxy> {
-    let proxy = case.plane().fault_proxy().await?;
-    case.operator.terminate().await?;
-    case.operator.use_proxy(&proxy)?;
-    case.operator.start().await?;
-    Ok(proxy)
-}
-
-async fn a_set_that_is_applied_together_with_a_workload_reaches_its_first_pods(
-    case: &mut Case,
-) -> Result<()> {
-    let proxy = restart_behind_proxy(case).await?;
-    // Sets are compared with the API server only if there is one. This one selects no pod.
-    let mut other = set(case, log());
-    other["metadata"]["name"] = json!(format!("a-{}", name(case)));
-    other["spec"]["selector"] = json!({"matchLabels": {"app": "none"}});
-    case.apply(other.clone()).await?;
-    let other = text(&other, "/metadata/name");
-    case.eventually("the operator has observed the set", async || {
-        let path = format!("/apis/tkex.tencent.com/v1alpha1/sidecarsets/{other}");
-        let found = case.plane().get(&path).await?;
-        let observed = &found["status"]["observedGeneration"];
-        ensure!(*observed == found["metadata"]["generation"], "{found:#}");
-        Ok(())
-    })
-    .await?;
-    let game = format!("gamedeployment/{GAME}");
-    for round in 0..5 {
-        let lag = WatchFault::Lag(Duration::from_secs(2));
-        proxy.play(Script::default().watching("sidecarsets", lag, 0.0, 60.0));
-        let items = [set(case, log()), Game::in_place(2).into()];
-        case.apply(json!({"apiVersion": "v1", "kind": "List", "items": items}))
-            .await?;
-        let view = case.until_settled(2).await?;
-        let has_log = |pod: &Pod| containers(&pod.0) == ["log", "game"];
-        let context = || format!("round {round}");
-        view.ensure(view.pods.iter().all(has_log))
-            .with_context(context)?;
-        proxy.heal();
-        case.kubectl(&["delete", &game]).await?;
-        remove(case).await?;
-    }
-    case.kubectl(&["delete", "sidecarset", other]).await?;
-    Ok(())
-}
-
-async fn pods_are_created_once_the_labels_of_their_namespace_are_known(
-    case: &mut Case,
-) -> Result<()> {
-    let proxy = restart_behind_proxy(case).await?;
-    label(case, "=disabled").await?;
-    // An operator that finds a set when it starts waits for namespaces before its first plan.
-    case.apply(Game::in_place(0)).await?;
-    case.until("the operator plans", View::is_observed).await?;
-    let lag = WatchFault::Lag(Duration::from_secs(300));
-    proxy.play(Script::default().watching("namespaces", lag, 0.0, 300.0));
-    // Namespaces are watched from now on, and the first list does not arrive.
-    case.apply(set(case, log())).await?;
-    until_shown(case, [0, 0, 0, 0]).await?;
-    case.apply(Game::in_place(2)).await?;
-    case.consistently("no pod is created", 3, |view| view.pods.is_empty())
-        .await?;
-    proxy.heal();
-    let view = case.until_settled(2).await?;
-    view.ensure(view.pods.iter().all(|pod| containers(&pod.0) == ["game"]))?;
-    remove(case).await
-}
-
-async fn without_the_webhook_labeled_namespaces_accept_only_game_pods(
-    case: &mut Case,
-) -> Result<()> {
-    let installed = Webhook::install(case, "2160h").await?;
-    installed.until_called(case).await?;
-    label(case, "=enabled").await?;
-    case.apply(set(case, log())).await?;
-    until_injecting(case, "log").await?;
-    // No process listens on the webhook's port anymore.
-    installed.call_nothing(case).await?;
-    case.apply(Game::in_place(2)).await?;
-    let view = case.until_settled(2).await?;
-    view.ensure(
-        view.pods
-            .iter()
-            .all(|pod| containers(&pod.0) == ["log", "game"]),
-    )?;
-    let error = case
-        .refused(&["create", "-f", "-"], &pod("a").to_string())
-        .await?;
-    ensure!(
-        error.contains("inject.gamekeeper.tkex.tencent.com"),
-        "{error}"
-    );
-    label(case, "-").await?;
-    case.eventually("other namespaces are not affected", async || {
-        case.kubectl_with(&["create", "-f", "-"], &pod("a").to_string())
-            .await
-    })
-    .await?;
-    let a = case.get("pods/a").await?;
-    ensure!(containers(&a) == ["game"], "{a:#}");
-    until_shown(case, [2, 2, 2, 0]).await?;
-    remove(case).await?;
     installed.remove(case).await
 }
 

@@ -3,6 +3,7 @@
 use proptest::collection::{btree_map, vec};
 use proptest::sample::select;
 
+use super::properties::{any_pod, any_sets};
 use super::*;
 
 /// The fields that injection reads, and the names of containers and volumes.
