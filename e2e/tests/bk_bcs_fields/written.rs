@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::checkout::repository;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use judge::Event;
 use judge::object::text;
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ pub(super) fn most_in_progress(events: &[Event]) -> usize {
     for event in events {
         if !images(event).is_empty() {
             in_progress.insert(pod(event));
-        } else if sets_gate(event, "True") || records_end(event) {
+        } else if gate_time(event, "True").is_some() || records_end(event) {
             in_progress.remove(pod(event));
         }
         most = most.max(in_progress.len());
@@ -60,13 +60,15 @@ pub(super) fn most_in_progress(events: &[Event]) -> usize {
     most
 }
 
-/// The shortest time between the closing of a pod's readiness gate and the change of its first image.
+/// The shortest time between the request that closes a pod's readiness gate and the one that changes its first image.
+/// The time that the first request took is not subtracted: the operator counts the grace period from the request, too.
 pub(super) fn shortest_grace(events: &[Event]) -> Option<SignedDuration> {
     let mut closed = BTreeMap::new();
     let mut shortest: Option<SignedDuration> = None;
     for event in events {
-        if sets_gate(event, "False") {
-            closed.insert(pod(event), event.done);
+        if let Some(since) = gate_time(event, "False") {
+            // It is rounded down to whole seconds.
+            closed.insert(pod(event), since + SignedDuration::from_secs(1));
         } else if !images(event).is_empty()
             && let Some(since) = closed.remove(pod(event))
         {
@@ -93,11 +95,12 @@ fn images(event: &Event) -> Vec<String> {
     images.map(|it| text(it, "/value").to_owned()).collect()
 }
 
-fn sets_gate(event: &Event, to: &str) -> bool {
-    let conditions = event.request_object.as_ref();
-    let conditions = conditions.and_then(|it| it["status"]["conditions"].as_array());
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|it| it["type"] == "InPlaceUpdateReady" && it["status"] == to)
+/// The time that the operator writes when it sets the readiness gate to a status.
+fn gate_time(event: &Event, status: &str) -> Option<Timestamp> {
+    let conditions = event.request_object.as_ref()?["status"]["conditions"].as_array()?;
+    let is_set = |it: &&Value| it["type"] == "InPlaceUpdateReady" && it["status"] == status;
+    let condition = conditions.iter().find(is_set)?;
+    text(condition, "/lastTransitionTime").parse().ok()
 }
 
 fn records_end(event: &Event) -> bool {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Result, bail};
-use tokio::net::TcpListener;
+use tokio::net::TcpStream;
 
 /// Below the ephemeral ports, because a port that is chosen here is bound only later.
 const PORTS: Range<u32> = 20_000..30_000;
@@ -16,7 +16,9 @@ pub async fn free_port() -> Result<u16> {
         // Processes that run at the same time begin at different ports.
         let number = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = u16::try_from(PORTS.start + number % (PORTS.end - PORTS.start))?;
-        if TcpListener::bind(("127.0.0.1", port)).await.is_ok() {
+        // A listener could stay open for a moment after it is closed here: a process that is being started inherits
+        // it until it executes its program.
+        if TcpStream::connect(("127.0.0.1", port)).await.is_err() {
             return Ok(port);
         }
     }
