@@ -135,7 +135,7 @@ pub(super) fn change_in_place<'a>(
 }
 
 /// When the grace period of a gate that was closed at `since` ends. The time in the gate's condition is rounded down
-/// to whole seconds, so one second is added. It is that of the request, as for the grace period of a deletion.
+/// to whole seconds, so one second is added. The period begins with the request, as that of a deletion does.
 fn grace_ends(workload: &Workload, since: Timestamp) -> Timestamp {
     let grace = workload.grace;
     let rounding = SignedDuration::from_secs(i64::from(!grace.is_zero()));
