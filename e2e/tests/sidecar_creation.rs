@@ -8,12 +8,12 @@ use e2e::case::Case;
 use e2e::faults::{FaultProxy, Script, WatchFault};
 use e2e::workload::GAME;
 use e2e::workload::manifest::Game;
-use e2e::workload::view::{Pod, View};
+use e2e::workload::view::View;
 use judge::object::text;
 use serde_json::json;
 
 use crate::sidecars::{
-    containers, label, log, name, pod, remove, set, until_injecting, until_shown,
+    all_have, containers, label, log, name, pod, remove, set, until_injecting, until_shown,
 };
 
 e2e::tests![
@@ -43,11 +43,7 @@ async fn a_set_whose_pods_are_refused_holds_creations_until_it_is_fixed(
     .await?;
     case.apply(set(case, privileged(false))).await?;
     let view = case.until_settled(2).await?;
-    view.ensure(
-        view.pods
-            .iter()
-            .all(|pod| containers(&pod.0) == ["log", "game"]),
-    )?;
+    view.ensure(all_have(&view, &["log", "game"]))?;
 
     // A refused set affects no running pod when the game is updated.
     case.apply(set(case, privileged(true))).await?;
@@ -147,9 +143,8 @@ async fn a_set_that_is_applied_together_with_a_workload_reaches_its_first_pods(
         case.apply(json!({"apiVersion": "v1", "kind": "List", "items": items}))
             .await?;
         let view = case.until_settled(2).await?;
-        let has_log = |pod: &Pod| containers(&pod.0) == ["log", "game"];
         let context = || format!("round {round}");
-        view.ensure(view.pods.iter().all(has_log))
+        view.ensure(all_have(&view, &["log", "game"]))
             .with_context(context)?;
         proxy.heal();
         case.kubectl(&["delete", &game]).await?;
@@ -177,7 +172,7 @@ async fn pods_are_created_once_the_labels_of_their_namespace_are_known(
         .await?;
     proxy.heal();
     let view = case.until_settled(2).await?;
-    view.ensure(view.pods.iter().all(|pod| containers(&pod.0) == ["game"]))?;
+    view.ensure(all_have(&view, &["game"]))?;
     remove(case).await
 }
 
@@ -193,11 +188,7 @@ async fn without_the_webhook_labeled_namespaces_accept_only_game_pods(
     installed.call_nothing(case).await?;
     case.apply(Game::in_place(2)).await?;
     let view = case.until_settled(2).await?;
-    view.ensure(
-        view.pods
-            .iter()
-            .all(|pod| containers(&pod.0) == ["log", "game"]),
-    )?;
+    view.ensure(all_have(&view, &["log", "game"]))?;
     let error = case
         .refused(&["create", "-f", "-"], &pod("a").to_string())
         .await?;

@@ -5,6 +5,7 @@ use e2e::addons::webhook::Webhook;
 use e2e::case::Case;
 use e2e::workload::GAME;
 use e2e::workload::manifest::Game;
+use e2e::workload::view::View;
 use judge::object::{annotation, text};
 use serde_json::{Value, json};
 
@@ -82,6 +83,11 @@ pub(crate) async fn until_shown(case: &Case, counts: [i64; 4]) -> Result<Value> 
 pub(crate) fn containers(pod: &Value) -> Vec<&str> {
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
     containers.map(|it| text(it, "/name")).collect()
+}
+
+/// Whether all pods have exactly these containers, in this order.
+pub(crate) fn all_have(view: &View, names: &[&str]) -> bool {
+    view.pods.iter().all(|pod| containers(&pod.0) == names)
 }
 
 /// A set's annotation on a pod, parsed.

@@ -59,7 +59,7 @@ pub fn is_terminating(object: &Value) -> bool {
 }
 
 /// A condition of its status.
-pub fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
+pub(crate) fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
     let conditions = object.pointer("/status/conditions")?.as_array()?;
     conditions.iter().find(|c| text(c, "/type") == type_)
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Found;
 use super::guard::{is_on_lost_node, protects};
+use super::start::name;
 use crate::names;
 use crate::object::{
     annotation, condition, containers, controller, is_terminating, label, marks, text,
@@ -110,7 +111,7 @@ fn is_revision_of_set(world: &World, write: &Write) -> bool {
     let mut names = workloads.filter_map(|it| it.versions.last());
     write.resource == Resource::Other("controllerrevisions".to_owned())
         && owner.is_some()
-        && !names.any(|it| owner == Some(text(&it.object, "/metadata/name")))
+        && !names.any(|it| owner == Some(name(&it.object)))
 }
 
 /// Whether every workload of the namespace is settled.
@@ -152,7 +153,7 @@ fn has_reached_spec(world: &World, uid: &str, workload: &Version) -> bool {
     let pods_match = pods.len() as i64 == replicas
         && pods.iter().all(|pod| {
             pod.is_active()
-                && !workload.is_to_delete(text(&pod.object, "/metadata/name"))
+                && !workload.is_to_delete(name(&pod.object))
                 && pod.ongoing_update.is_none()
                 && marks(&pod.object).values().all(|it| it.token.is_none())
                 && !is_on_lost_node(&pod.object)
