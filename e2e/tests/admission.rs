@@ -221,7 +221,8 @@ async fn templates_are_admitted_without_permission_for_dry_runs(case: &mut Case)
     refused(case).await?;
     let (_, page) = case.operator.get("/metrics").await?;
     for outcome in ["refused", "forbidden"] {
-        let counted = format!("template_dry_runs_total{{outcome=\"{outcome}\"}}");
+        let counted =
+            format!("template_dry_runs_total{{kind=\"GameDeployment\",outcome=\"{outcome}\"}}");
         let zero = format!("{counted} 0\n");
         let is_counted = page.contains(&counted) && !page.contains(&zero);
         ensure!(is_counted, "{outcome} is not counted:\n{page}");

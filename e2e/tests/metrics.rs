@@ -116,6 +116,8 @@ async fn check_admission_metrics(case: &Case, prometheus: &Prometheus) -> Result
         .await?;
     let requests = "gamekeeper_admission_requests_total";
     let dry_runs = "gamekeeper_admission_template_dry_runs_total";
+    // SidecarSets and Clusters are cluster-scoped, so this webhook also reviews those of other tests.
+    let workloads = "kind=~\"Game.*\"";
     let expiry = "gamekeeper_admission_certificate_expiry_timestamp_seconds";
     for (query, value) in [
         (
@@ -131,13 +133,24 @@ async fn check_admission_metrics(case: &Case, prometheus: &Prometheus) -> Result
             1.0,
         ),
         (
-            format!("sum({requests}{{operation=\"UPDATE\", verdict=\"allowed\"}}) > bool 1"),
+            format!(
+                "sum({requests}{{{workloads}, operation=\"UPDATE\", verdict=\"allowed\"}}) > bool 1"
+            ),
             1.0,
         ),
-        (format!("sum({requests}{{verdict=\"failed_open\"}})"), 0.0),
-        (format!("{dry_runs}{{outcome=\"refused\"}}"), 1.0),
+        (
+            format!("sum({requests}{{{workloads}, verdict=\"failed_open\"}})"),
+            0.0,
+        ),
+        (
+            format!("{dry_runs}{{kind=\"GameDeployment\", outcome=\"refused\"}}"),
+            1.0,
+        ),
         // Two workloads with two templates each. A patch that conflicts with another write causes one more dry run.
-        (format!("{dry_runs}{{outcome=\"accepted\"}} >= bool 4"), 1.0),
+        (
+            format!("sum({dry_runs}{{{workloads}, outcome=\"accepted\"}}) >= bool 4"),
+            1.0,
+        ),
         (format!("round(({expiry} - time()) / 86400)"), 90.0),
     ] {
         prometheus.until(case, &query, value).await?;

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::log_limiter::LogLimiter;
-use super::metrics::AdmissionMetrics;
+use super::metrics::{AdmissionMetrics, RequestLabels};
 use super::review::{AdmissionRequest, concerns_spec};
 use gamekeeper_core::admission::{Finding, is_dns_label};
 use gamekeeper_core::api::names::{MAX_NAME, claim_template_name};
@@ -94,7 +94,7 @@ impl DryRun {
             Ok(_) => "refused",
             Err(why) => why.outcome(),
         };
-        self.metrics.dry_run(outcome);
+        self.metrics.dry_run(RequestLabels::of(request), outcome);
         checked.unwrap_or_else(|why| {
             if let Some(suppressed) = self.log.admit() {
                 log_undecided(request, &why, suppressed);

@@ -21,6 +21,8 @@ const VERDICTS: [&str; 3] = ["allowed", "refused", "failed_open"];
 /// The kind Pod, for pods that get sidecars. Without a response, the API server refuses them.
 const POD: &str = "Pod";
 const POD_FAILED: &str = "failed_closed";
+/// The kinds whose pods' templates are tried in a dry run.
+const TRIED_KINDS: [&str; 3] = ["GameDeployment", "GameStatefulSet", "SidecarSet"];
 /// Results of dry runs of pod templates: a verdict, or why there is none.
 const OUTCOMES: [&str; 6] = [
     "accepted",
@@ -75,6 +77,7 @@ struct ReviewLabels {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct DryRunLabels {
+    kind: &'static str,
     outcome: &'static str,
 }
 
@@ -109,8 +112,10 @@ impl AdmissionMetrics {
         for verdict in ["allowed", POD_FAILED] {
             self.reviews.init(ReviewLabels { request, verdict });
         }
-        for outcome in OUTCOMES {
-            self.dry_runs.init(DryRunLabels { outcome });
+        for kind in TRIED_KINDS {
+            for outcome in OUTCOMES {
+                self.dry_runs.init(DryRunLabels { kind, outcome });
+            }
         }
     }
 
@@ -127,8 +132,9 @@ impl AdmissionMetrics {
         self.durations.observe(request, took);
     }
 
-    pub(super) fn dry_run(&self, outcome: &'static str) {
-        self.dry_runs.increment(DryRunLabels { outcome });
+    pub(super) fn dry_run(&self, request: RequestLabels, outcome: &'static str) {
+        let kind = request.kind;
+        self.dry_runs.increment(DryRunLabels { kind, outcome });
     }
 
     pub(super) fn set_certificate_expiry(&self, expiry: Timestamp) {

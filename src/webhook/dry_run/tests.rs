@@ -92,7 +92,9 @@ impl Server {
         let mut page = String::new();
         encode(&mut page, &registry).expect("a page");
         let name = "gamekeeper_admission_template_dry_runs_total";
-        page.contains(&format!("{name}{{outcome=\"{outcome}\"}} 1\n"))
+        page.contains(&format!(
+            "{name}{{kind=\"GameDeployment\",outcome=\"{outcome}\"}} 1\n"
+        ))
     }
 }
 
