@@ -13,18 +13,18 @@ e2e::tests![
     resources_change_without_a_restart,
     an_infeasible_resize_is_reported_until_it_is_reverted,
     an_update_during_another_one_ends_with_the_last_version,
-    a_missing_image_holds_the_rollout_until_it_is_reverted,
-    a_retagged_image_completes,
+    a_missing_image_blocks_the_rollout_until_the_change_is_reverted,
+    an_update_to_a_retagged_image_completes,
     an_update_can_be_reverted_in_progress,
-    a_crashing_version_holds_the_rollout_until_it_is_reverted,
-    the_grace_period_passes_between_closed_gate_and_change,
-    pods_without_the_gate_are_updated_in_place,
+    a_crashing_version_blocks_the_rollout_until_the_change_is_reverted,
+    the_grace_period_passes_between_closing_the_gate_and_changing_the_pod,
+    the_gate_is_added_to_pods_whose_template_lacks_it,
     only_the_changed_container_restarts,
     a_sidecar_is_changed_in_place,
     a_sidecar_update_waits_for_kubelet_support,
 ];
 
-async fn settled(case: &Case, game: Game, replicas: i64) -> Result<()> {
+async fn apply_and_settle(case: &Case, game: Game, replicas: i64) -> Result<()> {
     case.apply(game).await?;
     case.until_settled(replicas).await?;
     Ok(())
@@ -36,7 +36,7 @@ fn add_env() -> Value {
 }
 
 async fn a_change_that_is_not_possible_in_place_is_refused(case: &mut Case) -> Result<()> {
-    settled(case, Game::in_place(3), 3).await?;
+    apply_and_settle(case, Game::in_place(3), 3).await?;
     let before = case.view().await?;
     case.patch(&format!("gamedeployment/{GAME}"), add_env())
         .await?;
@@ -81,7 +81,7 @@ async fn a_change_that_is_not_possible_in_place_recreates_pods_if_allowed(
     let game = Game::in_place(3)
         .max_unavailable(1)
         .set(when_impossible, "Recreate");
-    settled(case, game, 3).await?;
+    apply_and_settle(case, game, 3).await?;
     let before = case.view().await?;
     case.set_image("game:v2").await?;
     let in_place = case.until_settled(3).await?;
@@ -96,7 +96,7 @@ async fn a_change_that_is_not_possible_in_place_recreates_pods_if_allowed(
 }
 
 async fn labels_and_annotations_change_without_a_restart(case: &mut Case) -> Result<()> {
-    settled(case, Game::in_place(2).annotated("season", "7"), 2).await?;
+    apply_and_settle(case, Game::in_place(2).annotated("season", "7"), 2).await?;
     let changes = json!([
         {"op": "add", "path": "/spec/template/metadata/labels/tier", "value": "gold"},
         {"op": "replace", "path": "/spec/template/metadata/annotations/season", "value": "8 ☃"},
@@ -124,7 +124,7 @@ fn cpu(amount: &str) -> Value {
 }
 
 async fn resources_change_without_a_restart(case: &mut Case) -> Result<()> {
-    settled(
+    apply_and_settle(
         case,
         Game::in_place(3)
             .max_unavailable(1)
@@ -164,7 +164,7 @@ async fn an_infeasible_resize_is_reported_until_it_is_reverted(case: &mut Case) 
         .max_unavailable(1)
         .annotated("stage.gamekeeper/resize", "Infeasible")
         .set(RESOURCES, cpu("500m"));
-    settled(case, game, 3).await?;
+    apply_and_settle(case, game, 3).await?;
     case.replace(RESOURCES, cpu("750m")).await?;
     let view = case
         .until("the refusal is reported", |view| {
@@ -184,7 +184,7 @@ async fn an_infeasible_resize_is_reported_until_it_is_reverted(case: &mut Case) 
 
 async fn an_update_during_another_one_ends_with_the_last_version(case: &mut Case) -> Result<()> {
     let game = Game::in_place(3).max_unavailable(3);
-    settled(
+    apply_and_settle(
         case,
         game.annotated("stage.gamekeeper/pull-seconds", "5"),
         3,
@@ -201,8 +201,10 @@ async fn an_update_during_another_one_ends_with_the_last_version(case: &mut Case
     view.ensure(view.ready_with("game:v3") == 3)
 }
 
-async fn a_missing_image_holds_the_rollout_until_it_is_reverted(case: &mut Case) -> Result<()> {
-    settled(case, Game::in_place(3).max_unavailable(1), 3).await?;
+async fn a_missing_image_blocks_the_rollout_until_the_change_is_reverted(
+    case: &mut Case,
+) -> Result<()> {
+    apply_and_settle(case, Game::in_place(3).max_unavailable(1), 3).await?;
     case.set_image("game:nope").await?;
     case.until("one pod cannot pull its image", |view| {
         view.counts() == [3, 1, 0, 2, 3]
@@ -217,19 +219,19 @@ async fn a_missing_image_holds_the_rollout_until_it_is_reverted(case: &mut Case)
     view.ensure(view.ready_with("game:v1") == 3)
 }
 
-async fn a_retagged_image_completes(case: &mut Case) -> Result<()> {
-    settled(case, Game::in_place(2).max_unavailable(1), 2).await?;
+async fn an_update_to_a_retagged_image_completes(case: &mut Case) -> Result<()> {
+    apply_and_settle(case, Game::in_place(2).max_unavailable(1), 2).await?;
     case.set_image("game:v1-retag").await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 1))?;
-    // The node has reported the image by this name all the time.
+    // The node has reported the image under this name all along.
     case.set_image("game:v1").await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 2))
 }
 
 async fn an_update_can_be_reverted_in_progress(case: &mut Case) -> Result<()> {
-    settled(case, Game::in_place(3).max_unavailable(2), 3).await?;
+    apply_and_settle(case, Game::in_place(3).max_unavailable(2), 3).await?;
     case.set_image("game:v2-slow3").await?;
     case.until("two pods are unavailable", |view| {
         view.with_image("game:v2-slow3") == 2 && view.counts()[3] == 1
@@ -240,11 +242,13 @@ async fn an_update_can_be_reverted_in_progress(case: &mut Case) -> Result<()> {
     view.ensure(view.ready_with("game:v1") == 3)
 }
 
-async fn a_crashing_version_holds_the_rollout_until_it_is_reverted(case: &mut Case) -> Result<()> {
+async fn a_crashing_version_blocks_the_rollout_until_the_change_is_reverted(
+    case: &mut Case,
+) -> Result<()> {
     let game = Game::in_place(4)
         .max_unavailable(1)
         .set("/spec/minReadySeconds", 4);
-    settled(case, game, 4).await?;
+    apply_and_settle(case, game, 4).await?;
     case.set_image("game:v2-crash").await?;
     case.until("one pod crashes", |view| {
         view.pods.iter().any(|pod| pod.restarts() >= 2)
@@ -259,9 +263,11 @@ async fn a_crashing_version_holds_the_rollout_until_it_is_reverted(case: &mut Ca
     view.ensure(view.ready_with("game:v1") == 4)
 }
 
-async fn the_grace_period_passes_between_closed_gate_and_change(case: &mut Case) -> Result<()> {
+async fn the_grace_period_passes_between_closing_the_gate_and_changing_the_pod(
+    case: &mut Case,
+) -> Result<()> {
     let grace = "/spec/updateStrategy/inPlaceUpdateStrategy/gracePeriodSeconds";
-    settled(case, Game::in_place(1).max_unavailable(1).set(grace, 3), 1).await?;
+    apply_and_settle(case, Game::in_place(1).max_unavailable(1).set(grace, 3), 1).await?;
     case.set_image("game:v2").await?;
     case.until_settled(1).await?;
     let time_of = |subresource: &str, text: &str| {
@@ -284,19 +290,26 @@ async fn the_grace_period_passes_between_closed_gate_and_change(case: &mut Case)
     let between = changed.duration_since(closed).as_secs_f64();
     ensure!(
         (3.0..6.0).contains(&between),
-        "{between} s between gate and change"
+        "{between} s between closing the gate and changing the pod"
     );
     Ok(())
 }
 
-async fn pods_without_the_gate_are_updated_in_place(case: &mut Case) -> Result<()> {
+async fn the_gate_is_added_to_pods_whose_template_lacks_it(case: &mut Case) -> Result<()> {
     let game = Game::in_place(3).max_unavailable(1);
-    settled(
+    apply_and_settle(
         case,
         game.set("/spec/template/spec/readinessGates", json!([])),
         3,
     )
     .await?;
+    for pod in case.list("pods").await? {
+        let gates = &pod["spec"]["readinessGates"];
+        ensure!(
+            *gates == json!([{"conditionType": "InPlaceUpdateReady"}]),
+            "{gates}"
+        );
+    }
     let before = case.view().await?;
     case.set_image("game:v2").await?;
     case.until_settled(3).await?;
@@ -311,7 +324,7 @@ async fn only_the_changed_container_restarts(case: &mut Case) -> Result<()> {
         {"name": "game", "image": "game:v1"},
         {"name": "proxy", "image": "proxy:v1"},
     ]);
-    settled(
+    apply_and_settle(
         case,
         Game::in_place(2).set("/spec/template/spec/containers", containers),
         2,
@@ -353,7 +366,7 @@ async fn a_sidecar_update_waits_for_kubelet_support(case: &mut Case) -> Result<(
         ];
         case.kubectl(&args).await
     };
-    case.eventually("the node is ready", async || {
+    case.eventually("the node reports the version of its kubelet", async || {
         let found = case.plane().get(&format!("/api/v1/nodes/{node}")).await?;
         ensure!(
             !found["status"]["nodeInfo"]["kubeletVersion"].is_null(),
@@ -396,7 +409,7 @@ async fn a_sidecar_update_waits_for_kubelet_support(case: &mut Case) -> Result<(
 
 async fn a_sidecar_is_changed_in_place(case: &mut Case) -> Result<()> {
     let sidecar = json!([{"name": "log", "image": "log:v1", "restartPolicy": "Always"}]);
-    settled(
+    apply_and_settle(
         case,
         Game::in_place(2).set("/spec/template/spec/initContainers", sidecar),
         2,

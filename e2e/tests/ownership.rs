@@ -70,7 +70,7 @@ async fn a_pod_that_no_longer_matches_is_released(case: &mut Case) -> Result<()>
 }
 
 async fn two_workloads_do_not_share_pods(case: &mut Case) -> Result<()> {
-    // One selector matches the pods of both workloads, the other one only those of its own.
+    // One selector matches the pods of both workloads, the other only those of its own workload.
     let wide = Game::in_place(2).set("/spec/selector/matchLabels", json!({"team": "a"}));
     let wide = wide.set(
         "/spec/template/metadata/labels",

@@ -20,63 +20,67 @@ e2e::tests![
     a_pod_that_ended_is_replaced_without_a_hook,
     pre_inplace_guards_updates_but_not_scaling,
     post_inplace_keeps_traffic_away_until_it_succeeds,
-    a_failed_post_inplace_holds_the_rollout_until_it_is_reverted,
+    a_failed_post_inplace_hook_blocks_the_rollout_until_the_change_is_reverted,
     a_rolling_update_waits_for_its_hook,
 ];
 
-/// Creates the template of a hook that fails until the test sets another response.
-async fn apply_refusing_hook(case: &Case) -> Result<()> {
+/// Creates the template of a hook that does not succeed until the test sets another response.
+async fn apply_pending_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(retrying_hook_template("test", &case.hooks.url("/")))
         .await?;
     Ok(())
 }
 
-fn victims(view: &View) -> Vec<String> {
+fn waiting_for_hooks(view: &View) -> Vec<String> {
     let deleting = view.pods.iter().filter(|pod| pod.is_deleting());
     deleting.map(|pod| pod.name().to_owned()).collect()
 }
 
 async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::in_place(4).pre_delete("test")).await?;
     case.until_settled(4).await?;
     case.scale(1).await?;
     case.until("three pods wait", |view| {
-        victims(view).len() == 3 && view.phases("PreDelete") == ["Running"; 3]
+        waiting_for_hooks(view).len() == 3 && view.phases("PreDelete") == ["Running"; 3]
     })
     .await?;
     case.scale(3).await?;
     let view = case
         .until("one pod waits", |view| {
-            victims(view).len() == 1 && view.runs.len() == 1
+            waiting_for_hooks(view).len() == 1 && view.runs.len() == 1
         })
         .await?;
-    let victim = victims(&view).concat();
+    let victim = waiting_for_hooks(&view).concat();
     case.hooks.answer("/", example_answer());
     let view = case.until_settled(3).await?;
     view.ensure(!view.pod_names().contains(&victim.as_str()))
 }
 
 async fn a_restarted_operator_keeps_its_choice_of_pods(case: &mut Case) -> Result<()> {
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::in_place(6).pre_delete("test")).await?;
     case.until_settled(6).await?;
     case.scale(4).await?;
-    let chosen = |view: &View| victims(view).len() == 2 && view.runs.len() == 2;
+    let chosen = |view: &View| waiting_for_hooks(view).len() == 2 && view.runs.len() == 2;
     let before = case.until("two pods wait", chosen).await?;
     case.kill_operator().await?;
     // A pod that would now be chosen first must not be deleted in addition to the two.
     let others: Vec<&str> = before
         .pod_names()
         .into_iter()
-        .filter(|name| !victims(&before).iter().any(|victim| victim == name))
+        .filter(|name| {
+            !waiting_for_hooks(&before)
+                .iter()
+                .any(|victim| victim == name)
+        })
         .collect();
     let cheap = "controller.kubernetes.io/pod-deletion-cost=-100";
     case.kubectl(&["annotate", "pod", others[0], cheap]).await?;
     case.operator.start().await?;
     case.consistently("the same two pods wait", 3, |view| {
-        victims(view) == victims(&before)
+        waiting_for_hooks(view) == waiting_for_hooks(&before)
     })
     .await?;
     case.hooks.answer("/", example_answer());
@@ -157,7 +161,7 @@ async fn expect_event(case: &Case, reason: &str, words: &str) -> Result<()> {
 }
 
 async fn a_success_is_void_after_a_revert(case: &mut Case) -> Result<()> {
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::in_place(1).max_unavailable(1).pre_inplace("test"))
         .await?;
     case.until_settled(1).await?;
@@ -165,7 +169,7 @@ async fn a_success_is_void_after_a_revert(case: &mut Case) -> Result<()> {
     let runs_hook = |view: &View| view.phases("PreInplace") == ["Running"];
     let first = case.until("the hook runs", runs_hook).await?;
     case.kill_operator().await?;
-    // While no operator runs, the hook succeeds and the user reverts the update.
+    // While no operator is running, the hook succeeds and the user reverts the update.
     let run = first.runs[0].name();
     let now = jiff::Timestamp::now().to_string();
     let status = json!({"status": {"phase": "Successful", "finishedAt": now}});
@@ -196,7 +200,7 @@ async fn a_success_is_void_after_a_revert(case: &mut Case) -> Result<()> {
 }
 
 async fn a_removed_hook_no_longer_holds_its_pods(case: &mut Case) -> Result<()> {
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::in_place(3).pre_delete("test")).await?;
     case.until_settled(3).await?;
     case.scale(1).await?;
@@ -270,7 +274,7 @@ async fn a_broken_endpoint_stops_an_update_at_max_unavailable(case: &mut Case) -
 }
 
 async fn a_pod_that_ended_is_replaced_without_a_hook(case: &mut Case) -> Result<()> {
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::in_place(3).pre_delete("test")).await?;
     let before = case.until_settled(3).await?;
     for (pod, phase) in before.pods.iter().zip(["Failed", "Succeeded"]) {
@@ -304,22 +308,22 @@ async fn pre_inplace_guards_updates_but_not_scaling(case: &mut Case) -> Result<(
     case.set_image("game:v2").await?;
     let view = case
         .until("one hook runs, and its pod is marked", |view| {
-            view.runs.len() == 1 && victims(view).len() == 1
+            view.runs.len() == 1 && waiting_for_hooks(view).len() == 1
         })
         .await?;
     let run = &view.runs[0];
     view.ensure(run.point() == "PreInplace" && run.name().starts_with("pre-inplace-hook-"))?;
     view.ensure(run.argument("ModifiedContainer[0]") == Some("game"))?;
     view.ensure(run.argument("PodContainer[0]") == Some("game"))?;
-    let marked = victims(&view);
+    let marked = waiting_for_hooks(&view);
     view.ensure(view.pod(&marked[0])?.name().ends_with(run.instance()))?;
     case.hooks.answer("/", example_answer());
     let view = case.until_settled(2).await?;
-    view.ensure(victims(&view).is_empty())
+    view.ensure(waiting_for_hooks(&view).is_empty())
 }
 
 async fn post_inplace_keeps_traffic_away_until_it_succeeds(case: &mut Case) -> Result<()> {
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::in_place(2).max_unavailable(1).post_inplace("test"))
         .await?;
     case.until_settled(2).await?;
@@ -341,7 +345,7 @@ async fn post_inplace_keeps_traffic_away_until_it_succeeds(case: &mut Case) -> R
     Ok(())
 }
 
-async fn a_failed_post_inplace_holds_the_rollout_until_it_is_reverted(
+async fn a_failed_post_inplace_hook_blocks_the_rollout_until_the_change_is_reverted(
     case: &mut Case,
 ) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
@@ -368,7 +372,7 @@ async fn a_failed_post_inplace_holds_the_rollout_until_it_is_reverted(
 }
 
 async fn a_rolling_update_waits_for_its_hook(case: &mut Case) -> Result<()> {
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::rolling(4).max_unavailable(2).pre_delete("test"))
         .await?;
     case.until_settled(4).await?;

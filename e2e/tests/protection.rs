@@ -135,7 +135,7 @@ async fn a_namespace_is_deleted_with_its_protected_workloads(case: &mut Case) ->
     let other = format!("{}-x", case.namespace);
     protect(case, "Labeled", &[&other]).await?;
     let plane = case.plane();
-    plane.kubectl(&["create", "namespace", &other], "").await?;
+    plane.create_namespace(&other).await?;
     // No operator runs there. The workloads have no pods, and are protected because of spec.replicas.
     for game in [Game::in_place(1), Game::parallel(1)] {
         let game = game.set(LABEL, "Cascading").to_string();

@@ -142,7 +142,7 @@ impl Frames {
 fn lost(outage: &Outage) -> String {
     let since = outage.since;
     let since = since.round(jiff::Unit::Second).unwrap_or(since);
-    format!("connection lost since {since}: {}", sanitize(&outage.why))
+    format!("no connection since {since}: {}", sanitize(&outage.why))
 }
 
 /// Waits until a rollout is complete or stopped, and passes each state in between to `report`. The limit

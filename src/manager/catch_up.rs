@@ -1,5 +1,5 @@
-//! Comparisons of the caches with the API server, repeated while they fail: a process waits for one before it becomes
-//! a candidate, and before its first plan as the leader.
+//! Comparisons of the caches with the API server, retried until they succeed. Before a process becomes a candidate, it
+//! waits until it has the permissions for one; before its first plan as the leader, until one succeeds.
 
 use std::time::Duration;
 

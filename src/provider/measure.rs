@@ -57,7 +57,7 @@ pub enum ProbeError {
 
 impl Probe {
     /// Sets up everything that measurements share. If `cluster` is None, Secrets cannot be read, and metrics that
-    /// need a cluster are errors. No commands are run, unless [`Self::with_commands`] allows them.
+    /// need a cluster end in an error. No commands are run, unless [`Self::with_commands`] allows them.
     ///
     /// # Errors
     /// Fails if TLS or the threads cannot be set up.
@@ -199,8 +199,8 @@ impl Measurement {
         done.map_err(|panicked| panicked.to_string())
     }
 
-    /// Fills arguments into the texts of the metric. If the texts become too long for the permit, this waits for a
-    /// permit for long texts and fills them in again.
+    /// Substitutes arguments in the metric's strings. If the strings become too long for the permit, this waits for a
+    /// permit for long texts and substitutes again.
     pub(super) async fn filled<T: Send + 'static>(
         &self,
         permit: &mut CallPermit,

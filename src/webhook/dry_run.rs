@@ -117,7 +117,7 @@ impl DryRun {
     }
 
     async fn send(&self, namespace: &str, object: &Value) -> Result<Vec<Finding>, Undecided> {
-        if !sidecar_set::is_set(object) {
+        if !sidecar_set::is_sidecar_set(object) {
             let template = pod_template(object);
             return self
                 .create(namespace, &template, own_volumes(object).len())
@@ -186,7 +186,7 @@ fn cut(text: &str) -> &str {
 
 /// Whether new pods of the object would differ from those created before the request.
 fn changes_template(request: &AdmissionRequest) -> bool {
-    if sidecar_set::is_set(&request.object) {
+    if sidecar_set::is_sidecar_set(&request.object) {
         return sidecar_set::differs(&request.object, &request.old_object)
             && concerns_spec(request);
     }

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_lies_in_its_parents_and_not_in_their_prefixes() {
+    fn a_path_lies_in_itself_and_its_parents_but_not_in_other_prefixes() {
         for (within, field, expected) in [
             ("spec.a", "spec.a", true),
             ("spec.a.b", "spec.a", true),

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::metrics::is_of_operator;
+use super::metrics::is_set_by_operator;
 use super::{Finding, Templates};
 use crate::api::names::HookPoint;
 use crate::api::{Argument, CanaryStep, GameWorkload, HookStep, HookTemplate};
@@ -74,7 +74,7 @@ fn of_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
     };
     let (of_operator, missing): (Vec<_>, Vec<_>) = missing(hook, &template)
         .into_iter()
-        .partition(|name| is_of_operator(name));
+        .partition(|name| is_set_by_operator(name));
     if !missing.is_empty() {
         findings.push(invalid(no_value(missing)));
     }
@@ -102,7 +102,7 @@ fn missing(hook: &Hook, template: &HookTemplate) -> Vec<String> {
         .collect();
     let mut missing = missing_arguments(&template.spec, &given);
     if hook.of_pod {
-        missing.retain(|name| !is_of_operator(name));
+        missing.retain(|name| !is_set_by_operator(name));
     }
     missing
 }

@@ -29,7 +29,7 @@ pub(super) fn of_template(spec: &HookTemplateSpec) -> Vec<Finding> {
     findings.extend(sources(&spec.args));
     findings.extend(other_objects(&spec.args, &spec.metrics));
     let declared = declared(&spec.args);
-    let is_known = |name: &str| declared.contains(name) || is_of_operator(name);
+    let is_known = |name: &str| declared.contains(name) || is_set_by_operator(name);
     for (field, name) in unknown_arguments(&spec.metrics, is_known) {
         let message = format!(
             "Invalid value: argument {name} is not declared: add it to spec.args, or check its spelling"
@@ -83,7 +83,7 @@ fn declared(args: &[Argument]) -> HashSet<&str> {
 }
 
 /// Whether the operator sets this argument of pod hooks: `PodIP`, or an item of a list such as `PodContainer[0]`.
-pub(super) fn is_of_operator(name: &str) -> bool {
+pub(super) fn is_set_by_operator(name: &str) -> bool {
     let is_index = |rest: &str| {
         let index = rest.strip_suffix(']');
         index.is_some_and(|index| index.parse::<usize>().is_ok())

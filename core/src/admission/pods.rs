@@ -1,4 +1,4 @@
-//! Pod templates: the part of the API server's validation that needs no server. The operator always makes a dry run
+//! Pod templates: the part of the API server's validation that needs no server. The operator always does a dry run
 //! before it changes a running pod; these findings come earlier.
 
 use std::collections::BTreeSet;
@@ -40,7 +40,7 @@ pub(super) fn of_spec(at: &str, spec: &Value, claims: &[Value]) -> Vec<Finding> 
             let name = container["name"].as_str().unwrap_or_default();
             // The CRD finds duplicates within a list.
             if list == "initContainers" && regular.contains(name) {
-                let fix = "is a container's name too; rename one of the two";
+                let fix = "is also the name of a regular container; rename one of them";
                 findings.push(Finding::duplicate(format!("{field}.name"), name, fix));
             }
         }
@@ -87,8 +87,8 @@ fn of_container(field: &str, container: &Value, volumes: &Volumes) -> Vec<Findin
     findings
 }
 
-/// Finds quantities that are neither strings nor numbers. No schema can require one of the two, and the API server does
-/// not name the field.
+/// Finds quantities that are neither strings nor numbers. A structural schema cannot require "a string or a number", and
+/// the API server does not name the field.
 fn quantities(field: &str, resources: &Value) -> Vec<Finding> {
     let lists = ["limits", "requests"].into_iter();
     let all = lists.flat_map(|list| {

@@ -216,6 +216,8 @@ fn fields_without_effect_are_warnings() {
             "{found:?}"
         );
     }
+    // The last step has more pods than the first, although fewer than the second.
+    assert_eq!(steps([json!(5), json!(8), json!(6)]).len(), 2);
 }
 
 /// The findings about a GameDeployment whose pods get indexes from this range.

@@ -108,7 +108,7 @@ pub(super) fn of_set(workload: &GameStatefulSet, templates: &Templates) -> Vec<F
     findings
 }
 
-/// Finds reserved ordinals below the first one, which have no pod anyway.
+/// Finds reserved ordinals below ordinals.start, which have no pod anyway.
 fn reserved_without_effect(spec: &GameStatefulSetSpec) -> impl Iterator<Item = Finding> {
     let start = spec.ordinals.start;
     let reserved = spec.reserve_orders.iter().enumerate();
@@ -186,8 +186,8 @@ fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Fin
     let type_ = update.type_;
     let [pre_delete, pre_inplace, post_inplace] = workload.pod_hooks();
     let not_in_place = format!(
-        "Invalid value: has no effect with updateStrategy.type {type_:?}, which runs no hooks \
-         around in-place updates; remove it, or use InplaceUpdate"
+        "Invalid value: has no effect with updateStrategy.type {type_:?}, which runs no PreInplace or \
+         PostInplace hooks; remove it, or use InplaceUpdate"
     );
     let recreating = format!(
         "Invalid value: has no effect with updateStrategy.type {type_:?}, which recreates pods after \
@@ -268,7 +268,7 @@ fn order_without_effect(update: Update) -> Option<Finding> {
     Some(Finding::error(field, message).as_warning())
 }
 
-/// Finds steps with a larger partition than an earlier one.
+/// Finds steps with a larger partition than an earlier step.
 fn steps_without_effect(workload: &impl GameWorkload) -> Vec<Finding> {
     let steps = workload.canary().map_or(&[][..], |canary| &canary.steps);
     let mut findings = Vec::new();
@@ -286,6 +286,7 @@ fn steps_without_effect(workload: &impl GameWorkload) -> Vec<Finding> {
             );
             let field = format!("spec.updateStrategy.canary.steps[{index}].partition");
             findings.push(Finding::error(field, message).as_warning());
+            continue;
         }
         before = Some(partition);
     }

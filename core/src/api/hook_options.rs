@@ -26,7 +26,7 @@ pub struct MeasurementRetention {
     pub limit: i32,
 }
 
-/// How long a finished run is kept. Ignored for runs that a workload controls, which the workload deletes itself.
+/// How long a finished run is kept. Ignored for runs that a workload controls: the operator deletes those when the workload no longer needs them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [schema::some_time_to_live()]))]
@@ -35,11 +35,11 @@ pub struct TtlStrategy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub seconds_after_completion: Option<i32>,
-    /// Seconds to keep a run that ended Failed, Error or Inconclusive.
+    /// Seconds to keep a run that ended in phase Failed, Error or Inconclusive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub seconds_after_failure: Option<i32>,
-    /// Seconds to keep a run that ended Successful.
+    /// Seconds to keep a run that ended in phase Successful.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub seconds_after_success: Option<i32>,

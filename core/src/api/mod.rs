@@ -1,4 +1,4 @@
-//! The API: the kinds of group `tkex.tencent.com/v1alpha1`, and the names, labels and annotations of
+//! The API: the kinds of API version `tkex.tencent.com/v1alpha1`, and the names, labels and annotations of
 //! the objects that the operator creates.
 //!
 //! The Rust types are the source of the CRDs (`gamekeeper crds`). Names, casing and enum values are those of

@@ -34,7 +34,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks every write in a namespace, and every check of a guard by a dry run. `is_operator` says whether a user is
+/// Checks every write in a namespace, and every dry-run deletion that checks whether a guard is in force. `is_operator` says whether a user is
 /// an operator. `starts` are the times at which operators were started.
 pub fn violations(
     events: &[Event],

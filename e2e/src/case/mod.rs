@@ -56,9 +56,7 @@ impl Case {
     pub async fn prepare(plane: &'static ControlPlane, name: &str, folder: &Path) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
         let namespace = namespace(name);
-        plane
-            .kubectl(&["create", "namespace", &namespace], "")
-            .await?;
+        plane.create_namespace(&namespace).await?;
         let kubeconfig = folder.join("kubeconfig");
         std::fs::write(&kubeconfig, user_config(plane, &namespace)?)?;
         let operator = Operator::prepare(plane, &namespace, ACCOUNT, folder).await?;
@@ -202,7 +200,8 @@ impl Case {
         let plural = format!("{}s", text(object, "/kind").to_lowercase());
         let namespace = &self.namespace;
         let path = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{namespace}/{plural}");
-        self.plane.create(&path, object).await
+        self.plane.create(&path, object).await?;
+        Ok(())
     }
 
     /// Runs kubectl apply with a manifest.

@@ -193,13 +193,19 @@ impl ControlPlane {
         response.with_context(|| format!("GET {path}"))
     }
 
-    /// Creates an object.
-    pub async fn create(&self, collection: &str, object: &Value) -> Result<()> {
+    /// Creates an object, without the cost of starting kubectl. Returns the response.
+    pub async fn create(&self, collection: &str, object: &Value) -> Result<Value> {
         let request = Request::post(collection)
             .header("content-type", "application/json")
             .body(object.to_string().into_bytes())?;
         let response = self.client.request::<Value>(request).await;
-        response.with_context(|| format!("POST {collection}"))?;
+        response.with_context(|| format!("POST {collection}"))
+    }
+
+    /// Creates a namespace, without the cost of starting kubectl.
+    pub async fn create_namespace(&self, name: &str) -> Result<()> {
+        let namespace = json!({"metadata": {"name": name}});
+        self.create("/api/v1/namespaces", &namespace).await?;
         Ok(())
     }
 

@@ -79,9 +79,7 @@ impl Stage {
 
     async fn on(plane: &ControlPlane, folder: &Path) -> Result<(Operator, HookServer, Deliveries)> {
         for namespace in [SYSTEM, VICTIM, ATTACKER] {
-            plane
-                .kubectl(&["create", "namespace", namespace], "")
-                .await?;
+            plane.create_namespace(namespace).await?;
         }
         let install = [
             "install",

@@ -17,9 +17,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Creates a guarded workload, whose hook cannot be reached.
 pub async fn create_workload(plane: &ControlPlane) -> Result<()> {
-    plane
-        .kubectl(&["create", "namespace", NAMESPACE], "")
-        .await?;
+    plane.create_namespace(NAMESPACE).await?;
     let template = hook_template("test", "http://unreachable.invalid/");
     let game = Game::in_place(1).pre_delete("test").guarded();
     for manifest in [template.to_string(), game.to_string()] {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use gamekeeper_core::admission::Finding;
 use gamekeeper_core::plan::sidecars::without_options;
 
-/// The fields of a set that are also those of a pod.
+/// The fields of a SidecarSet that a pod has, too.
 const FIELDS: [&str; 4] = [
     "initContainers",
     "containers",
@@ -17,7 +17,7 @@ const IN_TEMPLATE: &str = "spec.template.spec.";
 const IN_SET: &str = "spec.";
 
 /// Whether an object is a SidecarSet.
-pub(super) fn is_set(object: &Value) -> bool {
+pub(super) fn is_sidecar_set(object: &Value) -> bool {
     object["kind"] == "SidecarSet" && object["spec"].is_object()
 }
 

@@ -258,7 +258,7 @@ fn enum_values_are_cased_as_in_bk_bcs() {
 }
 
 #[test]
-fn limits_of_a_game_stateful_set_have_no_default_so_that_users_choose_the_place() {
+fn limits_of_a_game_stateful_set_have_no_default_so_that_users_choose_where_to_set_them() {
     for place in ["", "rollingUpdate."] {
         for field in ["partition", "maxUnavailable", "maxSurge"] {
             let limit = schema_of(

@@ -1,4 +1,4 @@
-//! The input of the rules about updates.
+//! The input to the update rules.
 
 use std::cell::OnceCell;
 
@@ -11,15 +11,15 @@ use crate::plan::scale::to_update::ToUpdate;
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
-/// Everything that rules about updates read.
+/// Everything that the update rules read.
 pub struct Scene<'a> {
     /// The workload.
     pub workload: &'a Workload<'a>,
     /// What was observed.
     pub world: &'a World,
-    /// Its revisions.
+    /// The workload's revisions.
     pub revisions: &'a Revisions<'a>,
-    /// All of its pods.
+    /// All pods of the workload.
     pub own: &'a [&'a Pod],
     /// How many pods there should be, and how far the rollout may go.
     pub sizes: &'a Sizes<'a>,

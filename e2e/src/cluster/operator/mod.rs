@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use self::account::grant;
+use self::account::{grant, token};
 use self::process::{Running, has_lost_its_lease, last_line, supervise, try_wait, with};
 use crate::cluster::control_plane::ControlPlane;
 use crate::cluster::link::Link;
@@ -98,8 +98,7 @@ impl Operator {
         folder: &Path,
     ) -> Result<Self> {
         let kubeconfig = folder.join(format!("{account}.kubeconfig"));
-        let create = ["create", "token", account, "-n", namespace, "--duration=4h"];
-        let token = plane.kubectl(&create, "").await?.trim().to_owned();
+        let token = token(plane, namespace, account).await?;
         let config = std::fs::read_to_string(&plane.kubeconfig)?;
         let mut config: Value = serde_yaml_ng::from_str(&config)?;
         config["users"] = json!([{"name": account, "user": {"token": token}}]);

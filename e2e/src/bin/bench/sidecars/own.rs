@@ -19,7 +19,7 @@ use crate::scale::{open, rest};
 
 /// The default number of pods.
 pub const PODS: usize = 1000;
-/// How often each workload is measured.
+/// How many times each workload is measured.
 const ROUNDS: usize = 5;
 
 /// Where a workload's sidecars come from; also its name and the label `app` of its pods.
@@ -34,9 +34,9 @@ struct Cost {
     /// Until all were ready.
     ready: Duration,
     times: Times,
-    /// Writes of the operator in the namespace.
+    /// Writes by the operator in the namespace, except to its lease.
     writes: usize,
-    /// Writes of the status of SidecarSets, which are not in a namespace.
+    /// Writes to the status of SidecarSets, which are cluster-scoped.
     statuses: usize,
 }
 
@@ -173,10 +173,12 @@ impl fmt::Display for Measured {
             ("kube-apiserver, ms of CPU time per pod", 1e3 / pods, |it| {
                 it.times.server.as_secs_f64()
             }),
-            ("writes of the operator per pod", 1.0 / pods, |it| {
+            ("writes by the operator per pod", 1.0 / pods, |it| {
                 it.writes as f64
             }),
-            ("writes of the status of sets", 1.0, |it| it.statuses as f64),
+            ("writes to the status of the sets", 1.0, |it| {
+                it.statuses as f64
+            }),
         ];
         writeln!(
             f,
