@@ -10,8 +10,8 @@ use judge::object::text;
 use serde_json::{Value, json};
 
 use crate::guard_setup::{
-    apply_guarded, budgets, evict, install_policy, label, living, no, own_node, until_counted,
-    until_guarded, waiting,
+    apply_guarded, budgets, condition, evict, install_policy, label, living, no, own_node,
+    until_counted, until_guarded, waiting,
 };
 use crate::protection::uninstall;
 
@@ -64,9 +64,10 @@ async fn an_eviction_of_a_pending_pod_succeeds(case: &mut Case) -> Result<()> {
         .annotated("stage.gamekeeper/stop-seconds", "2");
     case.apply(game.pre_delete("test").guarded()).await?;
     let view = case
-        .until("the game runs in a Pending pod", |view| {
+        .until("the game runs in a guarded, Pending pod", |view| {
             let mut pods = view.pods.iter();
-            view.pods.len() == 1
+            condition(view) == ("True", "PodsGuarded")
+                && view.pods.len() == 1
                 && pods.all(|pod| {
                     let is_pending = text(&pod.0, "/status/phase") == "Pending";
                     is_pending && pod.runs() && !label(&pod.0).is_empty()

@@ -125,7 +125,7 @@ async fn a_lost_connection_is_reported_and_restored(case: &mut Case) -> Result<(
     }
     link.cut();
     for following in [&mut tree, &mut status] {
-        following.reports("connection lost since 20").await?;
+        following.reports("no connection since 20").await?;
     }
     case.resume().await?;
     case.until_settled(2).await?;
