@@ -96,7 +96,8 @@ pub fn may_have_players(pod: &Pod) -> bool {
 /// - no hook guards this (the intent says which one would), or
 /// - no players can be on it, or
 /// - its hook was successful, for exactly this pod, target and hook, a short time ago, or
-/// - it is guarded (spec.protection), and its node is lost, a user released it, or its deadline passed.
+/// - it is guarded (spec.protection), and a user released it, or, for its deletion, its node is lost or its deadline
+///   has passed.
 ///
 /// The last item is invariant 11 (see `protection`).
 pub fn may_touch<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Cleared<'a>> {
