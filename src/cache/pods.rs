@@ -265,11 +265,11 @@ impl Orphan {
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
         Self {
-            namespace: interner.share(meta.namespace),
+            namespace: interner.share(&meta.namespace),
             name: meta.name.into(),
             uid: meta.uid.into(),
             version: version_number(&meta.resource_version),
-            labels: interner.share(labels.join(",")),
+            labels: interner.share(&labels.join(",")),
             phase: phase(pod.status.phase.as_deref()),
             annotated: Annotated::of(&annotations).map(Box::new),
             terminating: meta.deletion_timestamp.is_some(),

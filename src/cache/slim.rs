@@ -17,8 +17,8 @@ use super::resources;
 use super::watch::version_number;
 use gamekeeper_core::api::names;
 use gamekeeper_core::plan::{
-    Container, ContainerStatus, Disruption, FirstStatus, Gate, InPlaceRecord, MoveRequest, Pod,
-    PodPhase, Resize, sidecar_marks,
+    Container, ContainerStatus, Disruption, FirstStatus, Gate, InPlaceRecord, Labels, MoveRequest,
+    Pod, PodPhase, Resize, sidecar_marks,
 };
 
 /// Strings that many pods share.
@@ -34,8 +34,8 @@ const MIN_LIMIT: usize = 4096;
 
 impl Interner {
     /// The shared string that is equal to this one.
-    pub fn share(&mut self, text: String) -> Arc<str> {
-        if let Some(known) = self.texts.get(text.as_str()) {
+    pub fn share(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.texts.get(text) {
             return Arc::clone(known);
         }
         if self.texts.len() >= self.limit {
@@ -85,8 +85,10 @@ pub(super) fn slim_of(
     let spec = pod.spec.unwrap_or_default();
     let status = pod.status.unwrap_or_default();
     let annotations = meta.annotations.unwrap_or_default();
-    let labels = meta.labels.unwrap_or_default();
-    let revision = labels.get(names::REVISION_LABEL).map_or("", String::as_str);
+    let labels = Labels::new(meta.labels.unwrap_or_default(), |revision| {
+        interner.share(revision)
+    });
+    let revision = labels.revision();
     let gate = gate(&spec, &status);
     let containers = containers(&spec, &status, interner);
     // If the operator of bk-bcs has left a record, too, the one for the revision in the pod's label applies.
@@ -308,7 +310,7 @@ fn containers(
                 index,
                 init,
                 image: container.image.clone().unwrap_or_default(),
-                resources: interner.share(resources::canonical(wanted)),
+                resources: interner.share(&resources::canonical(wanted)),
                 status: reported.map(|reported| container_status(reported, wanted)),
             }
         })

@@ -210,7 +210,7 @@ impl Translator {
                 name: pod.name,
                 uid: pod.uid,
                 version: pod.resource_version,
-                labels: pod.labels,
+                labels: (*pod.labels).clone(),
                 marks: pod.sidecars,
                 own: true,
                 ..MatchedPod::default()

@@ -38,7 +38,7 @@ impl CachedPod {
         let (counts, labels, marks, ready, changing, running) = match self {
             CachedPod::Own(pod) => (
                 !pod.terminating && !pod.ended(),
-                Cow::Borrowed(&pod.labels),
+                Cow::Borrowed(&*pod.labels),
                 Some(&pod.sidecars),
                 pod.ready_since.is_some(),
                 changing(pod, &set.name),
@@ -90,7 +90,7 @@ impl CachedPod {
         };
         match self {
             CachedPod::Own(pod) => Some(MatchedPod {
-                labels: pod.labels.clone(),
+                labels: (*pod.labels).clone(),
                 marks: pod.sidecars.clone(),
                 ..matched
             }),

@@ -20,10 +20,11 @@ const DEFAULT_TOLERATION: SignedDuration = SignedDuration::from_secs(300);
 /// When a guarded pod is given up because its node is lost; None if the node is not lost, or the template
 /// tolerates that forever.
 pub fn given_up_at(workload: &Workload, world: &World, pod: &Pod) -> Option<Timestamp> {
-    if !workload.guards(pod) || workload.guarded.is_none() {
+    let disruption = pod.disruption?;
+    if workload.guarded.is_none() || !workload.guards(pod) {
         return None;
     }
-    match pod.disruption? {
+    match disruption {
         // The node was deleted.
         Disruption::LostNode => pod.ended().then_some(Timestamp::MIN),
         Disruption::Taint => {

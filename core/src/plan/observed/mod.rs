@@ -2,11 +2,13 @@
 
 mod claim;
 mod ids;
+mod labels;
 mod pod;
 mod sidecar_mark;
 
 pub use claim::{Claim, ClaimOwner};
 pub use ids::{PodUid, RevisionName};
+pub use labels::Labels;
 pub use pod::{
     Container, ContainerChange, ContainerStatus, Disruption, FirstStatus, Gate, InPlaceRecord,
     LostNode, MoveRequest, Pod, PodPhase, Resize, Taint, Turn,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{PodUid, RevisionName, SidecarMarks};
+use super::{Labels, PodUid, RevisionName, SidecarMarks};
 use crate::api::names;
 
 /// The slim form of a pod.
@@ -28,7 +28,7 @@ pub struct Pod {
     /// Whether it is Terminating.
     pub terminating: bool,
     /// Labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// Uid of the object that controls it.
     pub controller: Option<String>,
     /// Cost of deleting it, in millionths.
@@ -313,8 +313,7 @@ impl Pod {
 
     /// The revision it was created at or updated to; empty when it has no such label.
     pub fn revision(&self) -> RevisionName<'_> {
-        let label = self.labels.get(names::REVISION_LABEL);
-        RevisionName::of(label.map_or("", String::as_str))
+        RevisionName::of(self.labels.revision())
     }
 
     /// The instance id: the label, or (for an adopted pod) the last part of the name.

@@ -117,13 +117,13 @@ impl<'a> ScaleIn<'a> {
         waiting: impl Fn(&Pod) -> Waiting,
         keep: Keep,
     ) -> HashSet<PodUid<'a>> {
-        let count = |updated: bool| {
-            pods.iter()
-                .filter(|pod| is_at(pod, update) == updated)
-                .count() as i64
-        };
-        let mut surplus = [count(false) - keep.old, count(true) - keep.updated];
         let mut excess = pods.len() as i64 - keep.total;
+        if excess <= 0 {
+            return HashSet::new();
+        }
+        let updated = pods.iter().filter(|pod| is_at(pod, update)).count() as i64;
+        let old = pods.len() as i64 - updated;
+        let mut surplus = [old - keep.old, updated - keep.updated];
         let mut ranked: Vec<_> = pods
             .iter()
             .map(|pod| (self.rank(pod, waiting(pod)), *pod))

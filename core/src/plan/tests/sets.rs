@@ -330,7 +330,10 @@ fn missing_labels_are_restored_in_the_first_phase() {
     let mut story = set(1, json!({}));
     story.settle();
     story.edit_pod("game-0", |pod| {
-        pod.labels.retain(|key, _| !key.contains("pod-"))
+        let kept = pod.labels.iter().filter(|(key, _)| !key.contains("pod-"));
+        pod.labels = kept
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
     });
     let actions = story.plan().actions;
     assert!(

@@ -106,7 +106,10 @@ impl<K: Planned + Serialize> Story<K> {
                 self.world.pods.remove(position);
             }
             Action::LabelPod { pod, labels } => {
-                self.pod(&pod).expect("pod").labels.extend(labels);
+                let pod = self.pod(&pod).expect("pod");
+                for (key, value) in labels {
+                    pod.labels.insert(key, value);
+                }
             }
             Action::GuardPod { pod, label, .. } => {
                 let labels = &mut self.pod(&pod).expect("pod").labels;
@@ -345,7 +348,7 @@ fn created_pod(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
         generation: 1,
         created: now,
         terminating: false,
-        labels,
+        labels: labels.into(),
         controller: Some("uid-game".to_owned()),
         deletion_cost: 0,
         annotated: true,
