@@ -128,7 +128,7 @@ fn dry_runs(case: &Case) -> Result<Vec<String>> {
         "a template was stored: {requests:#?}"
     );
     let text = |event: Event| match event.request_object {
-        Some(template) => is_of_workload(&template).then(|| template.to_string()),
+        Some(template) => belongs_to_workload(&template).then(|| template.to_string()),
         None => Some(event.response_status.unwrap_or_default().message),
     };
     Ok(requests.into_iter().filter_map(text).collect())
@@ -136,8 +136,8 @@ fn dry_runs(case: &Case) -> Result<Vec<String>> {
 
 /// Whether a dry run's template belongs to a workload. SidecarSets, whose templates have no labels, are
 /// cluster-scoped, so the webhook of each test also checks those of all other tests. Those that cannot be parsed
-/// cannot be told from workloads.
-fn is_of_workload(template: &Value) -> bool {
+/// cannot be distinguished from workloads.
+fn belongs_to_workload(template: &Value) -> bool {
     template["template"]["metadata"]["labels"].is_object()
 }
 

@@ -222,7 +222,7 @@ async fn kubectl_prints_the_documented_columns(case: &mut Case) -> Result<()> {
         ensure!(header.join(" ") == columns, "{args:?}: {printed}");
     }
     let all = case.kubectl(&["get", "game", "-o", "name"]).await?;
-    // SidecarSets belong to no namespace: those of other tests may be listed.
+    // SidecarSets are cluster-scoped, so those of other tests may be listed.
     let kinds: BTreeSet<&str> = all
         .lines()
         .filter_map(|line| line.split('.').next())

@@ -10,8 +10,8 @@ use judge::object::text;
 use serde_json::json;
 
 use crate::guard_setup::{
-    apply_guarded, budgets, condition, evict, install_policy, label, living, no, own_node,
-    until_counted, until_deleted, until_guarded, waiting, yes,
+    allowing_answer, apply_guarded, budgets, condition, evict, install_policy, label, living,
+    own_node, refusing_answer, until_counted, until_deleted, until_guarded, waiting,
 };
 use crate::protection::{release, uninstall};
 
@@ -114,7 +114,7 @@ async fn no_client_ends_a_guarded_match(case: &mut Case) -> Result<()> {
         ensure!(error.contains("only the operator"), "{error}");
     }
     // The operator deletes the pod once its hook allows it.
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     case.operator.start().await?;
     case.scale(1).await?;
     case.until("one pod is left", |view| view.pods.len() == 1)
@@ -152,7 +152,7 @@ async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
         ensure!(living(case).await? == before, "a pod was deleted");
     }
     case.operator.start().await?;
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     case.scale(0).await?;
     case.until("all pods are deleted", |view| view.pods.is_empty())
         .await?;
@@ -169,7 +169,7 @@ fn is_kept_by_autoscalers(pod: &Pod) -> bool {
 
 async fn the_guard_is_switched_on_and_off(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
-    case.hooks.answer("/", no());
+    case.hooks.answer("/", refusing_answer());
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
     case.apply(Game::in_place(3).pre_delete("test")).await?;
@@ -235,7 +235,7 @@ async fn a_refusing_hook_is_run_again(case: &mut Case) -> Result<()> {
         Ok(())
     })
     .await?;
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     case.until("the pod is deleted", |view| {
         view.pods.len() == 1 && waiting(view).is_empty()
     })
@@ -358,7 +358,7 @@ async fn a_guarded_set_is_updated_and_scaled_in(case: &mut Case) -> Result<()> {
         it.pod_names() == view.pod_names()
     })
     .await?;
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     case.until_settled(3).await?;
     until_guarded(case, 3).await?;
     case.scale(1).await?;

@@ -8,8 +8,8 @@ use e2e::workload::manifest::Game;
 use serde_json::json;
 
 use crate::guard_setup::{
-    apply_guarded, budgets, condition, evict, install_policy, label, living, no, own_node,
-    until_counted, until_deleted, until_guarded, waiting, yes,
+    allowing_answer, apply_guarded, budgets, condition, evict, install_policy, label, living,
+    own_node, refusing_answer, until_counted, until_deleted, until_guarded, waiting,
 };
 use crate::protection::{release, uninstall};
 
@@ -70,7 +70,7 @@ async fn a_drain_waits_during_a_foreground_deletion(case: &mut Case) -> Result<(
     ensure!(error.contains("disruption budget"), "{error}");
     ensure!(living(case).await? == before, "a pod was deleted");
     ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
     until_deleted(case).await?;
     case.kubectl(&["delete", "node", &node]).await?;
@@ -124,7 +124,7 @@ async fn remove_labels(case: &Case) -> Result<String> {
 async fn a_policy_that_removes_the_label_is_reported(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     let policy = remove_labels(case).await?;
-    case.hooks.answer("/", no());
+    case.hooks.answer("/", refusing_answer());
     case.apply(e2e::workload::manifest::hook_template(
         "test",
         &case.hooks.url("/"),
@@ -196,7 +196,7 @@ async fn a_users_budget_that_selects_guarded_pods_is_named(case: &mut Case) -> R
         "spec": {"minAvailable": 1, "selector": {}},
     }))
     .await?;
-    case.hooks.answer("/", no());
+    case.hooks.answer("/", refusing_answer());
     case.apply(e2e::workload::manifest::hook_template(
         "test",
         &case.hooks.url("/"),

@@ -9,7 +9,7 @@ use e2e::workload::manifest::{Game, hook_template};
 use judge::{Counts, Event, WriteKind};
 use serde_json::{Value, json};
 
-use crate::guard_setup::{budgets, install_policy, until_guarded, yes};
+use crate::guard_setup::{allowing_answer, budgets, install_policy, until_guarded};
 use crate::protection::{release, uninstall};
 
 e2e::tests![
@@ -52,7 +52,7 @@ async fn without_guarded_pods_there_is_no_trace_of_a_guard(case: &mut Case) -> R
     install_policy(case).await?;
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
 
     let start = std::fs::metadata(case.plane().audit.path())?.len();
     case.operator.start().await?;
@@ -67,7 +67,7 @@ async fn without_guarded_pods_there_is_no_trace_of_a_guard(case: &mut Case) -> R
     let found = traces(case, start, &class)?;
     ensure!(found.is_empty(), "{found:#?}");
 
-    // A guarded workload with the same lifecycle leaves every trace that is looked for, including reads.
+    // A guarded workload with the same lifecycle leaves every trace that the test looks for, including reads.
     let start = std::fs::metadata(case.plane().audit.path())?.len();
     case.operator.start().await?;
     run_lifecycle(case, Game::parallel(2).guarded()).await?;
@@ -129,7 +129,7 @@ fn traces(case: &Case, start: u64, class: &str) -> Result<Vec<String>> {
         let bodies = [&event.request_object, &event.response_object];
         let bodies = bodies.map(|it| it.as_ref().map(Value::to_string).unwrap_or_default());
         let is_left = |trace: &&str| {
-            // A patch may remove a trace that is not there.
+            // A patch may remove a trace that does not exist.
             let removal = format!("\"{trace}\":null");
             let mut bodies = bodies.iter();
             bodies.any(|body| body.replace(&removal, "").contains(trace))
@@ -157,7 +157,7 @@ struct Costs {
 
 async fn a_guarded_pod_costs_at_most_one_more_write_at_its_deletion(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
     for game in [Game::in_place(0), Game::parallel(0)] {

@@ -13,7 +13,9 @@ use e2e::workload::{GAME, SET};
 use judge::object::text;
 use serde_json::Value;
 
-use crate::guard_setup::{apply_guarded, budgets, living, no, until_guarded, yes};
+use crate::guard_setup::{
+    allowing_answer, apply_guarded, budgets, living, refusing_answer, until_guarded,
+};
 use crate::protection::uninstall;
 
 e2e::tests![guarded_pods_outlive_deleted_crds_until_their_hooks_run_or_they_are_released];
@@ -62,7 +64,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     // Hooks run again when the CRD is back, even if the operator was restarted while it was missing.
     case.operator.terminate().await?;
     case.operator.launch().await?;
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     install(case, "hookruns").await?;
     until_deleted(case, SETS).await?;
     ensure!(!case.hooks.calls("/").is_empty(), "no hook was called");
@@ -73,7 +75,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     case.operator.start().await?;
 
     // Without HookRuns, users release the pods by the name of their workload, even though one kind is not served.
-    case.hooks.answer("/", no());
+    case.hooks.answer("/", refusing_answer());
     let wait = ["wait", "--for=condition=Guarded", "gamedeployment", "--all"];
     case.kubectl(&wait).await?;
     for crd in [RUNS, SETS] {

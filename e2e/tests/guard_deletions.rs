@@ -1,4 +1,4 @@
-//! The deletion of a guarded workload, however a client asks for it: its pods are kept until their hooks allow it.
+//! The deletion of a guarded workload, whatever options a client uses: its pods are kept until their hooks allow it.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -7,7 +7,7 @@ use e2e::workload::manifest::Game;
 use judge::object::text;
 
 use crate::guard_setup::{
-    apply_guarded, budgets, evict, label, living, until_deleted, waiting, yes,
+    allowing_answer, apply_guarded, budgets, evict, label, living, until_deleted, waiting,
 };
 use crate::protection::uninstall;
 
@@ -56,7 +56,7 @@ async fn delete_with(case: &mut Case, options: &[&str]) -> Result<()> {
     );
     let tree = case.game(&["tree", &workload]).await?.stdout;
     ensure!(tree.contains("guarded pods wait for their hook"), "{tree}");
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     until_deleted(case).await
 }
 
@@ -128,7 +128,7 @@ async fn a_guarded_workload_is_deleted_together_with_its_hook_template(
     })
     .await?;
     ensure!(living(case).await?.len() == 1);
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     until_deleted(case).await?;
     uninstall(case, "guard").await
 }

@@ -8,7 +8,9 @@ use e2e::workload::manifest::Game;
 use e2e::workload::view::View;
 
 use crate::guard_nodes::{count_on, preferring};
-use crate::guard_setup::{apply_guarded, condition, own_node, until_guarded, waiting, yes};
+use crate::guard_setup::{
+    allowing_answer, apply_guarded, condition, own_node, until_guarded, waiting,
+};
 use crate::protection::uninstall;
 
 e2e::tests![
@@ -42,7 +44,7 @@ async fn a_drain_of_a_set_completes_after_its_hooks(case: &mut Case) -> Result<(
         .await?;
     let error = case.refused(&["drain", &node, "--timeout=3s"], "").await?;
     ensure!(error.contains("disruption budget"), "{error}");
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     case.kubectl(&["drain", &node, "--timeout=90s"]).await?;
     ensure_moved(case, &node).await
 }
@@ -64,7 +66,7 @@ async fn a_drain_of_a_set_completes_even_if_the_operator_is_killed(case: &mut Ca
         waiting(view).len() == 2
     })
     .await?;
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     let is_vacated = |view: &View| {
         let vacated = view.game.pointer("/status/protection/vacated");
         view.pods.is_empty()

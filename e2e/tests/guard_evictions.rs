@@ -10,8 +10,8 @@ use judge::object::text;
 use serde_json::{Value, json};
 
 use crate::guard_setup::{
-    apply_guarded, budgets, condition, evict, install_policy, label, living, no, own_node,
-    until_counted, until_guarded, waiting,
+    apply_guarded, budgets, condition, evict, install_policy, label, living, own_node,
+    refusing_answer, until_counted, until_guarded, waiting,
 };
 use crate::protection::uninstall;
 
@@ -47,10 +47,10 @@ async fn an_eviction_is_refused_while_another_pod_waits(case: &mut Case) -> Resu
     uninstall(case, "guard").await
 }
 
-/// The hole that docs/guard.md describes: the API server evicts Pending pods whatever budgets say.
+/// The gap that docs/guard.md describes: the API server evicts Pending pods regardless of budgets.
 async fn an_eviction_of_a_pending_pod_succeeds(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
-    case.hooks.answer("/", no());
+    case.hooks.answer("/", refusing_answer());
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
     let container = |name: &str, image: &str| json!({"name": name, "image": image});
@@ -58,7 +58,7 @@ async fn an_eviction_of_a_pending_pod_succeeds(case: &mut Case) -> Result<()> {
         container("game", "game:v1"),
         container("sidecar", "sidecar:nope"),
     ];
-    // As on a real node, the pod is Terminating for a moment; its condition then tells what ended it.
+    // As on a real node, the pod is Terminating for a moment; its condition then shows what ended it.
     let game = Game::rolling(1)
         .set("/spec/template/spec/containers", containers.to_vec())
         .annotated("stage.gamekeeper/stop-seconds", "2");

@@ -1,4 +1,5 @@
-//! A namespace that is deleted while pods are guarded. The API server creates no HookRuns there, so hooks run without.
+//! A namespace that is deleted while pods are guarded. The API server creates no HookRuns there, so hooks run without
+//! them.
 
 use anyhow::{Context, Result, ensure};
 use e2e::addons::policy::{install, uninstall};
@@ -70,7 +71,7 @@ async fn delete_namespace(case: &Case, refused: usize) -> Result<()> {
     until_refused(case, refused).await
 }
 
-/// Waits until the hooks of this number of pods have refused, and no stored HookRun says so.
+/// Waits until the hooks of this number of pods have refused, although no HookRun is stored.
 async fn until_refused(case: &Case, pods: usize) -> Result<()> {
     case.until("the hooks refuse", |view| {
         waiting(view) == vec!["HookNotSuccessful"; pods] && view.runs.is_empty()

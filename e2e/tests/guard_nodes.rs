@@ -11,7 +11,9 @@ use e2e::workload::view::View;
 use judge::object::text;
 use serde_json::json;
 
-use crate::guard_setup::{apply_guarded, living, own_node, until_guarded, waiting, yes};
+use crate::guard_setup::{
+    allowing_answer, apply_guarded, living, own_node, until_guarded, waiting,
+};
 use crate::protection::uninstall;
 use crate::stateful_volumes::with_volumes;
 
@@ -75,7 +77,7 @@ async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
     let error = case.refused(&["drain", &node, "--timeout=3s"], "").await?;
     ensure!(error.contains("disruption budget"), "{error}");
     ensure!(on_node(&case.view().await?) == 2, "a pod was deleted");
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
     let view = until_guarded(case, 2).await?;
     view.ensure(on_node(&view) == 0)?;
@@ -116,7 +118,7 @@ async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
     })
     .await?;
     case.game(&["move", &named]).await?;
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     case.until("the pod is replaced", |view| {
         let new = view.pod(&pod);
         new.is_ok_and(|new| new.uid() != uid) && !is_moving(view)
@@ -160,7 +162,7 @@ async fn pods_leave_a_cordoned_node_by_themselves(case: &mut Case) -> Result<()>
     .await?;
     case.until("both pods are to be moved", |view| moving(view) == 2)
         .await?;
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
     let view = until_guarded(case, 2).await?;
     view.ensure(count_on(&view, &node) == 0)?;
@@ -272,7 +274,7 @@ async fn pods_that_do_not_tolerate_a_taint_stay_or_are_moved(case: &mut Case) ->
     kept(case).await?;
     case.operator.start().await?;
     kept(case).await?;
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
     case.patch(&case.workload(), moves).await?;
     case.until("the pods are replaced", |view| {
@@ -320,7 +322,7 @@ async fn pods_of_a_set_leave_a_tainted_node_with_their_claims(case: &mut Case) -
         count_on(view, &node) == 2
     })
     .await?;
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     case.until("both pods run elsewhere", |now| {
         count_on(now, &node) == 0 && now.pod_names() == view.pod_names()
     })
@@ -340,7 +342,7 @@ async fn a_paused_canary_keeps_its_revisions_when_it_leaves_a_node(case: &mut Ca
     let node = own_node(case).await?;
     let game = two_preferring(case, &node).steps(json!([{"partition": 1}, {"pause": {}}]));
     apply_guarded(case, game, 2).await?;
-    case.hooks.answer("/", yes());
+    case.hooks.answer("/", allowing_answer());
     let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
     case.patch(&case.workload(), moves).await?;
     case.set_image("game:v2").await?;

@@ -10,11 +10,13 @@ use serde_json::{Value, json};
 
 use crate::protection::install;
 
-pub(crate) fn no() -> Answer {
+/// The response with which the hook refuses.
+pub(crate) fn refusing_answer() -> Answer {
     Answer::Json(json!({"age": 10}))
 }
 
-pub(crate) fn yes() -> Answer {
+/// The response with which the hook allows the deletion.
+pub(crate) fn allowing_answer() -> Answer {
     Answer::Json(json!({"age": 45}))
 }
 
@@ -26,7 +28,7 @@ pub(crate) async fn install_policy(case: &Case) -> Result<()> {
 /// Installs the policy, and applies a guarded workload whose hook refuses all deletions.
 pub(crate) async fn apply_guarded(case: &Case, game: Game, replicas: usize) -> Result<View> {
     install_policy(case).await?;
-    case.hooks.answer("/", no());
+    case.hooks.answer("/", refusing_answer());
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
     case.apply(game.pre_delete("test").guarded()).await?;

@@ -19,7 +19,7 @@ e2e::tests![
     the_job_of_the_chart_stops_the_operator,
 ];
 
-/// Where the operator's replicas are remembered while it is stopped.
+/// The annotation that stores the operator's number of replicas while it is stopped.
 const REMEMBERED: &str = "/metadata/annotations/gamekeeper.tkex.tencent.com~1replicas";
 
 /// Checks that nothing that guards pods is left, and that the pods still run and can be deleted.

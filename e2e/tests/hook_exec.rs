@@ -30,7 +30,7 @@ fn run_of(name: &str, pod: &str, command: Value, fields: Value) -> Value {
     hook_run(name, json!({"args": args, "metrics": [metric]}))
 }
 
-/// Lets hooks run commands, creates a workload, and returns the name of its pod.
+/// Allows hooks to run commands, creates a workload, and returns the name of its pod.
 async fn prepare(case: &mut Case) -> Result<String> {
     case.operator.terminate().await?;
     case.operator.allow_commands();

@@ -54,7 +54,8 @@ async fn take_over_within(case: &mut Case, end: Exit, limit: Duration) -> Result
     standby.terminate().await
 }
 
-/// How long operators are frozen and disconnected, at least. The time is extended until a takeover has happened.
+/// The minimum time during which operators are frozen and disconnected. The time is extended until a takeover has
+/// happened.
 const DISORDER: Duration = Duration::from_secs(60);
 
 /// A disruption of an operator.

@@ -74,7 +74,7 @@ mod warnings;
 
 fn main() -> anyhow::Result<ExitCode> {
     let tests = [
-        // The modules with the longest tests, so that none of them is left at the end.
+        // The modules with the longest tests come first, so that no long test is left for the end.
         chart::lifecycle::tests(),
         histories::tests(),
         first_hour::tests(),

@@ -1,5 +1,5 @@
 //! Lifecycle hooks on a node with a real kubelet: scripts really run there, as root, on the node's own file system.
-//! Where a machine cannot run such a node, the test is skipped with a line that says why.
+//! On a machine that cannot run such a node, the test is skipped, and prints the reason.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
@@ -135,7 +135,7 @@ async fn examples(stage: &Stage, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Runs an example from its install to its deletion, and checks what the scripts of these Jobs print.
+/// Runs an example from installation to deletion, and checks what the scripts of these Jobs print.
 async fn example(
     stage: &Stage,
     folder: &str,

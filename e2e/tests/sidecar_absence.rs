@@ -89,7 +89,7 @@ async fn run_lifecycle(case: &Case) -> Result<Counts> {
     writes
         .0
         .retain(|kind, _| kind.code < 300 || kind.resource.starts_with("sidecarsets"));
-    // So does how often a status or an event is written, but not whether it is.
+    // So does the number of writes of a status or an event, but not whether there is one.
     for (kind, count) in &mut writes.0 {
         if !FIXED.contains(&kind.resource.as_str()) {
             *count = 1;

@@ -132,7 +132,7 @@ fn native(pod: &Pod) -> (&str, &Value) {
     (text(status, "/image"), &status["restartCount"])
 }
 
-/// What the kubelet reports about the game: it is the same as long as its container is not restarted.
+/// What the kubelet reports about the game: it stays the same unless its container is restarted.
 fn game_container(view: &View) -> Vec<(&str, &str)> {
     let pods = view.pods.iter();
     let mut containers: Vec<_> = pods
@@ -271,7 +271,7 @@ async fn the_partition_and_a_pause_hold_pods_back(case: &mut Case) -> Result<()>
     remove(case).await
 }
 
-/// Waits until the set says that it waits for workloads, with this message.
+/// Waits until the set reports that it waits for workloads, with this message.
 async fn until_waiting(case: &Case, message: &str) -> Result<()> {
     case.eventually(
         "the set names the workload for which it waits",
@@ -296,7 +296,7 @@ async fn the_set_waits_for_a_paused_workload(case: &mut Case) -> Result<()> {
     until_waiting(case, &message).await?;
     let of_pods = |event: &Event| event.resource() == "pods";
     let before = case.events()?.iter().filter(|it| of_pods(it)).count();
-    // Longer than a token that is not used is kept.
+    // This is longer than an unused token is kept.
     case.consistently("the sidecars are not updated", 40, |view| {
         count(view, "log:1.0") == 2
     })

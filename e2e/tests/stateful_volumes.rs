@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 e2e::tests![
     claims_are_created_before_their_pods_and_kept,
-    retain_and_retain,
+    retain_when_deleted_and_when_scaled,
     retain_when_deleted_and_delete_when_scaled,
     delete_when_deleted_and_retain_when_scaled,
-    delete_and_delete,
+    delete_when_deleted_and_when_scaled,
     a_claim_is_deleted_only_after_the_hook,
     scaling_back_up_keeps_the_claim,
     a_pod_waits_while_its_claim_terminates,
@@ -152,7 +152,7 @@ async fn check_retention(
     until_claims(case, deleted).await
 }
 
-async fn retain_and_retain(case: &mut Case) -> Result<()> {
+async fn retain_when_deleted_and_when_scaled(case: &mut Case) -> Result<()> {
     let both = [("0", ""), ("1", "")];
     check_retention(case, ("Retain", "Retain"), &both, &both, &both).await
 }
@@ -167,7 +167,7 @@ async fn delete_when_deleted_and_retain_when_scaled(case: &mut Case) -> Result<(
     check_retention(case, ("Delete", "Retain"), &both, &both, &[]).await
 }
 
-async fn delete_and_delete(case: &mut Case) -> Result<()> {
+async fn delete_when_deleted_and_when_scaled(case: &mut Case) -> Result<()> {
     let both = [("0", "GameStatefulSet"), ("1", "GameStatefulSet")];
     check_retention(case, ("Delete", "Delete"), &both, &both[..1], &[]).await
 }

@@ -102,8 +102,8 @@ async fn guarded_pods(cluster: &Cluster, reference: &Reference) -> Result<OfWork
     }
 }
 
-/// Whether a guarded pod belongs to the workload with this uid. Its owner reference says so, because users may change
-/// labels; the value of the label says so if no workload controls the pod anymore.
+/// Whether a guarded pod belongs to the workload with this uid. The owner reference decides, because users may change
+/// labels; if no workload controls the pod anymore, the value of the label does.
 fn is_guarded_for(pod: &Pod, uid: &str) -> bool {
     match workload_of(pod) {
         Some(owner) => owner.uid == uid,

@@ -89,7 +89,7 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// The taint that an administrator sets on a node that was shut down.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// NoExecute taints that do not announce the removal of a node, but say that it no longer responds. It may come back
+/// NoExecute taints that do not announce the removal of a node, but show that it no longer responds. It may come back
 /// at any moment, or it is shut down and no pod can be moved.
 const LOST_NODE_TAINTS: [&str; 3] = ["node.kubernetes.io/not-ready", UNREACHABLE, OUT_OF_SERVICE];
 
@@ -102,7 +102,7 @@ fn announces_removal(taint: &NodeTaint, keys: &[String]) -> bool {
     ends_pods || keys.contains(&taint.key)
 }
 
-/// Since when a node has been going to be removed, as far as its taints say: `kubectl taint` records no time.
+/// Since when the removal of a node has been announced, as far as its taints show: `kubectl taint` records no time.
 fn going_since(node: &NodeSpec, keys: &[String]) -> Option<Timestamp> {
     let announces = |it: &&NodeTaint| {
         let is_cordon = node.unschedulable && it.key == UNSCHEDULABLE;
@@ -157,7 +157,7 @@ pub(crate) struct NodeState {
     pub for_clusters: Option<Arc<ClusterNode>>,
     /// The taints that announce its removal.
     pub going: Arc<[Taint]>,
-    /// Since when they do, if they say so.
+    /// Since when, if they record that.
     pub going_since: Option<Timestamp>,
 }
 
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_goes_since_the_first_taint_that_says_so() {
+    fn a_removal_is_announced_by_the_first_taint() {
         let at = |minute: i64| format!("2026-01-01T00:{minute:02}:00Z");
         let taint = |key: &str, effect: &str, minute: i64| {
             let added = at(minute);

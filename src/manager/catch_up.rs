@@ -1,5 +1,6 @@
 //! Comparisons of the caches with the API server, retried until they succeed. Before a process becomes a candidate, it
-//! waits until it has the permissions for one; before its first plan as the leader, until one succeeds.
+//! waits until it has the permissions for a comparison; before its first plan as the leader, until a comparison
+//! succeeds.
 
 use std::time::Duration;
 

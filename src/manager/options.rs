@@ -56,7 +56,7 @@ pub struct Options {
         value_delimiter = ','
     )]
     pub hook_exec_namespaces: Vec<String>,
-    /// Keys of taints that say that a node is going to be removed, separated by commas, for workloads with
+    /// Keys of taints that announce the removal of a node, separated by commas, for workloads with
     /// spec.protection.onNodeGoing: Move.
     #[arg(
         long,
@@ -66,7 +66,7 @@ pub struct Options {
         default_values_t = going_taints()
     )]
     pub going_taints: Vec<String>,
-    /// Guard the pods of workloads that ask for it. If not, guards that are in force are removed.
+    /// Guard the pods of workloads that request it. If false, existing guards are removed.
     #[arg(
         long,
         env = "GAMEKEEPER_GUARDED_PODS",

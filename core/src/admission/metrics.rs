@@ -20,7 +20,7 @@ use crate::plan::hook_run::{
 };
 use crate::plan::{OPERATOR_ARGUMENTS, parse_duration};
 
-/// The maximum number of findings of one kind about the strings of metrics.
+/// The maximum number of findings about unknown arguments in a template, and about unreadable strings in a metric.
 pub(super) const MAX_FINDINGS: usize = 32;
 
 /// Checks a HookTemplate. Its arguments may lack a value, because the workload can set it.
@@ -138,7 +138,7 @@ fn of_metrics(metrics: &[Metric]) -> Vec<Finding> {
         let at = format!("spec.metrics[{index}]");
         findings.extend(interval(&at, metric));
         findings.extend(conditions(&at, metric));
-        findings.extend(calls(&at, metric));
+        findings.extend(of_provider(&at, metric));
         let mut unreadable = Vec::new();
         visit_strings(metric, &mut |field, text| {
             if let Err(why) = arguments_in(text)
@@ -181,7 +181,7 @@ fn condition(field: String, source: &str, metric: &Metric) -> Option<Finding> {
         Err(error) => return Some(Finding::invalid(field, source, error.why())),
     };
     let provider = &metric.provider;
-    let is_text = |whose: &str| {
+    let text_compared_with_number = |whose: &str| {
         format!(
             "Invalid value: compares result with a number, but {whose} is text: write \
              asInt(result) < 30 or asFloat(result) < 0.5"
@@ -190,13 +190,13 @@ fn condition(field: String, source: &str, metric: &Metric) -> Option<Finding> {
     let one_field = |it: &KubernetesMetric| it.fields.len() == 1;
     let why = if condition.compares_result_with_number() && provider.web.is_some() {
         // The CRD has a rule with the same message, but a regular expression cannot find every such comparison.
-        is_text("a web call's result")
+        text_compared_with_number("a web call's result")
     } else if condition.compares_result_with_number()
         && provider.kubernetes.as_ref().is_some_and(one_field)
     {
-        is_text("a field's result")
+        text_compared_with_number("a field's result")
     } else if condition.compares_result_with_number() && provider.exec.is_some() {
-        is_text("a command's output")
+        text_compared_with_number("a command's output")
     } else if condition.compares_result_with_text() && provider.prometheus.is_some() {
         "Invalid value: compares result with text, but a query's result is a number: write \
          result < 0.5"
@@ -208,7 +208,7 @@ fn condition(field: String, source: &str, metric: &Metric) -> Option<Finding> {
 }
 
 /// Checks a metric's provider: URLs, paths, headers and pod templates.
-fn calls(at: &str, metric: &Metric) -> Vec<Finding> {
+fn of_provider(at: &str, metric: &Metric) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(web) = &metric.provider.web {
         let at = format!("{at}.provider.web");

@@ -64,12 +64,14 @@ pub fn check(object: &Value, templates: &Templates) -> Vec<Finding> {
         "HookTemplate" => read(object).map(|it: HookTemplate| metrics::of_template(&it.spec)),
         "HookRun" => read(object).map(|it: HookRun| metrics::of_run(&it.spec)),
         "GameDeployment" => {
-            read(object).map(|it: GameDeployment| workloads::of_deployment(&it, templates))
+            read(object).map(|it: GameDeployment| workloads::of_game_deployment(&it, templates))
         }
         "GameStatefulSet" => {
-            read(object).map(|it: GameStatefulSet| workloads::of_set(&it, templates))
+            read(object).map(|it: GameStatefulSet| workloads::of_game_stateful_set(&it, templates))
         }
-        "SidecarSet" => read(object).map(|it: SidecarSet| sidecar_sets::of_set(&it, object)),
+        "SidecarSet" => {
+            read(object).map(|it: SidecarSet| sidecar_sets::of_sidecar_set(&it, object))
+        }
         _ => return Vec::new(),
     };
     let mut findings = checked.unwrap_or_else(|unreadable| vec![unreadable]);

@@ -15,7 +15,7 @@ use crate::plan::sidecars::Sidecars;
 /// The lists of containers in a set.
 const LISTS: [&str; 2] = ["initContainers", "containers"];
 
-pub(super) fn of_set(set: &SidecarSet, object: &Value) -> Vec<Finding> {
+pub(super) fn of_sidecar_set(set: &SidecarSet, object: &Value) -> Vec<Finding> {
     let spec = &object["spec"];
     let mut findings = pods::of_spec("spec", spec, &[]);
     findings.extend(restarts_of_all(spec));
@@ -69,7 +69,7 @@ pub fn unknown_revision(object: &Value, known: &[String]) -> Vec<Finding> {
     };
     let name = set.metadata.name.as_deref().unwrap_or_default();
     let own = Sidecars::of(&set).map(|it| it.revision);
-    // A name that does not begin with the set's is reported by `of_set`, which does not know the revisions.
+    // A name that does not begin with the set's is reported by `of_sidecar_set`, which does not know the revisions.
     let is_known = |it: &&str| {
         let is_own = own.as_deref() == Some(*it);
         is_own || known.iter().any(|name| name == it) || !it.starts_with(&format!("{name}-"))
@@ -293,7 +293,7 @@ mod tests {
             let mut set = serde_json::to_value(set("log", pin(name))).expect("a value");
             set["kind"] = json!("SidecarSet");
             let parsed = sidecar_set(&set).expect("a set");
-            assert_eq!(of_set(&parsed, &set).len(), offline, "{name}");
+            assert_eq!(of_sidecar_set(&parsed, &set).len(), offline, "{name}");
             let found = unknown_revision(&set, &["log-1".to_owned()]);
             assert_eq!(found.len(), online, "{name}");
         }

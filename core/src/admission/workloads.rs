@@ -49,7 +49,7 @@ impl Update {
     }
 }
 
-pub(super) fn of_deployment(workload: &GameDeployment, templates: &Templates) -> Vec<Finding> {
+pub(super) fn of_game_deployment(workload: &GameDeployment, templates: &Templates) -> Vec<Finding> {
     let strategy = &workload.spec.update_strategy;
     let without_gate = workload.spec.disable_readiness_gate;
     let in_place = &strategy.in_place_update_strategy;
@@ -76,7 +76,10 @@ pub(super) fn of_deployment(workload: &GameDeployment, templates: &Templates) ->
     findings
 }
 
-pub(super) fn of_set(workload: &GameStatefulSet, templates: &Templates) -> Vec<Finding> {
+pub(super) fn of_game_stateful_set(
+    workload: &GameStatefulSet,
+    templates: &Templates,
+) -> Vec<Finding> {
     let strategy = &workload.spec.update_strategy;
     let without_gate = workload.spec.disable_readiness_gate;
     let in_place = &strategy.in_place_update_strategy;
@@ -189,8 +192,12 @@ fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Fin
         "Invalid value: has no effect with updateStrategy.type {type_:?}, which runs no PreInplace or \
          PostInplace hooks; remove it, or use InplaceUpdate"
     );
+    let recreates = match type_ {
+        UpdateStrategyType::HotPatchUpdate => "hot-patches pods without hooks, or recreates them",
+        _ => "recreates pods",
+    };
     let recreating = format!(
-        "Invalid value: has no effect with updateStrategy.type {type_:?}, which recreates pods after \
+        "Invalid value: has no effect with updateStrategy.type {type_:?}, which {recreates} after \
          their PreDelete hook; remove it, or use InplaceUpdate"
     );
     let before = match (update.may_recreate(), pre_delete.hook.is_some()) {
@@ -249,7 +256,7 @@ fn needs_readiness_gate(workload: &impl GameWorkload, update: Update) -> Vec<Fin
         .into_iter()
         .filter(|(is_set, _)| is_ungated && *is_set);
     let message = "Invalid value: cannot keep traffic away from pods without a readiness gate \
-                   (spec.disableReadinessGate); remove one of the two";
+                   (spec.disableReadinessGate); remove one of these two fields";
     fields
         .map(|(_, field)| Finding::error(field, message).as_warning())
         .collect()

@@ -15,7 +15,8 @@ pub struct Protection {
     /// Guarded: no client can delete, evict or restart a pod before its PreDelete hook allows it.
     #[serde(default)]
     pub pods: PodProtection,
-    /// What happens to pods on a node that is going to be removed: one that is cordoned, or has a taint that says so.
+    /// What happens to pods on a node that is going to be removed: one that is cordoned, or has a taint that announces
+    /// its removal.
     #[serde(default)]
     pub on_node_going: OnNodeGoing,
     /// Seconds until the PreDelete hook of a guarded pod is run again after it has refused the deletion. The

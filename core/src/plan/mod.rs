@@ -14,6 +14,7 @@
 //! | [`limits`] | numbers and percentages of pods |
 //! | [`sidecars`] | what SidecarSets inject into pods, which pods they let be updated, and their status |
 //! | [`decision`] | what a plan contains: actions, events, what blocks a workload |
+//! | [`cluster`] | lifecycle hooks of a Cluster, independent of workloads |
 //! | [`hook_run`] | the state of a HookRun, from its measurements |
 //! | [`workload`] | a workload with defaults and percentages resolved |
 //! | [`world`] | everything observed around a workload at one moment |
@@ -27,7 +28,6 @@
 //! | [`update`] | which pods are updated now: budget, order, method |
 //! | [`status`] | the status, conditions and events |
 //! | [`deletion`] | the plan for a workload that is being deleted |
-//! | [`cluster`] | lifecycle hooks of a Cluster, independent of workloads |
 //! | [`outline`] | how the plans for both kinds begin and end |
 
 pub mod cluster;

@@ -1,4 +1,4 @@
-//! From when to when the containers of a pod run, and which client ends them.
+//! When the containers of a pod start and end, and which client ends them.
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ use crate::rules;
 /// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Violation {
-    /// The rule that it violates.
+    /// The name of the violated rule.
     pub rule: &'static str,
     /// When the request was received.
     pub at: Timestamp,
@@ -34,8 +34,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks every write in a namespace, and every dry-run deletion that checks whether a guard is in force. `is_operator` says whether a user is
-/// an operator. `starts` are the times at which operators were started.
+/// Checks every write in a namespace, and every dry-run deletion that checks whether a guard is in force. `is_operator`
+/// tells whether a user is an operator. `starts` are the times at which operators were started.
 pub fn violations(
     events: &[Event],
     starts: &[Timestamp],

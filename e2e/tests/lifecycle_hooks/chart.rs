@@ -1,4 +1,4 @@
-//! What the chart installs: nothing of lifecycle hooks by default, and bootstrap scripts as Helm hooks.
+//! What the chart installs: no lifecycle hooks by default, and bootstrap scripts as Helm hooks.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -189,7 +189,7 @@ async fn installation(plane: &ControlPlane, folder: &Path) -> Result<()> {
     plane.kubectl(&["apply", "-f", "-"], &game).await?;
     kubectl("wait gamedeployment/arena --for=jsonpath={.status.readyReplicas}=2 --timeout=60s")
         .await?;
-    // A cordon would be an occasion for lifecycle hooks to write to the node.
+    // A cordon would give lifecycle hooks a reason to write to the node.
     kubectl("cordon node-0").await?;
     kubectl("scale gamedeployment/arena --replicas=0").await?;
     kubectl("wait gamedeployment/arena --for=jsonpath={.status.replicas}=0 --timeout=60s").await?;

@@ -74,7 +74,7 @@ async fn killed(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the operator whenever it has written, until `is_over`. Returns how often it did.
+/// Replaces the operator whenever it has written, until `is_over`. Returns the number of replacements.
 async fn kill_until(
     stage: &mut Stage,
     is_over: impl AsyncFn(&Stage) -> Result<bool>,

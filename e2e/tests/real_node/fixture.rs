@@ -33,7 +33,7 @@ impl Images {
         self.add(tag, version, "ANSWER_AFTER_MS=300").0
     }
 
-    /// Publishes a version that answers at once.
+    /// Publishes a version that answers immediately.
     pub fn publish_quick(&mut self, tag: &str, version: &str) -> String {
         self.add(tag, version, "ANSWER_AFTER_MS=0").0
     }

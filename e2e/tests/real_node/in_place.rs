@@ -207,5 +207,5 @@ async fn a_grace_period_keeps_ready_pods_answering(case: &mut Case) -> Result<()
     until_updated(case, &v2, 2).await?;
     observation.check(case, &images.versions(), &["v1", "v2"])?;
     let ready = observation.compare(case, "Ready", &images.versions())?;
-    ready.ensure_right()
+    ready.ensure_no_wrong_response()
 }

@@ -113,7 +113,7 @@ impl Observation {
         expected: &[&str],
     ) -> Result<Findings> {
         let findings = self.compare(case, GATE, versions)?;
-        findings.ensure_right()?;
+        findings.ensure_no_wrong_response()?;
         for version in expected {
             ensure!(
                 findings.open.contains_key(*version),
@@ -128,7 +128,7 @@ impl Observation {
 
 impl Findings {
     /// Fails if there were wrong responses.
-    pub fn ensure_right(&self) -> Result<()> {
+    pub fn ensure_no_wrong_response(&self) -> Result<()> {
         let first: Vec<_> = self.wrong.iter().take(5).collect();
         ensure!(
             first.is_empty(),

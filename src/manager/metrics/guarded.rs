@@ -23,8 +23,8 @@ pub(super) struct Guarded {
     orphans: BTreeMap<String, f64>,
 }
 
-/// When each node that is going to be removed was first seen to be, by uid, because not every taint records a time.
-/// Each replica keeps its own, even while another one leads.
+/// When the announcement of a removal was first observed, by the uid of the node, because not every taint records a
+/// time. Each replica keeps its own, even while another one leads.
 #[derive(Debug, Default)]
 pub(super) struct FirstSeen(Mutex<BTreeMap<String, Timestamp>>);
 

@@ -52,7 +52,8 @@ pub fn sidecar_update_rules() -> Vec<Rule> {
     )]
 }
 
-/// Settings of OpenKruise that a container cannot have. Ignoring them would start it without what they say.
+/// Settings of OpenKruise that a container cannot have. If they were ignored, the container would run without what they
+/// specify.
 pub fn sidecar_container_rules() -> Vec<Rule> {
     vec![
         rule(

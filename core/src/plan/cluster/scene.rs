@@ -84,7 +84,7 @@ impl Scene<'_> {
     }
 }
 
-/// The upgrade that the spec asks for: the one in progress, or a new one with the next number.
+/// The upgrade that the spec requests: the one in progress, or a new one with the next number.
 fn upgrade(cluster: &Cluster, old: &ClusterStatus) -> Option<ClusterUpgrade> {
     let (wanted, version) = (cluster.spec.version.as_ref()?, old.version.as_ref()?);
     if is_same_version(wanted, version) {

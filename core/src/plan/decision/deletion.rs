@@ -48,14 +48,14 @@ pub enum DeletionReason {
     NodeLost,
     /// Its workload is being deleted.
     WorkloadDeleted,
-    /// It has ended by itself.
+    /// It ended on its own.
     Ended,
-    /// It has ended by itself as soon as it was started: see [`Backoff`](crate::plan::Backoff).
+    /// It ended on its own right after it was started: see [`Backoff`](crate::plan::Backoff).
     EndedAtOnce,
 }
 
 impl DeletionReason {
-    /// The reason for the deletion of a pod that has ended by itself.
+    /// The reason for the deletion of a pod that ended on its own.
     pub fn of_end(pod: &Pod) -> Self {
         match pod.ended_at_once {
             Some(_) => Self::EndedAtOnce,

@@ -1,4 +1,4 @@
-//! The pod that an action concerns, and how exactly it must be the pod that was observed.
+//! The pod that an action concerns, and whether it must be unchanged since it was observed.
 
 use crate::plan::observed::Pod;
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use crate::api::names::REVISION_LABEL;
 
-/// The labels of a pod. Changes go through this type, and everything else through the map.
+/// The labels of a pod. They are read as a map, and changed only through this type.
 ///
-/// A plan compares the revisions of all pods many times. The revision is therefore kept outside the map as
-/// well, whose lookups compare strings all over the memory.
+/// A plan compares the revisions of all pods many times. So the revision is kept outside the map as well: a lookup in
+/// the map compares strings that are scattered in memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Labels {
     all: BTreeMap<String, String>,

@@ -329,7 +329,7 @@ impl Pod {
         self.labels.get(names::GUARDED_LABEL).map(String::as_str)
     }
 
-    /// Whether it has ended by itself, so that there is nothing left to lose.
+    /// Whether it ended on its own, so that there is nothing left to lose.
     pub fn ended(&self) -> bool {
         matches!(self.phase, PodPhase::Failed | PodPhase::Succeeded)
     }

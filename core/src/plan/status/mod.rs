@@ -100,7 +100,7 @@ pub fn conditions(
 }
 
 /// Condition Guarded: whether clients other than the operator are kept from deleting pods. None if the workload does
-/// not ask for that.
+/// not request that.
 pub fn guard_condition(
     workload: &Workload,
     world: &World,

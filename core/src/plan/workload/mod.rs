@@ -89,7 +89,7 @@ pub struct Workload<'a> {
     pub moves_off_nodes: bool,
     /// How its pods are guarded against other clients, if they are.
     pub guarded: Option<Guarded>,
-    /// Whether its pods are unguarded although its spec asks for the guard.
+    /// Whether its pods are unguarded although its spec requests the guard.
     pub lacks_guard: bool,
     /// What its metadata says about the guard of its pods.
     pub guard_marks: GuardMarks,

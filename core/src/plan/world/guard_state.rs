@@ -33,8 +33,8 @@ pub enum GuardState {
     },
     /// There is no budget.
     NoBudget {
-        /// The number of responses in a row, before this one, that were no refusal to delete it. While its creation is
-        /// refused, it is looked for after each pause.
+        /// The number of consecutive earlier responses that did not refuse its deletion. While it cannot be created,
+        /// each pause ends with another check for it.
         times: u32,
     },
 }

@@ -42,7 +42,7 @@ pub struct World {
     /// Nodes that pods are bound to and whose kubelet ignores image changes of native sidecars, with the
     /// kubelet's version.
     pub old_kubelets: BTreeMap<String, Arc<str>>,
-    /// Nodes that pods are bound to and that are going to be removed, with the taints that say so.
+    /// Nodes that pods are bound to and that are going to be removed, with the taints that announce it.
     pub going_nodes: BTreeMap<String, Arc<[Taint]>>,
     /// Claims that are named after pods of the workload, or owned by it; by name.
     pub claims: BTreeMap<String, Arc<Claim>>,

@@ -15,9 +15,9 @@ use crate::object::text;
 
 /// How long a check is valid while the guard is in force.
 const VALIDITY: SignedDuration = SignedDuration::from_secs(300);
-/// The longest pause between two checks while it is not.
+/// The longest pause between two checks while the guard is not in force.
 const LONGEST: SignedDuration = SignedDuration::from_secs(60);
-/// The operator counts from when it got the response, by its own clock.
+/// The operator counts from the response, by its own clock.
 const TOLERANCE: SignedDuration = SignedDuration::from_millis(200);
 
 /// A request without a reason, and why it has none.

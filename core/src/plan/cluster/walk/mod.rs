@@ -1,4 +1,5 @@
-//! Walks through the steps of a phase, from the top, and collects what that decides: actions, and a state per step.
+//! Walks through the steps of a phase, from the top, and collects the resulting decisions: actions, and a state per
+//! step.
 //!
 //! [`passed`] says which steps are over, [`attempts`] starts scripts, [`upgrade`] selects the nodes to upgrade,
 //! [`records`] writes to the nodes what has passed there, and [`end`] adds the status.

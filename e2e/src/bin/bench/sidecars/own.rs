@@ -37,7 +37,7 @@ struct Cost {
     /// Writes by the operator in the namespace, except to its lease.
     writes: usize,
     /// Writes to the status of SidecarSets, which are cluster-scoped.
-    statuses: usize,
+    status_writes: usize,
 }
 
 /// The results.
@@ -106,7 +106,7 @@ impl Run<'_> {
     async fn once(&self, name: &str) -> Result<Cost> {
         rest(self.case).await?;
         let (times, writes) = (Times::now(self.case)?, self.writes()?);
-        let statuses = self.statuses().await?;
+        let status_writes = self.status_writes().await?;
         let started = Instant::now();
         self.scale(name, self.pods).await?;
         self.watched
@@ -121,7 +121,7 @@ impl Run<'_> {
             ready,
             times: Times::now(self.case)?.since(times),
             writes: self.writes()? - writes,
-            statuses: self.statuses().await? - statuses,
+            status_writes: self.status_writes().await? - status_writes,
         };
         self.scale(name, 0).await?;
         self.watched.until("deleted", |it| it.len() == 0).await?;
@@ -146,7 +146,7 @@ impl Run<'_> {
         Ok(counts.sum(|write| write.resource != "leases"))
     }
 
-    async fn statuses(&self) -> Result<usize> {
+    async fn status_writes(&self) -> Result<usize> {
         let page = server_page(self.case.plane()).await?;
         let rows = page.lines().filter(|line| {
             line.starts_with("apiserver_request_total{")
@@ -177,7 +177,7 @@ impl fmt::Display for Measured {
                 it.writes as f64
             }),
             ("writes to the status of the sets", 1.0, |it| {
-                it.statuses as f64
+                it.status_writes as f64
             }),
         ];
         writeln!(
