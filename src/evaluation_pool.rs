@@ -43,7 +43,7 @@ struct State {
     waiting: RoundRobin<Job>,
     /// The namespaces of the jobs in progress.
     running: HashSet<String>,
-    /// Whether all handles were dropped, so that no more jobs can come.
+    /// Whether all handles were dropped, so no more jobs can come.
     is_closed: bool,
 }
 
@@ -125,7 +125,7 @@ impl EvaluationPool {
     ) -> oneshot::Receiver<T> {
         let (sender, result) = oneshot::channel();
         let job: Job = Box::new(move || {
-            // Nothing is evaluated for a caller that no longer waits.
+            // Nothing is evaluated for a caller that has stopped waiting.
             if !sender.is_closed() {
                 let _ = sender.send(work());
             }

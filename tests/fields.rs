@@ -1,4 +1,4 @@
-//! docs/bk-bcs-fields.md says what each field of the CRDs does. The page and the CRDs must have the same fields.
+//! docs/bk-bcs-fields.md describes each field of the CRDs. The page and the CRDs must have the same fields.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,8 +23,8 @@ struct Listed {
     kind: String,
     /// Such as `spec.args[].name`.
     field: String,
-    /// What it does here.
-    here: String,
+    /// What it does in Gamekeeper.
+    behavior: String,
 }
 
 /// The fields on the page.
@@ -33,7 +33,7 @@ fn listed() -> Vec<Listed> {
     let mut listed = Vec::new();
     for line in page.lines().filter(|line| line.starts_with("| ")) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-        let [kinds, fields, here] = cells[..] else {
+        let [kinds, fields, behavior] = cells[..] else {
             panic!("{line}");
         };
         for kind in kinds.split(", ") {
@@ -41,7 +41,7 @@ fn listed() -> Vec<Listed> {
             listed.extend(fields.map(|field| Listed {
                 kind: kind.to_owned(),
                 field,
-                here: here.to_owned(),
+                behavior: behavior.to_owned(),
             }));
         }
     }
@@ -99,22 +99,30 @@ fn is_within(leaf: &str, field: &str) -> bool {
 fn each_field_on_the_page_exists() {
     let mut leaves_by_kind: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let listed = listed();
-    for Listed { kind, field, here } in &listed {
+    for Listed {
+        kind,
+        field,
+        behavior,
+    } in &listed
+    {
         let words = ["same", "safer: ", "refused: ", "ours"];
         assert!(
-            words.iter().any(|it| here.starts_with(it)),
-            "{field}: {here}"
+            words.iter().any(|it| behavior.starts_with(it)),
+            "{field}: {behavior}"
         );
         let leaves = leaves_by_kind
             .entry(kind.clone())
             .or_insert_with(|| leaves(kind));
-        let exists = match here.starts_with("ours") {
+        let exists = match behavior.starts_with("ours") {
             true => leaves.iter().any(|leaf| is_within(leaf, field)),
             false => leaves.contains(field),
         };
-        assert!(exists || here.starts_with("refused: "), "{kind} {field}");
+        assert!(
+            exists || behavior.starts_with("refused: "),
+            "{kind} {field}"
+        );
     }
-    let of_bk_bcs = listed.iter().filter(|it| !it.here.starts_with("ours"));
+    let of_bk_bcs = listed.iter().filter(|it| !it.behavior.starts_with("ours"));
     assert_eq!(of_bk_bcs.count(), 200, "fields of bk-bcs");
 }
 
@@ -152,7 +160,7 @@ fn is_written(manifest: &Value, field: &str) -> bool {
 }
 
 #[test]
-fn the_manifests_of_the_end_to_end_test_have_every_field_of_bk_bcs() {
+fn the_end_to_end_manifests_have_every_field_of_bk_bcs() {
     for (kind, file) in [
         ("GameDeployment", "game-deployment"),
         ("GameStatefulSet", "game-stateful-set"),
@@ -163,8 +171,8 @@ fn the_manifests_of_the_end_to_end_test_have_every_field_of_bk_bcs() {
         let manifest: Value = serde_yaml_ng::from_str(&manifest).expect("a manifest");
         let of_kind = listed().into_iter().filter(|it| it.kind == kind);
         let of_spec = of_kind.filter(|it| it.field.starts_with("spec."));
-        let accepted = of_spec.filter(|it| !it.here.starts_with("ours"));
-        for Listed { field, .. } in accepted.filter(|it| !it.here.starts_with("refused: ")) {
+        let accepted = of_spec.filter(|it| !it.behavior.starts_with("ours"));
+        for Listed { field, .. } in accepted.filter(|it| !it.behavior.starts_with("refused: ")) {
             assert!(is_written(&manifest, &field), "{file}.yaml has no {field}");
         }
     }

@@ -62,7 +62,7 @@ const OPERATOR: Layers = (
     ],
 );
 
-/// The modules of the planner: each may use those before it, so that there is no cycle between them.
+/// The modules of the planner: each may use those before it, so there are no cycles.
 const PLAN_MODULES: [&str; 22] = [
     "observed",
     "quantity",
@@ -201,8 +201,8 @@ fn decisions_are_pure() {
     for (path, text) in code("core/src") {
         for word in IMPURE {
             assert!(
-                !text.contains(word) || is_test_of_time(&path),
-                "{} has {word}: a decision has no client, async or clock",
+                !text.contains(word) || may_measure_time(&path),
+                "{} contains {word}: a decision has no client, async or clock",
                 path.display()
             );
         }
@@ -210,7 +210,7 @@ fn decisions_are_pure() {
 }
 
 /// A test may measure how long a decision takes.
-fn is_test_of_time(path: &Path) -> bool {
+fn may_measure_time(path: &Path) -> bool {
     path.ends_with("tests.rs")
 }
 

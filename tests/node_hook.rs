@@ -1,5 +1,5 @@
-//! `gamekeeper node-hook` against the mount namespace of another process (`unshare`) with a file system of its own on
-//! /opt. The tests require root; without it, each of them prints one line and is skipped.
+//! Tests `gamekeeper node-hook` against the mount namespace of another process (`unshare`), with a file system of its
+//! own on /opt. The tests require root; without it, each of them prints one line and is skipped.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,17 +8,17 @@ use std::process::{Child, Command, Output, Stdio};
 
 use std::io::Read;
 
-/// The directory of the "node" that scripts are copied to; it is not changed on the machine itself.
+/// The directory on the "node" that scripts are copied to. The same directory on this machine is not changed.
 const NODE: &str = "/opt";
 
-/// Sources, and a process in another mount namespace.
+/// The files to copy, and a process in another mount namespace that acts as the node.
 struct Stage {
     folder: PathBuf,
     node: Child,
 }
 
 impl Stage {
-    /// None where the machine does not permit it.
+    /// None if the machine does not permit mounts.
     fn new(name: &str) -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("node-hook-{name}-{}", std::process::id()));
         fs::create_dir_all(folder.join("sources/0")).expect("a folder");
@@ -79,7 +79,7 @@ impl Stage {
             .arg(&log)
             .args(arguments)
             .env("NODE", "world-2")
-            .env("SECRET_OF_THE_CONTAINER", "x")
+            .env("CONTAINER_SECRET", "x")
             .output()
             .expect("it runs")
     }
@@ -113,7 +113,7 @@ fn files_are_copied_and_the_script_gets_its_arguments_unchanged() {
     };
     stage.source(
         "pre/show",
-        "#!/bin/sh\nfor word in \"$@\"; do echo \"[$word]\"; done\necho \"$PWD $NODE $HOME $SECRET_OF_THE_CONTAINER\"\n",
+        "#!/bin/sh\nfor word in \"$@\"; do echo \"[$word]\"; done\necho \"$PWD $NODE $HOME $CONTAINER_SECRET\"\n",
     );
     stage.source("pre/other", "data");
     // The layout in which a kubelet mounts a ConfigMap.
@@ -149,7 +149,7 @@ fn files_are_copied_and_the_script_gets_its_arguments_unchanged() {
     assert_eq!(names, ["key", "other", "show"]);
     assert!(
         !Path::new(&program).exists(),
-        "it was copied to this machine"
+        "the script was copied to this machine"
     );
 }
 
@@ -198,7 +198,7 @@ fn files_must_be_regular_and_within_their_source() {
     };
     stage.source("dir/sub/file", "x");
     stage.source("dir/file", "x");
-    // What a kubelet mounts for a ConfigMap that is missing.
+    // What a kubelet mounts for a missing ConfigMap.
     stage.source("empty/..2026/x", "");
     symlink("/etc/passwd", stage.path("outside")).expect("a link");
     symlink("../outside", stage.path("dir2")).expect("a link");
@@ -236,7 +236,7 @@ fn files_must_be_regular_and_within_their_source() {
 }
 
 #[test]
-fn two_scripts_never_run_on_a_node_at_once() {
+fn two_scripts_never_run_on_a_node_at_the_same_time() {
     let Some(stage) = Stage::new("lock") else {
         return;
     };

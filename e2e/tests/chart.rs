@@ -219,14 +219,14 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
         rules.collect::<Vec<_>>()
     };
     let names = |rules: &[Value], resource: &str| {
-        let about = |rule: &&Value| {
+        let is_about = |rule: &&Value| {
             rule["resources"]
                 .to_string()
                 .contains(&format!("\"{resource}\""))
         };
         rules
             .iter()
-            .filter(about)
+            .filter(is_about)
             .map(|rule| rule["resourceNames"].clone())
             .collect::<Vec<_>>()
     };
@@ -245,7 +245,7 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     ensure!(
         cluster_rules.len() == 8
             && names(&cluster_rules, "nodes").len() == 1
-            // The watched namespace, and for SidecarSets all of them.
+            // One rule for the watched namespace, and one for all namespaces, which SidecarSets need.
             && names(&cluster_rules, "namespaces") == [json!(["games"]), Value::Null]
             && configurations == [serde_json::json!(["gamekeeper-webhook"])],
         "{cluster_rules:#?}"
@@ -253,10 +253,10 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     let without = ["--set=watchNamespace=games,sidecars.enabled=false"];
     let without = render(program, &without).await?;
     ensure!(rules(&without, "ClusterRole").len() == 3, "{without:#?}");
-    let of_revisions =
+    let revision_rules =
         |objects: &[Value]| names(&rules(objects, "Role"), "controllerrevisions").len();
     // One rule for revisions of workloads, and one for those of SidecarSets.
-    ensure!(of_revisions(&scoped) == 2 && of_revisions(&without) == 1);
+    ensure!(revision_rules(&scoped) == 2 && revision_rules(&without) == 1);
     ensure!(of_kind(&without, "MutatingWebhookConfiguration").is_empty());
     let admission = of_kind(&without, "ValidatingWebhookConfiguration");
     ensure!(!format!("{admission:?}").contains("sidecarsets"));

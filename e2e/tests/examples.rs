@@ -17,7 +17,7 @@ e2e::tests![
     stateful_examples_become_ready,
     feature_examples_become_ready,
     the_sidecars_of_the_example_are_in_its_pods,
-    every_folder_of_examples_is_tested,
+    every_examples_folder_is_tested,
 ];
 
 /// The folders in `examples`.
@@ -43,8 +43,8 @@ async fn feature_examples_become_ready(case: &mut Case) -> Result<()> {
     apply_each_with_volumes(case, "features", &["realm-0", "realm-1"]).await
 }
 
-/// The operators of tests serve only sets for one namespace, and names of sets are unique in the cluster, so both are
-/// changed here.
+/// The operator of a test serves only sets for its namespace, and a set's name must be unique in the cluster, so both
+/// are changed here.
 async fn the_sidecars_of_the_example_are_in_its_pods(case: &mut Case) -> Result<()> {
     let path = repository().join("examples/features/sidecars.yaml");
     let text = std::fs::read_to_string(path)?;
@@ -71,7 +71,7 @@ async fn the_sidecars_of_the_example_are_in_its_pods(case: &mut Case) -> Result<
     sidecars::remove(case).await
 }
 
-async fn every_folder_of_examples_is_tested(_: &mut Case) -> Result<()> {
+async fn every_examples_folder_is_tested(_: &mut Case) -> Result<()> {
     let folders = std::fs::read_dir(repository().join("examples"))?;
     let mut found: Vec<PathBuf> = folders
         .map(|folder| Ok(folder?.file_name().into()))

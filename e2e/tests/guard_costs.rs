@@ -17,7 +17,7 @@ e2e::tests![
     a_guarded_pod_costs_at_most_one_more_write_at_its_deletion,
 ];
 
-/// What only guards add to objects: label and finalizer (one name), a condition, and annotations of workloads and
+/// What only guards add to objects: label and finalizer (both with one name), a condition, and annotations of workloads and
 /// pods.
 const TRACES: [&str; 7] = [
     "gamekeeper.tkex.tencent.com/guarded",
@@ -67,7 +67,7 @@ async fn without_guarded_pods_there_is_no_trace_of_a_guard(case: &mut Case) -> R
     let found = traces(case, start, &class)?;
     ensure!(found.is_empty(), "{found:#?}");
 
-    // A guarded workload with the same lifecycle leaves every trace that the test looks for, including reads.
+    // A guarded workload with the same lifecycle leaves every one of these traces, including read requests.
     let start = std::fs::metadata(case.plane().audit.path())?.len();
     case.operator.start().await?;
     run_lifecycle(case, Game::parallel(2).guarded()).await?;
@@ -108,8 +108,8 @@ async fn run_lifecycle(case: &mut Case, game: Game) -> Result<()> {
     .await
 }
 
-/// The traces of guards that the operator has left since the audit log had this length: in objects that it wrote, and
-/// as requests (VERB RESOURCE).
+/// The traces of guards that the operator has left since this position in the audit log: in objects that it wrote,
+/// and as requests (VERB RESOURCE).
 fn traces(case: &Case, start: u64, class: &str) -> Result<Vec<String>> {
     let mut log = File::open(case.plane().audit.path())?;
     log.seek(SeekFrom::Start(start))?;
@@ -139,7 +139,7 @@ fn traces(case: &Case, start: u64, class: &str) -> Result<Vec<String>> {
     }
     ensure!(
         requests > 0,
-        "the audit log shows no request of the operator"
+        "the audit log shows no request by the operator"
     );
     found.sort();
     found.dedup();

@@ -12,8 +12,8 @@ e2e::tests![
     without_the_policy_matches_are_ended_and_counted,
 ];
 
-/// One of the histories in which a client deletes all pods after the first two seconds, and none deletes the
-/// workload.
+/// One of the histories in which a client deletes all pods after the first two seconds, and no client deletes the
+/// workload or the namespace.
 fn history(number: usize) -> Result<History> {
     let is_late = |at: &Duration| *at > Duration::from_secs(2);
     let deletes_all = |(at, stimulus): &(Duration, Stimulus)| {
@@ -40,7 +40,7 @@ enum Policy {
     IsRemoved,
 }
 
-async fn played(case: &mut Case, policy: Policy) -> Result<Played> {
+async fn play(case: &mut Case, policy: Policy) -> Result<Played> {
     case.operator.terminate().await?;
     let folder = case.folder();
     let name = format!("stage-{}", case.namespace);
@@ -65,14 +65,14 @@ async fn played(case: &mut Case, policy: Policy) -> Result<Played> {
 }
 
 async fn with_the_policy_no_match_is_ended(case: &mut Case) -> Result<()> {
-    let played = played(case, Policy::Stays).await?;
+    let played = play(case, Policy::Stays).await?;
     ensure!(played.passed(), "{played}");
     ensure!(played.record.matches > 0 && played.record.refused > 0);
     Ok(())
 }
 
 async fn without_the_policy_matches_are_ended_and_counted(case: &mut Case) -> Result<()> {
-    let played = played(case, Policy::IsRemoved).await?;
+    let played = play(case, Policy::IsRemoved).await?;
     // Which client is the first to end a match depends on timing.
     let ended: u64 = played.record.ended.values().sum();
     ensure!(ended > 0, "{played}");

@@ -20,7 +20,7 @@ use crate::stateful_volumes::with_volumes;
 e2e::tests![
     a_node_is_emptied_by_a_move,
     a_pod_of_a_set_is_moved,
-    pods_leave_a_cordoned_node_by_themselves,
+    on_node_going_moves_pods_off_a_cordoned_node,
     pods_that_do_not_tolerate_a_taint_stay_or_are_moved,
     pods_of_a_set_leave_a_tainted_node_with_their_claims,
     a_paused_canary_keeps_its_revisions_when_it_leaves_a_node,
@@ -29,14 +29,14 @@ e2e::tests![
     guarded_pods_of_a_deleted_node_are_replaced,
 ];
 
-/// A GameDeployment whose two pods start on a node as long as it accepts them.
-fn two_preferring(case: &Case, node: &str) -> Game {
+/// A GameDeployment with two pods that start on a node as long as it accepts them.
+fn two_pods_preferring(case: &Case, node: &str) -> Game {
     preferring(node, case, Game::rolling(2).max_unavailable(1))
 }
 
 /// A workload whose pods start on a node as long as it accepts them.
 pub(crate) fn preferring(node: &str, case: &Case, game: Game) -> Game {
-    // Without the value, replacements would be scheduled to the nodes of other tests.
+    // Without the value, replacements would be scheduled onto the nodes of other tests.
     let tolerations = json!([{"key": "only", "operator": "Equal", "value": case.namespace}]);
     let prefers = json!([{"weight": 100, "preference": {"matchExpressions": [
         {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]},
@@ -55,18 +55,18 @@ pub(crate) fn count_on(view: &View, node: &str) -> usize {
 }
 
 /// Creates a node with two guarded pods, and returns its name.
-async fn two_on_own_node(case: &mut Case) -> Result<String> {
+async fn two_pods_on_own_node(case: &mut Case) -> Result<String> {
     let node = own_node(case).await?;
-    let view = apply_guarded(case, two_preferring(case, &node), 2).await?;
+    let view = apply_guarded(case, two_pods_preferring(case, &node), 2).await?;
     view.ensure(count_on(&view, &node) == 2)?;
     Ok(node)
 }
 
 async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
-    let node = two_on_own_node(case).await?;
+    let node = two_pods_on_own_node(case).await?;
     let on_node = |view: &View| count_on(view, &node);
-    let named = format!("node/{node}");
-    let moved = case.game(&["move", &named]).await?;
+    let target = format!("node/{node}");
+    let moved = case.game(&["move", &target]).await?;
     ensure!(moved.stdout.contains("2 pods will be moved"), "{moved:?}");
     ensure!(moved.stderr.contains("kubectl cordon"), "{moved:?}");
     case.kubectl(&["cordon", &node]).await?;
@@ -81,7 +81,7 @@ async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
     case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
     let view = until_guarded(case, 2).await?;
     view.ensure(on_node(&view) == 0)?;
-    let again = case.game(&["move", &named]).await?;
+    let again = case.game(&["move", &target]).await?;
     ensure!(
         again.stderr.contains("no pod of a GameDeployment"),
         "{again:?}"
@@ -95,29 +95,29 @@ async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
     let view = apply_guarded(case, Game::ordered(2), 2).await?;
     let pod = format!("{SET}-0");
     let uid = view.pod(&pod)?.uid().to_owned();
-    let named = format!("pod/{pod}");
-    let error = case.refused(&["delete", &named], "").await?;
+    let target = format!("pod/{pod}");
+    let error = case.refused(&["delete", &target], "").await?;
     ensure!(
-        error.contains(&format!("kubectl game move {named}")),
+        error.contains(&format!("kubectl game move {target}")),
         "{error}"
     );
-    case.game(&["move", &named]).await?;
+    case.game(&["move", &target]).await?;
     let is_moving = |view: &View| view.number("/status/protection/moving") == 1;
     case.until("the pod waits for its hook", |view| {
         is_moving(view) && waiting(view) == ["HookNotSuccessful"]
     })
     .await?;
-    let again = case.game(&["move", &named]).await?;
+    let again = case.game(&["move", &target]).await?;
     ensure!(
         again.stderr.contains("already marked to be moved"),
         "{again:?}"
     );
-    case.game(&["move", &named, "--cancel"]).await?;
+    case.game(&["move", &target, "--cancel"]).await?;
     case.until("the pod stays", |view| {
         !is_moving(view) && waiting(view).is_empty()
     })
     .await?;
-    case.game(&["move", &named]).await?;
+    case.game(&["move", &target]).await?;
     case.hooks.answer("/", allowing_answer());
     case.until("the pod is replaced", |view| {
         let new = view.pod(&pod);
@@ -128,9 +128,9 @@ async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
     uninstall(case, "guard").await
 }
 
-async fn pods_leave_a_cordoned_node_by_themselves(case: &mut Case) -> Result<()> {
+async fn on_node_going_moves_pods_off_a_cordoned_node(case: &mut Case) -> Result<()> {
     let node = own_node(case).await?;
-    let game = two_preferring(case, &node);
+    let game = two_pods_preferring(case, &node);
     let view = apply_guarded(case, game.clone(), 2).await?;
     view.ensure(count_on(&view, &node) == 2)?;
     let moving = |view: &View| view.number("/status/protection/moving");
@@ -200,7 +200,7 @@ async fn guarded_pods_on_an_unreachable_node_are_replaced(case: &mut Case) -> Re
             "tolerationSeconds": 2,
         },
     ]);
-    let game = two_preferring(case, &node).set("/spec/template/spec/tolerations", tolerations);
+    let game = two_pods_preferring(case, &node).set("/spec/template/spec/tolerations", tolerations);
     let view = apply_guarded(case, game, 2).await?;
     view.ensure(count_on(&view, &node) == 2)?;
     let before = living(case).await?;
@@ -230,7 +230,7 @@ async fn guarded_pods_on_an_unreachable_node_are_replaced(case: &mut Case) -> Re
 }
 
 async fn guarded_pods_on_an_out_of_service_node_are_replaced(case: &mut Case) -> Result<()> {
-    let node = two_on_own_node(case).await?;
+    let node = two_pods_on_own_node(case).await?;
     let taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
     case.kubectl(&["taint", "node", &node, taint]).await?;
     until_replaced(case, &node).await?;
@@ -239,7 +239,7 @@ async fn guarded_pods_on_an_out_of_service_node_are_replaced(case: &mut Case) ->
 }
 
 async fn guarded_pods_of_a_deleted_node_are_replaced(case: &mut Case) -> Result<()> {
-    let node = two_on_own_node(case).await?;
+    let node = two_pods_on_own_node(case).await?;
     case.kubectl(&["delete", "node", &node]).await?;
     until_replaced(case, &node).await?;
     uninstall(case, "guard").await
@@ -248,12 +248,12 @@ async fn guarded_pods_of_a_deleted_node_are_replaced(case: &mut Case) -> Result<
 /// The taint manager's deletions are refused whether or not the operator runs. With onNodeGoing: Move, the pods are
 /// replaced.
 async fn pods_that_do_not_tolerate_a_taint_stay_or_are_moved(case: &mut Case) -> Result<()> {
-    let node = two_on_own_node(case).await?;
+    let node = two_pods_on_own_node(case).await?;
     let before = living(case).await?;
     case.kill_operator().await?;
     case.kubectl(&["taint", "node", &node, "maintenance=1:NoExecute"])
         .await?;
-    let kept = async |case: &Case| {
+    let ensure_kept = async |case: &Case| {
         consistently(
             "the guard keeps the pods",
             Duration::from_secs(2),
@@ -271,9 +271,9 @@ async fn pods_that_do_not_tolerate_a_taint_stay_or_are_moved(case: &mut Case) ->
         Ok(())
     })
     .await?;
-    kept(case).await?;
+    ensure_kept(case).await?;
     case.operator.start().await?;
-    kept(case).await?;
+    ensure_kept(case).await?;
     case.hooks.answer("/", allowing_answer());
     let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
     case.patch(&case.workload(), moves).await?;
@@ -340,7 +340,7 @@ async fn pods_of_a_set_leave_a_tainted_node_with_their_claims(case: &mut Case) -
 
 async fn a_paused_canary_keeps_its_revisions_when_it_leaves_a_node(case: &mut Case) -> Result<()> {
     let node = own_node(case).await?;
-    let game = two_preferring(case, &node).steps(json!([{"partition": 1}, {"pause": {}}]));
+    let game = two_pods_preferring(case, &node).steps(json!([{"partition": 1}, {"pause": {}}]));
     apply_guarded(case, game, 2).await?;
     case.hooks.answer("/", allowing_answer());
     let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);

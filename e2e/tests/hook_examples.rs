@@ -1,4 +1,4 @@
-//! The examples of `docs/hooks.md`, each guarding the deletion of a pod.
+//! The examples in `docs/hooks.md`, each guarding the deletion of a pod.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
@@ -8,7 +8,7 @@ use e2e::workload::manifest::Game;
 use serde_json::json;
 
 e2e::tests![
-    the_web_example_waits_until_no_player_is_left,
+    the_web_example_waits_until_no_players_are_left,
     the_prometheus_example_waits_until_the_pod_is_idle,
     the_kubernetes_example_waits_until_the_pod_is_drained,
     the_job_example_waits_until_the_match_is_saved,
@@ -35,7 +35,7 @@ async fn scale_to_zero(
     case.scale(0).await
 }
 
-/// Waits until the hook has failed this many times. The pod must still exist.
+/// Waits until this many measurements of the hook have failed. The pod must still exist.
 async fn until_failures(case: &Case, failures: i64) -> Result<()> {
     case.until("the hook holds the pod", |view| {
         let failed = |run: &e2e::workload::view::Run| {
@@ -49,7 +49,7 @@ async fn until_failures(case: &Case, failures: i64) -> Result<()> {
     Ok(())
 }
 
-async fn the_web_example_waits_until_no_player_is_left(case: &mut Case) -> Result<()> {
+async fn the_web_example_waits_until_no_players_are_left(case: &mut Case) -> Result<()> {
     case.hooks
         .answer("/players", Answer::Json(json!({"online": 3})));
     let port = format!(":{}/", case.hooks.port());
@@ -91,7 +91,7 @@ async fn the_kubernetes_example_waits_until_the_pod_is_drained(case: &mut Case) 
     until_failures(case, 1).await?;
     let pod = case.view().await?.pods.remove(0).0;
     let drain = &pod["metadata"]["annotations"]["example.com/drain"];
-    ensure!(drain == "true", "no annotation to drain: {pod:#}");
+    ensure!(drain == "true", "no drain annotation: {pod:#}");
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     case.kubectl(&["annotate", "pod", name, "example.com/drained=true"])
         .await?;

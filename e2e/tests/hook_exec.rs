@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use crate::run::{hook_run, status, until_phase};
 
 e2e::tests![
-    a_command_gets_its_arguments_one_by_one_and_its_output_is_judged,
+    a_command_gets_its_arguments_unchanged_and_its_output_is_judged,
     a_command_without_an_exit_code_is_an_error_that_says_why,
     commands_are_run_only_in_pods_of_workloads,
     commands_are_disabled_until_their_namespace_is_listed,
     a_missing_permission_is_an_error_that_names_the_charts_value,
 ];
 
-/// A HookRun, as a user creates it, that runs a command in a pod. `fields` are added to its metric.
-fn run_of(name: &str, pod: &str, command: Value, fields: Value) -> Value {
+/// A HookRun, as a user would create it, that runs a command in a pod. `fields` are added to its metric.
+fn command_run(name: &str, pod: &str, command: Value, fields: Value) -> Value {
     let mut metric = json!({
         "name": "command", "consecutiveErrorLimit": 0,
         "provider": {"exec": {"container": "game", "command": command, "timeoutSeconds": 2}},
@@ -46,23 +46,24 @@ async fn game_pod(case: &Case) -> Result<String> {
 }
 
 /// Waits until a run ends in phase Error, and returns its message.
-async fn error(case: &Case, run: &str) -> Result<String> {
+async fn until_error(case: &Case, run: &str) -> Result<String> {
     let status = until_phase(case, run, "Error").await?;
     Ok(text(&status, "/message").to_owned())
 }
 
-async fn a_command_gets_its_arguments_one_by_one_and_its_output_is_judged(
+async fn a_command_gets_its_arguments_unchanged_and_its_output_is_judged(
     case: &mut Case,
 ) -> Result<()> {
     let pod = prepare(case).await?;
     let print = json!(["printf", "%s|", "--map={{ args.map }}", "", "*"]);
     let condition = json!({"successCondition": "result == \"--map=a b; $(c) 'd||*|\""});
-    case.apply(run_of("good", &pod, print.clone(), condition))
+    case.apply(command_run("good", &pod, print.clone(), condition))
         .await?;
-    case.apply(run_of("plain", &pod, json!(["true"]), json!({})))
+    case.apply(command_run("plain", &pod, json!(["true"]), json!({})))
         .await?;
     let condition = json!({"successCondition": "result == \"idle\""});
-    case.apply(run_of("bad", &pod, print, condition)).await?;
+    case.apply(command_run("bad", &pod, print, condition))
+        .await?;
     until_phase(case, "good", "Successful").await?;
     until_phase(case, "plain", "Successful").await?;
     let bad = until_phase(case, "bad", "Failed").await?;
@@ -99,8 +100,9 @@ async fn a_command_without_an_exit_code_is_an_error_that_says_why(case: &mut Cas
             "printed more than 1 MiB",
         ),
     ] {
-        case.apply(run_of(run, &pod, command, json!({}))).await?;
-        let message = error(case, run).await?;
+        case.apply(command_run(run, &pod, command, json!({})))
+            .await?;
+        let message = until_error(case, run).await?;
         ensure!(message.contains(expected), "{run}: {message}");
     }
     Ok(())
@@ -120,12 +122,12 @@ async fn commands_are_run_only_in_pods_of_workloads(case: &mut Case) -> Result<(
         "--timeout=60s",
     ];
     case.kubectl(&ready).await?;
-    let mut sidecar = run_of("sidecar", &pod, json!(["true"]), json!({}));
+    let mut sidecar = command_run("sidecar", &pod, json!(["true"]), json!({}));
     sidecar["spec"]["metrics"][0]["provider"]["exec"]["container"] = json!("sidecar");
     case.apply(sidecar).await?;
-    case.apply(run_of("other", "other", json!(["true"]), json!({})))
+    case.apply(command_run("other", "other", json!(["true"]), json!({})))
         .await?;
-    case.apply(run_of("none", "none", json!(["true"]), json!({})))
+    case.apply(command_run("none", "none", json!(["true"]), json!({})))
         .await?;
     for (run, expected) in [
         (
@@ -135,7 +137,7 @@ async fn commands_are_run_only_in_pods_of_workloads(case: &mut Case) -> Result<(
         ("none", "pods \"none\" not found"),
         ("sidecar", "has no container sidecar: use one of game"),
     ] {
-        let message = error(case, run).await?;
+        let message = until_error(case, run).await?;
         ensure!(message.contains(expected), "{run}: {message}");
     }
     Ok(())
@@ -143,9 +145,9 @@ async fn commands_are_run_only_in_pods_of_workloads(case: &mut Case) -> Result<(
 
 async fn commands_are_disabled_until_their_namespace_is_listed(case: &mut Case) -> Result<()> {
     let pod = game_pod(case).await?;
-    case.apply(run_of("off", &pod, json!(["true"]), json!({})))
+    case.apply(command_run("off", &pod, json!(["true"]), json!({})))
         .await?;
-    let message = error(case, "off").await?;
+    let message = until_error(case, "off").await?;
     let namespace = &case.namespace;
     let expected = format!(
         "hooks must not run commands in namespace {namespace}: an administrator can allow it with the \
@@ -168,7 +170,7 @@ async fn a_missing_permission_is_an_error_that_names_the_charts_value(
     case.eventually("the command is forbidden", async || {
         tries += 1;
         let run = format!("forbidden-{tries}");
-        case.apply(run_of(&run, &pod, json!(["true"]), json!({})))
+        case.apply(command_run(&run, &pod, json!(["true"]), json!({})))
             .await?;
         let status = case.eventually("the run ends", async || {
             let status = status(case, &run).await?;

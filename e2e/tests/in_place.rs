@@ -210,7 +210,7 @@ async fn a_missing_image_blocks_the_rollout_until_the_change_is_reverted(
         view.counts() == [3, 1, 0, 2, 3]
     })
     .await?;
-    case.consistently("two pods are ready", 3, |view| {
+    case.consistently("two pods remain ready", 3, |view| {
         view.ready_with("game:v1") == 2
     })
     .await?;
@@ -254,7 +254,7 @@ async fn a_crashing_version_blocks_the_rollout_until_the_change_is_reverted(
         view.pods.iter().any(|pod| pod.restarts() >= 2)
     })
     .await?;
-    case.consistently("three old pods are ready", 4, |view| {
+    case.consistently("three old pods remain ready", 4, |view| {
         view.ready_with("game:v1") == 3
     })
     .await?;

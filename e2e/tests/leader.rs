@@ -42,20 +42,20 @@ async fn a_terminated_leader_hands_over_immediately(case: &mut Case) -> Result<(
     take_over_within(case, Exit::Terminated, LEASE - RENEWAL).await
 }
 
-async fn take_over_within(case: &mut Case, end: Exit, limit: Duration) -> Result<()> {
+async fn take_over_within(case: &mut Case, exit: Exit, limit: Duration) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
     let mut standby = case.prepare_operator("standby").await?;
     standby.start().await?;
     for run in 1..=RUNS {
-        let took = takeover(case, &mut standby, end, 2 + run).await?;
+        let took = takeover(case, &mut standby, exit, 2 + run).await?;
         ensure!(took <= limit, "takeover {run} took {took:?}");
     }
     standby.terminate().await
 }
 
-/// The minimum time during which operators are frozen and disconnected. The time is extended until a takeover has
-/// happened.
+/// For at least this long, operators are frozen and disconnected from time to time. It is extended until a takeover
+/// has happened.
 const DISORDER: Duration = Duration::from_secs(60);
 
 /// A disruption of an operator.
@@ -175,7 +175,7 @@ async fn disorder(case: &mut Case, random: &mut Random) -> Result<()> {
 
 /// The verbs on [`RESOURCE`] for which the operator lacks permission, one at a time.
 const FORBIDDEN: [&str; 2] = ["watch", "list"];
-/// A resource that the operator reads, and of which this test has no objects.
+/// A resource that the operator reads, and that this test does not create.
 const RESOURCE: &str = "persistentvolumeclaims";
 
 async fn an_operator_without_access_to_a_kind_does_not_lead(case: &mut Case) -> Result<()> {
@@ -193,7 +193,7 @@ async fn an_operator_without_access_to_a_kind_does_not_lead(case: &mut Case) -> 
     for (verb, replicas) in FORBIDDEN.into_iter().zip(2..) {
         allow(case, &operator, &name, &without(&rules, verb)).await?;
         operator.launch().await?;
-        does_not_lead(case, &operator, verb).await?;
+        ensure_does_not_lead(case, &operator, verb).await?;
         allow(case, &operator, &name, &rules).await?;
         case.scale(replicas).await?;
         case.until_settled(replicas.into()).await?;
@@ -205,7 +205,7 @@ async fn an_operator_without_access_to_a_kind_does_not_lead(case: &mut Case) -> 
     case.operator.start().await
 }
 
-async fn does_not_lead(case: &Case, operator: &Operator, verb: &str) -> Result<()> {
+async fn ensure_does_not_lead(case: &Case, operator: &Operator, verb: &str) -> Result<()> {
     let forbidden = format!("cannot {verb} resource \"{RESOURCE}\"");
     let check_readiness = async || {
         let (code, body) = operator.get("/readyz").await?;
@@ -226,12 +226,12 @@ async fn does_not_lead(case: &Case, operator: &Operator, verb: &str) -> Result<(
         check_readiness().await?;
         let (_, page) = operator.get("/metrics").await?;
         ensure!(page.contains(silence), "{page}");
-        has_no_leader(case).await
+        ensure_no_leader(case).await
     })
     .await
 }
 
-async fn has_no_leader(case: &Case) -> Result<()> {
+async fn ensure_no_leader(case: &Case) -> Result<()> {
     let lease = case.get("leases/gamekeeper").await?;
     let holder = lease["spec"]["holderIdentity"].as_str();
     ensure!(holder == Some(""), "{holder:?} leads");
@@ -287,7 +287,7 @@ async fn a_leader_whose_caches_are_not_filled_releases_the_lease(case: &mut Case
     case.eventually("the standby releases the lease", async || {
         let log = std::fs::read_to_string(standby.log())?;
         ensure!(log.contains("releasing the lease"), "{log}");
-        has_no_leader(case).await?;
+        ensure_no_leader(case).await?;
         ensure!(!standby.is_alive()?, "the standby still runs");
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! The operator's metrics in a real Prometheus, with the queries of alerts, dashboards and runbooks.
+//! The operator's metrics in a real Prometheus, with the queries of the alerts, dashboards and runbooks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,14 +92,14 @@ async fn dashboards_show_a_failed_step_and_a_waiting_pod(case: &mut Case) -> Res
         .answer("/players", Answer::Json(json!({"age": 45})));
     case.kubectl(&["delete", &case.workload()]).await?;
     case.eventually("the workload's series are dropped", async || {
-        // The counts of ended pods stay for ten minutes, until they have been scraped.
+        // The counts of ended pods are kept for ten minutes, so that they are scraped.
         let ended = "gamekeeper_guarded_pods_ended_total";
         let left = format!("{{name=\"{GAME}\",__name__!=\"{ended}\"}}");
         let left = prometheus.query(&left).await?;
-        let of_hooks = format!("{{owner=\"GameDeployment|{GAME}\"}}");
-        let of_hooks = prometheus.query(&of_hooks).await?;
-        let of_bk_bcs = prometheus.query("{gd!=\"\"}").await?;
-        let left: Vec<_> = left.iter().chain(&of_hooks).chain(&of_bk_bcs).collect();
+        let hooks = format!("{{owner=\"GameDeployment|{GAME}\"}}");
+        let hooks = prometheus.query(&hooks).await?;
+        let bk_bcs = prometheus.query("{gd!=\"\"}").await?;
+        let left: Vec<_> = left.iter().chain(&hooks).chain(&bk_bcs).collect();
         ensure!(left.is_empty(), "{left:?}");
         Ok(())
     })
@@ -282,7 +282,7 @@ async fn check_queries_of_bk_bcs(case: &Case, prometheus: &Prometheus) -> Result
     Ok(())
 }
 
-/// Panels that show 0 even without data, and that are therefore checked for a value of at least 1.
+/// Panels that show 0 even without data, so their value must be at least 1.
 const AT_LEAST_ONE: [&str; 4] = [
     "Not matching the spec",
     "Paused by a failed hook",
@@ -313,12 +313,12 @@ async fn check_dashboards(case: &Case, prometheus: &Prometheus) -> Result<()> {
         ];
         for board in ["fleet", "rollout"] {
             for query in dashboard::queries(board, &variables)? {
-                let is_of_hooks = HOOK_PANELS.contains(&&*query.source);
+                let needs_hooks = HOOK_PANELS.contains(&&*query.source);
                 case.eventually(board, async || {
                     let answer = prometheus.query(&query.expr).await?;
                     let mut values = answer.iter().map(|sample| sample.value);
                     let is_right = match AT_LEAST_ONE.contains(&&*query.source) {
-                        _ if name == SET && board == "rollout" && is_of_hooks => answer.is_empty(),
+                        _ if name == SET && board == "rollout" && needs_hooks => answer.is_empty(),
                         true => values.any(|value| value >= 1.0),
                         false => values.any(f64::is_finite),
                     };
@@ -332,7 +332,7 @@ async fn check_dashboards(case: &Case, prometheus: &Prometheus) -> Result<()> {
     Ok(())
 }
 
-/// Checks the alerts against real series. Tests with promtool (e2e/alerts) check when they fire.
+/// Checks the alerts against real series. The promtool tests in e2e/alerts check when they fire.
 async fn check_alerts(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let path = repository().join("charts/gamekeeper/files/alerts.yaml");
     let alerts: Value = serde_yaml_ng::from_str(&std::fs::read_to_string(path)?)?;
@@ -359,10 +359,10 @@ async fn check_labels(case: &Case) -> Result<()> {
     let (_, page) = case.operator.get("/metrics").await?;
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let (name, rest) = line.split_once(['{', ' ']).context("not a series")?;
-        let of_histogram = ["_bucket", "_count", "_sum"]
+        let histogram = ["_bucket", "_count", "_sum"]
             .into_iter()
             .find_map(|part| documented.get(name.strip_suffix(part)?));
-        let expected = documented.get(name).or(of_histogram);
+        let expected = documented.get(name).or(histogram);
         let expected = expected.with_context(|| format!("{name} is not documented"))?;
         let labels = rest.split_once("\"} ").map_or("", |(labels, _)| labels);
         let labels = labels.split("\",").filter(|label| !label.is_empty());

@@ -14,9 +14,9 @@ const ABOUT_SIDECARS: &str = "sidecars.gamekeeper.tkex.tencent.com/";
 /// The annotation of pods whose game is not their first container.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-/// Resources of which the same writes are made in each run.
+/// Resources that are written equally often in each run.
 const FIXED: [&str; 4] = ["pods", "pods/status", "hookruns", "controllerrevisions"];
-/// Kinds that are watched only if there is a set, as in the metrics.
+/// Kinds that are watched only if there is a set, by their label in the metrics.
 const FOR_SETS: [&str; 2] = ["{kind=\"Namespace\"}", "{kind=\"SidecarSetRevision\"}"];
 
 async fn without_a_set_the_operator_writes_as_if_sets_were_disabled(case: &mut Case) -> Result<()> {
@@ -89,7 +89,7 @@ async fn run_lifecycle(case: &Case) -> Result<Counts> {
     writes
         .0
         .retain(|kind, _| kind.code < 300 || kind.resource.starts_with("sidecarsets"));
-    // So does the number of writes of a status or an event, but not whether there is one.
+    // So does how often a status or an event is written, but not whether it is written at all.
     for (kind, count) in &mut writes.0 {
         if !FIXED.contains(&kind.resource.as_str()) {
             *count = 1;

@@ -62,17 +62,17 @@ impl Point {
 
 async fn a_killed_operator_continues_the_update_of_a_sidecar(case: &mut Case) -> Result<()> {
     let points = [Point::Token, Point::Gate, Point::Patch];
-    killed_at(case, Game::in_place(PODS), &points).await
+    kill_at(case, Game::in_place(PODS), &points).await
 }
 
 async fn the_update_continues_in_a_game_stateful_set_as_well(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::parallel(PODS).updated_by("InplaceUpdate");
-    killed_at(case, game, &[Point::Gate]).await
+    kill_at(case, game, &[Point::Gate]).await
 }
 
 /// Updates a sidecar once for each of these points, and kills the operator there.
-async fn killed_at(case: &mut Case, game: Game, points: &[Point]) -> Result<()> {
+async fn kill_at(case: &mut Case, game: Game, points: &[Point]) -> Result<()> {
     let proxy = case.plane().fault_proxy().await?;
     case.start_witness().await?;
     case.operator.terminate().await?;
@@ -106,7 +106,7 @@ async fn killed_at(case: &mut Case, game: Game, points: &[Point]) -> Result<()> 
     let is_once = runs.len() == expected && runs.values().all(|times| *times == 1);
     ensure!(is_once, "{expected} hooks are due: {runs:#?}");
     let calls = case.hooks.calls("/").len();
-    ensure!(calls == expected, "{calls} calls of {expected} hooks");
+    ensure!(calls == expected, "{calls} calls for {expected} hooks");
     remove(case).await
 }
 

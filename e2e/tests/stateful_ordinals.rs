@@ -10,32 +10,32 @@ use serde_json::json;
 
 e2e::tests![
     pods_are_created_upward_and_deleted_downward_one_at_a_time,
-    parallel_pods_are_created_and_deleted_at_once,
+    parallel_pods_are_created_and_deleted_together,
     ordered_scaling_halts_at_an_unhealthy_pod,
     parallel_scaling_does_not_wait_for_an_unhealthy_pod,
-    a_predecessor_is_recreated_next_to_an_unhealthy_pod,
+    a_predecessor_is_recreated_despite_an_unhealthy_pod,
     ordinals_start_at_the_given_number,
     min_ready_seconds_delay_the_next_pod,
     kubectl_prints_and_scales_a_set,
     an_autoscaler_scales_a_set,
-    scaling_to_zero_and_back,
+    a_set_scales_to_zero_and_back,
 ];
 
 /// The names of the pods, in the order in which the operator created or deleted them (`verb`).
 pub fn in_order(case: &Case, verb: &str) -> Result<Vec<String>> {
     let events = case.events()?.into_iter();
-    let of_pods = events.filter(|event| {
+    let pod_writes = events.filter(|event| {
         let object = event.object_ref.clone().unwrap_or_default();
         let is_pod = object.resource == "pods" && object.subresource.is_empty();
         event.verb == verb && is_pod && event.succeeded() && event.is_write()
     });
     let name = |event: judge::Event| {
         let sent = event.request_object.unwrap_or_default();
-        let named = sent.pointer("/metadata/name").and_then(|it| it.as_str());
-        let named = named.map(str::to_owned);
-        named.unwrap_or_else(|| event.object_ref.map(|it| it.name).unwrap_or_default())
+        let sent_name = sent.pointer("/metadata/name").and_then(|it| it.as_str());
+        let sent_name = sent_name.map(str::to_owned);
+        sent_name.unwrap_or_else(|| event.object_ref.map(|it| it.name).unwrap_or_default())
     };
-    Ok(of_pods.map(name).collect())
+    Ok(pod_writes.map(name).collect())
 }
 
 fn names(ordinals: impl IntoIterator<Item = i64>) -> Vec<String> {
@@ -44,7 +44,7 @@ fn names(ordinals: impl IntoIterator<Item = i64>) -> Vec<String> {
 }
 
 /// Whether at most one pod is not ready.
-fn one_at_a_time(view: &View) -> bool {
+fn has_at_most_one_unready(view: &View) -> bool {
     view.pods.iter().filter(|pod| !pod.is_ready()).count() <= 1
 }
 
@@ -55,7 +55,7 @@ async fn pods_are_created_upward_and_deleted_downward_one_at_a_time(case: &mut C
         .annotated("stage.gamekeeper/stop-seconds", "1");
     case.apply(game).await?;
     case.until("four pods are ready, created one at a time", |view| {
-        assert!(one_at_a_time(view), "{}", view.summary());
+        assert!(has_at_most_one_unready(view), "{}", view.summary());
         view.counts() == [4; 5]
     })
     .await?;
@@ -74,19 +74,20 @@ async fn pods_are_created_upward_and_deleted_downward_one_at_a_time(case: &mut C
     Ok(())
 }
 
-async fn parallel_pods_are_created_and_deleted_at_once(case: &mut Case) -> Result<()> {
+async fn parallel_pods_are_created_and_deleted_together(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::parallel(6)
         .annotated("stage.gamekeeper/ready-seconds", "5")
         .annotated("stage.gamekeeper/stop-seconds", "5");
     case.apply(game).await?;
-    case.until("six pods exist at once, none of them ready", |view| {
-        view.pods.len() == 6 && view.pods.iter().all(|pod| !pod.is_ready())
-    })
+    case.until(
+        "six pods exist at the same time, none of them ready",
+        |view| view.pods.len() == 6 && view.pods.iter().all(|pod| !pod.is_ready()),
+    )
     .await?;
     case.until_settled(6).await?;
     case.scale(0).await?;
-    case.until("six pods terminate at once", |view| {
+    case.until("six pods terminate at the same time", |view| {
         view.pods.len() == 6 && view.pods.iter().all(|pod| pod.is_terminating())
     })
     .await?;
@@ -159,7 +160,7 @@ async fn parallel_scaling_does_not_wait_for_an_unhealthy_pod(case: &mut Case) ->
     view.ensure(view.shape() == "0:v1")
 }
 
-async fn a_predecessor_is_recreated_next_to_an_unhealthy_pod(case: &mut Case) -> Result<()> {
+async fn a_predecessor_is_recreated_despite_an_unhealthy_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(with_warm_up_gate(Game::ordered(2))).await?;
     case.until("the first pod exists", |view| view.pods.len() == 1)
@@ -251,7 +252,7 @@ async fn kubectl_prints_and_scales_a_set(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// The bounds of an autoscaler apply even without measurements.
+/// An autoscaler's bounds apply even without measurements.
 async fn an_autoscaler_scales_a_set(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::parallel(2)).await?;
@@ -278,7 +279,7 @@ async fn an_autoscaler_scales_a_set(case: &mut Case) -> Result<()> {
     view.ensure(view.shape() == "0:v1 1:v1 2:v1")
 }
 
-async fn scaling_to_zero_and_back(case: &mut Case) -> Result<()> {
+async fn a_set_scales_to_zero_and_back(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(2)).await?;
     let before = case.until_settled(2).await?;

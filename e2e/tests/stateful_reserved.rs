@@ -47,7 +47,7 @@ fn name(ordinal: i64) -> String {
     format!("{SET}-{ordinal}")
 }
 
-/// Waits until the set is settled with these pods. Panics if it has fewer meanwhile.
+/// Waits until the set is settled with these pods. Panics if it has fewer pods in the meantime.
 async fn until_settled_as(case: &Case, shape: &str) -> Result<View> {
     let pods = shape.split(' ').count();
     case.until(shape, |view| {
@@ -251,7 +251,7 @@ async fn surge_pods_and_scaling_skip_reserved_ordinals(case: &mut Case) -> Resul
     let game = game.set("/spec/reserveOrders", json!([1, 3]));
     case.apply(game.annotated("stage.gamekeeper/ready-seconds", "2"))
         .await?;
-    until_first_settled_as(case, "0:v1 2:v1").await?;
+    until_new_set_settles_as(case, "0:v1 2:v1").await?;
     case.set_image("game:v2").await?;
     case.until("a surge pod is created first", |view| {
         view.shape() == "0:v1 2:v1 4:v2"
@@ -266,7 +266,7 @@ async fn surge_pods_and_scaling_skip_reserved_ordinals(case: &mut Case) -> Resul
 }
 
 /// Waits until a new set is settled with these pods.
-async fn until_first_settled_as(case: &Case, shape: &str) -> Result<View> {
+async fn until_new_set_settles_as(case: &Case, shape: &str) -> Result<View> {
     let pods = shape.split(' ').count() as i64;
     let view = case.until_settled(pods).await?;
     view.ensure(view.shape() == shape)?;

@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// Time from `then` to `now`.
-pub fn age(then: Option<&Time>, now: Timestamp) -> String {
-    match then {
-        Some(then) => span(now.duration_since(then.0).as_secs()),
+/// The time from `start` to `now`.
+pub fn age(start: Option<&Time>, now: Timestamp) -> String {
+    match start {
+        Some(start) => span(now.duration_since(start.0).as_secs()),
         None => "<unknown>".to_owned(),
     }
 }
@@ -15,19 +15,19 @@ pub fn age(then: Option<&Time>, now: Timestamp) -> String {
 pub fn span(seconds: i64) -> String {
     let seconds = seconds.max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    let two = |whole: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
+    let two_units = |whole: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
         0 => format!("{whole}{unit}"),
         _ => format!("{whole}{unit}{rest}{rest_unit}"),
     };
     match () {
         () if seconds < 120 => format!("{seconds}s"),
-        () if minutes < 10 => two(minutes, "m", seconds % 60, "s"),
+        () if minutes < 10 => two_units(minutes, "m", seconds % 60, "s"),
         () if hours < 3 => format!("{minutes}m"),
-        () if hours < 8 => two(hours, "h", minutes % 60, "m"),
+        () if hours < 8 => two_units(hours, "h", minutes % 60, "m"),
         () if hours < 48 => format!("{hours}h"),
-        () if days < 8 => two(days, "d", hours % 24, "h"),
+        () if days < 8 => two_units(days, "d", hours % 24, "h"),
         () if days < 730 => format!("{days}d"),
-        () => two(days / 365, "y", days % 365, "d"),
+        () => two_units(days / 365, "y", days % 365, "d"),
     }
 }
 
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_have_the_format_of_kubectl() {
+    fn ages_are_formatted_as_in_kubectl() {
         for (seconds, expected) in [
             (0, "0s"),
             (119, "119s"),

@@ -1,4 +1,4 @@
-//! Reads from the API server: workloads, and what belongs to them. Requests are repeated if the server is too busy.
+//! Reads from the API server: workloads, and what belongs to them. Requests are retried if the server is too busy.
 
 mod change;
 mod served;
@@ -67,7 +67,7 @@ impl Cluster {
         }
     }
 
-    /// Sends a request, and repeats it while the server is too busy.
+    /// Sends a request, and retries it while the server is too busy.
     pub async fn send<T>(&self, request: impl AsyncFn() -> kube::Result<T>) -> Result<T, Error> {
         let response = async {
             for _ in 0..MAX_RETRIES {
@@ -213,9 +213,9 @@ impl Cluster {
         }
         // A user without access to other namespaces gets no hint about them.
         let elsewhere = self.list(true).await.unwrap_or_default();
-        let is_it =
+        let is_match =
             |game: &&Game| game.name == reference.name && reference.kinds().contains(&game.kind);
-        if let Some(other) = elsewhere.iter().find(is_it) {
+        if let Some(other) = elsewhere.iter().find(is_match) {
             return hint(format!("{} -n {}", other.short_name(), other.namespace));
         }
         let near = closest(&reference.name, here.iter().map(|game| game.name.as_str()));
@@ -228,10 +228,10 @@ impl Cluster {
     /// A workload with the objects that belong to it.
     pub async fn scene(&self, reference: &Reference) -> Result<Scene, Error> {
         let game = self.find(reference).await?;
-        self.around(game).await
+        self.scene_of(game).await
     }
 
-    async fn around(&self, game: Game) -> Result<Scene, Error> {
+    async fn scene_of(&self, game: Game) -> Result<Scene, Error> {
         let pods = self.select::<Pod>(&game.selector);
         let runs = self.hook_runs(game.kind);
         let revisions = self.select::<ControllerRevision>(&game.revision_selector);
@@ -242,7 +242,7 @@ impl Cluster {
     /// The HookRuns of workloads of a kind: none if their CRD was deleted.
     async fn hook_runs(&self, kind: WorkloadKind) -> Result<Vec<HookRun>, Error> {
         match self.select(kind.type_label()).await {
-            Err(error) if error.is_not_served() => Ok(Vec::new()),
+            Err(error) if error.is_404() => Ok(Vec::new()),
             runs => runs,
         }
     }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use kube::api::ListParams;
 use serde_json::Value;
 
-use crate::change::undo::numbered;
+use crate::change::undo::revision_numbered;
 use crate::cluster::Cluster;
 use crate::complete::{self, Wanted};
 use crate::error::Error;
@@ -29,19 +29,19 @@ use crate::view::{history, hooks, list, none_found, status, tree};
 
 /// Runs a command and returns its exit code.
 pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
-    let at = &cli.cluster;
+    let target = &cli.cluster;
     match cli.command {
         Command::Get {
             workloads,
             all_namespaces,
             selector,
             output,
-        } => get(at, &workloads, all_namespaces, selector, output).await?,
+        } => get(target, &workloads, all_namespaces, selector, output).await?,
         Command::Tree {
             workload,
             watch,
             all_pods,
-        } => show_tree(at, &workload, watch, all_pods).await?,
+        } => show_tree(target, &workload, watch, all_pods).await?,
         Command::Status {
             workload,
             watch,
@@ -49,26 +49,26 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
             output,
         } => {
             let wait = watch.then_some(limit(timeout));
-            return status(at, &workload, wait, output).await;
+            return status(target, &workload, wait, output).await;
         }
-        Command::Steer(command) => steer(at, command).await?,
+        Command::Steer(command) => steer(target, command).await?,
         Command::History {
             workload,
             revision,
             output,
-        } => show_history(at, &workload, revision, output).await?,
+        } => show_history(target, &workload, revision, output).await?,
         Command::Hooks {
             workload,
             all_namespaces,
             failed,
             output,
-        } if workload.is_empty() => show_all_hooks(at, all_namespaces, failed, output).await?,
+        } if workload.is_empty() => show_all_hooks(target, all_namespaces, failed, output).await?,
         Command::Hooks {
             workload,
             failed,
             output,
             ..
-        } => show_hooks(at, &workload, failed, output).await?,
+        } => show_hooks(target, &workload, failed, output).await?,
         Command::Lint(options) => return lint_files(options).await,
         Command::Completion { shell } => {
             let mut script = Vec::new();
@@ -84,22 +84,22 @@ pub fn put(text: &str) -> Result<(), Error> {
     Ok(stdout().write_all(text.as_bytes())?)
 }
 
-async fn scene_of(at: &ClusterOptions, workload: &Workload) -> Result<Scene, Error> {
+async fn scene_of(target: &ClusterOptions, workload: &Workload) -> Result<Scene, Error> {
     let reference = Reference::parse(&workload.words)?;
-    Cluster::connect(at).await?.scene(&reference).await
+    Cluster::connect(target).await?.scene(&reference).await
 }
 
 async fn get(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     words: &[String],
     all: bool,
     selector: Option<String>,
     output: Option<Output>,
 ) -> Result<(), Error> {
-    if sidecar_set::are_wanted(words) {
-        return sidecar_set::get(at, words, selector, output).await;
+    if sidecar_set::are_requested(words) {
+        return sidecar_set::get(target, words, selector, output).await;
     }
-    let cluster = Cluster::connect(at).await?;
+    let cluster = Cluster::connect(target).await?;
     let params = ListParams {
         label_selector: selector,
         ..ListParams::default()
@@ -152,47 +152,47 @@ async fn get(
 }
 
 async fn show_tree(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     workload: &Workload,
     watch: bool,
     all_pods: bool,
 ) -> Result<(), Error> {
-    if let Some(name) = lifecycle::named(&workload.words) {
-        return lifecycle::show_tree(at, name, watch).await;
+    if let Some(name) = lifecycle::name_in(&workload.words) {
+        return lifecycle::show_tree(target, name, watch).await;
     }
     let style = Style::of_stdout();
     let max_pods = match all_pods {
         true => usize::MAX,
         false => tree::MAX_PODS,
     };
-    if let Some(name) = sidecar_set::named(&workload.words) {
-        return sidecar_set::show_tree(at, name, watch, max_pods).await;
+    if let Some(name) = sidecar_set::name_in(&workload.words) {
+        return sidecar_set::show_tree(target, name, watch, max_pods).await;
     }
     if watch {
         let reference = Reference::parse(&workload.words)?;
-        let cluster = Cluster::connect(at).await?;
+        let cluster = Cluster::connect(target).await?;
         return follow_tree(&cluster, &reference, max_pods, style).await;
     }
-    let scene = scene_of(at, workload).await?;
+    let scene = scene_of(target, workload).await?;
     put(&tree::tree(&scene, max_pods, style, Timestamp::now()))
 }
 
 async fn status(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     workload: &Workload,
     wait: Option<Option<Duration>>,
     output: Option<Output>,
 ) -> Result<ExitCode, Error> {
-    if let Some(name) = lifecycle::named(&workload.words) {
-        return lifecycle::status(at, name, wait, output).await;
+    if let Some(name) = lifecycle::name_in(&workload.words) {
+        return lifecycle::status(target, name, wait, output).await;
     }
-    if let Some(name) = sidecar_set::named(&workload.words) {
-        return sidecar_set::status(at, name, wait, output).await;
+    if let Some(name) = sidecar_set::name_in(&workload.words) {
+        return sidecar_set::status(target, name, wait, output).await;
     }
     let style = Style::of_stdout();
     let (scene, verdict) = match wait {
         None => {
-            let scene = scene_of(at, workload).await?;
+            let scene = scene_of(target, workload).await?;
             let verdict = judge(&scene, Timestamp::now());
             (scene, verdict)
         }
@@ -207,7 +207,7 @@ async fn status(
                 last = line;
                 Ok(())
             };
-            follow_status(at, &reference, limit, report).await?
+            follow_status(target, &reference, limit, report).await?
         }
     };
     put(&match output {
@@ -222,17 +222,20 @@ async fn status(
 }
 
 async fn show_history(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     workload: &Workload,
     revision: Option<i64>,
     output: Option<Output>,
 ) -> Result<(), Error> {
-    if let Some(name) = sidecar_set::named(&workload.words) {
-        return sidecar_set::show_history(at, name, revision, output).await;
+    if let Some(name) = sidecar_set::name_in(&workload.words) {
+        return sidecar_set::show_history(target, name, revision, output).await;
     }
-    let scene = scene_of(at, workload).await?;
+    let scene = scene_of(target, workload).await?;
     if let Some(number) = revision {
-        return put(&history::details(&scene.game, numbered(&scene, number)?)?);
+        return put(&history::details(
+            &scene.game,
+            revision_numbered(&scene, number)?,
+        )?);
     }
     put(&match output {
         Some(output) => print::list(&scene.revisions, output)?,
@@ -241,13 +244,13 @@ async fn show_history(
 }
 
 async fn show_hooks(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     words: &[String],
     failed: bool,
     output: Option<Output>,
 ) -> Result<(), Error> {
     let reference = Reference::parse(words)?;
-    let mut scene = Cluster::connect(at).await?.scene(&reference).await?;
+    let mut scene = Cluster::connect(target).await?.scene(&reference).await?;
     scene.runs.retain(|run| !failed || run.phase().has_failed());
     match output {
         Some(output) => put(&print::list(&scene.runs, output)?),
@@ -261,12 +264,12 @@ async fn show_hooks(
 }
 
 async fn show_all_hooks(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     all: bool,
     failed: bool,
     output: Option<Output>,
 ) -> Result<(), Error> {
-    let cluster = Cluster::connect(at).await?;
+    let cluster = Cluster::connect(target).await?;
     let (mut scenes, mut others) = cluster.runs(all).await?;
     for runs in scenes.iter_mut().map(|scene| &mut scene.runs) {
         runs.retain(|run| !failed || run.phase().has_failed());

@@ -20,7 +20,7 @@ pub enum Wanted {
     WorkloadOrSet,
 }
 
-/// The commands on SidecarSets.
+/// The commands that accept a SidecarSet.
 const SET_COMMANDS: [&str; 7] = [
     "get", "tree", "status", "pause", "resume", "history", "undo",
 ];
@@ -35,7 +35,7 @@ pub fn wanted(root: &Command, words: &[String]) -> Wanted {
         command = command.find_subcommand(word).unwrap_or(command);
     }
     let of_option = before.last().and_then(|word| option(root, command, word));
-    let fitting = |words: Vec<String>| {
+    let matching = |words: Vec<String>| {
         let words = words.into_iter().filter(|word| word.starts_with(last));
         Wanted::Words(words.collect())
     };
@@ -44,15 +44,15 @@ pub fn wanted(root: &Command, words: &[String]) -> Wanted {
         values.map(|it| it.get_name().to_owned()).collect()
     };
     if let Some(option) = of_option {
-        return fitting(values(option));
+        return matching(values(option));
     }
     if last.starts_with('-') {
         let options = arguments(root, command).filter_map(long);
-        return fitting(options.collect());
+        return matching(options.collect());
     }
     if command.has_subcommands() {
         let shown = command.get_subcommands().filter(|it| !it.is_hide_set());
-        return fitting(shown.map(|it| it.get_name().to_owned()).collect());
+        return matching(shown.map(|it| it.get_name().to_owned()).collect());
     }
     match command.get_positionals().next() {
         Some(arg) if arg.get_possible_values().is_empty() => {
@@ -61,7 +61,7 @@ pub fn wanted(root: &Command, words: &[String]) -> Wanted {
                 false => Wanted::Workload,
             }
         }
-        Some(arg) => fitting(values(arg)),
+        Some(arg) => matching(values(arg)),
         None => Wanted::Words(Vec::new()),
     }
 }
@@ -77,7 +77,7 @@ fn long(option: &Arg) -> Option<String> {
 
 /// The option that this word names, if it takes a value.
 fn option<'a>(root: &'a Command, command: &'a Command, word: &str) -> Option<&'a Arg> {
-    let is_it = |arg: &&Arg| {
+    let is_match = |arg: &&Arg| {
         let short = arg.get_short().map(|name| format!("-{name}"));
         let is_named = [long(arg), short]
             .into_iter()
@@ -85,10 +85,10 @@ fn option<'a>(root: &'a Command, command: &'a Command, word: &str) -> Option<&'a
             .any(|it| it == word);
         is_named && arg.get_action().takes_values()
     };
-    arguments(root, command).find(is_it)
+    arguments(root, command).find(is_match)
 }
 
-/// The options among these words that name the cluster.
+/// The options among these words that select the cluster.
 pub fn cluster_options(words: &[String]) -> ClusterOptions {
     let command = Command::new("complete")
         .no_binary_name(true)
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_from_the_cluster_of_the_command_line() {
+    fn names_come_from_the_cluster_given_on_the_command_line() {
         let line = ["tree", "-n", "prod", "--context", "eu", ""].map(str::to_owned);
         let options = cluster_options(&line);
         assert_eq!(options.namespace.as_deref(), Some("prod"));

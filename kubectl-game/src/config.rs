@@ -52,12 +52,12 @@ async fn from_kubeconfig(
         cluster: options.cluster.clone(),
         user: options.user.clone(),
     };
-    let named = proxy::named(&kubeconfig, &choice).map(str::to_owned);
+    let configured = proxy::of_kubeconfig(&kubeconfig, &choice).map(str::to_owned);
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &choice)
         .await
         .map_err(|error| Error::Config(with_causes(&error)))?;
     let env = |name: &str| std::env::var(name).ok();
-    let proxy = proxy::choose(named.as_deref(), &config.cluster_url, env);
+    let proxy = proxy::choose(configured.as_deref(), &config.cluster_url, env);
     config.proxy_url = proxy.map_err(|error| Error::Config(with_causes(&error)))?;
     Ok(config)
 }

@@ -8,7 +8,7 @@ use kube::core::Status;
 
 use crate::view::cut;
 
-/// Longest part of a response that is shown if it does not come from Kubernetes, in characters.
+/// How much of a response is shown if it does not come from Kubernetes, in characters.
 const MAX_BODY: usize = 200;
 
 /// Why a command failed.
@@ -32,7 +32,7 @@ pub enum Error {
     Several(Vec<Error>),
     #[error("cannot reach the cluster: {0}")]
     Unreachable(String),
-    /// An object or response of an unexpected form.
+    /// An object or a response has an unexpected form.
     #[error("{0}")]
     Unexpected(String),
     #[error("cannot write YAML: {0}")]
@@ -85,8 +85,8 @@ impl Error {
         Error::Unreachable(format!("no response within {limit:?}"))
     }
 
-    /// Whether the server does not know the kind, or has no object of the requested name.
-    pub fn is_not_served(&self) -> bool {
+    /// Whether the server does not serve the kind, or has no object with the requested name.
+    pub fn is_404(&self) -> bool {
         matches!(self, Error::Server(status) if status.code == 404 && !is_not_kubernetes(status))
     }
 

@@ -66,7 +66,7 @@ pub fn failed_step() -> Scene {
         "pauseConditions": [{"reason": "PausedByStepBasedHook", "startTime": "2026-11-21T10:04:00Z"}],
         "canary": {"currentStepHookRun": "canary-step-hook-game-new-4-test"},
     });
-    let mut scene = with(paused_canary(), json!({"status": status}));
+    let mut scene = patched(paused_canary(), json!({"status": status}));
     scene.runs = vec![typed(json!({
         "apiVersion": "tkex.tencent.com/v1alpha1",
         "kind": "HookRun",
@@ -115,14 +115,14 @@ pub fn hostile() -> Scene {
     let blocked = json!([{"type": "FailedUpdate", "status": "True", "reason": EVIL, "message": EVIL,
         "lastTransitionTime": "2026-11-21T10:00:00Z"}]);
     let steps = json!([{"hook": {"templateName": EVIL}}]);
-    with(
+    patched(
         scene,
         json!({"status": {"conditions": blocked}, "spec": {"updateStrategy": {"canary": {"steps": steps}}}}),
     )
 }
 
 /// A deployment of eleven pods: one that its hook keeps, one that is not ready, and nine that are settled.
-pub fn many() -> Scene {
+pub fn many_pods() -> Scene {
     let mut scene = failed_pod_hook();
     let names = (0..8).map(|number| format!("game-{number}0000"));
     let mut more: Vec<Pod> = names.map(|name| pod("game", &name, "game-old")).collect();
@@ -149,7 +149,7 @@ pub fn failed_pod_hook() -> Scene {
                 "startTime": "2026-11-21T10:04:00Z", "message": "metric players: Error"}],
         },
     });
-    let mut scene = with(paused_canary(), change);
+    let mut scene = patched(paused_canary(), change);
     scene
         .pods
         .retain(|pod| pod.metadata.name.as_deref() != Some("game-aaaaa"));
@@ -181,7 +181,7 @@ pub fn guarded() -> Scene {
             "conditions": [condition],
         },
     });
-    let mut scene = with(failed_pod_hook(), change);
+    let mut scene = patched(failed_pod_hook(), change);
     for pod in &mut scene.pods {
         pod.labels_mut()
             .insert(GUARDED_LABEL.to_owned(), scene.game.uid.clone());
@@ -193,7 +193,7 @@ pub fn guarded() -> Scene {
 pub fn unenforced() -> Scene {
     let condition = json!({"type": "Guarded", "status": "False", "reason": "GuardNotInForce",
         "message": "the policy was removed", "lastTransitionTime": "2026-11-21T10:00:00Z"});
-    with(guarded(), json!({"status": {"conditions": [condition]}}))
+    patched(guarded(), json!({"status": {"conditions": [condition]}}))
 }
 
 /// A complete set with one-digit and two-digit ordinals.
@@ -240,7 +240,7 @@ pub fn reserved() -> Scene {
                 "lastTransitionTime": "2026-11-21T10:04:00Z"}],
         },
     });
-    let mut scene = with(set(), change);
+    let mut scene = patched(set(), change);
     scene.pods.push(pod("world", "world-12", "world-only"));
     let status = json!({"phase": "Running", "metricResults": [{"name": "players", "phase": "Running",
         "count": 1, "failed": 1, "measurements": [{"phase": "Failed", "value": "4",
@@ -254,7 +254,7 @@ pub fn reserved() -> Scene {
     scene
 }
 
-/// The run of the PreDelete hook of a pod, which is named by its workload and its instance.
+/// The HookRun of a pod's PreDelete hook. Its revision is `WORKLOAD-HASH`, and the pod is `WORKLOAD-INSTANCE`.
 fn pre_delete_run(type_label: &str, revision: &str, instance: &str, status: Value) -> HookRun {
     let (workload, _) = revision.split_once('-').expect("a revision");
     typed(json!({
@@ -272,8 +272,8 @@ fn pre_delete_run(type_label: &str, revision: &str, instance: &str, status: Valu
     }))
 }
 
-/// A scene after a merge patch of its workload. The patch's field `runs` is the new phase of the runs.
-pub fn with(mut scene: Scene, mut patch: Value) -> Scene {
+/// A scene after a merge patch of its workload. The patch's field `runs` is the new phase of its HookRuns.
+pub fn patched(mut scene: Scene, mut patch: Value) -> Scene {
     let phase = patch.as_object_mut().and_then(|patch| patch.remove("runs"));
     if let Some(phase) = phase {
         let phase = serde_json::from_value(phase).expect("a phase");

@@ -17,7 +17,7 @@ use crate::verdict::{End, Verdict, judge};
 use crate::view::tree::tree;
 use crate::watch::{Outage, SceneWatch, Update};
 
-/// How often a terminal is redrawn, so that ages advance.
+/// How often a terminal is redrawn, which keeps ages current.
 pub const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the first frame waits for the operator to observe a change that was just made.
 const OBSERVATION_WAIT: Duration = Duration::from_secs(1);
@@ -105,7 +105,7 @@ impl Frames {
     /// Shows that the connection is lost: in the frame if there is one, on stderr otherwise.
     fn show_outage(&mut self, outage: Outage) -> Result<(), Error> {
         if !self.is_drawn() {
-            eprintln!("{}", lost(&outage));
+            eprintln!("{}", outage_message(&outage));
         }
         self.outage = Some(outage);
         if self.is_drawn() { self.draw() } else { Ok(()) }
@@ -126,7 +126,7 @@ impl Frames {
             let seen = self.outage.as_ref().map_or(now, |outage| outage.since);
             let mut page = Page::new(self.style);
             if let Some(outage) = &self.outage {
-                page.line(Tone::Bad, &lost(outage));
+                page.line(Tone::Bad, &outage_message(outage));
             }
             let frame = tree(scene, self.max_pods, self.style, seen);
             write!(out, "{REDRAW}{}{frame}", page.text())?;
@@ -139,7 +139,7 @@ impl Frames {
     }
 }
 
-fn lost(outage: &Outage) -> String {
+fn outage_message(outage: &Outage) -> String {
     let since = outage.since;
     let since = since.round(jiff::Unit::Second).unwrap_or(since);
     format!("no connection since {since}: {}", sanitize(&outage.why))
@@ -148,13 +148,13 @@ fn lost(outage: &Outage) -> String {
 /// Waits until a rollout is complete or stopped, and passes each state in between to `report`. The limit
 /// includes the time to connect.
 pub async fn follow_status(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     reference: &Reference,
     limit: Option<Duration>,
     mut report: impl FnMut(&Scene, &Verdict) -> Result<(), Error>,
 ) -> Result<(Scene, Verdict), Error> {
     let mut last = None;
-    let end = until_end(at, reference, &mut last, &mut report);
+    let end = until_end(target, reference, &mut last, &mut report);
     let scene = match limit {
         None => end.await?,
         Some(limit) => match timeout(limit, end).await {
@@ -166,14 +166,14 @@ pub async fn follow_status(
     Ok((scene, verdict))
 }
 
-/// Waits for the end, and returns its scene. `last` holds the latest scene, in case of a timeout.
+/// Waits for the end of the rollout, and returns its scene. `last` holds the latest scene, in case of a timeout.
 async fn until_end(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     reference: &Reference,
     last: &mut Option<Scene>,
     report: &mut impl FnMut(&Scene, &Verdict) -> Result<(), Error>,
 ) -> Result<Scene, Error> {
-    let cluster = Cluster::connect(at).await?;
+    let cluster = Cluster::connect(target).await?;
     let game = cluster.find(reference).await?;
     let mut watch = SceneWatch::new(&cluster, &game);
     // The workload alone suffices for most verdicts if its pods and runs arrive too late.
@@ -183,7 +183,7 @@ async fn until_end(
         let scene = match watch.next().await? {
             Update::Scene(scene) => *scene,
             Update::Disconnected(outage) => {
-                eprintln!("{}", lost(&outage));
+                eprintln!("{}", outage_message(&outage));
                 is_disconnected = true;
                 continue;
             }

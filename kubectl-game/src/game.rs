@@ -165,12 +165,12 @@ impl Game {
         self.paused && self.status.pause_conditions.is_empty()
     }
 
-    pub fn has_hook(&self, at: HookPoint) -> bool {
+    pub fn has_hook(&self, point: HookPoint) -> bool {
         let mut hooks = self.hooks.iter();
-        hooks.any(|(point, strategy)| *point == at && strategy.hook.is_some())
+        hooks.any(|(other, strategy)| *other == point && strategy.hook.is_some())
     }
 
-    /// The images of a pod template, those of init containers last.
+    /// The images of a pod template. Those of init containers come last.
     pub fn images_of(template: &Value) -> Vec<&str> {
         let lists = ["/spec/containers", "/spec/initContainers"].into_iter();
         let containers = lists.filter_map(|list| template.pointer(list)?.as_array());

@@ -63,11 +63,11 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
     let others = [
         (
             CLUSTER_KINDS.as_slice(),
-            "a Cluster has only status, tree, pause, resume and retry",
+            "a Cluster supports only status, tree, pause, resume and retry",
         ),
         (
             &SIDECAR_SET_KINDS,
-            "a SidecarSet has only get, status, tree, history, pause, resume and undo",
+            "a SidecarSet supports only get, status, tree, history, pause, resume and undo",
         ),
     ];
     if let Some((_, commands)) = others.iter().find(|(kinds, _)| kinds.contains(&resource)) {
@@ -99,7 +99,7 @@ pub fn is_kind(word: &str, kinds: &[&str]) -> bool {
     kinds.contains(&resource.as_str())
 }
 
-/// A workload as the command line names it.
+/// A workload as given on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
     /// Any kind if None.
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn all_forms_of_names_that_kubectl_accepts_are_accepted() {
+    fn every_form_of_a_name_that_kubectl_accepts_is_accepted() {
         let deployment = Some(WorkloadKind::GameDeployment);
         for (text, kind) in [
             ("game", None),
@@ -190,7 +190,7 @@ mod tests {
             ("pod/game", "write gd (GameDeployment) or gsts"),
             (
                 "cluster/xa",
-                "a Cluster has only status, tree, pause, resume and retry",
+                "a Cluster supports only status, tree, pause, resume and retry",
             ),
             ("gd/", "is not a workload"),
             ("gd game other", "expected one workload"),

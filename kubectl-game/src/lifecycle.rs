@@ -1,4 +1,4 @@
-//! Commands on `cluster/NAME`: status, tree, pause, resume and retry of lifecycle hooks.
+//! Commands for `cluster/NAME`: status, tree, pause, resume and retry of lifecycle hooks.
 
 mod tree;
 
@@ -33,19 +33,19 @@ pub enum Change {
     Retry,
 }
 
-/// The name of the Cluster in the words; None if they name another kind.
-pub fn named(words: &[String]) -> Option<&str> {
+/// The name of the Cluster that the words refer to; None if they refer to another kind.
+pub fn name_in(words: &[String]) -> Option<&str> {
     name_after(words, &CLUSTER_KINDS).filter(|name| !name.is_empty())
 }
 
 pub async fn status(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     name: &str,
     wait: Option<Option<Duration>>,
     output: Option<Output>,
 ) -> Result<ExitCode, Error> {
     let found = match wait {
-        None => get(&Cluster::connect(at).await?, name).await?,
+        None => get(&Cluster::connect(target).await?, name).await?,
         Some(limit) => {
             let mut last = String::new();
             let report = |cluster: &Lifecycle| {
@@ -58,7 +58,7 @@ pub async fn status(
             };
             let is_over = |found: &Lifecycle| exit_code(found) != IN_PROGRESS;
             let read = async |cluster: &Cluster| get(cluster, name).await;
-            poll::until(at, limit, read, is_over, report).await?
+            poll::until(target, limit, read, is_over, report).await?
         }
     };
     put(&match output {
@@ -78,10 +78,10 @@ async fn get(cluster: &Cluster, name: &str) -> Result<Lifecycle, Error> {
 }
 
 /// Shows the tree of a Cluster; with `watch`, whenever it changes, until the Cluster is deleted.
-pub async fn show_tree(at: &ClusterOptions, name: &str, watch: bool) -> Result<(), Error> {
+pub async fn show_tree(target: &ClusterOptions, name: &str, watch: bool) -> Result<(), Error> {
     let interval = watch.then_some(REDRAW_INTERVAL);
     let read = async |cluster: &Cluster| with_runs(cluster, name).await;
-    poll::show(at, interval, read, |(found, runs), style, now| {
+    poll::show(target, interval, read, |(found, runs), style, now| {
         tree::tree(found, runs, style, now)
     })
     .await
@@ -95,27 +95,27 @@ async fn with_runs(cluster: &Cluster, name: &str) -> Result<(Lifecycle, Vec<Hook
 }
 
 pub async fn change(
-    at: &ClusterOptions,
-    on: &ChangeOptions,
+    target: &ClusterOptions,
+    options: &ChangeOptions,
     name: &str,
     change: Change,
 ) -> Result<(), Error> {
-    let cluster = Cluster::connect(at).await?;
+    let cluster = Cluster::connect(target).await?;
     let api = cluster.lifecycles();
     let found = get(&cluster, name).await?;
     let (patch, outcome) = patch(&found, change, Timestamp::now())?;
     let params = PatchParams {
-        dry_run: on.write.dry_run,
+        dry_run: options.write.dry_run,
         field_manager: Some(PLUGIN_FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
     let patched = cluster
         .send(async || api.patch(name, &params, &Patch::Merge(&patch)).await)
         .await?;
-    match on.write.output {
+    match options.write.output {
         Some(output) => put(&print::object(&value(&patched)?, output)?),
         None => {
-            let dry_run = if on.write.dry_run {
+            let dry_run = if options.write.dry_run {
                 " (server dry run)"
             } else {
                 ""
@@ -296,7 +296,7 @@ mod tests {
             ("cluster/", None),
         ] {
             let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-            assert_eq!(named(&words), expected, "{text}");
+            assert_eq!(name_in(&words), expected, "{text}");
         }
     }
 
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_code_says_whether_a_user_must_act() {
+    fn the_exit_code_shows_whether_a_user_must_act() {
         let of_ready = |status: &str, reason: &str| {
             exit_code(&cluster(false, json!([["Ready", status, reason, ""]])))
         };

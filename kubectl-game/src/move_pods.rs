@@ -17,7 +17,7 @@ use crate::options::{ClusterOptions, MoveOptions};
 use crate::pod_changes::PodChanges;
 use crate::scene::workload_of;
 
-/// The object that the command names.
+/// What the command moves.
 #[derive(Debug, PartialEq, Eq)]
 enum Moved {
     Pod(String),
@@ -39,15 +39,15 @@ impl Moved {
 }
 
 /// Requests the replacement of pods, or withdraws the request.
-pub async fn move_pods(at: &ClusterOptions, options: &MoveOptions) -> Result<(), Error> {
+pub async fn move_pods(target: &ClusterOptions, options: &MoveOptions) -> Result<(), Error> {
     let moved = Moved::parse(&options.words)?;
-    let cluster = Cluster::connect(at).await?;
+    let cluster = Cluster::connect(target).await?;
     let pods = match &moved {
         Moved::Pod(name) => vec![movable(cluster.pod(name).await?)?],
         Moved::Node(name) => on_node(&cluster, name, options.all_namespaces).await?,
     };
     let differs = |pod: &&Pod| is_requested(pod) == options.cancel;
-    let changed: Vec<&Pod> = pods.iter().filter(differs).collect();
+    let to_change: Vec<&Pod> = pods.iter().filter(differs).collect();
     let (outcome, done, unchanged) = match options.cancel {
         false => (
             "will be moved",
@@ -60,7 +60,7 @@ pub async fn move_pods(at: &ClusterOptions, options: &MoveOptions) -> Result<(),
             "is not marked to be moved",
         ),
     };
-    if let (Moved::Pod(name), true) = (&moved, changed.is_empty()) {
+    if let (Moved::Pod(name), true) = (&moved, to_change.is_empty()) {
         return refuse(format!("pod/{name} {unchanged}"));
     }
     let changes = PodChanges {
@@ -68,11 +68,13 @@ pub async fn move_pods(at: &ClusterOptions, options: &MoveOptions) -> Result<(),
         done,
         dry_run: options.dry_run,
     };
-    let at = || (!options.cancel).then(Timestamp::now);
-    let made = changes.make(&changed, |pod| patch(pod, at())).await?;
+    let requested_at = || (!options.cancel).then(Timestamp::now);
+    let changed = changes
+        .apply(&to_change, |pod| patch(pod, requested_at()))
+        .await?;
     if let Moved::Node(name) = &moved {
-        let unchanged = pods.len() - changed.len();
-        let pods = counted(unchanged + made.count, "pod", "pods");
+        let unchanged = pods.len() - to_change.len();
+        let pods = counted(unchanged + changed.count, "pod", "pods");
         let suffix = changes.suffix();
         put(&format!("node/{name}: {pods} {outcome}{suffix}\n"))?;
         if !options.cancel && cluster.is_schedulable(name).await {
@@ -81,7 +83,7 @@ pub async fn move_pods(at: &ClusterOptions, options: &MoveOptions) -> Result<(),
             );
         }
     }
-    made.end()
+    changed.into_result()
 }
 
 /// The pods of workloads on a node.
@@ -109,7 +111,7 @@ fn movable(pod: Pod) -> Result<Pod, Error> {
         ));
     }
     if pod.metadata.deletion_timestamp.is_some() {
-        return refuse(format!("pod/{name} is being deleted already"));
+        return refuse(format!("pod/{name} is already being deleted"));
     }
     Ok(pod)
 }
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_or_a_node_is_named() {
+    fn words_refer_to_a_pod_or_a_node() {
         for line in ["pod/game-x", "po game-x"] {
             let moved = parsed(line).expect("words");
             assert_eq!(moved, Moved::Pod("game-x".to_owned()), "{line}");

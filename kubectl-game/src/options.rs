@@ -230,7 +230,7 @@ pub enum Steer {
     /// Continue past the paused canary step, or skip all remaining steps.
     Promote {
         #[command(flatten)]
-        on: ChangeOptions,
+        options: ChangeOptions,
         /// Skip all remaining canary steps. Hooks of pods still run.
         #[arg(long)]
         full: bool,
@@ -238,7 +238,7 @@ pub enum Steer {
     /// Retry failed hooks of pods.
     Retry {
         #[command(flatten)]
-        on: ChangeOptions,
+        options: ChangeOptions,
         /// Only hooks of this point.
         #[arg(long, value_parser = point)]
         point: Option<HookPoint>,
@@ -246,7 +246,7 @@ pub enum Steer {
     /// Roll back to the stable revision (during a rollout) or the previous one.
     Undo {
         #[command(flatten)]
-        on: ChangeOptions,
+        options: ChangeOptions,
         /// Number of the revision, as history shows it.
         #[arg(long, value_name = "NUMBER")]
         to_revision: Option<i64>,

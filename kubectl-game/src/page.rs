@@ -53,7 +53,7 @@ impl Page {
     }
 }
 
-/// Makes a string fit into a line: line breaks and tabs become spaces, and other control characters are escaped.
+/// Makes a string fit on one line: line breaks and tabs become spaces, and other control characters are escaped.
 pub fn sanitize(text: &str) -> Cow<'_, str> {
     escape(text, |it| matches!(it, '\n' | '\r' | '\t').then_some(' '))
 }
@@ -78,7 +78,7 @@ fn escape(text: &str, whitespace: impl Fn(char) -> Option<char>) -> Cow<'_, str>
     Cow::Owned(escaped)
 }
 
-/// Whether it is a control character, or one that changes the text direction.
+/// Whether a character is a control character, or changes the text direction.
 fn is_control(character: char) -> bool {
     let is_bidi = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     character.is_control() || is_bidi

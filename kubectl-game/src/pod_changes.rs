@@ -11,7 +11,7 @@ use crate::error::Error;
 /// Pods that are changed one after another.
 pub struct PodChanges<'a> {
     pub cluster: &'a Cluster,
-    /// What the command says about a pod that it has changed.
+    /// What the command prints about a pod that it has changed.
     pub done: &'a str,
     pub dry_run: bool,
 }
@@ -24,8 +24,8 @@ pub struct Changed {
 }
 
 impl PodChanges<'_> {
-    /// Changes these pods, and prints what became of each.
-    pub async fn make(
+    /// Changes these pods, and prints the outcome for each.
+    pub async fn apply(
         &self,
         pods: &[&Pod],
         patch: impl Fn(&Pod) -> Value,
@@ -58,7 +58,7 @@ impl PodChanges<'_> {
 
 impl Changed {
     /// Fails if a pod could not be changed.
-    pub fn end(self) -> Result<(), Error> {
+    pub fn into_result(self) -> Result<(), Error> {
         match <[Error; 1]>::try_from(self.errors) {
             Ok([error]) => Err(error),
             Err(errors) if errors.is_empty() => Ok(()),

@@ -13,18 +13,18 @@ use crate::follow::{REDRAW, REDRAW_INTERVAL};
 use crate::options::ClusterOptions;
 use crate::style::Style;
 
-/// Reads an object every second until `is_over`, but no longer than the limit, which includes the time to connect.
-/// Each state before the last one is passed to `report`.
+/// Reads an object every second until `is_over` holds, or until the limit is reached. The limit includes the time to
+/// connect. Each state before the last one is passed to `report`.
 pub async fn until<T>(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     limit: Option<Duration>,
     read: impl AsyncFn(&Cluster) -> Result<T, Error>,
     is_over: impl Fn(&T) -> bool,
     mut report: impl FnMut(&T) -> Result<(), Error>,
 ) -> Result<T, Error> {
     let mut last = None;
-    let end = async {
-        let cluster = Cluster::connect(at).await?;
+    let polling = async {
+        let cluster = Cluster::connect(target).await?;
         let mut outage = Outage::default();
         loop {
             if let Some(found) = outage.check(read(&cluster).await)? {
@@ -38,8 +38,8 @@ pub async fn until<T>(
         }
     };
     match limit {
-        None => end.await,
-        Some(limit) => match timeout(limit, end).await {
+        None => polling.await,
+        Some(limit) => match timeout(limit, polling).await {
             Ok(ended) => ended,
             Err(_) => last.ok_or(Error::no_response(limit)),
         },
@@ -48,13 +48,13 @@ pub async fn until<T>(
 
 /// Shows objects once; with an interval, whenever they change, until they are deleted.
 pub async fn show<T>(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     interval: Option<Duration>,
     read: impl AsyncFn(&Cluster) -> Result<T, Error>,
     draw: impl Fn(&T, Style, Timestamp) -> String,
 ) -> Result<(), Error> {
     let style = Style::of_stdout();
-    let cluster = Cluster::connect(at).await?;
+    let cluster = Cluster::connect(target).await?;
     let Some(interval) = interval else {
         return put(&draw(&read(&cluster).await?, style, Timestamp::now()));
     };

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_escaped_and_can_be_parsed_again() {
+    fn control_characters_are_escaped_and_parsed_back() {
         let value = json!({"a": "\x1b]0;title\x07\u{9b}2J\u{7f}"});
         let json = object(&value, Output::Json).expect("JSON");
         let yaml = object(&value, Output::Yaml).expect("YAML");

@@ -1,4 +1,4 @@
-//! The proxy in front of the API server, chosen as in kubectl: `proxy-url` of the kubeconfig; otherwise
+//! The proxy in front of the API server, chosen as in kubectl: `proxy-url` in the kubeconfig; otherwise
 //! HTTPS_PROXY, except for hosts in NO_PROXY and for this machine.
 //!
 //! The choice is not left to kube, which compares NO_PROXY with the proxy instead of the server, and would use a
@@ -28,7 +28,7 @@ pub fn choose(
         Some("http") => first(["HTTP_PROXY", "http_proxy"]),
         _ => first(["HTTPS_PROXY", "https_proxy"]),
     };
-    let Some(proxy) = proxy.filter(|_| !is_here(server)) else {
+    let Some(proxy) = proxy.filter(|_| !is_local(server)) else {
         return Ok(None);
     };
     let excluded = first(["NO_PROXY", "no_proxy"]).unwrap_or_default();
@@ -39,8 +39,11 @@ pub fn choose(
     }
 }
 
-/// The `proxy-url` of the chosen cluster.
-pub fn named<'a>(kubeconfig: &'a Kubeconfig, choice: &KubeConfigOptions) -> Option<&'a str> {
+/// The `proxy-url` of the chosen cluster in a kubeconfig.
+pub fn of_kubeconfig<'a>(
+    kubeconfig: &'a Kubeconfig,
+    choice: &KubeConfigOptions,
+) -> Option<&'a str> {
     let of_context = || {
         let name = choice
             .context
@@ -55,7 +58,7 @@ pub fn named<'a>(kubeconfig: &'a Kubeconfig, choice: &KubeConfigOptions) -> Opti
 }
 
 /// Whether a server is on this machine.
-fn is_here(server: &Uri) -> bool {
+fn is_local(server: &Uri) -> bool {
     let host = server.host().unwrap_or_default();
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())

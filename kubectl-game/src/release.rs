@@ -1,4 +1,4 @@
-//! `release`: releases pods from their guard, so that they may be deleted without their hook.
+//! `release`: releases pods from their guard, so they may be deleted without their hook.
 //!
 //! The change is made as the user, so the audit log shows who ended a match.
 
@@ -21,7 +21,7 @@ use crate::options::ClusterOptions;
 use crate::pod_changes::PodChanges;
 use crate::scene::workload_of;
 
-/// The object that the command names.
+/// What the command releases.
 #[derive(Debug, PartialEq, Eq)]
 enum Released {
     Pod(String),
@@ -39,16 +39,20 @@ impl Released {
 }
 
 /// Guarded pods of a workload.
-struct OfWorkload {
+struct GuardedPods {
     kind: WorkloadKind,
     name: String,
     pods: Vec<Pod>,
 }
 
 /// Releases a pod, or all guarded pods of a workload.
-pub async fn release(at: &ClusterOptions, words: &[String], dry_run: bool) -> Result<(), Error> {
+pub async fn release(
+    target: &ClusterOptions,
+    words: &[String],
+    dry_run: bool,
+) -> Result<(), Error> {
     let released = Released::parse(words)?;
-    let cluster = Cluster::connect(at).await?;
+    let cluster = Cluster::connect(target).await?;
     let changes = PodChanges {
         cluster: &cluster,
         done: "released",
@@ -61,34 +65,34 @@ pub async fn release(at: &ClusterOptions, words: &[String], dry_run: bool) -> Re
             if !is_guarded(&pod) {
                 return refuse(format!("pod/{name} is not guarded: nothing to release"));
             }
-            changes.make(&[&pod], patch).await?.end()
+            changes.apply(&[&pod], patch).await?.into_result()
         }
         Released::Workload(reference) => {
-            let of = guarded_pods(&cluster, &reference).await?;
-            if of.pods.is_empty() {
-                let name = short_name(of.kind, &of.name);
+            let guarded = guarded_pods(&cluster, &reference).await?;
+            if guarded.pods.is_empty() {
+                let name = short_name(guarded.kind, &guarded.name);
                 return refuse(format!("no pod of {name} is guarded: nothing to release"));
             }
-            let pods: Vec<&Pod> = of.pods.iter().collect();
-            let changed = changes.make(&pods, patch).await?;
+            let pods: Vec<&Pod> = guarded.pods.iter().collect();
+            let changed = changes.apply(&pods, patch).await?;
             let count = counted(changed.count, "pod", "pods");
-            let name = full_name(of.kind, &of.name);
+            let name = full_name(guarded.kind, &guarded.name);
             put(&format!("{name} released: {count}{}\n", changes.suffix()))?;
-            changed.end()
+            changed.into_result()
         }
     }
 }
 
 /// The guarded pods of a workload. A workload that no longer exists may have left some: pods stay guarded if a user
 /// removed its finalizer, or its CRD.
-async fn guarded_pods(cluster: &Cluster, reference: &Reference) -> Result<OfWorkload, Error> {
+async fn guarded_pods(cluster: &Cluster, reference: &Reference) -> Result<GuardedPods, Error> {
     let found = cluster.find(reference).await;
     let labeled = async || cluster.select::<Pod>(GUARDED_LABEL).await;
     match found {
         Ok(game) => {
             let mut pods = labeled().await?;
             pods.retain(|pod| is_guarded_for(pod, &game.uid));
-            Ok(OfWorkload {
+            Ok(GuardedPods {
                 kind: game.kind,
                 name: game.name,
                 pods,
@@ -103,7 +107,7 @@ async fn guarded_pods(cluster: &Cluster, reference: &Reference) -> Result<OfWork
 }
 
 /// Whether a guarded pod belongs to the workload with this uid. The owner reference decides, because users may change
-/// labels; if no workload controls the pod anymore, the value of the label does.
+/// labels. If no workload controls the pod anymore, the label's value decides.
 fn is_guarded_for(pod: &Pod, uid: &str) -> bool {
     match workload_of(pod) {
         Some(owner) => owner.uid == uid,
@@ -111,8 +115,8 @@ fn is_guarded_for(pod: &Pod, uid: &str) -> bool {
     }
 }
 
-/// The guarded pods whose controller was named like this; None if there are none.
-fn left_by(reference: &Reference, pods: Vec<Pod>) -> Option<Result<OfWorkload, Error>> {
+/// The guarded pods that a deleted workload has left; None if there are none.
+fn left_by(reference: &Reference, pods: Vec<Pod>) -> Option<Result<GuardedPods, Error>> {
     let mut left: BTreeMap<WorkloadKind, Vec<Pod>> = BTreeMap::new();
     for pod in pods {
         let kind = kind_of_controller(&pod, &reference.name);
@@ -128,7 +132,7 @@ fn left_by(reference: &Reference, pods: Vec<Pod>) -> Option<Result<OfWorkload, E
             format!("two workloads named {name} have left guarded pods: write {one} or {other}");
         return Some(Err(Error::Usage(why)));
     }
-    Some(Ok(OfWorkload {
+    Some(Ok(GuardedPods {
         kind,
         name: name.clone(),
         pods,
@@ -168,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_or_a_workload_is_named() {
+    fn words_refer_to_a_pod_or_a_workload() {
         for line in ["pod/game-x", "pods/game-x", "po game-x", "Pod game-x"] {
             assert_eq!(parsed(line), Released::Pod("game-x".to_owned()), "{line}");
         }

@@ -1,4 +1,4 @@
-//! Commands on `scs/NAME`: get, tree, status, history, pause, resume and undo of SidecarSets.
+//! Commands for `scs/NAME`: get, tree, status, history, pause, resume and undo of SidecarSets.
 
 mod change;
 mod history;
@@ -47,15 +47,15 @@ pub fn short_name(name: &str) -> String {
     format!("{}/{name}", SIDECAR_SET_KINDS[0])
 }
 
-/// The name of the SidecarSet in the words; None if they name another kind.
-pub fn named(words: &[String]) -> Option<&str> {
+/// The name of the SidecarSet that the words refer to; None if they refer to another kind.
+pub fn name_in(words: &[String]) -> Option<&str> {
     name_after(words, &SIDECAR_SET_KINDS).filter(|name| !name.is_empty())
 }
 
-/// Whether the words name all SidecarSets, or one.
-pub fn are_wanted(words: &[String]) -> bool {
+/// Whether the words refer to SidecarSets: to all of them, or to one.
+pub fn are_requested(words: &[String]) -> bool {
     let is_all = matches!(words, [word] if is_kind(word, &SIDECAR_SET_KINDS));
-    is_all || named(words).is_some()
+    is_all || name_in(words).is_some()
 }
 
 /// The completions of a word: the names of sets, after the name of the kind that the word begins with.
@@ -69,7 +69,7 @@ pub fn completions<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Vec<
     all.filter(|name| name.starts_with(word)).collect()
 }
 
-/// Whether there is a set with this name, as far as the user may know.
+/// Whether there is a set with this name that the user may read.
 pub async fn exists(cluster: &Cluster, name: &str) -> bool {
     let api = cluster.sidecar_sets();
     let found = cluster
@@ -79,13 +79,13 @@ pub async fn exists(cluster: &Cluster, name: &str) -> bool {
 }
 
 pub async fn get(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     words: &[String],
     selector: Option<String>,
     output: Option<Output>,
 ) -> Result<(), Error> {
-    let cluster = Cluster::connect(at).await?;
-    let sets = match named(words) {
+    let cluster = Cluster::connect(target).await?;
+    let sets = match name_in(words) {
         Some(_) if selector.is_some() => {
             let why = "a name and a selector are mutually exclusive: remove one of them";
             return Err(Error::Usage(why.to_owned()));
@@ -120,7 +120,7 @@ pub async fn list_all(cluster: &Cluster, selector: Option<String>) -> Result<Vec
     };
     let api = cluster.sidecar_sets();
     let found = cluster.send(async || api.list(&params).await).await;
-    let found = found.map_err(|error| match error.is_not_served() {
+    let found = found.map_err(|error| match error.is_404() {
         true => not_installed("SidecarSet", &short_name("NAME")),
         false => error,
     })?;
@@ -144,17 +144,17 @@ async fn find(cluster: &Cluster, name: &str) -> Result<Set, Error> {
 
 /// Shows the tree of a set; with `watch`, whenever it changes, until the set is deleted.
 pub async fn show_tree(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     name: &str,
     watch: bool,
     max_pods: usize,
 ) -> Result<(), Error> {
     let read = async |cluster: &Cluster| {
         let set = find(cluster, name).await?;
-        SidecarScene::read(cluster, set, at.namespace.as_deref()).await
+        SidecarScene::read(cluster, set, target.namespace.as_deref()).await
     };
     poll::show(
-        at,
+        target,
         watch.then_some(TREE_INTERVAL),
         read,
         |scene, style, now| tree::tree(scene, max_pods, style, now),
@@ -163,14 +163,14 @@ pub async fn show_tree(
 }
 
 pub async fn status(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     name: &str,
     wait: Option<Option<Duration>>,
     output: Option<Output>,
 ) -> Result<ExitCode, Error> {
     let read = async |cluster: &Cluster| find(cluster, name).await;
     let set = match wait {
-        None => read(&Cluster::connect(at).await?).await?,
+        None => read(&Cluster::connect(target).await?).await?,
         Some(limit) => {
             let is_over = |set: &Set| judge(set).end != End::InProgress;
             let mut last = String::new();
@@ -182,7 +182,7 @@ pub async fn status(
                 last = line;
                 Ok(())
             };
-            poll::until(at, limit, read, is_over, report).await?
+            poll::until(target, limit, read, is_over, report).await?
         }
     };
     let verdict = status_verdict(&set);
@@ -197,7 +197,7 @@ pub async fn status(
     Ok(ExitCode::from(verdict.exit_code()))
 }
 
-/// The verdict that `status` prints. While pods wait, it refers to the tree, which shows what they wait for.
+/// The verdict that `status` prints. While pods wait, it refers the user to the tree, which shows what they wait for.
 fn status_verdict(set: &Set) -> Verdict {
     let verdict = judge(set);
     let tree = || {
@@ -220,15 +220,15 @@ fn data(set: &Set, verdict: &Verdict) -> Value {
 
 /// Pauses or resumes the update of a set's pods.
 pub async fn change(
-    at: &ClusterOptions,
-    on: &ChangeOptions,
+    target: &ClusterOptions,
+    options: &ChangeOptions,
     name: &str,
     change: Change,
 ) -> Result<(), Error> {
-    let cluster = Cluster::connect(at).await?;
+    let cluster = Cluster::connect(target).await?;
     let (patch, outcome) = change::patch(&find(&cluster, name).await?, change)?;
     let params = PatchParams {
-        dry_run: on.write.dry_run,
+        dry_run: options.write.dry_run,
         field_manager: Some(PLUGIN_FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
@@ -236,10 +236,10 @@ pub async fn change(
     let patch = Patch::Merge(&patch);
     let patched = cluster.send(async || api.patch(name, &params, &patch).await);
     let patched = Set::read(patched.await?)?;
-    match on.write.output {
+    match options.write.output {
         Some(output) => put(&print::object(&patched.object, output)?),
         None => {
-            let dry_run = match on.write.dry_run {
+            let dry_run = match options.write.dry_run {
                 true => " (server dry run)",
                 false => "",
             };
@@ -250,15 +250,15 @@ pub async fn change(
 
 /// Shows the revisions of a set, or one of them.
 pub async fn show_history(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     name: &str,
     revision: Option<i64>,
     output: Option<Output>,
 ) -> Result<(), Error> {
-    let cluster = Cluster::connect(at).await?;
+    let cluster = Cluster::connect(target).await?;
     let history = History::read(&cluster, find(&cluster, name).await?).await?;
     if let Some(number) = revision {
-        return put(&history.details(history.numbered(number)?)?);
+        return put(&history.details(history.revision_numbered(number)?)?);
     }
     put(&match output {
         Some(output) => print::list(&history.revisions, output)?,
@@ -268,15 +268,15 @@ pub async fn show_history(
 
 /// Rolls a set back, and decides again if it has changed in the meantime.
 pub async fn undo(
-    at: &ClusterOptions,
-    on: &ChangeOptions,
+    target: &ClusterOptions,
+    options: &ChangeOptions,
     name: &str,
     to: Option<i64>,
 ) -> Result<(), Error> {
-    let cluster = Cluster::connect(at).await?;
+    let cluster = Cluster::connect(target).await?;
     let api = cluster.sidecar_sets();
     let params = PatchParams {
-        dry_run: on.write.dry_run,
+        dry_run: options.write.dry_run,
         field_manager: Some(PLUGIN_FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
@@ -295,10 +295,10 @@ pub async fn undo(
             Err(error) => return Err(error),
         }
     };
-    match on.write.output {
+    match options.write.output {
         Some(output) => put(&print::object(&set.object, output)?)?,
         None => {
-            let dry_run = match on.write.dry_run {
+            let dry_run = match options.write.dry_run {
                 true => " (server dry run)",
                 false => "",
             };

@@ -22,78 +22,107 @@ use crate::release::release;
 use crate::scene::Scene;
 use crate::sidecar_set;
 
-pub async fn steer(at: &ClusterOptions, command: Steer) -> Result<(), Error> {
+pub async fn steer(target: &ClusterOptions, command: Steer) -> Result<(), Error> {
     let of_cluster = match &command {
-        Steer::Pause(on) => Some((on, lifecycle::Change::Pause)),
-        Steer::Resume(on) => Some((on, lifecycle::Change::Resume)),
-        Steer::Retry { on, point: None } => Some((on, lifecycle::Change::Retry)),
+        Steer::Pause(options) => Some((options, lifecycle::Change::Pause)),
+        Steer::Resume(options) => Some((options, lifecycle::Change::Resume)),
+        Steer::Retry {
+            options,
+            point: None,
+        } => Some((options, lifecycle::Change::Retry)),
         _ => None,
     };
-    if let Some((on, change)) = of_cluster
-        && let Some(name) = lifecycle::named(&on.workload.words)
+    if let Some((options, change)) = of_cluster
+        && let Some(name) = lifecycle::name_in(&options.workload.words)
     {
-        return lifecycle::change(at, on, name, change).await;
+        return lifecycle::change(target, options, name, change).await;
     }
     let of_set = match &command {
-        Steer::Pause(on) => Some((on, sidecar_set::Change::Pause)),
-        Steer::Resume(on) => Some((on, sidecar_set::Change::Resume)),
+        Steer::Pause(options) => Some((options, sidecar_set::Change::Pause)),
+        Steer::Resume(options) => Some((options, sidecar_set::Change::Resume)),
         _ => None,
     };
-    if let Some((on, change)) = of_set
-        && let Some(name) = sidecar_set::named(&on.workload.words)
+    if let Some((options, change)) = of_set
+        && let Some(name) = sidecar_set::name_in(&options.workload.words)
     {
-        return sidecar_set::change(at, on, name, change).await;
+        return sidecar_set::change(target, options, name, change).await;
     }
-    if let Steer::Undo { on, to_revision } = &command
-        && let Some(name) = sidecar_set::named(&on.workload.words)
+    if let Steer::Undo {
+        options,
+        to_revision,
+    } = &command
+        && let Some(name) = sidecar_set::name_in(&options.workload.words)
     {
-        return sidecar_set::undo(at, on, name, *to_revision).await;
+        return sidecar_set::undo(target, options, name, *to_revision).await;
     }
     match command {
-        Steer::Pause(on) => on_game(at, &on, pause).await,
-        Steer::Resume(on) => on_game(at, &on, resume).await,
-        Steer::Promote { on, full: false } => on_game(at, &on, promote).await,
-        Steer::Promote { on, full: true } => on_game(at, &on, promote_fully).await,
-        Steer::Move(options) => move_pods(at, &options).await,
-        Steer::Release { words, dry_run } => release(at, &words, dry_run).await,
-        Steer::Restart(on) => {
+        Steer::Pause(options) => change_game(target, &options, pause).await,
+        Steer::Resume(options) => change_game(target, &options, resume).await,
+        Steer::Promote {
+            options,
+            full: false,
+        } => change_game(target, &options, promote).await,
+        Steer::Promote {
+            options,
+            full: true,
+        } => change_game(target, &options, promote_fully).await,
+        Steer::Move(options) => move_pods(target, &options).await,
+        Steer::Release { words, dry_run } => release(target, &words, dry_run).await,
+        Steer::Restart(options) => {
             let now = Timestamp::now();
-            on_game(at, &on, |game| restart(game, now)).await
+            change_game(target, &options, |game| restart(game, now)).await
         }
-        Steer::Retry { on, point } => on_scene(at, &on, |scene| retry(scene, point)).await,
-        Steer::Undo { on, to_revision } => {
-            on_scene(at, &on, |scene| undo(scene, to_revision)).await
+        Steer::Retry { options, point } => {
+            change_with_scene(target, &options, |scene| retry(scene, point)).await
         }
-        Steer::Set(SetCommand::Image { words, write }) => set_image(at, &words, &write).await,
+        Steer::Undo {
+            options,
+            to_revision,
+        } => change_with_scene(target, &options, |scene| undo(scene, to_revision)).await,
+        Steer::Set(SetCommand::Image { words, write }) => set_image(target, &words, &write).await,
     }
 }
 
-async fn on_game(
-    at: &ClusterOptions,
-    on: &ChangeOptions,
+async fn change_game(
+    target: &ClusterOptions,
+    options: &ChangeOptions,
     decide: impl Fn(&Game) -> Result<Change, Error>,
 ) -> Result<(), Error> {
     let decide = |scene: &Scene| decide(&scene.game);
-    change(at, &on.workload.words, &on.write, Needs::Workload, decide).await
+    change(
+        target,
+        &options.workload.words,
+        &options.write,
+        Needs::Workload,
+        decide,
+    )
+    .await
 }
 
-async fn on_scene(
-    at: &ClusterOptions,
-    on: &ChangeOptions,
+async fn change_with_scene(
+    target: &ClusterOptions,
+    options: &ChangeOptions,
     decide: impl Fn(&Scene) -> Result<Change, Error>,
 ) -> Result<(), Error> {
-    change(at, &on.workload.words, &on.write, Needs::Scene, decide).await
+    change(
+        target,
+        &options.workload.words,
+        &options.write,
+        Needs::Scene,
+        decide,
+    )
+    .await
 }
 
 async fn change(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     words: &[String],
     write: &WriteOptions,
     needs: Needs,
     decide: impl Fn(&Scene) -> Result<Change, Error>,
 ) -> Result<(), Error> {
     let reference = Reference::parse(words)?;
-    let cluster = Cluster::connect(at).await?;
+    let cluster = Cluster::connect(target).await?;
     let (game, change) = cluster
         .change(&reference, needs, write.dry_run, decide)
         .await?;
@@ -116,7 +145,7 @@ async fn change(
 }
 
 async fn set_image(
-    at: &ClusterOptions,
+    target: &ClusterOptions,
     words: &[String],
     write: &WriteOptions,
 ) -> Result<(), Error> {
@@ -129,7 +158,7 @@ async fn set_image(
     if images.is_empty() {
         return Err(Error::Usage("name at least one CONTAINER=IMAGE".to_owned()));
     }
-    change(at, &workload, write, Needs::Workload, |scene| {
+    change(target, &workload, write, Needs::Workload, |scene| {
         set_images(&scene.game, &images)
     })
     .await

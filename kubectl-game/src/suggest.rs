@@ -1,6 +1,6 @@
-//! "Did you mean": the known word that is nearest to a mistyped one.
+//! "Did you mean": the known word that is most similar to a mistyped one.
 
-/// The nearest of these words, if one is near enough to have been meant.
+/// The most similar of these words, if it is similar enough.
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let max_distance = (word.chars().count() / 3).clamp(1, 3);
     known

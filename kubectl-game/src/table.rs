@@ -1,4 +1,4 @@
-//! Tables as kubectl prints them: columns separated by three spaces, without lines.
+//! Tables as kubectl prints them: columns separated by three spaces, without borders.
 
 use crate::page::{Page, sanitize};
 use crate::style::{Style, Tone};
@@ -71,7 +71,7 @@ impl Table {
             let mut padding = 0;
             for (cell, width_of_column) in line.iter().zip(&widths) {
                 let shown = cell.shown(style);
-                // Padding is written before the next cell, so that no line ends in spaces.
+                // Padding is written before the next cell, so no line ends in spaces.
                 if !shown.is_empty() {
                     page.write(Tone::Plain, &" ".repeat(padding));
                     page.write(cell.tone, &shown);

@@ -1,5 +1,5 @@
-//! The state of a rollout and the reason why it does not continue: a sentence for people, a word for
-//! tables, an exit code for scripts.
+//! The state of a rollout, and why it does not continue: a sentence for people, a word for tables, an exit
+//! code for scripts.
 
 mod hooks;
 
@@ -19,7 +19,7 @@ use crate::view::run::summary;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
     Done,
-    /// It continues by itself.
+    /// It continues on its own.
     InProgress,
     /// It waits for a user.
     Stopped,
@@ -116,7 +116,7 @@ fn deleting(game: &Game) -> Finding {
     }
 }
 
-/// Judges a rollout. Without its HookRuns, the sentence says less.
+/// Judges a rollout. Without its HookRuns, the sentence contains less detail.
 pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
     let game = &scene.game;
     let mut findings = Vec::new();
@@ -134,7 +134,7 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
         findings.extend(failures(game));
         findings.extend(failed_hooks(scene));
         findings.extend(running_hooks(scene));
-        // What waits for a user comes first.
+        // Findings that wait for a user come first.
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.end));
     }
     let mut findings = findings.into_iter();
@@ -220,12 +220,12 @@ fn awaited(game: &Game) -> Option<&str> {
 /// The name of a step in messages.
 pub fn name_of(step: &CanaryStep) -> String {
     use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::{Int, String as Text};
-    let written = |value: &_| match value {
+    let format_value = |value: &_| match value {
         Int(number) => number.to_string(),
         Text(text) => text.clone(),
     };
     if let Some(kept) = &step.partition {
-        return format!("partition {}", written(kept));
+        return format!("partition {}", format_value(kept));
     }
     if let Some(hook) = &step.hook {
         return format!("hook {}", hook.template_name);
@@ -236,7 +236,7 @@ pub fn name_of(step: &CanaryStep) -> String {
         .and_then(|pause| pause.duration.as_ref())
     {
         Some(Int(seconds)) => format!("pause {seconds}s"),
-        Some(length @ Text(_)) => format!("pause {}", written(length)),
+        Some(length @ Text(_)) => format!("pause {}", format_value(length)),
         None => "pause".to_owned(),
     }
 }

@@ -33,7 +33,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time between two attempts to reconnect.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
-/// Seconds after which a watch is renewed, so that a broken one is noticed.
+/// Seconds after which a watch is renewed, so a broken one is noticed.
 const WATCH_SECONDS: u32 = 30;
 
 /// What a [`SceneWatch`] reports.
@@ -115,11 +115,11 @@ impl SceneWatch {
                     }
                     Err(error) => self.disconnect(error)?,
                 },
-                () = at(reconnect_at) => {
+                () = until(reconnect_at) => {
                     self.reconnect();
                     continue;
                 }
-                () = at(update_at) => {
+                () = until(update_at) => {
                     self.update_at = None;
                     self.connection = Connection::Healthy;
                     return self.update();
@@ -141,7 +141,7 @@ impl SceneWatch {
     /// Reconnects after the first error, and reports the outage after the second.
     fn on_watch_error(&mut self, error: Error) -> Result<Option<Outage>, Error> {
         match self.connection {
-            // A watch that has expired relists by itself.
+            // The watcher itself lists again after its watch has expired.
             _ if error.is_expired() => Ok(None),
             Connection::Healthy if !error.is_final() => {
                 self.connection = Connection::Broken;
@@ -189,9 +189,10 @@ impl SceneWatch {
     }
 }
 
-async fn at(when: Option<Instant>) {
-    match when {
-        Some(when) => sleep_until(when).await,
+/// Waits until a time; forever if there is none.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
         None => std::future::pending().await,
     }
 }

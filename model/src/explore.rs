@@ -1,4 +1,4 @@
-//! Explores every interleaving of a scope, breadth first, so that counterexamples are the shortest possible.
+//! Explores every interleaving of a scope, breadth first, so counterexamples are as short as possible.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -137,7 +137,7 @@ pub fn settles(model: &Model, state: &State, settled: &mut Settled) -> Result<()
     Ok(())
 }
 
-/// The counterexample that ends with the move that has this index in this state.
+/// The counterexample that ends in this state, with the move that has this index.
 fn trace(
     model: &Model,
     start: &State,
@@ -146,10 +146,10 @@ fn trace(
     violation: Violation,
 ) -> Box<Counterexample> {
     let mut indices = vec![index];
-    let mut at = state;
-    while let Some((from, index)) = reached.get(&at).filter(|(from, _)| *from != at) {
+    let mut current = state;
+    while let Some((from, index)) = reached.get(&current).filter(|(from, _)| *from != current) {
         indices.push(usize::from(*index));
-        at = *from;
+        current = *from;
     }
     let mut state = start.clone();
     let mut moves = Vec::new();

@@ -220,7 +220,7 @@ fn check_settled(model: &Model, state: &State) -> Result<(), Violation> {
     }
 }
 
-/// The status of a settled cluster. Fails unless a plan then writes nothing.
+/// The status of a settled cluster. Fails if a plan for it still writes anything.
 fn settled_status(model: &Model, state: &State) -> Result<GameDeploymentStatus, Violation> {
     let mut current = state.clone();
     model.catch_up(&mut current, [true; 4]);
@@ -280,16 +280,16 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
         return Some(format!("{pod:?} is not ready, or marked for deletion"));
     }
     let guarded = workload.is_guarded(&model.scope);
-    let is_left = !guarded && (state.budget.is_some() || workload.guard.finalizer);
-    let should_be = |pod: &Pod| guarded && !pod.released;
-    if is_left || pods.iter().any(|pod| pod.guarded != should_be(pod)) {
+    let is_guard_left = !guarded && (state.budget.is_some() || workload.guard.finalizer);
+    let should_be_guarded = |pod: &Pod| guarded && !pod.released;
+    if is_guard_left || pods.iter().any(|pod| pod.guarded != should_be_guarded(pod)) {
         return Some(format!("the guard is not {guarded}: {:?}", workload.guard));
     }
     if let Some(pod) = pods.iter().find(|pod| pod.move_requested.is_some()) {
         return Some(format!("{pod:?} is not replaced"));
     }
-    let is_to_leave = model.scope.moves_off_nodes && guarded && state.node.is_going();
-    if let Some(pod) = pods.iter().find(|pod| is_to_leave && pod.on_node) {
+    let must_leave = model.scope.moves_off_nodes && guarded && state.node.is_going();
+    if let Some(pod) = pods.iter().find(|pod| must_leave && pod.on_node) {
         return Some(format!("{pod:?} does not leave its node"));
     }
     let replicas = i64::from(workload.replicas);
@@ -297,9 +297,9 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
         return Some(format!("{} pods instead of {replicas}", pods.len()));
     }
     let ordinals = workload.ordinals(replicas);
-    let is_too_many = |pod: &&Pod| !ordinals.contains(&pod.name);
+    let is_surplus = |pod: &&Pod| !ordinals.contains(&pod.name);
     if model.scope.set.is_some()
-        && let Some(pod) = pods.iter().find(is_too_many)
+        && let Some(pod) = pods.iter().find(is_surplus)
     {
         return Some(format!("{pod:?} has none of the ordinals {ordinals:?}"));
     }
@@ -313,11 +313,11 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
         .iter()
         .filter(|pod| pod.rev == workload.template)
         .count() as i64;
-    let moves = model.scope.strategy != UpdateStrategyType::OnDelete;
-    if moves && updated < replicas - kept {
+    let is_automatic = model.scope.strategy != UpdateStrategyType::OnDelete;
+    if is_automatic && updated < replicas - kept {
         return Some(format!("{updated} of {replicas} - {kept} pods are updated"));
     }
-    // What a workload waits for before it updates sidecars does not keep it from being complete.
+    // A hook that must succeed before sidecars are updated does not keep a workload from being complete.
     let is_of_set = |run: &Run| run.id.sidecars.is_some() && run.id.point.marks_pods();
     let is_of_pod = |run: &&Run| run.id.pod.is_some() && !is_of_set(run);
     if let Some(run) = state.runs.now.iter().find(is_of_pod) {

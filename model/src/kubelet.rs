@@ -39,7 +39,7 @@ impl Kubelet {
     }
 }
 
-fn is_to_be_ready(pod: &Pod) -> bool {
+fn should_be_ready(pod: &Pod) -> bool {
     pod.healthy && matches!(pod.gate, Gate::Absent | Gate::Open)
 }
 
@@ -78,7 +78,7 @@ pub fn moves(scope: &Scope, state: &State, pod: &Pod) -> Vec<Kubelet> {
                 let old = containers.filter(|(_, it)| it.as_ref().is_some_and(is_old));
                 moves.extend(old.map(|(index, _)| Kubelet::Restart(index)));
             }
-            if is_to_be_ready(pod) != pod.ready.is_some() {
+            if should_be_ready(pod) != pod.ready.is_some() {
                 moves.push(Kubelet::FollowReady);
             }
             if !pod.healthy && may_be_healthy(scope, pod) {
@@ -117,7 +117,7 @@ pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, change: Kubelet, now: T
             pod.phase = PodPhase::Running;
             pod.observed = true;
             start(scope, pod);
-            pod.ready = is_to_be_ready(pod).then_some(now);
+            pod.ready = should_be_ready(pod).then_some(now);
         }
         Kubelet::ComeUp => {
             pod.observed = true;
@@ -125,7 +125,7 @@ pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, change: Kubelet, now: T
                 container.restarts += 1;
             }
             start(scope, pod);
-            pod.ready = is_to_be_ready(pod).then_some(now);
+            pod.ready = should_be_ready(pod).then_some(now);
         }
         Kubelet::Crash => {
             pod.up = false;
@@ -141,7 +141,7 @@ pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, change: Kubelet, now: T
             pod.healthy = may_be_healthy(scope, pod);
             pod.ready = pod.ready.filter(|_| pod.healthy);
         }
-        Kubelet::FollowReady => pod.ready = is_to_be_ready(pod).then_some(now),
+        Kubelet::FollowReady => pod.ready = should_be_ready(pod).then_some(now),
         Kubelet::Recover => pod.healthy = true,
         Kubelet::Break => {
             pod.healthy = false;
@@ -155,7 +155,7 @@ pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, change: Kubelet, now: T
         }
         Kubelet::Report => {
             pod.unreported = false;
-            pod.ready = is_to_be_ready(pod).then_some(now);
+            pod.ready = should_be_ready(pod).then_some(now);
         }
         Kubelet::Remove => {}
     }

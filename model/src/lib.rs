@@ -2,9 +2,9 @@
 //!
 //! The real planner runs in a model in which caches lag, the operator crashes between any two writes, hooks
 //! succeed or fail, and users change the spec at any time. Every interleaving is explored, and each write and
-//! state is checked against the invariants (`judge`, `pauses`). From every state it is also checked that the
-//! cluster settles once nothing else happens (`fair`). `fault` contains deliberate bugs, each of which must be
-//! found. Longer histories in larger clusters are sampled at random (`random`).
+//! state is checked against the invariants (`judge`, `pauses`). For every state, `fair` also checks that the
+//! cluster settles once nothing else happens. `fault` contains deliberate bugs, each of which must be found.
+//! Longer histories in larger clusters are sampled at random (`random`).
 
 #![cfg(test)]
 

@@ -26,7 +26,8 @@ pub struct Model {
     pub allotted: RefCell<HashMap<u128, Rc<Allotted>>>,
 }
 
-/// A move. The `bool` says whether the operator's cache catches up with a kind right before the kind changes.
+/// A move. If the `bool` is true, the operator's cache of a kind catches up right before an object of that kind
+/// changes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Move {
     Kubelet(Uid, Kubelet, bool),
@@ -130,7 +131,7 @@ impl Model {
     fn moves_of_user(&self, state: &State, moves: &mut Vec<Move>) {
         let lags = self.scope.lags;
         let changes = self.scope.user.iter();
-        for change in changes.filter(|it| user::is_change(**it, state)) {
+        for change in changes.filter(|it| user::has_effect(**it, state)) {
             let seen = match change {
                 User::Delete(_)
                 | User::Evict(_)

@@ -14,7 +14,7 @@ use super::state::*;
 use super::translate::{View, as_set, wake_time};
 use super::{judge, pauses, sidecars, writes};
 
-/// After how long the operator checks again whether the guard is in force.
+/// The interval at which the operator checks whether the guard is in force.
 const GUARD_CHECK_INTERVAL: Time = 30;
 
 /// A plan in the model's terms.
@@ -40,7 +40,7 @@ impl Model {
     /// What the operator's caches show; None if one of them is too old.
     pub fn view(&self, state: &State) -> Option<View> {
         let sidecar_set = **state.sidecar_set.view()?;
-        // What the API server has accepted with other sidecars does not count.
+        // Templates that the API server has accepted with other sidecars do not count.
         let is_same = state.operator.accepted_with == sidecar_set.revision();
         Some(View {
             now: state.clock,
@@ -124,7 +124,7 @@ impl Model {
         let mut planned = Planned {
             get_first: plan.actions.iter().any(plan::Action::is_irrevocable)
                 && self.fault != Some(Fault::NoQuorumGet),
-            // The guard is seen in force, and that does not change here.
+            // In the model, the guard is always in force.
             wake: plan
                 .wake
                 .map(wake_time)
@@ -211,9 +211,9 @@ impl Model {
         state.operator.accepted = view.accepted;
         state.operator.accepted_with = view.sidecar_set.revision();
         judge::plan(self, &view, &planned)?;
-        pauses::hold(self, state, &view);
-        let bits = |is: &dyn Fn(&Pod) -> bool| {
-            let pods = view.pods.iter().filter(|pod| is(pod));
+        pauses::record_held_pods(self, state, &view);
+        let bits = |predicate: &dyn Fn(&Pod) -> bool| {
+            let pods = view.pods.iter().filter(|pod| predicate(pod));
             pods.fold(0, |all, pod| all | 1 << pod.uid)
         };
         let reconcile = Reconcile {
@@ -236,7 +236,7 @@ impl Model {
         self.advance(state, reconcile)
     }
 
-    /// Makes the quorum GET when it is due, and ends the reconcile when nothing is left.
+    /// Sends the quorum GET when it is due, and ends the reconcile when nothing is left to do.
     fn advance(&self, state: &mut State, mut reconcile: Reconcile) -> Result<(), Violation> {
         let is_status_due = reconcile.status.is_some() && self.fault != Some(Fault::StatusLast);
         if reconcile.before.is_empty() && !is_status_due && reconcile.judged.is_none() {
@@ -269,7 +269,7 @@ impl Model {
         if takes_effect {
             judge::write(self, state, &reconcile, &write)?;
             let before = state.clone();
-            writes::make(self, state, &reconcile, &write);
+            writes::apply(self, state, &reconcile, &write);
             let unseen = [Fault::OwnWritesUnseen, Fault::LeaderDoesNotWait];
             if self.fault.is_some_and(|fault| unseen.contains(&fault)) {
                 forget_own_writes(state, &before);
@@ -300,7 +300,7 @@ impl Model {
         };
         // Its resourceVersion is a precondition.
         if state.workload.now == reconcile.planned {
-            pauses::status(self, state, &reconcile, status)?;
+            pauses::check_status(self, state, &reconcile, status)?;
             let old = self.translator.facts(state.workload.now.status);
             let new = self.translator.facts(status);
             if pauses::enters_partition(self, &reconcile.planned, &old, &new) {

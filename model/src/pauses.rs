@@ -27,7 +27,7 @@ pub fn last_partition(steps: &[Step], index: usize) -> Option<Amount> {
 }
 
 /// Checks a change of the workload.
-pub fn workload(
+pub fn check_workload_change(
     model: &Model,
     state: &State,
     reconcile: &Reconcile,
@@ -78,7 +78,7 @@ impl OwnPause {
     }
 }
 
-/// Whether the annotation of the operator's pause says that it is over.
+/// Whether the annotation of the operator's pause marks the pause as over.
 pub fn is_marked_over(model: &Model, annotation: Text) -> bool {
     let annotation: Value =
         serde_json::from_str(&model.translator.text(annotation)).unwrap_or_default();
@@ -86,7 +86,12 @@ pub fn is_marked_over(model: &Model, annotation: Text) -> bool {
 }
 
 /// Records a pause by the operator.
-pub fn remember(model: &Model, state: &mut State, reconcile: &Reconcile, change: &WorkloadChange) {
+pub fn record_pause(
+    model: &Model,
+    state: &mut State,
+    reconcile: &Reconcile,
+    change: &WorkloadChange,
+) {
     if change.paused != Some(true) {
         return;
     }
@@ -112,7 +117,7 @@ pub fn remember(model: &Model, state: &mut State, reconcile: &Reconcile, change:
 }
 
 /// Records the number of updated pods when the operator observes a user's pause of a rollout without steps.
-pub fn hold(model: &Model, state: &mut State, view: &View) {
+pub fn record_held_pods(model: &Model, state: &mut State, view: &View) {
     let Workload {
         template,
         steps,
@@ -148,7 +153,7 @@ pub fn enters_partition(model: &Model, planned: &Workload, old: &Facts, new: &Fa
 }
 
 /// Checks a status.
-pub fn status(
+pub fn check_status(
     model: &Model,
     state: &State,
     reconcile: &Reconcile,
@@ -157,9 +162,9 @@ pub fn status(
     let old = model.translator.facts(state.workload.now.status);
     let new = model.translator.facts(new);
     if old.stable.is_none() {
-        stable_too_early(model, state, &new)?;
+        check_first_stable(model, state, &new)?;
     } else if new.stable != old.stable {
-        promotion(model, state, reconcile, &new)?;
+        check_promotion(model, state, reconcile, &new)?;
     }
     if !new.is_rolling() {
         return Ok(());
@@ -190,7 +195,7 @@ pub fn status(
 }
 
 /// A revision becomes stable only when all pods have it.
-fn promotion(
+fn check_promotion(
     model: &Model,
     state: &State,
     reconcile: &Reconcile,
@@ -210,7 +215,7 @@ fn promotion(
 
 /// If a workload without a stable revision (it is new, or its status was lost) has pods of another revision,
 /// the update revision does not become stable immediately.
-fn stable_too_early(model: &Model, state: &State, new: &Facts) -> Result<(), Violation> {
+fn check_first_stable(model: &Model, state: &State, new: &Facts) -> Result<(), Violation> {
     let mut pods = state.pods.now.iter();
     let is_old = |pod: &Pod| pod.is_active() && Some(pod.rev) != new.update;
     if !new.is_rolling() && pods.any(is_old) && !model.scope.has_surprises() {

@@ -1,5 +1,5 @@
-//! The canonical form of a state: pods are numbered by age without gaps, and runs are sorted, so that
-//! equivalent states become equal.
+//! The canonical form of a state: pods are numbered by age without gaps, and runs are sorted, so equivalent
+//! states become equal.
 //!
 //! This is sound, because the planner only compares ages and distinguishes names, and both are preserved.
 
@@ -26,7 +26,7 @@ impl Numbers {
 }
 
 #[derive(Default)]
-struct Renumber {
+struct Renumbering {
     uids: Numbers,
     names: Numbers,
 }
@@ -36,7 +36,7 @@ pub fn renumber(state: &mut State, are_ordinals: bool) {
     if !state.runs.now.is_sorted_by(|a, b| a.id.key() <= b.id.key()) {
         Rc::make_mut(&mut state.runs.now).sort_by(|a, b| a.id.key().cmp(&b.id.key()));
     }
-    let mut numbers = Renumber::default();
+    let mut numbers = Renumbering::default();
     numbers.collect(state);
     if are_ordinals {
         numbers.names = Numbers(u64::from(u32::MAX));
@@ -61,7 +61,7 @@ impl RunId {
     }
 }
 
-impl Renumber {
+impl Renumbering {
     fn collect(&mut self, state: &State) {
         let before = match &state.pods.seen {
             Seen::Before(pods) => pods.as_slice(),
@@ -132,62 +132,62 @@ impl Renumber {
 
     fn apply(&self, state: &mut State) {
         let kinds = |kind: &mut Kind<Vec<Pod>>| {
-            self.pods(Rc::make_mut(&mut kind.now));
+            self.renumber_pods(Rc::make_mut(&mut kind.now));
             if let Seen::Before(pods) = &mut kind.seen {
-                self.pods(Rc::make_mut(pods));
+                self.renumber_pods(Rc::make_mut(pods));
             }
         };
         kinds(&mut state.pods);
         if let Seen::Before(pods) = &mut state.allotter.pods {
-            self.pods(Rc::make_mut(pods));
+            self.renumber_pods(Rc::make_mut(pods));
         }
         for write in &mut state.allotter.writes {
             write.pod = self.uids.new_number(write.pod);
         }
         if let Some(judged) = &mut state.allotter.judged {
-            judged.matched = self.bits(judged.matched);
-            judged.counted = self.bits(judged.counted);
-            judged.charged = self.bits(judged.charged);
+            judged.matched = self.renumber_bits(judged.matched);
+            judged.counted = self.renumber_bits(judged.counted);
+            judged.charged = self.renumber_bits(judged.charged);
         }
         for run in Rc::make_mut(&mut state.runs.now) {
-            self.run(&mut run.id);
+            self.renumber_run(&mut run.id);
         }
         if let Seen::Before(runs) = &mut state.runs.seen {
             for run in Rc::make_mut(runs) {
-                self.run(&mut run.id);
+                self.renumber_run(&mut run.id);
             }
         }
-        self.workload(&mut state.workload.now);
+        self.renumber_workload(&mut state.workload.now);
         if let Seen::Before(workload) = &mut state.workload.seen {
-            self.workload(workload);
+            self.renumber_workload(workload);
         }
         if let Some(reconcile) = &mut state.operator.reconcile {
-            self.reconcile(Rc::make_mut(reconcile));
+            self.renumber_reconcile(Rc::make_mut(reconcile));
         }
     }
 
-    fn pods(&self, pods: &mut Vec<Pod>) {
+    fn renumber_pods(&self, pods: &mut Vec<Pod>) {
         for pod in pods {
             pod.uid = self.uids.new_number(pod.uid);
             pod.name = self.names.new_number(pod.name);
         }
     }
 
-    fn unchanged(&self, seen: &mut Unchanged) {
+    fn renumber_unchanged(&self, seen: &mut Unchanged) {
         for pod in seen.iter_mut().map(Rc::make_mut) {
             pod.uid = self.uids.new_number(pod.uid);
             pod.name = self.names.new_number(pod.name);
         }
     }
 
-    fn run(&self, id: &mut RunId) {
+    fn renumber_run(&self, id: &mut RunId) {
         if let Some(uid) = &mut id.pod {
             *uid = self.uids.new_number(*uid);
             id.name = self.names.new_number(id.name);
         }
     }
 
-    fn workload(&self, workload: &mut Rc<Workload>) {
+    fn renumber_workload(&self, workload: &mut Rc<Workload>) {
         if !workload.named.is_empty() {
             for name in &mut Rc::make_mut(workload).named {
                 *name = self.names.new_number(*name);
@@ -195,15 +195,18 @@ impl Renumber {
         }
     }
 
-    fn reconcile(&self, reconcile: &mut Reconcile) {
-        self.workload(&mut reconcile.planned);
-        reconcile.judged.iter_mut().for_each(|it| self.workload(it));
-        reconcile.seen_available = self.bits(reconcile.seen_available);
-        reconcile.seen_ready = self.bits(reconcile.seen_ready);
-        reconcile.touched = self.bits(reconcile.touched);
+    fn renumber_reconcile(&self, reconcile: &mut Reconcile) {
+        self.renumber_workload(&mut reconcile.planned);
+        reconcile
+            .judged
+            .iter_mut()
+            .for_each(|it| self.renumber_workload(it));
+        reconcile.seen_available = self.renumber_bits(reconcile.seen_available);
+        reconcile.seen_ready = self.renumber_bits(reconcile.seen_ready);
+        reconcile.touched = self.renumber_bits(reconcile.touched);
         for write in reconcile.before.iter_mut().chain(&mut reconcile.after) {
             match write {
-                Write::CreateRun(id) | Write::DeleteRun(id) => self.run(id),
+                Write::CreateRun(id) | Write::DeleteRun(id) => self.renumber_run(id),
                 Write::Workload(change) => {
                     for name in change.named.iter_mut().flatten() {
                         *name = self.names.new_number(*name);
@@ -211,19 +214,19 @@ impl Renumber {
                 }
                 Write::Patch(patch) => {
                     patch.pod = self.uids.new_number(patch.pod);
-                    self.unchanged(&mut patch.unchanged);
+                    self.renumber_unchanged(&mut patch.unchanged);
                 }
                 Write::CloseGate(uid, _, then, seen) => {
                     *uid = self.uids.new_number(*uid);
                     for patch in then.iter_mut() {
                         patch.pod = *uid;
-                        self.unchanged(&mut patch.unchanged);
+                        self.renumber_unchanged(&mut patch.unchanged);
                     }
-                    self.unchanged(seen);
+                    self.renumber_unchanged(seen);
                 }
                 Write::DeletePod(uid, _, seen) => {
                     *uid = self.uids.new_number(*uid);
-                    self.unchanged(seen);
+                    self.renumber_unchanged(seen);
                 }
                 Write::Mark(uid, _)
                 | Write::Unmark(uid)
@@ -243,7 +246,7 @@ impl Renumber {
     }
 
     /// Renumbers bits. Those of deleted pods that nothing refers to are dropped.
-    fn bits(&self, bits: u32) -> u32 {
+    fn renumber_bits(&self, bits: u32) -> u32 {
         let kept = (0..32).filter(|uid| bits & (1 << uid) != 0 && self.uids.0 & (1 << uid) != 0);
         kept.fold(0, |all, uid| all | 1 << self.uids.new_number(uid))
     }

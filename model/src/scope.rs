@@ -25,9 +25,9 @@ pub struct Scope {
     pub pre_delete: bool,
     pub pre_inplace: bool,
     pub post_inplace: bool,
-    /// Whether pods are guarded against other clients at first.
+    /// Whether pods are initially guarded against other clients.
     pub protected: bool,
-    /// Whether the operator moves pods off nodes that are going to be removed.
+    /// Whether the operator moves pods off nodes that are about to be removed.
     pub moves_off_nodes: bool,
     /// How many of the first pods are on the node whose state users change.
     pub on_node: u8,
@@ -47,7 +47,7 @@ pub struct Scope {
     pub refused: Option<Rev>,
     /// A template whose pods never become ready.
     pub broken: Option<Rev>,
-    /// Whether a sidecar's image may be slow, so that the game runs while the pod is Pending.
+    /// Whether the image of a second container may be pulled slowly, so the game runs while the pod is Pending.
     pub late_sidecars: bool,
     /// Whether containers may crash and restart, as often as pods may break.
     pub crashes: bool,
@@ -55,7 +55,7 @@ pub struct Scope {
     pub ahead: Time,
     /// The changes that users may make.
     pub user: Vec<User>,
-    /// Lengths of the jumps of the clock, in reverse order.
+    /// How far each tick advances the clock, in reverse order.
     pub ticks: Vec<Time>,
     pub remaining: Remaining,
     pub lags: Lags,
@@ -142,7 +142,7 @@ impl Amount {
         }
     }
 
-    pub fn written(self) -> IntOrString {
+    pub fn to_int_or_string(self) -> IntOrString {
         match self {
             Amount::Number(number) => IntOrString::Int(i32::from(number)),
             Amount::Percent(percent) => IntOrString::String(format!("{percent}%")),

@@ -9,7 +9,7 @@ use super::sidecars;
 use super::state::*;
 
 /// Whether a change would have an effect.
-pub fn is_change(change: User, state: &State) -> bool {
+pub fn has_effect(change: User, state: &State) -> bool {
     let workload = &state.workload.now;
     if workload.guard.deleted {
         return false;
@@ -40,11 +40,11 @@ pub fn is_change(change: User, state: &State) -> bool {
         // A lost node does not become merely silent; it must come back first.
         User::Node(node) => state.node != node && (state.node, node) != (Node::Lost, Node::Silent),
         User::Recreate => workload.status != 0,
-        User::Sidecars(change) => sidecars::is_change(change, &state.sidecar_set.now),
+        User::Sidecars(change) => sidecars::has_effect(change, &state.sidecar_set.now),
     }
 }
 
-/// Whether the policy refuses to let another client delete a pod.
+/// Whether the policy refuses to let other clients delete the pod with this name.
 fn is_refused(state: &State, name: Name) -> bool {
     let mut pods = state.pods.now.iter();
     pods.any(|pod| pod.name == name && is_kept_by_policy(pod))
@@ -55,7 +55,7 @@ pub fn is_kept_by_policy(pod: &Pod) -> bool {
     pod.guarded && pod.up && !pod.orphan
 }
 
-/// Whether the API server evicts a pod. Pods in phase Pending, which no budget protects, are left out.
+/// Whether the API server would evict a pod. Pods in phase Pending, which no budget protects, are never evicted here.
 fn may_be_evicted(state: &State, name: Name) -> bool {
     let pods = &state.pods.now;
     let found = pods.iter().find(|pod| pod.name == name);
@@ -73,7 +73,7 @@ fn may_be_evicted(state: &State, name: Name) -> bool {
     let expected = usize::from(state.workload.now.replicas);
     budget
         .max_unavailable
-        .is_some_and(|most| healthy.count() + usize::from(most) > expected)
+        .is_some_and(|max| healthy.count() + usize::from(max) > expected)
 }
 
 fn is_moving(state: &State, name: Name) -> bool {

@@ -1,4 +1,4 @@
-//! Writes in the API server: their preconditions and effects.
+//! Writes to the API server: their preconditions and effects.
 
 use gamekeeper_core::plan::PodPhase;
 
@@ -33,16 +33,16 @@ pub fn takes_effect(state: &State, reconcile: &Reconcile, write: &Write) -> bool
         Write::Budget(_) => true,
         // A quorum GET precedes it.
         Write::Adopt(uid) => exists(*uid) && state.workload.now.guard.deletion.is_none(),
-        Write::CreateRun(id) => !state.runs.now.iter().any(|run| run.id.has_name_of(id)),
+        Write::CreateRun(id) => !state.runs.now.iter().any(|run| run.id.has_same_name(id)),
         Write::DeleteRun(id) => state.runs.now.iter().any(|run| run.id == *id),
         Write::Patch(patch) => state.pod(patch.pod).is_some_and(|pod| {
-            let is_image = |(container, change): (&Option<Container>, &Option<(Rev, Rev)>)| {
+            let has_old_image = |(container, change): (&Option<Container>, &Option<(Rev, Rev)>)| {
                 let from = change.map(|(from, _)| from);
                 from.is_none() || from == container.map(|it| it.image)
             };
             pod.rev == patch.from_rev
                 && patch.token.is_none_or(|token| pod.mark == Some(token))
-                && pod.containers.iter().zip(&patch.images).all(is_image)
+                && pod.containers.iter().zip(&patch.images).all(has_old_image)
                 && is_unchanged(pod, &patch.unchanged)
         }),
     }
@@ -52,8 +52,8 @@ fn is_unchanged(pod: &Pod, seen: &Unchanged) -> bool {
     seen.as_ref().is_none_or(|seen| **seen == *pod)
 }
 
-/// Makes a write.
-pub fn make(model: &Model, state: &mut State, reconcile: &Reconcile, write: &Write) {
+/// Applies a write.
+pub fn apply(model: &Model, state: &mut State, reconcile: &Reconcile, write: &Write) {
     let lags = model.scope.lags;
     match write {
         Write::Workload(change) => change_workload(model, state, reconcile, change),
@@ -95,7 +95,7 @@ fn change_workload(
     reconcile: &Reconcile,
     change: &WorkloadChange,
 ) {
-    pauses::remember(model, state, reconcile, change);
+    pauses::record_pause(model, state, reconcile, change);
     let workload = state.workload.write(model.scope.lags.workload);
     let before = workload.clone();
     if let Some(paused) = change.paused {
@@ -115,10 +115,10 @@ fn change_workload(
         workload.guard.finalizer = finalizer;
         workload.guard.deleted = workload.guard.is_over();
     }
-    let is_spec = workload.paused != before.paused
+    let is_spec_changed = workload.paused != before.paused
         || workload.retry != before.retry
         || workload.named != before.named;
-    workload.generation += u8::from(is_spec);
+    workload.generation += u8::from(is_spec_changed);
 }
 
 fn record_dry_run(model: &Model, state: &mut State, rev: Rev) {
@@ -186,7 +186,7 @@ fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &W
     });
 }
 
-/// Remembers whether a pod with this ordinal is created as a surge pod.
+/// Remembers whether the pod with this ordinal was created as a surge pod.
 fn remember_surge(state: &mut State, planned: &Workload, ordinal: Option<Name>) {
     let Some(ordinal) = ordinal else {
         return;

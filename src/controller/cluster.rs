@@ -23,7 +23,7 @@ use gamekeeper_core::api::names::{
 use gamekeeper_core::api::{Cluster, ClusterPhase, ClusterStatus, HookRun};
 use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode, ClusterWorld, GamePod, plan};
 
-/// The interval at which a refused run is retried.
+/// How long to wait before the creation of a refused run is retried.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reconciles Clusters.

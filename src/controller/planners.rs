@@ -1,8 +1,8 @@
 //! Threads on which plans are made.
 //!
-//! A plan for ten thousand pods keeps a processor busy for tens of milliseconds. A few of them at once on the threads
-//! that serve sockets and timers would delay everything else, such as the renewal of the lease. Each processor makes
-//! one plan at a time; the other plans wait.
+//! A plan for ten thousand pods keeps a processor busy for tens of milliseconds. A few of them at the same time on the
+//! threads that serve sockets and timers would delay everything else, such as the renewal of the lease. Each processor
+//! makes one plan at a time; the other plans wait.
 
 use std::future::pending;
 use std::io;

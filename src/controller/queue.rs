@@ -31,7 +31,7 @@ pub(crate) use stats::Queues;
 
 const MIN_BACKOFF: Duration = Duration::from_millis(5);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// An event brings the retry of a failed object forward, to this time after the failure at the latest.
+/// An event brings the retry of a failed object forward, to at most this long after the failure.
 const MAX_BACKOFF_ON_EVENT: Duration = Duration::from_secs(1);
 
 /// A server's Retry-After is limited to this.

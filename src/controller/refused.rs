@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use super::queue::Requeue;
 use crate::apply::Refusal;
 
-/// The time before a write that the API server has refused is repeated.
+/// How long to wait before a refused write is repeated.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
 
-/// After a failed write that only a change of the object or of the cluster can make succeed.
+/// After a failed write that can only succeed once the object or the cluster has changed.
 pub(super) fn requeue_after(refusal: &Refusal) -> Requeue {
     match refusal {
         Refusal::Conflict(_) => Requeue::Conflict,
@@ -24,14 +24,14 @@ pub(super) fn requeue_after(refusal: &Refusal) -> Requeue {
     }
 }
 
-/// After a failed write, but no later than is already known.
-pub(super) fn no_later(known: Requeue, refusal: &Refusal) -> Requeue {
-    match (known, requeue_after(refusal)) {
-        (Requeue::Settled(Some(known)), Requeue::Settled(Some(after))) => {
-            Requeue::Settled(Some(known.min(after)))
+/// After a failed write, but no later than already planned.
+pub(super) fn no_later(planned: Requeue, refusal: &Refusal) -> Requeue {
+    match (planned, requeue_after(refusal)) {
+        (Requeue::Settled(Some(planned)), Requeue::Settled(Some(after))) => {
+            Requeue::Settled(Some(planned.min(after)))
         }
         (Requeue::Settled(_), after) => after,
-        (known, _) => known,
+        (planned, _) => planned,
     }
 }
 

@@ -38,7 +38,7 @@ impl SetRevisions {
     /// Writes the newest revision of a set, if that is necessary. Returns the name of the revision.
     ///
     /// # Errors
-    /// Fails if the revision could not be written. The error says when to reconcile the set again.
+    /// Fails if the revision could not be written. The error states when to reconcile the set again.
     pub(super) async fn record(&self, set: &Whole<SidecarSet>) -> Result<String, Requeue> {
         // Revisions are watched once there is a set.
         let mut seen = self.cache.seen(Kind::SetRevision);
@@ -171,7 +171,7 @@ impl SetRevisions {
         }
     }
 
-    /// Writes how many names of revisions were already taken. The names of new revisions depend on that.
+    /// Writes how many revision names were taken. The names of new revisions depend on that.
     async fn count_collisions(&self, set: &Whole<SidecarSet>, collisions: i32) -> Requeue {
         let path = format!("{}/status", Kind::SidecarSet.path("", set.name()));
         let status = json!({"collisionCount": collisions});

@@ -37,7 +37,7 @@ impl<'c> SetWorkloads<'c> {
         }
     }
 
-    /// Adds what the workload of a pod says about the pod.
+    /// Adds whether the pod's workload holds updates back, and the pod's hook.
     pub(super) fn describe(&mut self, pod: &Pod, matched: &mut MatchedPod) {
         let Some(workload) = &pod.controller else {
             return;

@@ -1,4 +1,4 @@
-//! Updates the pods of SidecarSets as far as the sets allow, and writes the status of the sets.
+//! Updates the pods of SidecarSets as far as the sets allow, and writes their status.
 //!
 //! Containers are injected elsewhere: by the plans of workloads, and by the webhook.
 
@@ -90,7 +90,7 @@ impl SidecarSets {
         if !self.cache.sidecars.is_ours(&set.object) || set.terminating() {
             return Requeue::Settled(None).into();
         }
-        if let Some(due) = self.remember(&set, Memory::next_count) {
+        if let Some(due) = self.with_memory(&set, Memory::next_count) {
             return Requeue::Settled(Some(due)).into();
         }
         // The status and the marks of pods name revisions, so revisions are recorded first.
@@ -151,8 +151,8 @@ impl SidecarSets {
         Reconciled { requeue, planning }
     }
 
-    /// Patches pods, unless the set has changed since it was cached: a user may have paused or reverted it. That is
-    /// proved for half a second; what has not started by then is left to the next plan.
+    /// Patches pods, unless the set has changed since it was cached: a user may have paused or reverted it. The
+    /// proof is valid for half a second. Patches that have not started by then are left to the next plan.
     async fn update(
         &self,
         set: &Whole<SidecarSet>,
@@ -181,7 +181,7 @@ impl SidecarSets {
         let mut last = requeue;
         while let Some((pod, result)) = written.next().await {
             let refusal = result.as_ref().err();
-            self.remember(set, |it| it.wrote(&pod, refusal, Timestamp::now()));
+            self.with_memory(set, |it| it.record_write(&pod, refusal, Timestamp::now()));
             match result {
                 Ok(pod) => self.expect(set, Write::Version(Kind::Pod, pod.version())),
                 Err(refusal) => last = self.refused(set, &refusal, last),
@@ -189,7 +189,7 @@ impl SidecarSets {
         }
         drop(written);
         if left.next().is_some() {
-            and_now(last)
+            now_unless_failed(last)
         } else {
             last
         }
@@ -198,7 +198,7 @@ impl SidecarSets {
     /// Until when the set is known to be unchanged.
     ///
     /// # Errors
-    /// Fails if it has changed, or the proof took too long. The error says when to reconcile the set again.
+    /// Fails if it has changed, or the proof took too long. The error states when to reconcile the set again.
     async fn prove(&self, set: &Whole<SidecarSet>) -> Result<Instant, Requeue> {
         let requested = Instant::now();
         let path = Kind::SidecarSet.path("", set.name());
@@ -207,7 +207,7 @@ impl SidecarSets {
             Ok(_) | Err(Refusal::NotFound(_)) => return Err(Requeue::Conflict),
             Err(refusal) => return Err(requeue_after(&refusal)),
         }
-        let until = self.remember(set, |it| valid_until(requested, &mut it.proof_timeout));
+        let until = self.with_memory(set, |it| valid_until(requested, &mut it.proof_timeout));
         until.ok_or(Requeue::Now)
     }
 
@@ -217,15 +217,15 @@ impl SidecarSets {
             // A deleted pod needs no update.
             Refusal::NotFound(_) => return last,
             // The change need not concern the set, so it may cause no reconcile.
-            Refusal::Conflict(_) => return and_now(last),
+            Refusal::Conflict(_) => return now_unless_failed(last),
             Refusal::Unavailable { .. } => self.expect(set, Write::Unknown(Kind::Pod)),
             _ => {}
         }
         warn!(set = set.name(), %refusal, "cannot update a pod of a SidecarSet");
         match requeue_after(refusal) {
             retry @ Requeue::Retry(_) => retry,
-            // The next plan passes the pod over.
-            _ => and_now(last),
+            // The next plan skips the pod.
+            _ => now_unless_failed(last),
         }
     }
 
@@ -234,7 +234,7 @@ impl SidecarSets {
     }
 
     /// Reads or changes what is remembered about a set.
-    fn remember<T>(&self, set: &Whole<SidecarSet>, change: impl FnOnce(&mut Memory) -> T) -> T {
+    fn with_memory<T>(&self, set: &Whole<SidecarSet>, change: impl FnOnce(&mut Memory) -> T) -> T {
         let mut memories = self.memories();
         let memory = memories.entry(set.key());
         let memory = memory.or_insert_with(|| Memory::new(set.uid()));
@@ -269,7 +269,7 @@ impl SidecarSets {
         now: Timestamp,
     ) -> Vec<MatchedPod> {
         let generation = set.object.metadata.generation.unwrap_or_default();
-        let refused = self.remember(set, |it| it.refused(generation).clone());
+        let refused = self.with_memory(set, |it| it.refused(generation).clone());
         let mut workloads = SetWorkloads::of(&self.cache, sidecars);
         let mut pods = left_pods(&self.cache, sidecars, now);
         for pod in &mut pods {
@@ -291,7 +291,7 @@ impl SidecarSets {
         }
         if !refused.is_empty() {
             let counted: HashSet<&str> = pods.iter().map(|pod| pod.uid.as_str()).collect();
-            self.remember(set, |it| it.retain_pods(|pod| counted.contains(pod)));
+            self.with_memory(set, |it| it.retain_pods(|pod| counted.contains(pod)));
         }
         pods
     }
@@ -363,7 +363,7 @@ impl SidecarSets {
 }
 
 /// Reconciles the set again immediately, unless something failed.
-fn and_now(requeue: Requeue) -> Requeue {
+fn now_unless_failed(requeue: Requeue) -> Requeue {
     match requeue {
         retry @ Requeue::Retry(_) => retry,
         _ => Requeue::Now,

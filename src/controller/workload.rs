@@ -49,7 +49,7 @@ impl<K: Planned> Workloads<K> {
     pub(crate) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Reconciled {
         let cache = &self.shared.cache;
         let Some(known) = self.reflector.get(&key) else {
-            return self.missing(&key).await.into();
+            return self.handle_missing(&key).await.into();
         };
         let metrics = &self.shared.metrics;
         let started = Instant::now();
@@ -62,7 +62,7 @@ impl<K: Planned> Workloads<K> {
             return Requeue::Retry(None).into();
         }
         let Some(workload) = self.reflector.get(&key) else {
-            return self.missing(&key).await.into();
+            return self.handle_missing(&key).await.into();
         };
         let mut memory = self.recall(&key, workload.uid());
         let started = Instant::now();
@@ -79,8 +79,8 @@ impl<K: Planned> Workloads<K> {
         reconciled
     }
 
-    /// Whether no operator has planned for this workload yet, so that it has no pods. Those that it gets now keep the
-    /// sidecars that they are created with.
+    /// Whether no operator has planned for this workload yet. If so, it has no pods, and those that it gets now keep
+    /// the sidecars that they are created with.
     fn is_new(&self, key: &ObjectKey, workload: &Whole<K>) -> bool {
         let memories = self.memories();
         let remembered = memories.get(key).filter(|it| it.uid == workload.uid());
@@ -88,7 +88,7 @@ impl<K: Planned> Workloads<K> {
     }
 
     /// Handles a workload that is not in the store: reports it if it cannot be decoded; forgets it if it was deleted.
-    async fn missing(&self, key: &ObjectKey) -> Requeue {
+    async fn handle_missing(&self, key: &ObjectKey) -> Requeue {
         let Some(unreadable) = self.reflector.unreadable(key) else {
             self.forget(key);
             return Requeue::Settled(None);

@@ -124,7 +124,7 @@ mod tests {
         let limiter = limiter();
         let greedy: Vec<_> = std::iter::from_fn(|| limiter.try_take("greedy")).collect();
         assert_eq!(greedy.len(), 7);
-        assert!(at_once(&limiter, "greedy").await.is_none());
+        assert!(take_now(&limiter, "greedy").await.is_none());
         let others: Vec<_> = std::iter::from_fn(|| limiter.try_take("other")).collect();
         assert_eq!(others.len(), 3);
         drop(greedy);
@@ -132,13 +132,13 @@ mod tests {
         assert_eq!(limiter.taken(), 3);
     }
 
-    async fn at_once(limiter: &NamespaceLimiter, namespace: &str) -> Option<Permit> {
+    async fn take_now(limiter: &NamespaceLimiter, namespace: &str) -> Option<Permit> {
         timeout(Duration::ZERO, limiter.take(namespace)).await.ok()
     }
 
     async fn take_all(limiter: &NamespaceLimiter, namespace: &str) -> Vec<Permit> {
         let mut taken = Vec::new();
-        while let Some(permit) = at_once(limiter, namespace).await {
+        while let Some(permit) = take_now(limiter, namespace).await {
             taken.push(permit);
         }
         taken
@@ -163,11 +163,11 @@ mod tests {
             taken.extend(take_all(&limiter, &name).await);
         }
         assert_eq!(taken.len(), 8 + 2 * MAX_IDLE_NAMESPACES);
-        assert!(at_once(&limiter, "other").await.is_some());
+        assert!(take_now(&limiter, "other").await.is_some());
         // A namespace with a permit is kept: otherwise it would get more than its share.
-        assert!(at_once(&limiter, "greedy-0").await.is_none());
+        assert!(take_now(&limiter, "greedy-0").await.is_none());
         drop(taken);
-        assert!(at_once(&limiter, "greedy-0").await.is_some());
+        assert!(take_now(&limiter, "greedy-0").await.is_some());
         assert_eq!(limiter.namespaces(), 1);
     }
 
@@ -180,9 +180,9 @@ mod tests {
         tokio::task::yield_now().await;
         taken.pop();
         let permit = waiting.await.expect("a permit");
-        assert!(at_once(&limiter, "greedy").await.is_none());
+        assert!(take_now(&limiter, "greedy").await.is_none());
         drop(permit);
-        assert!(at_once(&limiter, "greedy").await.is_some());
+        assert!(take_now(&limiter, "greedy").await.is_some());
     }
 
     impl NamespaceLimiter {

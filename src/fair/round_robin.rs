@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-/// Items that wait, by namespace.
+/// Waiting items, by namespace.
 #[derive(Debug)]
 pub(crate) struct RoundRobin<T> {
     waiting: HashMap<String, VecDeque<T>>,

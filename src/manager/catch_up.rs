@@ -1,6 +1,5 @@
-//! Comparisons of the caches with the API server, retried until they succeed. Before a process becomes a candidate, it
-//! waits until it has the permissions for a comparison; before its first plan as the leader, until a comparison
-//! succeeds.
+//! Comparisons of the caches with the API server, retried until they succeed. A process becomes a
+//! candidate once it has the permissions for them, and plans as the leader once its caches have caught up.
 
 use std::time::Duration;
 

@@ -142,15 +142,15 @@ mod tests {
         fence.open_until(Instant::now() + Duration::from_secs(60));
         let mut connector = FencedConnector::new(HttpConnector::new(), Arc::clone(&fence));
         let connected = connector.call(to.parse().unwrap()).await.unwrap();
-        let mut ours = TokioIo::new(connected);
-        let (mut theirs, _) = listener.accept().await.unwrap();
+        let mut client = TokioIo::new(connected);
+        let (mut server, _) = listener.accept().await.unwrap();
 
-        ours.write_all(b"in time").await.unwrap();
+        client.write_all(b"in time").await.unwrap();
         fence.close();
-        assert!(ours.write_all(b"late").await.is_err());
-        drop(ours);
+        assert!(client.write_all(b"late").await.is_err());
+        drop(client);
         let mut received = Vec::new();
-        let _ = theirs.read_to_end(&mut received).await;
+        let _ = server.read_to_end(&mut received).await;
         assert!(!received.ends_with(b"late"), "{received:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The limit of file descriptors.
+//! The limit on file descriptors.
 //!
 //! Container runtimes often set a soft limit of 1,024, for programs that use select(2), and a hard limit of half a
 //! million. Hooks alone have up to 1,024 calls in progress, so the soft limit is raised, as Go's runtime does.
@@ -14,8 +14,8 @@ pub(super) fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
     let Some(raised) = raised(limit) else { return };
     match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => debug!(?raised, "raised the limit of file descriptors"),
-        Err(error) => warn!(%error, ?limit, "cannot raise the limit of file descriptors"),
+        Ok(()) => debug!(?raised, "raised the limit on file descriptors"),
+        Err(error) => warn!(%error, ?limit, "cannot raise the limit on file descriptors"),
     }
 }
 

@@ -79,7 +79,7 @@ async fn metrics(
     Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], Body::from(body)))
 }
 
-/// A page that is being sent to a caller. It counts towards the caller's memory until it has been sent.
+/// A page that is being sent to a caller. It counts toward the caller's memory until it has been sent.
 struct PageBody {
     page: Arc<str>,
     _budget: MemoryBudget,

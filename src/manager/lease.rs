@@ -1,4 +1,4 @@
-//! Leader election with a Lease, by client-go's rules.
+//! Leader election with a Lease, following client-go's rules.
 //!
 //! A lease expires when it has not changed for its whole duration on the candidate's own monotonic clock: no wall
 //! clock is trusted. Every write carries the resourceVersion it is based on, so that only one of two candidates can
@@ -29,7 +29,7 @@ use gamekeeper_core::causes::with_causes;
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// The pause between attempts.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// The pause of a candidate is extended by up to this multiple of itself, so that candidates do not retry at the same
+/// A candidate's pause is extended by up to this multiple of itself, so that candidates do not retry at the same
 /// time.
 const JITTER: f64 = 1.2;
 
@@ -212,16 +212,16 @@ impl Elector {
     /// Waits until another attempt may succeed: the lease was released or has expired. Returns immediately if the
     /// server has ended a watch that was longer than the pause.
     async fn wait_for_next_attempt(&mut self) {
-        let pause = Instant::now() + RETRY_PERIOD.mul_f64(1.0 + JITTER * random_fraction());
+        let pause_end = Instant::now() + RETRY_PERIOD.mul_f64(1.0 + JITTER * random_fraction());
         if self.action() == LeaseAction::Wait
             && let Err(error) = self.watch().await
         {
             debug!(%error, "polling the lease instead of watching it");
         }
         let next = match (self.action(), &self.observed) {
-            (LeaseAction::Wait, Some(record)) => pause.min(record.expiry()),
+            (LeaseAction::Wait, Some(record)) => pause_end.min(record.expiry()),
             (LeaseAction::Acquire, Some(_)) if !self.is_stale => return,
-            _ => pause,
+            _ => pause_end,
         };
         sleep_until(next).await;
     }

@@ -139,12 +139,12 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             commands: ExecNamespaces::from_iter(&options.hook_exec_namespaces),
             sidecar_sets: options.sidecar_sets,
         };
-        let with_cache = Arc::clone(&health);
+        let cache_owner = Arc::clone(&health);
         let certificate = webhook::start(
             &options.webhook,
             listener,
             target,
-            move || with_cache.cache.get().cloned(),
+            move || cache_owner.cache.get().cloned(),
             counters.admission.clone(),
             webhook_state,
             &mut background,

@@ -56,8 +56,8 @@ pub struct Options {
         value_delimiter = ','
     )]
     pub hook_exec_namespaces: Vec<String>,
-    /// Keys of taints that announce the removal of a node, separated by commas, for workloads with
-    /// spec.protection.onNodeGoing: Move.
+    /// Keys of taints that mark a node that is about to be removed, separated by commas, for workloads
+    /// with spec.protection.onNodeGoing: Move.
     #[arg(
         long,
         env = "GAMEKEEPER_GOING_TAINTS",
@@ -66,7 +66,7 @@ pub struct Options {
         default_values_t = going_taints()
     )]
     pub going_taints: Vec<String>,
-    /// Guard the pods of workloads that request it. If false, existing guards are removed.
+    /// Guard the pods of workloads that request it. If false, guards that are in force are removed.
     #[arg(
         long,
         env = "GAMEKEEPER_GUARDED_PODS",
@@ -145,8 +145,8 @@ impl Options {
     }
 }
 
-/// Checks a log filter. The parser would take an unknown level for the name of a module, and nothing from other
-/// modules would be logged.
+/// Checks a log filter. The parser would mistake an unknown level for the name of a module, and nothing from
+/// other modules would be logged.
 fn log_level(text: &str) -> Result<String, String> {
     let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
     let mut words = text.split(',').filter(|it| !it.contains('='));

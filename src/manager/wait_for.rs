@@ -22,7 +22,7 @@ use gamekeeper_core::causes::with_causes;
 
 /// The time between two checks.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// A lease that was not renewed for this long is not held by a running operator.
+/// A lease that has not been renewed for this long is not held by a running operator.
 const MAX_LEASE_AGE: SignedDuration = SignedDuration::from_secs(15);
 /// The kinds that the chart always installs.
 const RESOURCES: [&str; 4] = [

@@ -44,17 +44,17 @@ fn a_duration_is_counted_in_the_first_bucket_that_holds_it() {
     let families = Families::new();
     for millis in [500, 750, 10_000, 20_000] {
         let took = Duration::from_millis(millis);
-        families.waits.observe([("of", "a")], took);
+        families.waits.observe([("kind", "a")], took);
     }
     let page = families.page();
     for line in [
-        "wait_seconds_count{of=\"a\"} 4",
-        "wait_seconds_sum{of=\"a\"} 31.25",
-        "wait_seconds_bucket{le=\"0.5\",of=\"a\"} 1",
-        "wait_seconds_bucket{le=\"10.0\",of=\"a\"} 3",
-        "wait_seconds_bucket{le=\"+Inf\",of=\"a\"} 4",
-        "wait_seconds_max{of=\"a\"} 20.0",
-        "wait_seconds_min{of=\"a\"} 0.5",
+        "wait_seconds_count{kind=\"a\"} 4",
+        "wait_seconds_sum{kind=\"a\"} 31.25",
+        "wait_seconds_bucket{le=\"0.5\",kind=\"a\"} 1",
+        "wait_seconds_bucket{le=\"10.0\",kind=\"a\"} 3",
+        "wait_seconds_bucket{le=\"+Inf\",kind=\"a\"} 4",
+        "wait_seconds_max{kind=\"a\"} 20.0",
+        "wait_seconds_min{kind=\"a\"} 0.5",
     ] {
         assert!(page.lines().any(|found| found == line), "{line}\n{page}");
     }
@@ -71,22 +71,22 @@ fn a_family_without_series_is_listed() {
 #[test]
 fn removed_series_are_not_listed() {
     let families = Families::new();
-    families.calls.increment([("of", "a")]);
-    families.calls.increment([("of", "a")]);
-    families.calls.increment([("of", "b")]);
-    families.calls.retain(|[(_, of)]| *of == "a");
+    families.calls.increment([("kind", "a")]);
+    families.calls.increment([("kind", "a")]);
+    families.calls.increment([("kind", "b")]);
+    families.calls.retain(|[(_, kind)]| *kind == "a");
     let page = families.page();
-    assert!(page.contains("calls_total{of=\"a\"} 2"), "{page}");
+    assert!(page.contains("calls_total{kind=\"a\"} 2"), "{page}");
     assert!(!page.contains("\"b\""), "{page}");
 }
 
 #[test]
 fn a_filtered_family_does_not_change_with_the_original() {
     let calls = Counts::default();
-    calls.increment([("of", "a")]);
-    calls.increment([("of", "b")]);
-    let filtered = calls.filtered(|[(_, of)]| *of == "a");
-    calls.increment([("of", "a")]);
+    calls.increment([("kind", "a")]);
+    calls.increment([("kind", "b")]);
+    let filtered = calls.filtered(|[(_, kind)]| *kind == "a");
+    calls.increment([("kind", "a")]);
     let counts: Vec<_> = filtered.lock().values().copied().collect();
     assert_eq!(counts, [1]);
 }

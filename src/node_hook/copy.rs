@@ -24,7 +24,7 @@ pub(super) struct Copy {
 pub(super) fn open(src: &Path, dst: &Path) -> Result<Vec<Copy>, NotRun> {
     let root: PathBuf = src.components().take(3).collect();
     let root = resolved(&root)?;
-    let found = within(&root, src)?;
+    let found = resolved_within(&root, src)?;
     if !metadata(&found)?.is_dir() {
         return Ok(vec![regular(&root, src, dst.to_owned())?]);
     }
@@ -51,7 +51,7 @@ pub(super) fn open(src: &Path, dst: &Path) -> Result<Vec<Copy>, NotRun> {
 
 /// Opens a file, which must be regular after links are followed.
 fn regular(root: &Path, src: &Path, dst: PathBuf) -> Result<Copy, NotRun> {
-    let found = within(root, src)?;
+    let found = resolved_within(root, src)?;
     let kind = metadata(&found)?;
     if kind.is_dir() {
         return Err(NotRun::Source(format!(
@@ -75,7 +75,7 @@ fn regular(root: &Path, src: &Path, dst: PathBuf) -> Result<Copy, NotRun> {
 }
 
 /// The path after links are followed, which must lie within the source.
-fn within(root: &Path, src: &Path) -> Result<PathBuf, NotRun> {
+fn resolved_within(root: &Path, src: &Path) -> Result<PathBuf, NotRun> {
     let found = resolved(src)?;
     match found.starts_with(root) {
         true => Ok(found),

@@ -2,8 +2,8 @@
 //!
 //! The Jobs of lifecycle hooks run it in the operator's image, which has no shell. It opens the files in the container,
 //! enters the mount namespace of the node's first process, writes the files there and runs the script. No shell
-//! interprets the arguments. The exit code is the script's; the end of its standard error is the termination message of
-//! the container.
+//! interprets the arguments. The exit code is the script's; the end of its standard error becomes the container's
+//! termination message.
 
 mod copy;
 mod script;

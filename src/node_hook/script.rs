@@ -35,7 +35,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Runs the script to its end.
+/// Runs the script and waits for it to exit.
 pub(super) fn run(program: &OsStr, arguments: &[OsString]) -> Result<Ended, NotRun> {
     let mut command = Command::new(program);
     command
@@ -52,7 +52,7 @@ pub(super) fn run(program: &OsStr, arguments: &[OsString]) -> Result<Ended, NotR
     let mut child = command
         .spawn()
         .map_err(|error| cannot_run(program, error))?;
-    let stderr = child.stderr.take().map(read);
+    let stderr = child.stderr.take().map(forward);
     let status = child.wait();
     let status = status.map_err(NotRun::io("cannot wait for the script"))?;
     Ok(Ended {
@@ -87,7 +87,7 @@ fn code(status: ExitStatus) -> u8 {
 }
 
 /// Copies the script's standard error to that of this process and to the receiver.
-fn read(mut from: ChildStderr) -> Receiver<Vec<u8>> {
+fn forward(mut from: ChildStderr) -> Receiver<Vec<u8>> {
     let (sender, receiver): (Sender<Vec<u8>>, _) = channel();
     thread::spawn(move || {
         let mut buffer = [0; 4096];

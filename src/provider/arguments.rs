@@ -29,7 +29,7 @@ pub(super) struct Arguments {
     pub keys: Keys,
 }
 
-/// The sources of those arguments of a run that a metric uses.
+/// The sources of the arguments that a metric uses.
 #[derive(Default)]
 struct Sources {
     fields: Vec<(String, String)>,
@@ -51,7 +51,7 @@ impl Arguments {
             } else {
                 MAX_SHORT_TEXT
             };
-            match Self::within(probe, run, metric, max, permit).await? {
+            match Self::look_up_within(probe, run, metric, max, permit).await? {
                 Ok(arguments) => return Ok(arguments),
                 Err(TooLong) if max < MAX_LOOKED_UP => permit.grow().await,
                 Err(TooLong) => {
@@ -65,7 +65,7 @@ impl Arguments {
     }
 
     /// Like [`Self::look_up`], with at most `max` bytes of values.
-    async fn within(
+    async fn look_up_within(
         probe: &Probe,
         run: &Arc<HookRun>,
         metric: usize,
@@ -213,12 +213,12 @@ mod tests {
         Arc::new(serde_json::from_value(run).expect("a run"))
     }
 
-    /// The values that a metric with this URL has, sorted; or why it has none.
-    async fn looked_up(url: &str) -> Result<Vec<String>, String> {
-        looked_up_of(&run(url, "web")).await
+    /// The sorted argument values of a metric with this URL, or the error.
+    async fn values_for_url(url: &str) -> Result<Vec<String>, String> {
+        values_for_run(&run(url, "web")).await
     }
 
-    async fn looked_up_of(run: &Arc<HookRun>) -> Result<Vec<String>, String> {
+    async fn values_for_run(run: &Arc<HookRun>) -> Result<Vec<String>, String> {
         let probe = Probe::new(HttpOptions::default(), None).expect("a probe");
         let mut permit = probe.limits.enter("games").await;
         let arguments = Arguments::look_up(&probe, run, 0, &mut permit).await?;
@@ -233,19 +233,19 @@ mod tests {
 
     #[tokio::test]
     async fn fields_of_the_run_can_be_arguments() {
-        let values = looked_up("http://{{args.team}}/{{args.namespace}}").await;
+        let values = values_for_url("http://{{args.team}}/{{args.namespace}}").await;
         let expected = ["PodIP=127.9.0.4", "namespace=games", "team=red"];
         assert_eq!(values, Ok(expected.map(str::to_owned).to_vec()));
-        let error = looked_up("http://{{ args.none }}").await;
+        let error = values_for_url("http://{{ args.none }}").await;
         let expected = "argument none: metadata.labels.none of the HookRun is not set";
         assert_eq!(error, Err(expected.to_owned()));
     }
 
     #[tokio::test]
     async fn values_that_a_metric_does_not_use_are_not_looked_up() {
-        let values = looked_up("http://{{ args.PodIP }}").await;
+        let values = values_for_url("http://{{ args.PodIP }}").await;
         assert_eq!(values, Ok(vec!["PodIP=127.9.0.4".to_owned()]));
-        let error = looked_up("http://{{ args.token }}").await;
+        let error = values_for_url("http://{{ args.token }}").await;
         assert_eq!(error, Err("argument token: needs a cluster".to_owned()));
     }
 
@@ -253,9 +253,9 @@ mod tests {
     async fn the_length_of_looked_up_values_is_bounded() {
         let long = |length: usize| run("http://{{ args.spec }}", &"x".repeat(length));
         for length in [10, MAX_SHORT_TEXT, MAX_LOOKED_UP - MAX_SHORT_TEXT] {
-            assert!(looked_up_of(&long(length)).await.is_ok(), "{length}");
+            assert!(values_for_run(&long(length)).await.is_ok(), "{length}");
         }
-        let error = looked_up_of(&long(MAX_LOOKED_UP))
+        let error = values_for_run(&long(MAX_LOOKED_UP))
             .await
             .expect_err("too long");
         assert!(error.ends_with("longer than 256 KiB in total"), "{error}");

@@ -1,4 +1,4 @@
-//! The requests of measurements to the API server: about the run's pod, commands in it, Secrets, and Jobs.
+//! The requests that measurements make to the API server: for the run's pod, commands in it, Secrets, and Jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use super::call_permit::{CallPermit, MAX_SHORT_TEXT};
-use super::exec::{Ended, within};
+use super::exec::{Ended, with_time_limit};
 use super::job::{Job, Pod};
 use super::remote_command;
 use crate::fair::{Capacity, NamespaceLimiter};
@@ -176,13 +176,13 @@ impl Cluster {
         command: Vec<String>,
         limit: Duration,
     ) -> Result<Ended, String> {
-        let (namespace, pod) = (safe(namespace)?, safe(pod)?);
+        let (namespace, pod) = (valid_name(namespace)?, valid_name(pod)?);
         let _permit = self.commands.take(namespace).await;
         let ended = remote_command::run(&self.client, namespace, pod, container, command);
-        within(limit, ended).await
+        with_time_limit(limit, ended).await
     }
 
-    /// Creates a Job. None if the Job must then be read, because it already exists or the response was too long.
+    /// Creates a Job. None if the Job must be read, because it already exists or the response was too long.
     pub(super) async fn create_job(
         &self,
         namespace: &str,
@@ -250,7 +250,7 @@ impl Cluster {
         let path = format!(
             "{path}?limit={PODS_OF_JOB}&fieldSelector=status.phase={phase}\
              &labelSelector=batch.kubernetes.io/job-name={}",
-            safe(job)?
+            valid_name(job)?
         );
         let object = format!("pods of job {job}");
         let list = self.get(&object, &path, permit).await?;
@@ -363,10 +363,13 @@ impl Cluster {
 
 /// The path of an object, or of a collection if the name is empty.
 fn path(api: &str, namespace: &str, resource: &str, name: &str) -> Result<String, String> {
-    let namespace = safe(namespace)?;
+    let namespace = valid_name(namespace)?;
     Ok(match name {
         "" => format!("{api}/namespaces/{namespace}/{resource}"),
-        name => format!("{api}/namespaces/{namespace}/{resource}/{}", safe(name)?),
+        name => format!(
+            "{api}/namespaces/{namespace}/{resource}/{}",
+            valid_name(name)?
+        ),
     })
 }
 
@@ -379,7 +382,7 @@ fn namespace_of(path: &str) -> &str {
 }
 
 /// Checks that a name is valid in a path, because filled-in arguments could contain anything.
-fn safe(name: &str) -> Result<&str, String> {
+fn valid_name(name: &str) -> Result<&str, String> {
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
     match !name.is_empty() && name != "." && name != ".." && name.chars().all(valid) {
         true => Ok(name),

@@ -44,15 +44,15 @@ impl CommandOutput {
     ) -> Result<Self, String> {
         let printed = AtomicUsize::new(0);
         let (stdout, stderr) = tokio::try_join!(
-            beginning(stdout, MAX_SHORT_TEXT, &printed),
-            beginning(stderr, MAX_STDERR, &printed),
+            read_beginning(stdout, MAX_SHORT_TEXT, &printed),
+            read_beginning(stderr, MAX_STDERR, &printed),
         )?;
         Ok(CommandOutput { stdout, stderr })
     }
 }
 
 /// Reads a stream to its end, and keeps its beginning.
-async fn beginning(
+async fn read_beginning(
     mut stream: impl AsyncRead + Unpin,
     max: usize,
     printed: &AtomicUsize,

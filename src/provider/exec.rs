@@ -58,7 +58,7 @@ impl Commands {
 }
 
 /// A command with its arguments filled in, and where to run it.
-struct Wanted {
+struct Invocation {
     pod: Result<String, String>,
     container: String,
     command: Vec<String>,
@@ -91,13 +91,13 @@ async fn run(
     if !measurement.arguments.secrets.is_empty() {
         return Err(SECRET_IN_COMMAND.into());
     }
-    let wanted = measurement.filled(&mut permit, wanted).await?;
+    let invocation = measurement.filled(&mut permit, invocation).await?;
     let seconds = exec.timeout_seconds.and_then(|it| u64::try_from(it).ok());
     let seconds = seconds.filter(|it| *it > 0).unwrap_or(DEFAULT_TIMEOUT);
     let limit = Duration::from_secs(seconds);
     let ended = match commands {
-        Commands::Here => within(limit, run_here(&wanted.command)).await?,
-        _ => in_container(measurement, wanted, limit, &mut permit).await?,
+        Commands::Here => with_time_limit(limit, run_here(&invocation.command)).await?,
+        _ => in_container(measurement, invocation, limit, &mut permit).await?,
     };
     let conditions = Conditions::of(measurement.metric());
     measurement
@@ -108,7 +108,7 @@ async fn run(
         .await
 }
 
-fn wanted(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<Wanted, String> {
+fn invocation(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<Invocation, String> {
     let exec = measurement
         .metric()
         .provider
@@ -125,7 +125,7 @@ fn wanted(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<Wanted
             "command: it is longer than {max} KiB with its arguments filled in"
         ));
     }
-    Ok(Wanted {
+    Ok(Invocation {
         pod: own_pod::name(measurement, filling),
         container,
         command,
@@ -135,15 +135,15 @@ fn wanted(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<Wanted
 /// Runs the command in its container, if hooks may run commands there.
 async fn in_container(
     measurement: &Measurement,
-    wanted: Wanted,
+    invocation: Invocation,
     limit: Duration,
     permit: &mut CallPermit,
 ) -> Result<Ended, String> {
-    let Wanted {
+    let Invocation {
         pod,
         container,
         command,
-    } = wanted;
+    } = invocation;
     if own_pod::is_of_step(measurement.run()) {
         return Err(NO_POD_OF_STEP.into());
     }
@@ -191,7 +191,7 @@ async fn read_pod(cluster: &Cluster, pod: &str, permit: &mut CallPermit) -> Resu
 }
 
 /// Waits for a command to end, for at most `limit`.
-pub(super) async fn within(
+pub(super) async fn with_time_limit(
     limit: Duration,
     command: impl Future<Output = Result<Ended, String>>,
 ) -> Result<Ended, String> {
@@ -277,7 +277,7 @@ mod tests {
         let fields = metric.as_object_mut().expect("an object");
         fields.extend(conditions.as_object().expect("fields").clone());
         let metric: Metric = serde_json::from_value(metric).expect("a metric");
-        let ended = within(Duration::from_secs(20), run_here(&command)).await;
+        let ended = with_time_limit(Duration::from_secs(20), run_here(&command)).await;
         match ended {
             Ok(ended) => {
                 on_deep_stack(|| assess(&ended, &Conditions::of(&metric))).expect("judged")
@@ -373,7 +373,7 @@ mod tests {
     #[tokio::test]
     async fn a_command_that_does_not_exit_times_out() {
         let command = ["sleep", "600"].map(str::to_owned);
-        let ended = within(Duration::from_secs(1), run_here(&command)).await;
+        let ended = with_time_limit(Duration::from_secs(1), run_here(&command)).await;
         let why = ended.err().expect("a timeout");
         assert_eq!(
             why,

@@ -1,6 +1,6 @@
 //! HTTP calls, bounded in time and size, and only to addresses that are not refused.
 //!
-//! Each call has a connection of its own, which is closed after it: idle connections would use memory and file
+//! Each call has a connection of its own, which is closed after the call: idle connections would use memory and file
 //! descriptors that no limiter counts. No proxy is used, because a proxy would resolve names itself, and the
 //! addresses could not be checked.
 
@@ -104,7 +104,7 @@ pub(super) struct HttpResponse {
 
 impl HttpResponse {
     /// The response without secrets. This is slow when there are many.
-    pub(super) fn shown(self) -> Self {
+    pub(super) fn without_secrets(self) -> Self {
         HttpResponse {
             body: self.secrets.hide_bytes(self.body),
             ..self

@@ -44,13 +44,13 @@ fn concerns_pod(measurement: &Measurement) -> Result<(), String> {
 }
 
 /// A pod, and the fields that are read from it.
-struct Wanted {
+struct PodFields {
     pod: String,
     /// Paths of the fields, each with the value that the field should have, if there is one.
     fields: Vec<(String, Option<String>)>,
 }
 
-fn wanted(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<Wanted, String> {
+fn pod_fields(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<PodFields, String> {
     let pod = own_pod::name(measurement, filling)?;
     let mut fields = Vec::new();
     for KubernetesField { path, value } in fields_of(measurement) {
@@ -58,7 +58,7 @@ fn wanted(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<Wanted
         let value = value.as_ref().map(|value| filling.text("value", value));
         fields.push((path, value.transpose()?));
     }
-    Ok(Wanted { pod, fields })
+    Ok(PodFields { pod, fields })
 }
 
 fn fields_of(measurement: &Measurement) -> &[KubernetesField] {
@@ -67,17 +67,17 @@ fn fields_of(measurement: &Measurement) -> &[KubernetesField] {
 }
 
 async fn get(measurement: &Measurement, mut permit: CallPermit) -> Result<Outcome, String> {
-    let wanted = measurement.filled(&mut permit, wanted).await?;
+    let pod_fields = measurement.filled(&mut permit, pod_fields).await?;
     let namespace = permit.namespace().to_owned();
     let pod = measurement
         .cluster()?
-        .pod(&namespace, &wanted.pod, &mut permit)
+        .pod(&namespace, &pod_fields.pod, &mut permit)
         .await?;
     let run = Arc::clone(&measurement.call.run);
     let conditions = Conditions::of(measurement.metric());
     let compared = measurement.evaluated(move || {
         let _permit = permit;
-        compare(&run, &pod, &wanted, &conditions)
+        compare(&run, &pod, &pod_fields, &conditions)
     });
     compared.await?
 }
@@ -86,7 +86,7 @@ async fn get(measurement: &Measurement, mut permit: CallPermit) -> Result<Outcom
 fn compare(
     run: &HookRun,
     pod: &str,
-    Wanted { pod: name, fields }: &Wanted,
+    PodFields { pod: name, fields }: &PodFields,
     conditions: &Conditions,
 ) -> Result<Outcome, String> {
     let pod = match Document::read(pod.as_bytes()) {
@@ -105,10 +105,10 @@ fn compare(
             }
         };
         if let Some(wanted) = wanted.as_ref().filter(|wanted| **wanted != text) {
-            let (is, wanted) = (brief(&text), brief(wanted));
+            let (actual, wanted) = (brief(&text), brief(wanted));
             return Ok(failed(
                 &text,
-                format!("{path} of pod {name} is {is}, not {wanted}"),
+                format!("{path} of pod {name} is {actual}, not {wanted}"),
             ));
         }
         found.push(text);
@@ -133,7 +133,7 @@ fn failed(value: &str, message: String) -> Outcome {
 }
 
 /// The name of the pod, and the patch for it.
-fn patch_of(
+fn pod_patch(
     measurement: &Measurement,
     filling: &mut Filling<'_>,
 ) -> Result<(String, String), String> {
@@ -162,7 +162,7 @@ fn patch_of(
 }
 
 async fn patch(measurement: &Measurement, mut permit: CallPermit) -> Result<Outcome, String> {
-    let (pod, patch) = measurement.filled(&mut permit, patch_of).await?;
+    let (pod, patch) = measurement.filled(&mut permit, pod_patch).await?;
     measurement
         .cluster()?
         .patch_pod(permit.namespace(), &pod, patch)

@@ -140,7 +140,7 @@ mod tests {
         .await;
         assert!(
             same.is_err(),
-            "more concurrent lookups than a namespace may have"
+            "the namespace has more concurrent lookups than it may have"
         );
         drop(go);
         let later = timeout(TEST_TIMEOUT, lookups.find("hostile", "match-api")).await;

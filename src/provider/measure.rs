@@ -83,8 +83,8 @@ impl Probe {
     /// Fails if it may still be running.
     pub async fn stop(&self, call: &Call) -> Result<(), String> {
         let metric = call.run.spec.metrics.get(call.metric);
-        let of_job = metric.filter(|metric| metric.provider.job.is_some());
-        match (of_job, &self.cluster) {
+        let job_metric = metric.filter(|metric| metric.provider.job.is_some());
+        match (job_metric, &self.cluster) {
             (Some(metric), Some(cluster)) => {
                 job::stop(cluster, &call.run, &metric.name, call.number).await
             }
@@ -276,7 +276,7 @@ impl Measurement {
         self.evaluated(move || {
             // The permit is held until the response is assessed and dropped.
             let _permit = permit;
-            assess(&response.shown())
+            assess(&response.without_secrets())
         })
         .await
     }

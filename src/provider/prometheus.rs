@@ -22,7 +22,7 @@ use gamekeeper_core::plan::hook_run::Outcome;
 
 const DEFAULT_TIMEOUT: u64 = 30;
 
-/// Makes the query and judges its result.
+/// Sends the query and judges its result.
 pub(super) async fn measure(
     measurement: &Measurement,
     prometheus: &PrometheusMetric,

@@ -13,7 +13,7 @@ use gamekeeper_core::causes::with_causes;
 const BUFFER: usize = 4 << 10;
 
 /// Runs a command in a container, without input and without a terminal. When this future is dropped, the connection
-/// is closed, and the process in the container may continue.
+/// is closed, but the process in the container may continue.
 pub(super) async fn run(
     client: &Client,
     namespace: &str,

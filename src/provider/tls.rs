@@ -1,4 +1,4 @@
-//! Which TLS servers calls trust.
+//! The TLS servers that calls trust.
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ impl Tls {
         })
     }
 
-    /// The configuration for a call. One with authorities of its own is created for each call, because tenants could
-    /// fill the memory with cached ones.
+    /// The configuration for a call. Configurations with the authorities of a metric are not cached, because tenants
+    /// could fill the memory with them.
     pub(super) fn config_for(
         &self,
         insecure: bool,
@@ -73,7 +73,7 @@ fn config(roots: RootCertStore) -> Result<ClientConfig, Error> {
     let builder = builder.with_safe_default_protocol_versions()?;
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    // No tickets are kept for further calls, because servers choose their length.
+    // No session tickets are kept for further calls, because servers choose their length.
     config.resumption = Resumption::disabled();
     Ok(config)
 }

@@ -80,15 +80,15 @@ impl Guards {
     /// Fails if pods wait for their hooks, unless forced.
     pub(super) async fn ensure_none_waits(&self, force: bool) -> Result<(), UnguardError> {
         let workloads = self.workloads().await?;
-        let waiting: Vec<String> = workloads.iter().filter_map(waits).collect();
+        let waiting: Vec<String> = workloads.iter().filter_map(waiting_workload).collect();
         if waiting.is_empty() || force {
             return Ok(());
         }
         Err(UnguardError::Waiting(waiting))
     }
 
-    /// Labels, then budgets, then finalizers: if this is interrupted, the rest is still guarded, and another run can
-    /// continue.
+    /// Removes labels, then budgets, then finalizers: if this is interrupted, the rest is still guarded, and another
+    /// run can continue.
     pub(super) async fn unguard(&self) -> Result<(), UnguardError> {
         let pods = change_all(
             async || self.labeled::<Pod>().await,
@@ -106,7 +106,7 @@ impl Guards {
         println!("{} deleted", counted(budgets.await?, one, many));
         let workloads = change_all(
             async || self.workloads().await,
-            async |workload| self.free(workload).await,
+            async |workload| self.remove_finalizer(workload).await,
         );
         let (one, many) = ("workload no longer has", "workloads no longer have");
         println!("{} the finalizer", counted(workloads.await?, one, many));
@@ -141,7 +141,7 @@ impl Guards {
         budgets.delete(&budget.name_any(), &params).await.map(drop)
     }
 
-    async fn free(
+    async fn remove_finalizer(
         &self,
         (kind, workload): &(ApiResource, DynamicObject),
     ) -> Result<(), kube::Error> {
@@ -153,7 +153,7 @@ impl Guards {
 }
 
 /// Kind, namespace and name of a workload whose pods wait for their hooks.
-fn waits((kind, workload): &(ApiResource, DynamicObject)) -> Option<String> {
+fn waiting_workload((kind, workload): &(ApiResource, DynamicObject)) -> Option<String> {
     let waiting = workload.data.pointer("/status/protection/waiting");
     let waiting = waiting.and_then(Value::as_array);
     let is_deleted = workload.metadata.deletion_timestamp.is_some();
@@ -164,8 +164,8 @@ fn waits((kind, workload): &(ApiResource, DynamicObject)) -> Option<String> {
     })
 }
 
-/// Removes the label and annotations of the guard. The uid is a precondition. Annotations that the user has set to
-/// other values stay.
+/// The patch that removes the label and annotations of the guard. The uid is a precondition. Annotations that the user
+/// has set to other values stay.
 fn unlabel(pod: &PartialObjectMeta<Pod>) -> Value {
     let ours = kept_by_autoscalers(pod.annotations());
     let annotations: serde_json::Map<String, Value> =
@@ -177,7 +177,8 @@ fn unlabel(pod: &PartialObjectMeta<Pod>) -> Value {
     }})
 }
 
-/// Removes the guard's finalizer. The resourceVersion is a precondition, because another client may add finalizers.
+/// The patch that removes the guard's finalizer. The resourceVersion is a precondition, because another client may add
+/// finalizers.
 fn without_finalizer(workload: &DynamicObject) -> Value {
     let others = workload.finalizers().iter();
     let others: Vec<&String> = others.filter(|it| *it != GUARD_FINALIZER).collect();
@@ -211,9 +212,12 @@ mod tests {
         };
         let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
         let named = Some("GameDeployment games/arena".to_owned());
-        assert_eq!(waits(&object(json!({}), json!([]))), None);
-        assert_eq!(waits(&object(json!({}), json!([{"podName": "x"}]))), named);
-        assert_eq!(waits(&object(deleted, json!([]))), named);
+        assert_eq!(waiting_workload(&object(json!({}), json!([]))), None);
+        assert_eq!(
+            waiting_workload(&object(json!({}), json!([{"podName": "x"}]))),
+            named
+        );
+        assert_eq!(waiting_workload(&object(deleted, json!([]))), named);
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl Operator<'_> {
     /// Starts the operator again if this run, or an earlier one that was killed, has stopped it.
     pub(super) async fn restore(&self) -> Result<(), kube::Error> {
         let deployment = self.deployments.get_opt(self.name).await?;
-        match deployment.as_ref().and_then(restoring) {
+        match deployment.as_ref().and_then(restore_patch) {
             Some(patch) => self.patch(patch).await,
             None => Ok(()),
         }
@@ -42,7 +42,7 @@ impl Operator<'_> {
 
     pub(super) async fn stop(&self) -> Result<(), UnguardError> {
         if let Some(deployment) = self.deployments.get_opt(self.name).await? {
-            self.patch(stopping(&deployment)).await?;
+            self.patch(stop_patch(&deployment)).await?;
         }
         let deadline = Instant::now() + STOP_TIMEOUT;
         while !self.has_stopped().await? {
@@ -84,9 +84,9 @@ fn remembered(deployment: &Deployment) -> Option<i32> {
     remembered.parse().ok()
 }
 
-/// Stops a Deployment and remembers its replicas, in one write. The number that a killed run remembered stays, unless
-/// the Deployment has been scaled up since.
-fn stopping(deployment: &Deployment) -> Value {
+/// The patch that stops a Deployment and remembers its replicas, in one write. The number that a killed run
+/// remembered stays, unless the Deployment has been scaled up since.
+fn stop_patch(deployment: &Deployment) -> Value {
     let before = match replicas(deployment) {
         0 => remembered(deployment).unwrap_or(0),
         replicas => replicas,
@@ -97,8 +97,8 @@ fn stopping(deployment: &Deployment) -> Value {
     })
 }
 
-/// Starts a stopped Deployment again, unless it has been scaled up since. None if it was not stopped.
-fn restoring(deployment: &Deployment) -> Option<Value> {
+/// The patch that starts a stopped Deployment again, unless it has been scaled up since. None if it was not stopped.
+fn restore_patch(deployment: &Deployment) -> Option<Value> {
     let remembered = remembered(deployment)?;
     let replicas = match replicas(deployment) {
         0 => remembered,
@@ -140,11 +140,11 @@ mod tests {
                 object["metadata"]["annotations"] = json!({REPLICAS_ANNOTATION: remembered});
             }
             let deployment: Deployment = serde_json::from_value(object).expect("a Deployment");
-            let stop = stopping(&deployment);
+            let stop = stop_patch(&deployment);
             let annotations = &stop["metadata"]["annotations"];
             assert_eq!(annotations[REPLICAS_ANNOTATION], stopped, "{stop}");
             assert_eq!(stop["spec"]["replicas"], 0, "{stop}");
-            let restore = restoring(&deployment);
+            let restore = restore_patch(&deployment);
             let back = restore.as_ref().map(|it| &it["spec"]["replicas"]);
             assert_eq!(back, restored.map(Value::from).as_ref());
             let forgotten = restore.as_ref().is_none_or(|it| {

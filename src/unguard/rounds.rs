@@ -8,12 +8,12 @@ use tokio::time::sleep;
 
 /// How many objects are changed at the same time.
 const CONCURRENCY: usize = 16;
-/// How often the objects are read again if some have changed since.
+/// How many times the objects are listed if changes keep conflicting.
 const MAX_ROUNDS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Changes all listed objects, and returns how many were changed. Those that no longer exist are done. After a
-/// conflict the objects are listed again, because they have changed, or others have their names.
+/// Changes all listed objects, and returns how many were changed. Those that no longer exist need no change.
+/// After a conflict the objects are listed again, because they have changed, or others have taken their names.
 pub(super) async fn change_all<T>(
     list: impl AsyncFn() -> Result<Vec<T>, Error>,
     change: impl AsyncFn(&T) -> Result<(), Error>,

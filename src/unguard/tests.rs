@@ -10,7 +10,7 @@ use tower::service_fn;
 
 use super::*;
 
-/// The response (code and body) to a request ("METHOD path"), given how often the same one was made before.
+/// The response (code and body) to a request ("METHOD path"), given how many times the same request was made before.
 type Script = fn(&str, usize) -> (u16, Value);
 
 const DEPLOYMENTS: &str = "/apis/tkex.tencent.com/v1alpha1/gamedeployments";
@@ -37,7 +37,7 @@ fn server(script: Script) -> (Client, Arc<Mutex<Vec<String>>>) {
 }
 
 /// The response to a request whose details do not matter: no objects, or success.
-fn other(line: &str) -> (u16, Value) {
+fn default_response(line: &str) -> (u16, Value) {
     let metadata = json!({"name": "any", "namespace": "games", "resourceVersion": "9"});
     let method = line.split(' ').next();
     let body = match method {
@@ -90,7 +90,7 @@ async fn deleted_crds_do_not_keep_pods_guarded() {
         match line {
             _ if is_workload => failure(404),
             _ if line == format!("GET {BUDGETS}") => (200, list(&[object("budget")])),
-            _ => other(line),
+            _ => default_response(line),
         }
     });
     let guards = guards(client, None);
@@ -100,7 +100,7 @@ async fn deleted_crds_do_not_keep_pods_guarded() {
 }
 
 #[tokio::test]
-async fn objects_that_are_deleted_meanwhile_are_done() {
+async fn objects_that_were_deleted_in_the_meantime_need_no_change() {
     let (client, sent) = server(|line, _| match line {
         _ if !line.starts_with("GET") => failure(404),
         _ => (200, list(&[object("any")])),
@@ -113,12 +113,12 @@ async fn objects_that_are_deleted_meanwhile_are_done() {
 
 /// Another controller adds or removes its own finalizer; a pod is replaced by one with the same name.
 #[tokio::test(start_paused = true)]
-async fn what_has_changed_meanwhile_is_read_again() {
+async fn objects_that_changed_in_the_meantime_are_listed_again() {
     let (client, sent) = server(|line, before| match line {
         _ if line.starts_with("PATCH") && before == 0 => failure(409),
         "GET /api/v1/pods" => (200, list(&[object("pod")])),
         _ if line == format!("GET {DEPLOYMENTS}") => (200, list(&[object("arena")])),
-        _ => other(line),
+        _ => default_response(line),
     });
     let guards = guards(client, None);
     guards.unguard().await.expect("the guards are removed");
@@ -147,7 +147,7 @@ async fn lasting_conflicts_and_other_refusals_are_reported() {
 
 /// With the namespace, the operator's Role in it is deleted, too, so every other request is refused.
 #[tokio::test]
-async fn nothing_is_left_of_a_deleted_namespace() {
+async fn a_deleted_namespace_is_recognized() {
     let (client, sent) = server(|line, _| match line {
         "GET /api/v1/namespaces/games" => failure(404),
         _ => failure(403),
@@ -157,11 +157,11 @@ async fn nothing_is_left_of_a_deleted_namespace() {
     assert_eq!(count(&sent, ""), 1, "{sent:?}");
 }
 
-/// A missing permission to read the namespace says nothing about it.
+/// A missing permission to read the namespace does not mean that the namespace was deleted.
 #[tokio::test]
 async fn a_namespace_that_cannot_be_read_may_exist() {
     for script in [(|_, _| failure(403)) as Script, |line, _| {
-        (200, other(line).1)
+        (200, default_response(line).1)
     }] {
         let (client, _) = server(script);
         let guards = guards(client, Some("games"));
@@ -173,7 +173,7 @@ async fn a_namespace_that_cannot_be_read_may_exist() {
     assert_eq!(count(&sent, ""), 0, "{sent:?}");
 }
 
-/// A user deleted the operator's Deployment, so nothing is to be stopped or started.
+/// A user deleted the operator's Deployment, so there is nothing to stop or start.
 #[tokio::test]
 async fn an_operator_without_its_deployment_has_stopped() {
     let (client, sent) = server(|_, _| failure(404));
@@ -189,7 +189,7 @@ async fn an_operator_without_its_deployment_has_stopped() {
 }
 
 #[test]
-fn the_error_says_for_which_workloads_to_wait() {
+fn the_error_names_the_workloads_to_wait_for() {
     for (workloads, expected) in [
         (
             1,

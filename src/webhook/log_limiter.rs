@@ -16,7 +16,7 @@ pub(super) struct LogLimiter(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Lines that count towards the burst.
+    /// Lines that count toward the burst.
     used: u32,
     /// When `used` was last reduced.
     since: Option<Instant>,

@@ -16,7 +16,7 @@ async fn a_failing_script_is_shown_retried_and_skipped(case: &mut Case) -> Resul
 }
 
 async fn failing(stage: &mut Stage) -> Result<()> {
-    refusals(stage).await?;
+    check_refusals(stage).await?;
     stage.kubectl(DELETE_NODES).await?;
     let failing = "/tmp/hooks/pre-install --kwok-exit=3 --kwok-message=disk-full";
     let machine = json!({"ip": "127.0.0.1"});
@@ -40,7 +40,7 @@ async fn failing(stage: &mut Stage) -> Result<()> {
         .until_condition("one", condition, "attempt 3, next at")
         .await?;
     let attempts = check_plugin_output(stage).await?;
-    game(
+    check_command(
         stage,
         0,
         "retry cluster/one",
@@ -50,21 +50,21 @@ async fn failing(stage: &mut Stage) -> Result<()> {
     let next = format!("attempt {}, next at", attempts + 1);
     stage.until_condition("one", condition, &next).await?;
     // Nothing starts while the Cluster is paused.
-    game(
+    check_command(
         stage,
         0,
         "pause cluster/one",
         "cluster.tkex.tencent.com/one paused\n",
     )
     .await?;
-    game(stage, 1, "pause cluster/one", "").await?;
+    check_command(stage, 1, "pause cluster/one", "").await?;
     stage
         .apply(&one("/tmp/hooks/pre-install", machine.clone()))
         .await?;
     stage
         .until_condition("one", condition, "Unknown Paused: spec.paused is true")
         .await?;
-    game(
+    check_command(
         stage,
         0,
         "resume cluster/one",
@@ -78,9 +78,9 @@ async fn failing(stage: &mut Stage) -> Result<()> {
         .stdout
         .contains("cluster/one: Running, 2 of 2 nodes installed");
     ensure!(watch.code == 0 && is_over, "{watch:?}");
-    game(stage, 1, "retry cluster/one", "").await?;
+    check_command(stage, 1, "retry cluster/one", "").await?;
 
-    // The step is skipped for a node that joins and whose script fails.
+    // The step can be skipped when the script fails on a node that joins.
     stage.apply(&one(failing, machine)).await?;
     stage.apply(&node("node-9", "10.0.0.19", json!([]))).await?;
     stage
@@ -106,7 +106,7 @@ async fn failing(stage: &mut Stage) -> Result<()> {
 }
 
 /// Runs a command of the plugin, which must exit with this code and print exactly this.
-async fn game(stage: &Stage, code: i32, line: &str, expected: &str) -> Result<()> {
+async fn check_command(stage: &Stage, code: i32, line: &str, expected: &str) -> Result<()> {
     let output = stage.game(line).await?;
     ensure!(
         output.code == code && output.stdout == expected,
@@ -126,7 +126,7 @@ async fn check_plugin_output(stage: &Stage) -> Result<usize> {
     let tree = stage.game("tree cluster/one").await?;
     ensure!(tree.code == 0, "{tree:?}");
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let has = |text: &str, start: &str| -> Result<()> {
+    let has_line = |text: &str, start: &str| -> Result<()> {
         let mut lines = text
             .lines()
             .map(|it| words(it.trim_start_matches(['|', '`', '-', ' '])));
@@ -147,15 +147,15 @@ async fn check_plugin_output(stage: &Stage) -> Result<usize> {
         "EnsurePostInstallHook NotConfigured",
         &format!("Ready FailedInit EnsurePreInstallHook: {failure}"),
     ] {
-        has(&status.stdout, line)?;
+        has_line(&status.stdout, line)?;
     }
     let runs = stage.created_runs()?;
     let start = "pre-install-hook-one-node-0-";
-    let of_node: Vec<&String> = runs.iter().filter(|it| it.starts_with(start)).collect();
-    let last = of_node.last().context("no run on node-0")?;
-    has(&tree.stdout, "one Cluster Initializing ")?;
-    has(&tree.stdout, "EnsurePreInstallHook Condition FailedInit ")?;
-    has(&tree.stdout, &format!("{last} HookRun "))?;
+    let on_node: Vec<&String> = runs.iter().filter(|it| it.starts_with(start)).collect();
+    let last = on_node.last().context("no run on node-0")?;
+    has_line(&tree.stdout, "one Cluster Initializing ")?;
+    has_line(&tree.stdout, "EnsurePreInstallHook Condition FailedInit ")?;
+    has_line(&tree.stdout, &format!("{last} HookRun "))?;
 
     let folder = repository();
     let lint = folder.join("examples/lifecycle/directories/cluster.yaml");
@@ -171,11 +171,11 @@ async fn check_plugin_output(stage: &Stage) -> Result<usize> {
         found.code == 1 && found.stdout.contains(message),
         "{found:?}"
     );
-    Ok(of_node.len())
+    Ok(on_node.len())
 }
 
 /// Checks what the API server itself refuses.
-async fn refusals(stage: &Stage) -> Result<()> {
+async fn check_refusals(stage: &Stage) -> Result<()> {
     let refused = async |cluster: Value, words: &str| {
         let outcome = stage.apply(&cluster).await;
         let error = format!("{:#}", outcome.err().context("it was not refused")?);

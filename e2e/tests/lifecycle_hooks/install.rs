@@ -49,29 +49,29 @@ async fn lifecycle(stage: &mut Stage) -> Result<()> {
     );
 
     let runs = stage.created_runs()?;
-    let at = |prefix: &str| {
+    let first = |prefix: &str| {
         let found = runs.iter().position(|run| run.starts_with(prefix));
         found.with_context(|| format!("no {prefix} in {runs:#?}"))
     };
     let last = |prefix: &str| runs.iter().rposition(|run| run.starts_with(prefix));
     ensure!(runs.len() == 3 * 3 + 2, "{runs:#?}");
-    let before = at("pre-cluster-install-hook-xa-master-0-")?;
-    let after = at("post-cluster-install-hook-xa-master-0-")?;
+    let before = first("pre-cluster-install-hook-xa-master-0-")?;
+    let after = first("post-cluster-install-hook-xa-master-0-")?;
     ensure!(last("copy-files-xa-") < Some(before), "{runs:#?}");
-    ensure!(before < at("pre-install-hook-xa-")?, "{runs:#?}");
+    ensure!(before < first("pre-install-hook-xa-")?, "{runs:#?}");
     ensure!(last("post-install-hook-xa-") < Some(after), "{runs:#?}");
     for node in ["master-0", "node-0", "node-1"] {
         let [pre, post] =
-            ["pre", "post"].map(|point| at(&format!("{point}-install-hook-xa-{node}-")));
+            ["pre", "post"].map(|point| first(&format!("{point}-install-hook-xa-{node}-")));
         ensure!(pre? < post?, "{node}: {runs:#?}");
     }
     check_job(stage).await?;
-    joins_and_leaves(stage).await?;
+    nodes_join_and_leave(stage).await?;
     deletion(stage).await
 }
 
-/// Checks the Job of a cluster hook, whose script gets the Cluster's labels and annotations as arguments, and the
-/// node's record.
+/// Checks the node's record, and the Job of a cluster hook: its script gets the Cluster's labels and annotations as
+/// arguments.
 async fn check_job(stage: &Stage) -> Result<()> {
     let jobs = stage.jobs().await?;
     let is_wanted =
@@ -112,7 +112,7 @@ async fn check_job(stage: &Stage) -> Result<()> {
 
 /// A settled Cluster is not written to. A node that joins is installed, and then loses its taint. An installed node
 /// that is lost or cordoned does not hold up a node that joins. Deleted nodes no longer count.
-async fn joins_and_leaves(stage: &mut Stage) -> Result<()> {
+async fn nodes_join_and_leave(stage: &mut Stage) -> Result<()> {
     let before = stage.cluster("xa").await?;
     consistently("the Cluster does not change", QUIET, async || {
         let now = stage.cluster("xa").await?;
@@ -148,8 +148,8 @@ async fn joins_and_leaves(stage: &mut Stage) -> Result<()> {
         .until_condition("xa", "EnsurePostInstallHook", "4 of 4")
         .await?;
     let runs = stage.created_runs()?;
-    let of_new = runs.iter().filter(|run| run.contains("-xa-node-9-"));
-    ensure!(of_new.count() == 3 && runs.len() == 14, "{runs:#?}");
+    let on_new = runs.iter().filter(|run| run.contains("-xa-node-9-"));
+    ensure!(on_new.count() == 3 && runs.len() == 14, "{runs:#?}");
 
     stage.kubectl("cordon node-1").await?;
     stage
@@ -169,7 +169,7 @@ async fn joins_and_leaves(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Delete hooks run on the first master. The Cluster is removed only after them.
+/// Delete hooks run on the first master. The Cluster is removed only after they have passed.
 async fn deletion(stage: &mut Stage) -> Result<()> {
     let hooks = json!({
         "PreClusterDelete": "/tmp/hooks/pre/bye --kwok-exit=4 --kwok-message=busy",

@@ -9,18 +9,16 @@ use serde_json::json;
 use super::{DELETE_NODES, LIMIT, QUIET, one, upgrade_kubelet};
 
 e2e::tests![
-    an_operator_that_is_killed_after_each_write_repeats_no_script,
+    an_operator_that_is_killed_repeatedly_runs_no_script_twice,
     a_script_on_a_lost_node_holds_the_step_until_the_node_is_deleted,
 ];
 
-async fn an_operator_that_is_killed_after_each_write_repeats_no_script(
-    case: &mut Case,
-) -> Result<()> {
-    Stage::play("lifecycle-killed", case.folder(), killed).await
+async fn an_operator_that_is_killed_repeatedly_runs_no_script_twice(case: &mut Case) -> Result<()> {
+    Stage::play("lifecycle-killed", case.folder(), kill_repeatedly).await
 }
 
-/// Takes a Cluster from installation to deletion, and replaces the operator after every few writes.
-async fn killed(stage: &mut Stage) -> Result<()> {
+/// Takes a Cluster from installation to deletion, and replaces the operator again and again.
+async fn kill_repeatedly(stage: &mut Stage) -> Result<()> {
     stage.kubectl(DELETE_NODES).await?;
     let script = "/tmp/hooks/pre-install";
     let mut cluster = one(script, json!({"ip": "127.0.0.1"}));
@@ -65,8 +63,8 @@ async fn killed(stage: &mut Stage) -> Result<()> {
     let mut runs = stage.created_runs()?;
     let names = ["copy-files", "pre-install-hook", "pre-upgrade-hook"];
     let expected = 2 * names.len() + 2;
-    let is_first = runs.iter().all(|it| it.ends_with("-1"));
-    ensure!(kills > 30 && is_first, "{kills} kills: {runs:#?}");
+    let are_first = runs.iter().all(|it| it.ends_with("-1"));
+    ensure!(kills > 30 && are_first, "{kills} kills: {runs:#?}");
     ensure!(runs.len() == expected, "{runs:#?}");
     runs.sort();
     runs.dedup();
@@ -74,7 +72,7 @@ async fn killed(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the operator whenever it has written, until `is_over`. Returns the number of replacements.
+/// Replaces the operator whenever it has written, until `is_over`. Returns how many times.
 async fn kill_until(
     stage: &mut Stage,
     is_over: impl AsyncFn(&Stage) -> Result<bool>,
@@ -111,18 +109,18 @@ fn writes(stage: &Stage) -> Result<usize> {
 async fn a_script_on_a_lost_node_holds_the_step_until_the_node_is_deleted(
     case: &mut Case,
 ) -> Result<()> {
-    Stage::play("lifecycle-lost", case.folder(), lost).await
+    Stage::play("lifecycle-lost", case.folder(), lose_node).await
 }
 
-async fn lost(stage: &mut Stage) -> Result<()> {
+async fn lose_node(stage: &mut Stage) -> Result<()> {
     stage.kubectl(DELETE_NODES).await?;
     let slow = "/tmp/hooks/pre-install --kwok-seconds=600";
     let mut cluster = one(slow, json!({"ip": "127.0.0.1"}));
     cluster["spec"]["features"]["parallelism"] = json!(1);
     stage.apply(&cluster).await?;
     let step = "EnsurePreInstallHook";
-    let runs = "on node node-0, attempt 1 in progress";
-    stage.until_condition("one", step, runs).await?;
+    let running = "on node node-0, attempt 1 in progress";
+    stage.until_condition("one", step, running).await?;
     let lose = "label node node-0 stage.gamekeeper/lost=true";
     stage.kubectl(lose).await?;
     let lost = "attempt 1 in progress: node node-0 is lost";
@@ -134,7 +132,7 @@ async fn lost(stage: &mut Stage) -> Result<()> {
         Ok(())
     })
     .await?;
-    // An operator that starts now knows of the attempt.
+    // A new operator knows of the attempt in progress.
     stage.replace_operator().await?;
     stage.kubectl("delete node node-0").await?;
     let other = "on node node-1, attempt 1 in progress; passed on 0 of 1 nodes";
@@ -146,16 +144,16 @@ async fn lost(stage: &mut Stage) -> Result<()> {
         .until_condition("one", "Ready", "True Installed")
         .await?;
     let runs = stage.created_runs()?;
-    let is_of = |run: &&String| run.starts_with("pre-install-hook-one-");
-    let of_node = |node: &str| {
+    let is_pre_install = |run: &&String| run.starts_with("pre-install-hook-one-");
+    let count_on = |node: &str| {
         let part = format!("-{node}-");
         runs.iter()
-            .filter(is_of)
+            .filter(is_pre_install)
             .filter(|it| it.contains(&part))
             .count()
     };
     ensure!(
-        [of_node("node-0"), of_node("node-1")] == [1, 2],
+        [count_on("node-0"), count_on("node-1")] == [1, 2],
         "{runs:#?}"
     );
     Ok(())

@@ -9,11 +9,11 @@ use serde_json::json;
 use super::{exits_with, fails_with, kubeconfig};
 
 e2e::tests![
-    a_proxy_is_used_as_kubectl_uses_it,
+    a_proxy_is_used_as_in_kubectl,
     connection_options_work_as_in_kubectl,
 ];
 
-async fn a_proxy_is_used_as_kubectl_uses_it(case: &mut Case) -> Result<()> {
+async fn a_proxy_is_used_as_in_kubectl(case: &mut Case) -> Result<()> {
     let proxy = ConnectProxy::start().await?;
     let through_proxy = kubeconfig(case, "with-proxy", |config| {
         config["clusters"][0]["cluster"]["proxy-url"] = json!(proxy.url());
@@ -36,7 +36,7 @@ async fn a_proxy_is_used_as_kubectl_uses_it(case: &mut Case) -> Result<()> {
 }
 
 async fn connection_options_work_as_in_kubectl(case: &mut Case) -> Result<()> {
-    let config = kubeconfig(case, "of-two", |config| {
+    let config = kubeconfig(case, "two-clusters", |config| {
         let mut good = config["clusters"][0].clone();
         good["name"] = json!("good");
         let mut unreachable = config["clusters"][0].clone();
@@ -63,8 +63,8 @@ async fn connection_options_work_as_in_kubectl(case: &mut Case) -> Result<()> {
             );
         }
     }
-    let cannot = "User \"other-user\" cannot list resource";
-    fails_with(case, &["get", "--as", "other-user"], cannot).await?;
+    let error = "User \"other-user\" cannot list resource";
+    fails_with(case, &["get", "--as", "other-user"], error).await?;
     let group = ["--as-group", "system:masters"];
     let as_admin = [&["get", "--as", "other-user"], &group[..]].concat();
     exits_with(case, 0, &as_admin).await?;

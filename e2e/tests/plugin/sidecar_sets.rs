@@ -194,7 +194,7 @@ async fn sets_are_found_by_all_names_of_their_kind(case: &mut Case) -> Result<()
         &format!("did you mean scs/{name}?"),
     )
     .await?;
-    let only = "a SidecarSet has only get, status, tree, history, pause, resume and undo";
+    let only = "a SidecarSet supports only get, status, tree, history, pause, resume and undo";
     fails_with(case, &["promote", &format!("scs/{name}")], only).await?;
     for kind in ["scs", "sidecarset", "sidecarsets"] {
         let typed = format!("{kind}/{}", &name[..5]);

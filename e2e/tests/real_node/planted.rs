@@ -48,11 +48,11 @@ async fn an_open_gate_is_found_while_nothing_or_another_version_answers(
         })
         .await?;
     let observation = Observation::start(&[pod])?;
-    let set = async |image: &str| {
+    let set_image = async |image: &str| {
         let image = format!("game={image}");
         case.kubectl(&["set", "image", "pod/game", &image]).await
     };
-    let found = async |waited_for: &str, wrong: &str| {
+    let until_found = async |waited_for: &str, wrong: &str| {
         case.eventually(waited_for, async || {
             let findings = observation.compare(case, GATE, &images.versions())?;
             let is_found = findings.wrong.iter().any(|line| line.contains(wrong));
@@ -63,13 +63,13 @@ async fn an_open_gate_is_found_while_nothing_or_another_version_answers(
         .await
     };
     let (held, next_held) = (images.hold(&v2), images.hold(&v3));
-    set(&v2).await?;
-    found("nothing answers", "version: None").await?;
+    set_image(&v2).await?;
+    until_found("nothing answers", "version: None").await?;
     // Otherwise the kubelet might go straight to v3.
     images.until_requested(&v2).await;
-    set(&v3).await?;
+    set_image(&v3).await?;
     drop(held);
-    found("the version that was superseded answers", "Some(\"v2\")").await?;
+    until_found("the superseded version answers", "Some(\"v2\")").await?;
     drop(next_held);
     case.eventually("the right version answers", async || {
         let findings = observation.compare(case, GATE, &images.versions())?;

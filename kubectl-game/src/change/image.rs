@@ -47,7 +47,7 @@ pub fn set_images(game: &Game, images: &[NewImage]) -> Result<Change, Error> {
             }
         }
         if !found {
-            return unknown(game, &new.container);
+            return refuse_unknown(game, &new.container);
         }
     }
     let outcome = match after == game.object {
@@ -57,7 +57,7 @@ pub fn set_images(game: &Game, images: &[NewImage]) -> Result<Change, Error> {
     Ok(Change::new(after, outcome))
 }
 
-fn unknown<T>(game: &Game, container: &str) -> Result<T, Error> {
+fn refuse_unknown<T>(game: &Game, container: &str) -> Result<T, Error> {
     let lists = ["/spec/containers", "/spec/initContainers"].into_iter();
     let containers = lists.filter_map(|list| game.template.pointer(list)?.as_array());
     let names: Vec<&str> = containers

@@ -31,14 +31,14 @@ pub fn pause(game: &Game) -> Result<Change, Error> {
     if game.is_paused_by_user() {
         return refuse(format!("{name} is already paused"));
     }
-    let (index, ends) = match game.step() {
+    let (index, has_duration) = match game.step() {
         Some((index, step)) => (
             index,
             step.pause.as_ref().is_some_and(|it| it.duration.is_some()),
         ),
         None => (game.steps.len(), false),
     };
-    if !ends {
+    if !has_duration {
         return refuse(format!(
             "{name} is already paused by canary step {index}, until resumed"
         ));
@@ -56,7 +56,7 @@ pub fn pause(game: &Game) -> Result<Change, Error> {
     })
 }
 
-/// Ends a pause, whether a user or a canary step began it.
+/// Ends a pause, whether a user or a canary step set it.
 pub fn resume(game: &Game) -> Result<Change, Error> {
     if !game.paused {
         return refuse(format!("{} is not paused", game.short_name()));

@@ -1,4 +1,4 @@
-//! `restart`: an annotation of the template makes it a new revision, for which all pods are recreated.
+//! `restart`: an annotation makes the template a new revision, for which all pods are recreated.
 
 use gamekeeper_core::api::UpdateStrategyType as UpdateType;
 use gamekeeper_core::api::names::{HookPoint, WorkloadKind};
@@ -18,7 +18,7 @@ pub fn restart(game: &Game, now: Timestamp) -> Result<Change, Error> {
         UpdateType::OnDelete => {
             Some("OnDelete: each pod is recreated when it is deleted".to_owned())
         }
-        UpdateType::InplaceUpdate | UpdateType::HotPatchUpdate => return no_restart(game),
+        UpdateType::InplaceUpdate | UpdateType::HotPatchUpdate => return refuse_restart(game),
     };
     let mut after = game.object.clone();
     let time = now.round(Unit::Second).unwrap_or(now).to_string();
@@ -31,7 +31,7 @@ pub fn restart(game: &Game, now: Timestamp) -> Result<Change, Error> {
 }
 
 /// In-place updates write the annotation into the running pods, which does not restart them.
-fn no_restart<T>(game: &Game) -> Result<T, Error> {
+fn refuse_restart<T>(game: &Game) -> Result<T, Error> {
     let after_hook = match game.has_hook(HookPoint::PreDelete) {
         true => ", each after its PreDelete hook",
         false => "",

@@ -12,19 +12,19 @@ pub fn retry(scene: &Scene, point: Option<HookPoint>) -> Result<Change, Error> {
     let game = &scene.game;
     let mut after = game.object.clone();
     let mut retried = Vec::new();
-    for (at, blocked) in game.status.blocked_pods() {
+    for (hook_point, blocked) in game.status.blocked_pods() {
         let runs = scene.runs.iter();
         let failed = runs
-            .filter(|run| scene.point(run) == Some(at) && run.phase().has_failed())
+            .filter(|run| scene.point(run) == Some(hook_point) && run.phase().has_failed())
             .count();
         let failed = failed.max(blocked.len());
         if failed > 0
-            && point.is_none_or(|point| point == at)
-            && let Some(field) = at.strategy_field()
+            && point.is_none_or(|point| point == hook_point)
+            && let Some(field) = hook_point.strategy_field()
         {
             set(&mut after, &["spec", field, "retry"], true);
             let s = if failed == 1 { "" } else { "s" };
-            retried.push(format!("{failed} {} hook{s}", at.as_str()));
+            retried.push(format!("{failed} {} hook{s}", hook_point.as_str()));
         }
     }
     if retried.is_empty() {

@@ -10,11 +10,13 @@ use super::restart::restart;
 use super::retry::retry;
 use super::undo::undo;
 use crate::error::Error;
-use crate::fixture::{failed_pod_hook, failed_step, now, paused_canary, set, with, without_runs};
+use crate::fixture::{
+    failed_pod_hook, failed_step, now, patched, paused_canary, set, without_runs,
+};
 use crate::scene::Scene;
 
 /// The outcome and the patch, without the resourceVersion that each patch contains.
-fn sent(scene: &Scene, change: Result<Change, Error>) -> (String, Value) {
+fn outcome_and_patch(scene: &Scene, change: Result<Change, Error>) -> (String, Value) {
     let change = change.expect("a change");
     let patch = change
         .patch(&scene.game)
@@ -33,14 +35,14 @@ fn refused(change: Result<Change, Error>) -> String {
 }
 
 fn paused_by_user() -> Scene {
-    with(
+    patched(
         paused_canary(),
         json!({"status": {"pauseConditions": null}}),
     )
 }
 
 fn running() -> Scene {
-    with(
+    patched(
         paused_by_user(),
         json!({"spec": {"updateStrategy": {"paused": false}}}),
     )
@@ -56,18 +58,18 @@ const PAUSED: &str = "/spec/updateStrategy/paused";
 fn pause_and_resume_set_one_field() {
     let scene = running();
     assert_eq!(
-        sent(&scene, pause(&scene.game)),
+        outcome_and_patch(&scene, pause(&scene.game)),
         ("paused".to_owned(), replace(PAUSED, true))
     );
-    let bare = with(set(), json!({"spec": {"updateStrategy": null}}));
-    let (_, patch) = sent(&bare, pause(&bare.game));
+    let bare = patched(set(), json!({"spec": {"updateStrategy": null}}));
+    let (_, patch) = outcome_and_patch(&bare, pause(&bare.game));
     assert_eq!(
         patch,
         json!([{"op": "add", "path": "/spec/updateStrategy", "value": {"paused": true}}])
     );
     for scene in [paused_canary(), paused_by_user()] {
         assert_eq!(
-            sent(&scene, resume(&scene.game)),
+            outcome_and_patch(&scene, resume(&scene.game)),
             ("resumed".to_owned(), replace(PAUSED, false))
         );
     }
@@ -81,8 +83,8 @@ fn pause_and_resume_set_one_field() {
 #[test]
 fn a_pause_step_with_a_duration_becomes_a_users_pause() {
     assert!(refused(pause(&paused_canary().game)).contains("already paused by canary step 1"));
-    let timed = with(paused_canary(), json!({"status": {"currentStepIndex": 3}}));
-    let (outcome, patch) = sent(&timed, pause(&timed.game));
+    let timed = patched(paused_canary(), json!({"status": {"currentStepIndex": 3}}));
+    let (outcome, patch) = outcome_and_patch(&timed, pause(&timed.game));
     assert_eq!(outcome, "paused: took over the pause of canary step 3");
     assert_eq!(
         patch,
@@ -91,9 +93,9 @@ fn a_pause_step_with_a_duration_becomes_a_users_pause() {
 }
 
 #[test]
-fn promote_continues_past_a_paused_step_only() {
+fn promote_continues_only_past_a_paused_step() {
     let scene = paused_canary();
-    let (outcome, patch) = sent(&scene, promote(&scene.game));
+    let (outcome, patch) = outcome_and_patch(&scene, promote(&scene.game));
     assert_eq!(
         (outcome.as_str(), patch),
         (
@@ -109,26 +111,29 @@ fn promote_continues_past_a_paused_step_only() {
 #[test]
 fn a_full_promotion_names_its_rollout() {
     let hashed = json!({"status": {"currentStepHash": "steps"}});
-    let scene = with(paused_canary(), hashed.clone());
-    let (outcome, patch) = sent(&scene, promote_fully(&scene.game));
+    let scene = patched(paused_canary(), hashed.clone());
+    let (outcome, patch) = outcome_and_patch(&scene, promote_fully(&scene.game));
     assert_eq!(outcome, "fully promoted: skips canary steps 1 to 4");
     let note = json!({
         "op": "add", "path": "/metadata/annotations/gamekeeper.tkex.tencent.com~1promote",
         "value": r#"{"revision":"game-new","stepHash":"steps"}"#,
     });
     assert_eq!(patch, json!([note, replace(PAUSED, false)[0]]));
-    let scene = with(running(), hashed);
-    assert_eq!(sent(&scene, promote_fully(&scene.game)).1, json!([note]));
+    let scene = patched(running(), hashed);
+    assert_eq!(
+        outcome_and_patch(&scene, promote_fully(&scene.game)).1,
+        json!([note])
+    );
     assert!(refused(promote_fully(&paused_by_user().game)).contains("paused by a user"));
     assert!(refused(promote_fully(&set().game)).contains("not at a canary step"));
-    let unseen = with(paused_canary(), json!({"metadata": {"generation": 9}}));
+    let unseen = patched(paused_canary(), json!({"metadata": {"generation": 9}}));
     assert!(refused(promote_fully(&unseen.game)).contains("has not observed"));
 }
 
 #[test]
 fn undo_goes_back_to_the_stable_revision() {
     let scene = paused_canary();
-    let (outcome, patch) = sent(&scene, undo(&scene, None));
+    let (outcome, patch) = outcome_and_patch(&scene, undo(&scene, None));
     assert_eq!(outcome, "rolled back to revision 1");
     assert!(
         patch.as_array().is_some_and(
@@ -136,13 +141,13 @@ fn undo_goes_back_to_the_stable_revision() {
         ),
         "{patch}"
     );
-    assert_eq!(sent(&scene, undo(&scene, Some(1))).0, outcome);
+    assert_eq!(outcome_and_patch(&scene, undo(&scene, Some(1))).0, outcome);
     let cause = json!({"kubernetes.io/change-cause": "winter event"});
-    let same = with(
+    let same = patched(
         scene,
         json!({"spec": {"template": {"metadata": {"annotations": cause}}}}),
     );
-    let (outcome, patch) = sent(&same, undo(&same, Some(2)));
+    let (outcome, patch) = outcome_and_patch(&same, undo(&same, Some(2)));
     assert_eq!(
         (outcome.as_str(), patch),
         (
@@ -183,7 +188,7 @@ fn set_image_changes_the_containers_it_names() {
         let images = words.iter().map(|word| NewImage::parse(word));
         set_images(&scene.game, &images.collect::<Result<Vec<_>, _>>()?)
     };
-    let (outcome, patch) = sent(&scene, images(&["game=game:v3"]));
+    let (outcome, patch) = outcome_and_patch(&scene, images(&["game=game:v3"]));
     assert_eq!(
         (outcome.as_str(), patch),
         (
@@ -191,10 +196,10 @@ fn set_image_changes_the_containers_it_names() {
             replace("/spec/template/spec/containers/0/image", "game:v3")
         )
     );
-    let (_, patch) = sent(&scene, images(&["*=all:v1"]));
+    let (_, patch) = outcome_and_patch(&scene, images(&["*=all:v1"]));
     assert_eq!(patch.as_array().map(Vec::len), Some(2));
     assert_eq!(
-        sent(&scene, images(&["game=game:v2"])),
+        outcome_and_patch(&scene, images(&["game=game:v2"])),
         ("image unchanged".to_owned(), Value::Null)
     );
     assert_eq!(
@@ -214,7 +219,7 @@ fn set_image_changes_the_containers_it_names() {
 #[test]
 fn restart_is_refused_where_no_pod_would_be_recreated() {
     let scene = set();
-    let (outcome, patch) = sent(&scene, restart(&scene.game, now()));
+    let (outcome, patch) = outcome_and_patch(&scene, restart(&scene.game, now()));
     assert_eq!(outcome, "restarted");
     let annotations = json!({"kubectl.kubernetes.io/restartedAt": "2026-11-21T10:05:00Z"});
     assert_eq!(
@@ -224,12 +229,12 @@ fn restart_is_refused_where_no_pod_would_be_recreated() {
     let by_name = refused(restart(&paused_canary().game, now()));
     assert!(by_name.ends_with("podsToDelete to replace them one by one"));
     let hook = json!({"hook": {"templateName": "nobody-plays"}});
-    let hooked = with(
+    let hooked = patched(
         paused_canary(),
         json!({"spec": {"preDeleteUpdateStrategy": hook}}),
     );
     assert!(refused(restart(&hooked.game, now())).ends_with(", each after its PreDelete hook"));
-    let in_place = with(
+    let in_place = patched(
         set(),
         json!({"spec": {"updateStrategy": {"type": "InplaceUpdate"}}}),
     );
@@ -242,19 +247,19 @@ fn retry_is_requested_for_failed_hooks() {
         json!([{"op": "add", "path": "/spec/preDeleteUpdateStrategy/retry", "value": true}]);
     for scene in [failed_pod_hook(), without_runs(failed_pod_hook())] {
         for point in [None, Some(HookPoint::PreDelete)] {
-            let (outcome, patch) = sent(&scene, retry(&scene, point));
+            let (outcome, patch) = outcome_and_patch(&scene, retry(&scene, point));
             assert_eq!(
                 (outcome.as_str(), &patch),
                 ("retried: 1 PreDelete hook", &retried)
             );
         }
     }
-    let retried = with(
+    let retried = patched(
         failed_pod_hook(),
         json!({"spec": {"preDeleteUpdateStrategy": {"retry": true}}}),
     );
     assert_eq!(
-        sent(&retried, retry(&retried, None)),
+        outcome_and_patch(&retried, retry(&retried, None)),
         ("is already being retried".to_owned(), Value::Null)
     );
     let scene = failed_pod_hook();

@@ -1,7 +1,7 @@
 //! `undo`: rolls back to an earlier pod template.
 //!
-//! During a rollout, this is by default the stable template, to which the operator returns all pods without
-//! steps. A rollback to any other template is an ordinary rollout.
+//! During a rollout, the default is the stable template: the operator returns all pods to it without steps. A
+//! rollback to any other template is an ordinary rollout.
 
 use gamekeeper_core::plan::canonical;
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -15,7 +15,7 @@ use crate::scene::{Scene, template_of};
 pub fn undo(scene: &Scene, to: Option<i64>) -> Result<Change, Error> {
     let game = &scene.game;
     let revision = match to {
-        Some(number) if number > 0 => numbered(scene, number)?,
+        Some(number) if number > 0 => revision_numbered(scene, number)?,
         _ => previous(scene)?,
     };
     let number = revision.revision;
@@ -51,7 +51,7 @@ pub fn undo(scene: &Scene, to: Option<i64>) -> Result<Change, Error> {
 }
 
 /// The revision with this number.
-pub fn numbered(scene: &Scene, number: i64) -> Result<&ControllerRevision, Error> {
+pub fn revision_numbered(scene: &Scene, number: i64) -> Result<&ControllerRevision, Error> {
     let mut revisions = scene.revisions.iter();
     if let Some(found) = revisions.find(|it| it.revision == number) {
         return Ok(found);

@@ -1,4 +1,4 @@
-//! Writes to workloads and pods. A change is decided again if another client has changed the workload meanwhile.
+//! Writes to workloads and pods. A change is decided again if another client has changed the object in the meantime.
 
 use gamekeeper_core::api::names::PLUGIN_FIELD_MANAGER;
 use k8s_openapi::api::core::v1::Pod;
@@ -24,7 +24,7 @@ pub enum Needs {
     Scene,
 }
 
-/// What became of a pod that was to be changed.
+/// The outcome of a pod's change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodChange {
     Done,
@@ -46,7 +46,7 @@ impl Cluster {
         loop {
             let game = self.find(reference).await?;
             let scene = match needs {
-                Needs::Scene => self.around(game).await?,
+                Needs::Scene => self.scene_of(game).await?,
                 Needs::Workload => Scene::of_game(game),
             };
             let change = decide(&scene)?;
@@ -72,7 +72,7 @@ impl Cluster {
         read(game.kind, self.send(write).await?)
     }
 
-    /// Changes a pod by a merge patch, which is computed again if another client has changed the pod in the meantime.
+    /// Changes a pod with a merge patch, which is computed again if another client has changed the pod in the meantime.
     /// The patch has the pod's uid as a precondition, because another pod may have its name by now.
     pub async fn change_pod(
         &self,
@@ -86,13 +86,13 @@ impl Cluster {
         loop {
             let error = match self.patch_pod(&name, &patch(&pod), dry_run).await {
                 Ok(()) => return Ok(PodChange::Done),
-                Err(error) if error.is_not_served() => return Ok(PodChange::NoPod),
+                Err(error) if error.is_404() => return Ok(PodChange::NoPod),
                 Err(error) if error.is_conflict() || error.is_invalid() => error,
                 Err(error) => return Err(error),
             };
             let is_retried = error.is_conflict() && attempt < MAX_ATTEMPTS;
             match self.pod(&name).await {
-                Err(error) if error.is_not_served() => return Ok(PodChange::NoPod),
+                Err(error) if error.is_404() => return Ok(PodChange::NoPod),
                 // The API server refuses a patch with another pod's uid as invalid.
                 Ok(found) if found.uid() != pod.uid() => return Ok(PodChange::NoPod),
                 Ok(found) if is_retried => pod = found,

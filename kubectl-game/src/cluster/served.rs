@@ -1,4 +1,4 @@
-//! Which kinds the cluster serves. It may have the CRD of one kind of workload only, or none.
+//! Which kinds the cluster serves. It may have the CRD of only one kind of workload, or of neither.
 
 use gamekeeper_core::api::names::WorkloadKind;
 
@@ -20,7 +20,7 @@ impl Served {
         response: Result<T, Error>,
     ) -> Result<Option<T>, Error> {
         match response {
-            Err(error) if error.is_not_served() => {
+            Err(error) if error.is_404() => {
                 self.missing = Some(kind);
                 Ok(None)
             }
@@ -42,7 +42,7 @@ impl Served {
     }
 }
 
-/// The cluster does not serve a kind. `name` is how `kubectl game` names an object of that kind.
+/// The cluster does not serve a kind. `name` shows how a user refers to an object of that kind.
 pub fn not_installed(kind: &str, name: &str) -> Error {
     Error::NotFound(format!(
         "the cluster does not serve {kind}s ({name}): install gamekeeper's CRDs first"

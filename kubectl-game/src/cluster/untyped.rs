@@ -1,4 +1,4 @@
-//! Workloads as untyped objects, so that fields which this version does not know are printed, too.
+//! Workloads as untyped objects, so fields that this version does not know are printed, too.
 
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{GameDeployment, GameStatefulSet};

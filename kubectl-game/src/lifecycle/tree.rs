@@ -36,7 +36,7 @@ pub fn tree(cluster: &Cluster, runs: &[HookRun], style: Style, now: Timestamp) -
 }
 
 fn step(condition: &Condition, runs: &[&HookRun], now: Timestamp) -> Node {
-    let is_here = |run: &&&HookRun| annotation(run, RUN_STEP) == condition.type_;
+    let is_attempt = |run: &&&HookRun| annotation(run, RUN_STEP) == condition.type_;
     Node {
         name: condition.type_.clone(),
         kind: "Condition".into(),
@@ -45,7 +45,7 @@ fn step(condition: &Condition, runs: &[&HookRun], now: Timestamp) -> Node {
         info: condition.message.clone(),
         children: runs
             .iter()
-            .filter(is_here)
+            .filter(is_attempt)
             .map(|run| attempt(run, now))
             .collect(),
     }

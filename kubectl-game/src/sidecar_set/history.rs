@@ -1,6 +1,6 @@
 //! `history` and `undo` of a SidecarSet: its revisions, and the rollback to one of them.
 //!
-//! Revisions are read only from the namespace that the set's status names. In any other one, users without
+//! Revisions are read only from the namespace that the set's status names. In other namespaces, users without
 //! permissions for SidecarSets could create a ControllerRevision that claims to belong to the set.
 
 use gamekeeper_core::api::names::{SIDECAR_SET_LABEL, controller_of};
@@ -71,7 +71,7 @@ impl History {
     }
 
     /// The revision with this number.
-    pub fn numbered(&self, number: i64) -> Result<&ControllerRevision, Error> {
+    pub fn revision_numbered(&self, number: i64) -> Result<&ControllerRevision, Error> {
         let mut revisions = self.revisions.iter();
         if let Some(found) = revisions.find(|it| it.revision == number) {
             return Ok(found);
@@ -110,7 +110,8 @@ impl History {
         table.render(style)
     }
 
-    /// The roles of a revision: what the set injects, what most pods have, and what the user has chosen for new pods.
+    /// The roles of a revision: the set's newest one, the one that is proven, and the one that a user has pinned for
+    /// new pods.
     fn roles(&self, name: &str) -> Vec<&'static str> {
         let status = self.set.status();
         let pinned = self.set.spec().injection_strategy.pinned();
@@ -139,7 +140,7 @@ impl History {
     pub fn undo(&self, to: Option<i64>) -> Result<Undo, Error> {
         let set = &self.set;
         let revision = match to {
-            Some(number) if number > 0 => self.numbered(number)?,
+            Some(number) if number > 0 => self.revision_numbered(number)?,
             _ => self.previous()?,
         };
         let (number, content) = (revision.revision, content_of(revision));
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn revisions_with_their_roles() {
+    fn revisions_are_listed_with_their_roles() {
         let held = json!({
             "spec": {"injectionStrategy": {"revision": {"revisionName": "log-1"}}},
             "status": {"stableRevision": "log-2"},
@@ -300,7 +301,7 @@ mod tests {
         3          latest   log:3    25m   log-3
         ");
         let found = history(json!({}));
-        let third = found.numbered(3).expect("a revision");
+        let third = found.revision_numbered(3).expect("a revision");
         assert_eq!(found.roles(&third.name_any()), ["latest", "stable"]);
         let details = found.details(third).expect("YAML");
         assert!(
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn undo_goes_back_to_the_stable_revision_and_then_to_the_previous_one() {
+    fn undo_prefers_the_stable_revision_to_the_previous_one() {
         let held = history(json!({"status": {"stableRevision": "log-1"}}));
         let undo = held.undo(None).expect("a change");
         assert_eq!(

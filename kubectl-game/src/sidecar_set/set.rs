@@ -60,7 +60,7 @@ impl Set {
         self.typed.metadata.generation.unwrap_or_default()
     }
 
-    /// The selector of its pods, as a query; None if it is invalid.
+    /// The selector of its pods, as text; None if it is invalid.
     pub fn selector(&self) -> Option<String> {
         let selector = Selector::try_from(self.spec().selector.clone()).ok()?;
         Some(selector.to_string())
@@ -72,9 +72,9 @@ impl Set {
         conditions.find(|it| it.type_ == type_.as_str())
     }
 
-    /// The conditions, other than Progressing, that are not as they should be. The reason of a condition that is True
-    /// may still name a problem.
-    pub fn troubles(&self) -> impl Iterator<Item = &Condition> {
+    /// Ready and Injecting, if they are not as expected. The reason of a condition that is True may still name a
+    /// problem.
+    pub fn unexpected_conditions(&self) -> impl Iterator<Item = &Condition> {
         let expected = [
             (ConditionType::Ready, "AllPodsReady"),
             (ConditionType::Injecting, "Injecting"),

@@ -12,7 +12,7 @@ use super::scene::SidecarScene;
 use super::set::Set;
 use super::tree::tree;
 use super::verdict::judge;
-use super::{are_wanted, completions, data, named, short_name, status_verdict};
+use super::{are_requested, completions, data, name_in, short_name, status_verdict};
 use crate::fixture::now;
 use crate::game::Game;
 use crate::style::Style;
@@ -305,12 +305,12 @@ fn each_state_of_an_update_in_a_sentence() {
         set(json!({"status": null})),
         set(json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}})),
     ];
-    let told = sets.iter().map(|set| {
+    let texts = sets.iter().map(|set| {
         let verdict = status_verdict(set);
         let text = sentences::text(&short_name(set.name()), &verdict, &[], Style::PLAIN);
         format!("exit {}: {text}", verdict.exit_code())
     });
-    insta::assert_snapshot!(told.collect::<String>());
+    insta::assert_snapshot!(texts.collect::<String>());
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn a_set_is_named_like_other_objects() {
         ("scs", None),
         ("scs/", None),
     ] {
-        assert_eq!(named(&words(text)), expected, "{text}");
+        assert_eq!(name_in(&words(text)), expected, "{text}");
     }
     for (text, expected) in [
         ("scs", true),
@@ -346,7 +346,7 @@ fn a_set_is_named_like_other_objects() {
         ("gd", false),
         ("game", false),
     ] {
-        assert_eq!(are_wanted(&words(text)), expected, "{text}");
+        assert_eq!(are_requested(&words(text)), expected, "{text}");
     }
 }
 
@@ -365,13 +365,19 @@ fn a_name_is_completed_under_the_kind_that_was_typed() {
 }
 
 #[test]
-fn updates_are_paused_and_resumed_once() {
+fn a_second_pause_or_resume_is_refused() {
     let paused = set(json!({"spec": {"updateStrategy": {"paused": true}}}));
     let running = set(json!({}));
     let change = |set: &Set, change| patch(set, change).map_err(|error| error.to_string());
-    let to = |paused: bool| json!({"spec": {"updateStrategy": {"paused": paused}}});
-    assert_eq!(change(&running, Change::Pause), Ok((to(true), "paused")));
-    assert_eq!(change(&paused, Change::Resume), Ok((to(false), "resumed")));
+    let patch_to = |paused: bool| json!({"spec": {"updateStrategy": {"paused": paused}}});
+    assert_eq!(
+        change(&running, Change::Pause),
+        Ok((patch_to(true), "paused"))
+    );
+    assert_eq!(
+        change(&paused, Change::Resume),
+        Ok((patch_to(false), "resumed"))
+    );
     let refused = |text: &str| Err(text.to_owned());
     assert_eq!(
         change(&paused, Change::Pause),

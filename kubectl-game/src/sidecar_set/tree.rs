@@ -1,4 +1,4 @@
-//! `kubectl game tree scs/NAME`: a SidecarSet, the workloads whose pods it selects, and these pods.
+//! `kubectl game tree scs/NAME`: a SidecarSet, the workloads whose pods it selects, and those pods.
 
 use std::collections::BTreeSet;
 
@@ -49,17 +49,17 @@ fn head(set: &Set, verdict: &Verdict, style: Style, now: Timestamp) -> String {
     if let Some(fix) = &verdict.fix {
         page.row("", &plain(fix));
     }
-    for it in set.troubles() {
-        let tone = match it.status.as_str() {
+    for condition in set.unexpected_conditions() {
+        let tone = match condition.status.as_str() {
             "True" => Tone::Held,
             _ => Tone::Bad,
         };
-        let since = format!(" for {}: ", age(Some(&it.last_transition_time), now));
+        let since = format!(" for {}: ", age(Some(&condition.last_transition_time), now));
         let parts = [
-            (tone, it.reason.clone()),
-            (Tone::Plain, since + &it.message),
+            (tone, condition.reason.clone()),
+            (Tone::Plain, since + &condition.message),
         ];
-        page.row(&it.type_, &parts);
+        page.row(&condition.type_, &parts);
     }
     page.row("Selector", &plain(selector(set)));
     page.row("Strategy", &plain(strategy(set)));
@@ -116,7 +116,7 @@ fn images(set: &Set) -> String {
     images.collect::<Vec<_>>().join(", ")
 }
 
-/// Namespaces and names of at most `max` pods, those that are not settled first.
+/// The keys of at most `max` pods. Pods that are not settled come first.
 fn shown(scene: &SidecarScene, max: usize) -> BTreeSet<(Option<String>, String)> {
     let mut pods: Vec<&Pod> = scene.pods.iter().collect();
     pods.sort_by_cached_key(|pod| is_settled(scene, pod));
@@ -168,7 +168,8 @@ fn children(
     children
 }
 
-/// The controller of pods; if it is one of our workloads, with its state, which decides when the pods are updated.
+/// The node of the pods' controller. If that is a workload, the node shows its state, because the workload decides when
+/// its pods are updated.
 fn controller_node(
     scene: &SidecarScene,
     controller: &OwnerReference,
@@ -226,14 +227,14 @@ fn pod_node(scene: &SidecarScene, pod: &Pod, is_alone: bool, now: Timestamp) -> 
     let latest = scene.set.status().latest_revision;
     let mark = scene.mark(pod);
     // While its hook runs, a pod with a token has the annotation of a deletion, although it will only be changed.
-    let is_to_change = mark.as_ref().is_some_and(|mark| mark.token.is_some());
-    let mark = sidecars::of_set(mark.as_ref(), &latest, is_older, now);
+    let is_for_update = mark.as_ref().is_some_and(|mark| mark.token.is_some());
+    let mark = sidecars::describe_mark(mark.as_ref(), &latest, is_older, now);
     Node {
         name,
         kind: "Pod".into(),
         state: pods::state(pod),
         age: age(created.as_ref(), now),
-        info: format!("{}, {mark}", pods::info(pod, is_to_change, false)),
+        info: format!("{}, {mark}", pods::info(pod, is_for_update, false)),
         children: Vec::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! The state of the update of a SidecarSet's pods, as the set's status describes it.
+//! The state of the update of a SidecarSet's pods, according to the set's status.
 
 use gamekeeper_core::api::ConditionType;
 
@@ -12,7 +12,7 @@ pub fn judge(set: &Set) -> Verdict {
     let also = match word {
         "Deleting" | "Unseen" => Vec::new(),
         _ => set
-            .troubles()
+            .unexpected_conditions()
             .filter(|it| it.message != sentence)
             .map(|it| format!("{} {}: {}", it.type_, it.reason, it.message))
             .collect(),
@@ -27,7 +27,7 @@ pub fn judge(set: &Set) -> Verdict {
     }
 }
 
-/// What happens without further action by a user, in one word and in a sentence, and what a user can do.
+/// What happens without further action by a user, as one word and as a sentence, and what a user can do.
 fn state(set: &Set) -> (End, &'static str, String, Option<String>) {
     let name = short_name(set.name());
     if set.is_deleting() {

@@ -1,4 +1,4 @@
-//! What the hooks of pods and steps say about a rollout: those that block it, and those that it waits for.
+//! The hooks of pods and steps that block a rollout, and those that it waits for.
 
 use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::api::{HookRun, PodHookCondition};
@@ -35,7 +35,7 @@ pub(super) fn failed_hooks(scene: &Scene) -> Vec<Finding> {
                 format!("; {more} blocked too")
             }
         };
-        let pod = named(scene, point, first.pod_name.clone());
+        let pod = describe_pod(scene, point, first.pod_name.clone());
         let workload = scene.game.short_name();
         let point = point.as_str();
         let retry = format!("kubectl game retry {workload} --point {point}");
@@ -43,7 +43,7 @@ pub(super) fn failed_hooks(scene: &Scene) -> Vec<Finding> {
         Some(match is_run_again {
             true => {
                 let sentence = format!(
-                    "pod {pod} waits, because {ended}; the hook is run again by itself{more}"
+                    "pod {pod} waits, because {ended}; the hook is run again automatically{more}"
                 );
                 let release = format!("kubectl game release pod/{}", first.pod_name);
                 Finding::new(End::InProgress, "Waiting", sentence).with_fix(format!(
@@ -67,8 +67,9 @@ fn is_run_again(scene: &Scene, point: HookPoint) -> bool {
 
 pub(super) fn running_hooks(scene: &Scene) -> Vec<Finding> {
     let of_point = |point: HookPoint| {
-        let is_of = |run: &&HookRun| scene.point(run) == Some(point) && !run.phase().is_completed();
-        let runs: Vec<&HookRun> = scene.runs.iter().filter(is_of).collect();
+        let is_running =
+            |run: &&HookRun| scene.point(run) == Some(point) && !run.phase().is_completed();
+        let runs: Vec<&HookRun> = scene.runs.iter().filter(is_running).collect();
         let first = runs.first()?;
         let sentence = match point {
             HookPoint::Step => format!(
@@ -78,8 +79,8 @@ pub(super) fn running_hooks(scene: &Scene) -> Vec<Finding> {
                 summary(first)
             ),
             _ => {
-                let pods = runs.iter().map(|run| named(scene, point, scene.about(run)));
-                let pods: Vec<String> = pods.collect();
+                let describe = |run: &&HookRun| describe_pod(scene, point, scene.about(run));
+                let pods: Vec<String> = runs.iter().map(describe).collect();
                 let hooks = match pods.len() {
                     1 => "hook of pod",
                     _ => "hooks of pods",
@@ -87,7 +88,7 @@ pub(super) fn running_hooks(scene: &Scene) -> Vec<Finding> {
                 format!(
                     "waits for {} {hooks} {}: {}",
                     point.as_str(),
-                    listed(&pods),
+                    abbreviate(&pods),
                     summary(first)
                 )
             }
@@ -98,8 +99,8 @@ pub(super) fn running_hooks(scene: &Scene) -> Vec<Finding> {
     points.filter_map(of_point).collect()
 }
 
-/// The name of a pod with a hook at this point. It says if the pod is to be deleted because its ordinal is reserved.
-fn named(scene: &Scene, point: HookPoint, pod: String) -> String {
+/// The name of a pod with a hook at this point, with a remark if it is deleted because its ordinal is reserved.
+fn describe_pod(scene: &Scene, point: HookPoint, pod: String) -> String {
     match point == HookPoint::PreDelete && scene.game.is_reserved(&pod) {
         true => format!("{pod} (ordinal reserved)"),
         false => pod,
@@ -107,7 +108,7 @@ fn named(scene: &Scene, point: HookPoint, pod: String) -> String {
 }
 
 /// The first few of these names, and the number of the others.
-fn listed(names: &[String]) -> String {
+fn abbreviate(names: &[String]) -> String {
     const SHOWN: usize = 3;
     let more = names.len().saturating_sub(SHOWN);
     let shown = names[..names.len() - more].join(", ");

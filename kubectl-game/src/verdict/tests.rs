@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::fixture::{
-    failed_pod_hook, failed_step, guarded, now, paused_canary, reserved, set, unenforced, with,
+    failed_pod_hook, failed_step, guarded, now, patched, paused_canary, reserved, set, unenforced,
 };
 
 fn judged(scene: &Scene) -> (u8, String) {
@@ -28,7 +28,7 @@ fn each_reason_in_a_sentence() {
         ("complete", set()),
         (
             "pause of 60 s",
-            with(
+            patched(
                 paused_canary(),
                 json!({"spec": {"updateStrategy": {"canary": {"steps": [
                 {"partition": 3}, {"pause": {"duration": "60s"}}]}}}}),
@@ -36,15 +36,15 @@ fn each_reason_in_a_sentence() {
         ),
         (
             "user",
-            with(paused_canary(), json!({"status": {"pauseConditions": []}})),
+            patched(paused_canary(), json!({"status": {"pauseConditions": []}})),
         ),
         (
             "user's pause after a complete rollout",
-            with(set(), json!({"spec": {"updateStrategy": {"paused": true}}})),
+            patched(set(), json!({"spec": {"updateStrategy": {"paused": true}}})),
         ),
         (
             "apply",
-            with(
+            patched(
                 paused_canary(),
                 json!({"status": {"conditions": [{"type": "Progressing", "status": "False",
                 "reason": "ResumeByApplyIgnored", "message": "", "lastTransitionTime": "2026-11-21T10:00:00Z"}]}}),
@@ -52,7 +52,7 @@ fn each_reason_in_a_sentence() {
         ),
         (
             "refused template",
-            with(
+            patched(
                 paused_canary(),
                 json!({"spec": {"updateStrategy": {"paused": false}},
                 "status": {"pauseConditions": [], "conditions": refused}}),
@@ -60,7 +60,7 @@ fn each_reason_in_a_sentence() {
         ),
         (
             "under way",
-            with(
+            patched(
                 paused_canary(),
                 json!({"spec": {"updateStrategy": {"paused": false}},
                 "status": {"pauseConditions": [], "currentStepIndex": 0, "conditions": not_ready}}),
@@ -68,7 +68,7 @@ fn each_reason_in_a_sentence() {
         ),
         (
             "running hook",
-            with(
+            patched(
                 failed_step(),
                 json!({"spec": {"updateStrategy": {"paused": false}},
                 "status": {"pauseConditions": []}, "runs": "Running"}),
@@ -77,7 +77,7 @@ fn each_reason_in_a_sentence() {
         ("reserved ordinal", reserved()),
         (
             "reserved ordinal whose hook failed",
-            with(
+            patched(
                 reserved(),
                 json!({"runs": "Failed", "status": {"preDeleteHookCondition": [{
                     "podName": "world-10", "phase": "Failed", "startTime": "2026-11-21T10:04:00Z",
@@ -87,18 +87,18 @@ fn each_reason_in_a_sentence() {
         ),
         (
             "unseen",
-            with(paused_canary(), json!({"metadata": {"generation": 9}})),
+            patched(paused_canary(), json!({"metadata": {"generation": 9}})),
         ),
         (
             "deleted",
-            with(
+            patched(
                 paused_canary(),
                 json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}}),
             ),
         ),
         (
             "partition",
-            with(
+            patched(
                 set(),
                 json!({"spec": {"updateStrategy": {"partition": 1}},
             "status": {"updatedReplicas": 2}}),
@@ -119,7 +119,7 @@ fn blocked_pods_and_hooks_are_counted_in_the_singular_and_the_plural() {
             json!({"podName": pod, "phase": "Error", "startTime": "2026-11-21T10:04:00Z", "message": ""})
         });
         let blocked = json!({"status": {"preDeleteHookCondition": blocked[..pods]}});
-        judged(&with(failed_pod_hook(), blocked)).1
+        judged(&patched(failed_pod_hook(), blocked)).1
     };
     assert!(!failed(1).contains("blocked too"), "{}", failed(1));
     for (pods, expected) in [
@@ -132,7 +132,7 @@ fn blocked_pods_and_hooks_are_counted_in_the_singular_and_the_plural() {
         {"podName": "game-bbbbb", "phase": "Failed", "startTime": "2026-11-21T10:04:00Z", "message": ""},
         {"podName": "game-ccccc", "phase": "Failed", "startTime": "2026-11-21T10:04:00Z", "message": ""},
     ]}});
-    let two = judged(&with(guarded(), two)).1;
+    let two = judged(&patched(guarded(), two)).1;
     assert!(two.contains("; 1 more pod waits too"), "{two}");
     let mut waiting = reserved();
     let expected = "waits for PreDelete hook of pod world-10 ";
@@ -151,11 +151,11 @@ fn blocked_pods_and_hooks_are_counted_in_the_singular_and_the_plural() {
 }
 
 #[test]
-fn only_the_hook_before_a_deletion_is_run_again_by_itself() {
+fn only_the_hook_before_a_deletion_is_run_again_automatically() {
     let failed = json!([{"podName": "game-bbbbb", "phase": "Failed",
         "startTime": "2026-11-21T10:04:00Z", "message": ""}]);
     let hooks = json!({"preDeleteHookCondition": [], "preInplaceHookCondition": failed});
-    let scene = with(guarded(), json!({"status": hooks}));
+    let scene = patched(guarded(), json!({"status": hooks}));
     assert_eq!(judge(&scene, now()).word, "Blocked");
     assert_eq!(judge(&guarded(), now()).word, "Waiting");
     assert_eq!(judge(&unenforced(), now()).word, "Waiting");

@@ -1,5 +1,5 @@
-//! How the guard of a workload's pods is shown: whether it is in force, how many pods are guarded, and how many of those
-//! wait for their hook.
+//! Shows the guard of a workload's pods: whether it is in force, how many pods are guarded, and how many of those wait
+//! for their hook.
 
 use gamekeeper_core::api::{ConditionType, ProtectionStatus};
 use gamekeeper_core::text::counted;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::game::Game;
 use crate::style::Tone;
 
-/// The guard as the status of a workload describes it.
+/// The guard, according to the status of a workload.
 pub struct Guard<'a> {
     status: &'a ProtectionStatus,
     condition: &'a Condition,
@@ -57,7 +57,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// The number of pods that wait for their hook. The status lists no more than a maximum.
+    /// The number of pods that wait for their hook. The status lists at most `MAX_WAITING` of them.
     pub fn waiting(&self) -> String {
         match self.status.waiting.len() {
             ProtectionStatus::MAX_WAITING => format!("{}+", ProtectionStatus::MAX_WAITING),

@@ -91,8 +91,8 @@ fn hooks(game: &Game) -> Option<String> {
 /// The steps: completed, `[current]` and remaining.
 fn steps(scene: &Scene, style: Style) -> Text {
     let steps = &scene.game.steps;
-    let at = scene.game.step_index().unwrap_or(0);
-    let completed = at.min(steps.len());
+    let current = scene.game.step_index().unwrap_or(0);
+    let completed = current.min(steps.len());
     let mut text = plain(format!("{completed} of {} completed: ", steps.len()));
     for (index, step) in steps.iter().enumerate() {
         let name = name_of(step);
@@ -100,8 +100,8 @@ fn steps(scene: &Scene, style: Style) -> Text {
             text.push((Tone::Plain, ", ".to_owned()));
         }
         text.push(match index {
-            _ if index < at => (Tone::Good, format!("{}{name}", style.mark(Tone::Good))),
-            _ if index == at => (Tone::Held, format!("[{name}]")),
+            _ if index < current => (Tone::Good, format!("{}{name}", style.mark(Tone::Good))),
+            _ if index == current => (Tone::Held, format!("[{name}]")),
             _ => (Tone::Faint, name),
         });
     }

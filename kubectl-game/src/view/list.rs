@@ -1,5 +1,5 @@
-//! `kubectl game get`: workloads of both kinds in one table. How many pods are guarded, and how many of those wait for
-//! their hook, is shown only if a workload is guarded.
+//! `kubectl game get`: workloads of both kinds in one table. If any of them is guarded, the table also shows how many
+//! pods are guarded, and how many of those wait for their hook.
 
 use jiff::Timestamp;
 

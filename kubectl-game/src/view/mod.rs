@@ -14,13 +14,13 @@ pub mod tree;
 use crate::page::sanitize;
 
 /// A string on one line, truncated to this number of characters.
-pub fn cut(text: &str, most: usize) -> String {
+pub fn cut(text: &str, max: usize) -> String {
     let text = sanitize(text);
     let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if one_line.chars().count() <= most {
+    if one_line.chars().count() <= max {
         return one_line;
     }
-    let start: String = one_line.chars().take(most.saturating_sub(3)).collect();
+    let start: String = one_line.chars().take(max.saturating_sub(3)).collect();
     format!("{start}...")
 }
 

@@ -10,13 +10,13 @@ use kube::ResourceExt;
 use crate::style::Tone;
 use crate::table::Cell;
 
-/// Whether it is ready, and neither being updated nor to be deleted.
+/// Whether the pod is ready, and neither being updated nor waiting for its deletion or update.
 pub fn is_settled(pod: &Pod) -> bool {
     let is_ready = status(pod) == "Running" && is_true(pod, "Ready");
     is_ready && !is_being_updated(pod) && !is_marked_deleting(pod)
 }
 
-/// Whether it is being updated in place.
+/// Whether the pod is being updated in place.
 fn is_being_updated(pod: &Pod) -> bool {
     condition(pod, IN_PLACE_GATE) == Some("False")
 }
@@ -38,7 +38,7 @@ pub fn state(pod: &Pod) -> Cell {
     Cell::state(tone, status)
 }
 
-/// Its status, as in kubectl's column.
+/// The pod's status, as in kubectl's column STATUS.
 fn status(pod: &Pod) -> String {
     if pod.metadata.deletion_timestamp.is_some() {
         return "Terminating".to_owned();
@@ -63,7 +63,7 @@ fn init_containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus>
     status.init_container_statuses.iter().flatten()
 }
 
-/// The names of the init containers that keep running, which kubectl counts among the ready ones, too.
+/// The names of the native sidecars. `kubectl get pods` counts them, but no other init containers, under READY.
 fn native_sidecars(pod: &Pod) -> Vec<&str> {
     let spec = pod.spec.iter();
     let containers = spec.flat_map(|spec| spec.init_containers.iter().flatten());
@@ -73,9 +73,9 @@ fn native_sidecars(pod: &Pod) -> Vec<&str> {
 
 fn obstacle(container: &ContainerStatus) -> Option<String> {
     let state = container.state.as_ref()?;
-    let waits = state.waiting.as_ref().and_then(|it| it.reason.clone());
-    let ended = state.terminated.as_ref().and_then(|it| it.reason.clone());
-    waits.or(ended)
+    let waiting = state.waiting.as_ref().and_then(|it| it.reason.clone());
+    let terminated = state.terminated.as_ref().and_then(|it| it.reason.clone());
+    waiting.or(terminated)
 }
 
 fn is_true(pod: &Pod, type_: &str) -> bool {
@@ -88,14 +88,14 @@ fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a str> {
     Some(&found.status)
 }
 
-/// Ready containers, restarts, and what the operator is doing with the pod. `is_to_change`: its hook runs for an
+/// Ready containers, restarts, and what the operator is doing with the pod. `is_for_update`: its hook runs for an
 /// update, not for a deletion.
-pub fn info(pod: &Pod, is_to_change: bool, is_reserved: bool) -> String {
+pub fn info(pod: &Pod, is_for_update: bool, is_reserved: bool) -> String {
     let native = native_sidecars(pod);
     let all = pod.spec.as_ref().map_or(0, |spec| spec.containers.len()) + native.len();
-    let of_native = pod.status.iter().flat_map(init_containers);
-    let of_native = of_native.filter(|it| native.contains(&it.name.as_str()));
-    let statuses = pod.status.iter().flat_map(containers).chain(of_native);
+    let sidecars = pod.status.iter().flat_map(init_containers);
+    let sidecars = sidecars.filter(|it| native.contains(&it.name.as_str()));
+    let statuses = pod.status.iter().flat_map(containers).chain(sidecars);
     let statuses: Vec<&ContainerStatus> = statuses.collect();
     let ready = statuses.iter().filter(|it| it.ready).count();
     let restarts: i32 = statuses.iter().map(|it| it.restart_count).sum();
@@ -113,7 +113,7 @@ pub fn info(pod: &Pod, is_to_change: bool, is_reserved: bool) -> String {
         words.push("being updated in place".to_owned());
     }
     if is_marked_deleting(pod) && !is_terminating {
-        let action = if is_to_change { "updated" } else { "deleted" };
+        let action = if is_for_update { "updated" } else { "deleted" };
         words.push(format!("to be {action}"));
     }
     if pod.annotations().contains_key(MOVE_ANNOTATION) && !is_terminating {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn native_sidecars_count_among_the_containers_and_other_init_containers_do_not() {
+    fn native_sidecars_are_counted_and_other_init_containers_are_not() {
         let status = |name: &str, ready: bool, restarts: i32| json!({"name": name, "ready": ready, "restartCount": restarts, "image": "", "imageID": ""});
         let pod = |is_ready: bool| {
             let pod = json!({

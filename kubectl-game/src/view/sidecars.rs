@@ -1,4 +1,4 @@
-//! The sidecars of a pod, as the marks of SidecarSets on it describe them.
+//! The sidecars of a pod, according to the marks that SidecarSets leave on it.
 
 use gamekeeper_core::plan::{SidecarMark, sidecar_marks};
 use jiff::Timestamp;
@@ -28,8 +28,13 @@ pub fn with_waiting(info: String, pod: &Pod, now: Timestamp) -> String {
     words.join(", ")
 }
 
-/// What a set did with a pod, and what it is about to do. `is_older`: the pod was created before the set.
-pub fn of_set(mark: Option<&SidecarMark>, latest: &str, is_older: bool, now: Timestamp) -> String {
+/// What a set has done with a pod, and what it is about to do. `is_older`: the pod was created before the set.
+pub fn describe_mark(
+    mark: Option<&SidecarMark>,
+    latest: &str,
+    is_older: bool,
+    now: Timestamp,
+) -> String {
     let Some(mark) = mark else {
         return match is_older {
             true => "not injected: the pod is older than the set".to_owned(),
@@ -86,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_shows_what_it_waits_for_and_lacks() {
+    fn a_pod_shows_the_sidecars_that_it_waits_for_and_lacks() {
         let both = pod(&[("log", TOKEN), ("mesh", CLASH)]);
         assert_eq!(
             with_waiting("2/2 ready".to_owned(), &both, now()),
@@ -94,7 +99,7 @@ mod tests {
              container \"mesh\"; rename one of the two"
         );
         assert!(has_token(&both));
-        // A token that was withdrawn leaves its time.
+        // After a token is withdrawn, its time remains.
         let quiet = pod(&[(
             "log",
             r#"{"at":"log-1","in":["log"],"since":"2026-11-21T10:04:48Z"}"#,
@@ -107,11 +112,11 @@ mod tests {
     }
 
     #[test]
-    fn a_set_shows_what_it_did_with_a_pod() {
-        let shown = |text: &str| of_set(Some(&mark(text)), "log-2", false, now());
+    fn a_mark_shows_what_its_set_did_with_a_pod() {
+        let shown = |text: &str| describe_mark(Some(&mark(text)), "log-2", false, now());
         assert_eq!(shown(TOKEN), "at log-1, has held a token for 12s");
         assert_eq!(
-            of_set(Some(&mark(TOKEN)), "log-3", false, now()),
+            describe_mark(Some(&mark(TOKEN)), "log-3", false, now()),
             "at log-1, has held a token (to log-2) for 12s"
         );
         assert_eq!(shown(r#"{"at":"log-2","in":["log"]}"#), "at log-2 (newest)");
@@ -121,9 +126,9 @@ mod tests {
             "left out: the pod has another container \"mesh\"; rename one of the two"
         );
         assert_eq!(
-            of_set(None, "log-2", true, now()),
+            describe_mark(None, "log-2", true, now()),
             "not injected: the pod is older than the set"
         );
-        assert_eq!(of_set(None, "log-2", false, now()), "not injected");
+        assert_eq!(describe_mark(None, "log-2", false, now()), "not injected");
     }
 }

@@ -20,7 +20,7 @@ pub fn status(game: &Game, verdict: &Verdict, style: Style) -> String {
     text(&game.short_name(), verdict, &notes, style)
 }
 
-/// The verdict on an object with this name, and what else there is to say about it.
+/// The verdict on an object with this name, followed by notes about it.
 pub fn text(name: &str, verdict: &Verdict, notes: &[(Tone, String)], style: Style) -> String {
     let tone = verdict.tone();
     let mut page = Page::new(style);
@@ -39,7 +39,7 @@ pub fn text(name: &str, verdict: &Verdict, notes: &[(Tone, String)], style: Styl
     page.text()
 }
 
-/// One line for each state that `status --watch` passes.
+/// One line for each state that `status --watch` passes through.
 pub fn sentence(name: &str, verdict: &Verdict) -> String {
     let mut page = Page::new(Style::PLAIN);
     page.line(Tone::Plain, &format!("{name}: {}", verdict.sentence));

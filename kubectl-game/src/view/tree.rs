@@ -69,7 +69,7 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// At most `max` pods, those that are not settled first.
+    /// Chooses at most `max` pods. Those that are not settled come first.
     fn choose(scene: &'a Scene, max: usize) -> Self {
         let mut pods: Vec<&Pod> = scene.pods.iter().collect();
         pods.sort_by_cached_key(|pod| is_settled(scene, pod));
@@ -128,14 +128,14 @@ fn root(scene: &Scene, verdict: &Verdict, pods: &Shown<'_>, now: Timestamp) -> N
         .iter()
         .map(|it| revision(scene, it, pods, now))
         .collect();
-    let strays = scene.pods.iter().filter(|pod| !is_known(revision_of(pod)));
-    children.extend(pods.nodes(scene, &strays.collect::<Vec<_>>(), now));
+    let stray_pods = scene.pods.iter().filter(|pod| !is_known(revision_of(pod)));
+    children.extend(pods.nodes(scene, &stray_pods.collect::<Vec<_>>(), now));
     let has_parent = |run: &&HookRun| match scene.point(run) {
         Some(HookPoint::Step) => step_revision(scene, run).is_some_and(is_known),
         _ => scene.pod_of(run).is_some(),
     };
-    let stray = scene.runs.iter().filter(|run| !has_parent(run));
-    children.extend(stray.map(|run| run_node(scene, run, now)));
+    let stray_runs = scene.runs.iter().filter(|run| !has_parent(run));
+    children.extend(stray_runs.map(|run| run_node(scene, run, now)));
     Node {
         name: game.name.clone(),
         kind: game.kind.as_str().into(),
@@ -153,13 +153,13 @@ fn revision(
     now: Timestamp,
 ) -> Node {
     let name = revision.name_any();
-    let is_here = |run: &&HookRun| {
+    let is_step_of_revision = |run: &&HookRun| {
         scene.point(run) == Some(HookPoint::Step) && step_revision(scene, run) == Some(&name)
     };
     let steps = scene
         .runs
         .iter()
-        .filter(is_here)
+        .filter(is_step_of_revision)
         .map(|run| run_node(scene, run, now));
     let pods = pods.nodes(scene, &scene.pods_at(&name).collect::<Vec<_>>(), now);
     let role = scene.role(&name);
@@ -181,13 +181,13 @@ fn step_revision<'a>(scene: &Scene, run: &'a HookRun) -> Option<&'a str> {
 fn pod_node(scene: &Scene, pod: &Pod, now: Timestamp) -> Node {
     let runs = || scene.runs.iter().filter(|run| is_about(run, pod));
     let is_reserved = scene.game.is_reserved(&pod.name_any());
-    let is_to_change = runs().any(|run| scene.point(run) == Some(HookPoint::PreInplace));
+    let is_for_update = runs().any(|run| scene.point(run) == Some(HookPoint::PreInplace));
     Node {
         name: pod.name_any(),
         kind: "Pod".into(),
         state: pod::state(pod),
         age: age(pod.creation_timestamp().as_ref(), now),
-        info: sidecars::with_waiting(pod::info(pod, is_to_change, is_reserved), pod, now),
+        info: sidecars::with_waiting(pod::info(pod, is_for_update, is_reserved), pod, now),
         children: runs().map(|run| run_node(scene, run, now)).collect(),
     }
 }
@@ -208,7 +208,8 @@ fn run_node(scene: &Scene, run: &HookRun, now: Timestamp) -> Node {
 mod tests {
     use super::*;
     use crate::fixture::{
-        failed_pod_hook, failed_step, guarded, hostile, many, now, paused_canary, reserved, set,
+        failed_pod_hook, failed_step, guarded, hostile, many_pods, now, paused_canary, reserved,
+        set,
     };
     use crate::view::{hooks, list, status};
 
@@ -249,14 +250,14 @@ mod tests {
 
     #[test]
     fn unsettled_pods_are_shown_first() {
-        insta::assert_snapshot!(tree(&many(), 4, Style::PLAIN, now()));
+        insta::assert_snapshot!(tree(&many_pods(), 4, Style::PLAIN, now()));
     }
 
     #[test]
     fn all_pods_are_shown_on_request() {
-        let shown = tree(&many(), usize::MAX, Style::PLAIN, now());
+        let shown = tree(&many_pods(), usize::MAX, Style::PLAIN, now());
         let pods = shown.lines().filter(|line| line.contains(" Pod "));
-        assert_eq!(pods.count(), many().pods.len());
+        assert_eq!(pods.count(), many_pods().pods.len());
     }
 
     #[test]

@@ -46,10 +46,10 @@ fn program(args: &[&str]) -> Command {
     command
 }
 
-/// Runs the program to its end.
-async fn end(command: &mut Command) -> Output {
+/// Runs the program until it exits.
+async fn run(command: &mut Command) -> Output {
     let output = timeout(LIMIT, command.output()).await;
-    output.expect("an end in time").expect("a program")
+    output.expect("an exit in time").expect("a program")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -57,20 +57,20 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// A server that never responds.
-fn silent() -> (TcpListener, String) {
+fn silent_server() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     (listener, format!("http://{address}"))
 }
 
-/// A server with the same response to all requests.
-fn responding(response: &'static str) -> String {
-    serving(move |_| response.to_owned())
+/// A server that gives the same response to all requests.
+fn server_with_response(response: &'static str) -> String {
+    start_server(move |_| response.to_owned())
 }
 
 /// A server whose response depends on the request.
-fn serving(response: impl Fn(&str) -> String + Send + 'static) -> String {
-    let (listener, url) = silent();
+fn start_server(response: impl Fn(&str) -> String + Send + 'static) -> String {
+    let (listener, url) = silent_server();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.expect("a connection");
@@ -98,9 +98,9 @@ const EMPTY_LIST: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nc
     connection: close\r\n\r\n{\"metadata\":{},\"items\":[]}";
 
 #[tokio::test]
-async fn a_response_that_is_not_from_kubernetes_is_an_error_with_its_code() {
-    let config = kubeconfig("proxy-error", &responding(PROXY_ERROR));
-    let ended = end(program(&["get"]).env("KUBECONFIG", config)).await;
+async fn a_response_that_is_not_from_kubernetes_is_reported_with_its_status_code() {
+    let config = kubeconfig("proxy-error", &server_with_response(PROXY_ERROR));
+    let ended = run(program(&["get"]).env("KUBECONFIG", config)).await;
     assert_eq!(ended.status.code(), Some(1));
     let expected = "error: Error from server (503 Service Unavailable): this is not a Kubernetes response: \
         <html>no backend</html>\n";
@@ -109,7 +109,7 @@ async fn a_response_that_is_not_from_kubernetes_is_an_error_with_its_code() {
 
 #[tokio::test]
 async fn missing_kubeconfigs_are_skipped() {
-    let config = kubeconfig("kubeconfigs", &responding(EMPTY_LIST));
+    let config = kubeconfig("kubeconfigs", &server_with_response(EMPTY_LIST));
     let folder = config.parent().expect("a folder");
     let missing = folder.join("missing");
     let unset = folder.join("unset");
@@ -124,13 +124,13 @@ async fn missing_kubeconfigs_are_skipped() {
         join(&[&missing, &config]),
         join(&[&unset, &config]),
     ] {
-        let ended = end(program(&["get"]).env("KUBECONFIG", &files)).await;
+        let ended = run(program(&["get"]).env("KUBECONFIG", &files)).await;
         let output = text(&ended.stderr);
         assert_eq!(ended.status.code(), Some(0), "{files:?}: {output}");
         assert_eq!(output, "No resources found in default namespace.\n");
     }
 
-    let none = end(program(&["get"]).env("KUBECONFIG", join(&[&missing, &missing]))).await;
+    let none = run(program(&["get"]).env("KUBECONFIG", join(&[&missing, &missing]))).await;
     assert_eq!(none.status.code(), Some(1));
     let output = text(&none.stderr);
     assert!(
@@ -138,8 +138,8 @@ async fn missing_kubeconfigs_are_skipped() {
         "{output}"
     );
 
-    // The file that the flag names must exist.
-    let named = end(program(&["get", "--kubeconfig"])
+    // The file given by the flag must exist.
+    let named = run(program(&["get", "--kubeconfig"])
         .arg(&missing)
         .env("KUBECONFIG", &config))
     .await;
@@ -152,14 +152,14 @@ async fn missing_kubeconfigs_are_skipped() {
 }
 
 #[tokio::test]
-async fn an_output_that_fails_is_an_error_and_a_closed_pipe_is_not() {
+async fn a_failed_write_to_stdout_is_an_error_but_a_closed_pipe_is_not() {
     for args in [&["completion", "bash"][..], &["completion", "fish"]] {
-        let full = std::fs::File::create("/dev/full").expect("a full disk");
+        let full = std::fs::File::create("/dev/full").expect("/dev/full");
         let mut command = program(args);
         command.stdout(full).stderr(Stdio::piped());
         let child = command.spawn().expect("a program");
         let ended = timeout(LIMIT, child.wait_with_output()).await;
-        let ended = ended.expect("an end in time").expect("an end");
+        let ended = ended.expect("an exit in time").expect("an exit");
         let output = text(&ended.stderr);
         assert_eq!(ended.status.code(), Some(1), "{output}");
         assert!(output.starts_with("error: cannot write: "), "{output}");
@@ -171,7 +171,7 @@ async fn an_output_that_fails_is_an_error_and_a_closed_pipe_is_not() {
         command.stdout(writer).stderr(Stdio::piped());
         let child = command.spawn().expect("a program");
         let ended = timeout(LIMIT, child.wait_with_output()).await;
-        let ended = ended.expect("an end in time").expect("an end");
+        let ended = ended.expect("an exit in time").expect("an exit");
         assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
     }
 }
@@ -180,7 +180,7 @@ async fn an_output_that_fails_is_an_error_and_a_closed_pipe_is_not() {
 async fn shells_can_parse_their_completion_scripts() {
     let folder = folder("completion");
     for shell in ["bash", "zsh", "fish"] {
-        let ended = end(&mut program(&["completion", shell])).await;
+        let ended = run(&mut program(&["completion", shell])).await;
         assert_eq!(ended.status.code(), Some(0));
         let script = folder.join(shell);
         std::fs::write(&script, &ended.stdout).expect("a script");
@@ -198,20 +198,20 @@ async fn shells_can_parse_their_completion_scripts() {
 
 #[tokio::test]
 async fn a_timeout_includes_the_first_response() {
-    let (_listener, server) = silent();
+    let (_listener, server) = silent_server();
     let config = kubeconfig("silent-timeout", &server);
     let started = Instant::now();
     let args = ["status", "game", "--watch", "--timeout", "1s"];
-    let ended = end(program(&args).env("KUBECONFIG", config)).await;
+    let ended = run(program(&args).env("KUBECONFIG", config)).await;
     let output = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{output}");
     assert!(output.contains("no response within 1s"), "{output}");
     assert!(started.elapsed() >= Duration::from_secs(1));
 }
 
-/// A server that responds to the first request only.
-fn falling_silent(response: String) -> String {
-    let (listener, url) = silent();
+/// A server that responds only to the first request.
+fn server_with_one_response(response: String) -> String {
+    let (listener, url) = silent_server();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a connection");
         let mut request = [0; 8192];
@@ -225,7 +225,7 @@ fn falling_silent(response: String) -> String {
 }
 
 #[tokio::test]
-async fn a_workload_without_pods_and_runs_times_out_in_progress() {
+async fn a_workload_whose_pods_and_runs_never_arrive_times_out_as_in_progress() {
     let game = json!({
         "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment",
         "metadata": {"name": "game", "namespace": "default", "uid": "a", "generation": 2, "resourceVersion": "1"},
@@ -238,9 +238,9 @@ async fn a_workload_without_pods_and_runs_times_out_in_progress() {
     .to_string();
     let length = game.len();
     let response = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{game}");
-    let config = kubeconfig("falling-silent", &falling_silent(response));
+    let config = kubeconfig("falling-silent", &server_with_one_response(response));
     let args = ["status", "gd/game", "--watch", "--timeout", "8s"];
-    let ended = end(program(&args).env("KUBECONFIG", config)).await;
+    let ended = run(program(&args).env("KUBECONFIG", config)).await;
     let output = text(&ended.stdout) + &text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(3), "{output}");
     assert!(
@@ -250,8 +250,8 @@ async fn a_workload_without_pods_and_runs_times_out_in_progress() {
 }
 
 #[tokio::test]
-async fn requests_have_the_timeout_of_the_flag() {
-    let (_listener, server) = silent();
+async fn the_flag_request_timeout_applies_to_every_command() {
+    let (_listener, server) = silent_server();
     let config = kubeconfig("silent-request", &server);
     for (args, limit) in [
         (&["get"][..], "1s"),
@@ -259,7 +259,7 @@ async fn requests_have_the_timeout_of_the_flag() {
         (&["pause", "gd/game"], "500ms"),
     ] {
         let args = [args, &["--request-timeout", limit]].concat();
-        let ended = end(program(&args).env("KUBECONFIG", &config)).await;
+        let ended = run(program(&args).env("KUBECONFIG", &config)).await;
         let output = text(&ended.stderr);
         assert_eq!(ended.status.code(), Some(1), "{args:?}: {output}");
         assert!(
@@ -271,21 +271,21 @@ async fn requests_have_the_timeout_of_the_flag() {
 
 #[tokio::test]
 async fn a_server_that_never_completes_the_tls_handshake_times_out() {
-    let (_listener, server) = silent();
+    let (_listener, server) = silent_server();
     let config = kubeconfig("silent-tls", &server.replace("http:", "https:"));
-    let ended = end(program(&["get"]).env("KUBECONFIG", config)).await;
+    let ended = run(program(&["get"]).env("KUBECONFIG", config)).await;
     let output = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{output}");
     assert!(output.contains("cannot reach the cluster: "), "{output}");
 }
 
-/// The response to a request for a kind that the server does not know.
+/// The response to a request for a kind that the server does not serve.
 const NOT_SERVED: &str = "HTTP/1.1 404 Not Found\r\ncontent-type: text/plain; charset=utf-8\r\n\
 connection: close\r\ncontent-length: 19\r\n\r\n404 page not found\n";
 
 #[tokio::test]
-async fn a_kind_that_is_not_served_has_no_workload() {
-    let server = serving(|request| {
+async fn a_kind_that_is_not_served_has_no_workloads() {
+    let server = start_server(|request| {
         let is_about = |resource: &str| request.contains(resource);
         if is_about("/gamedeployments") || is_about("/hookruns") {
             return NOT_SERVED.to_owned();
@@ -318,14 +318,14 @@ async fn a_kind_that_is_not_served_has_no_workload() {
             "does not serve GameDeployments",
         ),
     ] {
-        let ended = end(program(args).env("KUBECONFIG", &config)).await;
+        let ended = run(program(args).env("KUBECONFIG", &config)).await;
         let output = text(&ended.stdout) + &text(&ended.stderr);
         assert_eq!(ended.status.code(), Some(code), "{args:?}: {output}");
         assert!(output.contains(expected), "{args:?}: {output}");
     }
-    let config = kubeconfig("not-served", &responding(NOT_SERVED));
+    let config = kubeconfig("not-served", &server_with_response(NOT_SERVED));
     for args in [&["get"][..], &["release", "world"]] {
-        let ended = end(program(args).env("KUBECONFIG", &config)).await;
+        let ended = run(program(args).env("KUBECONFIG", &config)).await;
         let output = text(&ended.stderr);
         assert_eq!(ended.status.code(), Some(1), "{args:?}: {output}");
         assert!(output.contains("install gamekeeper's CRDs"), "{output}");

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::{end, kubeconfig, program, reply, serving, text};
+use super::{kubeconfig, program, reply, run, start_server, text};
 
 const GUARDED: &str = "gamekeeper.tkex.tencent.com/guarded";
 
-/// A cluster with one GameDeployment and these pods. It refuses patches with these statuses, one for each attempt.
+/// A cluster with at most one GameDeployment and some pods. It refuses patches of a pod with the given statuses, one
+/// for each attempt.
 #[derive(Clone, Default)]
 struct Server {
     workloads: Vec<Value>,
@@ -62,7 +63,7 @@ impl Server {
                 reply("200 OK", &self.workloads[0])
             }
             (_, "pods") => {
-                // A selector of the label's value does not find a pod whose label was changed.
+                // A selector that includes the label's value does not match a pod whose label was changed.
                 let value = query.contains("guarded%3Dw");
                 let is_selected =
                     |pod: &&Value| !value || pod["metadata"]["labels"][GUARDED] == "w";
@@ -102,8 +103,8 @@ impl Server {
     /// Runs a command. Returns its exit code, its output, and the pods that it has changed.
     async fn run(&self, test: &str, args: &[&str]) -> (Option<i32>, String, Vec<String>) {
         let server = self.clone();
-        let config = kubeconfig(test, &serving(move |request| server.answer(request)));
-        let ended = end(program(args).env("KUBECONFIG", config)).await;
+        let config = kubeconfig(test, &start_server(move |request| server.answer(request)));
+        let ended = run(program(args).env("KUBECONFIG", config)).await;
         let output = text(&ended.stdout) + &text(&ended.stderr);
         let patched = self.patched.lock().expect("a lock").clone();
         (ended.status.code(), output, patched)
@@ -153,7 +154,7 @@ fn successor(name: &str) -> Value {
 }
 
 /// Four pods: one that no longer exists, one that conflicts once, one that was replaced, and one that can be changed.
-fn in_motion() -> Server {
+fn changing_pods() -> Server {
     let mut server = Server::default().with_workload();
     for name in ["a", "b", "c", "d"] {
         server = server.with_pod(pod(name));
@@ -167,7 +168,9 @@ fn in_motion() -> Server {
 
 #[tokio::test]
 async fn a_pod_that_no_longer_exists_does_not_stop_a_release() {
-    let (code, output, patched) = in_motion().run("release-some", &["release", "game"]).await;
+    let (code, output, patched) = changing_pods()
+        .run("release-some", &["release", "game"])
+        .await;
     let expected = "pod/a no longer exists: skipped\npod/b released\npod/c no longer exists: skipped\n\
         pod/d released\ngamedeployment.tkex.tencent.com/game released: 2 pods\n";
     assert_eq!(output, expected);
@@ -179,7 +182,7 @@ async fn a_pod_that_no_longer_exists_does_not_stop_a_release() {
 
 #[tokio::test]
 async fn a_pod_that_no_longer_exists_does_not_stop_a_move() {
-    let (code, output, patched) = in_motion().run("move-some", &["move", "node/n1"]).await;
+    let (code, output, patched) = changing_pods().run("move-some", &["move", "node/n1"]).await;
     let expected = "pod/a no longer exists: skipped\npod/b will be moved\npod/c no longer exists: skipped\n\
         pod/d will be moved\nnode/n1: 2 pods will be moved\n";
     assert_eq!(output, expected);
@@ -190,7 +193,7 @@ async fn a_pod_that_no_longer_exists_does_not_stop_a_move() {
 }
 
 #[tokio::test]
-async fn a_pod_that_cannot_be_changed_is_an_error_after_the_others() {
+async fn a_pod_that_cannot_be_changed_does_not_stop_a_release_but_is_an_error() {
     let server = Server::default()
         .with_workload()
         .with_pod(pod("a"))
@@ -228,7 +231,7 @@ async fn a_pod_whose_labels_were_changed_is_released_with_its_workload() {
 }
 
 #[tokio::test]
-async fn pods_are_released_after_their_workload() {
+async fn pods_are_released_after_their_workload_is_deleted() {
     let server = Server::default().with_pod(pod("a")).with_pod(pod("b"));
     let (code, output, patched) = server.run("release-left-pod", &["release", "pod/a"]).await;
     assert_eq!((code, output.as_str()), (Some(0), "pod/a released\n"));

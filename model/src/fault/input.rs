@@ -1,4 +1,4 @@
-//! Bugs of what the planner observes: a corrupt input has the effect of a rule that is missing.
+//! Bugs in what the planner observes: a corrupted input has the same effect as a missing rule.
 
 use std::sync::Arc;
 
@@ -57,9 +57,9 @@ impl Fault {
                 }
             }
             Fault::AllReleased => {
-                let is_any = world.pods.iter().any(|pod| pod.released);
+                let any_released = world.pods.iter().any(|pod| pod.released);
                 for pod in world.pods.iter_mut().map(Arc::make_mut) {
-                    pod.released = is_any;
+                    pod.released = any_released;
                 }
             }
             Fault::TolerationIgnored => {
@@ -132,7 +132,7 @@ impl Fault {
                     pod.ready_since = pod.ready_since.filter(|ready| *ready <= since);
                 }
             }
-            Fault::NoPartition => no_partition(gd),
+            Fault::NoPartition => remove_partition(gd),
             Fault::AnyPromotionCounts => promote(gd, world),
             Fault::HeldKept => {
                 if let (Some(status), Some(update)) = (gd.status.as_mut(), newest(world)) {
@@ -219,7 +219,7 @@ fn show_images_of_spec(pod: &mut Pod) {
     }
 }
 
-fn no_partition(gd: &mut GameDeployment) {
+fn remove_partition(gd: &mut GameDeployment) {
     let strategy = &mut gd.spec.update_strategy;
     strategy.partition = None;
     for step in strategy
@@ -237,7 +237,7 @@ fn newest(world: &World) -> Option<String> {
     newest.map(|it| it.name.clone())
 }
 
-/// Changes a promotion, if there is one, to the newest revision.
+/// Changes a promotion, if there is one, to that of the newest revision.
 fn promote(gd: &mut GameDeployment, world: &World) {
     let update = world.revisions.iter().max_by_key(|it| it.number);
     let hash = gd.status.as_ref().map(|it| it.current_step_hash.clone());
@@ -254,7 +254,7 @@ fn promote(gd: &mut GameDeployment, world: &World) {
     }
 }
 
-/// Sets podsToDelete to the pods that would be chosen if none were waiting already.
+/// Sets podsToDelete to the pods that would be chosen if none were already waiting.
 fn name_victims(gd: &mut GameDeployment, world: &World) {
     let mut pods: Vec<_> = world.pods.iter().filter(|pod| !pod.terminating).collect();
     pods.sort_by_key(|pod| (pod.is_ready(), std::cmp::Reverse(pod.created)));

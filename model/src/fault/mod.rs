@@ -1,7 +1,7 @@
 //! Deliberate bugs, each of which the checker must find.
 //!
-//! They need no change of production code: they corrupt the planner's [`input`] or [`output`], or (where the model
-//! reads them) the execution of a plan.
+//! They need no change of production code: they corrupt the planner's [`input`] or [`output`], or, where the model
+//! checks for them, the execution of a plan.
 
 mod input;
 mod output;
@@ -42,7 +42,7 @@ pub enum Fault {
     PostHookIgnored,
     /// A recreation for an update needs no hook if only PreInplace is configured.
     RecreationUnguarded,
-    /// The choice of pods to delete ignores that pods are already waiting.
+    /// The choice of pods to delete ignores which pods already wait for their hook.
     WaitingIgnored,
     /// Any number of pods may be unavailable.
     NoBudget,
@@ -104,11 +104,11 @@ pub enum Fault {
     AllReleased,
     /// The taints of a node count although pods tolerate them.
     TolerationIgnored,
-    /// Nodes that are going to be removed are overlooked.
+    /// Nodes that are about to be removed are overlooked.
     GoingOverlooked,
-    /// The request to move a pod is kept when its node is no longer going to be removed.
+    /// The request to move a pod is kept when its node is no longer about to be removed.
     RequestKept,
-    /// A pod is moved although its node is no longer going to be removed.
+    /// A pod is moved although its node is no longer about to be removed.
     OutdatedRequestCounts,
     /// A node that does not respond counts as lost immediately.
     SilentMeansLost,
@@ -136,7 +136,7 @@ pub enum Fault {
     SidecarsAtSteps,
     /// A success for the game counts for its sidecars.
     SuccessOfGameCounts,
-    /// An update of a sidecar that is in progress is mistaken for an update of the game.
+    /// A sidecar update in progress is mistaken for an update of the game.
     MistakenForGame,
     /// An update that supersedes another one does not wait for the containers that the other one changed.
     SupersededForgotten,

@@ -1,4 +1,4 @@
-//! Bugs of what the planner returns: actions that are missing, in the wrong order, or without their preconditions.
+//! Bugs in what the planner returns: actions that are missing, in the wrong order, or without their preconditions.
 
 use std::sync::Arc;
 
@@ -137,7 +137,7 @@ impl Fault {
         }
     }
 
-    /// Adds the updates of sidecars in a plan that knows no canary steps.
+    /// Adds the sidecar updates from a plan that was made without canary steps.
     pub fn add_sidecars(
         plan: &mut Plan<GameDeploymentStatus>,
         stepless: Plan<GameDeploymentStatus>,

@@ -23,7 +23,7 @@ impl Case<'_> {
     }
 
     /// How many pods may have the update revision.
-    pub(super) fn may_be_updated(&self) -> i64 {
+    pub(super) fn max_updated(&self) -> i64 {
         let all = self.replicas();
         if !self.is_rollout() {
             return all;
@@ -57,7 +57,7 @@ impl Case<'_> {
         (rev == self.workload.template).then_some(i64::from(pods))
     }
 
-    /// How many of the lowest ordinals must not have the update revision.
+    /// The number of lowest ordinals that must not have the update revision.
     pub(super) fn first_to_update(&self) -> i64 {
         if !self.is_rollout() {
             return 0;
@@ -69,7 +69,7 @@ impl Case<'_> {
         if steps.is_empty() {
             return i64::from(self.workload.partition);
         }
-        if index >= steps.len() && self.may_be_updated() > 0 {
+        if index >= steps.len() && self.max_updated() > 0 {
             return 0;
         }
         pauses::last_partition(steps, index).map_or(all, |kept| kept.kept(all))
@@ -79,11 +79,11 @@ impl Case<'_> {
     pub(super) fn surge(&self) -> i64 {
         let is_old = |pod: &&Pod| pod.rev != self.workload.template;
         let old = self.active().filter(is_old).count() as i64;
-        self.surge_for(old - (self.replicas() - self.may_be_updated()))
+        self.surge_for(old - (self.replicas() - self.max_updated()))
     }
 
-    /// How many surge pods there may be for an update, or for pods that are to be moved. A user may request or cancel
-    /// a move that the cache does not show yet, so surge pods for a move may be missing, and pods that are surplus
+    /// How many surge pods there may be for an update, or for pods that will be moved. A user may request or cancel a
+    /// move that the cache does not show yet, so surge pods for a move may be missing, and pods that are surplus
     /// without it may be deleted.
     pub(super) fn surge_with_moves(&self) -> i64 {
         let moved = self
@@ -93,7 +93,7 @@ impl Case<'_> {
         self.surge().max(self.surge_for(moved))
     }
 
-    /// The number of surge pods if this many pods are to be replaced.
+    /// The number of surge pods when this many pods are being replaced.
     fn surge_for(&self, replaced: i64) -> i64 {
         let scope = &self.model.scope;
         let replicas = self.workload.replicas;

@@ -1,4 +1,4 @@
-//! Invariant 11: no client ends a guarded pod before its hook is successful or its deadline has passed.
+//! Invariant 11: no client deletes a guarded pod before its hook is successful or its deadline has passed.
 //!
 //! The policy and the budget are enforced by the API server, as long as each pod has its label and the budget exists.
 
@@ -34,15 +34,15 @@ pub(super) fn state(model: &Model, state: &State) -> Result<(), Violation> {
             format!("{pod:?} was released, and is guarded again"),
         );
     }
-    let is_open =
+    let is_exposed =
         |pod: &&Pod| pod.up && !pod.guarded && !pod.released && !pod.terminating && !pod.orphan;
-    match pods.iter().find(is_open) {
+    match pods.iter().find(is_exposed) {
         Some(pod) if is_kept(model, state) => violation(GUARDED, format!("{pod:?} has no label")),
         _ => Ok(()),
     }
 }
 
-/// Whether all pods with players are to be guarded: the guard is not being switched, and the pods are not left to the
+/// Whether all pods with players must be guarded: the guard is not being switched, and the pods are not left to the
 /// user.
 fn is_kept(model: &Model, state: &State) -> bool {
     let guard = state.workload.now.guard;
@@ -52,7 +52,7 @@ fn is_kept(model: &Model, state: &State) -> bool {
     guard.wanted && guard.finalizer && !is_switched && !is_orphaning && state.workload.now.hooked
 }
 
-/// Checks a change by a user before it takes effect: an eviction ends no guarded match.
+/// Checks a change by a user before it takes effect: an eviction must not end a guarded match.
 pub fn change_by_user(state: &State, change: User) -> Result<(), Violation> {
     let User::Evict(name) = change else {
         return Ok(());
@@ -87,13 +87,13 @@ impl Case<'_> {
         self.workload.guard.wanted && pod.waiting_since.is_some_and(is_over)
     }
 
-    /// Whether a user released the pod from its guard, or its node is lost, so that its deletion needs no hook.
+    /// Whether a user released the pod from its guard, or its node is lost, so its deletion needs no hook.
     pub(super) fn may_go_without_hook(&self, pod: &Pod) -> bool {
         let is_lost = pod.disrupted && pod.unreported;
         (pod.released || is_lost) && self.workload.guard.wanted
     }
 
-    /// Checks a deletion because the pod's node is lost. When the node is back, the pod's next status shows that.
+    /// Checks the deletion of a pod because its node is lost. When the node is back, the pod's next status shows that.
     pub(super) fn on_lost_node(&self, pod: &Pod) -> Result<(), Violation> {
         if self.may_go_without_hook(pod) || !pod.up {
             return Ok(());
@@ -107,10 +107,10 @@ impl Case<'_> {
         )
     }
 
-    /// Checks a deletion because the workload is deleted. Orphaned pods belong to the user.
+    /// Checks the deletion of a pod because its workload is deleted. Orphaned pods belong to the user.
     pub(super) fn deleted_with_its_workload(&self, pod: &Pod) -> Result<(), Violation> {
         if pod.orphan || self.workload.guard.deletion.is_none() {
-            return violation(GUARDED, format!("{pod:?} is not to be deleted"));
+            return violation(GUARDED, format!("{pod:?} must not be deleted"));
         }
         Ok(())
     }

@@ -106,7 +106,7 @@ pub fn write(
         Write::DeleteRun(id) => case.run_deleted(id),
         Write::Workload(change) => {
             case.finalizer_removed(change)?;
-            pauses::workload(model, state, reconcile, change)
+            pauses::check_workload_change(model, state, reconcile, change)
         }
         _ => Ok(()),
     }
@@ -120,8 +120,8 @@ pub fn is_ready(pod: &Pod) -> bool {
 
 /// Whether a pod is available.
 pub fn is_available(model: &Model, pod: &Pod, now: Time) -> bool {
-    let is_long = |since| since + model.scope.min_ready <= now;
-    is_ready(pod) && pod.ready.is_some_and(is_long)
+    let is_long_enough = |since| since + model.scope.min_ready <= now;
+    is_ready(pod) && pod.ready.is_some_and(is_long_enough)
 }
 
 /// Whether all pods are available and there is at least one, which ends the creation of the first pods in batches.
@@ -150,7 +150,7 @@ pub fn state(model: &Model, state: &State) -> Result<(), Violation> {
     for (index, run) in runs.iter().enumerate() {
         let same = |other: &&Run| match run.id.pod {
             Some(_) => (other.id.pod, other.id.point) == (run.id.pod, run.id.point),
-            None => other.id.has_name_of(&run.id),
+            None => other.id.has_same_name(&run.id),
         };
         if let Some(other) = runs[index + 1..].iter().find(same) {
             return violation("6: one HookRun", format!("{run:?} and {other:?}"));
@@ -184,7 +184,7 @@ impl<'a> Case<'a> {
             DeletionReason::Replace
                 if !self.workload.named.contains(&pod.name) && pod.move_requested.is_none() =>
             {
-                return violation("2: enough pods", format!("{pod:?} is not to be replaced"));
+                return violation("2: enough pods", format!("{pod:?} must not be replaced"));
             }
             DeletionReason::Replace => self.budget(pod)?,
             DeletionReason::Update => {
@@ -309,7 +309,7 @@ impl<'a> Case<'a> {
         )
     }
 
-    /// Invariant 5; and the API server must have accepted the revision. With OnDelete no update starts.
+    /// Invariant 5. The API server must also have accepted the revision, and with OnDelete no update starts.
     fn update_starts(&self, pod: &Pod) -> Result<(), Violation> {
         if self.model.scope.strategy == UpdateStrategyType::OnDelete {
             return violation("on delete", format!("an update of {pod:?} starts"));
@@ -366,11 +366,11 @@ impl<'a> Case<'a> {
         }
         let is_updated = |pod: &&Pod| pod.rev == update && !self.is_victim(pod);
         let updated = self.active().filter(is_updated).count() as i64 + 1;
-        let most = self.may_be_updated();
-        if updated > most {
+        let max = self.max_updated();
+        if updated > max {
             return violation(
                 "3: partition",
-                format!("{updated} pods are updated, above {most}"),
+                format!("{updated} pods are updated, above {max}"),
             );
         }
         Ok(())
@@ -440,22 +440,22 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// A pod that was chosen for deletion stays chosen, so that no second pod waits for its players to leave.
+    /// A pod that was chosen for deletion stays chosen, so no second pod waits for its players to leave.
     fn run_deleted(&self, id: &RunId) -> Result<(), Violation> {
         let is_current = self.state.workload.now.generation == self.workload.generation
             && id.hook == self.workload.hook
             && self.workload.hooked
             && self.workload.guard.deletion.is_none()
             && self.workload.named.is_empty()
-            // The cache may not yet show that another pod is to be moved.
+            // The cache may not yet show that another pod will be moved.
             && !self.active().any(|pod| pod.move_requested.is_some())
             && !self.model.scope.has_surprises();
         let is_live = |run: &Run| run.id == *id && !run.phase.is_completed();
         let is_chosen = id.point == HookPoint::PreDelete && id.target.is_none();
-        let exists = id.pod.and_then(|uid| self.state.pod(uid));
+        let pod = id.pod.and_then(|uid| self.state.pod(uid));
         if !is_current
             || !is_chosen
-            || !exists.is_some_and(Pod::is_active)
+            || !pod.is_some_and(Pod::is_active)
             || !self.state.runs.now.iter().any(is_live)
         {
             return Ok(());

@@ -1,4 +1,4 @@
-//! `onNodeGoing: Move`: pods leave nodes that are going to be removed, and no others.
+//! `onNodeGoing: Move`: pods leave nodes that are about to be removed, and no others.
 
 use gamekeeper_core::plan::DeletionReason;
 
@@ -8,7 +8,7 @@ use crate::operator::Planned;
 use crate::state::*;
 use crate::translate::View;
 
-/// Checks a plan against what the operator knew of the node.
+/// Checks a plan against what the operator knew about the node.
 pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violation> {
     let is_going = model.scope.moves_off_nodes && view.node.is_going();
     let pod = |uid: Uid| view.pods.iter().find(|pod| pod.uid == uid);

@@ -1,4 +1,4 @@
-//! Invariant 7: no pod of a reserved ordinal is created; OrderedReady creates pods upward and deletes them
+//! Invariant 7: no pod with a reserved ordinal is created; OrderedReady creates pods upward and deletes them
 //! downward, one at a time, each after the others are available; and invariants 2 and 3 for pods with ordinals.
 
 use super::{Case, Violation, is_available, violation};
@@ -99,8 +99,8 @@ impl Case<'_> {
 
     /// Whether a pod was created as one of the surge pods that an update may have.
     pub(super) fn is_surge(&self, pod: &Pod) -> bool {
-        let most = self.model.scope.max_surge(self.workload.replicas);
-        self.state.memory.surge & (1 << pod.name) != 0 && self.wanted(most).contains(&pod.name)
+        let max = self.model.scope.max_surge(self.workload.replicas);
+        self.state.memory.surge & (1 << pod.name) != 0 && self.wanted(max).contains(&pod.name)
     }
 
     /// Checks the update of a pod.

@@ -82,7 +82,7 @@ pub(super) fn state(model: &Model, state: &State) -> Result<(), Violation> {
     }
 }
 
-/// Checks a write of the set's planner right before it takes effect, by the set that the quorum GET returned.
+/// Checks a write of the set's planner right before it takes effect, against the set that the quorum GET returned.
 pub fn mark(model: &Model, state: &State, write: &MarkWrite) -> Result<(), Violation> {
     let (Some(pod), Some(judged)) = (state.pod(write.pod), &state.allotter.judged) else {
         return Ok(());
@@ -97,9 +97,9 @@ pub fn mark(model: &Model, state: &State, write: &MarkWrite) -> Result<(), Viola
     if set.paused || write.to.token != set.revision() || write.to.at == set.image {
         return violation(SET, format!("{write:?} with {set:?}"));
     }
-    let others = |among: u32| {
+    let others = |uids: u32| {
         let others = state.pods.now.iter().filter(move |it| it.uid != pod.uid);
-        others.filter(move |it| it.is_active() && among & (1 << it.uid) != 0)
+        others.filter(move |it| it.is_active() && uids & (1 << it.uid) != 0)
     };
     let has_newest = |pod: &&Pod| {
         let mark = pod.mark.iter();
@@ -114,14 +114,14 @@ pub fn mark(model: &Model, state: &State, write: &MarkWrite) -> Result<(), Viola
             format!("{write:?}: {updated} of {total} pods, with {set:?}"),
         );
     }
-    let most = model
+    let max_unavailable = model
         .scope
         .sidecars
         .map_or(0, |it| usize::from(it.max_unavailable));
     let due = others(judged.counted).filter(|it| it.is_sidecar_due());
     let due = due.count();
     let is_charged = judged.charged & (1 << pod.uid) != 0;
-    if is_charged && due >= most {
+    if is_charged && due >= max_unavailable {
         return violation(LIMIT, format!("{write:?}, with {due} others due"));
     }
     Ok(())
@@ -154,8 +154,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Whether the permit of the change in progress is valid for this patch, too: both change only what the template
-    /// says, or all containers in the patch are already being changed.
+    /// Whether the permit of the change in progress is valid for this patch, too: both change only containers of the
+    /// template, or all containers in the patch are already being changed.
     pub(super) fn is_covered(&self, pod: &Pod, patch: &Patch) -> bool {
         let Some(record) = pod.record.as_ref().filter(|_| pod.is_patched()) else {
             return false;

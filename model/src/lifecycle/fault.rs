@@ -22,7 +22,7 @@ pub enum Fault {
     FailureMeansPassed,
     /// A failed run is never repeated.
     NeverRetried,
-    /// The first hook of the cluster is not waited for.
+    /// The operator does not wait for the first hook of the cluster.
     FirstHookIgnored,
     /// Cluster hooks run on a worker.
     WorkerIsMaster,
@@ -48,7 +48,7 @@ pub enum Fault {
     CordonKept,
     /// An upgrade continues after the version was set back.
     RevertIgnored,
-    /// A settled Cluster is written to.
+    /// The status is written even when the Cluster is settled.
     StatusAlwaysWritten,
 }
 
@@ -70,19 +70,19 @@ impl Fault {
                     ..Machine::default()
                 };
                 cluster.spec.machines = vec![machine];
-                on_nodes(world, |node| {
+                change_nodes(world, |node| {
                     if !node.is_control_plane() {
                         node.addresses = vec!["10.0.0.1".to_owned()];
                     }
                 });
             }
             Self::PauseIgnored => cluster.spec.paused = false,
-            Self::LossIgnored => on_nodes(world, |node| node.lost = false),
+            Self::LossIgnored => change_nodes(world, |node| node.lost = false),
             Self::DeleteHooksIgnored if is_deleted => {
                 (hooks.pre_cluster_delete, hooks.post_cluster_delete) = (None, None);
             }
-            Self::RecordsIgnored if is_deleted => on_nodes(world, |node| node.record = None),
-            Self::AnyUpgradeCounts => on_nodes(world, |node| {
+            Self::RecordsIgnored if is_deleted => change_nodes(world, |node| node.record = None),
+            Self::AnyUpgradeCounts => change_nodes(world, |node| {
                 let record = node.record.as_deref().unwrap_or_default();
                 if let (Ok(mut record), Some(upgrade)) =
                     (serde_json::from_str::<NodeRecord>(record), &upgrade)
@@ -92,9 +92,9 @@ impl Fault {
                     node.record = Some(record.text());
                 }
             }),
-            Self::CordonIgnored => on_nodes(world, |node| node.unschedulable = true),
+            Self::CordonIgnored => change_nodes(world, |node| node.unschedulable = true),
             Self::NodesAtOnce => cluster.spec.features.parallelism = 2,
-            Self::KubeletIgnored => on_nodes(world, |node| {
+            Self::KubeletIgnored => change_nodes(world, |node| {
                 let is_begun = node
                     .record
                     .as_deref()
@@ -138,7 +138,7 @@ impl Fault {
     }
 }
 
-fn on_nodes(world: &mut ClusterWorld, change: impl Fn(&mut ClusterNode)) {
+fn change_nodes(world: &mut ClusterWorld, change: impl Fn(&mut ClusterNode)) {
     for node in &mut world.nodes {
         change(Arc::make_mut(node));
     }

@@ -1,6 +1,6 @@
 //! The model of lifecycle hooks: the real planner, caches that lag per kind, crashes between any two writes, scripts
-//! that fail, nodes that join, are lost or deleted, and a user who edits, pauses and deletes. From every state it is
-//! also checked that the Cluster settles once nothing else happens.
+//! that fail, nodes that join, are lost or deleted, and a user who edits, pauses and deletes. For every state, it also
+//! checks that the Cluster settles once nothing else happens.
 
 mod fault;
 mod moves;
@@ -55,10 +55,10 @@ fn explore(scope: &Scope, fault: Option<Fault>) -> Result<usize, Violation> {
 /// The moves that lead to a state, one per line.
 fn path(reached: &HashMap<String, Option<(String, Move)>>, key: &str) -> String {
     let mut moves = Vec::new();
-    let mut at = key;
-    while let Some(Some((before, made))) = reached.get(at) {
-        moves.push(format!("{made:?}\n"));
-        at = before;
+    let mut current = key;
+    while let Some(Some((before, last_move))) = reached.get(current) {
+        moves.push(format!("{last_move:?}\n"));
+        current = before;
     }
     moves.into_iter().rev().collect()
 }
@@ -68,25 +68,25 @@ const MAX_MOVES: usize = 400;
 
 /// Checks that everything settles if scripts pass and nothing else happens.
 fn settles(state: &State, settled: &mut HashSet<String>) -> Result<(), String> {
-    let mut at = state.clone();
+    let mut current = state.clone();
     let mut passed = Vec::new();
     for _ in 0..MAX_MOVES {
-        let key = at.key();
+        let key = current.key();
         if settled.contains(&key) {
             settled.extend(passed);
             return Ok(());
         }
         passed.push(key);
-        match moves::fair(&at) {
-            Some(next) => at.make(next)?,
+        match moves::fair(&current) {
+            Some(next) => current.make(next)?,
             None => {
-                rules::check_settled(&at)?;
+                rules::check_settled(&current)?;
                 settled.extend(passed);
                 return Ok(());
             }
         }
     }
-    Err(format!("it does not settle: {:?}", at.pending))
+    Err(format!("it does not settle: {:?}", current.pending))
 }
 
 fn check(name: &str, scope: &Scope) {

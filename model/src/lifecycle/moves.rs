@@ -18,7 +18,7 @@ pub enum Move {
     Delete,
     Edit,
     SetVersion,
-    /// The kubelet of a node gets the version of the spec.
+    /// The kubelet of a node is upgraded to the version in the spec.
     Kubelet(usize),
     Pause,
     Join,
@@ -30,8 +30,8 @@ pub enum Move {
 pub fn moves(state: &State) -> Vec<Move> {
     let mut moves = operator_moves(state);
     let left = &state.left;
-    let exists = state.stored.cluster.as_ref();
-    let is_deleted = exists.is_none_or(|it| it.metadata.deletion_timestamp.is_some());
+    let cluster = state.stored.cluster.as_ref();
+    let is_deleted = cluster.is_none_or(|it| it.metadata.deletion_timestamp.is_some());
     for (run, _) in live(state) {
         moves.push(Move::End(run, HookPhase::Successful));
         if left.failures > 0 {
@@ -39,31 +39,31 @@ pub fn moves(state: &State) -> Vec<Move> {
         }
     }
     moves.extend(backoffs(state).map(Move::Wait));
-    let mut can = |is_possible: bool, next: Move| {
+    let mut add_if = |is_possible: bool, next: Move| {
         if is_possible {
             moves.push(next);
         }
     };
-    can(left.crashes > 0, Move::Crash);
-    can(left.deletions > 0 && !is_deleted, Move::Delete);
-    can(left.edits > 0 && !is_deleted, Move::Edit);
-    can(left.versions > 0 && !is_deleted, Move::SetVersion);
-    can(left.pauses > 0 && exists.is_some(), Move::Pause);
-    can(left.joins > 0, Move::Join);
+    add_if(left.crashes > 0, Move::Crash);
+    add_if(left.deletions > 0 && !is_deleted, Move::Delete);
+    add_if(left.edits > 0 && !is_deleted, Move::Edit);
+    add_if(left.versions > 0 && !is_deleted, Move::SetVersion);
+    add_if(left.pauses > 0 && cluster.is_some(), Move::Pause);
+    add_if(left.joins > 0, Move::Join);
     for (index, node) in state.stored.nodes.iter().enumerate() {
         let is_worker = node.name != "master";
-        can(is_worker && left.losses > 0, Move::Lose(index));
-        can(is_worker && node.lost, Move::DeleteNode(index));
-        let is_older = exists.is_some_and(|it| it.spec.version.as_ref() != Some(&node.version));
+        add_if(is_worker && left.losses > 0, Move::Lose(index));
+        add_if(is_worker && node.lost, Move::DeleteNode(index));
+        let is_older = cluster.is_some_and(|it| it.spec.version.as_ref() != Some(&node.version));
         let may_change = left.early_kubelets > 0 || state.is_awaited(node);
-        can(is_older && may_change, Move::Kubelet(index));
+        add_if(is_older && may_change, Move::Kubelet(index));
     }
     moves
 }
 
 /// The moves of the operator and its caches.
 fn operator_moves(state: &State) -> Vec<Move> {
-    let [cluster, nodes, runs, _] = state.is_outdated();
+    let [cluster, nodes, runs, _] = state.outdated();
     let kinds = [
         (cluster, Cache::Cluster),
         (nodes, Cache::Nodes),
@@ -104,8 +104,8 @@ fn backoffs(state: &State) -> impl Iterator<Item = usize> {
     waiting.map(|(index, _)| index)
 }
 
-/// The next move if scripts pass, kubelets that are waited for are upgraded, lost nodes are deleted, and nothing else
-/// happens; None if everything is settled.
+/// The next move if scripts pass, kubelets are upgraded once the operator waits for them, lost nodes are deleted, and
+/// nothing else happens; None if everything is settled.
 pub fn fair(state: &State) -> Option<Move> {
     if let Some(next) = operator_moves(state).first() {
         return Some(*next);

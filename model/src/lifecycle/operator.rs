@@ -1,4 +1,4 @@
-//! The operator of the model of lifecycle hooks: it plans from its caches, and carries out one write at a time, as
+//! The operator in the model of lifecycle hooks: it plans from its caches, and carries out one write at a time, as
 //! `controller::cluster` does.
 
 use std::collections::BTreeMap;

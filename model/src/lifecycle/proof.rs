@@ -6,7 +6,7 @@ use super::explore;
 use super::fault::Fault;
 use super::state::Scope;
 
-/// Explores a scope with a bug until it is found, and compares the violated rule.
+/// Explores a scope with a bug. The bug must be found, and must violate the expected rule.
 fn find(fault: Fault, rule: &str, scope: &Scope) {
     let Err(violation) = explore(scope, Some(fault)) else {
         panic!("{fault:?} is not found");
@@ -68,7 +68,7 @@ fn bugs_in_the_order_of_an_install_are_found() {
 }
 
 #[test]
-fn bugs_in_what_a_user_changes_are_found() {
+fn bugs_in_handling_a_users_changes_are_found() {
     let deleted = Scope {
         deletions: 1,
         ..INSTALL

@@ -77,7 +77,7 @@ fn check_status(state: &State, cluster: &Cluster) -> Result<(), String> {
     };
     let mut nodes = state.planned_nodes.iter().filter(is_awaited);
     if let Some(node) = nodes.find(|it| !has_passed(state, hook, Some(&it.uid), upgrade)) {
-        return Err(format!("{hook} was left out on {}", node.name));
+        return Err(format!("{hook} was skipped on {}", node.name));
     }
     let before = state.planned_for.as_ref().and_then(version_of);
     let last = LifecycleStep::EnsurePostClusterUpgradeHook;
@@ -111,7 +111,7 @@ fn check_finalizer_removal(state: &State) -> Result<(), String> {
     }
 }
 
-/// Checks the start of a script, by the Cluster that the last quorum GET returned.
+/// Checks the start of a script against the Cluster that the last quorum GET returned.
 fn check_start(state: &State, run: &HookRun) -> Result<(), String> {
     let [step, node, uid] = [RUN_STEP, RUN_NODE, RUN_NODE_UID].map(|key| annotation(run, key));
     let mut runs = state.stored.runs.iter();
@@ -160,17 +160,17 @@ fn check_start(state: &State, run: &HookRun) -> Result<(), String> {
 
 /// Whether the steps before this step of an install or a deletion have passed.
 fn is_due(state: &State, step: LifecycleStep) -> bool {
-    let cluster =
+    let is_done =
         |step: LifecycleStep| !is_configured(state, step) || has_passed(state, step, None, None);
     match step {
-        LifecycleStep::EnsurePreInstallHook => cluster(LifecycleStep::EnsurePreClusterInstallHook),
+        LifecycleStep::EnsurePreInstallHook => is_done(LifecycleStep::EnsurePreClusterInstallHook),
         LifecycleStep::EnsurePostClusterInstallHook => {
             let hook = LifecycleStep::EnsurePreInstallHook;
             let mut nodes = state.planned_nodes.iter();
             nodes.all(|node| has_passed(state, hook, Some(&node.uid), None))
         }
         LifecycleStep::EnsurePostClusterDeleteHook => {
-            cluster(LifecycleStep::EnsurePreClusterDeleteHook)
+            is_done(LifecycleStep::EnsurePreClusterDeleteHook)
         }
         _ => true,
     }

@@ -1,4 +1,4 @@
-//! The cluster that the model of lifecycle hooks begins with, and the node that may join it.
+//! The cluster that the model of lifecycle hooks starts with, and the node that may join it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::fault::Fault;
 use super::state::{LONG_AGO, Objects, Scope, State, VERSIONS};
 
-fn node(name: &str, more: &[&str]) -> ClusterNode {
-    let labels = more.iter().chain(&["kubernetes.io/os=linux"]);
+fn node(name: &str, labels: &[&str]) -> ClusterNode {
+    let labels = labels.iter().chain(&["kubernetes.io/os=linux"]);
     let labels = labels.filter_map(|it| it.split_once('='));
     ClusterNode {
         name: name.to_owned(),
@@ -25,7 +25,7 @@ fn node(name: &str, more: &[&str]) -> ClusterNode {
     }
 }
 
-/// The hooks of an install and of a deletion, or those of an upgrade. All together would lead to too many states.
+/// The hooks of an install and a deletion, or those of an upgrade. All of them together would lead to too many states.
 fn hooks(scope: &Scope) -> Value {
     let keys: &[&str] = match scope.versions {
         0 => &[
@@ -46,7 +46,7 @@ fn hooks(scope: &Scope) -> Value {
 }
 
 /// A node that joins.
-pub fn joined() -> ClusterNode {
+pub fn joining_node() -> ClusterNode {
     ClusterNode {
         not_installed: Some(0),
         ..node("late", &[])

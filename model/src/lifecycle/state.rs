@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::fault::Fault;
 use super::moves::Move;
-use super::start::joined;
+use super::start::joining_node;
 
 /// The number of nodes, and bounds on what may happen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,10 +58,11 @@ pub enum Step {
 pub struct State {
     pub stored: Objects,
     pub cached: Objects,
-    /// The kinds of which the cache must show the operator's own writes before it plans again.
+    /// The kinds whose caches must show the operator's own writes before it plans again.
     pub own: Vec<Cache>,
-    /// The rest of the plan, and the Cluster that it was made for.
+    /// The rest of the plan.
     pub pending: Vec<Step>,
+    /// The Cluster that the plan was made for.
     pub planned_for: Option<Cluster>,
     /// The nodes that the plan was made for.
     pub planned_nodes: Vec<ClusterNode>,
@@ -87,11 +88,11 @@ pub const VERSIONS: [&str; 2] = ["1.36.3", "1.37.0"];
 
 pub const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
-/// The end of scripts whose backoff is over.
+/// The finish time of scripts whose backoff is over.
 pub const LONG_AGO: Timestamp = Timestamp::UNIX_EPOCH;
 
 impl State {
-    /// A key that is equal for equivalent states. Of resource versions, it matters only whether they are outdated.
+    /// A key that is equal for equivalent states. Instead of resource versions, it contains whether they are outdated.
     pub fn key(&self) -> String {
         let objects = |it: &Objects| {
             let mut cluster = it.cluster.clone();
@@ -128,7 +129,7 @@ impl State {
             objects(&self.stored),
             objects(&self.cached),
             self.own,
-            self.is_outdated(),
+            self.outdated(),
             self.left,
             self.passed,
         )
@@ -163,7 +164,7 @@ impl State {
     }
 
     /// Whether the cache of each kind, and the pending plan, differ from what is stored.
-    pub fn is_outdated(&self) -> [bool; 4] {
+    pub fn outdated(&self) -> [bool; 4] {
         let version = |it: &Option<Cluster>| {
             it.as_ref()
                 .and_then(|it| it.metadata.resource_version.clone())
@@ -210,8 +211,8 @@ impl State {
                 self.left.edits -= 1;
                 self.edit(|cluster| {
                     let hooks = &mut cluster.spec.features.hooks;
-                    let changed = hooks.pre_install.as_deref() == Some("/b");
-                    hooks.pre_install = Some(if changed { "/b x" } else { "/b" }.to_owned());
+                    let is_original = hooks.pre_install.as_deref() == Some("/b");
+                    hooks.pre_install = Some(if is_original { "/b x" } else { "/b" }.to_owned());
                 });
             }
             Move::SetVersion => {
@@ -231,7 +232,7 @@ impl State {
                 let version = self.next_version();
                 let node = ClusterNode {
                     resource_version: version,
-                    ..joined()
+                    ..joining_node()
                 };
                 self.stored.nodes.push(node);
             }
@@ -248,7 +249,7 @@ impl State {
         Ok(())
     }
 
-    /// A kubelet gets the version of the spec.
+    /// Upgrades a kubelet to the version in the spec.
     fn upgrade_kubelet(&mut self, node: usize) {
         if !self.is_awaited(&self.stored.nodes[node]) {
             self.left.early_kubelets -= 1;
@@ -264,7 +265,7 @@ impl State {
         self.stored.cluster.as_ref()?.spec.version.clone()
     }
 
-    /// Whether a condition says that the kubelet of a node is waited for.
+    /// Whether a condition shows that the operator waits for the kubelet of a node.
     pub fn is_awaited(&self, node: &ClusterNode) -> bool {
         let status = self
             .stored
@@ -277,7 +278,7 @@ impl State {
         conditions.any(|it| is_of_step(&it.type_) && it.message.contains(&words))
     }
 
-    /// A change of the spec by a user.
+    /// Changes the spec, as a user would.
     fn edit(&mut self, change: impl FnOnce(&mut Cluster)) {
         let version = self.next_version();
         if let Some(cluster) = &mut self.stored.cluster {

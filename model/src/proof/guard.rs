@@ -19,7 +19,7 @@ fn bugs_in_guards_are_found() {
     };
     let background = deleted(Cascade::Background);
     find(Fault::FinalizerFirst, GUARDED, background);
-    // A pod that is to be deleted by a scale-in is orphaned, and its hook allows the deletion afterwards.
+    // A pod that a scale-in has chosen is orphaned, and its hook allows the deletion afterwards.
     let orphan = deleted(Cascade::Orphan);
     find(Fault::NoVersionPrecondition, GUARDED, orphan);
     let user = vec![User::Scale(1)];

@@ -1,4 +1,4 @@
-//! Bugs in hooks: what a success counts for, and which pods need one.
+//! Bugs in hooks: what a success is valid for, and which pods need one.
 
 use gamekeeper_core::api::ContainerOrder;
 use gamekeeper_core::api::names::HookPoint;

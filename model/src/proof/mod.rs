@@ -14,7 +14,7 @@ use crate::model::Model;
 use crate::scope::{Scope, User};
 use crate::start::start;
 
-/// Explores a scope with a bug until it is found, and compares the violated rule.
+/// Explores a scope with a bug. The bug must be found, and must violate the expected rule.
 fn find(fault: Fault, rule: &str, scope: Scope) {
     let mut model = Model::new(scope);
     let start = start(&model);

@@ -1,4 +1,4 @@
-//! Bugs in ordinals and indexes: their order, their ranges, reserved ones and surge.
+//! Bugs in ordinals and indexes: order, ranges, reservations and surge.
 
 use super::{ENOUGH, HOOK, INDEXES, ORDINALS, PARTITION, PAUSED, RESERVED, find, scaled, updated};
 use crate::fault::Fault;

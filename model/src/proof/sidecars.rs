@@ -8,7 +8,7 @@ use crate::scope::{Scope, Step, User};
 use crate::scopes::{sidecars_with_steps, with_sidecars};
 use crate::sidecars::{SetChange, SidecarScope};
 
-/// Pods with sidecars, whose set users change in these ways.
+/// Pods with sidecars, and a user who changes their set in these ways.
 fn changed(changes: &[SetChange]) -> Scope {
     Scope {
         user: changes.iter().copied().map(User::Sidecars).collect(),
@@ -81,7 +81,7 @@ fn bugs_in_hooks_of_sidecars_are_found() {
 }
 
 #[test]
-fn an_update_at_a_canary_step_is_found() {
+fn a_bug_that_updates_sidecars_at_a_canary_step_is_found() {
     let scope = sidecars_with_steps(Step::Pause(None));
     find(Fault::SidecarsAtSteps, CANARY_STEPS, scope);
 }

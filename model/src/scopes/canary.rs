@@ -49,7 +49,7 @@ fn paused_by_a_user() {
     check("paused without steps", paused_without_steps());
 }
 
-/// A canary whose workload is recreated.
+/// A canary rollout of a workload that is recreated.
 pub fn recreated() -> Scope {
     Scope {
         pre_delete: false,

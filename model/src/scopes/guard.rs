@@ -1,5 +1,5 @@
 //! Guarded pods: the guard is switched on and off, the workload is deleted, pods are evicted and released, and a node
-//! is cordoned, about to be removed, given a taint that pods tolerate, silent and lost.
+//! is cordoned, about to be removed, given a taint that pods tolerate, silent or lost.
 
 use gamekeeper_core::api::PodManagementPolicy;
 
@@ -100,11 +100,11 @@ fn guarded_and_released() {
 }
 
 #[test]
-fn nodes_that_are_going_to_be_removed() {
+fn nodes_that_are_about_to_be_removed() {
     let user = [Node::Cordoned, Node::Going, Node::Fine];
     let user = user.into_iter().map(User::Node).chain([User::Scale(1)]);
     check(
-        "nodes that are going to be removed",
+        "nodes that are about to be removed",
         Scope {
             user: user.collect(),
             ..leaving()

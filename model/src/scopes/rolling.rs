@@ -96,7 +96,7 @@ fn expired_successes() {
 }
 
 #[test]
-fn named() {
+fn pods_to_delete() {
     check(
         "podsToDelete",
         Scope {

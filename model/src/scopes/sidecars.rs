@@ -165,11 +165,11 @@ fn sidecars_of_a_paused_workload() {
     );
 }
 
-/// Two pods with a sidecar, and a rollout with these canary steps after the first pod.
-pub fn sidecars_with_steps(then: Step) -> Scope {
+/// Two pods with a sidecar, and a rollout with this canary step after the first pod.
+pub fn sidecars_with_steps(last_step: Step) -> Scope {
     Scope {
         user: vec![image(1), User::Template(1), User::Resume],
-        steps: vec![vec![Step::Partition(Amount::Number(1)), then]],
+        steps: vec![vec![Step::Partition(Amount::Number(1)), last_step]],
         remaining: remaining(3, 0, 1),
         ..with_sidecars(SidecarScope::default())
     }

@@ -1,6 +1,6 @@
 //! A SidecarSet: its planner, which allots tokens to pods while the workload's planner acts on them, and its users.
 //!
-//! Both planners share a cache of the set. The set's planner makes a quorum GET of the set before it writes, so a
+//! Both planners share a cache of the set. The set's planner sends a quorum GET of the set before it writes, so a
 //! plan for an older set is discarded; in the model, it always plans for the current one. Its cache of pods lags, but
 //! it waits until that cache shows its own writes. What it reads of the workload and its HookRuns is current when it
 //! plans, and may have changed when it writes.
@@ -23,7 +23,7 @@ use super::state::*;
 pub use self::scope::{SetChange, SidecarScope};
 pub use self::settled::{check_settled, has_run, obstacle};
 pub use self::translate::{NAME, Sets};
-pub use self::user::{change, is_change};
+pub use self::user::{change, has_effect};
 
 /// A move of the set's planner, or of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum SidecarMove {
     /// The set's planner catches up with the pods.
     SeePods,
     Plan,
-    /// The planner makes one of its writes. The `bool` says whether the workload's cache of pods catches up right
+    /// The planner makes one of its writes. If the `bool` is true, the workload's cache of pods catches up right
     /// before.
     Write(usize, bool),
 }
@@ -72,7 +72,7 @@ pub fn moves(model: &Model, state: &State, moves: &mut Vec<Move>) {
         seen.iter()
             .for_each(|seen| add(SidecarMove::Write(index, *seen)));
     }
-    // Otherwise the workload's planner has this move.
+    // During a reconcile, this is a move of the workload's planner.
     if state.remaining.crashes > 0 && state.operator.reconcile.is_none() {
         moves.push(Move::Crash);
     }
@@ -85,8 +85,8 @@ pub fn fair_move(model: &Model, state: &State) -> Option<Move> {
     all.into_iter().find(|it| matches!(it, Move::Sidecars(_)))
 }
 
-/// When the set's planner passes on tokens that are not used. None if the pods wait for a user: tokens would then be
-/// passed on among them forever.
+/// When the set's planner passes on tokens that are not used. None if the pods wait for a user, because tokens would
+/// otherwise be passed on among them forever.
 pub fn wake(model: &Model, state: &State) -> Option<Time> {
     model.scope.sidecars?;
     if settled::waits_for_user(model, state) {
@@ -180,10 +180,11 @@ impl Model {
 
 /// What the set's planner knows now.
 fn judged(state: &State) -> Judged {
-    let bits = |is: &dyn Fn(&&Pod) -> bool| {
+    let bits = |predicate: &dyn Fn(&&Pod) -> bool| {
         let pods = state.pods_of_allotter().iter();
         let pods = pods.filter(|pod| pod.is_active() && pod.mark.is_some());
-        pods.filter(is).fold(0, |all, pod| all | 1 << pod.uid)
+        pods.filter(predicate)
+            .fold(0, |all, pod| all | 1 << pod.uid)
     };
     let is_counted = |pod: &Pod| {
         let is_closed = matches!(pod.gate, Gate::Closed(_)) && !pod.is_patched();

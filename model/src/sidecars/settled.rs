@@ -12,14 +12,14 @@ pub(super) fn waits_for_user(model: &Model, state: &State) -> bool {
         model.scope.strategy,
         UpdateStrategyType::RollingUpdate | UpdateStrategyType::InplaceUpdate
     );
-    // A token is passed on if the hook of an update of sidecars failed. If all hooks fail, that never ends.
+    // A token is passed on if the hook of a sidecar update has failed. If all hooks fail, that never ends.
     let all_fail = state.remaining.failures == u8::MAX;
     let is_of_set = |run: &Run| run.id.sidecars.is_some() && !all_fail;
     let has_failed = |run: &Run| run.phase == HookPhase::Failed && !is_of_set(run);
     state.workload.now.paused || !restarts || state.runs.now.iter().any(has_failed)
 }
 
-/// The obstacle that a user has to remove: a broken image, of the set or of pods that do not get its newer one.
+/// The obstacle that a user has to remove: a broken image of the set, or of pods that do not get the set's newer one.
 pub fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
     let broken = model.scope.sidecars?.broken?;
     let set = &state.sidecar_set.now;
@@ -55,7 +55,7 @@ pub fn check_settled(model: &Model, state: &State) -> Result<(), Violation> {
     }
 }
 
-/// Whether something that is reported to users holds updates back.
+/// Whether updates are held back for a reason that is reported to users.
 fn is_held(model: &Model, state: &State, set: &SidecarSet) -> bool {
     let has_failed = |run: &Run| run.phase == HookPhase::Failed;
     !set.exists
@@ -81,8 +81,8 @@ fn unmet(state: &State, set: &SidecarSet) -> Option<String> {
     (updated + kept < all).then(|| format!("{updated} of {all} sidecars are updated: {set:?}"))
 }
 
-/// Checks that no pod keeps a token that the set would not give, and that no HookRun is left that no token needs.
-/// Nothing removes the tokens of a set that no longer exists.
+/// Checks that no pod keeps a token that the set would not allot, and that each HookRun that is left belongs to a token
+/// or to an update. Nothing removes the tokens of a set that no longer exists.
 fn leftovers(state: &State, set: &SidecarSet) -> Result<(), Violation> {
     let left = |why: String| {
         Err(Violation {

@@ -5,7 +5,7 @@ use crate::model::Model;
 use crate::state::*;
 
 /// Whether a change would have an effect.
-pub fn is_change(change: SetChange, set: &SidecarSet) -> bool {
+pub fn has_effect(change: SetChange, set: &SidecarSet) -> bool {
     match change {
         SetChange::Create => !set.exists,
         _ if !set.exists => false,

@@ -1,8 +1,8 @@
 //! A state of the model: the objects in the API server, what the operator has observed of them, and what the
 //! operator is doing.
 //!
-//! Everything is a small number. Times count tens of seconds, a template (and its revision) is its index in
-//! the scope's list, and a pod's uid is its age. Real objects are created only for the planner (`translate`).
+//! Everything is a small number. Times are in tens of seconds, a template (and its revision) is its index in
+//! the scope's list, and uids grow with each new pod. Real objects are created only for the planner (`translate`).
 
 use std::rc::Rc;
 
@@ -54,7 +54,7 @@ pub struct State {
     pub memory: Memory,
 }
 
-/// What the PodDisruptionBudget of guarded pods says. It selects them by their label.
+/// The PodDisruptionBudget of guarded pods, which selects them by their label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Budget {
     /// maxUnavailable; None for a minAvailable that no number of pods reaches.
@@ -80,7 +80,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// Whether its pods are to be moved off it.
+    /// Whether its pods should leave it.
     pub fn is_going(self) -> bool {
         matches!(self, Node::Cordoned | Node::Going)
     }
@@ -126,7 +126,7 @@ pub struct Workload {
 /// spec.protection of the workload, its finalizer, and its deletion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Guard {
-    /// Whether its pods are to be guarded.
+    /// Whether its pods should be guarded.
     pub wanted: bool,
     pub finalizer: bool,
     pub deletion: Option<Cascade>,
@@ -135,7 +135,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Whether nothing keeps a deleted workload anymore.
+    /// Whether the workload is deleted and nothing keeps it from being removed.
     pub fn is_over(self) -> bool {
         let by_collector = matches!(self.deletion, Some(Cascade::Orphan | Cascade::Foreground));
         let is_kept = self.finalizer || by_collector;
@@ -144,7 +144,7 @@ impl Guard {
 }
 
 impl Workload {
-    /// Whether its new pods are to be guarded.
+    /// Whether its new pods should be guarded.
     pub fn is_guarded(&self, scope: &Scope) -> bool {
         self.guard.wanted && self.hooked && scope.pre_delete
     }
@@ -213,8 +213,8 @@ pub struct RunId {
 }
 
 impl RunId {
-    /// Whether both have the same name in the API server.
-    pub fn has_name_of(&self, other: &RunId) -> bool {
+    /// Whether both HookRuns have the same name in the API server.
+    pub fn has_same_name(&self, other: &RunId) -> bool {
         (self.point, self.rev, self.name) == (other.point, other.rev, other.name)
     }
 }
@@ -236,7 +236,7 @@ pub struct Remaining {
 pub struct Memory {
     /// The operator's current or last pause.
     pub pause: Option<OwnPause>,
-    /// Whether `paused: true` is the user's.
+    /// Whether a user set `paused: true`.
     pub user_paused: bool,
     /// spec.replicas when the last partition step was entered.
     pub replicas_at_partition: u8,
@@ -249,8 +249,8 @@ pub struct Memory {
     pub lost: Status,
     /// If the first pods are created in batches: whether all pods have been available at the same time.
     pub all_available: bool,
-    /// The ordinals of surge pods, one bit each: pods that were created above replicas, as long as the user does not
-    /// change the number of pods or the reserved ordinals.
+    /// The ordinals of surge pods, one bit each: pods that were created above replicas. Cleared when the user changes
+    /// the number of pods or the reserved ordinals.
     pub surge: u32,
 }
 
@@ -263,7 +263,7 @@ pub struct OwnPause {
     pub at: Time,
     /// Whether the user has resumed.
     pub resumed: bool,
-    /// Whether a user has changed the rollout since, so that the operator may pause at this step again.
+    /// Whether a user has changed the rollout since, so the operator may pause at this step again.
     pub outdated: bool,
 }
 

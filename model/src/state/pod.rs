@@ -18,7 +18,7 @@ pub struct Pod {
     pub up: bool,
     /// Whether its containers are ready.
     pub healthy: bool,
-    /// Since when it is Ready.
+    /// Since when it has been Ready.
     pub ready: Option<Time>,
     pub terminating: bool,
     /// Whether the garbage collector has removed its owner.
@@ -43,7 +43,7 @@ pub struct Pod {
     /// Its index, if pods have indexes.
     pub index: Option<u8>,
     pub record: Option<Record>,
-    /// The mark of the SidecarSet, if it was considered when the pod was created.
+    /// The mark of the SidecarSet, if the set was considered when the pod was created.
     pub mark: Option<Mark>,
 }
 
@@ -89,7 +89,7 @@ impl Pod {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Requester {
     User,
-    /// The operator, because the pod's node is going to be removed.
+    /// The operator, because the pod's node is about to be removed.
     Operator,
 }
 

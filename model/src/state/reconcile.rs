@@ -13,7 +13,7 @@ pub struct Operator {
     pub accepted: u8,
     /// The revision of the SidecarSet with which they were accepted.
     pub accepted_with: Option<Rev>,
-    /// A revision that it has refused, and when.
+    /// A revision that the API server has refused, and when.
     pub refused: Option<(Rev, Time)>,
     /// Whether the budget exists, if that is known. The policies are in force.
     pub budget: Option<bool>,
@@ -83,7 +83,7 @@ pub enum Write {
         sidecar: Option<Rev>,
     },
     DeletePod(Uid, DeletionReason, Unchanged),
-    /// With the time since which it has waited for its hook.
+    /// With the time since which the pod has waited for its hook.
     Mark(Uid, Option<Time>),
     Unmark(Uid),
     CreateRun(RunId),
@@ -128,7 +128,8 @@ pub struct Patch {
     /// True sets the hot-patch annotation, false removes it.
     pub hot: Option<bool>,
     pub record: Record,
-    /// The mark with the token that the patch tests, and the one that it leaves, if it changes the sidecar.
+    /// The mark with the token that the patch tests, if it changes the sidecar.
     pub token: Option<Mark>,
+    /// The mark that the patch sets.
     pub mark: Option<Mark>,
 }

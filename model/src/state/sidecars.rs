@@ -48,9 +48,9 @@ impl Mark {
 pub struct Allotter {
     /// Its cache of pods. It waits until the cache shows its own writes.
     pub pods: Seen<Vec<Pod>>,
-    /// The writes of its plan that are left, in any order.
+    /// The remaining writes of its plan, in any order.
     pub writes: Vec<MarkWrite>,
-    /// What these writes are judged by.
+    /// What these writes are checked against.
     pub judged: Option<Judged>,
 }
 

@@ -12,7 +12,7 @@ use super::naming::*;
 use super::{Translator, View};
 use crate::state::*;
 
-/// The pod as it was observed, if the action requires that it has not changed since.
+/// The pod as it was observed, if the action requires it to be unchanged since.
 fn unchanged(pod: &plan::PodRef, view: &View) -> Unchanged {
     pod.version?;
     let uid = parse_uid(&pod.uid);
@@ -23,15 +23,15 @@ fn unchanged(pod: &plan::PodRef, view: &View) -> Unchanged {
 /// The parts of a PodDisruptionBudget that the model knows.
 fn budget_of(budget: &Value) -> Budget {
     let spec = &budget["spec"];
-    let most = spec["maxUnavailable"].as_u64();
-    if most.is_none() {
+    let max_unavailable = spec["maxUnavailable"].as_u64();
+    if max_unavailable.is_none() {
         assert_eq!(spec["minAvailable"], i32::MAX, "{spec}");
     }
     let selected = &spec["selector"]["matchLabels"];
     let labels = selected.as_object().expect("labels");
     assert!(labels.keys().eq([names::GUARDED_LABEL]), "{selected}");
     Budget {
-        max_unavailable: most.map(|most| most as u8),
+        max_unavailable: max_unavailable.map(|max| max as u8),
         unready_evictable: spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow",
     }
 }
@@ -207,13 +207,16 @@ impl Translator {
                 .and_then(|it| it.parse().ok())
                 .expect("a generation"),
         };
-        let again = self.run(&Run {
+        let translated_back = self.run(&Run {
             id: id.clone(),
             phase: gamekeeper_core::api::HookPhase::Pending,
             finished: 0,
         });
-        assert_eq!(again.metadata.name, run.metadata.name, "of {id:?}");
-        assert_eq!(again.metadata.annotations, run.metadata.annotations);
+        assert_eq!(translated_back.metadata.name, run.metadata.name, "{id:?}");
+        assert_eq!(
+            translated_back.metadata.annotations,
+            run.metadata.annotations
+        );
         id
     }
 }

@@ -43,7 +43,7 @@ pub fn time_of(timestamp: Timestamp) -> Time {
     (timestamp.duration_since(beginning()).as_secs() / SECONDS) as Time
 }
 
-/// The operator's clock, which is a little later than all events of that time.
+/// The operator's clock, which is a little ahead of all events at that time.
 pub fn clock(time: Time) -> Timestamp {
     timestamp(time) + SignedDuration::from_secs(SECONDS / 2)
 }

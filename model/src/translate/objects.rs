@@ -77,7 +77,7 @@ impl Translator {
                 ..ManagedFieldsEntry::default()
             }]);
         }
-        // The generation that a status shows is not modeled, because no rule depends on it.
+        // A status's observedGeneration is not modeled, because no rule depends on it.
         gd.status = (workload.status != 0).then(|| GameDeploymentStatus {
             observed_generation: i64::from(workload.generation),
             ..self.status_value(workload.status)
@@ -398,7 +398,7 @@ pub(super) fn template(scope: &Scope, rev: Rev) -> Value {
 
 pub(super) fn step_list(steps: &[Step]) -> Value {
     let step = |step: &Step| match step {
-        Step::Partition(kept) => json!({"partition": kept.written()}),
+        Step::Partition(kept) => json!({"partition": kept.to_int_or_string()}),
         Step::Pause(None) => json!({"pause": {}}),
         Step::Pause(Some(length)) => json!({"pause": {"duration": SECONDS * i64::from(*length)}}),
         Step::Hook => json!({"hook": hook_step(0)}),
@@ -431,8 +431,8 @@ pub(super) fn base(scope: &Scope) -> GameDeployment {
             "scaleStrategy": scale_strategy,
             "updateStrategy": {
                 "type": scope.strategy,
-                "maxUnavailable": scope.max_unavailable.written(),
-                "maxSurge": scope.max_surge.written(),
+                "maxUnavailable": scope.max_unavailable.to_int_or_string(),
+                "maxSurge": scope.max_surge.to_int_or_string(),
                 "inPlaceUpdateStrategy": {
                     "gracePeriodSeconds": SECONDS * i64::from(scope.grace),
                     "policy": scope.order,
@@ -450,17 +450,17 @@ fn containers(pod: &Pod) -> Vec<plan::Container> {
     let containers = pod.containers.iter().zip(CONTAINERS);
     let containers = containers.filter_map(|(it, name)| Some((it.as_ref()?, name)));
     let containers = containers.enumerate();
-    let containers = containers.map(|(index, (it, name))| container(pod, it, index, name));
+    let containers = containers.map(|(index, (it, name))| real_container(pod, it, index, name));
     containers.collect()
 }
 
-fn container(pod: &Pod, it: &Container, index: usize, name: &str) -> plan::Container {
+fn real_container(pod: &Pod, container: &Container, index: usize, name: &str) -> plan::Container {
     let is_reported = pod.up || !matches!(pod.phase, plan::PodPhase::Pending);
     let status = plan::ContainerStatus {
-        image: image_in(name, it.runs),
-        image_id: format!("sha256:{}", it.runs),
-        container_id: container_id(pod.uid, it.restarts),
-        restart_count: i32::from(it.restarts),
+        image: image_in(name, container.runs),
+        image_id: format!("sha256:{}", container.runs),
+        container_id: container_id(pod.uid, container.restarts),
+        restart_count: i32::from(container.restarts),
         ready: pod.up && pod.healthy,
         running: pod.up,
         started_at: None,
@@ -470,7 +470,7 @@ fn container(pod: &Pod, it: &Container, index: usize, name: &str) -> plan::Conta
         name: name.to_owned(),
         index,
         init: false,
-        image: image_in(name, it.image),
+        image: image_in(name, container.image),
         resources: Arc::from("{}"),
         status: is_reported.then_some(status),
     }

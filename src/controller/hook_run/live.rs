@@ -35,7 +35,7 @@ pub(super) struct Live {
     unsaved: Option<Instant>,
     /// Whether the status differs from the stored one in more than phase Running.
     urgent: bool,
-    /// Whether the last write failed. Then no measurement starts, because it could not be recorded.
+    /// Whether the last write failed. If so, no measurement starts, because it could not be recorded.
     failing: bool,
     clock: Clock,
     running: Vec<(usize, AbortHandle)>,
@@ -279,7 +279,7 @@ fn newest(status: &HookRunStatus) -> Option<Timestamp> {
 }
 
 /// The time within one run: the wall clock at its start, plus the elapsed monotonic time. So a step of the wall
-/// clock does not change intervals, and times in a status never go backwards.
+/// clock does not change intervals, and times in a status never go backward.
 struct Clock {
     base: Timestamp,
     since: Instant,

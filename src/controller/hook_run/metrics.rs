@@ -1,5 +1,5 @@
 //! Durations and results of HookRuns and their measurements, under the names of bk-bcs. bk-bcs labels them by
-//! run as well, so that its series grow without end; here they have the run's owner instead.
+//! run as well, so its series grow without bound; here they have the run's owner instead.
 //!
 //! Tenants choose the names of owners and metrics, so both are bounded: an owner is an existing workload, and a
 //! namespace has at most [`MAX_PAIRS`] pairs of owner and metric. The rest is counted without those labels.
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    fn lines(metrics: &HookMetrics, start: &str) -> usize {
+    fn count_lines(metrics: &HookMetrics, start: &str) -> usize {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(metrics.clone()));
         let mut page = String::new();
@@ -285,13 +285,13 @@ mod tests {
         );
         let count = "bkbcs_hook_metric_exec_duration_seconds_count";
         let greedy = format!("{count}{{namespace=\"greedy\"");
-        assert_eq!(lines(&metrics, &greedy), MAX_PAIRS + 1);
+        assert_eq!(count_lines(&metrics, &greedy), MAX_PAIRS + 1);
         let other = format!(
             "{count}{{namespace=\"other\",owner=\"GameDeployment|lobby\",metric=\"players\""
         );
-        assert_eq!(lines(&metrics, &other), 1);
+        assert_eq!(count_lines(&metrics, &other), 1);
         metrics.retain(&BTreeSet::from([lobby_in("other")]));
-        assert_eq!(lines(&metrics, &greedy), 0);
+        assert_eq!(count_lines(&metrics, &greedy), 0);
         metrics.measured(
             lobby_in("greedy"),
             "again",
@@ -299,7 +299,7 @@ mod tests {
             Duration::ZERO,
         );
         assert_eq!(
-            lines(
+            count_lines(
                 &metrics,
                 &format!("{greedy},owner=\"GameDeployment|lobby\"")
             ),

@@ -1,4 +1,4 @@
-//! The controller of HookRuns: many runs at once, each with its own timers and calls.
+//! The controller of HookRuns: many runs at the same time, each with its own timers and calls.
 //!
 //! A run is reconciled when it changes, when one of its measurements ends, and when a timer is due; nothing
 //! is polled. Its state in memory ([`Live`]) is ahead of the cache by our own last write and by unwritten
@@ -44,7 +44,7 @@ pub(crate) struct HookRuns {
     queue: Arc<Queue>,
     metrics: HookMetrics,
     runs: Mutex<HashMap<ObjectKey, Live>>,
-    /// Limits status writes. The limit of reconciles is much higher, so that the start of a measurement does
+    /// Limits status writes. The limit on reconciles is much higher, so the start of a measurement does
     /// not wait for writes of other runs.
     writes: NamespaceLimiter,
 }
@@ -112,7 +112,7 @@ impl HookRuns {
         next
     }
 
-    /// Deletes a run whose time to live is over.
+    /// Deletes a run when its time to live has passed.
     async fn expire(&self, key: &ObjectKey) -> Requeue {
         let run = self.cache.hook_runs.get(key).filter(|it| !it.terminating());
         let expiring = run.and_then(|run| Some((expires(&run.object)?, run)));
@@ -205,7 +205,7 @@ impl HookRuns {
             body,
             hash,
         } = status_patch;
-        // Another run may have this name by now: its own results are not in this status.
+        // Another run may have this name by now. This status does not contain its results.
         let unstored = self.cache.unstored_runs.get(key);
         let written = match unstored.filter(|run| run.uid() == uid) {
             Some(run) => self.store_in_memory(&run, status).await,
@@ -248,7 +248,7 @@ impl HookRuns {
         }
     }
 
-    /// Sets the status of a run that is not stored. Its end is recorded at its pod first, for users and the audit log.
+    /// Sets the status of a run that is not stored. Its end is recorded on its pod first, for users and the audit log.
     async fn store_in_memory(&self, run: &CachedHookRun, status: HookRunStatus) -> RequestResult {
         let namespace = run.namespace();
         let pod_uid = run.object.annotations().get(names::RUN_POD_UID);

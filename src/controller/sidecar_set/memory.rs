@@ -12,10 +12,10 @@ use gamekeeper_core::text::truncate;
 
 /// The shortest time between two counts of a set's pods: a thousand starting pods must not cause a thousand writes.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// The time before a refused write of a pod is repeated.
+/// How long to wait before a refused write of a pod is repeated.
 const REFUSED_TIME: SignedDuration = SignedDuration::from_mins(5);
-/// The time before a write of a pod is repeated that the API server failed to make: if a webhook of one namespace is
-/// unavailable, other pods go first.
+/// How long to wait before a failed write of a pod is repeated: if a webhook of one namespace is unavailable, other
+/// pods go first.
 const FAILED_TIME: SignedDuration = SignedDuration::from_secs(30);
 /// The maximum length of a remembered message, in characters.
 const MAX_MESSAGE: usize = 300;
@@ -72,9 +72,9 @@ impl Memory {
     }
 
     /// Records whether the API server has refused the last write of a pod.
-    pub(super) fn wrote(&mut self, pod: &str, refusal: Option<&Refusal>, now: Timestamp) {
+    pub(super) fn record_write(&mut self, pod: &str, refusal: Option<&Refusal>, now: Timestamp) {
         let wait = match refusal {
-            // These say nothing about the next write.
+            // These do not show whether the next write will succeed.
             Some(Refusal::Conflict(_) | Refusal::NotFound(_) | Refusal::Busy { .. }) => return,
             Some(Refusal::Unavailable { .. }) => Some(FAILED_TIME),
             Some(_) => Some(REFUSED_TIME),

@@ -1,4 +1,4 @@
-//! The patches of pods that a SidecarSet makes.
+//! The patches that a SidecarSet makes to pods.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -28,8 +28,11 @@ impl PodPatch {
             ..
         } = write.pod;
         let (content, body) = match running.as_deref().filter(|_| write.updates) {
-            Some(running) => (Content::StrategicPatch, updated(set, write, running, now)),
-            None => (Content::JsonPatch, marked(set, write)),
+            Some(running) => (
+                Content::StrategicPatch,
+                update_patch(set, write, running, now),
+            ),
+            None => (Content::JsonPatch, mark_patch(set, write)),
         };
         Self {
             uid: uid.clone(),
@@ -41,7 +44,7 @@ impl PodPatch {
 }
 
 /// The JSON patch of a mark. It tests the old mark, so it fails if a workload has begun to update the pod.
-fn marked(set: &Sidecars, write: &MarkWrite) -> Value {
+fn mark_patch(set: &Sidecars, write: &MarkWrite) -> Value {
     let key = mark_key(&set.name).replace('/', "~1");
     let path = format!("/metadata/annotations/{key}");
     json!([
@@ -51,9 +54,9 @@ fn marked(set: &Sidecars, write: &MarkWrite) -> Value {
     ])
 }
 
-/// The strategic merge patch that updates a pod of another controller, if it has not changed. Its record says what to
-/// wait for, after a restart of this process too.
-fn updated(set: &Sidecars, write: &MarkWrite, running: &Pod, now: Timestamp) -> Value {
+/// The strategic merge patch that updates a pod of another controller, if it has not changed. Its in-place record
+/// says what to wait for, even after this process restarts.
+fn update_patch(set: &Sidecars, write: &MarkWrite, running: &Pod, now: Timestamp) -> Value {
     let images = |native: bool| -> Vec<Value> {
         let images = set.images().filter(|it| it.native == native);
         let containers = images.map(|it| json!({"name": it.container, "image": it.image}));

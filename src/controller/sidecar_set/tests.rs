@@ -76,7 +76,7 @@ impl Server {
         self.sent.lock().expect("the requests")
     }
 
-    /// The requests since the last call that begin so: the rest of each, and its body.
+    /// The requests since the last call that begin with `start`: the rest of each line, and its body.
     fn take(&self, start: &str) -> Vec<(String, Value)> {
         let sent = std::mem::take(&mut *self.sent());
         let found = sent.into_iter().filter_map(|(line, body)| {
@@ -194,7 +194,7 @@ impl World {
         self.cache.pods.show(version, pods);
     }
 
-    /// Reconciles the set, not less than a second after the last time.
+    /// Reconciles the set, at least a second after the last time.
     async fn reconcile(&self) -> Requeue {
         advance(Duration::from_secs(1)).await;
         let key = ObjectKey::new("", "log");
@@ -203,7 +203,7 @@ impl World {
     }
 }
 
-/// A pod of a ReplicaSet that runs `log:1`, and has the newest shape of the set.
+/// A pod of a ReplicaSet that runs `log:1`, and has the set's newest shape.
 fn pod(name: &str, set: &SidecarSet) -> Value {
     let parsed = Sidecars::of(set).expect("a selector");
     let mark = json!({"at": "log-0", "shape": parsed.shape, "in": ["log"]}).to_string();
@@ -251,7 +251,7 @@ async fn a_refused_pod_is_named_in_the_status_and_does_not_hold_the_others_back(
     let expected = "the API server refuses to update a pod: web/a: log:2 is not signed";
     let message = progressing["message"].as_str().expect("a message");
     assert!(message.contains(expected), "{progressing}");
-    // When nothing else is left, the pod is not tried again at once.
+    // When nothing else is left, the pod is not immediately tried again.
     world.show_pods(&[pod("a", &set)]);
     world.reconcile().await;
     assert_eq!(world.server.patched(), [""; 0]);
@@ -327,7 +327,7 @@ async fn an_old_kubelet_holds_back_only_its_own_pods_and_only_if_a_native_sideca
                 "metadata": {"name": name}, "status": {"nodeInfo": {"kubeletVersion": version}},
             });
             let node: NodeHead = serde_json::from_value(node).expect("a node");
-            NodeState::new(node, &Settings::default()).expect("it is kept")
+            NodeState::new(node, &Settings::default()).expect("the node is kept")
         });
         world.cache.nodes.show(1, nodes.into());
         let pods = [("a", "old"), ("b", "new")].map(|(name, node)| {

@@ -41,7 +41,7 @@ fn controller() -> Workloads<GameDeployment> {
 }
 
 /// A controller that remembers a name of the workload with this uid.
-fn remembering(uid: &str) -> Workloads<GameDeployment> {
+fn controller_with_memory(uid: &str) -> Workloads<GameDeployment> {
     let controller = controller();
     let mut memory = Memory::default();
     memory.taken.insert("arena-0".to_owned());
@@ -57,7 +57,7 @@ fn key() -> ObjectKey {
 
 #[tokio::test]
 async fn a_recreated_workload_inherits_nothing_from_the_deleted_one() {
-    let controller = remembering("old");
+    let controller = controller_with_memory("old");
     let cache = &controller.shared.cache;
     cache.expectations.record("old", Write::Unknown(Kind::Pod));
     cache.expectations.record("new", Write::Unknown(Kind::Pod));
@@ -71,7 +71,7 @@ async fn a_recreated_workload_inherits_nothing_from_the_deleted_one() {
 
 #[tokio::test]
 async fn a_workload_remembers_what_it_learned() {
-    let controller = remembering("same");
+    let controller = controller_with_memory("same");
     let cache = &controller.shared.cache;
     cache.expectations.record("same", Write::Unknown(Kind::Pod));
     cache.unstored_runs.add(run("run", "same"));

@@ -23,8 +23,8 @@ pub(super) struct Guarded {
     orphans: BTreeMap<String, f64>,
 }
 
-/// When the announcement of a removal was first observed, by the uid of the node, because not every taint records a
-/// time. Each replica keeps its own, even while another one leads.
+/// When it was first observed that a node is going to be removed, by uid, because not every taint records a time. Each
+/// replica keeps its own, even while another one leads.
 #[derive(Debug, Default)]
 pub(super) struct FirstSeen(Mutex<BTreeMap<String, Timestamp>>);
 
@@ -239,13 +239,13 @@ mod tests {
         });
         show_node(&cache, json!({"unschedulable": true, "taints": [taint]}));
         assert_eq!(waited(&cache, &FirstSeen::default(), 80), Some(71.0));
-        let leaves = json!({"metadata": {"deletionTimestamp": at(80).to_string()}});
-        show_pods(&cache, &[pod("a", "uid-arena", leaves)]);
+        let terminating = json!({"metadata": {"deletionTimestamp": at(80).to_string()}});
+        show_pods(&cache, &[pod("a", "uid-arena", terminating)]);
         assert_eq!(waited(&cache, &seen, 81), Some(0.0));
     }
 
     #[test]
-    fn a_node_waits_for_no_pod_that_it_need_not_lose() {
+    fn a_node_does_not_wait_for_pods_that_do_not_delay_its_removal() {
         let cordon = json!({"unschedulable": true});
         let unguarded = json!({"metadata": {"labels": {GUARDED_LABEL: null}}});
         let ended = json!({"status": {"phase": "Failed"}});
@@ -292,7 +292,7 @@ mod tests {
         let no_owner = json!({"metadata": {"ownerReferences": null, "labels": labels}});
         // Any user may set the label on any pod.
         let never_owned = json!({"metadata": {"ownerReferences": null}});
-        let leaves = json!({"metadata": {"deletionTimestamp": at(1).to_string()}});
+        let terminating = json!({"metadata": {"deletionTimestamp": at(1).to_string()}});
         let released = json!({"metadata": {"labels": {GUARDED_LABEL: null}}});
         show_pods(
             &cache,
@@ -301,7 +301,7 @@ mod tests {
                 pod("left", "uid-deleted", json!({})),
                 pod("orphaned", "uid-deleted", no_owner),
                 pod("labeled", "any", never_owned),
-                pod("leaves", "uid-deleted", leaves),
+                pod("terminating", "uid-deleted", terminating),
                 pod("released", "uid-deleted", released),
             ],
         );

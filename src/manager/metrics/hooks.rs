@@ -45,11 +45,11 @@ pub(super) fn read(cache: &Cache, owners: &Owners, waits: &Waits, now: Timestamp
         hooks.add(&run.object, owners, waits, now);
     }
     waits.remove_old(now);
-    for it in cache.game_deployments.store().all() {
-        hooks.add_guarded(&*it.object, now);
+    for workload in cache.game_deployments.store().all() {
+        hooks.add_guarded(&*workload.object, now);
     }
-    for it in cache.game_stateful_sets.store().all() {
-        hooks.add_guarded(&*it.object, now);
+    for workload in cache.game_stateful_sets.store().all() {
+        hooks.add_guarded(&*workload.object, now);
     }
     hooks
 }
@@ -126,7 +126,9 @@ impl WorkloadPoint {
 fn workload_point(run: &HookRun, owners: &Owners) -> Option<WorkloadPoint> {
     let (kind, point) = point(run)?;
     let namespace = run.metadata.namespace.as_deref()?;
-    let (_, owner) = run.controlling_workload().filter(|(of, _)| *of == kind)?;
+    let (_, owner) = run
+        .controlling_workload()
+        .filter(|(owner_kind, _)| *owner_kind == kind)?;
     owners.has(kind, namespace, owner).then(|| WorkloadPoint {
         workload: WorkloadLabels {
             kind,

@@ -1,6 +1,6 @@
 //! The metrics page: counters of the whole process, and gauges that are read from the caches at each scrape.
 //!
-//! docs/metrics.md lists every metric. The values of all labels are bounded. The series of a workload are
+//! docs/metrics.md lists every metric. The cardinality of every label is bounded. The series of a workload are
 //! removed with it.
 
 mod clusters;

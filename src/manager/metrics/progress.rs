@@ -1,6 +1,6 @@
-//! How long each workload has made no progress towards its spec, which a single scrape cannot show.
+//! How long each workload has gone without progress toward its spec, which a single scrape cannot show.
 //!
-//! Progress is a count that is better than ever before. A pod that becomes ready a second time is not progress:
+//! Progress means that a count is better than ever before. A pod that becomes ready a second time is not progress:
 //! otherwise a build that crashes repeatedly would look like one that comes up. Each replica keeps this history, even
 //! while another one leads, so that a change of leader does not reset it.
 

@@ -64,7 +64,7 @@ impl World {
         self.registry.page().expect("a page")
     }
 
-    fn has(&self, line: &str) {
+    fn assert_line(&self, line: &str) {
         let page = self.page();
         assert!(page.lines().any(|it| it == line), "{line}\n{page}");
     }
@@ -114,7 +114,7 @@ fn workloads_have_the_labels_of_bk_bcs() {
         "bkbcs_gamestatefulset_replicas{namespace=\"games\",name=\"zone\"} 1.0",
         "bkbcs_gamestatefulset_current_replicas{namespace=\"games\",name=\"zone\"} 1.0",
     ] {
-        world.has(line);
+        world.assert_line(line);
     }
 }
 
@@ -133,11 +133,13 @@ fn a_rollout_shows_its_step_its_state_and_its_age() {
             condition("Progressing", "PausedByCanaryPauseStep"),
         ],
     }));
-    let of = "kind=\"GameDeployment\",namespace=\"games\",name=\"lobby\"";
-    world.has(&format!("gamekeeper_rollout_step{{{of}}} 1.0"));
-    world.has(&format!("gamekeeper_rollout_steps{{{of}}} 2.0"));
+    let labels = "kind=\"GameDeployment\",namespace=\"games\",name=\"lobby\"";
+    world.assert_line(&format!("gamekeeper_rollout_step{{{labels}}} 1.0"));
+    world.assert_line(&format!("gamekeeper_rollout_steps{{{labels}}} 2.0"));
     let reason = "reason=\"PausedByCanaryPauseStep\"";
-    world.has(&format!("gamekeeper_rollout_state{{{of},{reason}}} 1.0"));
+    world.assert_line(&format!(
+        "gamekeeper_rollout_state{{{labels},{reason}}} 1.0"
+    ));
     let page = world.page();
     let age = page.lines().find_map(|line| {
         let age = line.strip_prefix("gamekeeper_rollout_age_seconds{")?;
@@ -170,13 +172,13 @@ fn hook_runs_are_counted_by_owner_with_the_age_of_the_oldest() {
     };
     let runs = vec![run("young", 10), run("old", 5_000)];
     world.cache.hook_runs.show(1, runs);
-    let of = "kind=\"GameDeployment\",namespace=\"games\",name=\"lobby\",point=\"PreDelete\"";
-    world.has(&format!(
-        "gamekeeper_hook_runs{{{of},phase=\"Running\"}} 2.0"
+    let labels = "kind=\"GameDeployment\",namespace=\"games\",name=\"lobby\",point=\"PreDelete\"";
+    world.assert_line(&format!(
+        "gamekeeper_hook_runs{{{labels},phase=\"Running\"}} 2.0"
     ));
     let page = world.page();
     for series in [
-        format!("gamekeeper_hook_wait_seconds{{{of}}}"),
+        format!("gamekeeper_hook_wait_seconds{{{labels}}}"),
         "bkbcs_hook_hookrun_survive_time_seconds\
          {namespace=\"games\",owner=\"GameDeployment|lobby\",phase=\"Running\"}"
             .to_owned(),
@@ -237,14 +239,14 @@ fn generations_are_unobserved_until_the_status_reflects_them() {
             "status": {"observedGeneration": observed},
         })
     };
-    let of = "kind=\"GameDeployment\",namespace=\"games\",name=\"lobby\"";
+    let labels = "kind=\"GameDeployment\",namespace=\"games\",name=\"lobby\"";
     let deleted = Some("2026-01-01T00:00:00Z");
     for (version, observed, deleted, unobserved) in
         [("2", 3, None, 2), ("3", 5, None, 0), ("4", 4, deleted, 0)]
     {
         world.show(vec![game(version, observed, deleted)]);
-        world.has(&format!(
-            "gamekeeper_unobserved_generations{{{of}}} {unobserved}.0"
+        world.assert_line(&format!(
+            "gamekeeper_unobserved_generations{{{labels}}} {unobserved}.0"
         ));
     }
 }
@@ -252,17 +254,17 @@ fn generations_are_unobserved_until_the_status_reflects_them() {
 #[test]
 fn the_series_of_a_workload_are_removed_with_it() {
     let world = World::leader(json!({}));
-    let of = |kind, name: &str| WorkloadLabels {
+    let labels = |kind, name: &str| WorkloadLabels {
         kind,
         namespace: "games".to_owned(),
         name: name.to_owned(),
     };
     let took = Duration::from_millis(5);
     let writes = &world.counters.writes;
-    writes.reconciled(of(WorkloadKind::GameDeployment, "lobby"), true, took);
-    writes.reconciled(of(WorkloadKind::GameStatefulSet, "zone"), true, took);
+    writes.reconciled(labels(WorkloadKind::GameDeployment, "lobby"), true, took);
+    writes.reconciled(labels(WorkloadKind::GameStatefulSet, "zone"), true, took);
     let name = "bkbcs_gamedeployment_reconcile_duration_seconds_bucket";
-    world.has(&format!(
+    world.assert_line(&format!(
         "{name}{{le=\"10\",gd=\"games/lobby\",status=\"success\"}} 1"
     ));
     world.show(Vec::new());
@@ -272,7 +274,7 @@ fn the_series_of_a_workload_are_removed_with_it() {
 }
 
 #[test]
-fn a_sidecar_set_shows_the_numbers_of_its_status() {
+fn the_series_of_a_sidecar_set_show_the_counts_in_its_status() {
     let fence = Fence::always_open();
     let world = World::new(Arc::clone(&fence));
     let set = json!({
@@ -295,7 +297,7 @@ fn a_sidecar_set_shows_the_numbers_of_its_status() {
         ("updated_ready", 2),
         ("uninjected", 1),
     ] {
-        world.has(&format!(
+        world.assert_line(&format!(
             "gamekeeper_sidecar_set_pods{{name=\"log\",state=\"{state}\"}} {count}.0"
         ));
     }
@@ -312,8 +314,8 @@ fn only_the_leader_exports_the_state_of_the_cluster() {
         "spec": {"selector": {}, "template": {}},
     })]);
     assert!(world.page().contains("games/lobby"));
-    world.has("gamekeeper_leader 1.0");
+    world.assert_line("gamekeeper_leader 1.0");
     fence.close();
     assert!(!world.page().contains("games/lobby"));
-    world.has("gamekeeper_leader 0.0");
+    world.assert_line("gamekeeper_leader 0.0");
 }

@@ -1,4 +1,4 @@
-//! Since when each pod has waited for its hook. A HookRun does not show it: a new one is created for a retry, and
+//! When each pod began to wait for its hook. A HookRun does not show that: a new one is created for a retry, and
 //! when a success is too old.
 
 use std::collections::BTreeMap;

@@ -262,7 +262,7 @@ fn encode_times(
     to: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
     let idle = workloads.iter().map(|it| (it.labels(), it.idle));
-    let help = "Time since the workload last made progress towards its spec";
+    let help = "Time since the workload last made progress toward its spec";
     encode_family(to, "gamekeeper_rollout_idle_seconds", help, idle)?;
     let ages = workloads
         .iter()

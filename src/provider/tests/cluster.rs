@@ -86,7 +86,7 @@ pub(super) fn cluster(recorded: &Arc<RecordedRequests>) -> Client {
     Client::new(service, "games")
 }
 
-pub(super) struct Played {
+pub(super) struct MeasuredRun {
     pub(super) outcome: Outcome,
     patches: Vec<Value>,
     /// The paths of the requests to the API server.
@@ -94,12 +94,16 @@ pub(super) struct Played {
 }
 
 /// Measures the first metric of a run in the cluster.
-pub(super) async fn play(spec: Value, annotations: &[(&str, &str)]) -> Played {
-    play_of(spec, annotations, None).await
+pub(super) async fn measure_run(spec: Value, annotations: &[(&str, &str)]) -> MeasuredRun {
+    measure_controlled_run(spec, annotations, None).await
 }
 
 /// Measures the first metric of a run whose controller is of this kind.
-async fn play_of(spec: Value, annotations: &[(&str, &str)], kind: Option<&str>) -> Played {
+async fn measure_controlled_run(
+    spec: Value,
+    annotations: &[(&str, &str)],
+    kind: Option<&str>,
+) -> MeasuredRun {
     let recorded = Arc::default();
     let mut run = HookRun::new("run", serde_json::from_value(spec).expect("a spec"));
     run.metadata.namespace = Some("games".into());
@@ -123,14 +127,14 @@ async fn play_of(spec: Value, annotations: &[(&str, &str)], kind: Option<&str>) 
     };
     let probe = Probe::new(HERE, Some(cluster(&recorded))).expect("a probe");
     let outcome = probe.measure(&call).await;
-    Played {
+    MeasuredRun {
         outcome,
         patches: recorded.patches.lock().expect("patches").clone(),
         paths: recorded.paths.lock().expect("paths").clone(),
     }
 }
 
-fn of_pod(kubernetes: Value) -> Value {
+fn pod_spec(kubernetes: Value) -> Value {
     json!({
         "args": [{"name": "PodName", "value": "game-1"}, {"name": "PodNamespace", "value": "games"}],
         "metrics": [{"name": "pod", "provider": {"kubernetes": kubernetes}}],
@@ -138,7 +142,7 @@ fn of_pod(kubernetes: Value) -> Value {
 }
 
 fn get(path: &str, value: Option<&str>) -> Value {
-    of_pod(json!({"function": "get", "fields": [{"path": path, "value": value}]}))
+    pod_spec(json!({"function": "get", "fields": [{"path": path, "value": value}]}))
 }
 
 #[tokio::test]
@@ -172,7 +176,7 @@ async fn fields_of_the_pod_are_compared() {
         ),
     ];
     for (spec, phase, expected) in rows {
-        let outcome = play(spec, &[]).await.outcome;
+        let outcome = measure_run(spec, &[]).await.outcome;
         let message = outcome.message.unwrap_or_default();
         assert_eq!((outcome.phase, message.as_str()), (phase, expected));
     }
@@ -182,9 +186,12 @@ async fn fields_of_the_pod_are_compared() {
 async fn conditions_can_judge_a_field() {
     let mut spec = get("metadata.annotations.example.com/players", None);
     spec["metrics"][0]["successCondition"] = json!("asInt(result) == 0");
-    assert_eq!(play(spec.clone(), &[]).await.outcome.phase, Successful);
+    assert_eq!(
+        measure_run(spec.clone(), &[]).await.outcome.phase,
+        Successful
+    );
     spec["metrics"][0]["successCondition"] = json!("asInt(result) > 0");
-    assert_eq!(play(spec, &[]).await.outcome.phase, Failed);
+    assert_eq!(measure_run(spec, &[]).await.outcome.phase, Failed);
 }
 
 #[tokio::test]
@@ -216,19 +223,19 @@ async fn only_the_runs_own_pod_can_be_reached() {
         ),
     ];
     for (spec, expected) in rows {
-        let outcome = play(spec, &[]).await.outcome;
+        let outcome = measure_run(spec, &[]).await.outcome;
         let message = outcome.message.unwrap_or_default();
         assert_eq!(outcome.phase, Error, "{message}");
         assert!(message.contains(expected), "{message}");
     }
-    let other = play(get("{.status.phase}", None), &[(RUN_POD_UID, "older-uid")])
+    let other = measure_run(get("{.status.phase}", None), &[(RUN_POD_UID, "older-uid")])
         .await
         .outcome;
     assert_eq!(
         other.phase, Error,
-        "a new pod of the same name is not the run's"
+        "a new pod with the same name is not the run's"
     );
-    let same = play(get("{.status.phase}", None), &[(RUN_POD_UID, "pod-uid")])
+    let same = measure_run(get("{.status.phase}", None), &[(RUN_POD_UID, "pod-uid")])
         .await
         .outcome;
     assert_eq!(same.phase, Successful);
@@ -236,44 +243,44 @@ async fn only_the_runs_own_pod_can_be_reached() {
 
 #[tokio::test]
 async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
-    let spec = of_pod(json!({"function": "patch", "fields": [
+    let spec = pod_spec(json!({"function": "patch", "fields": [
         {"path": "metadata.annotations.example.com/drain", "value": "{{ args.PodName }}"},
         {"path": "metadata.labels.drain", "value": "yes"},
     ]}));
     let own = Some("GameDeployment");
-    let of_pod: &[_] = &[(RUN_POD_UID, "pod-uid")];
-    let played = play_of(spec.clone(), of_pod, own).await;
-    assert_eq!(played.outcome.phase, Successful);
+    let uid_of_pod: &[_] = &[(RUN_POD_UID, "pod-uid")];
+    let measured = measure_controlled_run(spec.clone(), uid_of_pod, own).await;
+    assert_eq!(measured.outcome.phase, Successful);
     let expected = json!({"metadata": {
         "uid": "pod-uid",
         "annotations": {"example.com/drain": "game-1"},
         "labels": {"drain": "yes"},
     }});
-    assert_eq!(played.patches, [expected]);
+    assert_eq!(measured.patches, [expected]);
 
     // A user who may create HookRuns can name any pod in them.
     for (annotations, kind) in [
         (&[][..], None),
         (&[], own),
-        (of_pod, None),
-        (of_pod, Some("Pod")),
+        (uid_of_pod, None),
+        (uid_of_pod, Some("Pod")),
     ] {
-        let played = play_of(spec.clone(), annotations, kind).await;
-        let message = played.outcome.message.unwrap_or_default();
+        let measured = measure_controlled_run(spec.clone(), annotations, kind).await;
+        let message = measured.outcome.message.unwrap_or_default();
         assert!(
             message.starts_with("function patch works only in"),
             "{message}"
         );
-        assert_eq!((played.outcome.phase, played.patches.len()), (Error, 0));
+        assert_eq!((measured.outcome.phase, measured.patches.len()), (Error, 0));
     }
 
     let mut foreign = spec;
     foreign["metrics"][0]["provider"]["kubernetes"]["fields"][0]["path"] =
         json!("metadata.annotations.io.tencent.bcs.dev/game-pod-deleting");
-    let played = play_of(foreign, of_pod, own).await;
-    let message = played.outcome.message.unwrap_or_default();
+    let measured = measure_controlled_run(foreign, uid_of_pod, own).await;
+    let message = measured.outcome.message.unwrap_or_default();
     assert!(message.contains("cannot be written by hooks"), "{message}");
-    assert_eq!((played.outcome.phase, played.patches.len()), (Error, 0));
+    assert_eq!((measured.outcome.phase, measured.patches.len()), (Error, 0));
 }
 
 /// The API server never responds to requests for one of the namespaces.
@@ -308,7 +315,7 @@ async fn unanswered_requests_of_a_namespace_delay_no_other() {
 async fn a_pod_that_would_fill_the_memory_is_not_parsed() {
     let mut spec = get("{.status.phase}", Some("Running"));
     spec["args"][0]["value"] = json!("large");
-    let outcome = play(spec, &[]).await.outcome;
+    let outcome = measure_run(spec, &[]).await.outcome;
     let expected = "pod large is too large to be read".to_owned();
     assert_eq!((outcome.phase, outcome.message), (Error, Some(expected)));
 }

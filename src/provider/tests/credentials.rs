@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::cluster::{Played, cluster, play};
+use super::cluster::{MeasuredRun, cluster, measure_run};
 use super::*;
 use gamekeeper_core::api::HookPhase::{Error, Successful};
 
@@ -27,7 +27,7 @@ fn with_keys(url: &str, secret: &str, keys: &[&str]) -> Value {
 async fn each_secret_is_read_once_per_measurement() {
     let server = Server::answering("200 OK", "ok").await;
     let spec = with_keys(&server.url, "hooks", &["user", "token", "user"]);
-    let Played { outcome, paths, .. } = play(spec, &[]).await;
+    let MeasuredRun { outcome, paths, .. } = measure_run(spec, &[]).await;
     assert_eq!(outcome.phase, Successful, "{outcome:?}");
     assert_eq!(paths, ["/api/v1/namespaces/games/secrets/hooks"]);
     assert!(server.requests()[0].ends_with("anns3cretann"));
@@ -51,7 +51,7 @@ async fn the_values_of_secrets_are_bounded() {
     ] {
         let server = Server::answering("200 OK", "ok").await;
         let spec = with_keys(&server.url, "long", keys);
-        let outcome = play(spec, &[]).await.outcome;
+        let outcome = measure_run(spec, &[]).await.outcome;
         assert_eq!(outcome.message.as_deref(), expected, "{keys:?}");
         assert_eq!(server.requests().is_empty(), expected.is_some());
     }
@@ -83,7 +83,7 @@ async fn secrets_are_sent_and_never_shown() {
         let server = Server::answering(status, &body).await;
         let mut spec = with_secret(&server.url, "hooks", "token");
         spec["metrics"][0]["failureCondition"] = json!("true");
-        let outcome = play(spec, &[]).await.outcome;
+        let outcome = measure_run(spec, &[]).await.outcome;
         let request = &server.requests()[0];
         assert!(request.starts_with("GET /s3cret?t=s3cret "), "{request}");
         assert!(request.contains("x-token: s3cret\r\n"), "{request}");
@@ -114,7 +114,7 @@ async fn only_secrets_labeled_for_hooks_are_read() {
         ),
     ] {
         let server = Server::answering("200 OK", "ok").await;
-        let outcome = play(with_secret(&server.url, secret, key), &[])
+        let outcome = measure_run(with_secret(&server.url, secret, key), &[])
             .await
             .outcome;
         let message = outcome.message.unwrap_or_default();
@@ -143,7 +143,7 @@ async fn calls_can_have_basic_or_bearer_credentials() {
         (json!({"bearer": {"token": key("token")}}), "Bearer s3cret"),
     ] {
         let server = Server::answering("403 Forbidden", &format!("no: {header}")).await;
-        let outcome = play(with_authentication(&server.url, authentication), &[])
+        let outcome = measure_run(with_authentication(&server.url, authentication), &[])
             .await
             .outcome;
         let request = &server.requests()[0];
@@ -166,7 +166,8 @@ async fn a_token_that_never_expires_is_accepted() {
     let authentication = json!({"oauth2": {
         "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
     }});
-    let Played { outcome, .. } = play(with_authentication(&server.url, authentication), &[]).await;
+    let MeasuredRun { outcome, .. } =
+        measure_run(with_authentication(&server.url, authentication), &[]).await;
     assert_eq!(outcome.phase, Successful, "{outcome:?}");
 }
 
@@ -178,7 +179,7 @@ async fn a_token_that_is_too_long_is_an_error() {
         "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
     }});
     let server = Server::answering("200 OK", "ok").await;
-    let outcome = play(with_authentication(&server.url, authentication), &[])
+    let outcome = measure_run(with_authentication(&server.url, authentication), &[])
         .await
         .outcome;
     let expected = "authentication: the access_token is longer than 16 KiB";
@@ -239,7 +240,7 @@ async fn a_token_server_that_fails_is_an_error_without_secrets() {
         let authentication = json!({"oauth2": {
             "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
         }});
-        let outcome = play(
+        let outcome = measure_run(
             with_authentication("http://127.0.0.1:1", authentication),
             &[],
         )

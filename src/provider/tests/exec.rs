@@ -309,7 +309,7 @@ async fn an_argument_fills_one_element_whatever_it_contains() {
 #[tokio::test]
 async fn a_command_that_is_not_allowed_is_not_started() {
     let plain = || run(&["/game/ctl", "{{ args.map }}"]);
-    let by_hand = || {
+    let created_by_user = || {
         let mut run = plain();
         run.metadata.owner_references = None;
         run.metadata.annotations = None;
@@ -322,11 +322,12 @@ async fn a_command_that_is_not_allowed_is_not_started() {
         argument.expect("the argument").value = Some(value.to_owned());
         run
     };
-    let mut of_other = plain();
-    of_other.metadata.annotations = Some([(RUN_POD_UID.to_owned(), "older".to_owned())].into());
-    let mut of_step = plain();
+    let mut for_other_pod = plain();
+    for_other_pod.metadata.annotations =
+        Some([(RUN_POD_UID.to_owned(), "older".to_owned())].into());
+    let mut for_step = plain();
     let label = WorkloadKind::GameDeployment.type_label().to_owned();
-    of_step.metadata.labels = Some([(label, HookPoint::Step.as_str().to_owned())].into());
+    for_step.metadata.labels = Some([(label, HookPoint::Step.as_str().to_owned())].into());
     let mut secret = with("map", "");
     let key = json!({"secretKeyRef": {"name": "hooks", "key": "token"}});
     for argument in secret.spec.args.iter_mut().filter(|it| it.name == "map") {
@@ -336,7 +337,7 @@ async fn a_command_that_is_not_allowed_is_not_started() {
     let long = "x".repeat(17 << 10);
     let rows = [
         (
-            of_other,
+            for_other_pod,
             "GameDeployment",
             "pod game-1 is not the one that the run was created for",
         ),
@@ -346,11 +347,11 @@ async fn a_command_that_is_not_allowed_is_not_started() {
             "pod game-1 belongs to no GameDeployment",
         ),
         (
-            by_hand(),
+            created_by_user(),
             "ReplicaSet",
             "pod game-1 belongs to no GameDeployment",
         ),
-        (of_step, "GameDeployment", "a canary step concerns no pod"),
+        (for_step, "GameDeployment", "a canary step concerns no pod"),
         (
             with("PodNamespace", "other"),
             "GameDeployment",
@@ -388,11 +389,11 @@ async fn a_command_that_is_not_allowed_is_not_started() {
         assert_eq!(server.commands(), [""; 0]);
     }
     let server = Arc::new(ApiServer::answering(Answer::Ended(vec![exit(0)])));
-    assert_eq!(measured(&server, by_hand()).await.phase, Successful);
+    assert_eq!(measured(&server, created_by_user()).await.phase, Successful);
 }
 
 #[tokio::test]
-async fn a_pod_that_is_replaced_during_the_command_is_an_error() {
+async fn replacing_the_pod_during_the_command_is_an_error() {
     let mut server = ApiServer::answering(Answer::Ended(vec![exit(0)]));
     server.uids = ["pod-uid", "newer"];
     let outcome = measured(&Arc::new(server), run(&["/game/ctl"])).await;

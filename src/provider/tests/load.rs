@@ -57,7 +57,7 @@ async fn until(event: &str, holds: impl Fn() -> bool) {
     timeout(TEST_TIMEOUT, waiting).await.expect(event);
 }
 
-async fn answered(name: &str, call: JoinHandle<Outcome>) {
+async fn expect_success(name: &str, call: JoinHandle<Outcome>) {
     let outcome = timeout(TEST_TIMEOUT, call).await.expect(name).expect(name);
     assert_eq!(outcome.phase, Successful, "{name}: {outcome:?}");
 }
@@ -80,14 +80,14 @@ async fn servers_that_never_respond_delay_no_hook_of_another_namespace() {
     let stuck: Vec<_> = (0..20).map(|_| call(&probe, "tarpit", &tarpit)).collect();
     until("calls to the tarpit", || tarpit.requests().len() == 3).await;
     for _ in 0..5 {
-        answered("another namespace", call(&probe, "game", &game)).await;
+        expect_success("another namespace", call(&probe, "game", &game)).await;
     }
     // The same holds when more namespaces call such servers.
     let more: Vec<_> = (0..10)
         .map(|number| call(&probe, &format!("tarpit-{}", number / 2), &tarpit))
         .collect();
     until("more calls", || tarpit.requests().len() == 3 + 5 + 1).await;
-    answered("another namespace", call(&probe, "game", &game)).await;
+    expect_success("another namespace", call(&probe, "game", &game)).await;
     assert_eq!(
         tarpit.requests().len(),
         9,
@@ -107,13 +107,13 @@ async fn the_number_of_long_responses_in_memory_is_limited() {
     until("calls", || stuck.requests().len() == 10).await;
     until("long responses", || probe.limits.long.taken() == 2).await;
     let waiting = call(&probe, "stuck", &long);
-    answered("a short response", call(&probe, "stuck", &short)).await;
-    answered("another namespace", call(&probe, "game", &long)).await;
+    expect_success("a short response", call(&probe, "stuck", &short)).await;
+    expect_success("another namespace", call(&probe, "game", &long)).await;
     until("the waiting call", || long.requests().len() == 2).await;
     assert_eq!(probe.limits.long.taken(), 2);
-    assert!(!waiting.is_finished(), "it did not wait for a permit");
+    assert!(!waiting.is_finished(), "the call did not wait for a permit");
     calls.iter().for_each(JoinHandle::abort);
-    answered("the waiting call", waiting).await;
+    expect_success("the waiting call", waiting).await;
     assert_eq!(probe.limits.long.taken(), 0);
 }
 
@@ -128,8 +128,8 @@ async fn the_number_of_long_requests_in_memory_is_limited() {
         .map(|_| call_with(&probe, "tarpit", &tarpit, &long))
         .collect();
     until("calls to the tarpit", || tarpit.requests().len() == 2).await;
-    answered("a short request", call(&probe, "tarpit", &game)).await;
-    answered("another namespace", call_with(&probe, "game", &game, &long)).await;
+    expect_success("a short request", call(&probe, "tarpit", &game)).await;
+    expect_success("another namespace", call_with(&probe, "game", &game, &long)).await;
     assert_eq!(probe.limits.calls.taken(), 10);
     assert_eq!(
         tarpit.requests().len(),
@@ -167,7 +167,7 @@ async fn a_response_holds_its_permit_until_it_is_assessed() {
         .collect();
     late.add_permits(100);
     // In the meantime, a call of another probe is made and assessed.
-    answered(
+    expect_success(
         "another probe",
         call(&self::probe(one, MANY), "game", &game),
     )
@@ -179,6 +179,6 @@ async fn a_response_holds_its_permit_until_it_is_assessed() {
         let _ = busy.await;
     }
     for call in calls {
-        answered("assessed", call).await;
+        expect_success("assessed", call).await;
     }
 }

@@ -27,7 +27,7 @@ use gamekeeper_core::plan::hook_run::Outcome;
 enum Reply {
     /// These bytes, then the end.
     Bytes(Vec<u8>),
-    /// These bytes, then nothing. What the server reads last from the client is recorded.
+    /// These bytes, then nothing. The result of the server's next read is recorded.
     Kept(Vec<u8>),
     /// These bytes, once there is a permit.
     Late(Arc<Semaphore>, Vec<u8>),
@@ -52,13 +52,13 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let (answers, seen) = (answers.to_vec(), Arc::clone(&requests));
+        let (answers, recorded) = (answers.to_vec(), Arc::clone(&requests));
         tokio::spawn(async move {
             let mut turn = 0;
             while let Ok((stream, _)) = listener.accept().await {
                 let answer = answers[turn.min(answers.len() - 1)].clone();
                 turn += 1;
-                tokio::spawn(serve(stream, answer, Arc::clone(&seen)));
+                tokio::spawn(serve(stream, answer, Arc::clone(&recorded)));
             }
         });
         Server { url, requests }
@@ -81,16 +81,17 @@ fn response(status: &str, headers: &str, body: &str) -> Reply {
     Reply::Bytes(text.into_bytes())
 }
 
-async fn serve(mut stream: TcpStream, answer: Reply, seen: Arc<Mutex<Vec<String>>>) {
+async fn serve(mut stream: TcpStream, answer: Reply, recorded: Arc<Mutex<Vec<String>>>) {
     let mut request = Vec::new();
     let mut buffer = [0; 4096];
-    while !complete(&request) {
+    while !is_complete(&request) {
         match stream.read(&mut buffer).await {
             Ok(0) | Err(_) => return,
             Ok(length) => request.extend_from_slice(&buffer[..length]),
         }
     }
-    seen.lock()
+    recorded
+        .lock()
         .expect("requests")
         .push(String::from_utf8_lossy(&request).into_owned());
     let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n";
@@ -102,10 +103,10 @@ async fn serve(mut stream: TcpStream, answer: Reply, seen: Arc<Mutex<Vec<String>
             let _ = stream.write_all(&bytes).await;
             let end = stream.read(&mut buffer).await;
             let end = format!("{:?}", end.map_err(|error| error.kind()));
-            seen.lock().expect("requests").push(end);
+            recorded.lock().expect("requests").push(end);
         }
-        Reply::Late(may, bytes) => {
-            let _may = may.acquire().await;
+        Reply::Late(permits, bytes) => {
+            let _permit = permits.acquire().await;
             let _ = stream.write_all(&bytes).await;
         }
         Reply::Trickle => {
@@ -127,7 +128,7 @@ async fn serve(mut stream: TcpStream, answer: Reply, seen: Arc<Mutex<Vec<String>
     }
 }
 
-fn complete(request: &[u8]) -> bool {
+fn is_complete(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request).to_ascii_lowercase();
     let Some((head, body)) = text.split_once("\r\n\r\n") else {
         return false;

@@ -19,7 +19,7 @@ async fn query(reply: Reply, success_condition: &str) -> (Outcome, Server) {
     (measure_with(metric, &args, HERE).await, server)
 }
 
-fn found(data: serde_json::Value) -> Reply {
+fn success(data: serde_json::Value) -> Reply {
     response(
         "200 OK",
         "",
@@ -31,7 +31,7 @@ fn vector(values: &[&str]) -> Reply {
     let series = values
         .iter()
         .map(|value| json!({"metric": {}, "value": [1.5, value]}));
-    found(json!({"resultType": "vector", "result": series.collect::<Vec<_>>()}))
+    success(json!({"resultType": "vector", "result": series.collect::<Vec<_>>()}))
 }
 
 #[tokio::test]
@@ -46,8 +46,8 @@ async fn the_query_is_sent_in_the_form_that_prometheus_expects() {
 
 #[tokio::test]
 async fn a_scalar_is_a_number_and_a_vector_or_range_a_list() {
-    let scalar = found(json!({"resultType": "scalar", "result": [1.5, "0.25"]}));
-    let matrix = found(json!({"resultType": "matrix", "result": [
+    let scalar = success(json!({"resultType": "scalar", "result": [1.5, "0.25"]}));
+    let matrix = success(json!({"resultType": "matrix", "result": [
         {"metric": {}, "values": [[1, "1"], [2, "2"]]},
         {"metric": {}, "values": [[1, "3"]]},
     ]}));
@@ -93,7 +93,7 @@ async fn messages_mention_nan_and_an_empty_result() {
             "successCondition result[0] < 0.05 does not hold: result is [NaN] (the query returned NaN)",
         ),
         (
-            found(json!({"resultType": "scalar", "result": [1, "NaN"]})),
+            success(json!({"resultType": "scalar", "result": [1, "NaN"]})),
             "result != 1",
             Failed,
             "successCondition result != 1 does not hold: result is NaN (the query returned NaN)",
@@ -133,9 +133,9 @@ async fn messages_mention_nan_and_an_empty_result() {
 }
 
 #[tokio::test]
-async fn a_response_that_is_not_a_query_result_is_an_error_that_says_so() {
+async fn a_response_that_is_not_a_query_result_is_reported_as_such() {
     let bad = json!({"status": "error", "errorType": "bad_data", "error": "parse error: x"});
-    let text = found(json!({"resultType": "string", "result": [1, "a"]}));
+    let text = success(json!({"resultType": "string", "result": [1, "a"]}));
     let rows = [
         (
             response("400 Bad Request", "", &bad.to_string()),

@@ -151,7 +151,7 @@ fn counts(result: Option<&MetricResult>) -> [i32; 5] {
 }
 
 #[test]
-fn runs_end_as_the_table_says() {
+fn runs_end_as_the_table_specifies() {
     let rows: Vec<Row> =
         serde_yaml_ng::from_str(include_str!("../../../tests/hook_runs.yaml")).expect("the table");
     assert!(rows.len() >= 80, "{} rows", rows.len());

@@ -103,7 +103,7 @@ async fn only_a_2xx_response_can_be_a_success() {
 }
 
 #[tokio::test]
-async fn a_response_that_the_path_does_not_match_is_an_error() {
+async fn a_response_that_does_not_match_the_path_is_an_error() {
     for (body, expected) in [
         (
             "draining",
@@ -233,7 +233,7 @@ async fn a_text_that_contains_a_long_value_many_times_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_metric_whose_call_cannot_be_made_says_why() {
+async fn the_message_explains_why_a_call_cannot_be_made() {
     let rows = [
         (
             json!({"url": "http://{{ args.PodIP }}:9091"}),

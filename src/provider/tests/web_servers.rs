@@ -4,7 +4,7 @@ use super::*;
 use gamekeeper_core::api::HookPhase::{Error, Successful};
 
 #[tokio::test]
-async fn a_refused_connection_is_an_error_that_says_so() {
+async fn a_refused_connection_is_reported_as_such() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!(
         "http://user:pass@{}/x?token=1",
@@ -147,7 +147,10 @@ async fn a_redirect_sends_no_body_to_another_server() {
              receive the body"
         );
         assert!(message.ends_with(&expected), "{message}");
-        assert!(other.requests().is_empty(), "{status}: it was called");
+        assert!(
+            other.requests().is_empty(),
+            "{status}: the other server was called"
+        );
     }
 }
 
@@ -178,8 +181,9 @@ async fn a_response_cannot_control_a_terminal() {
 #[tokio::test]
 async fn redirects_are_followed_but_not_to_refused_addresses() {
     let target = Server::answering("200 OK", "there").await;
-    let to = |location: &str| response("302 Found", &format!("location: {location}\r\n"), "");
-    let server = Server::start(&[to("/again"), to(&target.url)]).await;
+    let redirect_to =
+        |location: &str| response("302 Found", &format!("location: {location}\r\n"), "");
+    let server = Server::start(&[redirect_to("/again"), redirect_to(&target.url)]).await;
     let web = json!({
         "url": server.url, "method": "POST", "body": "b",
         "headers": [{"key": "private-token", "value": "s3cret"}],
@@ -205,7 +209,7 @@ async fn redirects_are_followed_but_not_to_refused_addresses() {
         target.requests()[0]
     );
 
-    let server = Server::start(&[to("http://169.254.169.254/latest/meta-data")]).await;
+    let server = Server::start(&[redirect_to("http://169.254.169.254/latest/meta-data")]).await;
     let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
     assert_eq!(
         (outcome.phase, message(&outcome, &server)),
@@ -217,7 +221,7 @@ async fn redirects_are_followed_but_not_to_refused_addresses() {
         )
     );
 
-    let server = Server::start(&[to("/again")]).await;
+    let server = Server::start(&[redirect_to("/again")]).await;
     let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
     assert!(
         message(&outcome, &server).ends_with("more than 5 redirects"),

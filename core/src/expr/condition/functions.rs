@@ -124,7 +124,7 @@ fn as_int(val: &Val<'_>) -> Result<i64> {
     const RANGE: std::ops::Range<f64> = -9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0;
     let int = match val {
         Val::Int(int) => Some(*int),
-        // Rounded towards zero, as in Go and CEL.
+        // Rounded toward zero, as in Go and CEL.
         Val::Double(double) => RANGE.contains(double).then_some(*double as i64),
         Val::Text(text) => text.as_str().trim().parse().ok(),
         _ => None,

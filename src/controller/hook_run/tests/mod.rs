@@ -48,7 +48,7 @@ async fn a_stale_cache_does_not_repeat_a_measurement() {
     assert_eq!((world.writes(), endpoint.calls()), (2, 2));
     assert!(
         !world.controller.runs().is_empty(),
-        "it is kept until the cache has observed its end"
+        "the run is kept until the cache has observed its end"
     );
     world.show();
     world
@@ -69,7 +69,7 @@ async fn a_restarted_operator_resumes_the_run() {
         })
         .await;
     first.stop();
-    let second = World::on(Arc::clone(&first.server));
+    let second = World::with_server(Arc::clone(&first.server));
     second.until_phase(HookPhase::Successful).await;
     assert_eq!(second.status()["metricResults"][0]["count"], 3);
     assert_eq!(endpoint.calls(), 3);
@@ -87,7 +87,7 @@ async fn a_completed_run_that_can_be_decoded_again_loses_its_condition_and_ends_
     });
     let server = Arc::clone(&first.server);
     server.change(|run| run["status"]["conditions"] = json!([condition]));
-    let second = World::on(server);
+    let second = World::with_server(server);
     second
         .until("the condition is removed", |world| {
             world.status()["conditions"].is_null()
@@ -102,7 +102,10 @@ async fn a_completed_run_that_can_be_decoded_again_loses_its_condition_and_ends_
         .await;
     assert_eq!((second.writes(), endpoint.calls()), (2, 1));
     let ends = |world: &World| world.metrics_page().contains("hook_runs_ended_total{");
-    assert!(ends(&first) && !ends(&second), "it counts when it ends");
+    assert!(
+        ends(&first) && !ends(&second),
+        "a run is counted when it ends"
+    );
 }
 
 #[tokio::test]
@@ -114,7 +117,7 @@ async fn a_completed_run_causes_no_work() {
         .change(|run| run["status"] = json!({"phase": "Failed"}));
     world.until_phase(HookPhase::Failed).await;
     world.stop();
-    let world = World::on(Arc::clone(&world.server));
+    let world = World::with_server(Arc::clone(&world.server));
     sleep(Duration::from_millis(200)).await;
     assert!(world.queue.next().now_or_never().is_none());
     assert!(world.controller.runs().is_empty());

@@ -90,9 +90,9 @@ async fn a_run_whose_pod_no_longer_exists_ends_without_a_write() {
     assert_eq!(*patches, []);
 }
 
-/// Between the assessment of a run and the write of its status, the run is replaced by another one of the same name.
+/// Between the assessment of a run and the write of its status, the run is replaced by another one with the same name.
 #[tokio::test]
-async fn a_result_is_not_written_for_another_run_of_the_same_name() {
+async fn a_result_is_not_written_to_another_run_with_the_same_name() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
     let metric = metric(&endpoint, json!({"initialDelay": "1h"}));
     let world = World::new(metric.clone());

@@ -28,9 +28,9 @@ pub(super) struct Server {
     pub(super) writes: AtomicUsize,
     pub(super) refused: AtomicUsize,
     pub(super) deletions: AtomicUsize,
-    /// Status codes of the next failures, the last one first. A write that fails with 504 is made nevertheless.
+    /// Status codes of the next failures, the last one first. A write that fails with 504 takes effect nevertheless.
     pub(super) failures: Mutex<Vec<u16>>,
-    /// Path and body of the patches of pods.
+    /// Path and body of each patch of a pod.
     pub(super) pod_patches: Mutex<Vec<(String, Value)>>,
 }
 
@@ -177,11 +177,11 @@ impl World {
             },
             "spec": {"metrics": [metric]},
         });
-        Self::on(server)
+        Self::with_server(server)
     }
 
     /// Another operator with the same server, as after a restart.
-    pub(super) fn on(server: Arc<Server>) -> Self {
+    pub(super) fn with_server(server: Arc<Server>) -> Self {
         let cache = Arc::new(Cache::default());
         let queue = Arc::new(Queue::default());
         let here = HttpOptions {
