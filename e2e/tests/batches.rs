@@ -6,7 +6,7 @@ use e2e::workload::manifest::Game;
 use e2e::workload::view::View;
 
 e2e::tests![
-    the_first_pods_are_created_in_batches_and_those_of_a_scale_out_at_once,
+    the_first_pods_are_created_in_batches_and_those_of_a_scale_out_together,
     a_build_that_does_not_come_up_costs_one_batch,
     pods_of_a_parallel_set_are_created_in_batches,
 ];
@@ -17,7 +17,7 @@ fn not_ready(view: &View) -> usize {
     view.pods.iter().filter(|pod| !pod.is_ready()).count()
 }
 
-async fn the_first_pods_are_created_in_batches_and_those_of_a_scale_out_at_once(
+async fn the_first_pods_are_created_in_batches_and_those_of_a_scale_out_together(
     case: &mut Case,
 ) -> Result<()> {
     let game = Game::rolling(6).set(BATCH, "30%");

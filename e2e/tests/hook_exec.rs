@@ -11,7 +11,7 @@ use crate::run::{hook_run, status, until_phase};
 
 e2e::tests![
     a_command_gets_its_arguments_unchanged_and_its_output_is_judged,
-    a_command_without_an_exit_code_is_an_error_that_says_why,
+    a_command_without_an_exit_code_is_an_error_with_the_reason,
     commands_are_run_only_in_pods_of_workloads,
     commands_are_disabled_until_their_namespace_is_listed,
     a_missing_permission_is_an_error_that_names_the_charts_value,
@@ -75,7 +75,7 @@ async fn a_command_gets_its_arguments_unchanged_and_its_output_is_judged(
     Ok(())
 }
 
-async fn a_command_without_an_exit_code_is_an_error_that_says_why(case: &mut Case) -> Result<()> {
+async fn a_command_without_an_exit_code_is_an_error_with_the_reason(case: &mut Case) -> Result<()> {
     let pod = prepare(case).await?;
     for (run, command, expected) in [
         (

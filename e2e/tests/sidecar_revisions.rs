@@ -70,7 +70,7 @@ const NEWEST: &str = "new pods get the containers";
 
 /// Waits until the status reflects the newest spec, and the condition Injecting has this reason, and a message that
 /// equals `words` or mentions the revision `words`.
-async fn until_injecting_says(case: &Case, reason: &str, words: &str) -> Result<()> {
+async fn until_injecting_reports(case: &Case, reason: &str, words: &str) -> Result<()> {
     case.eventually(&format!("Injecting says {words:?}"), async || {
         let set = read(case).await?;
         let about = format!("evision {words}");
@@ -100,7 +100,7 @@ async fn new_pods_get_the_proven_revision_while_a_partition_holds(case: &mut Cas
         *text(&shown, "/status/stableRevision") == first[0].1,
         "{shown:#}"
     );
-    until_injecting_says(case, "Injecting", &first[0].1).await?;
+    until_injecting_reports(case, "Injecting", &first[0].1).await?;
     ensure!(revisions(case).await?.len() == 2);
 
     // A new operator makes the same decision.
@@ -112,7 +112,7 @@ async fn new_pods_get_the_proven_revision_while_a_partition_holds(case: &mut Cas
 
     // Five older pods are kept, so a sixth one may get the new revision.
     set_strategy(case, json!({"partition": 5})).await?;
-    until_injecting_says(case, "Injecting", NEWEST).await?;
+    until_injecting_reports(case, "Injecting", NEWEST).await?;
     case.scale(6).await?;
     let view = case.until_settled(6).await?;
     view.ensure(count(&view, "log:1.0") == 5 && count(&view, "log:1.1") == 1)?;
@@ -120,7 +120,7 @@ async fn new_pods_get_the_proven_revision_while_a_partition_holds(case: &mut Cas
 
     // A pause holds the newest revision back, too.
     set_strategy(case, json!({"paused": true})).await?;
-    until_injecting_says(case, "Injecting", &first[0].1).await?;
+    until_injecting_reports(case, "Injecting", &first[0].1).await?;
     case.scale(7).await?;
     let view = case.until_settled(7).await?;
     view.ensure(count(&view, "log:1.0") == 6)?;
@@ -159,7 +159,7 @@ async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
         "{refused}"
     );
     pin(case, Some(first)).await?;
-    until_injecting_says(case, "Injecting", first).await?;
+    until_injecting_reports(case, "Injecting", first).await?;
     case.scale(3).await?;
     let view = case.until_settled(3).await?;
     view.ensure(count(&view, "log:1.0") == 1 && count(&view, "log:1.1") == 2)?;
@@ -170,13 +170,13 @@ async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
     let namespace = text(&read(case).await?, "/status/revisionNamespace").to_owned();
     case.kubectl(&["delete", "controllerrevision", "-n", &namespace, first])
         .await?;
-    until_injecting_says(case, "RevisionLost", first).await?;
+    until_injecting_reports(case, "RevisionLost", first).await?;
     case.scale(4).await?;
     let view = case.until_settled(4).await?;
     view.ensure(count(&view, "log:1.1") == 3)?;
 
     pin(case, None).await?;
-    until_injecting_says(case, "Injecting", NEWEST).await?;
+    until_injecting_reports(case, "Injecting", NEWEST).await?;
     case.scale(5).await?;
     let view = case.until_settled(5).await?;
     view.ensure(count(&view, "log:1.1") == 4)?;

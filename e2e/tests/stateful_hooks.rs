@@ -10,7 +10,7 @@ use serde_json::json;
 
 e2e::tests![
     an_ordered_scale_in_runs_one_hook_at_a_time,
-    a_parallel_scale_in_runs_all_hooks_at_once,
+    a_parallel_scale_in_runs_all_hooks_concurrently,
     a_failed_hook_keeps_its_pod_until_it_is_retried,
     a_revert_while_a_hook_runs_cancels_it,
     scaling_back_up_cancels_deletions,
@@ -65,7 +65,7 @@ async fn an_ordered_scale_in_runs_one_hook_at_a_time(case: &mut Case) -> Result<
     Ok(())
 }
 
-async fn a_parallel_scale_in_runs_all_hooks_at_once(case: &mut Case) -> Result<()> {
+async fn a_parallel_scale_in_runs_all_hooks_concurrently(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_refusing_hook(case).await?;
     case.apply(Game::parallel(4).pre_delete("test")).await?;

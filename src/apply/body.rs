@@ -138,11 +138,11 @@ fn image(change: &ImageChange) -> [Value; 3] {
     } else {
         "containers"
     };
-    let at = |field: &str| format!("/spec/{list}/{}/{field}", change.index);
+    let path = |field: &str| format!("/spec/{list}/{}/{field}", change.index);
     [
-        test(&at("name"), json!(change.name)),
-        test(&at("image"), json!(change.from)),
-        json!({"op": "replace", "path": at("image"), "value": change.to}),
+        test(&path("name"), json!(change.name)),
+        test(&path("image"), json!(change.from)),
+        json!({"op": "replace", "path": path("image"), "value": change.to}),
     ]
 }
 

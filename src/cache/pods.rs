@@ -105,8 +105,8 @@ impl CachedPod {
             CachedPod::Own(_) => true,
             // StatefulSets and DaemonSets label their pods with a revision as well.
             CachedPod::Orphan(pod) => {
-                let of_kind = [names::INSTANCE_LABEL, names::POD_NAME_LABEL];
-                let is_ours = of_kind.iter().any(|label| pod.label(label).is_some());
+                let kind_labels = [names::INSTANCE_LABEL, names::POD_NAME_LABEL];
+                let is_ours = kind_labels.iter().any(|label| pod.label(label).is_some());
                 is_ours && pod.label(names::REVISION_LABEL).is_some()
             }
             CachedPod::Foreign(_) => false,

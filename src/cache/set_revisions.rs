@@ -32,9 +32,9 @@ impl CachedSetRevision {
     pub(crate) fn new(object: ControllerRevision) -> Self {
         let meta = object.metadata;
         let owner = controller_of(&meta);
-        let of_set = owner.filter(|it| it.kind == "SidecarSet" && it.api_version == API_VERSION);
-        let set = of_set.map(|owner| owner.uid.clone());
-        let set_name = of_set.map(|owner| owner.name.clone());
+        let set_owner = owner.filter(|it| it.kind == "SidecarSet" && it.api_version == API_VERSION);
+        let set = set_owner.map(|owner| owner.uid.clone());
+        let set_name = set_owner.map(|owner| owner.name.clone());
         let labels = meta.labels.as_ref();
         let is_orphan =
             owner.is_none() && labels.is_some_and(|it| it.contains_key(SIDECAR_SET_LABEL));

@@ -193,7 +193,7 @@ fn ended_at_once(status: &core::PodStatus) -> Option<Arc<str>> {
     }
     let reasons = [&status.reason, &status.message].into_iter().flatten();
     let reasons: Vec<&str> = reasons.map(String::as_str).collect();
-    let of_container = |it: &core::ContainerStatus| {
+    let container_reason = |it: &core::ContainerStatus| {
         let ended = it.state.as_ref()?.terminated.as_ref()?;
         Some(format!(
             "container {} ended with exit code {}",
@@ -201,7 +201,10 @@ fn ended_at_once(status: &core::PodStatus) -> Option<Arc<str>> {
         ))
     };
     let why = match reasons.is_empty() {
-        true => reported.rev().find_map(of_container).unwrap_or_default(),
+        true => reported
+            .rev()
+            .find_map(container_reason)
+            .unwrap_or_default(),
         false => reasons.join(": "),
     };
     Some(why.into())

@@ -297,10 +297,10 @@ fn is_of_claim(field: &str, own_volumes: usize) -> bool {
 /// Converts a path in the PodTemplate to one in the workload; None if it is outside the template.
 fn workload_path(field: &str) -> Option<String> {
     let rest = field.strip_prefix("template")?;
-    let of_metadata = [".labels", ".annotations"];
+    let metadata_fields = [".labels", ".annotations"];
     match rest {
         // The API server omits a part of these paths.
-        _ if of_metadata.contains(&rest) => Some(format!("spec.template.metadata{rest}")),
+        _ if metadata_fields.contains(&rest) => Some(format!("spec.template.metadata{rest}")),
         "" => Some("spec.template".to_owned()),
         _ if rest.starts_with('.') => Some(format!("spec.template{rest}")),
         _ => None,

@@ -90,8 +90,8 @@ pub(super) fn review(
         let mut old = findings_of(&request.old_object, &dry_run.old_object);
         if request.object["spec"] == request.old_object["spec"] {
             // An unchanged spec can only have become invalid because of another object or a newer operator.
-            let of_spec = |finding: &&Finding| !lies_in(&finding.field, "metadata");
-            old.extend(findings.iter().filter(of_spec).cloned());
+            let is_about_spec = |finding: &&Finding| !lies_in(&finding.field, "metadata");
+            old.extend(findings.iter().filter(is_about_spec).cloned());
         }
         downgrade_old(&mut findings, &old);
     }

@@ -105,11 +105,11 @@ mod tests {
     fn the_webhook_is_in_force_while_its_certificate_is_trusted() {
         let now = Timestamp::UNIX_EPOCH;
         let (served, other) = (pair(now), pair(now));
-        let with = |pairs: &[&Pair]| {
+        let state_with = |pairs: &[&Pair]| {
             Configured::With(pairs.iter().map(|pair| pair.authority.as_str()).collect())
         };
-        let trusted = with(&[&other, &served]);
-        let foreign = with(&[&other]);
+        let trusted = state_with(&[&other, &served]);
+        let foreign = state_with(&[&other]);
         let not_trusted = |why: &str| WebhookState::NotTrusted(why.to_owned());
         let later = now + Duration::from_secs(3600);
         let found =

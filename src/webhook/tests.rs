@@ -95,7 +95,7 @@ fn a_refusal_has_the_format_of_the_api_server() {
 
 #[test]
 fn only_new_errors_are_refused() {
-    let with = |mut object: Value, pointer: &str, value: Value| {
+    let changed = |mut object: Value, pointer: &str, value: Value| {
         object["metadata"][pointer] = value;
         object
     };
@@ -106,13 +106,13 @@ fn only_new_errors_are_refused() {
         ("a fixed error", template(GOOD), template(BAD), true),
         (
             "metadata",
-            with(template(BAD), "labels", labels),
+            changed(template(BAD), "labels", labels),
             template(BAD),
             true,
         ),
         (
             "the removal of a finalizer",
-            with(template(BAD), "deletionTimestamp", deleted),
+            changed(template(BAD), "deletionTimestamp", deleted),
             template(GOOD),
             true,
         ),

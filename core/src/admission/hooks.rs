@@ -17,8 +17,8 @@ struct Hook<'a> {
 }
 
 pub(super) fn of_workload(workload: &impl GameWorkload, templates: &Templates) -> Vec<Finding> {
-    let of_pods = HookPoint::OF_PODS.into_iter().zip(workload.pod_hooks());
-    let of_pods = of_pods.filter_map(|(point, strategy)| {
+    let pod_hooks = HookPoint::OF_PODS.into_iter().zip(workload.pod_hooks());
+    let pod_hooks = pod_hooks.filter_map(|(point, strategy)| {
         Some(Hook {
             field: format!("spec.{}.hook", point.strategy_field()?),
             step: strategy.hook.as_ref()?,
@@ -26,9 +26,9 @@ pub(super) fn of_workload(workload: &impl GameWorkload, templates: &Templates) -
         })
     });
     let steps = workload.canary().map_or(&[][..], |canary| &canary.steps);
-    let of_steps = steps.iter().enumerate().filter_map(of_step);
-    of_pods
-        .chain(of_steps)
+    let step_hooks = steps.iter().enumerate().filter_map(of_step);
+    pod_hooks
+        .chain(step_hooks)
         .flat_map(|hook| of_hook(&hook, templates))
         .collect()
 }

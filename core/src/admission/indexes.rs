@@ -32,9 +32,11 @@ pub(super) fn of_deployment(workload: &GameDeployment) -> Vec<Finding> {
 
 /// Finds a value that is neither "true" nor "false" in the annotation that turns indexes on.
 fn not_turned_on(annotations: &BTreeMap<String, String>) -> Option<Finding> {
-    let on = annotations.get(INDEX_ON).filter(|on| *on != "false")?;
+    let value = annotations
+        .get(INDEX_ON)
+        .filter(|value| *value != "false")?;
     let field = format!("metadata.annotations.{INDEX_ON}");
-    Some(Finding::invalid(field, on, "only \"true\" gives pods an index").as_warning())
+    Some(Finding::invalid(field, value, "only \"true\" gives pods an index").as_warning())
 }
 
 /// Finds a range with fewer indexes than pods: some pods would never be created.

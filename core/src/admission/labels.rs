@@ -14,10 +14,10 @@ pub(super) fn is_key(key: &str) -> bool {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
     };
-    let of_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_name_character = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let ends = |c: char| c.is_ascii_alphanumeric();
     let fits = (1..=63).contains(&name.len())
-        && name.chars().all(of_name)
+        && name.chars().all(is_name_character)
         && name.starts_with(ends)
         && name.ends_with(ends);
     fits && prefix.is_none_or(is_subdomain)

@@ -88,10 +88,11 @@ fn arguments_come_from_the_template_the_workload_or_the_operator() {
           value for team; add it to the hook's args"
         ]
     );
-    let of_step = messages(step(given), &templates);
+    let step_findings = messages(step(given), &templates);
     assert!(
-        of_step[0].starts_with("warning: ") && of_step[0].contains("a canary step concerns no pod"),
-        "{of_step:?}"
+        step_findings[0].starts_with("warning: ")
+            && step_findings[0].contains("a canary step concerns no pod"),
+        "{step_findings:?}"
     );
 }
 

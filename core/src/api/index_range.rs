@@ -78,10 +78,10 @@ impl IndexRange {
 mod tests {
     use super::*;
 
-    fn read(on: &str, range: Option<&str>) -> Result<Option<IndexRange>, InvalidIndexRange> {
-        let on = (INDEX_ON.to_owned(), on.to_owned());
+    fn read(enabled: &str, range: Option<&str>) -> Result<Option<IndexRange>, InvalidIndexRange> {
+        let enabled = (INDEX_ON.to_owned(), enabled.to_owned());
         let range = range.map(|range| (INDEX_RANGE.to_owned(), range.to_owned()));
-        IndexRange::of(&std::iter::once(on).chain(range).collect())
+        IndexRange::of(&std::iter::once(enabled).chain(range).collect())
     }
 
     #[test]

@@ -102,8 +102,8 @@ mod tests {
         assert_eq!(serde_json::to_string(&web).expect("JSON"), text);
         let value = serde_json::to_value(&web).expect("a value");
         assert_eq!(value["jsonBody"], json!({"a": [{"": "ä"}], "b": 1.5}));
-        let again: WebMetric = serde_json::from_value(value).expect("a metric");
-        let body = again.json_body.expect("a body");
+        let read_back: WebMetric = serde_json::from_value(value).expect("a metric");
+        let body = read_back.json_body.expect("a body");
         assert_eq!(body.read::<Value>().expect("JSON")["a"][0][""], "ä");
     }
 

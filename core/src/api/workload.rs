@@ -83,12 +83,12 @@ pub trait GameWorkload:
 
     /// The names of its HookTemplates.
     fn hook_templates(&self) -> BTreeSet<&str> {
-        let of_pods = self.pod_hooks().into_iter();
-        let of_pods = of_pods.filter_map(|strategy| strategy.hook.as_ref());
+        let pod_hooks = self.pod_hooks().into_iter();
+        let pod_hooks = pod_hooks.filter_map(|strategy| strategy.hook.as_ref());
         let steps = self.canary().map_or(&[][..], |canary| &canary.steps);
-        let of_steps = steps.iter().filter_map(|step| step.hook.as_ref());
-        of_pods
-            .chain(of_steps)
+        let step_hooks = steps.iter().filter_map(|step| step.hook.as_ref());
+        pod_hooks
+            .chain(step_hooks)
             .map(|hook| hook.template_name.as_str())
             .collect()
     }

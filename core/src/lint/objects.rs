@@ -124,7 +124,7 @@ fn budget(document: &Document) -> Option<Budget> {
 impl Budget {
     /// A finding if the budget selects the pods of a guarded workload. A budget without a namespace may be applied to
     /// any.
-    fn over(&self, workload: &Value) -> Option<Finding> {
+    fn finding_about(&self, workload: &Value) -> Option<Finding> {
         let (namespace, _) = key(workload, "");
         let may_apply = self.namespace.is_empty() || self.namespace == namespace;
         may_apply.then(|| admission::another_budget(workload, &self.name, &self.selector))?
@@ -163,8 +163,8 @@ impl<'a> Object<'a> {
         // A HookTemplate without a namespace may be applied to the namespace of this object.
         let find = |name: &str| {
             let without_namespace = || known.get(&(String::new(), name.to_owned()));
-            let of_namespace = known.get(&key(object, name));
-            of_namespace.or_else(without_namespace).cloned()
+            let in_namespace = known.get(&key(object, name));
+            in_namespace.or_else(without_namespace).cloned()
         };
         let templates = Templates {
             find: &find,
@@ -177,9 +177,12 @@ impl<'a> Object<'a> {
         let fields: Vec<_> = fields.filter(|field| !field.is_empty()).cloned().collect();
         let overlaps = |one: &str, other: &str| lies_in(one, other) || lies_in(other, one);
         let rules = admission::check(object, &templates).into_iter();
-        let of_budgets = others.budgets.iter().filter_map(|it| it.over(object));
+        let budget_findings = others
+            .budgets
+            .iter()
+            .filter_map(|it| it.finding_about(object));
         let rules = rules
-            .chain(of_budgets)
+            .chain(budget_findings)
             .chain(admission::conflicts_of_sidecar_sets(
                 object,
                 &others.sidecar_sets,

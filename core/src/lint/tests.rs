@@ -108,8 +108,9 @@ fn warned_manifests_get_the_warnings_that_kubectl_prints() {
     let diagnostics = findings(&texts);
     for (index, path) in warned.iter().enumerate() {
         let name = format!("{index}.yaml");
-        let of_file = diagnostics.iter().filter(|it| it.file == name);
-        let (errors, warnings): (Vec<_>, Vec<_>) = of_file.partition(|it| it.finding.is_error());
+        let file_diagnostics = diagnostics.iter().filter(|it| it.file == name);
+        let (errors, warnings): (Vec<_>, Vec<_>) =
+            file_diagnostics.partition(|it| it.finding.is_error());
         let found: BTreeSet<String> = warnings.iter().map(|it| it.finding.to_string()).collect();
         assert!(errors.is_empty(), "{path:?}: {errors:#?}");
         assert_eq!(found, expected(texts[index]), "{path:?}");

@@ -125,26 +125,26 @@ fn unused_revisions(scene: &Scene) -> Vec<Action> {
 
 /// What is blocked because a hook cannot be run.
 fn obstacles_of_hooks(scene: &Scene, hooks: &Hooks) -> Obstacles {
-    let of_step = scene.sizes.rollout.problem.as_ref();
-    let of_pods = |concern| {
+    let step_problem = scene.sizes.rollout.problem.as_ref();
+    let pod_problem = |concern| {
         let mut problems = hooks.problems.iter();
         problems.find_map(|(of, problem)| (*of == concern).then_some(problem))
     };
     Obstacles {
-        update: of_step
-            .or(of_pods(Concern::Update))
+        update: step_problem
+            .or(pod_problem(Concern::Update))
             .map(CannotMake::blocked),
-        scale: of_pods(Concern::Scale).map(CannotMake::blocked),
+        scale: pod_problem(Concern::Scale).map(CannotMake::blocked),
     }
 }
 
 /// What is blocked by refused writes that this plan attempts again.
 fn refusals(scene: &Scene, draft: &Draft) -> Obstacles {
     let is_attempted = |attempt| draft.has(|action| Attempt::of(action) == Some(attempt));
-    let of = |concern| scene.world.failures.blocked(concern, is_attempted);
+    let refusal_of = |concern| scene.world.failures.blocked(concern, is_attempted);
     Obstacles {
-        update: of(Concern::Update),
-        scale: of(Concern::Scale),
+        update: refusal_of(Concern::Update),
+        scale: refusal_of(Concern::Scale),
     }
 }
 

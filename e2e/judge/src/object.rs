@@ -240,8 +240,8 @@ pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String,
         names::MOVE,
         names::HOOK_RESULT,
     ];
-    let of_guard = names::KEPT_BY_AUTOSCALERS.map(|(key, _)| key);
-    for annotation in own.into_iter().chain(of_guard) {
+    let guard_annotations = names::KEPT_BY_AUTOSCALERS.map(|(key, _)| key);
+    for annotation in own.into_iter().chain(guard_annotations) {
         annotations.remove(annotation);
     }
     annotations.retain(|key, _| !key.starts_with(names::SIDECARS));

@@ -41,8 +41,8 @@ pub fn violations(
     starts: &[Timestamp],
     is_operator: impl Fn(&str) -> bool,
 ) -> Vec<Violation> {
-    let of_operator = events.iter().filter(|it| is_operator(it.username()));
-    let mut world = World::with_requests(of_operator);
+    let operator_events = events.iter().filter(|it| is_operator(it.username()));
+    let mut world = World::with_requests(operator_events);
     let mut settled = rules::Settled::default();
     let mut pauses = rules::Pauses::default();
     let mut holds = rules::Holds::default();

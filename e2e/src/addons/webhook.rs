@@ -46,8 +46,8 @@ impl Webhook {
         let objects = rendered(case, &name, "admission.deletionProtection=None").await?;
         let mut kept = objects;
         kept.retain(|object| {
-            let of_webhook = object["metadata"]["name"] == format!("{name}-webhook").as_str();
-            of_webhook && object["kind"] != "Service"
+            let is_webhook = object["metadata"]["name"] == format!("{name}-webhook").as_str();
+            is_webhook && object["kind"] != "Service"
         });
         ensure!(kept.len() == 7, "{} objects", kept.len());
         case.plane().apply(&kept).await?;
@@ -202,12 +202,12 @@ pub async fn rendered(case: &Case, name: &str, value: &str) -> Result<Vec<Value>
     let set = ["--set", &override_, "--set", value, "--set", &scope];
     let objects = render(&case.plane().helm, &set).await?;
     let account = format!("system:serviceaccount:gamekeeper-system:{name}");
-    let of_case = format!("system:serviceaccount:{}:{ACCOUNT}", case.namespace);
+    let user = format!("system:serviceaccount:{}:{ACCOUNT}", case.namespace);
     let moved = objects.into_iter().map(|mut object| {
         if object["subjects"].is_array() {
             object["subjects"][0]["name"] = json!(ACCOUNT);
         }
-        let text = object.to_string().replace(&account, &of_case);
+        let text = object.to_string().replace(&account, &user);
         let text = text.replace("\"gamekeeper-system\"", &format!("\"{}\"", case.namespace));
         Ok(serde_json::from_str(&text)?)
     });

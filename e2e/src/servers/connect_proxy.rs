@@ -59,9 +59,9 @@ async fn tunnel(stream: TcpStream, counted: &AtomicUsize) -> Result<()> {
     while stream.read_line(&mut header).await? > 2 {
         header.clear();
     }
-    let to = request.strip_prefix("CONNECT ").context("no CONNECT")?;
-    let to = to.split(' ').next().context("no address")?;
-    let mut server = TcpStream::connect(to).await?;
+    let address = request.strip_prefix("CONNECT ").context("no CONNECT")?;
+    let address = address.split(' ').next().context("no address")?;
+    let mut server = TcpStream::connect(address).await?;
     counted.fetch_add(1, Ordering::Relaxed);
     stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
     copy_bidirectional(&mut stream, &mut server).await?;

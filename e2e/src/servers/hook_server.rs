@@ -182,9 +182,9 @@ async fn answer(
             .queued
             .get_mut(&call.path)
             .and_then(VecDeque::pop_front);
-        let of_pod = script.by_pod.get(&(to, call.path.clone())).cloned();
+        let pod_answer = script.by_pod.get(&(to, call.path.clone())).cloned();
         let answer = queued
-            .or(of_pod)
+            .or(pod_answer)
             .or_else(|| script.answers.get(&call.path).cloned())
             .or_else(|| script.default.clone());
         script.calls.push(call);

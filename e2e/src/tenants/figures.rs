@@ -92,12 +92,12 @@ impl Stage {
 
     async fn reconciles(&self) -> Result<Reconciles> {
         let (_, page) = self.operator.get("/metrics").await?;
-        let of_victim = format!("gd=\"{VICTIM}/");
+        let victim_label = format!("gd=\"{VICTIM}/");
         let mut reconciles = Reconciles::new();
         let lines = page
             .lines()
             .filter_map(|line| line.strip_prefix(RECONCILES));
-        for line in lines.filter(|line| line.contains(&of_victim)) {
+        for line in lines.filter(|line| line.contains(&victim_label)) {
             let (bound, rest) = line
                 .strip_prefix("le=\"")
                 .and_then(|rest| rest.split_once('"'))

@@ -209,11 +209,11 @@ impl Stage {
     /// Deletes the attacker's objects by collection. kubectl deletes them one by one, which takes longer than
     /// the attacks.
     pub async fn clear(&self) -> Result<()> {
-        let ours = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{ATTACKER}");
+        let api = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{ATTACKER}");
         let pods = format!("/api/v1/namespaces/{ATTACKER}/pods?gracePeriodSeconds=0");
         let collections = [
-            format!("{ours}/hookruns"),
-            format!("{ours}/hooktemplates"),
+            format!("{api}/hookruns"),
+            format!("{api}/hooktemplates"),
             pods,
         ];
         for collection in &collections {

@@ -54,9 +54,14 @@ impl Table {
 
     /// One column, by its heading.
     pub fn column(&self, heading: &str) -> Result<Vec<&str>> {
-        let at = self.headings.iter().position(|found| found == heading);
-        let at = at.with_context(|| format!("no column {heading} in {:?}", self.headings))?;
-        Ok(self.lines.iter().map(|line| line[at].as_str()).collect())
+        let position = self.headings.iter().position(|found| found == heading);
+        let position =
+            position.with_context(|| format!("no column {heading} in {:?}", self.headings))?;
+        Ok(self
+            .lines
+            .iter()
+            .map(|line| line[position].as_str())
+            .collect())
     }
 
     /// The table without a column, such as one with ages.

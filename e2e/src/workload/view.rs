@@ -128,13 +128,13 @@ impl View {
 
     /// Pods that are not terminating, as ORDINAL:TAG, by ordinal.
     pub fn shape(&self) -> String {
-        let of = |pod: &Pod| {
+        let ordinal_and_tag = |pod: &Pod| {
             let ordinal = pod.name().rsplit('-').next().unwrap_or_default();
             let tag = pod.image().rsplit(':').next().unwrap_or_default();
             (ordinal.parse::<i64>().unwrap_or(-1), tag.to_owned())
         };
         let active = self.pods.iter().filter(|pod| !pod.is_terminating());
-        let mut pods: Vec<(i64, String)> = active.map(of).collect();
+        let mut pods: Vec<(i64, String)> = active.map(ordinal_and_tag).collect();
         pods.sort();
         let pods = pods.iter().map(|(ordinal, tag)| format!("{ordinal}:{tag}"));
         pods.collect::<Vec<_>>().join(" ")
@@ -149,14 +149,15 @@ impl View {
 
     /// How many ready pods have this image.
     pub fn ready_with(&self, image: &str) -> usize {
-        let with = |pod: &&Pod| pod.image() == image && pod.is_ready() && !pod.is_terminating();
-        self.pods.iter().filter(with).count()
+        let is_ready_with =
+            |pod: &&Pod| pod.image() == image && pod.is_ready() && !pod.is_terminating();
+        self.pods.iter().filter(is_ready_with).count()
     }
 
     /// How many pods have this image in their spec.
     pub fn with_image(&self, image: &str) -> usize {
-        let with = |pod: &&Pod| pod.image() == image && !pod.is_terminating();
-        self.pods.iter().filter(with).count()
+        let has_image = |pod: &&Pod| pod.image() == image && !pod.is_terminating();
+        self.pods.iter().filter(has_image).count()
     }
 
     /// Names of the HookRuns.
@@ -166,8 +167,8 @@ impl View {
 
     /// Phases of the HookRuns of a hook point.
     pub fn phases(&self, point: &str) -> Vec<&str> {
-        let of_point = self.runs.iter().filter(|run| run.point() == point);
-        of_point.map(Run::phase).collect()
+        let at_point = self.runs.iter().filter(|run| run.point() == point);
+        at_point.map(Run::phase).collect()
     }
 
     /// Fails with a summary of this view unless a condition holds.

@@ -12,7 +12,7 @@ use super::of_kind;
 
 e2e::tests![
     budgets_have_exactly_the_verbs_that_are_used,
-    guards_can_be_removed_whatever_the_values_are,
+    guards_can_be_removed_with_all_values,
     a_release_with_another_name_guards_pods,
 ];
 
@@ -60,7 +60,7 @@ async fn budgets_have_exactly_the_verbs_that_are_used(case: &mut Case) -> Result
 
 /// An upgrade may leave the guard out while pods are guarded. The operator then removes the guards, and so does the Job
 /// if the operator does not run.
-async fn guards_can_be_removed_whatever_the_values_are(case: &mut Case) -> Result<()> {
+async fn guards_can_be_removed_with_all_values(case: &mut Case) -> Result<()> {
     for values in VALUES {
         let objects = render(&case.plane().helm, &["--set", values]).await?;
         let job = of_kind(&objects, "Job");

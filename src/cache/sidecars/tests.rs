@@ -161,9 +161,9 @@ async fn requested(set: Option<Value>) -> BTreeSet<String> {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_set_neither_namespaces_nor_revisions_of_sets_are_watched() {
-    let without = requested(None).await;
+    let without_set = requested(None).await;
     let sets = "/apis/tkex.tencent.com/v1alpha1/sidecarsets";
-    assert!(without.contains(sets), "{without:?}");
+    assert!(without_set.contains(sets), "{without_set:?}");
     let set = json!({
         "apiVersion": "tkex.tencent.com/v1alpha1",
         "kind": "SidecarSet",
@@ -173,8 +173,8 @@ async fn without_a_set_neither_namespaces_nor_revisions_of_sets_are_watched() {
             "containers": [{"name": "log", "image": "log:1"}],
         },
     });
-    let with = requested(Some(set)).await;
-    let added: Vec<_> = with.difference(&without).collect();
+    let with_set = requested(Some(set)).await;
+    let added: Vec<_> = with_set.difference(&without_set).collect();
     let revisions = "/apis/apps/v1/namespaces/own/controllerrevisions";
     assert_eq!(added, ["/api/v1/namespaces", revisions]);
 }

@@ -292,7 +292,7 @@ async fn the_exit_of_a_command_is_the_measurement() {
 }
 
 #[tokio::test]
-async fn an_argument_fills_one_element_whatever_it_contains() {
+async fn an_argument_fills_one_element_regardless_of_its_contents() {
     let server = Arc::new(ApiServer::answering(Answer::Ended(vec![exit(0)])));
     let command = ["/game/ctl", "--map={{ args.map }}", ""];
     let outcome = measured(&server, run(&command)).await;

@@ -106,10 +106,10 @@ impl Bounds {
             "set" => Some(item.to_string()),
             "map" => {
                 let keys = schema["x-kubernetes-list-map-keys"].as_array()?;
-                let mut of_item = serde_json::Map::new();
+                let mut key_fields = serde_json::Map::new();
                 for key in keys.iter().filter_map(Value::as_str) {
                     match item.get(key) {
-                        Some(value) => of_item.insert(key.to_owned(), value.clone()),
+                        Some(value) => key_fields.insert(key.to_owned(), value.clone()),
                         None if schema["items"]["required"]
                             .as_array()
                             .is_some_and(|it| it.contains(&json!(key))) =>
@@ -122,7 +122,7 @@ impl Bounds {
                         }
                     };
                 }
-                Some(Value::Object(of_item).to_string())
+                Some(Value::Object(key_fields).to_string())
             }
             _ => None,
         }

@@ -86,9 +86,9 @@ const OF_SIDECARS: [&str; 3] = ["spec.initContainers", "spec.containers", "spec.
 
 /// Whether a field belongs to the Job of a metric, to a volume claim, or to a SidecarSet's containers or volumes.
 pub fn is_of_core_outside_template(path: &str) -> bool {
-    let of_metric = path.strip_prefix("spec.metrics[");
-    let of_metric = of_metric.and_then(|rest| Some(rest.split_once("].")?.1));
+    let in_metric = path.strip_prefix("spec.metrics[");
+    let in_metric = in_metric.and_then(|rest| Some(rest.split_once("].")?.1));
     lies_in(path, "spec.volumeClaimTemplates")
         || OF_SIDECARS.iter().any(|field| lies_in(path, field))
-        || of_metric.is_some_and(|field| lies_in(field, "provider.job"))
+        || in_metric.is_some_and(|field| lies_in(field, "provider.job"))
 }

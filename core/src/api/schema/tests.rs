@@ -94,7 +94,7 @@ fn kubernetes_own_types_have_no_description_and_keep_unknown_fields() {
 }
 
 #[test]
-fn each_list_of_ours_says_how_it_merges() {
+fn each_of_our_lists_specifies_how_it_merges() {
     each_field(|path, schema, of_core| {
         if schema["type"] == "array" && !of_core {
             assert!(schema["x-kubernetes-list-type"].is_string(), "{path}");

@@ -40,19 +40,22 @@ pub fn selector_matches_template() -> [Rule; 2] {
         "(oldSelf.hasValue() && {labeled} && \
          oldSelf.?template.?metadata.?labels.orValue({{}}) == {labels})"
     );
-    let of_labels = format!(
+    let labels_match = format!(
         "!has(self.selector.matchLabels) || ({labeled} && self.selector.matchLabels.all(key, \
          key in {labels} && {labels}[key] == self.selector.matchLabels[key]))"
     );
-    let of_expressions = format!(
+    let expressions_match = format!(
         "!has(self.selector.matchExpressions) || self.selector.matchExpressions.all(wanted, \
          ({labeled} && wanted.key in {labels} && (!has(wanted.values) || \
          size(wanted.values) == 0 || {labels}[wanted.key] in wanted.values)) == \
          (wanted.operator in ['In', 'Exists']))"
     );
     [
-        (of_labels, "must hold all labels of selector.matchLabels"),
-        (of_expressions, "must match all selector.matchExpressions"),
+        (labels_match, "must hold all labels of selector.matchLabels"),
+        (
+            expressions_match,
+            "must match all selector.matchExpressions",
+        ),
     ]
     .map(|(matches, message)| {
         rule(at, format!("{matches} || {unchanged}"), message).optional_old_self(true)

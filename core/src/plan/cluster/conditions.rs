@@ -209,10 +209,10 @@ pub fn finish(
         let event = |it| event_of(old.unwrap_or_default(), it, failed_attempt(steps, it));
         conditions.filter_map(event).collect()
     };
-    let of_steps = events(false);
-    plan.events.extend(match of_steps.is_empty() {
+    let step_events = events(false);
+    plan.events.extend(match step_events.is_empty() {
         true => events(true),
-        false => of_steps,
+        false => step_events,
     });
     plan.status = Some(status);
     plan

@@ -93,8 +93,8 @@ impl Walk<'_> {
             let requests = self.pods_on(node).filter(|pod| !pod.move_requested);
             let requests: Vec<_> = requests.cloned().map(ClusterAction::MovePod).collect();
             self.plan.actions.extend(requests);
-            let again = scene.world.now.checked_add(INTERVAL).ok();
-            self.plan.wake = earlier(self.plan.wake, again);
+            let next_count = scene.world.now.checked_add(INTERVAL).ok();
+            self.plan.wake = earlier(self.plan.wake, next_count);
         }
     }
 }

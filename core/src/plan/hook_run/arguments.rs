@@ -217,9 +217,9 @@ pub fn run_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec<Arg
     let mut metrics = template.metrics.iter();
     let uses_pod = |it: &MetricProvider| it.exec.is_some() || it.kubernetes.is_some();
     if metrics.any(|metric| uses_pod(&metric.provider)) {
-        let mut of_pod = OF_POD.map(str::to_owned).to_vec();
-        of_pod.retain(|name| !used.contains(name));
-        used.extend(of_pod);
+        let mut pod_arguments = OF_POD.map(str::to_owned).to_vec();
+        pod_arguments.retain(|name| !used.contains(name));
+        used.extend(pod_arguments);
     }
     let undeclared = used.iter().filter(|name| !names.contains(name.as_str()));
     let undeclared = undeclared.filter_map(|name| given.get(name.as_str()).copied());
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_in_is_bounded_whatever_the_values_are() {
+    fn the_length_of_filled_in_arguments_is_bounded() {
         let value = "x".repeat(1 << 20);
         let value_of = |name: &str| Some(if name == "long" { value.as_str() } else { "" });
         assert!(fill("{{ args.long }}", value_of).is_ok());

@@ -50,7 +50,7 @@ impl Rules {
                 (Rule::read(&rule.metric_name), kept)
             })
             .collect();
-        let of_metric = |metric: &Metric| {
+        let metric_rules = |metric: &Metric| {
             let mut last_first = retentions.iter().rev();
             let rule = last_first.find(|(rule, _)| rule.matches(&metric.name));
             MetricRules {
@@ -59,7 +59,7 @@ impl Rules {
             }
         };
         Rules {
-            metrics: spec.metrics.iter().map(of_metric).collect(),
+            metrics: spec.metrics.iter().map(metric_rules).collect(),
             unusable: check_usable(spec).err(),
         }
     }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_matching_rule_says_how_many_are_kept() {
+    fn the_last_matching_rule_determines_how_many_are_kept() {
         let rule = |name: &str, limit| MeasurementRetention {
             metric_name: name.into(),
             limit,

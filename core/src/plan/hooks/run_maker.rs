@@ -209,12 +209,12 @@ impl<'a> HookMaker<'a> {
                 (revision, own)
             }
         };
-        let of_all = [
+        let common = [
             (kind.type_label(), self.point.as_str().to_owned()),
             (names::RUN_TYPE_LABEL, self.point.type_value().to_owned()),
             (names::RUN_WORKLOAD_REVISION_LABEL, revision.to_string()),
         ];
-        let labels = own.into_iter().chain(of_all);
+        let labels = own.into_iter().chain(common);
         labels.map(|(key, value)| (key.to_owned(), value)).collect()
     }
 

@@ -215,14 +215,14 @@ fn map_change(from: Option<&Value>, to: Option<&Value>) -> Vec<(String, Option<S
 fn check_resources(from: &Value, to: &Value, path: &str) -> Result<(), NotInPlace> {
     let empty = Map::new();
     for kind in ["requests", "limits"] {
-        let at = |container: &'_ Value| -> Map<String, Value> {
+        let resources_of = |container: &'_ Value| -> Map<String, Value> {
             let map = container
                 .get("resources")
                 .and_then(|it| it.get(kind))
                 .and_then(Value::as_object);
             map.unwrap_or(&empty).clone()
         };
-        let (old, new) = (at(from), at(to));
+        let (old, new) = (resources_of(from), resources_of(to));
         let keys = old.keys().chain(new.keys());
         for key in keys.filter(|key| old.get(*key) != new.get(*key)) {
             let refuse = |why: &str| {

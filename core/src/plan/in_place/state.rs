@@ -65,8 +65,8 @@ pub enum Patching {
 /// If the template no longer sets an annotation that guarded pods need, keeps it, with the value that the guard
 /// needs.
 fn keep_for_guard((key, value): &mut (String, Option<String>)) {
-    let mut of_guard = names::KEPT_BY_AUTOSCALERS.into_iter();
-    if let (None, Some((_, kept))) = (&value, of_guard.find(|(name, _)| name == key)) {
+    let mut guard_annotations = names::KEPT_BY_AUTOSCALERS.into_iter();
+    if let (None, Some((_, kept))) = (&value, guard_annotations.find(|(name, _)| name == key)) {
         *value = Some(kept.to_owned());
     }
 }

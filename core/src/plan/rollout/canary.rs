@@ -228,8 +228,8 @@ impl<'a> Walk<'a> {
 
     /// Whether the workload is paused by a user rather than by the operator.
     fn paused_by_user(&self, index: i32) -> bool {
-        let ours = self.lifted || self.pause_at(index).is_some_and(|pause| !pause.over);
-        self.workload.paused && !ours
+        let is_own_pause = self.lifted || self.pause_at(index).is_some_and(|pause| !pause.over);
+        self.workload.paused && !is_own_pause
     }
 
     /// Whether no pod update may start at this step.

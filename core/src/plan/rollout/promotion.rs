@@ -32,6 +32,6 @@ pub fn is_promoted(workload: &Workload, update: RevisionName) -> bool {
 
 /// Removes the annotation, if there is one.
 pub fn forget(workload: &Workload) -> Option<WorkloadPatch> {
-    let is_there = workload.annotations.contains_key(names::PROMOTE_ANNOTATION);
-    is_there.then(|| WorkloadPatch::annotation(names::PROMOTE_ANNOTATION, None))
+    let exists = workload.annotations.contains_key(names::PROMOTE_ANNOTATION);
+    exists.then(|| WorkloadPatch::annotation(names::PROMOTE_ANNOTATION, None))
 }

@@ -92,8 +92,8 @@ impl Sidecar {
     /// Adds the mounts of the pod's own containers.
     fn share(&self, own: &[Value], container: &mut Value) -> Result<(), String> {
         let mut mounts = list(container.get("volumeMounts")).to_vec();
-        let of_own = own.iter().flat_map(|it| list(it.get("volumeMounts")));
-        for mount in of_own.filter(|it| it["mountPath"] != TOKEN_PATH) {
+        let own_mounts = own.iter().flat_map(|it| list(it.get("volumeMounts")));
+        for mount in own_mounts.filter(|it| it["mountPath"] != TOKEN_PATH) {
             let at_path = mounts
                 .iter()
                 .find(|it| it["mountPath"] == mount["mountPath"]);

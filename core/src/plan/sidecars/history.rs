@@ -113,9 +113,12 @@ pub fn expired<'r>(
 /// The revisions to which a set itself refers.
 pub fn named_by_set(set: &SidecarSet, newest: &str) -> impl Iterator<Item = String> {
     let status = set.status.as_ref();
-    let of_status = status.map(|it| [&it.latest_revision, &it.stable_revision]);
-    let of_status = of_status.into_iter().flatten().cloned();
+    let named_by_status = status.map(|it| [&it.latest_revision, &it.stable_revision]);
+    let named_by_status = named_by_status.into_iter().flatten().cloned();
     let pinned = set.spec.injection_strategy.pinned().map(str::to_owned);
-    let names: Vec<String> = of_status.chain(pinned).chain([newest.to_owned()]).collect();
+    let names: Vec<String> = named_by_status
+        .chain(pinned)
+        .chain([newest.to_owned()])
+        .collect();
     names.into_iter()
 }

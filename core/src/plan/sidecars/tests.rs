@@ -163,8 +163,8 @@ fn a_set_injects_only_into_pods_that_it_reaches_and_selects() {
         "log",
         json!({"containers": container, "namespace": "arena"}),
     );
-    let of_operator = json!({"containers": container, "namespace": "gamekeeper-system"});
-    let of_operator = set("log", of_operator);
+    let in_operator_namespace = json!({"containers": container, "namespace": "gamekeeper-system"});
+    let in_operator_namespace = set("log", in_operator_namespace);
     let policy = NamespacePolicy {
         own: Some("gamekeeper-system".to_owned()),
         all: true,
@@ -181,7 +181,7 @@ fn a_set_injects_only_into_pods_that_it_reaches_and_selects() {
         (&by_name, "lobby", json!({}), false),
         (&everywhere, "gamekeeper-system", json!({}), false),
         (&by_label, "gamekeeper-system", games(), false),
-        (&of_operator, "gamekeeper-system", json!({}), true),
+        (&in_operator_namespace, "gamekeeper-system", json!({}), true),
     ] {
         assert_eq!(
             set.reaches(&namespace(name, labels.clone()), &policy),
@@ -203,7 +203,7 @@ fn a_set_injects_only_into_pods_that_it_reaches_and_selects() {
 }
 
 #[test]
-fn a_conflicting_set_is_left_out_completely_and_the_mark_says_why() {
+fn a_conflicting_set_is_left_out_completely_and_the_mark_shows_why() {
     let log = |volumes: Value| {
         set(
             "log",

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_says_what_happens_to_pods_and_how_to_fix_that() {
+    fn the_message_explains_what_happens_to_pods_and_how_to_fix_that() {
         let states = [
             (
                 WebhookState::NotServed,

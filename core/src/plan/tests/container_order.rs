@@ -92,7 +92,7 @@ fn containers_get_their_images_one_after_the_other() {
 }
 
 #[test]
-fn without_an_order_all_images_change_at_once() {
+fn without_an_order_all_images_change_in_one_write() {
     let mut story = ordered("DisOrdered");
     story.user(images("v2", "v2", "v2")).settle();
     assert_eq!(spec(&story), "proxy:v2 game:v2 log:v2");
@@ -304,7 +304,7 @@ fn when_the_order_is_lifted_no_container_waits_any_longer() {
 }
 
 #[test]
-fn a_pod_in_which_nothing_runs_is_changed_all_at_once() {
+fn a_pod_without_running_containers_is_changed_in_one_write() {
     let mut story = ordered("OrderedReady");
     let pod = story.names().remove(0);
     story.stop_containers(&pod);

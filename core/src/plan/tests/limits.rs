@@ -28,7 +28,7 @@ fn begun(replicas: i32, strategy: Value) -> Begun {
         && story.reconcile()
     {}
     let plan = story.plan();
-    let count = |is: fn(&Action) -> bool| plan.actions.iter().filter(|it| is(it)).count();
+    let count = |matches: fn(&Action) -> bool| plan.actions.iter().filter(|it| matches(it)).count();
     Begun {
         created: count(|it| matches!(it, Action::CreatePod(_))),
         deleted: count(|it| matches!(it, Action::DeletePod(_))),

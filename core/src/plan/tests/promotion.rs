@@ -103,7 +103,7 @@ fn a_users_pause_holds_a_promotion_back() {
 }
 
 #[test]
-fn a_promoted_rollout_reaches_every_pod_whatever_the_partition_says() {
+fn a_promoted_rollout_reaches_every_pod_regardless_of_the_partition() {
     let mut story = canary();
     story.user(json!({"updateStrategy": {"partition": 1}}));
     story.image("v2").settle();

@@ -376,7 +376,7 @@ fn no_pod_is_deleted_while_there_are_fewer_than_replicas() {
 }
 
 #[test]
-fn claims_of_a_reserved_ordinal_are_kept_whatever_the_policy_says() {
+fn claims_of_a_reserved_ordinal_are_kept_regardless_of_the_policy() {
     for (deleted, owner) in [("Retain", ""), ("Delete", "GameStatefulSet")] {
         let mut story = set(
             3,

@@ -119,7 +119,7 @@ fn scaling_during_a_partition_keeps_the_partition() {
 }
 
 #[test]
-fn a_refused_template_costs_no_running_pod_and_the_condition_says_why() {
+fn a_refused_template_costs_no_running_pod_and_the_condition_explains_why() {
     let mut story = story(3, json!({}));
     story.settle();
     story.dry_run_refusal = Some("exceeded quota".to_owned());

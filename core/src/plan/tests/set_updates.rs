@@ -159,7 +159,7 @@ fn a_first_version_that_never_becomes_ready_is_fixed_by_the_next_one() {
 }
 
 #[test]
-fn with_on_delete_the_condition_ready_says_how_many_pods_are_updated() {
+fn with_on_delete_the_condition_ready_shows_how_many_pods_are_updated() {
     let mut story = set(3, json!({"updateStrategy": {"type": "OnDelete"}}));
     story.settle();
     let ready = |story: &Set| story.condition("Ready").expect("condition").1;

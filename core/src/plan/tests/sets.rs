@@ -87,7 +87,7 @@ fn pods_are_created_upward_each_after_its_predecessor_is_available() {
 }
 
 #[test]
-fn parallel_creates_and_deletes_all_pods_at_once() {
+fn parallel_creates_and_deletes_all_pods_together() {
     let mut story = set(5, parallel());
     story.reconcile();
     assert_eq!(created_and_deleted(&story).0.len(), 5);

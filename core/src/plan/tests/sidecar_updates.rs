@@ -302,7 +302,7 @@ fn at_a_canary_step_a_pod_that_is_not_ready_gets_the_fix_of_its_sidecar() {
 }
 
 #[test]
-fn a_workload_says_why_it_holds_updates_of_sidecars_back() {
+fn a_workload_reports_why_it_holds_back_updates_of_sidecars() {
     for (strategy, why) in [
         (json!({}), ""),
         (json!({"paused": true}), "/game is paused"),

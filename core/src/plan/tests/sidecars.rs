@@ -46,8 +46,8 @@ fn new_pods_get_sidecars_and_running_ones_are_left_alone() {
     assert!(!story.reconcile(), "a new set does not affect running pods");
     story.user(json!({"replicas": 3})).settle();
     let count = |story: &Story| {
-        let with = |pod: &&Arc<Pod>| containers(pod).contains(&"log:1");
-        story.world.pods.iter().filter(with).count()
+        let has_log = |pod: &&Arc<Pod>| containers(pod).contains(&"log:1");
+        story.world.pods.iter().filter(has_log).count()
     };
     assert_eq!(count(&story), 1);
     story.image("v2").settle();

@@ -48,7 +48,7 @@ fn a_claim_is_created_before_its_pod_and_has_the_labels_of_the_selector() {
 }
 
 #[test]
-fn claims_are_deleted_as_the_policy_says() {
+fn claims_are_deleted_as_the_policy_specifies() {
     for (deleted, scaled, kept, after) in [
         (
             "Retain",

@@ -79,11 +79,11 @@ fn look_up(scene: &Scene) -> Acceptance {
         }
         Some(Verdict::Refused { message, at }) => {
             let now = scene.world.now;
-            let again = at.checked_add(RETRY_AFTER).unwrap_or(*at);
+            let retry_at = at.checked_add(RETRY_AFTER).unwrap_or(*at);
             Acceptance::Refused {
                 why: refused(message),
                 // If the clock was set back, waiting for this time would take too long.
-                again: (again > now && *at <= now).then_some(again),
+                again: (retry_at > now && *at <= now).then_some(retry_at),
             }
         }
         None => Acceptance::Unknown,

@@ -103,10 +103,10 @@ fn amount<'a>(list: &'a str, resource: &str) -> Option<&'a str> {
 
 /// The amount of a resource that a container requests, or that limits it, in thousandths of its unit.
 fn amount_of(resources: &Value, kind: &str, name: &str) -> i128 {
-    let of = |kind: &str| resources.get(kind).and_then(|it| it.get(name));
+    let quantity_of = |kind: &str| resources.get(kind).and_then(|it| it.get(name));
     // A container without a request requests its limit.
-    let limit = || of("limits").filter(|_| kind == "requests");
-    let amount = of(kind).or_else(limit).map(quantity::text);
+    let limit = || quantity_of("limits").filter(|_| kind == "requests");
+    let amount = quantity_of(kind).or_else(limit).map(quantity::text);
     amount.and_then(|it| quantity::milli(&it)).unwrap_or(0)
 }
 

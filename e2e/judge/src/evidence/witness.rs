@@ -98,9 +98,9 @@ impl Witness {
 
     /// Starts the watches of Clusters, nodes and scripts.
     pub async fn of_lifecycle(client: &Client) -> Result<Self> {
-        let of_scripts = OF_SCRIPTS.map(|kind| Kind::new(client, kind, Some(SCRIPTS)));
-        let of_clusters = OF_CLUSTERS.map(|kind| Kind::new(client, kind, None));
-        let kinds = of_scripts.into_iter().chain(of_clusters);
+        let script_kinds = OF_SCRIPTS.map(|kind| Kind::new(client, kind, Some(SCRIPTS)));
+        let cluster_kinds = OF_CLUSTERS.map(|kind| Kind::new(client, kind, None));
+        let kinds = script_kinds.into_iter().chain(cluster_kinds);
         Self::of(kinds.collect()).await
     }
 

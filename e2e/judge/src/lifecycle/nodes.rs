@@ -24,12 +24,12 @@ pub(crate) fn cordons(
     }
     match (is_cordoned(before), is_cordoned(after)) {
         (true, false) => {
-            let by = world.cordoned_by.get(uid(after));
-            let is_own = by.is_some_and(|by| is_operator(by));
+            let cordoned_by = world.cordoned_by.get(uid(after));
+            let is_own = cordoned_by.is_some_and(|cordoned_by| is_operator(cordoned_by));
             (!is_own).then(|| {
                 (
                     "cordon",
-                    format!("a node that {by:?} cordoned is uncordoned"),
+                    format!("a node that {cordoned_by:?} cordoned is uncordoned"),
                 )
             })
         }

@@ -93,7 +93,7 @@ fn no_second_script_starts_on_a_node_while_one_runs() {
 }
 
 #[test]
-fn no_script_runs_where_its_record_says_that_it_passed() {
+fn no_script_runs_where_it_has_passed_according_to_the_record() {
     let mut scenario = installed();
     scenario.run(OF_NODES, WORKER);
     assert_eq!(scenario.broken(), ["repeat"]);
@@ -252,7 +252,7 @@ fn the_finalizer_is_removed_last() {
 }
 
 #[test]
-fn a_status_that_says_nothing_new_is_not_written() {
+fn an_unchanged_status_is_not_written() {
     let mut scenario = installed();
     scenario.status(json!({}));
     scenario.repeat_status();

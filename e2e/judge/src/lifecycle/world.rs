@@ -204,8 +204,9 @@ impl World {
 
     /// The versions of a node on which a write may be based.
     pub(crate) fn node(&self, uid: &str, write: &Write) -> Vec<&Value> {
-        let is_it = |node: &&Timeline| node.newest().is_some_and(|it| super::world::uid(it) == uid);
-        let known = self.nodes.values().find(is_it).into_iter();
+        let has_uid =
+            |node: &&Timeline| node.newest().is_some_and(|it| super::world::uid(it) == uid);
+        let known = self.nodes.values().find(has_uid).into_iter();
         known.flat_map(|it| it.seen_at(write.received)).collect()
     }
 

@@ -89,12 +89,12 @@ fn merge_list(list: &mut Value, items: &[Value]) {
             .into_iter()
             .find(|key| item.get(key).is_some());
         let same = |other: &Value| key.is_some_and(|key| other.get(key) == item.get(key));
-        let at = list.iter().position(same);
-        match (at, item.get("$patch").and_then(Value::as_str)) {
-            (Some(at), Some("delete")) => {
-                list.remove(at);
+        let position = list.iter().position(same);
+        match (position, item.get("$patch").and_then(Value::as_str)) {
+            (Some(position), Some("delete")) => {
+                list.remove(position);
             }
-            (Some(at), _) => merge(&mut list[at], item),
+            (Some(position), _) => merge(&mut list[position], item),
             (None, Some("delete")) => {}
             (None, _) => list.push(item.clone()),
         }

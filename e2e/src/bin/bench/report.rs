@@ -103,8 +103,8 @@ impl Report {
                         pick(measured).map_or(f64::NAN, |phase| count(&phase.writes) as f64)
                     })
                 };
-                let of_pods = |all: &Counts| all.sum(|sort| sort.resource.starts_with("pods"));
-                let pods = median(&of_pods) / PODS as f64;
+                let pod_writes = |all: &Counts| all.sum(|sort| sort.resource.starts_with("pods"));
+                let pods = median(&pod_writes) / PODS as f64;
                 let all = median(&|all| all.sum(|sort| sort.resource != "leases")) / PODS as f64;
                 let refused = median(&|all| all.sum(|sort| sort.code >= 400));
                 let kubelets = self.median(subject, |measured| {

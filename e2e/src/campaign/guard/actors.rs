@@ -223,8 +223,8 @@ impl Actor {
         let taint = "ToBeDeletedByClusterAutoscaler=1:NoSchedule";
         self.taint(case, node, taint).await?;
         for pod in running(case).await? {
-            let is_here = text(&pod, "/spec/nodeName") == node;
-            if is_here && annotation(&pod, SAFE_TO_EVICT) != Some("false") {
+            let is_on_node = text(&pod, "/spec/nodeName") == node;
+            if is_on_node && annotation(&pod, SAFE_TO_EVICT) != Some("false") {
                 let _ = self.evict(case, text(&pod, "/metadata/name")).await;
             }
         }

@@ -31,9 +31,9 @@ pub(super) fn ended(events: &[Event], history: &History, matches: &Matches, own:
         let Some(end) = life.end.as_ref().filter(|end| end.at < over) else {
             continue;
         };
-        let by = culprit(end, history, own);
-        found.lines.push(line(&life, end, &by));
-        *found.by.entry(by).or_default() += 1;
+        let ended_by = culprit(end, history, own);
+        found.lines.push(line(&life, end, &ended_by));
+        *found.by.entry(ended_by).or_default() += 1;
     }
     found
 }
@@ -50,18 +50,19 @@ fn culprit(end: &End, history: &History, own: &str) -> String {
     if let Some(actor) = Actor::all().find(|actor| end.user == actor.user()) {
         return actor.name().to_owned();
     }
-    let is = |name: &str| end.user.contains(name) || end.user_agent.contains(name);
-    let by = |wanted: fn(Actor) -> bool| history.find(wanted);
-    let actor = if is("generic-garbage-collector") || is("namespace-controller") {
+    let is_client = |name: &str| end.user.contains(name) || end.user_agent.contains(name);
+    let client_that = |wanted: fn(Actor) -> bool| history.find(wanted);
+    let actor = if is_client("generic-garbage-collector") || is_client("namespace-controller") {
         history.last()
-    } else if is("taint-eviction-controller") || is("node-controller") {
-        by(|it| it == Actor::Taint)
-    } else if is("kube-scheduler") {
-        by(|it| it == Actor::Preempt)
+    } else if is_client("taint-eviction-controller") || is_client("node-controller") {
+        client_that(|it| it == Actor::Taint)
+    } else if is_client("kube-scheduler") {
+        client_that(|it| it == Actor::Preempt)
     } else {
         None
     };
-    let is_own = end.user == own || is("replicaset-controller") || is("deployment-controller");
+    let is_own =
+        end.user == own || is_client("replicaset-controller") || is_client("deployment-controller");
     match actor {
         Some(actor) => actor.name().to_owned(),
         None if is_own => OWN.to_owned(),

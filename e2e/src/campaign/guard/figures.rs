@@ -81,8 +81,8 @@ impl fmt::Display for Table {
         let heads = Variant::ALL.map(|it| it.to_string()).join(" | ");
         writeln!(f, "| matches ended by | {heads} |\n|---|---|---|---|---|")?;
         for name in self.names() {
-            let of = |it: &Record| it.ended.get(&name).copied().unwrap_or(0);
-            writeln!(f, "{}", self.row(&name, of))?;
+            let count_in = |it: &Record| it.ended.get(&name).copied().unwrap_or(0);
+            writeln!(f, "{}", self.row(&name, count_in))?;
         }
         let all = |it: &Record| it.ended.values().sum();
         writeln!(f, "{}", self.row("**all**", all))?;

@@ -314,8 +314,8 @@ async fn stop(operator: &mut Operator) -> Result<()> {
 
 /// The violations that the judge finds, and the permissions that the operator lacked.
 fn violations(events: &[Event], starts: &[Timestamp], operator: &str) -> Vec<String> {
-    let of_operator = |event: &&Event| event.username() == operator;
-    let lacking = events.iter().filter(of_operator);
+    let is_by_operator = |event: &&Event| event.username() == operator;
+    let lacking = events.iter().filter(is_by_operator);
     let lacking = lacking.filter_map(Event::missing_permission);
     let found = judge::violations(events, starts, |user| user == operator);
     let found = found.iter().map(|it| format!("violation: {it}"));

@@ -35,7 +35,7 @@ fn phase(sim: &Sim) -> String {
 /// what happened.
 fn play(sim: &mut Sim) -> Vec<String> {
     let mut story = Vec::new();
-    let to = sim.cluster.spec.version.clone().expect("a version");
+    let version = sim.cluster.spec.version.clone().expect("a version");
     loop {
         if let Some((step, node)) = sim.live().first().cloned() {
             story.push(format!("{step} {node}"));
@@ -53,7 +53,7 @@ fn play(sim: &mut Sim) -> Vec<String> {
             .iter_mut()
             .find(|it| it.name == name)
             .expect("the node");
-        node.version = format!("v{to}+k3s1");
+        node.version = format!("v{version}+k3s1");
         sim.settle();
     }
 }

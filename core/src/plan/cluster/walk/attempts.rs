@@ -76,8 +76,11 @@ impl<'a> Walk<'a> {
             Progress::Passed => OnNode::Passed,
             Progress::Failed { failure, next } => {
                 self.plan.wake = earlier(self.plan.wake, Some(next));
-                let at = next.strftime("%H:%M:%SZ");
-                OnNode::Failed(format!("{}, next at {at}", describe(scene, task, &failure)))
+                let due_at = next.strftime("%H:%M:%SZ");
+                OnNode::Failed(format!(
+                    "{}, next at {due_at}",
+                    describe(scene, task, &failure)
+                ))
             }
             Progress::Running {
                 attempt,

@@ -17,18 +17,18 @@ impl Walk<'_> {
         let Some(number) = scene.upgrade.as_ref().map(|it| it.number) else {
             return;
         };
-        let of_nodes = LifecycleStep::UPGRADE.into_iter();
-        let of_nodes: Vec<_> = of_nodes
+        let node_steps = LifecycleStep::UPGRADE.into_iter();
+        let node_steps: Vec<_> = node_steps
             .filter(|it| it.scope() == StepScope::Nodes)
             .collect();
         let mut nodes: Vec<_> = scene.nodes.iter().collect();
         nodes.sort_by_key(|(node, _)| !node.is_control_plane());
         nodes.retain(|(node, record)| {
-            let mut steps = of_nodes.iter();
+            let mut steps = node_steps.iter();
             record.installed && !steps.all(|step| self.has_passed(*step, node, record))
         });
         let runs = |node: &ClusterNode| -> Vec<&HookRun> {
-            let steps = of_nodes.iter().map(|step| Task { step: *step, node });
+            let steps = node_steps.iter().map(|step| Task { step: *step, node });
             steps
                 .flat_map(|task| self.attempts(task, &task.hash(scene)))
                 .collect()

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn runs_end_as_expected() {
-    let with = |count: i32, change: fn(&mut Metric)| {
+    let metric_with = |count: i32, change: fn(&mut Metric)| {
         let mut metric = counted(count);
         change(&mut metric);
         metric
@@ -27,34 +27,44 @@ fn runs_end_as_expected() {
         (counted(2), "S F", Failed, 2),
         (counted(2), "S E S", Successful, 3),
         (counted(2), "SEEEEE S", Error, 6),
-        (with(3, |m| m.failure_limit = Some(2)), "FFS", Successful, 3),
-        (with(3, |m| m.failure_limit = Some(2)), "FFF", Failed, 3),
         (
-            with(3, |m| m.failure_limit = Some(3)),
+            metric_with(3, |m| m.failure_limit = Some(2)),
+            "FFS",
+            Successful,
+            3,
+        ),
+        (
+            metric_with(3, |m| m.failure_limit = Some(2)),
+            "FFF",
+            Failed,
+            3,
+        ),
+        (
+            metric_with(3, |m| m.failure_limit = Some(3)),
             "FFF",
             Inconclusive,
             3,
         ),
         (
-            with(2, |m| m.inconclusive_limit = Some(1)),
+            metric_with(2, |m| m.inconclusive_limit = Some(1)),
             "IS",
             Successful,
             2,
         ),
         (
-            with(2, |m| m.inconclusive_limit = Some(2)),
+            metric_with(2, |m| m.inconclusive_limit = Some(2)),
             "II",
             Inconclusive,
             2,
         ),
         (
-            with(5, |m| m.successful_limit = Some(2)),
+            metric_with(5, |m| m.successful_limit = Some(2)),
             "SS S",
             Successful,
             2,
         ),
         (
-            with(3, |m| {
+            metric_with(3, |m| {
                 m.failure_limit = Some(2);
                 m.successful_limit = Some(2);
             }),
@@ -79,18 +89,23 @@ fn runs_end_as_expected() {
             1,
         ),
         (
-            with(3, |m| m.successful_limit = Some(1)),
+            metric_with(3, |m| m.successful_limit = Some(1)),
             "FFF S",
             Inconclusive,
             3,
         ),
         (
-            with(1, |m| m.consecutive_error_limit = Some(0)),
+            metric_with(1, |m| m.consecutive_error_limit = Some(0)),
             "E S",
             Error,
             1,
         ),
-        (with(1, |m| m.failure_limit = Some(-1)), "F", Failed, 1),
+        (
+            metric_with(1, |m| m.failure_limit = Some(-1)),
+            "F",
+            Failed,
+            1,
+        ),
         (
             endless(|m| {
                 m.consecutive_successful_limit = Some(2);
@@ -193,7 +208,7 @@ fn a_dry_run_decides_nothing() {
 }
 
 #[test]
-fn a_run_with_only_dry_runs_says_that_nothing_decided() {
+fn a_run_with_only_dry_runs_reports_that_none_affects_its_result() {
     let mut spec = run_of(&[counted(1)]);
     spec.dry_run = vec![DryRun {
         metric_name: ".*".into(),

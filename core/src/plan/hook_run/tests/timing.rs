@@ -74,11 +74,11 @@ fn a_measurement_in_progress_is_shown_and_checked_again() {
     assert_eq!((result.count, result.measurements[0].phase), (0, Running));
 
     let later = start() + SignedDuration::from_secs(3);
-    let again = assess_now(&spec, &shown.status, &[], &none, later);
-    assert_eq!(again.start, [0]);
+    let next = assess_now(&spec, &shown.status, &[], &none, later);
+    assert_eq!(next.start, [0]);
     let complete = assess_now(
         &spec,
-        &again.status,
+        &next.status,
         &[measured(ended(Successful), later)],
         &none,
         later,
@@ -95,7 +95,7 @@ fn a_measurement_in_progress_is_shown_and_checked_again() {
 
     let mut terminated = spec;
     terminated.terminate = true;
-    let stopped = assess_now(&terminated, &again.status, &[], &none, later);
+    let stopped = assess_now(&terminated, &next.status, &[], &none, later);
     assert_eq!(stopped.stop, [0]);
     assert_eq!(stopped.status.phase, Inconclusive);
     assert!(stopped.status.metric_results[0].measurements.is_empty());

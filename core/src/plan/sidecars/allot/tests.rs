@@ -398,7 +398,7 @@ fn refused_pods_are_named_until_they_are_updated_and_tried_again_in_time() {
 }
 
 #[test]
-fn a_pod_is_looked_at_again_in_time() {
+fn a_pod_is_checked_again_in_time() {
     let mut pods = pods(&["new foreign updating"]);
     let at = now() + SignedDuration::from_secs(10);
     pods[0].look_again = Some(at);

@@ -190,7 +190,7 @@ fn a_pin_takes_precedence_over_everything_else() {
 }
 
 #[test]
-fn if_a_revision_is_lost_new_pods_get_the_newest_one_and_the_status_says_so() {
+fn if_a_revision_is_lost_new_pods_get_the_newest_one_and_the_status_reports_that() {
     let lost = revision("log:1", 1).name.clone();
     let pin = json!({"injectionStrategy": {"revision": {"revisionName": lost}}});
     let pause = json!({"updateStrategy": {"paused": true}});

@@ -34,7 +34,7 @@ fn pods(names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn progressing_says_what_the_update_waits_for() {
+fn progressing_shows_what_the_update_waits_for() {
     let held = || BTreeSet::from(["GameDeployment games/arena is paused".to_owned()]);
     let rolling = || json!({});
     for (strategy, progress, status, words) in [

@@ -54,12 +54,12 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     assert_eq!((status.ready_pods, status.updated_ready_pods), (2, 1));
     assert_eq!((status.observed_generation, status.uninjected_pods), (3, 0));
     let condition = |status: &crate::api::SidecarSetStatus, index: usize| {
-        let it = &status.conditions[index];
+        let condition = &status.conditions[index];
         (
-            it.status.clone(),
-            it.reason.clone(),
-            it.message.clone(),
-            it.last_transition_time.0,
+            condition.status.clone(),
+            condition.reason.clone(),
+            condition.message.clone(),
+            condition.last_transition_time.0,
         )
     };
     let expected = (

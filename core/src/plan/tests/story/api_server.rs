@@ -5,10 +5,10 @@ use super::*;
 impl<K: Planned + Serialize> Story<K> {
     pub(super) fn collect_garbage(&mut self) {
         let pods: BTreeSet<String> = self.pods().iter().map(|pod| pod.uid.clone()).collect();
-        let is_there = |owner: &ClaimOwner| owner.kind != "Pod" || pods.contains(&owner.uid);
+        let exists = |owner: &ClaimOwner| owner.kind != "Pod" || pods.contains(&owner.uid);
         self.world
             .claims
-            .retain(|_, claim| claim.owners.is_empty() || claim.owners.iter().any(is_there));
+            .retain(|_, claim| claim.owners.is_empty() || claim.owners.iter().any(exists));
     }
 
     /// The message with which a full quota refuses an additional pod.

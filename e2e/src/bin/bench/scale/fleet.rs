@@ -124,13 +124,13 @@ impl Fleet {
         (from, to, all): (usize, usize, usize),
     ) -> Result<()> {
         let namespace = &case.namespace;
-        let ours = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{namespace}");
+        let api = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{namespace}");
         if self == Fleet::Many {
             let operations = operations(phase, FEW, FEW);
             let operations = &operations;
             return stream::iter(from / FEW..to / FEW)
                 .map(async |n| {
-                    let path = format!("{ours}/gamedeployments/{}", numbered(n));
+                    let path = format!("{api}/gamedeployments/{}", numbered(n));
                     case.plane().patch(&path, operations).await.map(|_| ())
                 })
                 .buffer_unordered(AT_ONCE)
@@ -138,9 +138,9 @@ impl Fleet {
                 .await;
         }
         let path = match self {
-            Fleet::Set => format!("{ours}/gamestatefulsets/{SET}"),
+            Fleet::Set => format!("{api}/gamestatefulsets/{SET}"),
             Fleet::Native => format!("/apis/apps/v1/namespaces/{namespace}/deployments/game"),
-            _ => format!("{ours}/gamedeployments/{GAME}"),
+            _ => format!("{api}/gamedeployments/{GAME}"),
         };
         let mut operations = operations(phase, to, all);
         if self.is_one_of_ours()

@@ -32,16 +32,18 @@ impl Pauses {
     ) -> Result<std::convert::Infallible> {
         for number in 1..=PAUSES {
             let far = from + (to - from) * number / (PAUSES + 1);
-            let is_there = |pods: &crate::pods::Running| phase.progress(run.size, pods) >= far;
-            run.pods.until("far enough for a pause", is_there).await?;
+            let has_reached = |pods: &crate::pods::Running| phase.progress(run.size, pods) >= far;
+            run.pods
+                .until("far enough for a pause", has_reached)
+                .await?;
             let started = Instant::now();
             let generation = paused(run, true).await?;
             eventually("the status shows the pause", LIMIT, async || {
                 let workload = run.case.plane().get(&run.case.path()).await?;
                 let status = &workload["status"];
-                let seen = status["observedGeneration"].as_i64() >= Some(generation);
+                let is_observed = status["observedGeneration"].as_i64() >= Some(generation);
                 let is_update = matches!(phase, Phase::Update | Phase::HotPatch);
-                ensure!(seen && (!is_update || is_paused(status)), "{status}");
+                ensure!(is_observed && (!is_update || is_paused(status)), "{status}");
                 Ok(())
             })
             .await?;

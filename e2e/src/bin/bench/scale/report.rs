@@ -75,13 +75,13 @@ impl fmt::Display for Measured {
             Fleet::Native => |times| times.controllers,
             _ => |times| times.operator,
         };
-        let who = match self.fleet {
+        let controller = match self.fleet {
             Fleet::Native => "kube-controller-manager",
             _ => "operator",
         };
         writeln!(
             f,
-            "| {}, {} pods | pods/s | {who}, ms per pod: first tenth | between | last tenth | last to first | kube-controller-manager | kube-apiserver |",
+            "| {}, {} pods | pods/s | {controller}, ms per pod: first tenth | between | last tenth | last to first | kube-controller-manager | kube-apiserver |",
             self.fleet.name(),
             self.pods
         )?;

@@ -192,8 +192,8 @@ impl fmt::Display for Measured {
         )?;
         writeln!(f, "|---|---|---|---|")?;
         for (name, unit, pick) in rows {
-            let of = |costs: &[Cost]| costs.iter().map(pick).collect::<Vec<_>>();
-            let (written, injected) = (of(&self.written), of(&self.injected));
+            let values_of = |costs: &[Cost]| costs.iter().map(pick).collect::<Vec<_>>();
+            let (written, injected) = (values_of(&self.written), values_of(&self.injected));
             let both = written.iter().zip(&injected);
             let ratio = median(both.map(|(written, injected)| injected / written).collect());
             let [written, injected] = [written, injected].map(|it| median(it) * unit);
