@@ -32,7 +32,7 @@ pub fn moves(state: &State) -> Vec<Move> {
     let left = &state.left;
     let cluster = state.stored.cluster.as_ref();
     let is_deleted = cluster.is_none_or(|it| it.metadata.deletion_timestamp.is_some());
-    for (run, _) in live(state) {
+    for run in live(state) {
         moves.push(Move::End(run, HookPhase::Successful));
         if left.failures > 0 {
             moves.push(Move::End(run, HookPhase::Failed));
@@ -83,16 +83,11 @@ fn operator_moves(state: &State) -> Vec<Move> {
     moves
 }
 
-fn live(state: &State) -> impl Iterator<Item = (usize, bool)> {
+/// The runs that have not ended.
+fn live(state: &State) -> impl Iterator<Item = usize> {
     let runs = state.stored.runs.iter().enumerate();
     let live = runs.filter(|(_, run)| !run.phase().is_completed());
-    live.map(|(index, run)| {
-        let mut nodes = state.stored.nodes.iter();
-        (
-            index,
-            nodes.any(|node| node.name == State::node_of(run) && !node.lost),
-        )
-    })
+    live.map(|(index, _)| index)
 }
 
 fn backoffs(state: &State) -> impl Iterator<Item = usize> {
@@ -110,7 +105,7 @@ pub fn fair(state: &State) -> Option<Move> {
     if let Some(next) = operator_moves(state).first() {
         return Some(*next);
     }
-    if let Some((run, _)) = live(state).next() {
+    if let Some(run) = live(state).next() {
         return Some(Move::End(run, HookPhase::Successful));
     }
     if let Some(run) = backoffs(state).next() {

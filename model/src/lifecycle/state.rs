@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gamekeeper_core::api::names::{RUN_NODE, RUN_NODE_UID, RUN_STEP};
+use gamekeeper_core::api::names::{RUN_NODE_UID, RUN_STEP};
 use gamekeeper_core::api::{Cluster, HookPhase, HookRun, HookRunStatus, LifecycleStep};
 use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode};
 use jiff::Timestamp;
@@ -321,11 +321,6 @@ impl State {
             }
             _ => self.left.failures -= 1,
         }
-    }
-
-    /// The name of the node that a run is on.
-    pub fn node_of(run: &HookRun) -> String {
-        annotation(run, RUN_NODE)
     }
 }
 
