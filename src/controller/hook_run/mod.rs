@@ -33,7 +33,7 @@ use crate::fair::{Capacity, NamespaceLimiter};
 use crate::objects::{Kind, ObjectKey};
 use crate::provider::{Call, Probe};
 use gamekeeper_core::api::{HookRun, HookRunStatus, names};
-use gamekeeper_core::plan::hook_run::{Measured, Outcome, Rules, expires};
+use gamekeeper_core::plan::hook_run::{Measured, Outcome, Rules, expires_at};
 
 pub(crate) struct HookRuns {
     cache: Arc<Cache>,
@@ -115,7 +115,7 @@ impl HookRuns {
     /// Deletes a run when its time to live has passed.
     async fn expire(&self, key: &ObjectKey) -> Requeue {
         let run = self.cache.hook_runs.get(key).filter(|it| !it.terminating());
-        let expiring = run.and_then(|run| Some((expires(&run.object)?, run)));
+        let expiring = run.and_then(|run| Some((expires_at(&run.object)?, run)));
         let Some((at, run)) = expiring else {
             return Requeue::Settled(None);
         };

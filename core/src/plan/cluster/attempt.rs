@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::names::{RETRY_ANNOTATION, RUN_ATTEMPT};
 use crate::api::{HookPhase, HookRun};
 
-/// The time between an attempt that failed and the next: 10 s, 20 s, 40 s and so on, up to five minutes.
+/// The time between a failed attempt and the next one: 10 s, 20 s, 40 s and so on, up to five minutes.
 const MIN_BACKOFF: SignedDuration = SignedDuration::from_secs(10);
 const MAX_BACKOFF: SignedDuration = SignedDuration::from_secs(300);
 
@@ -60,7 +60,7 @@ pub fn annotation<'a>(run: &'a HookRun, key: &str) -> Option<&'a str> {
     annotations.get(key).map(String::as_str)
 }
 
-/// The progress of the attempts at a step on a node. `retry` is the user's last request for another one.
+/// The progress of the attempts at a step on a node. `retry` is the user's latest request for another attempt.
 pub fn progress(runs: &[&HookRun], retry: Option<&str>, now: Timestamp) -> Progress {
     let Some(last) = runs.iter().max_by_key(|run| number(run)) else {
         return Progress::Due {

@@ -86,14 +86,14 @@ impl StepState {
         }
     }
 
-    /// Adds the number of nodes that have passed to the message: a new number is no reason for an event.
+    /// Appends how many nodes have passed to the message. A new count is no reason for an event.
     pub fn with_count(mut self, count: &str) -> Self {
         self.message = format!("{}; {count}", self.message);
         self
     }
 
     /// The state of the Cluster while this step is open.
-    fn of_cluster(&self, step: LifecycleStep) -> Self {
+    fn cluster_state(&self, step: LifecycleStep) -> Self {
         let with_step = |text: &String| format!("{step}: {text}");
         Self {
             reason: self.reason,
@@ -121,7 +121,7 @@ impl StepState {
 
 /// The conditions, with those of these steps and Ready replaced. Ready is True only if the install or upgrade
 /// `is_recorded`, so that it never precedes the phase and the version.
-pub fn of_steps(
+pub fn with_steps(
     cluster: &Cluster,
     old: &[Condition],
     steps: &[(LifecycleStep, StepState)],
@@ -133,7 +133,7 @@ pub fn of_steps(
         set(cluster, &mut conditions, &step.to_string(), state, now);
     }
     let ready = match first_open(steps) {
-        Some((step, state)) => state.of_cluster(*step),
+        Some((step, state)) => state.cluster_state(*step),
         None if !is_recorded => StepState::new(
             LifecycleReason::Waiting,
             "all steps have passed and are being recorded",
@@ -218,11 +218,11 @@ pub fn finish(
     plan
 }
 
-/// The attempt that has just failed, in the words of a condition.
+/// The attempt that has just failed, as a condition describes it.
 fn failed_attempt(steps: &[(LifecycleStep, StepState)], condition: &Condition) -> Option<String> {
     if condition.type_ == READY {
         let (step, state) = first_open(steps)?;
-        return state.of_cluster(*step).failed_attempt;
+        return state.cluster_state(*step).failed_attempt;
     }
     let mut steps = steps.iter();
     let (_, state) = steps.find(|(step, _)| step.to_string() == condition.type_)?;

@@ -8,7 +8,7 @@ use super::{ClusterNode, GamePod};
 use crate::api::{ClusterStatus, HookRun};
 use crate::plan::decision::Event;
 
-/// What is to be done for a Cluster.
+/// What to do for a Cluster.
 #[derive(Debug, Default)]
 pub struct ClusterPlan {
     /// The writes, in any order.
@@ -26,7 +26,7 @@ pub struct ClusterPlan {
 pub enum ClusterAction {
     /// Adds (true) or removes the finalizer.
     SetFinalizer(bool),
-    /// Starts an attempt. It cannot be undone, so a quorum GET of the Cluster comes first.
+    /// Starts an attempt. This cannot be undone, so a quorum GET of the Cluster comes first.
     CreateHookRun(Box<HookRun>),
     /// Deletes a run, and with it its Job.
     DeleteHookRun {
@@ -45,14 +45,14 @@ pub enum ClusterAction {
         /// Whether to cordon (true) or uncordon the node.
         cordon: Option<bool>,
     },
-    /// Requests the replacement of a pod on another node.
+    /// Requests that a pod be replaced by one on another node.
     MovePod(GamePod),
     /// Removes the taint of a node whose install is complete.
     AdmitNode(Arc<ClusterNode>),
 }
 
 impl ClusterAction {
-    /// Whether a script may start because of it.
+    /// Whether a script may start because of this action.
     pub fn is_irrevocable(&self) -> bool {
         match self {
             Self::CreateHookRun(_) => true,

@@ -13,13 +13,13 @@ use crate::plan::time::earlier;
 const INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 
 impl Walk<'_> {
-    /// Whether nodes are drained.
+    /// Whether nodes are drained before their upgrade.
     fn drains(&self) -> bool {
         let strategy = &self.scene.features.upgrade.strategy;
         strategy.drain_node_before_upgrade
     }
 
-    /// What a node that is selected for its upgrade still waits for.
+    /// What a node that is selected for upgrade still waits for before its scripts may start.
     pub(super) fn undrained(&self, node: &ClusterNode) -> Option<String> {
         if !self.drains() || self.has_new_kubelet(node) {
             return None;

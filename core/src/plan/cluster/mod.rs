@@ -36,11 +36,11 @@ use self::conditions::StepState;
 use self::scene::Scene;
 use self::walk::Walk;
 
-/// What is to be done for a Cluster now.
+/// What to do for a Cluster now.
 pub fn plan(cluster: &Cluster, world: &ClusterWorld) -> ClusterPlan {
     let is_deleted = cluster.metadata.deletion_timestamp.is_some();
     let has_finalizer = finalizers(cluster).any(|it| it == LIFECYCLE_FINALIZER);
-    let scene = match scene::of(cluster, world) {
+    let scene = match scene::resolve(cluster, world) {
         // Without the finalizer, nothing has started.
         _ if is_deleted && !has_finalizer => return ClusterPlan::default(),
         Ok(scene) => scene,
@@ -64,7 +64,7 @@ fn finalizers(cluster: &Cluster) -> impl Iterator<Item = &str> {
     finalizers.map(String::as_str)
 }
 
-/// The plan while nothing may start: a condition says why.
+/// The plan while nothing may start: a condition states why.
 fn blocked(cluster: &Cluster, world: &ClusterWorld, state: StepState) -> ClusterPlan {
     let old = cluster.status.clone().unwrap_or_default();
     let status = ClusterStatus {
@@ -99,7 +99,7 @@ fn upgrade(scene: &Scene) -> ClusterPlan {
         // The upgrade is recorded before its first script starts, so that its number is never reused.
         walk.cancel_unwanted(&LifecycleStep::INSTALL);
         walk.forget_upgrade();
-        walk.waiting(&LifecycleStep::UPGRADE);
+        walk.show_waiting(&LifecycleStep::UPGRADE);
         return walk.end(ClusterPhase::Upgrading);
     }
     let steps: Vec<LifecycleStep> = LifecycleStep::INSTALL
@@ -121,7 +121,8 @@ fn upgrade(scene: &Scene) -> ClusterPlan {
     walk.end(ClusterPhase::Upgrading)
 }
 
-/// The delete hooks with the removal of the nodes' records between them, and finally the removal of the finalizer.
+/// The deletion: PreClusterDelete, the removal of the nodes' records, PostClusterDelete, and finally the removal of
+/// the finalizer.
 fn delete(scene: &Scene) -> ClusterPlan {
     let mut walk = Walk::new(scene);
     let [before, after] = LifecycleStep::DELETE;
@@ -133,6 +134,6 @@ fn delete(scene: &Scene) -> ClusterPlan {
             ..ClusterPlan::default()
         };
     }
-    walk.waiting(&[after]);
+    walk.show_waiting(&[after]);
     walk.end(ClusterPhase::Terminating)
 }

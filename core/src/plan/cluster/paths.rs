@@ -60,7 +60,7 @@ pub fn mount(volume: &Volume) -> String {
     }
 }
 
-/// Whether the first word of a hook is a file's dst, or lies directly in it.
+/// Whether a hook's program (its first word) is a file's dst, or is directly inside it.
 pub fn is_copied(features: &ClusterFeatures, program: &str) -> bool {
     let mut files = features.files.iter();
     files.any(|file| {

@@ -21,7 +21,7 @@ pub struct NodeRecord {
     /// Whether the install is complete. It is not repeated when hooks are added later.
     #[serde(default)]
     pub installed: bool,
-    /// The number of the last upgrade that it took part in.
+    /// The number of the last upgrade that the node took part in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<i64>,
     /// The steps of that upgrade that have passed.

@@ -1,7 +1,7 @@
 //! The HookRun of an attempt: one measurement by a Job that runs the script on its node.
 //!
-//! No shell interprets the arguments. Labels and annotations are passed as arguments of the run, so that `{{` in them
-//! is not substituted; `$` is doubled, because the kubelet expands `$(NAME)`.
+//! No shell interprets the arguments. Labels and annotations are passed as arguments of the run, so `{{` in them is not
+//! substituted; `$` is doubled, because the kubelet expands `$(NAME)`.
 
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ impl Task<'_> {
     }
 
     /// Whether a run is an attempt at this task.
-    pub fn is_of(&self, run: &HookRun, hash: &str) -> bool {
+    pub fn is_attempt(&self, run: &HookRun, hash: &str) -> bool {
         attempt::annotation(run, RUN_STEP) == Some(&self.step.to_string())
             && attempt::annotation(run, RUN_NODE_UID) == Some(&self.node.uid)
             && attempt::annotation(run, RUN_HOOK_HASH) == Some(hash)
@@ -159,7 +159,7 @@ impl Task<'_> {
             .collect();
         let volumes: Vec<Value> = numbered
             .map(|(number, volume)| match volume {
-                // If it is missing, the script reports that. If it were not optional, the pod would wait for it.
+                // If the ConfigMap is missing, node-hook reports that; if it were not optional, the pod would wait.
                 Volume::ConfigMap(name) => json!({
                     "name": volume_name(number), "configMap": {"name": name, "optional": true},
                 }),
@@ -213,7 +213,7 @@ impl Task<'_> {
     }
 }
 
-/// The user's last request for another attempt.
+/// The user's latest request for another attempt.
 pub fn retry<'a>(scene: &Scene<'a>) -> Option<&'a str> {
     let annotations = scene.cluster.metadata.annotations.as_ref()?;
     annotations.get(RETRY_ANNOTATION).map(String::as_str)
@@ -227,7 +227,7 @@ fn volume_name(number: usize) -> String {
     format!("source-{number}")
 }
 
-/// Escapes a text, so that the kubelet's expansion of `$(NAME)` restores it.
+/// Escapes text so that the kubelet's expansion of `$(NAME)` restores it.
 fn unexpanded(text: &str) -> String {
     text.replace('$', "$$")
 }
@@ -251,7 +251,7 @@ fn pairs(scene: &Scene) -> Result<Vec<String>, String> {
             pairs.len()
         ));
     }
-    // Doubled characters count.
+    // Doubled characters count toward the limit.
     match pairs.iter().find(|it| unexpanded(it).len() > MAX_PAIR) {
         Some(long) => Err(format!(
             "metadata.annotations: {} is too long to be an argument of a cluster hook; shorten it to \

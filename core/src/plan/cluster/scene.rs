@@ -24,8 +24,8 @@ pub struct Scene<'a> {
     pub master: Result<Arc<ClusterNode>, String>,
 }
 
-/// The scene; an error says why nothing may start.
-pub fn of<'a>(cluster: &'a Cluster, world: &'a ClusterWorld) -> Result<Scene<'a>, StepState> {
+/// Resolves a Cluster; an error states why nothing may start.
+pub fn resolve<'a>(cluster: &'a Cluster, world: &'a ClusterWorld) -> Result<Scene<'a>, StepState> {
     if let Some(older) = &world.older {
         return Err(StepState::new(
             LifecycleReason::AnotherCluster,
@@ -35,7 +35,7 @@ pub fn of<'a>(cluster: &'a Cluster, world: &'a ClusterWorld) -> Result<Scene<'a>
     let problems = problems(&cluster.spec);
     let is_deleted = cluster.metadata.deletion_timestamp.is_some();
     if let Some(problem) = problems.first()
-        && !(is_deleted && is_skipped(cluster))
+        && !(is_deleted && deletes_without_script(cluster))
     {
         return Err(StepState::new(
             LifecycleReason::InvalidSpec,
@@ -109,8 +109,8 @@ pub fn is_same_version(one: &str, other: &str) -> bool {
     core(one) == core(other)
 }
 
-/// Whether a deletion has no script to run.
-fn is_skipped(cluster: &Cluster) -> bool {
+/// Whether the deletion has no script to run.
+fn deletes_without_script(cluster: &Cluster) -> bool {
     let features = &cluster.spec.features;
     LifecycleStep::DELETE.iter().all(|step| {
         step.command(&features.hooks).is_none() || features.skip_conditions.contains(step)

@@ -33,7 +33,7 @@ pub struct ClusterNode {
     pub name: String,
     /// Its uid: a new node with the same name is another node.
     pub uid: String,
-    /// The version that was observed.
+    /// Its resourceVersion when it was observed.
     pub resource_version: String,
     /// When it was created.
     pub created: Option<Timestamp>,
@@ -77,12 +77,12 @@ const CONTROL_PLANE: [&str; 2] = [
 ];
 
 impl ClusterNode {
-    /// Whether the control plane runs there.
+    /// Whether it is a control-plane node.
     pub fn is_control_plane(&self) -> bool {
         CONTROL_PLANE.iter().any(|it| self.labels.contains_key(*it))
     }
 
-    /// Whether it equals another one in all that a plan reads, except the resourceVersion.
+    /// Whether it equals another one in everything that a plan reads, except the resourceVersion.
     pub fn is_like(&self, other: &Self) -> bool {
         let other = Self {
             resource_version: self.resource_version.clone(),

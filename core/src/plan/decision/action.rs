@@ -1,5 +1,5 @@
-//! Every write that a plan may contain, when it is carried out, and whether it can be undone. The matches that say so
-//! are exhaustive, so that a new action must be classified.
+//! Every write that a plan may contain, when it is carried out, and whether it can be undone. The matches that decide
+//! this are exhaustive, so every new action must be classified.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -56,7 +56,7 @@ pub enum Action {
     DeletePod(Deletion),
     /// Force the deletion of a Terminating pod that cannot terminate because its node is lost.
     ForceDeletePod(PodRef),
-    /// Set labels of a pod's identity.
+    /// Set a pod's identity labels.
     LabelPod {
         /// The pod.
         pod: PodRef,
@@ -80,14 +80,14 @@ pub enum Action {
     RequestMove {
         /// The pod.
         pod: PodRef,
-        /// Whether it is to be replaced.
+        /// Whether to request the replacement, or to withdraw the request.
         requested: bool,
     },
     /// Set the annotation game-pod-deleting.
     MarkDeleting {
         /// The pod.
         pod: PodRef,
-        /// Since when it has waited for its PreDelete hook; recorded on guarded pods.
+        /// When it began to wait for its PreDelete hook; recorded on guarded pods.
         since: Option<Timestamp>,
     },
     /// Remove the annotation game-pod-deleting, and the time that was recorded with it.
@@ -131,8 +131,8 @@ pub enum Action {
     },
     /// Create, or restore, the PodDisruptionBudget that guards the workload's pods.
     ApplyBudget(Budget),
-    /// Dry-run the deletion of this budget. The API server's refusal shows that
-    /// the policies are in force, and that the budget exists.
+    /// Dry-run the deletion of this budget. The API server's refusal shows that the policies are in force, and that
+    /// the budget exists.
     ProbeGuard {
         /// The budget's name.
         budget: String,

@@ -42,20 +42,20 @@ pub enum DeletionReason {
     Reserved,
     /// A new pod of the update revision replaces it.
     Update,
-    /// Its replacement was requested: podsToDelete names it, or it is to be moved.
+    /// Its replacement was requested: podsToDelete names it, or a move was requested.
     Replace,
     /// Its node is lost.
     NodeLost,
     /// Its workload is being deleted.
     WorkloadDeleted,
-    /// It ended on its own.
+    /// It has ended on its own.
     Ended,
-    /// It ended on its own right after it was started: see [`Backoff`](crate::plan::Backoff).
+    /// It has ended on its own right after it was started: see [`Backoff`](crate::plan::Backoff).
     EndedAtOnce,
 }
 
 impl DeletionReason {
-    /// The reason for the deletion of a pod that ended on its own.
+    /// The reason to delete a pod that has ended on its own.
     pub fn of_end(pod: &Pod) -> Self {
         match pod.ended_at_once {
             Some(_) => Self::EndedAtOnce,

@@ -18,7 +18,7 @@ pub struct Draft {
     pub events: Vec<Event>,
     /// What blocks the workload.
     pub obstacles: Obstacles,
-    /// What the creation of pods waits for, if that needs no action by a user.
+    /// What the creation of pods waits for, if the wait ends without action by a user.
     pub waits_for: Option<Blocked>,
 }
 
@@ -78,7 +78,7 @@ impl Draft {
         self.actions.iter().any(predicate)
     }
 
-    /// Whether the workload itself is to be changed.
+    /// Whether the workload itself is changed.
     pub fn changes_workload(&self) -> bool {
         self.patch.is_some()
     }
@@ -100,14 +100,14 @@ impl Draft {
 /// If an action requires its pod to be unchanged, drops all other actions on that pod: another write of the same plan
 /// would make it fail.
 fn drop_conflicting(actions: &mut Vec<Action>) {
-    let unchanged = |action: &Action| action.pod().is_some_and(|pod| pod.version.is_some());
-    let pods = actions.iter().filter(|action| unchanged(action));
+    let needs_unchanged = |action: &Action| action.pod().is_some_and(|pod| pod.version.is_some());
+    let pods = actions.iter().filter(|action| needs_unchanged(action));
     let pods: BTreeSet<String> = pods
         .filter_map(|action| Some(action.pod()?.uid.clone()))
         .collect();
     if !pods.is_empty() {
         let is_other = |action: &Action| action.pod().is_none_or(|pod| !pods.contains(&pod.uid));
-        actions.retain(|action| unchanged(action) || is_other(action));
+        actions.retain(|action| needs_unchanged(action) || is_other(action));
     }
 }
 

@@ -15,7 +15,7 @@ pub struct InPlacePatch {
     pub images: Vec<ImageChange>,
     /// Labels to set, or (None) to remove; the revision label is among them.
     pub labels: Vec<(String, Option<String>)>,
-    /// Whether the pod already has any annotation.
+    /// Whether the pod already has any annotations.
     pub annotated: bool,
     /// Annotations to set, or (None) to remove.
     pub annotations: Vec<(String, Option<String>)>,
@@ -26,19 +26,19 @@ pub struct InPlacePatch {
 }
 
 impl InPlacePatch {
-    /// Whether it continues an update with the next container. The first patch of the update has already set the
+    /// Whether this patch continues an update with the next container. The update's first patch has already set the
     /// revision label.
     pub fn is_continuation(&self) -> bool {
         self.labels.is_empty()
     }
 }
 
-/// A container's image to change.
+/// The change of one container's image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageChange {
-    /// Whether it is a native sidecar (an init container that keeps running).
+    /// Whether the container is a native sidecar (an init container that keeps running).
     pub init: bool,
-    /// Its index in the list.
+    /// Its index in spec.containers or spec.initContainers.
     pub index: usize,
     /// Its name, which the patch tests.
     pub name: String,

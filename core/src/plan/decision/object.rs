@@ -11,7 +11,7 @@ pub struct WorkloadPatch {
     pub paused: Option<bool>,
     /// Annotations to set, or (None) to remove.
     pub annotations: Vec<(String, Option<String>)>,
-    /// Points whose `retry` is set back to false.
+    /// Hook points whose `retry` is set back to false.
     pub retry_off: Vec<HookPoint>,
     /// New spec.scaleStrategy.podsToDelete.
     pub pods_to_delete: Option<Vec<String>>,

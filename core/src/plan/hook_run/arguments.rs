@@ -70,7 +70,8 @@ impl Allowance {
         Ok(())
     }
 
-    fn refer(&mut self) -> Result<(), ArgumentError> {
+    /// Uses up one reference.
+    fn take_reference(&mut self) -> Result<(), ArgumentError> {
         let left = self.references.checked_sub(1);
         self.references = left.ok_or(ArgumentError::TooMany)?;
         Ok(())
@@ -120,7 +121,7 @@ pub fn fill<'v>(
         allowance.take(plain.len())?;
         filled.push_str(plain);
         if let Some(name) = name {
-            allowance.refer()?;
+            allowance.take_reference()?;
             let value = value_of(name).ok_or_else(|| ArgumentError::NoValue(name.to_owned()))?;
             allowance.take(value.len())?;
             filled.push_str(value);
@@ -164,7 +165,7 @@ pub fn used_arguments(metric: &Metric) -> Vec<String> {
 }
 
 /// Whether metrics contain more references to arguments than the maximum.
-pub(super) fn refer_too_often(metrics: &[Metric]) -> bool {
+pub(super) fn have_too_many_references(metrics: &[Metric]) -> bool {
     let mut references = 0;
     for metric in metrics {
         visit_strings(metric, &mut |_, text| {
@@ -197,12 +198,12 @@ pub fn missing_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec
     names.filter(is_missing).collect()
 }
 
-/// Arguments that name the pod in which commands run, and whose fields are read or written.
-const OF_POD: [&str; 2] = ["PodName", "PodNamespace"];
+/// Arguments that name the run's pod: commands run in it, and kubernetes metrics read or write its fields.
+const POD_ARGUMENTS: [&str; 2] = ["PodName", "PodNamespace"];
 
 /// The arguments of a run: first those that the template declares, in its order, where a given value
-/// takes precedence over the template's own; then given ones that its metrics use without declaring
-/// them. A command and a kubernetes metric also use those that name their pod.
+/// takes precedence over the template's own; then given ones that its metrics use although it does not
+/// declare them. Commands and kubernetes metrics also use the arguments that name their pod.
 ///
 /// Arguments that a template neither declares nor uses are left out, so that a HookRun shows only what
 /// matters to it.
@@ -217,9 +218,9 @@ pub fn run_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec<Arg
     let mut metrics = template.metrics.iter();
     let uses_pod = |it: &MetricProvider| it.exec.is_some() || it.kubernetes.is_some();
     if metrics.any(|metric| uses_pod(&metric.provider)) {
-        let mut pod_arguments = OF_POD.map(str::to_owned).to_vec();
-        pod_arguments.retain(|name| !used.contains(name));
-        used.extend(pod_arguments);
+        let mut added = POD_ARGUMENTS.map(str::to_owned).to_vec();
+        added.retain(|name| !used.contains(name));
+        used.extend(added);
     }
     let undeclared = used.iter().filter(|name| !names.contains(name.as_str()));
     let undeclared = undeclared.filter_map(|name| given.get(name.as_str()).copied());
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_of_filled_in_arguments_is_bounded() {
+    fn the_length_and_the_references_of_filled_strings_are_bounded() {
         let value = "x".repeat(1 << 20);
         let value_of = |name: &str| Some(if name == "long" { value.as_str() } else { "" });
         assert!(fill("{{ args.long }}", value_of).is_ok());

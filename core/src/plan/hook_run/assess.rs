@@ -1,14 +1,14 @@
 //! Assesses a run: its next status, what to measure now, and when to assess it again.
 //!
 //! A run's state is its status alone, so a restarted operator continues where the last one stopped. A
-//! call that was in progress then is made again, under the same number.
+//! call that was in progress at that moment is made again, under the same number.
 
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::budget::keep_within;
+use super::budget::limit_size;
 use super::by_name::Rules;
 use super::metric::{self, Verdict};
 use super::record::{entry, record, result, result_mut, take_in_progress};
@@ -108,7 +108,7 @@ pub fn assess(
         record(spec, rules, &mut status, measured);
     }
     if !measured.is_empty() {
-        keep_within(&mut status);
+        limit_size(&mut status);
     }
     for metric in &spec.metrics {
         if let Some(result) = result_mut(&mut status, &metric.name) {
@@ -138,7 +138,7 @@ pub fn assess(
             let result = entry(spec, rules, &mut status, index);
             result.phase = HookPhase::Error;
             result.message = Some(why);
-            // The error of a dry run must not decide the run, which continues with its other metrics.
+            // The error of a dry run must not decide the result. The run continues with its other metrics.
             match result.dry_run {
                 true => assess(spec, rules, &status, &[], running, now),
                 false => finish(spec, rules, status, now),

@@ -23,7 +23,7 @@ pub(super) fn cut(mut text: String) -> String {
 
 /// Drops the oldest measurements until the others fit. The newest of each metric is kept, because the
 /// next one is scheduled from its end.
-pub(super) fn keep_within(status: &mut HookRunStatus) {
+pub(super) fn limit_size(status: &mut HookRunStatus) {
     let sizes = { status.metric_results.iter() }.map(|result| result.measurements.iter().map(size));
     let mut total: usize = sizes.flatten().sum();
     while total > MEASUREMENTS {
@@ -38,7 +38,7 @@ pub(super) fn keep_within(status: &mut HookRunStatus) {
 
 /// The size of a measurement as JSON, in bytes.
 fn size(measurement: &Measurement) -> usize {
-    // It consists of strings and times, which can always be serialized.
+    // A measurement consists of strings and times, which can always be serialized.
     to_string(measurement).map_or(0, |json| json.len() + 1)
 }
 
@@ -70,12 +70,12 @@ mod tests {
         }
     }
 
-    fn stored(status: &HookRunStatus) -> usize {
+    fn stored_size(status: &HookRunStatus) -> usize {
         to_string(status).expect("a status").len()
     }
 
     /// The status after each metric was measured `rounds` times, each time with this value and message.
-    fn after(rounds: i64, text: &str) -> HookRunStatus {
+    fn status_after(rounds: i64, text: &str) -> HookRunStatus {
         let spec = largest();
         let rules = Rules::of(&spec);
         let mut status = HookRunStatus::default();
@@ -104,8 +104,8 @@ mod tests {
     fn the_status_of_the_largest_run_can_be_stored() {
         let long = "\"\u{1f3ae}".repeat(100_000);
         for (rounds, text) in [(1, long.as_str()), (8, &long), (120, &"x".repeat(1_000))] {
-            let status = after(rounds, text);
-            assert!(stored(&status) < 1 << 20, "{}", stored(&status));
+            let status = status_after(rounds, text);
+            assert!(stored_size(&status) < 1 << 20, "{}", stored_size(&status));
             for result in &status.metric_results {
                 let newest = result.measurements.last().expect("the newest");
                 let text = newest.value.as_deref().expect("a value");
@@ -117,15 +117,15 @@ mod tests {
 
     #[test]
     fn the_oldest_measurements_are_dropped_and_no_more_than_needed() {
-        let status = after(100, &"x".repeat(1_000));
+        let status = status_after(100, &"x".repeat(1_000));
         let kept: Vec<usize> = { status.metric_results.iter() }
             .map(|result| result.measurements.len())
             .collect();
         let (least, most) = (kept.iter().min(), kept.iter().max());
         assert!(least >= Some(&7) && most <= Some(&8), "{kept:?}");
-        assert!(stored(&status) > 500 << 10, "{}", stored(&status));
-        // The measurements of a usual run are all kept.
-        let status = after(100, "32");
+        assert!(stored_size(&status) > 500 << 10, "{}", stored_size(&status));
+        // All measurements of a typical run are kept.
+        let status = status_after(100, "32");
         assert!({ status.metric_results.iter() }.all(|result| result.measurements.len() == 100));
     }
 }

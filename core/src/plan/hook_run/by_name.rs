@@ -19,7 +19,7 @@ pub struct Rules {
     pub(super) unusable: Option<String>,
 }
 
-/// What the rules say about one metric.
+/// How the rules apply to one metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MetricRules {
     /// Whether it has no effect on the result of the run.
@@ -64,7 +64,7 @@ impl Rules {
         }
     }
 
-    /// What the rules say about the metric with this index.
+    /// How the rules apply to the metric with this index.
     pub(super) fn of_metric(&self, index: usize) -> MetricRules {
         self.metrics.get(index).copied().unwrap_or_default()
     }
@@ -97,14 +97,14 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// The first entry of dryRun that matches no metric. Its author expects that some metric has no effect.
-pub(super) fn without_metric<'a>(rules: &'a [DryRun], metrics: &[Metric]) -> Option<&'a str> {
+/// The first entry of dryRun that matches no metric. It was meant to keep some metric from affecting the result.
+pub(super) fn unmatched_dry_run<'a>(rules: &'a [DryRun], metrics: &[Metric]) -> Option<&'a str> {
     let names = rules.iter().map(|rule| rule.metric_name.as_str());
-    let is_lost = |name: &&str| {
+    let is_unmatched = |name: &&str| {
         let rule = Rule::read(name);
         !metrics.iter().any(|metric| rule.matches(&metric.name))
     };
-    names.into_iter().find(is_lost)
+    names.into_iter().find(is_unmatched)
 }
 
 #[cfg(test)]
@@ -153,22 +153,25 @@ mod tests {
     fn an_expression_that_is_too_expensive_matches_nothing_and_is_refused() {
         let metrics = [named("aaaa")];
         for huge in [r"\w{1,200}", r"(?i)(\pL{9}){9}", "((a{99}){99}){99}|aaaa"] {
-            assert_eq!(without_metric(&rules(&[huge]), &metrics), Some(huge));
+            assert_eq!(unmatched_dry_run(&rules(&[huge]), &metrics), Some(huge));
         }
     }
 
     #[test]
     fn a_rule_that_matches_no_metric_is_found() {
         let metrics = [named("ready")];
-        assert_eq!(without_metric(&rules(&["ready", "re.*"]), &metrics), None);
         assert_eq!(
-            without_metric(&rules(&["ready", "raedy"]), &metrics),
+            unmatched_dry_run(&rules(&["ready", "re.*"]), &metrics),
+            None
+        );
+        assert_eq!(
+            unmatched_dry_run(&rules(&["ready", "raedy"]), &metrics),
             Some("raedy")
         );
     }
 
     #[test]
-    fn the_last_matching_rule_determines_how_many_are_kept() {
+    fn the_last_matching_rule_decides_how_many_measurements_are_kept() {
         let rule = |name: &str, limit| MeasurementRetention {
             metric_name: name.into(),
             limit,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-/// Maximum total length of a command's elements with their arguments filled in, in bytes. The command is
-/// part of a URL of at most 64 KiB, in which each byte may take three.
+/// Maximum total length, in bytes, of a command's elements with their arguments filled in. The command is
+/// part of a URL of at most 64 KiB, in which each byte may take three characters.
 pub const MAX_COMMAND: usize = 16 << 10;
 /// Why a canary step cannot run a command.
 pub const NO_POD_OF_STEP: &str = "a canary step concerns no pod, so there is no container to run \
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_refused_unless_their_namespace_is_named() {
+    fn commands_are_refused_unless_their_namespace_is_listed() {
         let namespaces = ExecNamespaces::from_iter(["games"]);
         assert_eq!(namespaces.check("games"), Ok(()));
         for (namespaces, namespace) in [

@@ -4,10 +4,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::{HookPhase, HookRun};
 
-/// When a run is to be deleted; None if it is kept.
+/// When a run is deleted; None if it is kept.
 ///
 /// A run with a controller is kept, because its workload acts on the result.
-pub fn expires(run: &HookRun) -> Option<Timestamp> {
+pub fn expires_at(run: &HookRun) -> Option<Timestamp> {
     let mut owners = run.metadata.owner_references.iter().flatten();
     if owners.any(|owner| owner.controller == Some(true)) {
         return None;
@@ -41,7 +41,7 @@ mod tests {
             "status": {"phase": phase, "finishedAt": "1970-01-01T00:01:00Z"},
         }))
         .expect("a run");
-        expires(&run).map(Timestamp::as_second)
+        expires_at(&run).map(Timestamp::as_second)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::api::{HookPhase, Metric, MetricResult};
 
-/// Number of consecutive errors to tolerate unless the metric says otherwise.
+/// Number of consecutive errors to tolerate unless the metric specifies another.
 const DEFAULT_CONSECUTIVE_ERROR_LIMIT: i32 = 4;
 
 /// How a metric has ended.
@@ -49,7 +49,7 @@ pub(super) fn count(result: &mut MetricResult, phase: HookPhase) {
 
 /// How a metric has ended; None while it is in progress.
 pub(super) fn verdict(metric: &Metric, result: &MetricResult) -> Option<Verdict> {
-    passed_limit(metric, result).or_else(|| {
+    exceeded_limit(metric, result).or_else(|| {
         if reached_success_limit(metric, result) {
             return Some(Verdict {
                 phase: HookPhase::Successful,
@@ -57,11 +57,11 @@ pub(super) fn verdict(metric: &Metric, result: &MetricResult) -> Option<Verdict>
             });
         }
         let count = metric.planned_count()?;
-        (result.count >= count).then(|| at_count(metric, result))
+        (result.count >= count).then(|| verdict_at_count(metric, result))
     })
 }
 
-/// How a metric ends when it is stopped. Its successes count only if it would never have ended by itself:
+/// How a metric ends when it is stopped. Its successes count only if it would never have ended on its own:
 /// otherwise it would succeed without having reached its own end.
 pub(super) fn verdict_when_stopped(metric: &Metric, result: &MetricResult, cause: &str) -> Verdict {
     let endless = metric.planned_count().is_none() && metric.success_limits().is_empty();
@@ -79,7 +79,7 @@ pub(super) fn verdict_when_stopped(metric: &Metric, result: &MetricResult, cause
     }
 }
 
-fn passed_limit(metric: &Metric, result: &MetricResult) -> Option<Verdict> {
+fn exceeded_limit(metric: &Metric, result: &MetricResult) -> Option<Verdict> {
     // As in bk-bcs, failures do not end a metric that runs until it was Successful often enough, unless
     // its failureLimit is set.
     let default_failure_limit = match metric.success_limits().is_empty() {
@@ -163,7 +163,7 @@ fn reached_success_limit(metric: &Metric, result: &MetricResult) -> bool {
 
 /// How a metric ends when all measurements are made and no limit is exceeded: Successful only if enough of them were
 /// Successful. Limits that allow every measurement to fail do not turn failures into a success.
-fn at_count(metric: &Metric, result: &MetricResult) -> Verdict {
+fn verdict_at_count(metric: &Metric, result: &MetricResult) -> Verdict {
     let limits = metric.success_limits();
     if limits.is_empty() && result.successful > 0 {
         return Verdict {

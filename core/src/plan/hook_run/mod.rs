@@ -23,7 +23,7 @@ pub use arguments::*;
 pub use assess::*;
 pub use by_name::Rules;
 pub use exec::{ExecNamespaces, MAX_COMMAND, NO_POD_OF_STEP, SECRET_IN_COMMAND};
-pub use expiry::expires;
+pub use expiry::expires_at;
 pub use judge::*;
 pub use kubernetes::{ALWAYS_THE_POD, selects_object};
 pub use record::{is_in_progress, next_number};

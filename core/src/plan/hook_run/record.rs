@@ -14,7 +14,7 @@ pub fn next_number(status: &HookRunStatus, metric: &Metric) -> i32 {
     result(status, &metric.name).map_or(1, |result| metric::made(result) + 1)
 }
 
-/// Whether that measurement has already begun, and only has to be checked again.
+/// Whether a metric's measurement is in progress, so it is only checked again.
 pub fn is_in_progress(status: &HookRunStatus, metric: &Metric) -> bool {
     result(status, &metric.name).is_some_and(|result| in_progress(result).is_some())
 }
@@ -95,7 +95,7 @@ pub(super) fn record(
     if result.phase.is_completed() {
         return;
     }
-    let begun = take_in_progress(result).and_then(|begun| begun.started_at);
+    let began_at = take_in_progress(result).and_then(|begun| begun.started_at);
     let outcome = &measured.outcome;
     let resume = (outcome.phase == HookPhase::Running).then_some(outcome.resume_after);
     if resume.is_none() {
@@ -107,7 +107,7 @@ pub(super) fn record(
         phase: outcome.phase,
         value: outcome.value.clone().map(budget::cut),
         message: outcome.message.clone().map(budget::cut),
-        started_at: begun.or(Some(Time(measured.started))),
+        started_at: began_at.or(Some(Time(measured.started))),
         finished_at: resume.is_none().then_some(Time(measured.finished)),
         resume_at: resume.map(|after| Time(resume_at(after))),
     });

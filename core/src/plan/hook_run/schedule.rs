@@ -109,11 +109,11 @@ fn waits(metric: &Metric) -> Result<Waits, String> {
 ///
 /// # Errors
 /// If it cannot. The message names the field and the fix.
-pub(super) fn can_be_scheduled(metric: &Metric) -> Result<(), String> {
+pub(super) fn check_schedule(metric: &Metric) -> Result<(), String> {
     waits(metric).map(drop)
 }
 
-/// When a metric is to be measured next.
+/// When a metric is measured next.
 fn due(
     metric: &Metric,
     result: Option<&MetricResult>,

@@ -1,6 +1,6 @@
 //! The strings of a metric into which arguments are filled, with their field paths.
 //!
-//! JSON is processed while it is parsed, because as maps it would take many times its length in memory.
+//! JSON is processed while it is parsed: as maps, it would take many times its length in memory.
 //! Arguments are filled into all strings of a jsonBody, and into command, args and env of a Job's containers.
 
 use std::fmt::{self, Display};
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn all_strings_of_a_body_are_filled_in_and_all_else_stays() {
+    fn all_strings_of_a_body_are_filled_in_and_nothing_else_changes() {
         for (json, expected) in [
             (
                 r#"{"b": ["{{ args.a }}", {"{{ args.a }}": "x{{args.a}}"}], "a": "\u007b{ args.a }}"}"#,

@@ -2,24 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use super::arguments::{ArgumentError, refer_too_often};
-use super::by_name::without_metric;
-use super::schedule::can_be_scheduled;
+use super::arguments::{ArgumentError, have_too_many_references};
+use super::by_name::unmatched_dry_run;
+use super::schedule::check_schedule;
 use crate::api::{DryRun, HookRunSpec, HookTemplateSpec, Metric};
 
-/// Checks that runs of a template can end Successful by themselves.
+/// Checks that runs of a template can end Successful without a user's action.
 ///
 /// # Errors
 /// If they cannot. The message contains the reason and a fix.
 pub fn check_can_succeed(template: &HookTemplateSpec) -> Result<(), String> {
-    usable(&template.metrics, &template.dry_run)?;
-    if refer_too_often(&template.metrics) {
+    check_metrics(&template.metrics, &template.dry_run)?;
+    if have_too_many_references(&template.metrics) {
         return Err(ArgumentError::TooMany.to_string());
     }
     template.metrics.iter().try_for_each(|metric| {
         let name = &metric.name;
-        can_be_scheduled(metric).map_err(|why| format!("metric {name}: {why}"))?;
-        has_one_provider(metric)?;
+        check_schedule(metric).map_err(|why| format!("metric {name}: {why}"))?;
+        check_provider(metric)?;
         let Some(count) = metric.planned_count() else {
             return if metric.success_limits().is_empty() {
                 Err(format!(
@@ -47,21 +47,21 @@ pub fn check_can_succeed(template: &HookTemplateSpec) -> Result<(), String> {
 /// Checks that a run can have a meaningful result. Admission refuses runs that cannot; one that was admitted
 /// anyway must not succeed only because it contains nothing that could fail.
 pub(super) fn check_usable(run: &HookRunSpec) -> Result<(), String> {
-    usable(&run.metrics, &run.dry_run)
+    check_metrics(&run.metrics, &run.dry_run)
 }
 
-fn usable(metrics: &[Metric], dry_run: &[DryRun]) -> Result<(), String> {
+fn check_metrics(metrics: &[Metric], dry_run: &[DryRun]) -> Result<(), String> {
     if metrics.is_empty() {
         return Err("there are no metrics: add at least one to the template".into());
     }
     let mut names = BTreeSet::new();
-    if let Some(twice) = metrics.iter().find(|metric| !names.insert(&metric.name)) {
-        let name = &twice.name;
+    if let Some(duplicate) = metrics.iter().find(|metric| !names.insert(&metric.name)) {
+        let name = &duplicate.name;
         return Err(format!(
             "two metrics are named {name}: give each its own name"
         ));
     }
-    match without_metric(dry_run, metrics) {
+    match unmatched_dry_run(dry_run, metrics) {
         Some(rule) => Err(format!(
             "dryRun names {rule}, but there is no such metric: use the name of one"
         )),
@@ -69,7 +69,7 @@ fn usable(metrics: &[Metric], dry_run: &[DryRun]) -> Result<(), String> {
     }
 }
 
-fn has_one_provider(metric: &Metric) -> Result<(), String> {
+fn check_provider(metric: &Metric) -> Result<(), String> {
     let provider = &metric.provider;
     let given = [
         provider.web.is_some(),
@@ -96,7 +96,7 @@ impl Metric {
         }
     }
 
-    /// The limits on successes that are set, with their field names.
+    /// The success limits that are set, with their field names.
     pub(super) fn success_limits(&self) -> Vec<(&'static str, i32)> {
         [
             ("successfulLimit", self.successful_limit),
@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_metric_without_a_limit_of_successes_cannot_succeed() {
+    fn an_endless_metric_without_a_success_limit_cannot_succeed() {
         let message = check(|m| m.interval = Some("5s".into())).expect_err("endless");
         assert!(message.starts_with("metric ready "), "{message}");
         assert!(message.contains("set count, successfulLimit"), "{message}");
     }
 
     #[test]
-    fn a_count_below_the_limit_of_successes_cannot_succeed() {
+    fn a_count_below_the_success_limit_cannot_succeed() {
         let message = check(|m| {
             m.interval = Some("5s".into());
             m.count = Some(3);

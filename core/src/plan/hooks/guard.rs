@@ -28,7 +28,7 @@ impl<'a> Cleared<'a> {
     /// The first write of its in-place update, after which the pod gets no new traffic. If there is nothing
     /// to wait for, the change follows immediately.
     pub fn close_gate(self, revision: RevisionName, then: Option<InPlacePatch>) -> Action {
-        let pod = self.as_decided_on();
+        let pod = self.pod_ref();
         let then = then.map(|patch| InPlacePatch {
             pod: pod.clone(),
             ..patch
@@ -44,7 +44,7 @@ impl<'a> Cleared<'a> {
     /// runs, the write fails if one has started meanwhile, whether or not a hook guards the pod.
     pub fn change(self, patch: InPlacePatch) -> Action {
         let pod = match may_have_players(self.pod) {
-            true => self.as_decided_on(),
+            true => self.pod_ref(),
             false => PodRef::unchanged(self.pod),
         };
         Action::PatchInPlace(InPlacePatch { pod, ..patch })
@@ -53,7 +53,7 @@ impl<'a> Cleared<'a> {
     /// The deletion of the pod.
     pub fn delete(self, reason: DeletionReason) -> Action {
         Action::DeletePod(Deletion {
-            pod: self.as_decided_on(),
+            pod: self.pod_ref(),
             reason,
             ground: self.ground,
         })
@@ -68,7 +68,7 @@ impl<'a> Cleared<'a> {
         })
     }
 
-    fn as_decided_on(&self) -> PodRef {
+    fn pod_ref(&self) -> PodRef {
         match self.ground {
             // The node may have come back, which the kubelet's next status shows.
             Ground::NothingRuns | Ground::NodeLost => PodRef::unchanged(self.pod),
@@ -79,9 +79,9 @@ impl<'a> Cleared<'a> {
     }
 }
 
-/// Whether players may be on a pod, which is when one of its containers (including native sidecars) runs,
-/// whatever the phase of the pod: it is Pending while its game runs and a sidecar waits for its image,
-/// and Running while its game is in a crash loop. The phase counts only for containers without a status.
+/// Whether players may be on a pod: whether one of its containers (including native sidecars) runs,
+/// whatever the pod's phase. A pod is Pending while its game runs and a sidecar waits for its image, and
+/// Running while its game is in a crash loop. The phase counts only for containers without a status.
 pub fn may_have_players(pod: &Pod) -> bool {
     let is_up = matches!(pod.phase, PodPhase::Running | PodPhase::Unknown);
     let mut containers = pod.containers.iter();
@@ -91,9 +91,9 @@ pub fn may_have_players(pod: &Pod) -> bool {
     })
 }
 
-/// Invariant 1. A pod may be deleted, or changed in place, when that is possible now, the pod is not
-/// Terminating already, and
-/// - no hook guards this (the intent says which one would), or
+/// Invariant 1. A pod may be deleted, or changed in place, when that is possible now, the pod is not yet
+/// Terminating, and
+/// - no hook guards the action (the intent names the hook point), or
 /// - no players can be on it, or
 /// - its hook was successful, for exactly this pod, target and hook, a short time ago, or
 /// - it is guarded (spec.protection), and a user released it, or, for its deletion, its node is lost or its deadline

@@ -31,13 +31,13 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Whether the target in an annotation is to update only the sidecars of a pod at this revision.
+    /// Whether the target in an annotation updates only the sidecars of a pod at this revision.
     pub(super) fn is_for_sidecars(annotation: &str, revision: RevisionName) -> bool {
         let rest = annotation.strip_prefix(revision.as_str());
         rest.is_some_and(|rest| rest.starts_with(SIDECARS))
     }
 
-    /// What is blocked when its hook cannot be created.
+    /// What is blocked when the hook cannot be created.
     pub(super) fn concern(self) -> Concern {
         match self {
             Self::Removal => Concern::Scale,
@@ -49,7 +49,7 @@ impl<'a> Target<'a> {
 /// An action on a pod, as far as its hook is concerned.
 #[derive(Clone, Copy, Debug)]
 pub struct Intent<'a> {
-    /// The point whose hook guards it.
+    /// The hook point that guards it.
     pub point: HookPoint,
     /// What it leads to.
     pub target: Target<'a>,

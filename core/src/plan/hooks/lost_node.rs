@@ -14,7 +14,7 @@ use crate::plan::world::World;
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// What Kubernetes sets on pods that do not say how long they tolerate an unreachable node.
+/// What Kubernetes sets on pods that do not specify how long they tolerate an unreachable node.
 const DEFAULT_TOLERATION: SignedDuration = SignedDuration::from_secs(300);
 
 /// When a guarded pod is given up because its node is lost; None if the node is not lost, or the template

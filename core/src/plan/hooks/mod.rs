@@ -1,7 +1,7 @@
 //! The hooks of pods: whether one allows an action, and which ones are started, kept and deleted.
 //!
 //! A rule that needs an action calls [`Hooks::clear`]; a run that no rule needs by the end of the plan is deleted.
-//! [`runs`] says which HookRun counts for which action.
+//! [`runs`] decides which HookRun counts for which action.
 
 pub mod guard;
 mod lost_node;
@@ -45,9 +45,9 @@ const MAX_STARTS: usize = 500;
 /// Whether a pod's hook allows an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clearance {
-    /// No hook guards this, or it was successful.
+    /// No hook guards the action, or the hook was successful.
     Cleared,
-    /// Its hook is running, ended without success, is about to start, or cannot be created.
+    /// The hook is running, ended without success, is about to start, or cannot be created.
     Held,
     /// The action has been held for longer than spec.protection allows.
     PastDeadline,
@@ -58,17 +58,17 @@ pub struct Hooks<'a> {
     workload: &'a Workload<'a>,
     world: &'a World,
     /// The runs of pods, in the order in which they were observed.
-    of_pods: Vec<&'a HookRun>,
+    pod_runs: Vec<&'a HookRun>,
     /// The same runs by point and pod.
     runs: HashMap<(HookPoint, PodUid<'a>), Vec<&'a HookRun>>,
     /// The hooks that are configured.
     hooks: BTreeMap<HookPoint, Hook<'a>>,
-    /// The names of all runs, collected when the first one is to be created.
+    /// The names of all runs, collected before the first one is created.
     names: OnceCell<HashSet<&'a str>>,
     retry: Option<Retry>,
     wanted: HashSet<&'a str>,
-    /// Pods that are to have the annotation game-pod-deleting, and whether it records since when they have waited for
-    /// their PreDelete hook.
+    /// Pods that get the annotation game-pod-deleting, and whether a second annotation records when they began to
+    /// wait for their PreDelete hook.
     marked: HashMap<PodUid<'a>, bool>,
     /// Hooks to start.
     starts: Vec<Action>,
@@ -76,7 +76,7 @@ pub struct Hooks<'a> {
     pub blocked: BTreeMap<HookPoint, Vec<PodHookCondition>>,
     /// Guarded pods that wait for their PreDelete hook, by name.
     pub waiting: BTreeMap<&'a str, Waiting<'a>>,
-    /// When a hook is run again, or the deadline of a pod passes.
+    /// When the next hook is run again, or the next deadline of a pod passes.
     pub wake: Option<Timestamp>,
     /// Why hooks could not be created, and what that blocks.
     pub problems: BTreeSet<(Concern, CannotMake)>,
@@ -85,13 +85,13 @@ pub struct Hooks<'a> {
 impl<'a> Hooks<'a> {
     /// The HookRuns of this world, by point and pod.
     pub fn new(workload: &'a Workload<'a>, world: &'a World) -> Self {
-        let mut of_pods = Vec::new();
+        let mut pod_runs = Vec::new();
         let mut runs: HashMap<_, Vec<_>> = HashMap::new();
         for run in &world.runs {
             let point = run.pod_point(workload.kind);
             let pod = run.annotations().get(names::RUN_POD_UID);
             if let (Some(point), Some(pod)) = (point, pod) {
-                of_pods.push(run.as_ref());
+                pod_runs.push(run.as_ref());
                 runs.entry((point, PodUid::of(pod)))
                     .or_default()
                     .push(run.as_ref());
@@ -102,7 +102,7 @@ impl<'a> Hooks<'a> {
         Self {
             workload,
             world,
-            of_pods,
+            pod_runs,
             runs,
             hooks: configured.map(|hook| (hook.point, hook)).collect(),
             names: OnceCell::new(),
@@ -175,7 +175,7 @@ impl<'a> Hooks<'a> {
                 self.keep(run, pod, intent);
                 Clearance::Cleared
             }
-            // `settle` deletes it, and the next plan runs it again. The pod stays marked meanwhile.
+            // `settle` deletes the run, and the next plan starts another one. The pod stays marked meanwhile.
             HookPhase::Successful if intent.possible => {
                 if pod.marked_deleting {
                     self.mark(pod, intent);
@@ -211,7 +211,7 @@ impl<'a> Hooks<'a> {
     /// and adds and removes the annotation game-pod-deleting.
     pub fn settle(&mut self, pods: &[&Pod]) -> Vec<Action> {
         let mut actions = std::mem::take(&mut self.starts);
-        for run in &self.of_pods {
+        for run in &self.pod_runs {
             let name = run.metadata.name.as_deref().unwrap_or_default();
             if !self.wanted.contains(name) && run.metadata.deletion_timestamp.is_none() {
                 actions.push(Action::DeleteHookRun {
@@ -275,7 +275,7 @@ impl<'a> Hooks<'a> {
         let why = format!("its PreDelete hook ended {:?}: {}", run.phase(), message());
         self.wait(pod, intent, WaitReason::HookNotSuccessful, why);
         match self.rerun_at(run, pod, intent) {
-            // `settle` deletes it, and the next plan runs it again.
+            // `settle` deletes the run, and the next plan starts another one.
             Some(at) if at <= self.world.now => return,
             at => self.wake = earlier(self.wake, at),
         }

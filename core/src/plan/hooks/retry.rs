@@ -1,7 +1,7 @@
 //! `retry: true`: unsuccessful hooks are run again, so users need not delete HookRuns by hand.
 //!
 //! One patch sets `retry` back to false and records the generation in an annotation. Then the
-//! unsuccessful runs of that point that were created up to that generation are deleted, and then the
+//! unsuccessful runs of that point that were created up to that generation are deleted, and finally the
 //! annotation is removed. A crash in between loses nothing, and a run created after the retry is never
 //! mistaken for an earlier one.
 
@@ -29,14 +29,15 @@ impl Retry {
         serde_json::from_str(workload.annotations.get(names::RETRY_ANNOTATION)?).ok()
     }
 
-    /// Whether an unsuccessful run of this hook point is to be repeated.
+    /// Whether this retry covers a run of this hook point: it is unsuccessful, and was created before the
+    /// retry.
     pub fn covers(&self, point: HookPoint, run: &HookRun) -> bool {
-        let made_at = run
+        let generation = run
             .annotations()
             .get(names::RUN_GENERATION)
             .and_then(|it| it.parse::<i64>().ok());
         self.points.iter().any(|name| name == point.as_str())
-            && made_at.is_none_or(|made_at| made_at <= self.generation)
+            && generation.is_none_or(|generation| generation <= self.generation)
             && matches!(
                 run.phase(),
                 HookPhase::Failed | HookPhase::Error | HookPhase::Inconclusive

@@ -52,7 +52,7 @@ pub enum CannotMake {
         /// The arguments.
         names: String,
     },
-    /// The template never ends Successful by itself.
+    /// Runs of the template can never end Successful.
     #[error("HookTemplate {template:?} can never end Successful: {why}")]
     CannotSucceed {
         /// The template.
@@ -235,14 +235,13 @@ impl<'a> HookMaker<'a> {
     }
 }
 
-/// A template that was deleted before the workload that names it: `kubectl delete -f FOLDER` does that.
+/// A template that was deleted before the workload that names it, as `kubectl delete -f FOLDER` can do.
 fn kept_template<'a>(workload: &'a Workload, name: &str) -> Option<&'a HookTemplate> {
     let (kept, template) = workload.guard_marks.kept_template.as_ref()?;
     (kept == name).then_some(template)
 }
 
-/// Names of the arguments that the operator passes to pod hooks; those that end in `[`
-/// are lists of containers.
+/// Names of the arguments that the operator passes to pod hooks; those that end in `[` are lists of containers.
 pub const OPERATOR_ARGUMENTS: [&str; 6] = [
     "PodName",
     "PodNamespace",
@@ -284,8 +283,8 @@ fn given_by_operator(workload: &Workload, subject: &Subject) -> Vec<(String, Str
     given
 }
 
-/// The pod's containers: those of its template first, so that the numbers of arguments do not depend on injected
-/// sidecars.
+/// The pod's containers: those of its template first, so that the indexes in argument names do not depend on
+/// injected sidecars.
 fn own_before_injected(pod: &Pod) -> impl Iterator<Item = &Container> {
     let is_injected = |container: &&Container| {
         let mut marks = pod.sidecars.values();

@@ -39,7 +39,7 @@ impl<'a> Hooks<'a> {
         runs.into_iter().flatten().any(|run| run.is_for_removal())
     }
 
-    /// Whether this pod's hook was successful for that target, and the success is still valid.
+    /// Whether this pod's hook was successful for the intent's target, and the success is still valid.
     pub fn has_passed(&self, pod: &Pod, intent: &Intent) -> bool {
         self.run_for(pod, intent).is_some_and(|run| {
             run.phase() == HookPhase::Successful && self.is_fresh(run, intent.at)
@@ -69,7 +69,7 @@ impl<'a> Hooks<'a> {
         })
     }
 
-    /// Whether a success was valid at that time.
+    /// Whether a run's success is valid at this time.
     pub(super) fn is_fresh(&self, run: &HookRun, at: Timestamp) -> bool {
         let status = run.status.as_ref();
         let finished = status.and_then(|status| status.finished_at.as_ref());

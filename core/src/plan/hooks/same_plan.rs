@@ -1,4 +1,4 @@
-//! Whether a change of a HookRun matters to a plan. Most measurements change only the status of a run in progress.
+//! Whether a change to a HookRun matters to a plan. Most measurements change only the status of a run in progress.
 
 use crate::api::HookRun;
 

@@ -1,4 +1,4 @@
-//! The hook of an update of sidecars, as the plan of their SidecarSet reads it.
+//! The hook of a sidecar update, as the plan of the SidecarSet reads it.
 
 use kube::ResourceExt;
 
@@ -6,8 +6,8 @@ use super::SIDECARS;
 use crate::api::{HookPhase, HookRun, names};
 use crate::plan::sidecars::TokenHook;
 
-/// The uid of the pod for whose update to this revision of a SidecarSet a run decides, and the state of that hook.
-/// None if the run is for another action, or is being deleted.
+/// For a run that guards the update of a pod to this revision of a SidecarSet: the pod's uid, and the state of the
+/// hook. None if the run is for another action, or is being deleted.
 pub fn token_hook<'r>(run: &'r HookRun, revision: &str) -> Option<(&'r str, TokenHook)> {
     let annotations = run.annotations();
     let mut revisions = annotations.get(names::RUN_TARGET)?.split(SIDECARS).skip(1);

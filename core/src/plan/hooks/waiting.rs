@@ -1,4 +1,5 @@
-//! Guarded pods that wait for their PreDelete hook: why, and what ends the wait without it (invariant 11).
+//! Guarded pods that wait for their PreDelete hook: why they wait, and what ends the wait without the hook
+//! (invariant 11).
 
 use jiff::Timestamp;
 
@@ -58,7 +59,7 @@ impl<'a> Hooks<'a> {
         None
     }
 
-    /// When the unsuccessful run of a guarded pod is followed by another one.
+    /// When the hook of a guarded pod runs again after an unsuccessful run.
     pub(super) fn rerun_at(&self, run: &HookRun, pod: &Pod, intent: &Intent) -> Option<Timestamp> {
         let guarded = self.workload.guarded.as_ref()?;
         if intent.point != HookPoint::PreDelete || !intent.possible {

@@ -2,7 +2,7 @@
 //!
 //! The status alone can mislead: a kubelet shows the old container as running and ready until the new one runs; a
 //! container that crashed in between looks like a new one; two quick changes are made one after the other, with the
-//! wrong image ready in between; and status.image may be any of the node's names for the content. One rule covers all
+//! wrong image ready in between; and status.image may be any of the node's names for the image. One rule covers all
 //! of this, as recordings of a real kubelet show: a change is complete when the status is for the newest generation,
 //! the container is ready, and either status.image is the desired image, or the container differs from the one in the
 //! first status of that generation. The former does not count if status.image was the desired image before the
@@ -127,7 +127,7 @@ fn runs_desired_image(
         return Runs::Desired;
     }
     if same_name(&container.image, &change.from_image) && !change.from_unfinished {
-        // Only the resources changed. The image did not, and the node calls it by another name.
+        // Only the resources changed. The image did not, and the node reports it under another name.
         return Runs::Desired;
     }
     if let Some(first) = pod
@@ -139,8 +139,8 @@ fn runs_desired_image(
         if before != status.container_id {
             return Runs::Desired;
         }
-        // It was already new in the first status of this generation, after a crash or a superseded change. Or the
-        // node permanently calls the desired image by another name.
+        // The container was already new in the first status of this generation, after a crash or a superseded change.
+        // Or the node permanently reports the desired image under another name.
         return if status.container_id == change.from_container_id {
             unchanged(change)
         } else {

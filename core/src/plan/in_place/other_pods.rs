@@ -1,5 +1,5 @@
-//! Updates of the sidecars of pods of other controllers. Their SidecarSets make them, without hook or gate. They are
-//! recorded like updates of our own pods, and the same rule says when they are complete.
+//! Updates of sidecars in pods of other controllers. The SidecarSets make these updates themselves, without a hook or a
+//! gate. They are recorded like updates of a workload's pods, and the same rule decides when they are complete.
 
 use jiff::Timestamp;
 
@@ -9,8 +9,8 @@ use crate::api::ContainerOrder;
 use crate::plan::observed::{Gate, InPlaceRecord, Pod};
 use crate::plan::sidecars::{Changing, Sidecars};
 
-/// The progress of such an update, as far as a SidecarSet is concerned, and when to look again even if the pod does not
-/// change until then.
+/// The progress of such an update, as far as a SidecarSet is concerned, and when to check again even if the pod does
+/// not change until then.
 pub fn changing_other(pod: &Pod, set: &str, now: Timestamp) -> (Changing, Option<Timestamp>) {
     match incomplete(pod, now) {
         Some((record, wake)) if record.sidecars.contains_key(set) => (Changing::Sidecars, wake),
@@ -41,22 +41,22 @@ pub fn record_of_other(pod: &Pod, set: &Sidecars, now: Timestamp) -> InPlaceReco
         }],
         ..Change::default()
     };
-    let followed = Pod {
+    let ungated = Pod {
         gate: Gate::None,
         record: pod.record.clone().filter(|_| incomplete.is_some()),
         ..pod.clone()
     };
     let patching = Patching::InPlace(ContainerOrder::DisOrdered);
-    patch_of(&followed, pod.revision(), &change, now, patching).record
+    patch_of(&ungated, pod.revision(), &change, now, patching).record
 }
 
-/// Whether a pod has all containers of a set that a running pod can change, provided that its mark is true.
+/// Whether a pod has all containers of a set that can be changed in a running pod, provided that its mark is true.
 pub fn has_sidecars(pod: &Pod, set: &Sidecars) -> bool {
     let mut wanted = set.images();
     wanted.all(|it| pod.containers.iter().any(|own| own.name == it.container))
 }
 
-/// The last update of a pod, if it is not complete, and when to look again.
+/// The last update of a pod, if it is not complete, and when to check again.
 fn incomplete(pod: &Pod, now: Timestamp) -> Option<(&InPlaceRecord, Option<Timestamp>)> {
     let record = pod.record.as_deref().filter(|it| !it.done)?;
     match completion(pod, record, now) {

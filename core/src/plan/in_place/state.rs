@@ -20,7 +20,7 @@ pub enum InPlaceState<'a> {
     Idle,
     /// The gate has been closed since this time, but nothing has been changed yet.
     Closed(Timestamp),
-    /// The pod was changed; the record says how.
+    /// The pod was changed, as the record states.
     Patched(&'a InPlaceRecord),
 }
 
@@ -182,7 +182,7 @@ fn changed_to(
     let from_named = before.is_none() && status.is_some_and(|status| same_image(image, status));
     let before = before.unwrap_or_default();
     if has_image && matches!(before.turn, Turn::Next(_)) {
-        // Its turn had not come yet, and now it keeps its current image. The previous record still says whether it
+        // Its turn had not come yet, and now it keeps its current image. The previous record still shows whether it
         // runs that image.
         return ContainerChange {
             turn: Turn::Set,

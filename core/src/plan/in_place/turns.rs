@@ -19,9 +19,9 @@ use crate::plan::observed::{
 /// The records of changed containers, by name.
 pub type Changes = BTreeMap<String, Box<ContainerChange>>;
 
-/// The turns that are taken by one patch.
+/// The turns that one patch takes.
 pub struct Taken {
-    /// The images that it sets.
+    /// The images that the patch sets.
     pub images: Vec<ImageChange>,
     /// The pod to change. Its resource version is set if an image may only be changed while an earlier container is
     /// ready.

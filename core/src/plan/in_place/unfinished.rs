@@ -1,4 +1,5 @@
-//! Pods whose revision label is ahead of their spec: it names a revision to which no update in progress takes them.
+//! Pods whose revision label is ahead of their spec: they lack parts of that revision, and no update in progress adds
+//! them.
 //!
 //! An operator of bk-bcs sets the label before the grace period, and may have been replaced since. And a user who
 //! opens the gate between two containers of an ordered update ends that update. Such pods count as old ones: they are

@@ -33,11 +33,11 @@ pub struct Pod {
     pub controller: Option<String>,
     /// Cost of deleting it, in millionths.
     pub deletion_cost: i64,
-    /// Whether it has any annotation: a JSON patch cannot add to a map that does not exist.
+    /// Whether it has any annotations: a JSON patch cannot add to a map that does not exist.
     pub annotated: bool,
     /// Whether its annotation game-pod-deleting is "true".
     pub marked_deleting: bool,
-    /// Since when it has waited for its PreDelete hook, according to its annotation; only on guarded pods.
+    /// When it began to wait for its PreDelete hook, according to its annotation; only on guarded pods.
     pub waiting_since: Option<Timestamp>,
     /// Who requested its replacement.
     pub move_requested: Option<MoveRequest>,
@@ -62,7 +62,7 @@ pub struct Pod {
     pub disruption: Option<Disruption>,
     /// Why it has ended, if that was before any container had run for ten seconds.
     pub ended_at_once: Option<Arc<str>>,
-    /// Since when condition Ready is True.
+    /// Since when condition Ready has been True.
     pub ready_since: Option<Timestamp>,
     /// The readiness gate of in-place updates.
     pub gate: Gate,
@@ -117,7 +117,7 @@ pub struct Taint {
 }
 
 impl Taint {
-    /// Whether a toleration, as a pod template contains it, matches this taint.
+    /// Whether a toleration from a pod template matches this taint.
     pub fn is_matched_by(&self, toleration: &Value) -> bool {
         let field = |name: &str| toleration[name].as_str().unwrap_or_default();
         let has_key = match field("key") {
@@ -130,18 +130,18 @@ impl Taint {
     }
 }
 
-/// A node that no longer responds, or never will.
+/// A node that no longer responds, or that an administrator has declared to be shut down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostNode {
     /// Whether it is unreachable.
     pub unreachable: bool,
     /// Since when, according to its taint.
     pub since: Option<Timestamp>,
-    /// Whether an administrator declared it to be shut down.
+    /// Whether an administrator has declared it to be shut down.
     pub out_of_service: bool,
 }
 
-/// What ends a pod without its controller, as the reason of condition DisruptionTarget.
+/// What other than its controller ends a pod, as the reason of condition DisruptionTarget shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Disruption {
     /// The eviction API: a drain, an autoscaler.
@@ -154,7 +154,7 @@ pub enum Disruption {
     LostNode,
     /// The kubelet: pressure on the node, or its shutdown.
     Kubelet,
-    /// A reason that is not known here.
+    /// Any other reason.
     Other,
 }
 
@@ -167,7 +167,7 @@ pub enum Gate {
     Unset,
     /// True: the gate lets traffic through.
     Open,
-    /// False, since then.
+    /// False, since this time.
     Closed(Timestamp),
 }
 
@@ -184,7 +184,7 @@ pub enum Resize {
     Infeasible(String),
 }
 
-/// A container: its spec, and what runs.
+/// A container: its spec and its status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Container {
     /// Name.
@@ -247,7 +247,7 @@ pub struct InPlaceRecord {
     /// Whether this was a hot patch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hot: bool,
-    /// For pods without the gate: whether the change was observed to be complete, so that its permission is used up.
+    /// For pods without the gate: whether the change was observed to be complete, so its permission is used up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub done: bool,
     /// Changed containers by name. Boxed, because each node of the map reserves space for eleven values.
@@ -262,20 +262,20 @@ pub struct InPlaceRecord {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerChange {
-    /// The image before.
+    /// The previous image.
     pub from_image: String,
-    /// The ID of the container that ran before; empty if none did.
+    /// The ID of the container that ran before the change; empty if none did.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub from_container_id: String,
-    /// Its restart count.
+    /// The restart count of that container.
     #[serde(default)]
     pub from_restart_count: i32,
     /// Whether that container was not running `from_image` yet, because this change came while another one was in
     /// progress.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_unfinished: bool,
-    /// Whether the node already called that container by the new image's name or digest, because both images have the
-    /// same content. Then the name does not show when the new container runs.
+    /// Whether the node already reported the new image's name or digest for that container, because both images have
+    /// the same content. The name then does not show when the new container runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_named: bool,
     /// Resources to set through the resize subresource; None when they do not change.
@@ -329,7 +329,7 @@ impl Pod {
         self.labels.get(names::GUARDED_LABEL).map(String::as_str)
     }
 
-    /// Whether it ended on its own, so that there is nothing left to lose.
+    /// Whether it has ended on its own, so there is nothing left to lose.
     pub fn ended(&self) -> bool {
         matches!(self.phase, PodPhase::Failed | PodPhase::Succeeded)
     }

@@ -18,7 +18,7 @@ pub struct SidecarMark {
     /// The revision of the set that the pod's containers have.
     #[serde(rename = "at")]
     pub revision: String,
-    /// The hash of everything in that revision that a running pod cannot change.
+    /// The hash of everything in that revision that cannot be changed in a running pod.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub shape: String,
     /// The names of the containers that the set injected.

@@ -30,7 +30,7 @@ pub struct PodNames<'a> {
 }
 
 impl<'a> PodNames<'a> {
-    /// Names other than those of existing pods.
+    /// Names that neither existing pods nor other objects have.
     pub fn new(workload: &'a Workload<'a>, world: &'a World) -> Self {
         let pods = world.pods.iter().map(|pod| pod.name.as_str());
         let versions = world.pods.iter().map(|pod| pod.resource_version);
@@ -78,7 +78,7 @@ impl<'a> PodNames<'a> {
     }
 }
 
-/// The pod with an ordinal.
+/// A new pod with this ordinal.
 pub fn pod_with_ordinal(
     workload: &Workload,
     world: &World,

@@ -1,7 +1,7 @@
 //! Invariant 7: the indexes of a GameDeployment's pods. A new pod gets the lowest index of the range that no other
 //! pod has.
 //!
-//! A pod has its index until it no longer exists: a game server that is still shutting down may occupy what the index
+//! A pod keeps its index until it no longer exists: a game server that is still shutting down may occupy what the index
 //! stands for, such as a port. So Terminating and ended pods count, and so do orphans that are being adopted.
 //! Expectations ensure that the cache shows all pods that this operator has created.
 
@@ -28,7 +28,7 @@ pub struct Indexes<'a> {
 
 /// Why a pod does not get an index.
 pub enum NoIndex {
-    /// It gets one when pods that are being deleted no longer exist.
+    /// It gets one once pods that are being deleted no longer exist.
     Awaited(Blocked),
     /// It gets none until a user changes something.
     Blocked(Blocked),
@@ -56,7 +56,7 @@ impl<'a> Indexes<'a> {
     /// The index of the next new pod; None if pods have no indexes.
     ///
     /// # Errors
-    /// If no index is free, so that the pod cannot be created now.
+    /// If no index is free, so the pod cannot be created now.
     pub fn take(&mut self) -> Result<Option<u32>, NoIndex> {
         let Some(range) = self.range.clone().map_err(NoIndex::Blocked)? else {
             return Ok(None);
@@ -72,8 +72,8 @@ impl<'a> Indexes<'a> {
 
     fn exhausted(&self, range: IndexRange) -> NoIndex {
         let IndexRange { start, end } = range;
-        let has_one = |pod: &&Pod| pod.index.is_some_and(|index| range.contains(index));
-        let pods = pods_with_index(self.world).filter(has_one);
+        let has_index = |pod: &&Pod| pod.index.is_some_and(|index| range.contains(index));
+        let pods = pods_with_index(self.world).filter(has_index);
         let ending = pods.filter(|pod| pod.terminating || pod.ended()).count();
         let last = end - 1;
         let blocked = |message| Blocked {

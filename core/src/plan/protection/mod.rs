@@ -6,7 +6,7 @@
 //!
 //! The order makes a crash at any point safe. To switch the guard on, the finalizer is added, the budget is created,
 //! and existing pods are labeled once budget and policy are in force; new pods have the label from the start. To
-//! switch it off, the labels, the budget and the finalizer are removed in this order. A workload without the
+//! switch it off, the labels, the budget and the finalizer are removed, in that order. A workload without the
 //! finalizer therefore has neither a budget nor labels, and no watch is needed.
 
 mod budget;
@@ -46,16 +46,16 @@ pub struct Guarding {
 
 /// The next step of setting up the guard of a workload's pods, or of taking it down.
 pub fn protect(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
-    if is_kept(workload, own) {
+    if should_guard(workload, own) {
         set_up(workload, world, own)
     } else {
         take_down(workload, world, own)
     }
 }
 
-/// Whether pods are to be guarded. If the hook was removed from the workload, the guard stays until the pods are
+/// Whether pods should be guarded. If the hook was removed from the workload, the guard stays until the pods are
 /// released.
-fn is_kept(workload: &Workload, own: &[&Pod]) -> bool {
+fn should_guard(workload: &Workload, own: &[&Pod]) -> bool {
     workload.guarded.is_some()
         && (workload.hooks.hook(HookPoint::PreDelete).is_some()
             || own.iter().any(|pod| workload.guards(pod)))
@@ -75,7 +75,7 @@ fn set_up(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
         let unlabeled = unlabeled(workload, own);
         guarding
             .actions
-            .extend(unlabeled.map(|pod| guard(workload, pod, Some(workload.uid.clone()))));
+            .extend(unlabeled.map(|pod| set_guard(workload, pod, Some(workload.uid.clone()))));
     }
     guarding
 }
@@ -110,7 +110,7 @@ pub fn take_down(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     let own = own.iter().copied();
     let labeled = own.filter(|pod| pod.guarded_by().is_some()).chain(orphans);
     let labeled = labeled.filter(|pod| !pod.terminating);
-    let actions: Vec<Action> = labeled.map(|pod| guard(workload, pod, None)).collect();
+    let actions: Vec<Action> = labeled.map(|pod| set_guard(workload, pod, None)).collect();
     if !actions.is_empty() || !workload.guard_marks.has_finalizer() {
         return Guarding {
             actions,
@@ -131,7 +131,7 @@ pub fn take_down(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     }
 }
 
-/// Pods that are to get the label.
+/// Pods that should get the label.
 fn unlabeled<'a>(
     workload: &'a Workload,
     own: &'a [&'a Pod],
@@ -147,7 +147,7 @@ fn unlabeled<'a>(
 
 /// Sets the label of a pod, or removes it, together with the annotations for autoscalers. Annotations that the
 /// template sets itself are left alone.
-fn guard(workload: &Workload, pod: &Pod, label: Option<String>) -> Action {
+fn set_guard(workload: &Workload, pod: &Pod, label: Option<String>) -> Action {
     let value = |value| label.is_some().then_some(value);
     let annotations = annotations_of_guard(workload.template);
     Action::GuardPod {
@@ -175,8 +175,8 @@ fn marks_to_set(workload: &Workload, world: &World) -> Option<WorkloadPatch> {
     (patch != WorkloadPatch::default()).then_some(patch)
 }
 
-/// The PreDelete hook's template as a string; `Some(None)` if it is too long. None if there is no such template now:
-/// then the one that was kept stays.
+/// The PreDelete hook's template as a string; `Some(None)` if it is too long. None if the template does not exist
+/// now: the one that was kept stays.
 fn template_to_keep(workload: &Workload, world: &World) -> Option<Option<String>> {
     let name = &workload.hooks.hook(HookPoint::PreDelete)?.template_name;
     let kept = KeptTemplate {

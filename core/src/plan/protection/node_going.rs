@@ -16,7 +16,7 @@ pub fn move_off_nodes(workload: &Workload, world: &World, own: &[&Pod]) -> Vec<A
     let living = own.iter().filter(|pod| !pod.terminating && !pod.ended());
     let changes = living.filter_map(|pod| {
         let requested = match pod.move_requested {
-            None if is_to_leave(workload, world, pod) => true,
+            None if should_leave(workload, world, pod) => true,
             Some(_) if is_outdated(workload, world, pod) => false,
             _ => return None,
         };
@@ -28,11 +28,11 @@ pub fn move_off_nodes(workload: &Workload, world: &World, own: &[&Pod]) -> Vec<A
 
 /// Whether the operator has requested the replacement of a pod whose node stays after all.
 pub fn is_outdated(workload: &Workload, world: &World, pod: &Pod) -> bool {
-    pod.move_requested == Some(MoveRequest::NodeGoing) && !is_to_leave(workload, world, pod)
+    pod.move_requested == Some(MoveRequest::NodeGoing) && !should_leave(workload, world, pod)
 }
 
-/// Whether a pod is to leave its node.
-fn is_to_leave(workload: &Workload, world: &World, pod: &Pod) -> bool {
+/// Whether a pod should leave its node.
+fn should_leave(workload: &Workload, world: &World, pod: &Pod) -> bool {
     workload.moves_off_nodes && is_going(workload, world, pod)
 }
 
@@ -44,7 +44,7 @@ pub(super) fn is_going(workload: &Workload, world: &World, pod: &Pod) -> bool {
 }
 
 /// Whether the removal of a node with these taints waits for a pod of this workload that is bound to it: a guarded pod
-/// that may have players. It does so whatever `onNodeGoing` says.
+/// that may have players. This does not depend on `onNodeGoing`.
 pub fn delays_removal(workload: &impl GameWorkload, taints: &[Taint], pod: &Pod) -> bool {
     let uid = workload.meta().uid.as_deref();
     pod.guarded_by() == uid

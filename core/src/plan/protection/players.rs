@@ -1,4 +1,4 @@
-//! Which guarded pods may have players. A metric counts those that another client ends nevertheless.
+//! Which guarded pods may have players. A metric counts those that another client ends anyway.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use crate::plan::observed::{Disruption, Pod};
 use crate::plan::workload::guarded::Guarded;
 use crate::plan::world::World;
 
-/// A workload's guarded pods that may have players at one moment, including those that a user released: whether it did,
-/// by uid.
+/// A workload's guarded pods that may have players at one moment, by uid. The value is whether a user has released the
+/// pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GuardedPlayers(BTreeMap<String, bool>);
 
@@ -23,7 +23,7 @@ pub enum Ending {
 }
 
 impl GuardedPlayers {
-    /// Finds them in a world.
+    /// Finds these pods in a world.
     pub fn of(workload: &impl GameWorkload, world: &World) -> Self {
         if Guarded::of(workload).is_none() {
             return Self::default();
@@ -40,7 +40,7 @@ impl GuardedPlayers {
     }
 
     /// What ended each of these pods that, in a later world, no longer exists, is Terminating, or was stopped by its
-    /// kubelet. A pod that ended by itself does not count.
+    /// kubelet. A pod that ended on its own does not count.
     pub fn ended(&self, workload: &impl GameWorkload, world: &World) -> Vec<Ending> {
         if self.0.is_empty() {
             return Vec::new();
@@ -54,7 +54,7 @@ impl GuardedPlayers {
         let ended = ended.filter(|(uid, _)| !living.contains(uid.as_str()));
         let ending = |(uid, was_released): (&String, &bool)| {
             let last = pods.get(uid.as_str());
-            // It may have been released and deleted since the earlier world.
+            // The pod may have been released and deleted since the earlier world.
             match *was_released || last.is_some_and(|pod| pod.released) {
                 true => Ending::Released,
                 false => Ending::Unreleased(last.and_then(|pod| pod.disruption)),

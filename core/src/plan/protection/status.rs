@@ -30,7 +30,7 @@ pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdi
         return remains;
     }
     workload.guarded?;
-    let guarded = count(workload, own);
+    let guarded = count_guarded(workload, own);
     let (holds, reason, message) = if workload.hooks.hook(HookPoint::PreDelete).is_none() {
         without_hook(guarded)
     } else {
@@ -53,7 +53,7 @@ pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdi
     })
 }
 
-/// What is wrong with a guard that is to be removed, or is not available in this cluster.
+/// What is wrong with a guard that should be removed, or that is not available in this cluster.
 fn remains(workload: &Workload, world: &World) -> Option<Verdict> {
     let (reason, message) = if let Some(refusal) = world.failures.of(Attempt::DeleteBudget) {
         let name = budget(workload).name;
@@ -132,7 +132,7 @@ fn without_hook(guarded: usize) -> (bool, Reason, String) {
     (false, reason, message)
 }
 
-fn count(workload: &Workload, own: &[&Pod]) -> usize {
+fn count_guarded(workload: &Workload, own: &[&Pod]) -> usize {
     own.iter().filter(|pod| workload.guards(pod)).count()
 }
 
@@ -157,7 +157,7 @@ pub fn status(workload: &Workload, hooks: &Hooks, own: &[&Pod]) -> Option<Protec
     let shown = |count| i32::try_from(count).unwrap_or(i32::MAX);
     let is_moving = |pod: &&&Pod| pod.move_requested.is_some() && !pod.terminating;
     Some(ProtectionStatus {
-        guarded: shown(count(workload, own)),
+        guarded: shown(count_guarded(workload, own)),
         moving: shown(own.iter().filter(is_moving).count()),
         waiting,
         vacated: Vec::new(),

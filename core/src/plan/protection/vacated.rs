@@ -1,4 +1,4 @@
-//! Names of pods of a GameStatefulSet that stay free for some time after the pods have left their nodes.
+//! Pod names of a GameStatefulSet that stay free for some time after the pods have left their nodes.
 //!
 //! `kubectl drain` retries a refused eviction every five seconds by the pod's name, and ends when no such pod exists
 //! or the pod is Terminating. If the replacement already existed by then, the drain would try to evict it, on another
@@ -25,11 +25,12 @@ const FREE_FOR: SignedDuration = SignedDuration::from_secs(10);
 pub struct Vacated(BTreeMap<String, Timestamp>);
 
 impl Vacated {
-    /// Those that the last status recorded and that still apply.
+    /// The names that the last status recorded and that still stay free.
     pub fn of(workload: &Workload, world: &World) -> Self {
         let recorded = workload.progress.vacated.iter();
         let recorded = recorded.map(|it| (it.pod_name.clone(), it.since.0));
-        Self(recorded.filter(|it| until(it.1) > world.now).collect())
+        let free = recorded.filter(|(_, since)| free_until(*since) > world.now);
+        Self(free.collect())
     }
 
     /// Adds the names of guarded pods that this plan deletes from nodes that are going to be removed.
@@ -51,7 +52,7 @@ impl Vacated {
 
     /// When the next name can be used again.
     pub fn wake(&self) -> Option<Timestamp> {
-        self.0.values().copied().map(until).min()
+        self.0.values().copied().map(free_until).min()
     }
 
     /// What the creation of pods waits for.
@@ -62,7 +63,7 @@ impl Vacated {
             message: format!(
                 "pod {name} was deleted because its node is going to be removed, and is created again at {}, so that a \
                  drain of the node can notice the deletion",
-                until(*since)
+                free_until(*since)
             ),
         })
     }
@@ -77,6 +78,7 @@ impl Vacated {
     }
 }
 
-fn until(since: Timestamp) -> Timestamp {
+/// When a name can be used again.
+fn free_until(since: Timestamp) -> Timestamp {
     since.checked_add(FREE_FOR).unwrap_or(since)
 }

@@ -76,8 +76,8 @@ fn a_failing_script_is_repeated_with_backoff_until_it_passes() {
         sim.end(node, None);
     }
     assert!(sim.live().is_empty(), "{:?}", sim.live());
-    let mut at = 0;
-    for (attempt, pause) in [
+    let mut elapsed = 0;
+    for (attempt, backoff) in [
         (2, 10),
         (3, 20),
         (4, 40),
@@ -86,10 +86,10 @@ fn a_failing_script_is_repeated_with_backoff_until_it_passes() {
         (7, 300),
         (8, 300),
     ] {
-        sim.wait(pause - 1);
+        sim.wait(backoff - 1);
         assert!(sim.live().is_empty(), "attempt {attempt} is early");
         sim.wait(1);
-        at += pause;
+        elapsed += backoff;
         let condition = sim.condition("EnsurePreInstallHook");
         let progress = format!(
             "disk full; attempt {}, attempt {attempt} in progress; passed on 2",
@@ -99,7 +99,7 @@ fn a_failing_script_is_repeated_with_backoff_until_it_passes() {
         sim.end("world-22", Some("exit 3: disk full"));
         // Only the last attempt is kept.
         let failed = sim.runs.iter().filter(|run| run.phase().has_failed());
-        assert_eq!(failed.count(), 1, "after {at} s");
+        assert_eq!(failed.count(), 1, "after {elapsed} s");
     }
     sim.wait(300);
     sim.end("world-22", None);
@@ -133,7 +133,7 @@ fn each_failed_attempt_is_reported_once_whatever_its_script_prints() {
 }
 
 #[test]
-fn an_edit_or_a_request_starts_the_next_attempt_immediately() {
+fn an_edit_or_a_retry_request_starts_the_next_attempt_immediately() {
     let fail = |sim: &mut Sim| {
         sim.settle();
         sim.end("master-0", Some("exit 1"));

@@ -50,11 +50,11 @@ fn a_node_that_joins_is_installed_and_then_loses_its_taint() {
 #[test]
 fn a_new_node_with_the_same_name_is_installed() {
     let mut sim = installed();
-    let mut recreated = node("world-1");
-    recreated.uid = "another".to_owned();
+    let mut replacement = node("world-1");
+    replacement.uid = "another".to_owned();
     // Even if it has a copy of the annotation.
-    recreated.record.clone_from(&sim.nodes[1].record);
-    sim.nodes[1] = recreated;
+    replacement.record.clone_from(&sim.nodes[1].record);
+    sim.nodes[1] = replacement;
     sim.settle();
     assert_eq!(
         sim.live(),
@@ -120,14 +120,14 @@ fn another_first_master_is_chosen_once_its_node_is_deleted() {
     let mut sim = Sim::new(&json!({"skipConditions": ["EnsureCopyFiles"]}));
     sim.nodes.push(super::sim::master("master-1"));
     sim.settle();
-    let running_node = |sim: &Sim| sim.live()[0].1.clone();
-    assert_eq!(running_node(&sim), "master-0");
+    let node_of_run = |sim: &Sim| sim.live()[0].1.clone();
+    assert_eq!(node_of_run(&sim), "master-0");
     sim.nodes[0].lost = true;
     sim.settle();
-    assert_eq!(running_node(&sim), "master-0");
+    assert_eq!(node_of_run(&sim), "master-0");
     sim.nodes.remove(0);
     sim.settle();
-    assert_eq!(running_node(&sim), "master-1");
+    assert_eq!(node_of_run(&sim), "master-1");
 }
 
 #[test]

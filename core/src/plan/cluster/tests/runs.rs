@@ -88,7 +88,7 @@ fn too_many_or_too_long_annotations_are_reported() {
     );
     let annotations = sim.cluster.metadata.annotations.get_or_insert_default();
     annotations.remove("notes");
-    annotations.extend((0..201).map(|it| (format!("n{it}"), String::new())));
+    annotations.extend((0..201).map(|n| (format!("n{n}"), String::new())));
     sim.settle();
     let condition = sim.condition("EnsurePreClusterInstallHook");
     assert!(

@@ -130,7 +130,7 @@ fn a_version_that_is_set_back_too_late_is_reported() {
     let condition = sim.condition("EnsureUpgrade");
     assert!(
         condition.starts_with(
-            "False FailedUpdate: node master-0 has version v1.19.0 already, and scripts"
+            "False FailedUpdate: node master-0 already has version v1.19.0, and scripts"
         ),
         "{condition}"
     );

@@ -19,7 +19,7 @@ impl<'a> Walk<'a> {
         let tasks = steps.iter().flat_map(|step| self.tasks(*step));
         let tasks: Vec<(Task, String)> = tasks.map(|task| (task, task.hash(self.scene))).collect();
         for run in &self.scene.world.runs {
-            let is_wanted = tasks.iter().any(|(task, hash)| task.is_of(run, hash));
+            let is_wanted = tasks.iter().any(|(task, hash)| task.is_attempt(run, hash));
             // A successful run is kept for its log, until its TTL has passed.
             if !is_wanted && run.phase() != HookPhase::Successful {
                 self.delete(run);
@@ -53,7 +53,7 @@ impl<'a> Walk<'a> {
 
     pub(super) fn attempts(&self, task: Task, hash: &str) -> Vec<&'a HookRun> {
         let runs = self.scene.world.runs.iter();
-        let runs = runs.filter(|run| task.is_of(run, hash));
+        let runs = runs.filter(|run| task.is_attempt(run, hash));
         runs.map(|run| &**run).collect()
     }
 
@@ -104,7 +104,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Starts an attempt, or says why it may not start yet.
+    /// Starts an attempt, or returns why it may not start yet.
     fn start(&mut self, task: Task<'a>, attempt: u32) -> Result<(), String> {
         let scene = self.scene;
         let ClusterNode { name, uid, .. } = task.node;
@@ -132,7 +132,7 @@ impl<'a> Walk<'a> {
             .actions
             .push(ClusterAction::CreateHookRun(Box::new(run)));
         match refused {
-            // The attempt is repeated nevertheless.
+            // Later plans try to create the run again anyway.
             Some(why) => Err(format!(
                 "the API server refuses to run it on node {name}: {why}"
             )),
@@ -148,9 +148,9 @@ pub(super) fn is_live(run: &HookRun) -> bool {
 }
 
 fn describe(scene: &Scene, task: Task, failure: &Failure) -> String {
-    let (what, node) = (task.description(scene), &task.node.name);
+    let (script, node) = (task.description(scene), &task.node.name);
     let Failure { attempt, why } = failure;
-    format!("{what} on node {node} failed: {why}; attempt {attempt}")
+    format!("{script} on node {node} failed: {why}; attempt {attempt}")
 }
 
 fn in_progress(

@@ -42,7 +42,7 @@ impl Walk<'_> {
             passed_steps: self.passed_steps,
             nodes: count(scene.nodes.len()),
             installed_nodes: count(installed),
-            conditions: conditions::of_steps(scene.cluster, &old, &self.states, is_recorded, now),
+            conditions: conditions::with_steps(scene.cluster, &old, &self.states, is_recorded, now),
         };
         conditions::finish(scene.cluster, status, &self.states, self.plan)
     }

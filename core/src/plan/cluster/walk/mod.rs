@@ -1,7 +1,6 @@
-//! Walks through the steps of a phase, from the top, and collects the resulting decisions: actions, and a state per
-//! step.
+//! Walks through the steps of a phase, from the top, and collects the results: actions, and a state per step.
 //!
-//! [`passed`] says which steps are over, [`attempts`] starts scripts, [`upgrade`] selects the nodes to upgrade,
+//! [`passed`] decides which steps have passed, [`attempts`] starts scripts, [`upgrade`] selects the nodes to upgrade,
 //! [`records`] writes to the nodes what has passed there, and [`end`] adds the status.
 
 mod attempts;
@@ -89,7 +88,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Shows these steps as waiting, except those that were walked through.
-    pub fn waiting(&mut self, steps: &[LifecycleStep]) {
+    pub fn show_waiting(&mut self, steps: &[LifecycleStep]) {
         for step in steps {
             if !self.states.iter().any(|(known, _)| known == step) {
                 let state = StepState::new(LifecycleReason::Waiting, STEPS_BEFORE);
@@ -129,7 +128,7 @@ impl<'a> Walk<'a> {
             }
         };
         if scene.old.first_master.as_ref() != Some(&master.name) {
-            // The first master is recorded first.
+            // The first master is recorded before its first script starts.
             let message = format!("the first master is {}", master.name);
             return (false, StepState::new(LifecycleReason::Waiting, message));
         }
@@ -188,7 +187,7 @@ impl<'a> Walk<'a> {
         (is_over, self.state(step, reason, passed, states))
     }
 
-    /// The state of a step over all nodes: the first failure, otherwise what is in progress.
+    /// The state of a step across all nodes: the first failure, otherwise what is in progress.
     fn state(
         &self,
         step: LifecycleStep,

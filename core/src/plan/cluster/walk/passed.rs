@@ -49,8 +49,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether a node has reached a step: the steps before it have passed there, and the node is selected if it is a
-    /// step of an upgrade.
+    /// Whether a node has reached a step: the steps before it have passed there, and for a step of an upgrade, the
+    /// node is selected.
     pub(super) fn is_reached(
         &self,
         step: LifecycleStep,
@@ -96,7 +96,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a step has no script, but waits for a state of the nodes.
+/// Whether a step has no script, but waits until its nodes are in a certain state.
 pub(super) fn is_observed(step: LifecycleStep) -> bool {
     matches!(
         step,

@@ -28,11 +28,11 @@ impl Walk<'_> {
                 record.installed = true;
             }
             if record != *written {
-                let has_changed = record.cordoned != written.cordoned;
+                let cordon_changes = record.cordoned != written.cordoned;
                 self.plan.actions.push(ClusterAction::RecordNode {
                     node: Arc::clone(node),
                     record: Some(record.text()),
-                    cordon: has_changed.then_some(record.cordoned),
+                    cordon: cordon_changes.then_some(record.cordoned),
                 });
             } else if record.installed && node.not_installed.is_some() {
                 self.plan

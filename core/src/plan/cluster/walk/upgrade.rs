@@ -1,4 +1,4 @@
-//! What only upgrades need: the nodes that are upgraded now, and what is left of an upgrade that ends or is reverted.
+//! What only upgrades need: which nodes are upgraded now, and what happens when an upgrade ends or is reverted.
 
 use std::collections::BTreeSet;
 
@@ -37,12 +37,12 @@ impl Walk<'_> {
             record.upgrade == Some(number) || !runs(node).is_empty()
         };
         let mut all = nodes.iter().flat_map(|(node, _)| runs(node));
-        let fails = all.any(|run| run.phase().has_failed());
+        let has_failed = all.any(|run| run.phase().has_failed());
         let parallelism = usize::try_from(scene.features.parallelism)
             .unwrap_or(1)
             .max(1);
         let selected = nodes.iter().take(parallelism);
-        let selected = selected.filter(|(node, record)| !fails || has_begun(node, record));
+        let selected = selected.filter(|(node, record)| !has_failed || has_begun(node, record));
         let selected: BTreeSet<String> = selected.map(|(node, _)| node.uid.clone()).collect();
         self.selected = selected;
     }
@@ -68,7 +68,7 @@ impl Walk<'_> {
             return;
         };
         let message = format!(
-            "node {} has version {} already, and scripts cannot be undone; set spec.version to {} again, or bring the \
+            "node {} already has version {}, and scripts cannot be undone; set spec.version to {} again, or bring the \
              node back to {version}",
             node.name, node.version, last.to
         );

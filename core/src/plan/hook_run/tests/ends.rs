@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn runs_end_as_expected() {
+fn results_and_limits_decide_how_a_run_ends() {
     let metric_with = |count: i32, change: fn(&mut Metric)| {
         let mut metric = counted(count);
         change(&mut metric);
@@ -177,9 +177,9 @@ fn the_worst_metric_decides() {
 }
 
 #[test]
-fn a_dry_run_decides_nothing() {
+fn a_dry_run_does_not_affect_the_result() {
     let named = |name: &str| metric(|m| m.name = name.into());
-    let mut spec = run_of(&[named("dry"), named("real"), named("wet")]);
+    let mut spec = run_of(&[named("dry"), named("real"), named("other")]);
     spec.dry_run = vec![DryRun {
         metric_name: "d.*".into(),
     }];
@@ -208,7 +208,7 @@ fn a_dry_run_decides_nothing() {
 }
 
 #[test]
-fn a_run_with_only_dry_runs_reports_that_none_affects_its_result() {
+fn a_run_with_only_dry_runs_reports_that_no_metric_affects_its_result() {
     let mut spec = run_of(&[counted(1)]);
     spec.dry_run = vec![DryRun {
         metric_name: ".*".into(),

@@ -177,7 +177,7 @@ fn a_run_between_its_measurements_is_running() {
 }
 
 #[test]
-fn measurement_retention_determines_how_many_measurements_are_kept() {
+fn measurement_retention_decides_how_many_measurements_are_kept() {
     let mut spec = run_of(&[counted(25)]);
     spec.measurement_retention = vec![MeasurementRetention {
         metric_name: "web.*".into(),

@@ -99,7 +99,7 @@ fn restarted(status: &HookRunStatus) -> HookRunStatus {
 }
 
 /// Whether a metric met its own condition, derived from its answers alone.
-fn met(metric: &Metric, answers: &[HookPhase]) -> bool {
+fn meets_condition(metric: &Metric, answers: &[HookPhase]) -> bool {
     let successes = count_of(answers, Successful);
     let in_a_row = answers
         .iter()
@@ -246,7 +246,7 @@ proptest! {
             }
             prop_assert_eq!(result.phase, Successful);
             prop_assert_eq!(result.count + result.error, given.len() as i32);
-            prop_assert!(met(metric, given), "{:?} {:?}", metric, given);
+            prop_assert!(meets_condition(metric, given), "{:?} {:?}", metric, given);
         }
         let is_dry = |metric: &Metric| {
             history.spec.dry_run.iter().any(|rule| rule.metric_name == metric.name)

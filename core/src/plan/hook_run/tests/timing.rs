@@ -108,7 +108,7 @@ fn no_metric_is_measured_more_often_than_once_a_second() {
         m.interval = Some("1ns".into());
     });
     let played = play(too_frequent, "SSS");
-    let since: Vec<i64> = played.calls.iter().map(|(_, _, since)| *since).collect();
-    // Each call takes a second, too.
-    assert_eq!(since, [0, 2, 4]);
+    let times: Vec<i64> = played.calls.iter().map(|(_, _, time)| *time).collect();
+    // Each call takes a second, and the interval counts from its end.
+    assert_eq!(times, [0, 2, 4]);
 }
