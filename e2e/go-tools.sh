@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the tools of FOLDER/go.mod, once per machine, and prints their directory. They are cached outside the checkout,
 # under a hash of everything that affects the build, so that a fresh checkout finds them.
-# usage: go-tools.sh FOLDER NAME DURATION [FLAG...]    NAME begins the directory's name, flags are those of go build
+# usage: go-tools.sh FOLDER NAME DURATION [FLAG...]    NAME is the prefix of the directory's name, flags are those of go build
 set -euo pipefail
 cd "$1"
 name=$2 duration=$3
@@ -32,7 +32,7 @@ if [ ! -d "$bin" ]; then
   echo "Building the tools of the $name (once on this machine, $duration on 2 cores) ..." >&2
   made=$(mktemp -d "$cache/building-XXXXXX")
   trap 'rm -rf "$made"' EXIT
-  go build "${flags[@]}" -o "$made/" tool >&2 || die "the tools did not build; the messages above say why"
+  go build "${flags[@]}" -o "$made/" tool >&2 || die "the tools did not build; the messages above show why"
   # etcd's package is called server.
   if [ -e "$made/server" ]; then mv "$made/server" "$made/etcd"; fi
   chmod 755 "$made"

@@ -4,5 +4,5 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 for line in "Cargo.toml version = \"$1\"" "charts/gamekeeper/Chart.yaml version: $1" "charts/gamekeeper/Chart.yaml appVersion: $1"; do
-  grep -qxF "${line#* }" "${line%% *}" || { echo "version.sh: ${line%% *} does not say: ${line#* }" >&2; exit 1; }
+  grep -qxF "${line#* }" "${line%% *}" || { echo "version.sh: ${line%% *} has no line: ${line#* }" >&2; exit 1; }
 done

@@ -95,13 +95,13 @@ impl Row {
 }
 
 impl std::fmt::Display for Row {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(to, "{:<44}", self.name)?;
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:<44}", self.name)?;
         for plan in &self.plans {
             let [median, slow] = [plan.median, plan.slow].map(|it| it.as_secs_f64() * 1e3);
-            write!(to, "{median:>10.2}{slow:>10.2}{:>8}", plan.actions)?;
+            write!(f, "{median:>10.2}{slow:>10.2}{:>8}", plan.actions)?;
         }
-        write!(to, "{:>8.2}", self.growth())
+        write!(f, "{:>8.2}", self.growth())
     }
 }
 
@@ -121,43 +121,49 @@ const PHASES: [(&str, Measure); 17] = [
         measure(&half_updated(story(pods, in_place())))
     }),
     ("GameDeployment: in-place update, hooks waiting", |pods| {
-        measure(&waiting_to_update(story(pods, hooked(in_place()))))
+        measure(&waiting_to_update(story(pods, with_hook(in_place()))))
     }),
     ("GameDeployment: hot patch", |pods| {
-        measure(&half_updated(story(pods, hot())))
+        measure(&half_updated(story(pods, hot_patch())))
     }),
     ("GameDeployment: scale-in, hooks to start", |pods| {
-        measure(&shrinking(story(pods, hooked(in_place())), 0))
+        measure(&shrinking(story(pods, with_hook(in_place())), 0))
     }),
     ("GameDeployment: scale-in, hooks waiting", |pods| {
-        measure(&shrinking(story(pods, hooked(in_place())), pods / 2))
+        measure(&shrinking(story(pods, with_hook(in_place())), pods / 2))
     }),
     ("GameDeployment: podsToDelete", |pods| {
-        measure(&named(story(pods, hooked(in_place())), pods))
+        measure(&with_pods_to_delete(
+            story(pods, with_hook(in_place())),
+            pods,
+        ))
     }),
     ("GameDeployment: podsToDelete, no such pods", |pods| {
-        measure(&named_without_pods(story(pods, in_place()), pods))
+        measure(&with_missing_pods_to_delete(story(pods, in_place()), pods))
     }),
     ("GameStatefulSet: creating", |pods| {
-        measure(&growing(set(pods / 2, volumes(in_place())), pods))
+        measure(&growing(set(pods / 2, with_claims(in_place())), pods))
     }),
     ("GameStatefulSet: settled", |pods| {
-        measure(settled(&mut set(pods, volumes(in_place()))))
+        measure(settled(&mut set(pods, with_claims(in_place()))))
     }),
     ("GameStatefulSet: rolling update", |pods| {
-        measure(&half_updated(set(pods, volumes(rolling()))))
+        measure(&half_updated(set(pods, with_claims(rolling()))))
     }),
     ("GameStatefulSet: in-place update", |pods| {
-        measure(&half_updated(set(pods, volumes(in_place()))))
+        measure(&half_updated(set(pods, with_claims(in_place()))))
     }),
     ("GameStatefulSet: hot patch", |pods| {
-        measure(&half_updated(set(pods, volumes(hot()))))
+        measure(&half_updated(set(pods, with_claims(hot_patch()))))
     }),
     ("GameStatefulSet: scale-in, hooks to start", |pods| {
-        measure(&shrinking(set(pods, hooked(volumes(in_place()))), 0))
+        measure(&shrinking(set(pods, with_hook(with_claims(in_place()))), 0))
     }),
     ("GameStatefulSet: scale-in, hooks waiting", |pods| {
-        measure(&shrinking(set(pods, hooked(volumes(in_place()))), pods / 2))
+        measure(&shrinking(
+            set(pods, with_hook(with_claims(in_place()))),
+            pods / 2,
+        ))
     }),
 ];
 
@@ -209,18 +215,18 @@ fn in_place() -> Value {
     updated_by("InplaceUpdate")
 }
 
-fn hot() -> Value {
+fn hot_patch() -> Value {
     updated_by("HotPatchUpdate")
 }
 
 /// The spec with a hook before pods are deleted or updated.
-fn hooked(mut spec: Value) -> Value {
+fn with_hook(mut spec: Value) -> Value {
     spec["preDeleteUpdateStrategy"] = json!({"hook": {"templateName": "test"}});
     spec
 }
 
 /// The spec with a claim for each pod, which is deleted with the pod.
-fn volumes(mut spec: Value) -> Value {
+fn with_claims(mut spec: Value) -> Value {
     spec["podManagementPolicy"] = json!("Parallel");
     spec["volumeClaimTemplates"] = json!([{
         "metadata": {"name": "data"},
@@ -271,7 +277,7 @@ fn half_updated<K: Planned + Serialize>(mut story: Story<K>) -> Story<K> {
     story
 }
 
-/// As many pods as may be unavailable wait for their hooks.
+/// As many pods as maxUnavailable allows wait for their hooks.
 fn waiting_to_update<K: Planned + Serialize>(mut story: Story<K>) -> Story<K> {
     settled(&mut story);
     story.user(template("game:v2"));
@@ -279,7 +285,7 @@ fn waiting_to_update<K: Planned + Serialize>(mut story: Story<K>) -> Story<K> {
     story
 }
 
-/// Half of the pods are to be deleted, and the hooks of at least `waiting` of them are running.
+/// Half of the pods must be deleted, and the hooks of at least `waiting` of them are running.
 fn shrinking<K: Planned + Serialize>(mut story: Story<K>, waiting: i32) -> Story<K> {
     settled(&mut story);
     let pods = story.world.pods.len();
@@ -290,8 +296,8 @@ fn shrinking<K: Planned + Serialize>(mut story: Story<K>, waiting: i32) -> Story
     story
 }
 
-/// Half of the pods are in podsToDelete, and as many of them as may be unavailable wait for their hooks.
-fn named(mut story: Story, pods: i32) -> Story {
+/// Half of the pods are in podsToDelete, and as many of them as maxUnavailable allows wait for their hooks.
+fn with_pods_to_delete(mut story: Story, pods: i32) -> Story {
     settled(&mut story);
     let names: Vec<_> = story.names().into_iter().step_by(2).collect();
     assert_eq!(names.len() as i32, pods / 2);
@@ -301,7 +307,7 @@ fn named(mut story: Story, pods: i32) -> Story {
 }
 
 /// The names in podsToDelete are those of pods that do not exist.
-fn named_without_pods(mut story: Story, pods: i32) -> Story {
+fn with_missing_pods_to_delete(mut story: Story, pods: i32) -> Story {
     settled(&mut story);
     let names: Vec<_> = (0..pods).map(|number| format!("none-{number}")).collect();
     story.user(json!({"scaleStrategy": {"podsToDelete": names}}));

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// The message of an error followed by those of its causes, which it often does not contain.
+/// An error's message, followed by those of its causes that it does not contain.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut message = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! Text in messages.
+//! Helpers for the text of messages.
 
 /// Cuts a string to a maximum number of characters.
 ///
@@ -15,7 +15,7 @@ pub fn truncate(text: &str, max: usize) -> String {
     }
 }
 
-/// A number, and the words that follow it.
+/// A number, followed by the singular or the plural words.
 ///
 /// ```
 /// use gamekeeper_core::text::counted;

@@ -42,7 +42,7 @@ create() {
     --kube-controller-manager-binary "$bin/kube-controller-manager" \
     --kube-scheduler-binary "$bin/kube-scheduler" --kwok-controller-binary "$bin/kwok" \
     "${options[@]}" --wait 60s >"$cache/$name.log" 2>&1 \
-    || { cat "$cache/$name.log" >&2; die "the control plane did not start; the lines above say why"; }
+    || { cat "$cache/$name.log" >&2; die "the control plane did not start; the lines above show why"; }
   rm -f "$cache/$name.yaml" "$cache/$name.log"
 }
 
@@ -69,7 +69,7 @@ if ! answers; then
   eventually "$kubectl" apply -f "$here/nodes.yaml"
   # Pods are refused until the default service account exists, shortly after the start.
   eventually "$kubectl" get serviceaccount default
-  # Pods are scheduled on a node when the control plane has removed its not-ready taint.
+  # Pods are scheduled on a node once the control plane has removed its not-ready taint.
   eventually no_taints
 fi
 

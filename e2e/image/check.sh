@@ -16,7 +16,7 @@ clean() {
 }
 trap clean EXIT
 
-# The layer of the dependencies: every manifest, with placeholders for the sources that it names.
+# The dependency layer: every manifest, with placeholders for the sources that it names.
 mkdir "$work/places"
 cp Cargo.toml Cargo.lock "$work/places/"
 for manifest in */Cargo.toml */*/Cargo.toml; do
@@ -68,9 +68,9 @@ container=$(buildah "${storage[@]}" from checked)
 root=$(buildah "${storage[@]}" mount "$container")
 files=$(cd "$root" && find . -type f | sed 's|^\.||' | sort)
 other=$(grep -vE '^/(gamekeeper|etc/ssl/certs/ca-certificates\.crt|(usr/)?lib(64)?/.*\.so(\.[0-9]+)*)$' <<<"$files" || true)
-[ -z "$other" ] || fail "it contains unnecessary files: $other"
+[ -z "$other" ] || fail "the image contains unnecessary files: $other"
 for needed in /gamekeeper /etc/ssl/certs/ca-certificates.crt; do
-  grep -qx "$needed" <<<"$files" || fail "it does not contain $needed"
+  grep -qx "$needed" <<<"$files" || fail "the image does not contain $needed"
 done
 
 # The operator starts as the image's user, with only the image's files, and waits for a server that never answers.
@@ -88,7 +88,7 @@ for _ in $(seq 100); do
   if grep -q "does not respond" "$work/log" || ! kill -0 $pid 2>/dev/null; then break; fi
   sleep 0.1
 done
-kill -TERM $pid 2>/dev/null || fail "it is not running: $(cat "$work/log")"
+kill -TERM $pid 2>/dev/null || fail "the operator is not running: $(cat "$work/log")"
 code=0
 wait $pid || code=$?
 [ $code = 0 ] || fail "exit code $code on SIGTERM: $(cat "$work/log")"

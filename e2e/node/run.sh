@@ -2,7 +2,7 @@
 # Runs the node real-0, with a real kubelet, until standard input ends; then removes everything that it has created.
 # Only one runs on a machine at a time: a second one waits.
 # usage: run.sh KUBECONFIG REGISTRY FOLDER    REGISTRY is a URL that images of registry.test/ are pulled from; the
-#                                             logs, and a process ID of the node, are written to FOLDER
+#                                             logs and the node's process ID are written to FOLDER
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 kubeconfig=$1 registry=$2 folder=$3

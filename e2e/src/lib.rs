@@ -1,7 +1,7 @@
 //! End-to-end tests of gamekeeper on a real control plane, through kubectl.
 //!
 //! [`trial`] runs the tests, each in a [`case::Case`]: a namespace with its own operator, kubeconfig and
-//! hook server, on a control plane that all tests share ([`cluster`]). After each test the [`judge`]
+//! hook server, on a control plane that all tests share ([`cluster`]). After each test, the [`judge`]
 //! reads the audit log of its namespace.
 //!
 //! An arrow points to what a folder may use:
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! On top of them are scenarios that tests and benchmarks share: [`campaign`] (histories generated from
-//! seeds), [`takeover`] (the leader ends) and [`tenants`] (one tenant attacks while another rolls out).
+//! seeds), [`takeover`] (the leader exits) and [`tenants`] (one tenant attacks while another rolls out).
 
 pub mod addons;
 pub mod campaign;

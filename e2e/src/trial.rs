@@ -1,7 +1,7 @@
 //! Runs the tests in parallel on one control plane.
 //!
 //! The control plane starts with the first test and stops after the last, even if tests fail or the run
-//! is interrupted. The next run removes what a killed run left behind. With `E2E_CLUSTER=NAME` the tests use a
+//! is interrupted. The next run removes what a killed run left behind. With `E2E_CLUSTER=NAME`, the tests use a
 //! control plane that stays up, which saves time during development.
 
 use std::panic::AssertUnwindSafe;

@@ -1,4 +1,4 @@
-//! Waits for conditions instead of fixed times.
+//! Waits for conditions instead of for fixed times.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 /// How often a condition is checked.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Waits until a probe succeeds, and returns its result. After the limit, returns its last error.
+/// Waits until a probe succeeds, and returns its result. After the limit, returns the probe's last error.
 pub async fn eventually<T>(
     description: &str,
     limit: Duration,
@@ -37,10 +37,10 @@ pub async fn consistently(
 ) -> Result<()> {
     let start = Instant::now();
     while start.elapsed() < time {
-        let passed = start.elapsed();
+        let elapsed = start.elapsed();
         probe()
             .await
-            .with_context(|| format!("no longer after {passed:?}: {description}"))?;
+            .with_context(|| format!("no longer after {elapsed:?}: {description}"))?;
         sleep(POLL).await;
     }
     Ok(())

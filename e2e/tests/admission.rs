@@ -53,7 +53,7 @@ async fn the_webhook_refuses_bad_manifests_with_the_linters_messages(
     ensure!(linted.code == 1, "{linted:?}");
     for bad in &bad {
         let file = bad.path.strip_prefix(repository())?.to_string_lossy();
-        let of_file: BTreeSet<&str> = linted
+        let found: BTreeSet<&str> = linted
             .stdout
             .lines()
             .filter_map(|line| {
@@ -66,8 +66,8 @@ async fn the_webhook_refuses_bad_manifests_with_the_linters_messages(
             .collect();
         for finding in bad.findings() {
             ensure!(
-                of_file.contains(finding),
-                "{file}: {finding}\nlint: {of_file:#?}"
+                found.contains(finding),
+                "{file}: {finding}\nlint: {found:#?}"
             );
         }
     }
@@ -104,7 +104,7 @@ async fn the_webhook_returns_the_api_servers_findings_about_templates(
     installed.until_called(case).await?;
     let bad = BadManifest::all("e2e/manifests/server")?;
     BadManifest::check_all(&bad, case).await?;
-    // The linter does not find these, as docs/admission.md says.
+    // The linter does not find these, as docs/admission.md states.
     let linted = lint(case, "e2e/manifests/server").await?;
     ensure!(linted.code == 0, "{linted:?}");
     installed.remove(case).await

@@ -7,13 +7,13 @@ use e2e::workload::view::View;
 
 e2e::tests![
     the_first_pods_are_created_in_batches_and_those_of_a_scale_out_together,
-    a_build_that_does_not_come_up_costs_one_batch,
+    a_build_that_never_becomes_ready_reaches_one_batch,
     pods_of_a_parallel_set_are_created_in_batches,
 ];
 
 const BATCH: &str = "/spec/scaleStrategy/createBatch";
 
-fn not_ready(view: &View) -> usize {
+fn count_unready(view: &View) -> usize {
     view.pods.iter().filter(|pod| !pod.is_ready()).count()
 }
 
@@ -26,21 +26,21 @@ async fn the_first_pods_are_created_in_batches_and_those_of_a_scale_out_together
     let mut most = 0;
     case.eventually("all pods are available", async || {
         let view = case.view().await?;
-        most = most.max(not_ready(&view));
+        most = most.max(count_unready(&view));
         view.ensure(view.is_settled(6))
     })
     .await?;
     ensure!(most == 2, "{most} pods at a time");
     case.scale(14).await?;
-    case.until("all added pods are created at once", |view| {
-        not_ready(view) == 8
+    case.until("all added pods are created at the same time", |view| {
+        count_unready(view) == 8
     })
     .await?;
     case.until_settled(14).await?;
     Ok(())
 }
 
-async fn a_build_that_does_not_come_up_costs_one_batch(case: &mut Case) -> Result<()> {
+async fn a_build_that_never_becomes_ready_reaches_one_batch(case: &mut Case) -> Result<()> {
     let game = Game::rolling(5).set(BATCH, 2).image("game:nope");
     case.apply(game).await?;
     let names_a_pod = |view: &View| {
@@ -51,7 +51,7 @@ async fn a_build_that_does_not_come_up_costs_one_batch(case: &mut Case) -> Resul
         })
     };
     case.until(
-        "the status says which pod the next batch waits for",
+        "the status shows which pod the next batch waits for",
         names_a_pod,
     )
     .await?;
@@ -75,8 +75,10 @@ async fn pods_of_a_parallel_set_are_created_in_batches(case: &mut Case) -> Resul
     case.use_stateful_set();
     let game = Game::parallel(5).set(BATCH, 2).image("game:nope");
     case.apply(game).await?;
-    case.until("the first batch", |view| view.shape() == "0:nope 1:nope")
-        .await?;
+    case.until("the first batch is created", |view| {
+        view.shape() == "0:nope 1:nope"
+    })
+    .await?;
     case.consistently("no further pod is created", 2, |view| view.pods.len() == 2)
         .await?;
     case.set_image("game:v1").await?;

@@ -33,7 +33,7 @@ fn template(name: &str) -> Result<Value> {
 }
 
 /// Scales a workload to zero. Its hook measures `count` times, and never passes.
-async fn poll(case: &Case, count: i64) -> Result<()> {
+async fn scale_to_zero_with_polling_hook(case: &Case, count: i64) -> Result<()> {
     let mut polling = template("players-gone")?;
     let metric = &mut polling["spec"]["metrics"][0];
     ensure!(
@@ -59,7 +59,7 @@ fn has_failed(view: &View, times: i64) -> bool {
 }
 
 async fn a_polling_hook_keeps_its_pod_until_it_succeeds(case: &mut Case) -> Result<()> {
-    poll(case, 100).await?;
+    scale_to_zero_with_polling_hook(case, 100).await?;
     case.until("failures do not end the hook", |view| {
         has_failed(view, 3) && view.phases("PreDelete") == ["Running"]
     })
@@ -71,7 +71,7 @@ async fn a_polling_hook_keeps_its_pod_until_it_succeeds(case: &mut Case) -> Resu
 }
 
 async fn a_hook_that_has_reached_its_count_keeps_its_pod(case: &mut Case) -> Result<()> {
-    poll(case, 2).await?;
+    scale_to_zero_with_polling_hook(case, 2).await?;
     case.until("the hook ends", |view| {
         has_failed(view, 2) && view.phases("PreDelete") == ["Inconclusive"]
     })

@@ -18,7 +18,7 @@ mod written;
 use crate::run::until_phase;
 use crate::stateful_volumes::create_volumes;
 use written::{
-    ensure_status_is_complete, has_run_with, images_by_pod, most_in_progress, shortest_grace,
+    ensure_run_with, ensure_status_is_complete, images_by_pod, most_in_progress, shortest_grace,
 };
 
 e2e::tests![
@@ -60,14 +60,15 @@ fn room_template(case: &Case) -> Value {
 }
 
 /// Whether a stored value contains everything that was written.
-fn holds(stored: &Value, written: &Value) -> bool {
+fn contains_all(stored: &Value, written: &Value) -> bool {
     match (stored, written) {
         (Value::Object(stored), Value::Object(written)) => written
             .iter()
-            .all(|(key, value)| stored.get(key).is_some_and(|it| holds(it, value))),
+            .all(|(key, value)| stored.get(key).is_some_and(|it| contains_all(it, value))),
         (Value::Array(stored), Value::Array(written)) => {
             let mut pairs = stored.iter().zip(written);
-            stored.len() == written.len() && pairs.all(|(stored, written)| holds(stored, written))
+            stored.len() == written.len()
+                && pairs.all(|(stored, written)| contains_all(stored, written))
         }
         _ => stored == written,
     }
@@ -85,7 +86,10 @@ async fn every_field_is_stored_as_written(case: &mut Case) -> Result<()> {
         let apply = ["apply", "--validate=strict", "-f", "-"];
         case.kubectl_with(&apply, &written.to_string()).await?;
         let stored = case.get(&resource).await?;
-        ensure!(holds(&stored["spec"], &written["spec"]), "{stored:#}");
+        ensure!(
+            contains_all(&stored["spec"], &written["spec"]),
+            "{stored:#}"
+        );
     }
     Ok(())
 }
@@ -173,21 +177,21 @@ async fn finish_steps(case: &Case, replicas: i64) -> Result<()> {
         })
         .await?;
     view.ensure(view.with_image("game:v2") == 1 && view.step() == 1)?;
-    let at_once = most_in_progress(&case.events()?);
+    let most = most_in_progress(&case.events()?);
     ensure!(
-        at_once == 1,
-        "{at_once} pods are updated at once by a partition that updates one"
+        most == 1,
+        "{most} pods are updated at the same time by a partition that updates one"
     );
     let view = case.until_settled(replicas).await?;
     view.ensure(view.ready_with("game:v2") == usize::try_from(replicas)? && view.step() == 3)?;
     for room in ["step", "before", "after"] {
-        has_run_with(case, "room", "room", room)?;
+        ensure_run_with(case, "room", "room", room)?;
         ensure!(!case.hooks.calls(&format!("/{room}")).is_empty(), "{room}");
     }
-    let at_once = most_in_progress(&case.events()?);
+    let most = most_in_progress(&case.events()?);
     ensure!(
-        at_once == 2,
-        "{at_once} pods are updated at once, not maxUnavailable"
+        most == 2,
+        "{most} pods are updated at the same time, not maxUnavailable"
     );
     Ok(())
 }
@@ -216,7 +220,7 @@ async fn recreate_all_but_one(
             view.pods.len() == pods && view.ready_with("game:v3") == pods - 1
         })
         .await?;
-    has_run_with(case, "every-field", "limit", "0")?;
+    ensure_run_with(case, "every-field", "limit", "0")?;
     Ok(view)
 }
 
@@ -248,9 +252,9 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
         "traffic is kept away for only {grace:#} before the image changes"
     );
     let images = images_by_pod(&case.events()?);
-    let is_at_once = |changes: &Vec<Vec<String>>| *changes == [["game:v2", "voice:v2"]];
+    let is_one_patch = |changes: &Vec<Vec<String>>| *changes == [["game:v2", "voice:v2"]];
     ensure!(
-        images.len() == 4 && images.values().all(is_at_once),
+        images.len() == 4 && images.values().all(is_one_patch),
         "{images:?}"
     );
 
@@ -341,7 +345,7 @@ async fn every_field_of_a_hook_run_takes_effect(case: &mut Case) -> Result<()> {
         "phase": "Successful", "count": 4, "successful": 2, "failed": 1, "inconclusive": 1, "error": 1,
         "consecutiveSuccessful": 2,
     });
-    ensure!(holds(&results[0], &expected), "{status:#}");
+    ensure!(contains_all(&results[0], &expected), "{status:#}");
     let measurements = results[0]["measurements"]
         .as_array()
         .context("no measurements")?;

@@ -7,7 +7,7 @@ use e2e::workload::manifest::{Game, hook_template};
 use serde_json::json;
 
 e2e::tests![
-    a_rollback_at_a_failed_hook_is_one_patch,
+    a_rollback_at_a_failed_hook_takes_one_patch,
     changed_steps_start_over,
     a_users_pause_holds_the_step_but_not_scaling,
     a_scale_out_during_a_pause_creates_only_stable_pods,
@@ -22,7 +22,7 @@ e2e::tests![
 ];
 
 /// Starts a rollout of four pods from v1 to v2, and waits for the pause after the first pod.
-async fn at_first_pause(case: &Case, game: Game) -> Result<()> {
+async fn roll_out_to_first_pause(case: &Case, game: Game) -> Result<()> {
     case.apply(&game).await?;
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
@@ -43,7 +43,7 @@ fn with_pause() -> Game {
 }
 
 async fn a_workload_recreated_during_a_canary_repeats_its_steps(case: &mut Case) -> Result<()> {
-    at_first_pause(case, with_pause()).await?;
+    roll_out_to_first_pause(case, with_pause()).await?;
     let before = case.view().await?;
     case.kubectl(&["delete", &case.workload(), "--cascade=orphan"])
         .await?;
@@ -63,7 +63,7 @@ async fn a_workload_recreated_during_a_canary_repeats_its_steps(case: &mut Case)
     Ok(())
 }
 
-async fn a_rollback_at_a_failed_hook_is_one_patch(case: &mut Case) -> Result<()> {
+async fn a_rollback_at_a_failed_hook_takes_one_patch(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
@@ -88,7 +88,7 @@ async fn a_rollback_at_a_failed_hook_is_one_patch(case: &mut Case) -> Result<()>
 }
 
 async fn changed_steps_start_over(case: &mut Case) -> Result<()> {
-    at_first_pause(case, with_pause()).await?;
+    roll_out_to_first_pause(case, with_pause()).await?;
     let hash = case
         .view()
         .await?
@@ -130,7 +130,7 @@ async fn a_users_pause_holds_the_step_but_not_scaling(case: &mut Case) -> Result
 }
 
 async fn a_scale_out_during_a_pause_creates_only_stable_pods(case: &mut Case) -> Result<()> {
-    at_first_pause(case, with_pause()).await?;
+    roll_out_to_first_pause(case, with_pause()).await?;
     case.scale(8).await?;
     case.until_counts([8, 1, 1, 8, 8]).await?;
     case.consistently("one pod has the new build", 2, |view| {
@@ -143,7 +143,7 @@ async fn a_scale_out_during_a_pause_creates_only_stable_pods(case: &mut Case) ->
 }
 
 async fn a_scale_in_during_a_pause_keeps_the_partition(case: &mut Case) -> Result<()> {
-    at_first_pause(case, with_pause().max_unavailable(1)).await?;
+    roll_out_to_first_pause(case, with_pause().max_unavailable(1)).await?;
     case.scale(3).await?;
     case.until_counts([3, 0, 0, 3, 3]).await?;
     case.scale(4).await?;
@@ -156,9 +156,9 @@ async fn a_scale_in_during_a_pause_keeps_the_partition(case: &mut Case) -> Resul
 
 async fn an_apply_does_not_promote(case: &mut Case) -> Result<()> {
     let manifest = with_pause().set("/spec/updateStrategy/paused", false);
-    at_first_pause(case, manifest.clone()).await?;
+    roll_out_to_first_pause(case, manifest.clone()).await?;
     case.apply(manifest.image("game:v2")).await?;
-    stays_at_step_one(case).await?;
+    ensure_stays_at_step_one(case).await?;
     case.resume().await?;
     case.until_settled(4).await?;
     Ok(())
@@ -175,13 +175,13 @@ async fn a_server_side_apply_does_not_promote(case: &mut Case) -> Result<()> {
     })
     .await?;
     case.server_side_apply(&manifest).await?;
-    stays_at_step_one(case).await?;
+    ensure_stays_at_step_one(case).await?;
     case.resume().await?;
     case.until_settled(4).await?;
     Ok(())
 }
 
-async fn stays_at_step_one(case: &Case) -> Result<()> {
+async fn ensure_stays_at_step_one(case: &Case) -> Result<()> {
     case.until("the condition reports that the apply is ignored", |view| {
         let condition = view.condition("Progressing");
         condition.is_some_and(|c| c.reason == "ResumeByApplyIgnored")
@@ -194,7 +194,7 @@ async fn stays_at_step_one(case: &Case) -> Result<()> {
 }
 
 async fn a_new_template_during_a_pause_starts_over(case: &mut Case) -> Result<()> {
-    at_first_pause(case, with_pause()).await?;
+    roll_out_to_first_pause(case, with_pause()).await?;
     case.set_image("game:v3").await?;
     let view = case
         .until("paused at step 1 with v3", |view| {
@@ -207,7 +207,7 @@ async fn a_new_template_during_a_pause_starts_over(case: &mut Case) -> Result<()
 
 async fn a_percentage_updates_at_least_one_pod(case: &mut Case) -> Result<()> {
     let game = with_pause().steps(json!([{"partition": "90%"}, {"pause": {}}]));
-    at_first_pause(case, game).await?;
+    roll_out_to_first_pause(case, game).await?;
     case.resume().await?;
     case.until_settled(4).await?;
     Ok(())
@@ -240,7 +240,7 @@ async fn a_missing_hook_template_of_a_step_is_reported_until_it_exists(
 async fn after_the_last_step_all_pods_are_updated_regardless_of_the_partition(
     case: &mut Case,
 ) -> Result<()> {
-    at_first_pause(case, with_pause().partition(1)).await?;
+    roll_out_to_first_pause(case, with_pause().partition(1)).await?;
     case.resume().await?;
     let view = case.until_settled(4).await?;
     view.ensure(view.ready_with("game:v2") == 4)

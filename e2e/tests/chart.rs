@@ -219,14 +219,14 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
         rules.collect::<Vec<_>>()
     };
     let names = |rules: &[Value], resource: &str| {
-        let is_about = |rule: &&Value| {
+        let has_resource = |rule: &&Value| {
             rule["resources"]
                 .to_string()
                 .contains(&format!("\"{resource}\""))
         };
         rules
             .iter()
-            .filter(is_about)
+            .filter(has_resource)
             .map(|rule| rule["resourceNames"].clone())
             .collect::<Vec<_>>()
     };

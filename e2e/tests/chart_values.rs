@@ -121,20 +121,20 @@ async fn referenced_labels_and_ports_exist(case: &mut Case) -> Result<()> {
     let values = "metrics.serviceMonitor.enabled=true,admission.port=10443";
     let objects = render(&case.plane().helm, &["--set", values]).await?;
     let named = |kind: &str, name: &str| {
-        let is_it = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
-        let found = objects.iter().find(is_it);
+        let matches = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
+        let found = objects.iter().find(matches);
         found.with_context(|| format!("no {kind} {name}"))
     };
     let template = &named("Deployment", "gamekeeper")?["spec"]["template"];
     let labels = &template["metadata"]["labels"];
     let container = &template["spec"]["containers"][0];
     let ports = container["ports"].as_array().context("no ports")?;
-    let of_container = |port: &Value| {
+    let exists_on_container = |port: &Value| {
         ports
             .iter()
             .any(|it| it["name"] == *port || it["containerPort"] == *port)
     };
-    ensure!(of_container(&json!(10443)), "{container:#}");
+    ensure!(exists_on_container(&json!(10443)), "{container:#}");
     let listen = json!("--webhook-listen=0.0.0.0:10443");
     let args = container["args"].as_array().context("no arguments")?;
     ensure!(args.contains(&listen), "{container:#}");
@@ -145,7 +145,10 @@ async fn referenced_labels_and_ports_exist(case: &mut Case) -> Result<()> {
         let spec = &service["spec"];
         let target = &spec["ports"][0]["targetPort"];
         ensure!(selects(&spec["selector"], labels), "{service:#}");
-        ensure!(target.is_string() && of_container(target), "{service:#}");
+        ensure!(
+            target.is_string() && exists_on_container(target),
+            "{service:#}"
+        );
     }
     let policy = &named("NetworkPolicy", "gamekeeper")?["spec"];
     ensure!(
@@ -154,7 +157,8 @@ async fn referenced_labels_and_ports_exist(case: &mut Case) -> Result<()> {
     );
     let rules = policy["ingress"].as_array().context("no ingress rules")?;
     let allowed: Vec<_> = rules.iter().map(|rule| &rule["ports"][0]["port"]).collect();
-    let all_exist = allowed.len() == ports.len() && allowed.iter().all(|port| of_container(port));
+    let all_exist =
+        allowed.len() == ports.len() && allowed.iter().all(|port| exists_on_container(port));
     ensure!(all_exist, "{policy:#}");
 
     let monitor = &named("ServiceMonitor", "gamekeeper")?["spec"];

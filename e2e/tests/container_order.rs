@@ -1,4 +1,4 @@
-//! Containers of a pod that are updated in place in order.
+//! Pods whose containers are updated in place in a given order.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -11,7 +11,7 @@ e2e::tests![
     containers_are_updated_one_after_the_other,
     a_container_that_never_runs_blocks_the_next_one_until_a_revert,
     ordered_ready_waits_until_each_container_is_ready,
-    a_killed_operator_continues_with_the_next_container,
+    the_next_container_is_updated_after_the_operator_is_killed,
 ];
 
 const POLICY: &str = "/spec/updateStrategy/inPlaceUpdateStrategy/policy";
@@ -26,7 +26,7 @@ fn image_patch(log: &str, game: &str, proxy: &str) -> Value {
 }
 
 /// Creates pods with a native sidecar and two containers, which are updated in place with this policy.
-async fn settled(case: &Case, policy: &str, replicas: i64) -> Result<View> {
+async fn create_settled(case: &Case, policy: &str, replicas: i64) -> Result<View> {
     let sidecar = json!([{"name": "log", "image": "log:v1", "restartPolicy": "Always"}]);
     let containers = json!([
         {"name": "game", "image": "game:v1"},
@@ -67,7 +67,7 @@ fn images(pod: &Pod) -> [&str; 3] {
 }
 
 /// The images that the operator has set in a pod: one list per write, in the order of the writes.
-fn patched(case: &Case, pod: &str) -> Result<Vec<Vec<String>>> {
+fn patched_images(case: &Case, pod: &str) -> Result<Vec<Vec<String>>> {
     let mut found = Vec::new();
     for event in case.events()? {
         let object = event.object_ref.unwrap_or_default();
@@ -86,13 +86,13 @@ fn patched(case: &Case, pod: &str) -> Result<Vec<Vec<String>>> {
 }
 
 async fn containers_are_updated_one_after_the_other(case: &mut Case) -> Result<()> {
-    let before = settled(case, "OrderedReady", 2).await?;
+    let before = create_settled(case, "OrderedReady", 2).await?;
     update(case, "log:v2", "game:v2", "proxy:v2").await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.pod_names() == before.pod_names())?;
     for pod in &view.pods {
         view.ensure(images(pod) == ["log:v2", "game:v2", "proxy:v2"])?;
-        let patched = patched(case, pod.name())?;
+        let patched = patched_images(case, pod.name())?;
         ensure!(
             patched == [["log:v2"], ["game:v2"], ["proxy:v2"]],
             "{patched:?}"
@@ -128,7 +128,7 @@ async fn containers_are_updated_one_after_the_other(case: &mut Case) -> Result<(
 async fn a_container_that_never_runs_blocks_the_next_one_until_a_revert(
     case: &mut Case,
 ) -> Result<()> {
-    settled(case, "OrderedUpdated", 1).await?;
+    create_settled(case, "OrderedUpdated", 1).await?;
     update(case, "log:v2", "game:nope", "proxy:v2").await?;
     let held = ["log:v2", "game:nope", "proxy:v1"];
     case.until("the game's image is set", |view| {
@@ -151,7 +151,7 @@ async fn a_container_that_never_runs_blocks_the_next_one_until_a_revert(
 }
 
 async fn ordered_ready_waits_until_each_container_is_ready(case: &mut Case) -> Result<()> {
-    settled(case, "OrderedReady", 1).await?;
+    create_settled(case, "OrderedReady", 1).await?;
     update(case, "log:v2", "game:v2-neverready", "proxy:v2").await?;
     let held = ["log:v2", "game:v2-neverready", "proxy:v1"];
     case.until("the game's image is set", |view| {
@@ -170,8 +170,8 @@ async fn ordered_ready_waits_until_each_container_is_ready(case: &mut Case) -> R
     Ok(())
 }
 
-async fn a_killed_operator_continues_with_the_next_container(case: &mut Case) -> Result<()> {
-    settled(case, "OrderedReady", 1).await?;
+async fn the_next_container_is_updated_after_the_operator_is_killed(case: &mut Case) -> Result<()> {
+    create_settled(case, "OrderedReady", 1).await?;
     update(case, "log:v2-slow3", "game:v2", "proxy:v2").await?;
     case.until("the first image is set", |view| {
         images(&view.pods[0]) == ["log:v2-slow3", "game:v1", "proxy:v1"]

@@ -97,11 +97,11 @@ fn read(document: &str) -> Result<String> {
 
 async fn every_command_of_the_tutorials_is_tested(_: &mut Case) -> Result<()> {
     // The minimum guards against a layout in which no commands are found.
-    all_commands_are_run(README, 12)?;
-    all_commands_are_run(WALKTHROUGHS, 16)
+    ensure_all_commands_are_run(README, 12)?;
+    ensure_all_commands_are_run(WALKTHROUGHS, 16)
 }
 
-fn all_commands_are_run(document: &str, at_least: usize) -> Result<()> {
+fn ensure_all_commands_are_run(document: &str, at_least: usize) -> Result<()> {
     let text = read(document)?;
     let mut blocks = commands(&text)?;
     blocks.retain(|it| is_run(&it.command));

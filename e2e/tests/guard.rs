@@ -1,5 +1,5 @@
 //! Guarded pods (`spec.protection`): no client ends a match before its hook allows it, not even while no operator
-//! runs. The commands are those that users type.
+//! is running. The commands are those that users type.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -10,8 +10,8 @@ use judge::object::text;
 use serde_json::json;
 
 use crate::guard_setup::{
-    allowing_answer, apply_guarded, budgets, condition, evict, install_policy, label, living,
-    own_node, refusing_answer, until_counted, until_deleted, until_guarded, waiting,
+    allowing_answer, apply_guarded, budgets, condition, create_node, evict, install_policy, label,
+    live_pods, refusing_answer, until_counted, until_deleted, until_guarded, waiting_reasons,
 };
 use crate::protection::{release, uninstall};
 
@@ -20,7 +20,7 @@ e2e::tests![
     a_drain_waits_for_guarded_pods,
     the_guard_is_switched_on_and_off,
     a_guard_is_not_in_force_without_its_policy,
-    a_refusing_hook_is_run_again,
+    a_failed_hook_of_a_guarded_pod_is_run_again,
     a_guarded_pod_is_deleted_at_its_deadline,
     guarded_pods_are_released_by_users,
     removing_the_hook_keeps_the_guard,
@@ -31,9 +31,9 @@ e2e::tests![
 const LABEL: &str = "gamekeeper.tkex.tencent.com/guarded";
 
 /// Checks that every request that would end a match is refused, with a message that says what to do instead.
-async fn every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
-    let before = living(case).await?;
-    let says = async |args: &[&str], words: &str| -> Result<()> {
+async fn ensure_every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
+    let before = live_pods(case).await?;
+    let ensure_refused = async |args: &[&str], words: &str| -> Result<()> {
         let error = case.refused(args, "").await?;
         ensure!(error.contains(words), "{args:?}: {error}");
         Ok(())
@@ -45,10 +45,10 @@ async fn every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
         &["delete", "pod", pod, "--force", "--grace-period=0"],
         &["delete", "pods", "--all"],
     ] {
-        says(args, &players).await?;
-        says(args, &release).await?;
+        ensure_refused(args, &players).await?;
+        ensure_refused(args, &release).await?;
     }
-    // This request contains no name, so the message must not take it from there.
+    // This request contains no name, so the message must not take the name from the request.
     let all = format!("/api/v1/namespaces/{}/pods", case.namespace);
     let workload = case.workload();
     let (_, game) = workload.split_once('/').context("no name")?;
@@ -57,7 +57,7 @@ async fn every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
         format!("kubectl game move pod/{game}-"),
         format!("kubectl game release pod/{game}-"),
     ] {
-        says(&["delete", "--raw", &all], &words).await?;
+        ensure_refused(&["delete", "--raw", &all], &words).await?;
     }
     let object = case.get(&format!("pods/{pod}")).await?;
     let mut copy = json!({
@@ -74,22 +74,22 @@ async fn every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
         ["set", "image", &named, "game=game:v9"],
         ["patch", "pod", pod, deadline],
     ] {
-        says(&args, &players).await?;
-        says(&args, &release).await?;
+        ensure_refused(&args, &players).await?;
+        ensure_refused(&args, &release).await?;
     }
     let error = evict(case, pod).await.err().map(|it| format!("{it:#}"));
     let error = error.context("the eviction was not refused")?;
     ensure!(error.contains("disruption budget"), "{error}");
-    ensure!(living(case).await? == before, "a pod was deleted");
+    ensure!(live_pods(case).await? == before, "a pod was deleted");
     Ok(())
 }
 
 async fn no_client_ends_a_guarded_match(case: &mut Case) -> Result<()> {
     let view = apply_guarded(case, Game::in_place(2), 2).await?;
     let pod = view.pod_names()[0].to_owned();
-    every_way_is_refused(case, &pod).await?;
+    ensure_every_way_is_refused(case, &pod).await?;
     case.kill_operator().await?;
-    every_way_is_refused(case, &pod).await?;
+    ensure_every_way_is_refused(case, &pod).await?;
     // Requests that end no container are accepted.
     case.kubectl(&["annotate", "pod", &pod, "note=x"]).await?;
     case.kubectl(&["label", "pod", &pod, "note=x"]).await?;
@@ -129,7 +129,7 @@ async fn no_client_ends_a_guarded_match(case: &mut Case) -> Result<()> {
 }
 
 async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
-    let node = own_node(case).await?;
+    let node = create_node(case).await?;
     let tolerations = json!([{"key": "only", "operator": "Exists"}]);
     let game = Game::rolling(2)
         .set("/spec/template/spec/tolerations", tolerations)
@@ -138,7 +138,7 @@ async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
             node.as_str(),
         );
     apply_guarded(case, game, 2).await?;
-    let before = living(case).await?;
+    let before = live_pods(case).await?;
     let drain = ["drain", &node, "--timeout=4s"];
     let without_eviction = ["drain", &node, "--disable-eviction", "--timeout=4s"];
     for is_alive in [true, false] {
@@ -149,7 +149,7 @@ async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
         ensure!(error.contains("disruption budget"), "{error}");
         let error = case.refused(&without_eviction, "").await?;
         ensure!(error.contains("players may be on"), "{error}");
-        ensure!(living(case).await? == before, "a pod was deleted");
+        ensure!(live_pods(case).await? == before, "a pod was deleted");
     }
     case.operator.start().await?;
     case.hooks.answer("/", allowing_answer());
@@ -183,7 +183,7 @@ async fn the_guard_is_switched_on_and_off(case: &mut Case) -> Result<()> {
     for _ in 0..2 {
         case.patch(&workload, protect("Guarded")).await?;
         let guarded = until_guarded(case, 3).await?;
-        every_way_is_refused(case, guarded.pod_names()[0]).await?;
+        ensure_every_way_is_refused(case, guarded.pod_names()[0]).await?;
         guarded.ensure(guarded.pods.iter().all(is_kept_by_autoscalers))?;
         case.patch(&workload, protect("None")).await?;
         case.until("the guard is removed", |view| {
@@ -207,9 +207,10 @@ async fn a_guard_is_not_in_force_without_its_policy(case: &mut Case) -> Result<(
         .await?;
     case.apply(Game::in_place(1).pre_delete("test").guarded())
         .await?;
-    case.until("the status says that the guard is not in force", |view| {
-        condition(view) == ("False", "GuardNotInForce") && view.pods.len() == 1
-    })
+    case.until(
+        "the status reports that the guard is not in force",
+        |view| condition(view) == ("False", "GuardNotInForce") && view.pods.len() == 1,
+    )
     .await?;
     let tree = case.game(&["tree", GAME]).await?.stdout;
     ensure!(
@@ -219,15 +220,15 @@ async fn a_guard_is_not_in_force_without_its_policy(case: &mut Case) -> Result<(
     install_policy(case).await?;
     // Once the condition is True, deletions are refused.
     let view = until_guarded(case, 1).await?;
-    every_way_is_refused(case, view.pod_names()[0]).await?;
+    ensure_every_way_is_refused(case, view.pod_names()[0]).await?;
     uninstall(case, "guard").await
 }
 
-async fn a_refusing_hook_is_run_again(case: &mut Case) -> Result<()> {
+async fn a_failed_hook_of_a_guarded_pod_is_run_again(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(2), 2).await?;
     case.scale(1).await?;
-    case.until("the hook refuses", |view| {
-        waiting(view) == ["HookNotSuccessful"]
+    case.until("the hook fails", |view| {
+        waiting_reasons(view) == ["HookNotSuccessful"]
     })
     .await?;
     case.eventually("the hook is run again", async || {
@@ -237,7 +238,7 @@ async fn a_refusing_hook_is_run_again(case: &mut Case) -> Result<()> {
     .await?;
     case.hooks.answer("/", allowing_answer());
     case.until("the pod is deleted", |view| {
-        view.pods.len() == 1 && waiting(view).is_empty()
+        view.pods.len() == 1 && waiting_reasons(view).is_empty()
     })
     .await?;
     uninstall(case, "guard").await
@@ -247,8 +248,8 @@ async fn a_guarded_pod_is_deleted_at_its_deadline(case: &mut Case) -> Result<()>
     let game = Game::in_place(2);
     apply_guarded(case, game, 2).await?;
     case.replace("/spec/replicas", 1).await?;
-    case.until("the hook refuses", |view| {
-        waiting(view) == ["HookNotSuccessful"]
+    case.until("the hook fails", |view| {
+        waiting_reasons(view) == ["HookNotSuccessful"]
     })
     .await?;
     let deadline = json!([{"op": "add", "path": "/spec/protection/deadlineSeconds", "value": 1}]);
@@ -296,7 +297,7 @@ async fn guarded_pods_are_released_by_users(case: &mut Case) -> Result<()> {
     until_counted(case, &[("released", 1), ("other_client", 0)]).await?;
     case.kubectl(&["delete", "gamedeployment", GAME, "--wait=false"])
         .await?;
-    case.until("the pods wait", |view| waiting(view).len() == 3)
+    case.until("the pods wait", |view| waiting_reasons(view).len() == 3)
         .await?;
     let released = case.game(&["release", GAME]).await?;
     let expected = "gamedeployment.tkex.tencent.com/test-gamedeployment released: 3 pods";
@@ -311,7 +312,7 @@ async fn removing_the_hook_keeps_the_guard(case: &mut Case) -> Result<()> {
     case.patch(&case.workload(), remove).await?;
     case.scale(1).await?;
     case.until("the pod waits for a confirmation", |view| {
-        condition(view) == ("False", "HookRemoved") && waiting(view) == ["HookRemoved"]
+        condition(view) == ("False", "HookRemoved") && waiting_reasons(view) == ["HookRemoved"]
     })
     .await?;
     case.consistently("the pods are kept", 2, |view| view.pods.len() == 2)
@@ -350,9 +351,9 @@ async fn the_label_alone_guards_nothing(case: &mut Case) -> Result<()> {
 async fn a_guarded_set_is_updated_and_scaled_in(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let view = apply_guarded(case, Game::parallel(3).max_unavailable(3), 3).await?;
-    every_way_is_refused(case, &format!("{SET}-0")).await?;
+    ensure_every_way_is_refused(case, &format!("{SET}-0")).await?;
     case.set_image("game:v2").await?;
-    case.until("the update waits", |view| waiting(view).len() == 3)
+    case.until("the update waits", |view| waiting_reasons(view).len() == 3)
         .await?;
     case.consistently("no pod is updated", 2, |it| {
         it.pod_names() == view.pod_names()

@@ -8,8 +8,8 @@ use e2e::workload::manifest::Game;
 use serde_json::json;
 
 use crate::guard_setup::{
-    allowing_answer, apply_guarded, budgets, condition, evict, install_policy, label, living,
-    own_node, refusing_answer, until_counted, until_deleted, until_guarded, waiting,
+    allowing_answer, apply_guarded, budgets, condition, create_node, evict, install_policy, label,
+    live_pods, refusing_answer, until_counted, until_deleted, until_guarded, waiting_reasons,
 };
 use crate::protection::{release, uninstall};
 
@@ -53,7 +53,7 @@ async fn a_resize_that_restarts_containers_is_refused(case: &mut Case) -> Result
 }
 
 async fn a_drain_waits_during_a_foreground_deletion(case: &mut Case) -> Result<()> {
-    let node = own_node(case).await?;
+    let node = create_node(case).await?;
     let tolerations = json!([{"key": "only", "operator": "Exists"}]);
     let game = Game::rolling(2)
         .set("/spec/template/spec/tolerations", tolerations)
@@ -62,13 +62,13 @@ async fn a_drain_waits_during_a_foreground_deletion(case: &mut Case) -> Result<(
             node.as_str(),
         );
     apply_guarded(case, game, 2).await?;
-    let before = living(case).await?;
+    let before = live_pods(case).await?;
     let workload = case.workload();
     case.kubectl(&["delete", &workload, "--cascade=foreground", "--wait=false"])
         .await?;
     let error = case.refused(&["drain", &node, "--timeout=4s"], "").await?;
     ensure!(error.contains("disruption budget"), "{error}");
-    ensure!(living(case).await? == before, "a pod was deleted");
+    ensure!(live_pods(case).await? == before, "a pod was deleted");
     ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
     case.hooks.answer("/", allowing_answer());
     case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
@@ -161,12 +161,12 @@ async fn a_missing_secret_holds_a_guarded_pod_until_its_deadline(case: &mut Case
     case.apply(Game::in_place(1).pre_delete("test").guarded())
         .await?;
     until_guarded(case, 1).await?;
-    let before = living(case).await?;
+    let before = live_pods(case).await?;
     case.kubectl(&["delete", &case.workload(), "--wait=false"])
         .await?;
     let view = case
-        .until("the status says which Secret is missing", |view| {
-            waiting(view) == ["HookNotSuccessful"]
+        .until("the status shows which Secret is missing", |view| {
+            waiting_reasons(view) == ["HookNotSuccessful"]
         })
         .await?;
     let message = view.text("/status/protection/waiting/0/message");
@@ -178,7 +178,7 @@ async fn a_missing_secret_holds_a_guarded_pod_until_its_deadline(case: &mut Case
         "the pod is kept",
         std::time::Duration::from_secs(3),
         async || {
-            ensure!(living(case).await? == before, "a pod was deleted");
+            ensure!(live_pods(case).await? == before, "a pod was deleted");
             Ok(())
         },
     )

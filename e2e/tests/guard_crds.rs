@@ -14,7 +14,7 @@ use judge::object::text;
 use serde_json::Value;
 
 use crate::guard_setup::{
-    allowing_answer, apply_guarded, budgets, living, refusing_answer, until_guarded,
+    allowing_answer, apply_guarded, budgets, live_pods, refusing_answer, until_guarded,
 };
 use crate::protection::uninstall;
 
@@ -57,7 +57,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     case.apply(set.guarded()).await?;
     until_guarded(case, 2).await?;
 
-    // HookRuns have no finalizers, so their CRD is deleted at once.
+    // HookRuns have no finalizers, so their CRD is deleted immediately.
     case.kubectl(&["delete", "crd", RUNS, "--timeout=30s"])
         .await?;
     delete_while_guarded(case, SETS, 5 + 2).await?;
@@ -68,7 +68,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     install(case, "hookruns").await?;
     until_deleted(case, SETS).await?;
     ensure!(!case.hooks.calls("/").is_empty(), "no hook was called");
-    let left = living(case).await?.len();
+    let left = live_pods(case).await?.len();
     ensure!(left == 4, "{left} pods");
     install(case, "gamestatefulsets").await?;
     case.operator.terminate().await?;
@@ -98,7 +98,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     ensure!(released.stdout.contains("released: 2 pods"), "{released:?}");
     // The CRD is deleted once the deadline of the other workload has passed as well.
     until_deleted(case, DEPLOYMENTS).await?;
-    let pods = living(case).await?;
+    let pods = live_pods(case).await?;
     ensure!(pods.is_empty(), "{pods:?}");
     ensure!(case.hooks.calls("/").len() == calls, "a hook was called");
     let events = case.kubectl(&["get", "events"]).await?;
@@ -129,7 +129,7 @@ async fn unlabel(case: &Case) -> Result<()> {
 }
 
 /// The names of all pods that are not Terminating, and of all budgets, except those of the workload with a deadline.
-async fn waiting(case: &Case) -> Result<Vec<String>> {
+async fn pods_and_budgets(case: &Case) -> Result<Vec<String>> {
     let pods = case.list("pods").await?.into_iter();
     let pods = pods.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
     let names = pods.map(|pod| text(&pod, "/metadata/name").to_owned());
@@ -138,9 +138,9 @@ async fn waiting(case: &Case) -> Result<Vec<String>> {
 }
 
 /// Deletes the CRD of a workload whose hooks cannot run, and checks that the deletion waits for the guarded pods.
-/// Before it, [`waiting`] must return `expected` names.
+/// Before that, [`pods_and_budgets`] must return `expected` names.
 async fn delete_while_guarded(case: &Case, crd: &str, expected: usize) -> Result<()> {
-    let before = waiting(case).await?;
+    let before = pods_and_budgets(case).await?;
     ensure!(before.len() == expected, "{before:?}");
     case.kubectl(&["delete", "crd", crd, "--wait=false"])
         .await?;
@@ -160,7 +160,7 @@ async fn delete_while_guarded(case: &Case, crd: &str, expected: usize) -> Result
         Duration::from_secs(4),
         async || {
             ensure!(
-                waiting(case).await? == before,
+                pods_and_budgets(case).await? == before,
                 "a pod or a budget was deleted"
             );
             Ok(())

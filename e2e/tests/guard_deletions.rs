@@ -7,7 +7,8 @@ use e2e::workload::manifest::Game;
 use judge::object::text;
 
 use crate::guard_setup::{
-    allowing_answer, apply_guarded, budgets, evict, label, living, until_deleted, waiting,
+    allowing_answer, apply_guarded, budgets, evict, label, live_pods, until_deleted,
+    waiting_reasons,
 };
 use crate::protection::uninstall;
 
@@ -18,33 +19,33 @@ e2e::tests![
     a_guarded_workload_is_deleted_together_with_its_hook_template,
 ];
 
-/// Deletes the workload with these options while its hook refuses. The pods must be kept, at first without an
-/// operator, and then with one, until the hook allows the deletion.
+/// Deletes the workload with these options while its hook fails. The pods must be kept until the hook allows the
+/// deletion, first without an operator, then with one.
 async fn delete_with(case: &mut Case, options: &[&str]) -> Result<()> {
-    let before = living(case).await?;
+    let before = live_pods(case).await?;
     case.kill_operator().await?;
     let workload = case.workload();
     let delete = [&["delete", &workload, "--wait=false"], options].concat();
     case.kubectl(&delete).await?;
-    let kept = async |case: &Case| {
+    let ensure_kept = async |case: &Case| {
         e2e::wait::consistently(
             "the pods are kept",
             std::time::Duration::from_secs(3),
             async || {
-                ensure!(living(case).await? == before, "a pod was deleted");
+                ensure!(live_pods(case).await? == before, "a pod was deleted");
                 ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
                 Ok(())
             },
         )
         .await
     };
-    kept(case).await?;
+    ensure_kept(case).await?;
     case.operator.start().await?;
     case.until("the pods wait for their hooks", |view| {
-        waiting(view).len() == before.len()
+        waiting_reasons(view).len() == before.len()
     })
     .await?;
-    kept(case).await?;
+    ensure_kept(case).await?;
     let pod = case.view().await?.pod_names()[0].to_owned();
     let error = evict(case, &pod)
         .await
@@ -75,7 +76,7 @@ async fn a_foreground_deletion_waits_for_guarded_pods(case: &mut Case) -> Result
 
 async fn orphaned_guarded_pods_are_left_to_the_user(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(2), 2).await?;
-    let before = living(case).await?;
+    let before = live_pods(case).await?;
     // The garbage collector removes the owner references before the operator starts.
     case.operator.terminate().await?;
     case.kubectl(&[
@@ -108,7 +109,7 @@ async fn orphaned_guarded_pods_are_left_to_the_user(case: &mut Case) -> Result<(
         },
     )
     .await?;
-    ensure!(living(case).await? == before, "a pod was deleted");
+    ensure!(live_pods(case).await? == before, "a pod was deleted");
     ensure!(case.hooks.calls("/").is_empty(), "a hook was called");
     let pods = case.list("pods").await?;
     let pod = text(&pods[0], "/metadata/name").to_owned();
@@ -124,10 +125,10 @@ async fn a_guarded_workload_is_deleted_together_with_its_hook_template(
     case.kubectl(&["delete", "gamedeployment", GAME, "--wait=false"])
         .await?;
     case.until("the hook runs", |view| {
-        waiting(view) == ["HookNotSuccessful"]
+        waiting_reasons(view) == ["HookNotSuccessful"]
     })
     .await?;
-    ensure!(living(case).await?.len() == 1);
+    ensure!(live_pods(case).await?.len() == 1);
     case.hooks.answer("/", allowing_answer());
     until_deleted(case).await?;
     uninstall(case, "guard").await

@@ -1,4 +1,4 @@
-//! Drains of guarded GameStatefulSets, in which replacements have the names of the pods that a drain evicts.
+//! Drains of guarded GameStatefulSets, whose replacements have the names of the pods that the drain evicts.
 
 use std::process::Stdio;
 
@@ -9,7 +9,7 @@ use e2e::workload::view::View;
 
 use crate::guard_nodes::{count_on, preferring};
 use crate::guard_setup::{
-    allowing_answer, apply_guarded, condition, own_node, until_guarded, waiting,
+    allowing_answer, apply_guarded, condition, create_node, until_guarded, waiting_reasons,
 };
 use crate::protection::uninstall;
 
@@ -19,9 +19,9 @@ e2e::tests![
 ];
 
 /// Creates a node with two guarded pods of a GameStatefulSet, and returns its name.
-async fn two_on_own_node(case: &mut Case, set: Game) -> Result<String> {
+async fn create_node_with_two_pods(case: &mut Case, set: Game) -> Result<String> {
     case.use_stateful_set();
-    let node = own_node(case).await?;
+    let node = create_node(case).await?;
     let view = apply_guarded(case, preferring(&node, case, set), 2).await?;
     view.ensure(count_on(&view, &node) == 2)?;
     Ok(node)
@@ -37,11 +37,13 @@ async fn ensure_moved(case: &Case, node: &str) -> Result<()> {
 
 /// A user requests the move. OrderedReady moves one pod at a time.
 async fn a_drain_of_a_set_completes_after_its_hooks(case: &mut Case) -> Result<()> {
-    let node = two_on_own_node(case, Game::ordered(2)).await?;
+    let node = create_node_with_two_pods(case, Game::ordered(2)).await?;
     case.kubectl(&["cordon", &node]).await?;
     case.game(&["move", &format!("node/{node}")]).await?;
-    case.until("a pod waits for its hook", |view| !waiting(view).is_empty())
-        .await?;
+    case.until("a pod waits for its hook", |view| {
+        !waiting_reasons(view).is_empty()
+    })
+    .await?;
     let error = case.refused(&["drain", &node, "--timeout=3s"], "").await?;
     ensure!(error.contains("disruption budget"), "{error}");
     case.hooks.answer("/", allowing_answer());
@@ -54,7 +56,7 @@ async fn a_drain_of_a_set_completes_even_if_the_operator_is_killed(case: &mut Ca
     let set = Game::parallel(2)
         .max_unavailable(2)
         .set("/spec/protection/onNodeGoing", "Move");
-    let node = two_on_own_node(case, set).await?;
+    let node = create_node_with_two_pods(case, set).await?;
     let mut drain = case
         .kubectl_command(&["drain", &node, "--timeout=90s"])
         .await?;
@@ -63,7 +65,7 @@ async fn a_drain_of_a_set_completes_even_if_the_operator_is_killed(case: &mut Ca
         .stderr(Stdio::piped())
         .spawn()?;
     case.until("both pods wait for their hooks", |view| {
-        waiting(view).len() == 2
+        waiting_reasons(view).len() == 2
     })
     .await?;
     case.hooks.answer("/", allowing_answer());

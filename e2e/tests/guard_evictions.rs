@@ -10,8 +10,8 @@ use judge::object::text;
 use serde_json::{Value, json};
 
 use crate::guard_setup::{
-    apply_guarded, budgets, condition, evict, install_policy, label, living, own_node,
-    refusing_answer, until_counted, until_guarded, waiting,
+    apply_guarded, budgets, condition, create_node, evict, install_policy, label, live_pods,
+    refusing_answer, until_counted, until_guarded, waiting_reasons,
 };
 use crate::protection::uninstall;
 
@@ -26,9 +26,11 @@ async fn an_eviction_is_refused_while_another_pod_waits(case: &mut Case) -> Resu
     apply_guarded(case, Game::in_place(3), 3).await?;
     case.scale(2).await?;
     let view = case
-        .until("a pod waits", |view| waiting(view) == ["HookNotSuccessful"])
+        .until("a pod waits", |view| {
+            waiting_reasons(view) == ["HookNotSuccessful"]
+        })
         .await?;
-    let before = living(case).await?;
+    let before = live_pods(case).await?;
     for is_alive in [true, false] {
         if !is_alive {
             case.kill_operator().await?;
@@ -41,7 +43,7 @@ async fn an_eviction_is_refused_while_another_pod_waits(case: &mut Case) -> Resu
             let error = format!("{error:#}");
             ensure!(error.contains("disruption budget"), "{error}");
         }
-        ensure!(living(case).await? == before, "a pod was deleted");
+        ensure!(live_pods(case).await? == before, "a pod was deleted");
     }
     case.operator.start().await?;
     uninstall(case, "guard").await
@@ -98,7 +100,7 @@ fn priority_class(case: &Case, name: &str, value: i32) -> Value {
 /// Creates a guarded pod that takes up most of its node, and a rival pod with this priority that needs as much.
 /// Returns the workload and the node's name.
 async fn compete(case: &Case, value: i32) -> Result<(View, String)> {
-    let node = own_node(case).await?;
+    let node = create_node(case).await?;
     let tolerations = json!([{"key": "only", "operator": "Exists"}]);
     let needs = json!({"requests": {"cpu": "600"}});
     let game = Game::rolling(1)

@@ -25,7 +25,7 @@ fn history(number: usize) -> Result<History> {
             Stimulus::Other(Actor::DeleteWorkload(_) | Actor::DeleteNamespace, _)
         )
     };
-    let histories = (0..100).map(History::of);
+    let histories = (0..100).map(History::from_seed);
     let mut found = histories.filter(|history| {
         let mut stimuli = history.stimuli.iter();
         stimuli.any(deletes_all) && !history.stimuli.iter().any(deletes_workload)

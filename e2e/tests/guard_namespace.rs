@@ -10,7 +10,7 @@ use judge::names::HOOK_RESULT;
 use judge::object::{annotation, text};
 use serde_json::{Value, json};
 
-use crate::guard_setup::{living, until_guarded, waiting};
+use crate::guard_setup::{live_pods, until_guarded, waiting_reasons};
 
 e2e::tests![
     a_namespace_is_deleted_with_its_last_match,
@@ -19,7 +19,7 @@ e2e::tests![
 
 const PLAYERS: &str = "players";
 
-/// The hook passes for pods without players. It needs nothing but the pod, as the namespace controller deletes
+/// The hook passes for pods without players. It needs nothing but the pod, because the namespace controller deletes
 /// everything else.
 fn template() -> Value {
     let field = json!({"path": "metadata.annotations.players", "value": "0"});
@@ -34,7 +34,7 @@ fn template() -> Value {
 
 /// Moves the operator's account to a namespace of its own, because this one is going to be deleted, and starts a guarded
 /// workload with players on all pods. Returns the operator's namespace.
-async fn play(case: &mut Case, game: Game, replicas: usize) -> Result<Case> {
+async fn start_matches(case: &mut Case, game: Game, replicas: usize) -> Result<Case> {
     case.operator.terminate().await?;
     let name = format!("system-{}", case.namespace);
     let system = Case::prepare(case.plane(), &name, &case.folder().join("system")).await?;
@@ -63,24 +63,24 @@ async fn set_players(case: &Case, pod: &str, players: u32) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the namespace, and waits until the hooks of this number of pods have refused.
-async fn delete_namespace(case: &Case, refused: usize) -> Result<()> {
+/// Deletes the namespace, and waits until the hooks of this number of pods have failed.
+async fn delete_namespace(case: &Case, pods: usize) -> Result<()> {
     let namespace = case.namespace.clone();
     case.kubectl(&["delete", "namespace", &namespace, "--wait=false"])
         .await?;
-    until_refused(case, refused).await
+    until_hooks_fail(case, pods).await
 }
 
-/// Waits until the hooks of this number of pods have refused, although no HookRun is stored.
-async fn until_refused(case: &Case, pods: usize) -> Result<()> {
-    case.until("the hooks refuse", |view| {
-        waiting(view) == vec!["HookNotSuccessful"; pods] && view.runs.is_empty()
+/// Waits until the hooks of this number of pods have failed, although no HookRun is stored.
+async fn until_hooks_fail(case: &Case, pods: usize) -> Result<()> {
+    case.until("the hooks fail", |view| {
+        waiting_reasons(view) == vec!["HookNotSuccessful"; pods] && view.runs.is_empty()
     })
     .await?;
     Ok(())
 }
 
-async fn is_deleted(case: &Case) -> Result<()> {
+async fn until_namespace_is_deleted(case: &Case) -> Result<()> {
     case.eventually("the namespace is deleted", async || {
         let get = ["get", "namespace", &case.namespace, "--ignore-not-found"];
         let found = case.kubectl(&get).await?;
@@ -91,10 +91,10 @@ async fn is_deleted(case: &Case) -> Result<()> {
 }
 
 async fn a_namespace_is_deleted_with_its_last_match(case: &mut Case) -> Result<()> {
-    let system = play(case, Game::in_place(3), 3).await?;
+    let system = start_matches(case, Game::in_place(3), 3).await?;
     case.apply(Game::in_place(2).named("unguarded")).await?;
     case.eventually("all pods run", async || {
-        let pods = living(case).await?.len();
+        let pods = live_pods(case).await?.len();
         ensure!(pods == 5, "{pods} pods");
         Ok(())
     })
@@ -113,31 +113,34 @@ async fn a_namespace_is_deleted_with_its_last_match(case: &mut Case) -> Result<(
 
     set_players(case, idle, 0).await?;
     case.eventually("only the idle pod is deleted", async || {
-        let left = living(case).await?.len();
+        let left = live_pods(case).await?.len();
         ensure!(left == 2, "{left} pods");
         Ok(())
     })
     .await?;
     // The runs are lost with the process, and the hooks run again.
     case.kill_operator().await?;
-    let before = living(case).await?;
+    let before = live_pods(case).await?;
     case.operator.start().await?;
-    until_refused(case, 2).await?;
-    ensure!(living(case).await? == before, "a pod with players is gone");
+    until_hooks_fail(case, 2).await?;
+    ensure!(
+        live_pods(case).await? == before,
+        "a pod with players was deleted"
+    );
     for pod in busy {
         set_players(case, pod, 0).await?;
     }
-    is_deleted(case).await?;
+    until_namespace_is_deleted(case).await?;
     uninstall(&system, "guard").await
 }
 
 async fn a_set_in_a_deleted_namespace_ends_with_its_last_match(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    let system = play(case, Game::ordered(2), 2).await?;
+    let system = start_matches(case, Game::ordered(2), 2).await?;
     delete_namespace(case, 2).await?;
     for pod in case.view().await?.pod_names() {
         set_players(case, pod, 0).await?;
     }
-    is_deleted(case).await?;
+    until_namespace_is_deleted(case).await?;
     uninstall(&system, "guard").await
 }

@@ -12,7 +12,7 @@ use judge::object::text;
 use serde_json::json;
 
 use crate::guard_setup::{
-    allowing_answer, apply_guarded, living, own_node, until_guarded, waiting,
+    allowing_answer, apply_guarded, create_node, live_pods, until_guarded, waiting_reasons,
 };
 use crate::protection::uninstall;
 use crate::stateful_volumes::with_volumes;
@@ -55,15 +55,15 @@ pub(crate) fn count_on(view: &View, node: &str) -> usize {
 }
 
 /// Creates a node with two guarded pods, and returns its name.
-async fn two_pods_on_own_node(case: &mut Case) -> Result<String> {
-    let node = own_node(case).await?;
+async fn create_node_with_two_pods(case: &mut Case) -> Result<String> {
+    let node = create_node(case).await?;
     let view = apply_guarded(case, two_pods_preferring(case, &node), 2).await?;
     view.ensure(count_on(&view, &node) == 2)?;
     Ok(node)
 }
 
 async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
-    let node = two_pods_on_own_node(case).await?;
+    let node = create_node_with_two_pods(case).await?;
     let on_node = |view: &View| count_on(view, &node);
     let target = format!("node/{node}");
     let moved = case.game(&["move", &target]).await?;
@@ -71,7 +71,7 @@ async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
     ensure!(moved.stderr.contains("kubectl cordon"), "{moved:?}");
     case.kubectl(&["cordon", &node]).await?;
     case.until("pods wait for their hooks", |view| {
-        !waiting(view).is_empty()
+        !waiting_reasons(view).is_empty()
     })
     .await?;
     let error = case.refused(&["drain", &node, "--timeout=3s"], "").await?;
@@ -104,7 +104,7 @@ async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
     case.game(&["move", &target]).await?;
     let is_moving = |view: &View| view.number("/status/protection/moving") == 1;
     case.until("the pod waits for its hook", |view| {
-        is_moving(view) && waiting(view) == ["HookNotSuccessful"]
+        is_moving(view) && waiting_reasons(view) == ["HookNotSuccessful"]
     })
     .await?;
     let again = case.game(&["move", &target]).await?;
@@ -114,7 +114,7 @@ async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
     );
     case.game(&["move", &target, "--cancel"]).await?;
     case.until("the pod stays", |view| {
-        !is_moving(view) && waiting(view).is_empty()
+        !is_moving(view) && waiting_reasons(view).is_empty()
     })
     .await?;
     case.game(&["move", &target]).await?;
@@ -129,7 +129,7 @@ async fn a_pod_of_a_set_is_moved(case: &mut Case) -> Result<()> {
 }
 
 async fn on_node_going_moves_pods_off_a_cordoned_node(case: &mut Case) -> Result<()> {
-    let node = own_node(case).await?;
+    let node = create_node(case).await?;
     let game = two_pods_preferring(case, &node);
     let view = apply_guarded(case, game.clone(), 2).await?;
     view.ensure(count_on(&view, &node) == 2)?;
@@ -140,12 +140,12 @@ async fn on_node_going_moves_pods_off_a_cordoned_node(case: &mut Case) -> Result
     let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
     case.patch(&case.workload(), moves).await?;
     case.until("both pods are to be moved", |view| {
-        moving(view) == 2 && !waiting(view).is_empty()
+        moving(view) == 2 && !waiting_reasons(view).is_empty()
     })
     .await?;
     case.kubectl(&["uncordon", &node]).await?;
     case.until("both pods stay", |view| {
-        moving(view) == 0 && waiting(view).is_empty()
+        moving(view) == 0 && waiting_reasons(view).is_empty()
     })
     .await?;
     // A taint that the pods tolerate does not move them.
@@ -192,7 +192,7 @@ async fn until_replaced(case: &Case, node: &str) -> Result<()> {
 }
 
 async fn guarded_pods_on_an_unreachable_node_are_replaced(case: &mut Case) -> Result<()> {
-    let node = own_node(case).await?;
+    let node = create_node(case).await?;
     let tolerations = json!([
         {"key": "only", "operator": "Equal", "value": case.namespace},
         {
@@ -203,7 +203,7 @@ async fn guarded_pods_on_an_unreachable_node_are_replaced(case: &mut Case) -> Re
     let game = two_pods_preferring(case, &node).set("/spec/template/spec/tolerations", tolerations);
     let view = apply_guarded(case, game, 2).await?;
     view.ensure(count_on(&view, &node) == 2)?;
-    let before = living(case).await?;
+    let before = live_pods(case).await?;
     case.kill_operator().await?;
     case.kubectl(&["label", "node", &node, "stage.gamekeeper/lost=true"])
         .await?;
@@ -218,7 +218,7 @@ async fn guarded_pods_on_an_unreachable_node_are_replaced(case: &mut Case) -> Re
         "the guard keeps the pods",
         Duration::from_secs(2),
         async || {
-            ensure!(living(case).await? == before, "a pod was deleted");
+            ensure!(live_pods(case).await? == before, "a pod was deleted");
             Ok(())
         },
     )
@@ -230,7 +230,7 @@ async fn guarded_pods_on_an_unreachable_node_are_replaced(case: &mut Case) -> Re
 }
 
 async fn guarded_pods_on_an_out_of_service_node_are_replaced(case: &mut Case) -> Result<()> {
-    let node = two_pods_on_own_node(case).await?;
+    let node = create_node_with_two_pods(case).await?;
     let taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
     case.kubectl(&["taint", "node", &node, taint]).await?;
     until_replaced(case, &node).await?;
@@ -239,7 +239,7 @@ async fn guarded_pods_on_an_out_of_service_node_are_replaced(case: &mut Case) ->
 }
 
 async fn guarded_pods_of_a_deleted_node_are_replaced(case: &mut Case) -> Result<()> {
-    let node = two_pods_on_own_node(case).await?;
+    let node = create_node_with_two_pods(case).await?;
     case.kubectl(&["delete", "node", &node]).await?;
     until_replaced(case, &node).await?;
     uninstall(case, "guard").await
@@ -248,8 +248,8 @@ async fn guarded_pods_of_a_deleted_node_are_replaced(case: &mut Case) -> Result<
 /// The taint manager's deletions are refused whether or not the operator runs. With onNodeGoing: Move, the pods are
 /// replaced.
 async fn pods_that_do_not_tolerate_a_taint_stay_or_are_moved(case: &mut Case) -> Result<()> {
-    let node = two_pods_on_own_node(case).await?;
-    let before = living(case).await?;
+    let node = create_node_with_two_pods(case).await?;
+    let before = live_pods(case).await?;
     case.kill_operator().await?;
     case.kubectl(&["taint", "node", &node, "maintenance=1:NoExecute"])
         .await?;
@@ -258,7 +258,7 @@ async fn pods_that_do_not_tolerate_a_taint_stay_or_are_moved(case: &mut Case) ->
             "the guard keeps the pods",
             Duration::from_secs(2),
             async || {
-                ensure!(living(case).await? == before, "a pod was deleted");
+                ensure!(live_pods(case).await? == before, "a pod was deleted");
                 Ok(())
             },
         )
@@ -298,7 +298,7 @@ async fn claims(case: &Case) -> Result<Vec<(String, String, String)>> {
 }
 
 async fn pods_of_a_set_leave_a_tainted_node_with_their_claims(case: &mut Case) -> Result<()> {
-    let node = own_node(case).await?;
+    let node = create_node(case).await?;
     // A scale-in would delete the claims, but a move is not a scale-in.
     let policy = json!({"whenScaled": "Delete", "whenDeleted": "Retain"});
     let set = with_volumes(case, 2).await?;
@@ -315,10 +315,10 @@ async fn pods_of_a_set_leave_a_tainted_node_with_their_claims(case: &mut Case) -
     case.kubectl(&["taint", "node", &node, "maintenance=1:NoExecute"])
         .await?;
     case.until("both pods are to be moved, and wait", |view| {
-        view.number("/status/protection/moving") == 2 && !waiting(view).is_empty()
+        view.number("/status/protection/moving") == 2 && !waiting_reasons(view).is_empty()
     })
     .await?;
-    case.consistently("both pods stay while their hooks refuse", 2, |view| {
+    case.consistently("both pods stay while their hooks fail", 2, |view| {
         count_on(view, &node) == 2
     })
     .await?;
@@ -339,7 +339,7 @@ async fn pods_of_a_set_leave_a_tainted_node_with_their_claims(case: &mut Case) -
 }
 
 async fn a_paused_canary_keeps_its_revisions_when_it_leaves_a_node(case: &mut Case) -> Result<()> {
-    let node = own_node(case).await?;
+    let node = create_node(case).await?;
     let game = two_pods_preferring(case, &node).steps(json!([{"partition": 1}, {"pause": {}}]));
     apply_guarded(case, game, 2).await?;
     case.hooks.answer("/", allowing_answer());

@@ -1,4 +1,4 @@
-//! What the tests of guarded pods share: they install the policy, apply a guarded workload, and read what guards it.
+//! Helpers of the tests of guarded pods: they install the policy, apply a guarded workload, and read what guards it.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::protection::install;
 
-/// The response with which the hook refuses.
+/// The response that makes the hook fail.
 pub(crate) fn refusing_answer() -> Answer {
     Answer::Json(json!({"age": 10}))
 }
 
-/// The response with which the hook allows the deletion.
+/// The response that makes the hook allow the deletion.
 pub(crate) fn allowing_answer() -> Answer {
     Answer::Json(json!({"age": 45}))
 }
@@ -25,7 +25,7 @@ pub(crate) async fn install_policy(case: &Case) -> Result<()> {
     install(case, value, "guard", &[&case.namespace]).await
 }
 
-/// Installs the policy, and applies a guarded workload whose hook refuses all deletions.
+/// Installs the policy, and applies a guarded workload whose hook allows no deletion.
 pub(crate) async fn apply_guarded(case: &Case, game: Game, replicas: usize) -> Result<View> {
     install_policy(case).await?;
     case.hooks.answer("/", refusing_answer());
@@ -64,14 +64,14 @@ pub(crate) fn label(pod: &Value) -> &str {
 }
 
 /// Why pods wait: the reasons in status.protection.waiting.
-pub(crate) fn waiting(view: &View) -> Vec<&str> {
+pub(crate) fn waiting_reasons(view: &View) -> Vec<&str> {
     let waiting = view.game.pointer("/status/protection/waiting");
     let waiting = waiting.and_then(Value::as_array).into_iter().flatten();
     waiting.map(|it| text(it, "/reason")).collect()
 }
 
 /// The uids of all pods in the namespace that are not Terminating.
-pub(crate) async fn living(case: &Case) -> Result<Vec<String>> {
+pub(crate) async fn live_pods(case: &Case) -> Result<Vec<String>> {
     let pods = case.list("pods").await?.into_iter();
     let pods = pods.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
     let mut uids: Vec<String> = pods
@@ -123,7 +123,7 @@ pub(crate) async fn evict(case: &Case, pod: &str) -> Result<String> {
 }
 
 /// Creates a node for the pods of this test.
-pub(crate) async fn own_node(case: &Case) -> Result<String> {
+pub(crate) async fn create_node(case: &Case) -> Result<String> {
     // The name is also the value of a label, so it has at most 63 characters.
     let name = format!("guard-{}", case.namespace);
     let node = name[..name.len().min(63)].trim_end_matches('-').to_owned();
@@ -149,7 +149,7 @@ pub(crate) async fn until_deleted(case: &Case) -> Result<()> {
     })
     .await?;
     case.eventually("its pods and its budget are deleted", async || {
-        ensure!(living(case).await?.is_empty());
+        ensure!(live_pods(case).await?.is_empty());
         ensure!(budgets(case).await?.is_empty());
         Ok(())
     })

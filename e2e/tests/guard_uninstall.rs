@@ -9,7 +9,7 @@ use e2e::workload::manifest::Game;
 use judge::object::text;
 use serde_json::{Value, json};
 
-use crate::guard_setup::{apply_guarded, budgets, label, living, waiting};
+use crate::guard_setup::{apply_guarded, budgets, label, live_pods, waiting_reasons};
 use crate::protection::uninstall;
 
 e2e::tests![
@@ -27,7 +27,7 @@ async fn ensure_nothing_blocks(case: &Case, before: &[String]) -> Result<()> {
     ensure!(budgets(case).await?.is_empty(), "a budget is left");
     let pods = case.list("pods").await?;
     ensure!(pods.iter().all(|pod| label(pod).is_empty()), "{pods:#?}");
-    ensure!(living(case).await? == before, "a pod was deleted");
+    ensure!(live_pods(case).await? == before, "a pod was deleted");
     let annotation = "/metadata/annotations/karpenter.sh~1do-not-disrupt";
     ensure!(pods.iter().all(|pod| text(pod, annotation).is_empty()));
     let pod = text(&pods[0], "/metadata/name");
@@ -37,10 +37,12 @@ async fn ensure_nothing_blocks(case: &Case, before: &[String]) -> Result<()> {
 
 async fn guards_are_removed_unless_pods_wait(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(3), 3).await?;
-    let before = living(case).await?;
+    let before = live_pods(case).await?;
     case.scale(2).await?;
-    case.until("a pod waits", |view| waiting(view) == ["HookNotSuccessful"])
-        .await?;
+    case.until("a pod waits", |view| {
+        waiting_reasons(view) == ["HookNotSuccessful"]
+    })
+    .await?;
     case.kill_operator().await?;
     let namespace = format!("--namespace={}", case.namespace);
     let unguard = ["unguard", "--all", &namespace];
@@ -63,7 +65,7 @@ async fn guards_are_removed_unless_pods_wait(case: &mut Case) -> Result<()> {
 
 async fn a_budget_and_labels_without_a_workload_are_removed(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(2), 2).await?;
-    let before = living(case).await?;
+    let before = live_pods(case).await?;
     case.kill_operator().await?;
     let orphan = [
         "delete",
@@ -100,7 +102,7 @@ async fn a_budget_and_labels_without_a_workload_are_removed(case: &mut Case) -> 
     uninstall(case, "guard").await
 }
 
-/// Creates a Deployment with the operator's name. Its pods stand in for the operator, which is a process here.
+/// Creates a Deployment with the operator's name. Its pods represent the operator, which is a process here.
 async fn deploy(case: &Case) -> Result<()> {
     let labels = json!({"app": "operator"});
     let containers = json!([{"name": "operator", "image": "operator:v1"}]);
@@ -171,8 +173,10 @@ async fn an_interrupted_run_does_not_leave_the_operator_stopped(case: &mut Case)
     let stopped = deployment_of_operator(case).await?;
     ensure!(text(&stopped, REMEMBERED) == "2", "{stopped:#}");
     case.scale(2).await?;
-    case.until("a pod waits", |view| waiting(view) == ["HookNotSuccessful"])
-        .await?;
+    case.until("a pod waits", |view| {
+        waiting_reasons(view) == ["HookNotSuccessful"]
+    })
+    .await?;
     let refused = case.operator.run(&args).await?;
     ensure!(
         refused.stderr.contains("to wait for the hooks"),
@@ -183,7 +187,7 @@ async fn an_interrupted_run_does_not_leave_the_operator_stopped(case: &mut Case)
     ensure!(restored.pointer(REMEMBERED).is_none(), "{restored:#}");
     ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
     case.scale(3).await?;
-    case.until("no pod waits", |view| waiting(view).is_empty())
+    case.until("no pod waits", |view| waiting_reasons(view).is_empty())
         .await?;
     uninstall(case, "guard").await
 }
@@ -201,7 +205,7 @@ async fn the_job_of_the_chart_stops_the_operator(case: &mut Case) -> Result<()> 
         budgets(case).await?.len() == 1,
         "guards were removed while the operator ran"
     );
-    let before = living(case).await?;
+    let before = live_pods(case).await?;
     case.start_witness().await?;
     case.operator.terminate().await?;
     let done = case.operator.run(&args).await?;

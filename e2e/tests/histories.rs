@@ -28,7 +28,7 @@ async fn a_stateful_set_survives_faults(case: &mut Case) -> Result<()> {
 /// Plays histories, each in a namespace of its own.
 async fn play_histories(case: &mut Case, kind: Kind) -> Result<()> {
     case.operator.terminate().await?;
-    let histories = (0..).map(History::of).filter(|it| it.kind == kind);
+    let histories = (0..).map(History::from_seed).filter(|it| it.kind == kind);
     for history in histories.take(HISTORIES) {
         let folder = case.folder().join(history.seed.to_string());
         let outcome = play(case.plane(), history, &folder).await;

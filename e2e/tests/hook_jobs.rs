@@ -12,7 +12,7 @@ use crate::run::{hook_run, status, until_phase};
 
 e2e::tests![
     the_result_of_a_job_is_the_measurement,
-    a_job_continues_when_the_operator_is_killed,
+    a_job_continues_after_the_operator_is_killed,
     an_image_that_cannot_be_pulled_is_an_error,
     a_job_is_deleted_when_its_run_ends,
     a_job_is_deleted_with_its_run,
@@ -38,7 +38,7 @@ fn job(name: &str, image: &str, annotations: Value) -> Value {
     })
 }
 
-fn run_of(name: &str, metrics: Value) -> Value {
+fn run_with_metrics(name: &str, metrics: Value) -> Value {
     let args = json!([{"name": "PodName", "value": "game-1"}]);
     hook_run(name, json!({"args": args, "metrics": metrics}))
 }
@@ -68,12 +68,12 @@ async fn until_no_job(case: &Case, run: &str) -> Result<()> {
 
 async fn the_result_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
     let exits = |code: &str| json!({"stage.gamekeeper/exit": code});
-    case.apply(run_of(
+    case.apply(run_with_metrics(
         "good",
         json!([job("backup", "backup:1", json!({}))]),
     ))
     .await?;
-    case.apply(run_of(
+    case.apply(run_with_metrics(
         "bad",
         json!([job("backup", "backup:1", exits("3"))]),
     ))
@@ -81,7 +81,8 @@ async fn the_result_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
     let mut twice = job("backup", "backup:1", json!({}));
     twice["count"] = json!(2);
     twice["interval"] = json!("1s");
-    case.apply(run_of("twice", json!([twice]))).await?;
+    case.apply(run_with_metrics("twice", json!([twice])))
+        .await?;
 
     let good = until_phase(case, "good", "Successful").await?;
     let measurement = &good["metricResults"][0]["measurements"][0];
@@ -116,10 +117,13 @@ async fn the_result_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_job_continues_when_the_operator_is_killed(case: &mut Case) -> Result<()> {
+async fn a_job_continues_after_the_operator_is_killed(case: &mut Case) -> Result<()> {
     let slow = json!({"stage.gamekeeper/run-seconds": "8"});
-    case.apply(run_of("slow", json!([job("backup", "backup:1", slow)])))
-        .await?;
+    case.apply(run_with_metrics(
+        "slow",
+        json!([job("backup", "backup:1", slow)]),
+    ))
+    .await?;
     let started_at = case
         .eventually("the measurement is Running", async || {
             let status = status(case, "slow").await?;
@@ -150,7 +154,7 @@ async fn a_job_continues_when_the_operator_is_killed(case: &mut Case) -> Result<
 }
 
 async fn an_image_that_cannot_be_pulled_is_an_error(case: &mut Case) -> Result<()> {
-    case.apply(run_of(
+    case.apply(run_with_metrics(
         "nope",
         json!([job("backup", "backup:nope", json!({}))]),
     ))
@@ -171,14 +175,16 @@ async fn a_job_is_deleted_when_its_run_ends(case: &mut Case) -> Result<()> {
         )
     };
     // One run is terminated; in the other, another metric fails.
-    case.apply(run_of("stopped", json!([slow()]))).await?;
+    case.apply(run_with_metrics("stopped", json!([slow()])))
+        .await?;
     let late = Answer::Delayed(Duration::from_secs(6), Box::new(Answer::Status(500)));
     case.hooks.answer("/late", late);
     let web = json!({
         "name": "web", "consecutiveErrorLimit": 0,
         "provider": {"web": {"url": case.hooks.url("/late")}},
     });
-    case.apply(run_of("failed", json!([slow(), web]))).await?;
+    case.apply(run_with_metrics("failed", json!([slow(), web])))
+        .await?;
     until_job(case, "failed").await?;
     until_job(case, "stopped").await?;
     let terminate = json!([{"op": "add", "path": "/spec/terminate", "value": true}]);
@@ -195,8 +201,11 @@ async fn a_job_is_deleted_when_its_run_ends(case: &mut Case) -> Result<()> {
 
 async fn a_job_is_deleted_with_its_run(case: &mut Case) -> Result<()> {
     let slow = json!({"stage.gamekeeper/run-seconds": "600"});
-    case.apply(run_of("deleted", json!([job("backup", "backup:1", slow)])))
-        .await?;
+    case.apply(run_with_metrics(
+        "deleted",
+        json!([job("backup", "backup:1", slow)]),
+    ))
+    .await?;
     until_job(case, "deleted").await?;
     case.kubectl(&["delete", "hookrun", "deleted"]).await?;
     until_no_job(case, "deleted").await
@@ -206,8 +215,8 @@ async fn a_job_that_cannot_be_created_is_an_error_with_a_reason(case: &mut Case)
     let mut typo = job("backup", "backup:1", json!({}));
     typo["provider"]["job"]["spec"]["template"]["spec"]["containers"][0]["imagePolicy"] =
         json!("Always");
-    case.apply(run_of("typo", json!([typo]))).await?;
-    let mut secret = run_of("secret", json!([job("backup", "backup:1", json!({}))]));
+    case.apply(run_with_metrics("typo", json!([typo]))).await?;
+    let mut secret = run_with_metrics("secret", json!([job("backup", "backup:1", json!({}))]));
     secret["spec"]["args"][0] = json!({
         "name": "PodName", "valueFrom": {"secretKeyRef": {"name": "hook", "key": "token"}},
     });

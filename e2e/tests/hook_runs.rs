@@ -15,7 +15,7 @@ use crate::run::{hook_run, status, until_phase, web};
 
 e2e::tests![
     runs_end_as_in_the_table,
-    a_killed_operator_continues_its_runs,
+    runs_continue_after_the_operator_is_killed,
     terminating_or_deleting_a_run_stops_its_calls,
     a_manual_run_may_read_pods_of_its_namespace_but_not_change_them,
     only_labeled_secrets_are_read_and_never_shown,
@@ -93,9 +93,9 @@ fn answer(value: &Value) -> Answer {
 fn normalized(message: &str, url: &str) -> String {
     let message = message.replace(url, "URL");
     let mut words: Vec<&str> = message.split(' ').collect();
-    for at in 1..words.len() {
-        if words[at].trim_end_matches(':') == "ms" {
-            words[at - 1] = "N";
+    for index in 1..words.len() {
+        if words[index].trim_end_matches(':') == "ms" {
+            words[index - 1] = "N";
         }
     }
     words.join(" ")
@@ -130,8 +130,8 @@ async fn runs_end_as_in_the_table(case: &mut Case) -> Result<()> {
         ensure!(counts == row.counts, "{}: {status:#}", row.name);
         if let Some(expected) = &row.message {
             let metric = results.iter().find(|result| {
-                let (message, of_run) = (text(result, "/message"), text(&status, "/message"));
-                !message.is_empty() && message == of_run
+                let (message, run_message) = (text(result, "/message"), text(&status, "/message"));
+                !message.is_empty() && message == run_message
             });
             let name = metric.map_or("m", |metric| text(metric, "/name"));
             let url = case.hooks.url(&format!("/{run}/{name}"));
@@ -181,7 +181,7 @@ fn status_writes(case: &Case) -> Result<(usize, i64)> {
     Ok((without_result, results))
 }
 
-async fn a_killed_operator_continues_its_runs(case: &mut Case) -> Result<()> {
+async fn runs_continue_after_the_operator_is_killed(case: &mut Case) -> Result<()> {
     case.hooks.answer("/game", Answer::Json(json!({"age": 45})));
     case.apply(web(
         case,

@@ -48,10 +48,10 @@ async fn until_ended(case: &Case, run: &str, phase: &str, expected: &str) -> Res
 
 async fn a_prometheus_metric_queries_a_real_server(case: &mut Case) -> Result<()> {
     let prometheus = Prometheus::scrape(case, &[case.operator.port()?]).await?;
-    let up = |query: &str| json!({"prometheus": {"address": prometheus.url, "query": query}});
+    let provider = |query: &str| json!({"prometheus": {"address": prometheus.url, "query": query}});
     // Waits until Prometheus is up and has scraped twice.
     let mut first = metric(
-        up("up{job='gamekeeper'}"),
+        provider("up{job='gamekeeper'}"),
         "len(result) == 1 && result[0] == 1.0",
     );
     first["interval"] = json!("1s");
@@ -107,7 +107,7 @@ async fn a_prometheus_metric_queries_a_real_server(case: &mut Case) -> Result<()
             "",
         ),
     ] {
-        measure(case, run, metric(up(query), condition)).await?;
+        measure(case, run, metric(provider(query), condition)).await?;
         until_ended(case, run, phase, expected)
             .await
             .context(query)?;
@@ -153,10 +153,10 @@ async fn a_private_ca_is_trusted_from_a_secret(case: &mut Case) -> Result<()> {
 
 async fn a_token_server_uses_the_same_ca_secret(case: &mut Case) -> Result<()> {
     let tokens = br#"{"access_token":"t-1","expires_in":300}"#;
-    let (tokens, of_tokens) = RawServer::start_tls(Raw::answer("200 OK", "", tokens)).await?;
-    let (server, of_server) =
+    let (tokens, token_ca) = RawServer::start_tls(Raw::answer("200 OK", "", tokens)).await?;
+    let (server, server_ca) =
         RawServer::start_tls(Raw::answer("200 OK", "", br#"{"age":45}"#)).await?;
-    let both = format!("{of_server}{of_tokens}");
+    let both = format!("{server_ca}{token_ca}");
     let secret = |name: &str, ca: &str| {
         json!({
             "apiVersion": "v1", "kind": "Secret",
@@ -168,7 +168,7 @@ async fn a_token_server_uses_the_same_ca_secret(case: &mut Case) -> Result<()> {
         ("both", &both, "Successful", ""),
         (
             "one",
-            &of_server,
+            &server_ca,
             "Error",
             "authentication: no response from https://127.0.0.1",
         ),
@@ -190,7 +190,8 @@ async fn a_token_server_uses_the_same_ca_secret(case: &mut Case) -> Result<()> {
 }
 
 async fn hostile_servers_cause_errors(case: &mut Case) -> Result<()> {
-    let to = |location: &str| Raw::answer("302 Found", &format!("location: {location}\r\n"), b"");
+    let redirect_to =
+        |location: &str| Raw::answer("302 Found", &format!("location: {location}\r\n"), b"");
     let cut = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"age\":45}".to_vec();
     let rows = [
         ("trickle", Raw::Trickle, "within 2 s"),
@@ -199,10 +200,14 @@ async fn hostile_servers_cause_errors(case: &mut Case) -> Result<()> {
         ("silent", Raw::Bytes(Vec::new()), "no response from "),
         (
             "metadata",
-            to("http://169.254.169.254/latest/meta-data/"),
+            redirect_to("http://169.254.169.254/latest/meta-data/"),
             "169.254.169.254 is refused: it is a link-local or metadata address",
         ),
-        ("elsewhere", to("ftp://127.0.0.1/"), "ftp is not supported"),
+        (
+            "elsewhere",
+            redirect_to("ftp://127.0.0.1/"),
+            "ftp is not supported",
+        ),
     ];
     let mut servers = Vec::new();
     for (run, raw, expected) in rows {
@@ -225,9 +230,9 @@ async fn gzip(text: &[u8]) -> Result<Vec<u8>> {
     let mut child = gzip.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut stdin = child.stdin.take().context("no standard input")?;
     let text = text.to_vec();
-    let fed = tokio::spawn(async move { stdin.write_all(&text).await });
+    let feeding = tokio::spawn(async move { stdin.write_all(&text).await });
     let output = child.wait_with_output().await?;
-    fed.await??;
+    feeding.await??;
     Ok(output.stdout)
 }
 
@@ -259,11 +264,11 @@ async fn a_name_that_resolves_to_a_metadata_address_is_refused(case: &mut Case) 
         case.operator.binary().display(),
         template.display()
     );
-    let mut tried = Command::new("unshare");
-    tried
+    let mut command = Command::new("unshare");
+    command
         .args(["--map-root-user", "--mount", "sh", "-c", &script])
         .stdin(Stdio::null());
-    let output = tokio::time::timeout(Duration::from_secs(30), tried.output()).await??;
+    let output = tokio::time::timeout(Duration::from_secs(30), command.output()).await??;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let expected = "169.254.169.254 is refused: it is a link-local or metadata address";

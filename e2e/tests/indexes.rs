@@ -13,7 +13,7 @@ use serde_json::json;
 e2e::tests![
     pods_get_the_lowest_free_index_and_keep_it_when_updated_in_place,
     creations_wait_for_an_index_that_a_terminating_pod_holds,
-    a_killed_operator_assigns_no_index_twice,
+    no_index_is_assigned_twice_after_the_operator_is_killed,
     an_invalid_range_blocks_only_creations,
 ];
 
@@ -115,7 +115,7 @@ async fn creations_wait_for_an_index_that_a_terminating_pod_holds(case: &mut Cas
 }
 
 /// The judge checks the pods that are created before and after each kill.
-async fn a_killed_operator_assigns_no_index_twice(case: &mut Case) -> Result<()> {
+async fn no_index_is_assigned_twice_after_the_operator_is_killed(case: &mut Case) -> Result<()> {
     case.apply(indexed(Game::rolling(2), 0, 30)).await?;
     case.until_settled(2).await?;
     for replicas in [12, 24] {

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use e2e::case::Case;
 use e2e::workload::GAME;
 use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
-use e2e::workload::table::WORKLOAD;
+use e2e::workload::table::WORKLOAD_COLUMNS;
 
 e2e::tests![
     get_shows_the_documented_columns,
@@ -28,7 +28,7 @@ async fn get_shows_the_documented_columns(case: &mut Case) -> Result<()> {
     })
     .await?;
     let expected: [(&str, &[&str]); 3] = [
-        ("gamedeployment", &WORKLOAD),
+        ("gamedeployment", &WORKLOAD_COLUMNS),
         ("hookrun", &["NAME", "PHASE", "AGE"]),
         ("hooktemplate", &["NAME", "AGE"]),
     ];

@@ -216,7 +216,7 @@ async fn ready_follows_the_readiness_gates(case: &mut Case) -> Result<()> {
     case.apply(pod(json!({"readinessGates": gates}))).await?;
     let mut expected = vec!["1/1 game:v1 0 ready"];
     until_reported(case, &expected).await?;
-    for (status, then) in [
+    for (status, next) in [
         ("True", "1/1 game:v1 0 ready, Ready"),
         ("False", "1/1 game:v1 0 ready"),
         ("True", "1/1 game:v1 0 ready, Ready"),
@@ -225,7 +225,7 @@ async fn ready_follows_the_readiness_gates(case: &mut Case) -> Result<()> {
         let patch = format!("-p={}", json!({"status": {"conditions": [condition]}}));
         case.kubectl(&["patch", "pod", "game", "--subresource=status", &patch])
             .await?;
-        expected.push(then);
+        expected.push(next);
         until_reported(case, &expected).await?;
     }
     Ok(())

@@ -54,8 +54,7 @@ async fn take_over_within(case: &mut Case, exit: Exit, limit: Duration) -> Resul
     standby.terminate().await
 }
 
-/// For at least this long, operators are frozen and disconnected from time to time. It is extended until a takeover
-/// has happened.
+/// For at least this long, and until a takeover has happened, operators are frozen and disconnected from time to time.
 const DISORDER: Duration = Duration::from_secs(60);
 
 /// A disruption of an operator.
@@ -214,7 +213,7 @@ async fn ensure_does_not_lead(case: &Case, operator: &Operator, verb: &str) -> R
         ensure!(is_ready || body.contains("[Claim]"), "{body}");
         Ok(())
     };
-    eventually("the log says why", Duration::from_secs(20), async || {
+    eventually("the log shows why", Duration::from_secs(20), async || {
         let log = std::fs::read_to_string(operator.log())?.replace('\\', "");
         ensure!(log.contains(&forbidden), "{log}");
         // The lists of other kinds may complete a little later.
@@ -243,8 +242,8 @@ fn without(rules: &Value, verb: &str) -> Value {
     let mut rules = rules.clone();
     for rule in rules.as_array_mut().into_iter().flatten() {
         let resources = rule["resources"].as_array();
-        let is_about = resources.is_some_and(|it| it.contains(&json!(RESOURCE)));
-        if let (true, Some(verbs)) = (is_about, rule["verbs"].as_array_mut()) {
+        let has_resource = resources.is_some_and(|it| it.contains(&json!(RESOURCE)));
+        if let (true, Some(verbs)) = (has_resource, rule["verbs"].as_array_mut()) {
             verbs.retain(|it| it != verb);
         }
     }
@@ -288,7 +287,7 @@ async fn a_leader_whose_caches_are_not_filled_releases_the_lease(case: &mut Case
         let log = std::fs::read_to_string(standby.log())?;
         ensure!(log.contains("releasing the lease"), "{log}");
         ensure_no_leader(case).await?;
-        ensure!(!standby.is_alive()?, "the standby still runs");
+        ensure!(!standby.is_alive()?, "the standby is still running");
         Ok(())
     })
     .await?;

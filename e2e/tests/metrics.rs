@@ -361,7 +361,7 @@ async fn check_labels(case: &Case) -> Result<()> {
         let (name, rest) = line.split_once(['{', ' ']).context("not a series")?;
         let histogram = ["_bucket", "_count", "_sum"]
             .into_iter()
-            .find_map(|part| documented.get(name.strip_suffix(part)?));
+            .find_map(|suffix| documented.get(name.strip_suffix(suffix)?));
         let expected = documented.get(name).or(histogram);
         let expected = expected.with_context(|| format!("{name} is not documented"))?;
         let labels = rest.split_once("\"} ").map_or("", |(labels, _)| labels);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 e2e::tests![
     a_pod_in_its_grace_period_counts_as_old,
-    the_update_of_a_pod_whose_image_was_set_is_completed,
+    an_update_that_has_set_the_image_is_completed,
 ];
 
 /// Stops the operator, sets another image, and creates the revision of that template, with a name that bk-bcs could
@@ -35,7 +35,7 @@ async fn update_without_operator(case: &mut Case, image: &str) -> Result<(View, 
 
 /// Starts the update of a pod as bk-bcs' operator does: closes the gate, then sets the label, the annotations and the
 /// image.
-async fn begin(
+async fn begin_update(
     case: &Case,
     pod: &str,
     revision: &str,
@@ -55,8 +55,8 @@ async fn begin(
         &status,
     ])
     .await?;
-    let seen = case.get(&format!("pods/{pod}")).await?;
-    let image_id = &seen["status"]["containerStatuses"][0]["imageID"];
+    let found = case.get(&format!("pods/{pod}")).await?;
+    let image_id = &found["status"]["containerStatuses"][0]["imageID"];
     let state = json!({"revision": revision, "updateTimestamp": now,
         "lastContainerStatuses": {"game": {"imageID": image_id}}});
     annotations["inplace-update-state"] = json!(state.to_string());
@@ -85,7 +85,7 @@ async fn a_pod_in_its_grace_period_counts_as_old(case: &mut Case) -> Result<()> 
     let grace = json!({"revision": revision, "containerImages": {"game": "game:v2"},
         "graceSeconds": 30});
     let annotation = json!({"inplace-update-grace": grace.to_string()});
-    begin(case, first, &revision, annotation, None).await?;
+    begin_update(case, first, &revision, annotation, None).await?;
     case.operator.start().await?;
     let view = case
         .until("both pods are at the old revision and ready", |view| {
@@ -112,11 +112,11 @@ async fn a_pod_in_its_grace_period_counts_as_old(case: &mut Case) -> Result<()> 
     Ok(())
 }
 
-async fn the_update_of_a_pod_whose_image_was_set_is_completed(case: &mut Case) -> Result<()> {
+async fn an_update_that_has_set_the_image_is_completed(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2).max_unavailable(1)).await?;
     let (before, revision) = update_without_operator(case, "game:v2-slow6").await?;
     let first = before.pods[0].name();
-    begin(case, first, &revision, json!({}), Some("game:v2-slow6")).await?;
+    begin_update(case, first, &revision, json!({}), Some("game:v2-slow6")).await?;
     case.operator.start().await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.pod_names() == before.pod_names())?;

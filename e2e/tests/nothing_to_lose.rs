@@ -1,5 +1,5 @@
 //! A pod without a running container is deleted or updated without its hook. A pod with a running container is not,
-//! whatever its phase is and however recently the container started.
+//! whatever its phase and however recently the container started.
 
 use std::collections::BTreeSet;
 

@@ -32,7 +32,7 @@ async fn apply_pending_hook(case: &Case) -> Result<()> {
     Ok(())
 }
 
-fn waiting_for_hooks(view: &View) -> Vec<String> {
+fn pods_waiting_for_hooks(view: &View) -> Vec<String> {
     let deleting = view.pods.iter().filter(|pod| pod.is_deleting());
     deleting.map(|pod| pod.name().to_owned()).collect()
 }
@@ -43,16 +43,16 @@ async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
     case.until_settled(4).await?;
     case.scale(1).await?;
     case.until("three pods wait", |view| {
-        waiting_for_hooks(view).len() == 3 && view.phases("PreDelete") == ["Running"; 3]
+        pods_waiting_for_hooks(view).len() == 3 && view.phases("PreDelete") == ["Running"; 3]
     })
     .await?;
     case.scale(3).await?;
     let view = case
         .until("one pod waits", |view| {
-            waiting_for_hooks(view).len() == 1 && view.runs.len() == 1
+            pods_waiting_for_hooks(view).len() == 1 && view.runs.len() == 1
         })
         .await?;
-    let victim = waiting_for_hooks(&view).concat();
+    let victim = pods_waiting_for_hooks(&view).concat();
     case.hooks.answer("/", example_answer());
     let view = case.until_settled(3).await?;
     view.ensure(!view.pod_names().contains(&victim.as_str()))
@@ -63,7 +63,7 @@ async fn a_restarted_operator_keeps_its_choice_of_pods(case: &mut Case) -> Resul
     case.apply(Game::in_place(6).pre_delete("test")).await?;
     case.until_settled(6).await?;
     case.scale(4).await?;
-    let chosen = |view: &View| waiting_for_hooks(view).len() == 2 && view.runs.len() == 2;
+    let chosen = |view: &View| pods_waiting_for_hooks(view).len() == 2 && view.runs.len() == 2;
     let before = case.until("two pods wait", chosen).await?;
     case.kill_operator().await?;
     // A pod that would now be chosen first must not be deleted in addition to the two.
@@ -71,7 +71,7 @@ async fn a_restarted_operator_keeps_its_choice_of_pods(case: &mut Case) -> Resul
         .pod_names()
         .into_iter()
         .filter(|name| {
-            !waiting_for_hooks(&before)
+            !pods_waiting_for_hooks(&before)
                 .iter()
                 .any(|victim| victim == name)
         })
@@ -80,7 +80,7 @@ async fn a_restarted_operator_keeps_its_choice_of_pods(case: &mut Case) -> Resul
     case.kubectl(&["annotate", "pod", others[0], cheap]).await?;
     case.operator.start().await?;
     case.consistently("the same two pods wait", 3, |view| {
-        waiting_for_hooks(view) == waiting_for_hooks(&before)
+        pods_waiting_for_hooks(view) == pods_waiting_for_hooks(&before)
     })
     .await?;
     case.hooks.answer("/", example_answer());
@@ -308,18 +308,18 @@ async fn pre_inplace_guards_updates_but_not_scaling(case: &mut Case) -> Result<(
     case.set_image("game:v2").await?;
     let view = case
         .until("one hook runs, and its pod is marked", |view| {
-            view.runs.len() == 1 && waiting_for_hooks(view).len() == 1
+            view.runs.len() == 1 && pods_waiting_for_hooks(view).len() == 1
         })
         .await?;
     let run = &view.runs[0];
     view.ensure(run.point() == "PreInplace" && run.name().starts_with("pre-inplace-hook-"))?;
     view.ensure(run.argument("ModifiedContainer[0]") == Some("game"))?;
     view.ensure(run.argument("PodContainer[0]") == Some("game"))?;
-    let marked = waiting_for_hooks(&view);
+    let marked = pods_waiting_for_hooks(&view);
     view.ensure(view.pod(&marked[0])?.name().ends_with(run.instance()))?;
     case.hooks.answer("/", example_answer());
     let view = case.until_settled(2).await?;
-    view.ensure(waiting_for_hooks(&view).is_empty())
+    view.ensure(pods_waiting_for_hooks(&view).is_empty())
 }
 
 async fn post_inplace_keeps_traffic_away_until_it_succeeds(case: &mut Case) -> Result<()> {

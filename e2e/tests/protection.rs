@@ -114,7 +114,7 @@ async fn a_protected_set_is_kept_until_its_last_pod_is_deleted(case: &mut Case) 
         .await
     };
     refused(2).await?;
-    // No replicas are desired, but the hooks hold the pods.
+    // No replicas are desired, but the pods wait for their hooks.
     case.scale(0).await?;
     case.until("both hooks run", |view| {
         view.phases("PreDelete") == ["Running", "Running"]
@@ -172,7 +172,7 @@ async fn a_namespace_is_deleted_with_its_protected_workloads(case: &mut Case) ->
 }
 
 /// Scales in a GameDeployment of two pods, whose hook fails. Returns the HookRun.
-async fn scaled_in_with_a_failing_hook(case: &Case) -> Result<Value> {
+async fn scale_in_with_failing_hook(case: &Case) -> Result<Value> {
     let online = Answer::Json(json!({"age": 1}));
     case.hooks.answer("/players", online);
     let players = retrying_hook_template("players", &case.hooks.url("/players"));
@@ -249,7 +249,7 @@ async fn crds_and_hook_templates_are_deleted_only_if_their_label_allows_it(
 
 /// Without the policy, the operator itself must ignore the copy.
 async fn a_copied_hook_run_allows_no_deletion(case: &mut Case) -> Result<()> {
-    let run = scaled_in_with_a_failing_hook(case).await?;
+    let run = scale_in_with_failing_hook(case).await?;
     let create = ["create", "-f", "-"];
     case.kubectl_with(&create, &copy_of(&run, case).to_string())
         .await?;
@@ -274,7 +274,7 @@ async fn only_the_operator_may_create_or_change_hook_runs_of_workloads(
 ) -> Result<()> {
     let value = "admission.hookRunProtection=true";
     install(case, value, "hookruns", &[&case.namespace]).await?;
-    let run = scaled_in_with_a_failing_hook(case).await?;
+    let run = scale_in_with_failing_hook(case).await?;
     let name = run["metadata"]["name"].as_str().context("no name")?;
     let create = ["create", "--dry-run=server", "-f", "-"];
     let copy = copy_of(&run, case);

@@ -1,5 +1,5 @@
 //! Lifecycle hooks on a node with a real kubelet: scripts really run there, as root, on the node's own file system.
-//! On a machine that cannot run such a node, the test is skipped, and prints the reason.
+//! On a machine that cannot run such a node, the test is skipped, and the reason is printed.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
@@ -52,7 +52,7 @@ async fn scripts_run_on_a_real_node(case: &mut Case) -> Result<()> {
         let image = stage.image().await?;
         node.publish_program(&image, stage.operator.binary())
             .await?;
-        let outcome = scripts(stage, node).await;
+        let outcome = run_scripts(stage, node).await;
         // The node needs the control plane until it has stopped.
         node::stop().await;
         outcome
@@ -60,12 +60,12 @@ async fn scripts_run_on_a_real_node(case: &mut Case) -> Result<()> {
     .await
 }
 
-async fn scripts(stage: &mut Stage, node: &Node) -> Result<()> {
-    examples(stage, node).await?;
+async fn run_scripts(stage: &mut Stage, node: &Node) -> Result<()> {
+    run_examples(stage, node).await?;
     let cluster = "flaky";
-    retried(stage, cluster).await?;
-    interruptions(stage, node, cluster).await?;
-    hanging(stage, node, cluster).await
+    retry_failed_script(stage, cluster).await?;
+    interrupt_scripts(stage, node, cluster).await?;
+    end_hanging_script(stage, node, cluster).await
 }
 
 /// Creates a Cluster whose only node, and first master, is the real node.
@@ -77,7 +77,7 @@ async fn create(stage: &Stage, mut cluster: Value) -> Result<()> {
 }
 
 /// The name of the first Job whose name has this prefix.
-async fn job(stage: &Stage, prefix: &str) -> Result<String> {
+async fn job_name(stage: &Stage, prefix: &str) -> Result<String> {
     let jobs = stage.jobs().await?;
     let mut names = jobs.iter().map(|job| text(job, "/metadata/name"));
     let name = names.find(|name| name.starts_with(prefix));
@@ -104,7 +104,7 @@ fn release(node: &Node, script: &str) -> Result<()> {
 
 /// The manifests and scripts of the documentation's examples, which are those of TKEStack: single files, and
 /// directories.
-async fn examples(stage: &Stage, node: &Node) -> Result<()> {
+async fn run_examples(stage: &Stage, node: &Node) -> Result<()> {
     let nodes = |name: &str| {
         let output = |when: &str| format!("{when} node install\n");
         [
@@ -112,7 +112,7 @@ async fn examples(stage: &Stage, node: &Node) -> Result<()> {
             (format!("post-install-hook-{name}-real-0-"), output("post")),
         ]
     };
-    example(stage, "one-file", "one", &nodes("one")).await?;
+    run_example(stage, "one-file", "one", &nodes("one")).await?;
     let files = ["tmp/hooks/pre-install", "tmp/hooks/post-install"];
     for file in files {
         let file = node.file(file)?;
@@ -126,7 +126,7 @@ async fn examples(stage: &Stage, node: &Node) -> Result<()> {
     };
     let [first, second] = nodes("xa");
     let printed = [first, second, cluster("pre"), cluster("post")];
-    example(stage, "directories", "xa", &printed).await?;
+    run_example(stage, "directories", "xa", &printed).await?;
     for file in ["pre/pre-install", "post/cluster-post-install"] {
         let file = node.file(&format!("tmp/hooks/{file}"))?;
         let mode = std::fs::metadata(file)?.permissions().mode();
@@ -136,7 +136,7 @@ async fn examples(stage: &Stage, node: &Node) -> Result<()> {
 }
 
 /// Runs an example from installation to deletion, and checks what the scripts of these Jobs print.
-async fn example(
+async fn run_example(
     stage: &Stage,
     folder: &str,
     name: &str,
@@ -157,7 +157,7 @@ async fn example(
         .until_condition(name, "Ready", "True Installed")
         .await?;
     for (prefix, expected) in printed {
-        let job = job(stage, prefix).await?;
+        let job = job_name(stage, prefix).await?;
         let found = stage.kubectl(&format!("logs -n {HOOKS} job/{job}")).await?;
         ensure!(found == *expected, "{job} printed {found:?}");
     }
@@ -167,7 +167,7 @@ async fn example(
 }
 
 /// A missing ConfigMap is named. A script that fails is reported with its exit code and standard error, and retried.
-async fn retried(stage: &Stage, name: &str) -> Result<()> {
+async fn retry_failed_script(stage: &Stage, name: &str) -> Result<()> {
     let file = |name: &str| json!({"src": format!("own/{name}"), "dst": format!("/tmp/{name}")});
     let cluster = json!({
         "apiVersion": "tkex.tencent.com/v1alpha1",
@@ -206,8 +206,8 @@ async fn retried(stage: &Stage, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A script runs only once even if the kubelet or the operator is killed meanwhile.
-async fn interruptions(stage: &mut Stage, node: &Node, name: &str) -> Result<()> {
+/// A script runs only once even if the kubelet or the operator is killed in the meantime.
+async fn interrupt_scripts(stage: &mut Stage, node: &Node, name: &str) -> Result<()> {
     until_started(node, &["kubelet"]).await?;
     node.kill_kubelet().await?;
     release(node, "kubelet")?;
@@ -224,7 +224,7 @@ async fn interruptions(stage: &mut Stage, node: &Node, name: &str) -> Result<()>
 }
 
 /// A script that hangs is visible in the metric of its alert, and the commands of the runbook end it.
-async fn hanging(stage: &Stage, node: &Node, name: &str) -> Result<()> {
+async fn end_hanging_script(stage: &Stage, node: &Node, name: &str) -> Result<()> {
     let started = ["kubelet", "operator", "hang"];
     until_started(node, &started).await?;
     let series = format!(
@@ -235,7 +235,7 @@ async fn hanging(stage: &Stage, node: &Node, name: &str) -> Result<()> {
 
     let runs = stage.created_runs()?;
     let run = runs.last().context("no HookRun")?;
-    let job = job(stage, run).await?;
+    let job = job_name(stage, run).await?;
     let document = std::fs::read_to_string(repository().join("docs/operations.md"))?;
     let mut runbook = commands(&document)?;
     runbook.retain(|it| it.section == "A lifecycle hook hangs");

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 e2e::tests![
     a_rollback_reuses_the_old_revision,
-    the_history_limit_is_kept,
+    the_history_limit_is_respected,
     a_name_collision_is_resolved,
     an_equivalent_template_creates_no_revision,
     the_status_names_the_stable_revision,
 ];
 
-async fn names(case: &Case) -> Result<Vec<String>> {
+async fn revision_names(case: &Case) -> Result<Vec<String>> {
     let name = |object: Value| object["metadata"]["name"].as_str().unwrap_or("").to_owned();
     let revisions = case.list("controllerrevisions").await?;
     Ok(revisions.into_iter().map(name).collect())
@@ -37,7 +37,7 @@ async fn a_rollback_reuses_the_old_revision(case: &mut Case) -> Result<()> {
     let view = case.until_settled(2).await?;
     view.ensure(view.text("/status/updateRevision") == first)?;
     view.ensure(view.pods.iter().all(|pod| pod.revision() == first))?;
-    ensure!(names(case).await?.len() == 2);
+    ensure!(revision_names(case).await?.len() == 2);
     let first = case.get(&format!("controllerrevisions/{first}")).await?;
     let second = case.get(&format!("controllerrevisions/{second}")).await?;
     let number = |revision: &Value| revision["revision"].as_i64();
@@ -48,7 +48,7 @@ async fn a_rollback_reuses_the_old_revision(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn the_history_limit_is_kept(case: &mut Case) -> Result<()> {
+async fn the_history_limit_is_respected(case: &mut Case) -> Result<()> {
     let game = Game::in_place(2)
         .max_unavailable(2)
         .set("/spec/revisionHistoryLimit", 2);
@@ -61,7 +61,7 @@ async fn the_history_limit_is_kept(case: &mut Case) -> Result<()> {
     case.eventually(
         "two old revisions and the current one are kept",
         async || {
-            let names = names(case).await?;
+            let names = revision_names(case).await?;
             ensure!(names.len() == 3, "{names:?}");
             Ok(())
         },
@@ -75,7 +75,7 @@ async fn a_name_collision_is_resolved(case: &mut Case) -> Result<()> {
     let taken = update_revision(case).await?;
     case.kubectl(&["delete", "gamedeployment", GAME]).await?;
     case.eventually("the revision is deleted", async || {
-        ensure!(names(case).await?.is_empty());
+        ensure!(revision_names(case).await?.is_empty());
         Ok(())
     })
     .await?;

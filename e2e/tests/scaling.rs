@@ -15,12 +15,12 @@ e2e::tests![
     pods_on_nodes_with_a_lower_cost_are_deleted_first,
     pods_with_a_higher_cost_are_deleted_first_with_descend,
     unready_pods_are_deleted_before_ready_ones,
-    scaling_to_zero_and_back,
+    a_game_deployment_scales_to_zero_and_back,
     a_deleted_pod_is_replaced,
     rejected_pods_are_replaced_with_backoff,
 ];
 
-async fn settled(case: &Case, replicas: i64) -> Result<View> {
+async fn create_settled(case: &Case, replicas: i64) -> Result<View> {
     case.apply(Game::in_place(replicas).max_unavailable(1))
         .await?;
     case.until_settled(replicas).await
@@ -34,19 +34,21 @@ async fn set_pods_to_delete(case: &Case, names: &[&str], replicas: i64) -> Resul
     Ok(())
 }
 
-fn to_delete(view: &View) -> Value {
+fn pods_to_delete(view: &View) -> Value {
     let list = view.game.pointer("/spec/scaleStrategy/podsToDelete");
     list.cloned().unwrap_or_else(|| json!([]))
 }
 
 async fn pods_to_delete_are_deleted_first(case: &mut Case) -> Result<()> {
-    let before = settled(case, 5).await?;
+    let before = create_settled(case, 5).await?;
     let names = before.pod_names();
     set_pods_to_delete(case, &names[1..3], 3).await?;
     let after = case.until_settled(3).await?;
     after.ensure(after.pod_names() == [names[0], names[3], names[4]])?;
-    case.until("the names are pruned", |view| to_delete(view) == json!([]))
-        .await?;
+    case.until("the names are pruned", |view| {
+        pods_to_delete(view) == json!([])
+    })
+    .await?;
     Ok(())
 }
 
@@ -65,16 +67,20 @@ async fn pods_to_delete_are_replaced_when_not_scaling_in(case: &mut Case) -> Res
         })
         .await?;
     after.ensure(after.pod_names().len() == 4)?;
-    case.until("the names are pruned", |view| to_delete(view) == json!([]))
-        .await?;
+    case.until("the names are pruned", |view| {
+        pods_to_delete(view) == json!([])
+    })
+    .await?;
     Ok(())
 }
 
 async fn unknown_pods_to_delete_are_pruned_and_reported(case: &mut Case) -> Result<()> {
-    settled(case, 2).await?;
+    create_settled(case, 2).await?;
     set_pods_to_delete(case, &["test-gamedeployment-other"], 2).await?;
-    case.until("the name is pruned", |view| to_delete(view) == json!([]))
-        .await?;
+    case.until("the name is pruned", |view| {
+        pods_to_delete(view) == json!([])
+    })
+    .await?;
     case.eventually("an event with reason PodNotFound", async || {
         let events = case.list("events").await?;
         ensure!(events.iter().any(|event| event["reason"] == "PodNotFound"));
@@ -86,7 +92,7 @@ async fn unknown_pods_to_delete_are_pruned_and_reported(case: &mut Case) -> Resu
 }
 
 async fn pods_with_a_lower_cost_are_deleted_first(case: &mut Case) -> Result<()> {
-    let before = settled(case, 4).await?;
+    let before = create_settled(case, 4).await?;
     let names = before.pod_names();
     for (name, cost) in names.iter().zip(["10", "-5", "7", "-7"]) {
         let cost = format!("controller.kubernetes.io/pod-deletion-cost={cost}");
@@ -98,7 +104,7 @@ async fn pods_with_a_lower_cost_are_deleted_first(case: &mut Case) -> Result<()>
 }
 
 /// Creates two nodes for this test, the second one with a higher cost.
-async fn own_nodes(case: &Case) -> Result<()> {
+async fn create_nodes(case: &Case) -> Result<()> {
     let node = |number: usize, cost: &str| {
         json!({
             "apiVersion": "v1",
@@ -125,7 +131,7 @@ async fn own_nodes(case: &Case) -> Result<()> {
 }
 
 async fn pods_on_nodes_with_a_lower_cost_are_deleted_first(case: &mut Case) -> Result<()> {
-    own_nodes(case).await?;
+    create_nodes(case).await?;
     let spread = json!([{
         "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": {"app": GAME}},
@@ -155,7 +161,7 @@ async fn pods_on_nodes_with_a_lower_cost_are_deleted_first(case: &mut Case) -> R
 }
 
 async fn pods_with_a_higher_cost_are_deleted_first_with_descend(case: &mut Case) -> Result<()> {
-    let before = settled(case, 3).await?;
+    let before = create_settled(case, 3).await?;
     let names = before.pod_names();
     for (name, cost) in names.iter().zip(["1", "2", "-1"]) {
         let cost = format!("controller.kubernetes.io/pod-deletion-cost={cost}");
@@ -197,8 +203,8 @@ async fn unready_pods_are_deleted_before_ready_ones(case: &mut Case) -> Result<(
     after.ensure(after.pod_names() == [names[0], names[2]])
 }
 
-async fn scaling_to_zero_and_back(case: &mut Case) -> Result<()> {
-    let before = settled(case, 3).await?;
+async fn a_game_deployment_scales_to_zero_and_back(case: &mut Case) -> Result<()> {
+    let before = create_settled(case, 3).await?;
     case.scale(0).await?;
     let view = case.until_counts([0; 5]).await?;
     let revision = "/status/canary/revision";
@@ -209,7 +215,7 @@ async fn scaling_to_zero_and_back(case: &mut Case) -> Result<()> {
 }
 
 async fn a_deleted_pod_is_replaced(case: &mut Case) -> Result<()> {
-    let before = settled(case, 3).await?;
+    let before = create_settled(case, 3).await?;
     let name = before.pod_names()[0];
     case.kubectl(&["delete", "pod", name]).await?;
     let view = case.until_settled(3).await?;

@@ -17,14 +17,14 @@ use crate::sidecars::{
 };
 
 e2e::tests![
-    a_set_whose_pods_are_refused_holds_creations_until_it_is_fixed,
-    a_full_quota_lets_pods_with_sidecars_be_replaced,
+    a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed,
+    pods_with_sidecars_are_replaced_under_a_full_quota,
     a_set_that_is_applied_together_with_a_workload_reaches_its_first_pods,
     pods_are_created_once_the_labels_of_their_namespace_are_known,
     without_the_webhook_labeled_namespaces_accept_only_game_pods,
 ];
 
-async fn a_set_whose_pods_are_refused_holds_creations_until_it_is_fixed(
+async fn a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed(
     case: &mut Case,
 ) -> Result<()> {
     // Pod security refuses only pods. The set itself must pass the webhooks of other tests, which dry-run it as a
@@ -69,7 +69,7 @@ async fn a_set_whose_pods_are_refused_holds_creations_until_it_is_fixed(
     remove(case).await
 }
 
-async fn a_full_quota_lets_pods_with_sidecars_be_replaced(case: &mut Case) -> Result<()> {
+async fn pods_with_sidecars_are_replaced_under_a_full_quota(case: &mut Case) -> Result<()> {
     let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
     case.apply(json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "quota"},
@@ -94,7 +94,7 @@ async fn a_full_quota_lets_pods_with_sidecars_be_replaced(case: &mut Case) -> Re
     case.set_image("game:v2").await?;
     let view = case.until_settled(3).await?;
     view.ensure(view.ready_with("game:v2") == 3)?;
-    // A template that requests more does not fit, and costs no pod.
+    // A template that requests more does not fit, and no pod is deleted for it.
     case.replace(resources, cpu("1100m")).await?;
     case.until("the update is refused", |view| {
         let condition = view.condition("FailedUpdate");
@@ -121,7 +121,7 @@ async fn a_set_that_is_applied_together_with_a_workload_reaches_its_first_pods(
     case: &mut Case,
 ) -> Result<()> {
     let proxy = restart_behind_proxy(case).await?;
-    // Sets are compared with the API server only if there is one. This one selects no pod.
+    // Sets are compared with the API server only if one exists. This one selects no pod.
     let mut other = set(case, log());
     other["metadata"]["name"] = json!(format!("a-{}", name(case)));
     other["spec"]["selector"] = json!({"matchLabels": {"app": "none"}});

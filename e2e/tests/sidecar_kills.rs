@@ -1,4 +1,4 @@
-//! An operator that is killed between the writes of a sidecar's update continues it: no hook is run twice, no
+//! A sidecar update continues after the operator is killed between two of its writes: no hook is run twice, no
 //! container is restarted twice, and no more pods are unavailable than allowed.
 
 use std::cell::Cell;
@@ -18,8 +18,8 @@ use crate::sidecar_updates::{count, image, set_image, uids};
 use crate::sidecars::{log, mark, name, remove, set, until_shown};
 
 e2e::tests![
-    a_killed_operator_continues_the_update_of_a_sidecar,
-    the_update_continues_in_a_game_stateful_set_as_well,
+    a_sidecar_update_continues_after_the_operator_is_killed,
+    a_sidecar_update_in_a_game_stateful_set_continues_as_well,
 ];
 
 /// The number of pods. One may be unavailable, for the workload and for the set.
@@ -60,12 +60,12 @@ impl Point {
     }
 }
 
-async fn a_killed_operator_continues_the_update_of_a_sidecar(case: &mut Case) -> Result<()> {
+async fn a_sidecar_update_continues_after_the_operator_is_killed(case: &mut Case) -> Result<()> {
     let points = [Point::Token, Point::Gate, Point::Patch];
     kill_at(case, Game::in_place(PODS), &points).await
 }
 
-async fn the_update_continues_in_a_game_stateful_set_as_well(case: &mut Case) -> Result<()> {
+async fn a_sidecar_update_in_a_game_stateful_set_continues_as_well(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::parallel(PODS).updated_by("InplaceUpdate");
     kill_at(case, game, &[Point::Gate]).await
@@ -129,7 +129,7 @@ async fn update(
     let killed = case.view().await?;
     killed.ensure(point.is_now(case, &killed, new))?;
     if point == Point::Patch {
-        // The operator must also notice what happens while it does not run.
+        // The operator must also notice what happens while it is not running.
         case.until("the sidecar is restarted", |view| {
             let mut pods = view.pods.iter();
             pods.any(|pod| restarts(&pod.0) == updates as i64)

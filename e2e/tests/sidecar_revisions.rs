@@ -68,16 +68,16 @@ async fn pin(case: &Case, revision: Option<&str>) -> Result<()> {
 /// The message of condition Injecting if new pods get the newest revision.
 const NEWEST: &str = "new pods get the containers";
 
-/// Waits until the status reflects the newest spec, and the condition Injecting has this reason, and a message that
+/// Waits until the status reflects the newest spec, and the condition Injecting has this reason and a message that
 /// equals `words` or mentions the revision `words`.
 async fn until_injecting_reports(case: &Case, reason: &str, words: &str) -> Result<()> {
-    case.eventually(&format!("Injecting says {words:?}"), async || {
+    case.eventually(&format!("Injecting reports {words:?}"), async || {
         let set = read(case).await?;
-        let about = format!("evision {words}");
+        let mention = format!("evision {words}");
         let (_, found, message) = condition(&set, "Injecting");
         let is_observed = set["status"]["observedGeneration"] == set["metadata"]["generation"];
         ensure!(
-            is_observed && found == reason && (message == words || message.contains(&about)),
+            is_observed && found == reason && (message == words || message.contains(&mention)),
             "{:#}",
             set["status"]
         );

@@ -89,7 +89,7 @@ async fn a_changed_image_reaches_running_pods_after_their_hook(case: &mut Case) 
     let game = Game::in_place(3).pre_inplace("test");
     let before = create_set_and_pods(case, game, json!({}), 3).await?;
     set_image(case, "log:1.1").await?;
-    case.until("the hook of a pod has refused", |view| {
+    case.until("a pod's hook has failed", |view| {
         view.runs.iter().any(|run| run.phase() == "Failed")
     })
     .await?;
@@ -127,7 +127,7 @@ async fn a_changed_image_reaches_running_pods_after_their_hook(case: &mut Case) 
 }
 
 /// The image and the number of restarts of a pod's native sidecar, as its kubelet reports them.
-fn native(pod: &Pod) -> (&str, &Value) {
+fn native_sidecar(pod: &Pod) -> (&str, &Value) {
     let status = &pod.0["status"]["initContainerStatuses"][0];
     (text(status, "/image"), &status["restartCount"])
 }
@@ -160,8 +160,8 @@ async fn a_native_sidecar_is_updated_in_place_after_the_hook(case: &mut Case) ->
     for pod in &before.pods {
         let spec = &pod.0["spec"];
         let [init, containers] = ["initContainers", "containers"].map(|it| &spec[it]);
-        let names = |list: &Value| list.as_array().map_or(0, Vec::len);
-        before.ensure(names(init) == 1 && names(containers) == 1)?;
+        let length = |list: &Value| list.as_array().map_or(0, Vec::len);
+        before.ensure(length(init) == 1 && length(containers) == 1)?;
         before.ensure(init[0]["name"] == "mesh" && init[0]["restartPolicy"] == "Always")?;
     }
 
@@ -170,19 +170,21 @@ async fn a_native_sidecar_is_updated_in_place_after_the_hook(case: &mut Case) ->
     }]);
     case.patch(&format!("sidecarset/{}", name(case)), image)
         .await?;
-    case.until("the hook of a pod has refused", |view| {
+    case.until("a pod's hook has failed", |view| {
         view.runs.iter().any(|run| run.phase() == "Failed")
     })
     .await?;
     case.consistently("no sidecar is updated", 2, |view| {
-        view.pods.iter().all(|pod| native(pod).0 == "mesh:1.0")
+        view.pods
+            .iter()
+            .all(|pod| native_sidecar(pod).0 == "mesh:1.0")
     })
     .await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 45})));
     until_shown(case, [2, 2, 2, 0]).await?;
     let after = case
         .until("the sidecars were restarted", |view| {
-            let is_new = |pod: &Pod| native(pod) == ("mesh:1.1", &json!(1));
+            let is_new = |pod: &Pod| native_sidecar(pod) == ("mesh:1.1", &json!(1));
             view.is_settled(2) && view.pods.iter().all(is_new)
         })
         .await?;
@@ -239,8 +241,8 @@ async fn the_game_and_its_sidecar_are_updated_together(case: &mut Case) -> Resul
     after.ensure(uids(&after) == uids(&before))?;
     // One patch of the spec made both changes.
     let generation = |view: &View| view.pods[0].0["metadata"]["generation"].as_i64();
-    let grown = generation(&after).zip(generation(&before));
-    after.ensure(grown.is_some_and(|(after, before)| after == before + 1))?;
+    let generations = generation(&after).zip(generation(&before));
+    after.ensure(generations.is_some_and(|(after, before)| after == before + 1))?;
     until_shown(case, [1, 1, 1, 0]).await?;
     remove(case).await
 }
@@ -259,7 +261,7 @@ async fn the_partition_and_a_pause_hold_pods_back(case: &mut Case) -> Result<()>
         "{shown:#}"
     );
     set_strategy(case, json!({"paused": true, "maxUnavailable": 3})).await?;
-    case.eventually("the set says that it is paused", async || {
+    case.eventually("the set reports that it is paused", async || {
         let shown = read(case).await?;
         ensure!(condition(&shown, "Progressing").1 == "Paused", "{shown:#}");
         Ok(())
@@ -273,16 +275,13 @@ async fn the_partition_and_a_pause_hold_pods_back(case: &mut Case) -> Result<()>
 
 /// Waits until the set reports that it waits for workloads, with this message.
 async fn until_waiting(case: &Case, message: &str) -> Result<()> {
-    case.eventually(
-        "the set names the workload for which it waits",
-        async || {
-            let shown = read(case).await?;
-            let (status, reason, found) = condition(&shown, "Progressing");
-            let is_waiting = (&*status, &*reason) == ("False", "WaitsForWorkload");
-            ensure!(is_waiting && found.contains(message), "{shown:#}");
-            Ok(())
-        },
-    )
+    case.eventually("the set names the workload that it waits for", async || {
+        let shown = read(case).await?;
+        let (status, reason, found) = condition(&shown, "Progressing");
+        let is_waiting = (&*status, &*reason) == ("False", "WaitsForWorkload");
+        ensure!(is_waiting && found.contains(message), "{shown:#}");
+        Ok(())
+    })
     .await
 }
 
@@ -294,15 +293,15 @@ async fn the_set_waits_for_a_paused_workload(case: &mut Case) -> Result<()> {
     set_image(case, "log:1.1").await?;
     let message = format!("/{} is paused", e2e::workload::GAME);
     until_waiting(case, &message).await?;
-    let of_pods = |event: &Event| event.resource() == "pods";
-    let before = case.events()?.iter().filter(|it| of_pods(it)).count();
+    let is_pod_write = |event: &Event| event.resource() == "pods";
+    let before = case.events()?.iter().filter(|it| is_pod_write(it)).count();
     // This is longer than an unused token is kept.
     case.consistently("the sidecars are not updated", 40, |view| {
         count(view, "log:1.0") == 2
     })
     .await?;
     until_waiting(case, &message).await?;
-    let after = case.events()?.iter().filter(|it| of_pods(it)).count();
+    let after = case.events()?.iter().filter(|it| is_pod_write(it)).count();
     ensure!(before == after, "{} writes to pods", after - before);
     case.replace("/spec/updateStrategy/paused", false).await?;
     until_shown(case, [2, 2, 2, 0]).await?;
@@ -442,7 +441,10 @@ async fn a_slow_pull_in_a_pod_of_another_controller_holds_the_others_back(
         Ok(())
     })
     .await?;
-    ensure!(most == 1, "{most} sidecars were being restarted at once");
+    ensure!(
+        most == 1,
+        "{most} sidecars were being restarted at the same time"
+    );
     until_shown(case, [3, 3, 3, 0]).await?;
     case.kubectl(&["delete", "deployment", "web"]).await?;
     remove(case).await?;

@@ -20,8 +20,8 @@ e2e::tests![
     a_restarted_operator_continues_a_deletion,
 ];
 
-/// Creates the template of a hook that fails until the test sets another response.
-async fn apply_refusing_hook(case: &Case) -> Result<()> {
+/// Creates the template of a hook that does not succeed until the test sets another response.
+async fn apply_pending_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(retrying_hook_template("test", &case.hooks.url("/")))
         .await?;
@@ -39,7 +39,7 @@ fn name(ordinal: i64) -> String {
 
 async fn an_ordered_scale_in_runs_one_hook_at_a_time(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::ordered(3).pre_delete("test")).await?;
     let view = case.until_settled(3).await?;
     let revision = view.text("/status/updateRevision").to_owned();
@@ -67,7 +67,7 @@ async fn an_ordered_scale_in_runs_one_hook_at_a_time(case: &mut Case) -> Result<
 
 async fn a_parallel_scale_in_runs_all_hooks_concurrently(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::parallel(4).pre_delete("test")).await?;
     case.until_settled(4).await?;
     case.scale(1).await?;
@@ -101,7 +101,7 @@ async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Res
 
 async fn a_revert_while_a_hook_runs_cancels_it(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::ordered(2).pre_delete("test")).await?;
     let before = case.until_settled(2).await?;
     case.set_image("game:v2").await?;
@@ -118,7 +118,7 @@ async fn a_revert_while_a_hook_runs_cancels_it(case: &mut Case) -> Result<()> {
 
 async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::parallel(4).pre_delete("test")).await?;
     case.until_settled(4).await?;
     case.scale(1).await?;
@@ -165,7 +165,7 @@ async fn an_update_does_not_wait_for_a_pod_to_be_deleted(case: &mut Case) -> Res
 
 async fn a_new_pod_with_the_same_ordinal_runs_its_own_hook(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::ordered(2).pre_delete("test")).await?;
     case.until_settled(2).await?;
     case.scale(1).await?;
@@ -192,7 +192,7 @@ async fn a_new_pod_with_the_same_ordinal_runs_its_own_hook(case: &mut Case) -> R
 
 async fn pre_and_post_inplace_guard_an_update(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     let game = Game::ordered(2).updated_by("InplaceUpdate");
     case.apply(game.pre_inplace("test").post_inplace("test"))
         .await?;
@@ -211,7 +211,7 @@ async fn pre_and_post_inplace_guard_an_update(case: &mut Case) -> Result<()> {
 
 async fn a_restarted_operator_continues_a_deletion(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::ordered(4).pre_delete("test")).await?;
     case.until_settled(4).await?;
     case.scale(2).await?;

@@ -16,7 +16,7 @@ e2e::tests![
     pods_that_end_are_replaced_under_their_ordinal,
     a_restarted_operator_waits_for_a_terminating_pod,
     a_pod_on_a_lost_node_holds_its_ordinal_until_force_deletion_is_allowed,
-    killed_operators_create_each_ordinal_once,
+    each_ordinal_is_created_once_although_the_operator_is_killed,
     an_orphaning_deletion_leaves_pods_for_adoption,
     an_evicted_orphan_is_replaced,
 ];
@@ -205,7 +205,7 @@ async fn a_restarted_operator_waits_for_a_terminating_pod(case: &mut Case) -> Re
 }
 
 /// Creates a node for the pods of this test.
-async fn own_node(case: &Case) -> Result<String> {
+async fn create_node(case: &Case) -> Result<String> {
     let node = format!("lost-set-{}", std::process::id());
     case.apply(json!({
         "apiVersion": "v1", "kind": "Node",
@@ -223,7 +223,7 @@ async fn a_pod_on_a_lost_node_holds_its_ordinal_until_force_deletion_is_allowed(
     case: &mut Case,
 ) -> Result<()> {
     case.use_stateful_set();
-    let node = own_node(case).await?;
+    let node = create_node(case).await?;
     let game = Game::ordered(1)
         .set("/spec/template/spec/nodeName", node.as_str())
         .set(
@@ -275,7 +275,9 @@ async fn a_pod_on_a_lost_node_holds_its_ordinal_until_force_deletion_is_allowed(
     Ok(())
 }
 
-async fn killed_operators_create_each_ordinal_once(case: &mut Case) -> Result<()> {
+async fn each_ordinal_is_created_once_although_the_operator_is_killed(
+    case: &mut Case,
+) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::parallel(20)).await?;
     for _ in 0..3 {

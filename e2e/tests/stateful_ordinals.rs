@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use e2e::case::Case;
 use e2e::workload::SET;
 use e2e::workload::manifest::Game;
-use e2e::workload::table::WORKLOAD;
+use e2e::workload::table::WORKLOAD_COLUMNS;
 use e2e::workload::view::View;
 use serde_json::json;
 
@@ -226,7 +226,7 @@ async fn kubectl_prints_and_scales_a_set(case: &mut Case) -> Result<()> {
     case.scale(3).await?;
     case.until_settled(3).await?;
     let table = case.table(&["get", "gamestatefulset"]).await?;
-    ensure!(table.headings == WORKLOAD, "{table:?}");
+    ensure!(table.headings == WORKLOAD_COLUMNS, "{table:?}");
     ensure!(
         table.lines[0][..6] == [SET, "3", "3", "3", "3", "3"],
         "{table:?}"

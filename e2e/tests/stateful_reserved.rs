@@ -21,7 +21,7 @@ e2e::tests![
     claims_of_a_reserved_ordinal_are_kept_and_reused,
     an_update_skips_reserved_ordinals,
     surge_pods_and_scaling_skip_reserved_ordinals,
-    a_killed_operator_creates_no_reserved_ordinal,
+    no_reserved_ordinal_is_created_after_the_operator_is_killed,
 ];
 
 async fn reserve(case: &Case, ordinals: &[i64]) -> Result<()> {
@@ -30,15 +30,15 @@ async fn reserve(case: &Case, ordinals: &[i64]) -> Result<()> {
     Ok(())
 }
 
-/// Creates the template of a hook that fails until the test sets another response.
-async fn apply_refusing_hook(case: &Case) -> Result<()> {
+/// Creates the template of a hook that does not succeed until the test sets another response.
+async fn apply_pending_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     let template = retrying_hook_template("test", &case.hooks.url("/"));
     case.apply(template).await?;
     Ok(())
 }
 
-fn waiting(view: &View) -> Vec<&str> {
+fn waiting_pods(view: &View) -> Vec<&str> {
     let waiting = view.pods.iter().filter(|pod| pod.is_deleting());
     waiting.map(|pod| pod.name()).collect()
 }
@@ -89,13 +89,13 @@ async fn a_parallel_set_replaces_a_reserved_ordinal_until_it_is_released(
 
 async fn a_reserved_pod_is_kept_until_its_hook_passes(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::parallel(3).pre_delete("test")).await?;
     case.until_settled(3).await?;
     reserve(case, &[1]).await?;
     let waits = |view: &View| {
         view.shape() == "0:v1 1:v1 2:v1 3:v1"
-            && waiting(view) == [name(1)]
+            && waiting_pods(view) == [name(1)]
             && view.ready_with("game:v1") == 4
     };
     case.until("the substitute is ready, and the reserved pod waits", waits)
@@ -132,12 +132,12 @@ async fn a_reserved_pod_is_kept_until_its_hook_passes(case: &mut Case) -> Result
 
 async fn reserved_pods_are_deleted_one_at_a_time_with_ordered_ready(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     let game = Game::ordered(3).annotated("stage.gamekeeper/ready-seconds", "1");
     case.apply(game.pre_delete("test")).await?;
     case.until_settled(3).await?;
     reserve(case, &[0, 1]).await?;
-    let waits = |view: &View| view.pods.len() == 5 && waiting(view) == [name(1)];
+    let waits = |view: &View| view.pods.len() == 5 && waiting_pods(view) == [name(1)];
     case.until("both substitutes exist, and the highest pod waits", waits)
         .await?;
     case.consistently("no other pod waits", 2, waits).await?;
@@ -173,15 +173,15 @@ async fn a_failed_hook_keeps_a_reserved_pod_until_it_is_retried(case: &mut Case)
 
 async fn releasing_an_ordinal_cancels_the_deletion_of_its_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::parallel(3).pre_delete("test")).await?;
     let before = case.until_settled(3).await?;
     reserve(case, &[0, 1]).await?;
-    case.until("two pods wait", |view| waiting(view).len() == 2)
+    case.until("two pods wait", |view| waiting_pods(view).len() == 2)
         .await?;
     reserve(case, &[0]).await?;
     case.until("one reserved pod and one substitute wait", |view| {
-        waiting(view) == [name(0), name(4)] && view.runs.len() == 2
+        waiting_pods(view) == [name(0), name(4)] && view.runs.len() == 2
     })
     .await?;
     case.hooks.answer("/", example_answer());
@@ -209,7 +209,7 @@ async fn claims_of_a_reserved_ordinal_are_kept_and_reused(case: &mut Case) -> Re
 
 async fn an_update_skips_reserved_ordinals(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     let free = hook_template("free", &case.hooks.url("/free"));
     case.apply(free).await?;
     case.hooks.answer("/free", example_answer());
@@ -220,7 +220,7 @@ async fn an_update_skips_reserved_ordinals(case: &mut Case) -> Result<()> {
     case.replace("/spec/updateStrategy/paused", true).await?;
     reserve(case, &[2]).await?;
     let shape = |shape: &'static str| {
-        move |view: &View| view.shape() == shape && waiting(view) == [name(2)]
+        move |view: &View| view.shape() == shape && waiting_pods(view) == [name(2)]
     };
     let substituted = shape("0:v1 1:v1 2:v1 3:v1 4:v1");
     case.until("ordinal 2 has a substitute despite the pause", |view| {
@@ -273,15 +273,17 @@ async fn until_new_set_settles_as(case: &Case, shape: &str) -> Result<View> {
     Ok(view)
 }
 
-async fn a_killed_operator_creates_no_reserved_ordinal(case: &mut Case) -> Result<()> {
+async fn no_reserved_ordinal_is_created_after_the_operator_is_killed(
+    case: &mut Case,
+) -> Result<()> {
     case.use_stateful_set();
-    apply_refusing_hook(case).await?;
+    apply_pending_hook(case).await?;
     case.apply(Game::parallel(3).pre_delete("test")).await?;
     case.until_settled(3).await?;
     reserve(case, &[1]).await?;
     case.kill_operator().await?;
     case.operator.start().await?;
-    let waits = |view: &View| view.pods.len() == 4 && waiting(view) == [name(1)];
+    let waits = |view: &View| view.pods.len() == 4 && waiting_pods(view) == [name(1)];
     case.until("the operator continues", waits).await?;
     case.kill_operator().await?;
     // A reserved pod that a user deletes is not recreated. Neither is one whose ordinal is reserved in the meantime.

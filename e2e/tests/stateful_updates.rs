@@ -22,7 +22,7 @@ e2e::tests![
     limits_are_accepted_in_rolling_update,
     a_scale_in_during_an_update_leaves_updated_pods,
     max_unavailable_updates_several_pods_at_a_time,
-    a_full_quota_does_not_hold_an_ordered_update,
+    a_full_quota_does_not_hold_up_an_ordered_update,
 ];
 
 /// Waits until the pods have this shape and are ready.
@@ -67,7 +67,7 @@ async fn a_rolling_update_goes_downward_one_at_a_time(case: &mut Case) -> Result
     Ok(())
 }
 
-async fn a_full_quota_does_not_hold_an_ordered_update(case: &mut Case) -> Result<()> {
+async fn a_full_quota_does_not_hold_up_an_ordered_update(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let quota = |pods: u32| {
         json!({
@@ -316,7 +316,7 @@ async fn max_unavailable_updates_several_pods_at_a_time(case: &mut Case) -> Resu
     case.apply(game).await?;
     case.until_settled(5).await?;
     case.set_image("game:v2").await?;
-    case.until("three pods terminate at once", |view| {
+    case.until("three pods terminate at the same time", |view| {
         view.pods.iter().filter(|pod| pod.is_terminating()).count() == 3
     })
     .await?;

@@ -41,6 +41,6 @@ async fn run_attacks(stage: &Stage) -> Result<()> {
         "the operator was restarted"
     );
     let peak = stage.operator.peak_memory()?;
-    ensure!(peak < MEMORY, "the operator took {} MB", peak >> 20);
+    ensure!(peak < MEMORY, "the operator used {} MB", peak >> 20);
     Ok(())
 }

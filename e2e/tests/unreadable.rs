@@ -111,11 +111,11 @@ impl Field {
         .await
     }
 
-    /// Waits until the condition Ready says that the object is unreadable. All other fields must be unchanged.
+    /// Waits until the condition Ready reports that the object is unreadable. All other fields must be unchanged.
     async fn until_in_conditions(&self, case: &Case, before: &Value) -> Result<()> {
         let after = case
             .eventually(
-                "condition Ready says that the object is unreadable",
+                "condition Ready reports that the object is unreadable",
                 async || {
                     let object = self.get(case).await?;
                     let ready = ready(&object);
@@ -145,8 +145,8 @@ fn ready(object: &Value) -> Value {
 /// An object without the fields that the test and the condition change.
 fn without_changes(object: &Value, field: &Field) -> Value {
     let mut object = object.clone();
-    for part in ["managedFields", "resourceVersion", "generation"] {
-        object["metadata"][part] = Value::Null;
+    for key in ["managedFields", "resourceVersion", "generation"] {
+        object["metadata"][key] = Value::Null;
     }
     object[field.path[0]] = {
         let mut spec = object[field.path[0]].clone();
@@ -168,7 +168,7 @@ fn without_changes(object: &Value, field: &Field) -> Value {
 }
 
 /// Checks that the runbook's command lists one object of each of these kinds.
-async fn runbook_lists(case: &Case, kinds: &[&str]) -> Result<()> {
+async fn check_runbook_lists(case: &Case, kinds: &[&str]) -> Result<()> {
     let page = std::fs::read_to_string(repository().join("docs/operations.md"))?;
     let (_, columns) = page.split_once("-A -o '").context("no command")?;
     let (columns, _) = columns
@@ -176,8 +176,10 @@ async fn runbook_lists(case: &Case, kinds: &[&str]) -> Result<()> {
         .context("the command does not end")?;
     let all = "gamedeployments,gamestatefulsets,hookruns";
     let listed = case.kubectl(&["get", all, "-o", columns]).await?;
-    let why = listed.lines().filter(|line| line.contains(UNKNOWN));
-    let found: Vec<&str> = why.filter_map(|line| line.split(' ').next()).collect();
+    let unreadable = listed.lines().filter(|line| line.contains(UNKNOWN));
+    let found: Vec<&str> = unreadable
+        .filter_map(|line| line.split(' ').next())
+        .collect();
     ensure!(found == kinds, "{listed}");
     Ok(())
 }
@@ -262,7 +264,7 @@ async fn report_until_fixed(case: &mut Case) -> Result<()> {
         field.until_in_events(case).await?;
         field.until_counted(case, 1).await?;
     }
-    runbook_lists(case, &["GameDeployment", "GameStatefulSet", "HookRun"]).await?;
+    check_runbook_lists(case, &["GameDeployment", "GameStatefulSet", "HookRun"]).await?;
 
     for field in &FIELDS {
         field.store(case, field.valid).await?;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::checkout::repository;
 use e2e::workload::GAME;
-use e2e::workload::table::{Table, WORKLOAD};
+use e2e::workload::table::{Table, WORKLOAD_COLUMNS};
 use e2e::workload::view::View;
 use serde_json::{Value, json};
 
@@ -17,9 +17,9 @@ pub mod canary;
 pub mod hooks;
 
 /// Checks the counts that kubectl get gamedeployment prints.
-async fn shows(case: &Case, counts: [i64; 5]) -> Result<()> {
+async fn check_counts(case: &Case, counts: [i64; 5]) -> Result<()> {
     let table = case.table(&["get", "gamedeployment"]).await?;
-    ensure!(table.headings == WORKLOAD, "{table:?}");
+    ensure!(table.headings == WORKLOAD_COLUMNS, "{table:?}");
     let numbers = counts.iter().map(ToString::to_string);
     let expected: Vec<String> = std::iter::once(GAME.to_owned()).chain(numbers).collect();
     let shown = table.without("AGE");
@@ -28,7 +28,7 @@ async fn shows(case: &Case, counts: [i64; 5]) -> Result<()> {
 }
 
 /// Checks that kubectl get pod prints exactly these pods as Running, with these RESTARTS.
-async fn shows_pods(case: &Case, restarts: &[(&str, i64)]) -> Result<()> {
+async fn check_pods(case: &Case, restarts: &[(&str, i64)]) -> Result<()> {
     let table = case.table(&["get", "pod"]).await?;
     let expected: Vec<Vec<String>> = restarts
         .iter()
@@ -47,7 +47,7 @@ async fn shows_pods(case: &Case, restarts: &[(&str, i64)]) -> Result<()> {
 }
 
 /// Checks the names and phases that kubectl get hookrun prints.
-async fn shows_runs(case: &Case, expected: &[(&str, &str)]) -> Result<()> {
+async fn check_runs(case: &Case, expected: &[(&str, &str)]) -> Result<()> {
     let printed = case.kubectl(&["get", "hookrun"]).await?;
     if expected.is_empty() {
         // "No resources found in NAMESPACE namespace." goes to stderr.
@@ -115,7 +115,7 @@ fn example(case: &Case, name: &str, changes: &[(&str, &str)]) -> Result<String> 
     Ok(changes.fold(text, |text, (from, to)| text.replace(from, to)))
 }
 
-async fn created(case: &Case, template: String, game: String, replicas: i64) -> Result<View> {
+async fn create(case: &Case, template: String, game: String, replicas: i64) -> Result<View> {
     let printed = case.apply(template).await?;
     ensure!(
         printed == "hooktemplate.tkex.tencent.com/test created\n",
@@ -127,7 +127,7 @@ async fn created(case: &Case, template: String, game: String, replicas: i64) -> 
         "{printed}"
     );
     let view = case.until_settled(replicas).await?;
-    shows(case, [replicas; 5]).await?;
+    check_counts(case, [replicas; 5]).await?;
     Ok(view)
 }
 
@@ -143,14 +143,14 @@ async fn update_to_python_3_5(case: &Case) -> Result<()> {
 }
 
 /// Checks that an object contains the expected fields. It may have more.
-fn contains(found: &Value, expected: &Value) -> Result<()> {
+fn check_contains(found: &Value, expected: &Value) -> Result<()> {
     match (found, expected) {
         (Value::Object(found), Value::Object(expected)) => {
             for (key, value) in expected {
                 let inner = found
                     .get(key)
                     .with_context(|| format!("no {key} in {found:?}"))?;
-                contains(inner, value).with_context(|| key.clone())?;
+                check_contains(inner, value).with_context(|| key.clone())?;
             }
         }
         (Value::Array(found), Value::Array(expected)) => {
@@ -159,7 +159,7 @@ fn contains(found: &Value, expected: &Value) -> Result<()> {
                 "{found:?} instead of {expected:?}"
             );
             for (found, expected) in found.iter().zip(expected) {
-                contains(found, expected)?;
+                check_contains(found, expected)?;
             }
         }
         _ => ensure!(found == expected, "{found} instead of {expected}"),

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use gamekeeper_core::lint::Source;
 
-/// A file cannot be read.
+/// A file that cannot be read, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}: {1}")]
 pub struct Unreadable(String, std::io::Error);
 
-/// Reads files, the manifests of directories, and standard input.
+/// Reads files, the manifests in directories, and standard input.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Source>, Unreadable> {
     let mut sources = Vec::new();
     for path in paths {
@@ -41,7 +41,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Source>, Unreadable> {
     Ok(sources)
 }
 
-/// The manifests of a directory and its subdirectories.
+/// Appends the paths of the manifests in a directory and its subdirectories.
 fn manifests(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();

@@ -12,7 +12,7 @@ use gamekeeper_core::lint::{Diagnostic, check};
 
 use files::Unreadable;
 
-/// Flags of `lint`.
+/// Arguments and flags of `lint`.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
     /// Files, or directories with *.yaml, *.yml and *.json files; - reads standard input.

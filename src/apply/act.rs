@@ -199,11 +199,11 @@ impl WorkloadWriter<'_> {
         kind.collection(Some(&self.target.namespace))
     }
 
-    fn written(&self, kind: Kind, metadata: &ResponseMetadata) {
+    fn report_written(&self, kind: Kind, metadata: &ResponseMetadata) {
         (self.on_write)(Write::Version(kind, metadata.version()));
     }
 
-    fn deleted(&self, kind: Kind, name: &str, uid: &str) {
+    fn report_deleted(&self, kind: Kind, name: &str, uid: &str) {
         (self.on_write)(Write::Deleted(Deleted {
             kind,
             key: ObjectKey::new(&*self.target.namespace, name),
@@ -215,7 +215,7 @@ impl WorkloadWriter<'_> {
         let requests = &self.applier.requests;
         match requests.create(&self.collection(kind), body).await {
             Ok(created) => {
-                self.written(kind, &created);
+                self.report_written(kind, &created);
                 Ok(created)
             }
             Err(Refusal::AlreadyExists(message)) => {
@@ -230,7 +230,7 @@ impl WorkloadWriter<'_> {
                     return Err(Refusal::AlreadyExists(message));
                 }
                 // The next plan must observe the existing object.
-                self.written(kind, &existing);
+                self.report_written(kind, &existing);
                 Err(Refusal::Conflict(message))
             }
             // A newer cache would not help: the collection is missing.
@@ -238,7 +238,7 @@ impl WorkloadWriter<'_> {
                 let message = format!("{NO_HOOK_RUNS}: {}", message.trim());
                 Err(Refusal::Rejected(message))
             }
-            Err(refusal) => Err(self.unknown(kind, refusal)),
+            Err(refusal) => Err(self.report_unknown(kind, refusal)),
         }
     }
 
@@ -260,7 +260,7 @@ impl WorkloadWriter<'_> {
 
     /// If the response is missing, reports the write as unknown, so that the next plan does not guess whether it was
     /// made.
-    fn unknown(&self, kind: Kind, refusal: Refusal) -> Refusal {
+    fn report_unknown(&self, kind: Kind, refusal: Refusal) -> Refusal {
         if matches!(refusal, Refusal::Unavailable { .. }) {
             (self.on_write)(Write::Unknown(kind));
         }
@@ -287,12 +287,12 @@ impl WorkloadWriter<'_> {
         let path = self.path(kind, name);
         match self.applier.requests.delete(&path, uid, version).await {
             Err(Refusal::NotFound(_)) => {
-                self.deleted(kind, name, uid);
+                self.report_deleted(kind, name, uid);
                 Ok(ResponseMetadata::default())
             }
-            Err(refusal) => Err(self.unknown(kind, refusal)),
+            Err(refusal) => Err(self.report_unknown(kind, refusal)),
             Ok(metadata) => {
-                self.deleted(kind, name, uid);
+                self.report_deleted(kind, name, uid);
                 Ok(metadata)
             }
         }
@@ -320,14 +320,14 @@ impl WorkloadWriter<'_> {
         let requests = &self.applier.requests;
         match requests.patch(&path, content, to_bytes(body)).await {
             Ok(patched) => {
-                self.written(kind, &patched);
+                self.report_written(kind, &patched);
                 Ok(patched)
             }
             Err(Refusal::NotFound(message)) => {
-                self.deleted(kind, name, uid);
+                self.report_deleted(kind, name, uid);
                 Err(Refusal::Conflict(message))
             }
-            Err(refusal) => Err(self.unknown(kind, refusal)),
+            Err(refusal) => Err(self.report_unknown(kind, refusal)),
         }
     }
 

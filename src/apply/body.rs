@@ -1,7 +1,7 @@
 //! The bodies of writes: pure functions from actions to JSON.
 //!
 //! Each has preconditions, so that a decision on old data fails instead of doing harm: the uid of a pod, and the
-//! resourceVersion of the workload. The resourceVersion of a pod changes with each status of the kubelet, so it
+//! resourceVersion of the workload. A pod's resourceVersion changes with each status that the kubelet writes, so it
 //! is a precondition only if such a change voids the decision.
 
 use jiff::Timestamp;

@@ -1,7 +1,7 @@
 //! JSON in the exact form of Go's encoder.
 //!
 //! The data of a ControllerRevision is immutable, and the API server compares its bytes. A patch by another
-//! client (the garbage collector for example) encodes the data again in Go. If we had written other bytes
+//! client (for example, the garbage collector) encodes the data again in Go. If we had written other bytes
 //! for the same value, the patch would be refused as a change.
 
 use std::io;

@@ -25,8 +25,8 @@ const PLANNING_BUCKETS: [f64; 11] = [
     0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 ];
 
-/// How long the matches that were ended remain counted after the deletion of their workload, so that Prometheus scrapes
-/// those that were ended last: a workload that is being deleted is deleted with its last pod.
+/// How long a deleted workload's pods that ended before their hook succeeded remain counted, so that Prometheus scrapes
+/// the last of them: the workload disappears together with its last pod.
 const KEPT_AFTER_DELETION: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Metrics {
     lag: Timings<KindLabel>,
     plans: Timings<KindLabel>,
     guarded: Counts<GuardedLabels>,
-    /// Deleted workloads whose series in `guarded` are kept for a while: when they were first missing.
+    /// When the deleted workloads whose series in `guarded` are kept for a while were first found missing.
     missing: Arc<Mutex<BTreeMap<WorkloadLabels, Instant>>>,
 }
 
@@ -171,7 +171,7 @@ fn ended_by(ending: Ending) -> &'static str {
 }
 
 impl GuardedLabels {
-    fn of(workload: WorkloadLabels, why: &'static str) -> Self {
+    fn new(workload: WorkloadLabels, why: &'static str) -> Self {
         Self {
             kind: workload.kind.as_str(),
             namespace: workload.namespace,
@@ -231,12 +231,12 @@ impl Metrics {
     /// Counts guarded pods that ended before their hook succeeded, and that the operator did not delete.
     pub(crate) fn ended_without_hook(&self, workload: &WorkloadLabels, pods: &[Ending]) {
         for why in WHY_ENDED {
-            self.guarded.init(GuardedLabels::of(workload.clone(), why));
+            self.guarded.init(GuardedLabels::new(workload.clone(), why));
         }
         for ending in pods {
             let why = ended_by(*ending);
             self.guarded
-                .increment(GuardedLabels::of(workload.clone(), why));
+                .increment(GuardedLabels::new(workload.clone(), why));
         }
     }
 
@@ -271,7 +271,7 @@ impl Metrics {
                 };
                 if let Some(why) = why.filter(|_| result.is_ok()) {
                     self.guarded
-                        .increment(GuardedLabels::of(target.labels(), why));
+                        .increment(GuardedLabels::new(target.labels(), why));
                 }
             }
             Action::ForceDeletePod(_) => {
@@ -372,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn matches_ended_last_are_scraped_although_their_workload_is_deleted() {
+    fn guarded_pods_that_ended_remain_counted_for_a_while_after_their_workload_is_deleted() {
         let metrics = Metrics::default();
         let lobby = WorkloadLabels {
             kind: WorkloadKind::GameDeployment,

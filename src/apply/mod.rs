@@ -45,9 +45,9 @@ pub(crate) struct Target {
     pub resource_version: String,
     /// Whether it is being deleted. Its finalizer keeps it until its pods are deleted.
     pub deleting: bool,
-    /// The labels of its selector, which its revisions have too.
+    /// The labels of its selector, which its revisions also have.
     pub selector_labels: BTreeMap<String, String>,
-    /// Whether it has a hook before its pods are deleted or updated.
+    /// Whether a hook runs before its pods are deleted or updated.
     pub hooked: bool,
     /// When the cache was read for the plan.
     pub read_at: Instant,
@@ -140,7 +140,7 @@ impl Memory {
 #[derive(Debug, PartialEq)]
 pub(crate) enum ApplyOutcome {
     Done,
-    /// The rest of the plan was dropped because the decision is too old.
+    /// The rest is left to the next plan, for example because the decision is too old.
     Unfinished,
     /// A precondition does not hold.
     Conflict(String),

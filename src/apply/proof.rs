@@ -4,8 +4,8 @@
 //! recent. Actions that depend on the workload alone continue while the proof is renewed, so that one plan can
 //! create or delete a thousand pods without a pause.
 //!
-//! The doubling of [`AdaptiveTimeout`] keeps a process that is frozen twice in a row from acting on old decisions,
-//! and still allows progress with a slow API server.
+//! Because an [`AdaptiveTimeout`] only doubles, a process that is frozen twice in a row does not act on old decisions,
+//! and a slow API server still allows progress.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -119,7 +119,7 @@ pub(crate) enum Refusal {
         message: String,
         after: Option<Duration>,
     },
-    /// The server failed or did not respond: whether the write was made is unknown.
+    /// The server failed or did not respond: it is unknown whether the write was made.
     #[error("{message}")]
     Unavailable {
         message: String,
@@ -171,7 +171,7 @@ impl Requests {
         self.send(Method::PATCH, &path, content, body).await
     }
 
-    /// Creates an object, or changes it back, by server-side apply.
+    /// Creates or restores an object by server-side apply.
     pub(crate) async fn apply(&self, path: &str, body: Vec<u8>) -> RequestResult {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
         self.send(Method::PATCH, &path, Content::Apply, body).await
@@ -281,7 +281,7 @@ impl Requests {
             ..Status::default()
         });
         let after = after.map(Duration::from_secs);
-        Err(Refusal::of(head.status, status, patched, after))
+        Err(Refusal::from_response(head.status, status, patched, after))
     }
 }
 
@@ -309,9 +309,14 @@ pub(crate) fn to_bytes<T: Serialize>(value: &T) -> Vec<u8> {
 }
 
 impl Refusal {
-    /// The refusal that an error response means. A patch whose test fails or whose uid differs is a conflict,
-    /// although the server calls it invalid.
-    fn of(code: StatusCode, status: Status, patched: bool, after: Option<Duration>) -> Self {
+    /// What an error response means. A patch whose test fails or whose uid differs is a conflict, although the
+    /// server calls it invalid.
+    fn from_response(
+        code: StatusCode,
+        status: Status,
+        patched: bool,
+        after: Option<Duration>,
+    ) -> Self {
         let message = status.message.clone();
         match code {
             StatusCode::CONFLICT if status.reason == "AlreadyExists" => {
@@ -358,7 +363,7 @@ mod tests {
 
     fn refusal(code: u16, status: Value, patched: bool) -> Refusal {
         let status = serde_json::from_value(status).unwrap();
-        Refusal::of(StatusCode::from_u16(code).unwrap(), status, patched, None)
+        Refusal::from_response(StatusCode::from_u16(code).unwrap(), status, patched, None)
     }
 
     #[test]

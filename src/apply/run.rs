@@ -225,7 +225,7 @@ impl<S: Serialize> Execution<'_, S> {
         tally.settle(self.memory)
     }
 
-    /// Writes the status, if it has changed. Its success proves that the workload is unchanged.
+    /// Writes the status, if it has changed. A successful write proves that the workload is unchanged.
     async fn write_status(&mut self) -> Result<(), Stop> {
         let Some(status) = &self.status else {
             return Ok(());

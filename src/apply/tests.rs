@@ -27,7 +27,7 @@ use gamekeeper_core::plan::{
 type Script = fn(&str, usize) -> (u16, Value);
 
 /// Carries out plans, and records the requests and what `on_write` was called with.
-struct Play {
+struct Harness {
     applier: Applier,
     sent: Arc<Mutex<Vec<String>>>,
     bodies: Arc<Mutex<Vec<Value>>>,
@@ -39,18 +39,18 @@ struct Play {
     _events: events::EventWriter,
 }
 
-impl Play {
+impl Harness {
     fn new(script: Script) -> Self {
-        Self::with_proofs_after(Duration::from_millis(100), script)
+        Self::with_slow_gets(Duration::from_millis(100), script)
     }
 
     /// Uses an API server that delays responses to GET requests.
-    fn with_proofs_after(proof: Duration, script: Script) -> Self {
-        Self::slow_to(Method::GET, proof, script)
+    fn with_slow_gets(delay: Duration, script: Script) -> Self {
+        Self::with_slow(Method::GET, delay, script)
     }
 
     /// Uses an API server that delays responses to requests of one method.
-    fn slow_to(slow: Method, delay: Duration, script: Script) -> Self {
+    fn with_slow(slow: Method, delay: Duration, script: Script) -> Self {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let bodies = Arc::new(Mutex::new(Vec::new()));
         let server = service_fn({
@@ -188,9 +188,9 @@ fn pod(name: &str) -> PodRef {
 }
 
 /// The number of pods that were created since the last call.
-fn created(play: &Play) -> usize {
+fn created(harness: &Harness) -> usize {
     let is_creation = |line: &&String| *line == "POST /api/v1/pods";
-    play.sent().iter().filter(is_creation).count()
+    harness.sent().iter().filter(is_creation).count()
 }
 
 fn plan(actions: Vec<Action>) -> Plan<Value> {
@@ -219,11 +219,11 @@ fn change(pod: PodRef) -> Action {
     }
 }
 
-/// The state before the next plan, with an API server that accepts everything.
-fn next(previous: Play) -> Play {
-    Play {
+/// The same state, with an API server that accepts everything.
+fn accepting_from_now_on(previous: Harness) -> Harness {
+    Harness {
         memory: previous.memory,
         target: previous.target,
-        ..Play::new(accepting)
+        ..Harness::new(accepting)
     }
 }

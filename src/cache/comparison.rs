@@ -61,13 +61,13 @@ impl Newest {
 }
 
 impl Cache {
-    /// Whether this process may read the newest version of each kind. A watch does not prove that.
+    /// Checks that this process may read the newest version of each kind. A watch does not prove that.
     pub(crate) async fn check_access(&self) -> Result<(), kube::Error> {
         let newest = self.watched().map(|(_, source)| source.newest());
         futures::future::try_join_all(newest).await.map(|_| ())
     }
 
-    /// Waits until the cache is as new as the API server at the time of the call.
+    /// Waits until the cache is as new as the API server was at the time of the call.
     pub(crate) async fn catch_up_with_server(&self) -> Result<(), kube::Error> {
         let kinds = self.watched().map(async |(kind, source)| {
             let newest = source.newest().await?;

@@ -21,7 +21,7 @@ pub enum Control {
 }
 
 impl Control {
-    fn of(api_version: &str, kind: &str, uid: &str) -> Self {
+    fn from_owner(api_version: &str, kind: &str, uid: &str) -> Self {
         let is_workload = matches!(kind, "GameDeployment" | "GameStatefulSet");
         match api_version.split('/').next() == Some(GROUP) && is_workload {
             true => Control::Ours(uid.to_owned()),
@@ -32,7 +32,7 @@ impl Control {
 
 pub(super) fn control(meta: &ObjectMeta) -> Control {
     controller_of(meta).map_or(Control::None, |owner| {
-        Control::of(&owner.api_version, &owner.kind, &owner.uid)
+        Control::from_owner(&owner.api_version, &owner.kind, &owner.uid)
     })
 }
 
@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for Control {
         let mut owners = owners.into_iter().flatten();
         let owner = owners.find(|owner| owner.controller);
         Ok(owner.map_or(Control::None, |owner| {
-            Control::of(&owner.api_version, &owner.kind, &owner.uid)
+            Control::from_owner(&owner.api_version, &owner.kind, &owner.uid)
         }))
     }
 }

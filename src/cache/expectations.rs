@@ -63,10 +63,10 @@ impl Expectations {
     /// Whether a write is expected.
     #[cfg(test)]
     pub(crate) fn has(&self, owner: &str) -> bool {
-        self.of(owner).is_some()
+        self.get(owner).is_some()
     }
 
-    fn of(&self, owner: &str) -> Option<Expected> {
+    fn get(&self, owner: &str) -> Option<Expected> {
         self.lock().get(owner).cloned()
     }
 
@@ -81,7 +81,7 @@ impl Cache {
     /// The caller makes sure that no write is recorded in the meantime (there is only one reconcile per object at a
     /// time).
     pub(crate) async fn caught_up(&self, owner: &str) {
-        let Some(expected) = self.expectations.of(owner) else {
+        let Some(expected) = self.expectations.get(owner) else {
             return;
         };
         for kind in &expected.unknown {
@@ -93,7 +93,7 @@ impl Cache {
             .await
             .is_err()
         {
-            self.check(owner, &expected).await;
+            self.relist_overdue(owner, &expected).await;
         }
         self.expectations.forget(owner);
     }
@@ -104,9 +104,9 @@ impl Cache {
             self.reach(*kind, *version).await;
         }
         for deleted in &expected.deletions {
-            let mut seen = self.seen(deleted.kind);
+            let mut progress = self.progress(deleted.kind);
             while self.lives(deleted) {
-                if seen.changed().await.is_err() {
+                if progress.changed().await.is_err() {
                     return;
                 }
             }
@@ -114,7 +114,7 @@ impl Cache {
     }
 
     /// Lists the kinds with overdue writes again, after which the cache is up to date.
-    async fn check(&self, owner: &str, expected: &Expected) {
+    async fn relist_overdue(&self, owner: &str, expected: &Expected) {
         warn!(
             owner,
             ?expected,
@@ -122,7 +122,7 @@ impl Cache {
         );
         let versions = expected.versions.iter();
         let overdue =
-            versions.filter(|(kind, version)| self.seen(**kind).borrow().version < **version);
+            versions.filter(|(kind, version)| self.progress(**kind).borrow().version < **version);
         let living = expected.deletions.iter().filter(|it| self.lives(it));
         let kinds = overdue.map(|(kind, _)| *kind);
         let kinds: BTreeSet<Kind> = kinds.chain(living.map(|it| it.kind)).collect();
@@ -167,7 +167,7 @@ mod tests {
         assert!(cache.caught_up("other").now_or_never().is_some());
         test_feed::pods(&cache, 12, &["a", "b"]);
         assert!(cache.caught_up("owner").now_or_never().is_some());
-        assert!(cache.expectations.of("owner").is_none());
+        assert!(cache.expectations.get("owner").is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -194,6 +194,6 @@ mod tests {
         // The new list still has the pod: it was not deleted, and the wait ends.
         test_feed::pods(&cache, 20, &["a"]);
         waiting.await.unwrap();
-        assert!(cache.expectations.of("owner").is_none());
+        assert!(cache.expectations.get("owner").is_none());
     }
 }

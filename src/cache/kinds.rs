@@ -28,7 +28,7 @@ pub struct Whole<K> {
 }
 
 impl<K: Resource<DynamicType = ()>> Whole<K> {
-    /// Keeps the whole object, without its managed fields if `drop_managed_fields`.
+    /// Keeps the whole object, without its managed fields if `drop_managed_fields` is set.
     pub fn new(mut object: K, drop_managed_fields: bool) -> Self {
         if drop_managed_fields {
             object.meta_mut().managed_fields = None;

@@ -46,7 +46,7 @@ pub(crate) use kinds::{CachedRevision, slim_claim};
 #[cfg(test)]
 pub(crate) use nodes::NodeHead;
 pub(crate) use nodes::NodeState;
-pub(crate) use reflector::{Reflector, Routed, Seen, Unreadable};
+pub(crate) use reflector::{Reflector, Routed, Unreadable, WatchProgress};
 pub(crate) use route::{Router, Sink, WorkloadSink};
 pub(crate) use set_revisions::CachedSetRevision;
 pub(crate) use sidecars::{CachedNamespace, NamespaceHead, SidecarIndex};
@@ -87,7 +87,7 @@ pub(crate) struct Settings {
     pub going_taints: Arc<[String]>,
     /// PriorityClass of new guarded pods whose template names none.
     pub priority_class: Option<Arc<str>>,
-    /// Whether no pod is guarded, whatever its workload asks for.
+    /// Whether no pod is guarded, whatever its workload specifies.
     pub leaves_pods_unguarded: bool,
     /// The operator's own namespace, which holds the revisions of SidecarSets.
     pub own_namespace: Arc<str>,
@@ -351,7 +351,7 @@ impl Cache {
 
     /// The kinds that have not been listed yet.
     pub(crate) fn missing(&self) -> Vec<Kind> {
-        let unlisted = |kind: &Kind| self.seen(*kind).borrow().listed == 0;
+        let unlisted = |kind: &Kind| self.progress(*kind).borrow().listed == 0;
         self.watched()
             .map(|(kind, _)| kind)
             .filter(unlisted)
@@ -372,13 +372,16 @@ impl Cache {
         // watched.
         for (kind, _) in self.watched() {
             // Cannot fail, because self holds the sender.
-            let _ = self.seen(kind).wait_for(|seen| seen.listed > 0).await;
+            let _ = self
+                .progress(kind)
+                .wait_for(|progress| progress.listed > 0)
+                .await;
         }
     }
 
     /// The progress of a kind's watch.
-    pub(crate) fn seen(&self, kind: Kind) -> Receiver<Seen> {
-        reflector_of!(self, kind, reflector => reflector.seen())
+    pub(crate) fn progress(&self, kind: Kind) -> Receiver<WatchProgress> {
+        reflector_of!(self, kind, reflector => reflector.progress())
     }
 
     pub(crate) fn stats(&self) -> Vec<ReflectorStats> {
@@ -387,7 +390,7 @@ impl Cache {
                 kind,
                 objects: reflector.store().len(),
                 unreadable: reflector.all_unreadable().len(),
-                lists: reflector.seen().borrow().started,
+                lists: reflector.progress().borrow().started,
                 last_event: reflector.last_event(),
             })
         };
@@ -425,7 +428,7 @@ async fn relist_pods(pods: Arc<Reflector<CachedPod>>, sidecars: Arc<SidecarIndex
     }
 }
 
-/// Memory that a workload or revision may take, in bytes: their pod templates are kept as maps. A thousand
+/// Memory that a workload or revision may take, in bytes: its pod template is kept as maps. A thousand
 /// environment variables take 1 MB, and 2 MB more in managed fields.
 const MAX_TEMPLATE_BYTES: usize = 16 << 20;
 /// Memory that a HookTemplate or HookRun may take while it is parsed. The cached form takes little more than

@@ -1,4 +1,4 @@
-//! The cached form of nodes: which are lost, which are going to be removed, and whose kubelets are old.
+//! The cached form of nodes: which are lost, which are going to be removed, and which have old kubelets.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ fn announces_removal(taint: &NodeTaint, keys: &[String]) -> bool {
     ends_pods || keys.contains(&taint.key)
 }
 
-/// Since when the removal of a node has been announced, as far as its taints show: `kubectl taint` records no time.
+/// When the removal of a node was announced, as far as its taints show: `kubectl taint` records no time.
 fn going_since(node: &NodeSpec, keys: &[String]) -> Option<Timestamp> {
     let announces = |it: &&NodeTaint| {
         let is_cordon = node.unschedulable && it.key == UNSCHEDULABLE;
@@ -157,7 +157,7 @@ pub(crate) struct NodeState {
     pub for_clusters: Option<Arc<ClusterNode>>,
     /// The taints that announce its removal.
     pub going: Arc<[Taint]>,
-    /// Since when, if they record that.
+    /// When the first of them was added, as far as they record that.
     pub going_since: Option<Timestamp>,
 }
 

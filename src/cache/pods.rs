@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
 
 use super::control::Control;
-use super::slim::{Interner, Origin, phase, slim, slim_of};
+use super::slim::{Interner, Origin, phase, slim, slim_with_controller};
 use super::store::{Cached, Head, Store};
 use super::watch::{Identity, Object, version_number};
 use gamekeeper_core::api::names;
@@ -31,7 +31,7 @@ pub enum CachedPod {
     Own(Arc<Pod>),
     /// A pod without a controller.
     Orphan(Box<Orphan>),
-    /// A pod of another controller, where a SidecarSet may reach it.
+    /// A pod of another controller, in a namespace that a SidecarSet may reach.
     Foreign(Box<Orphan>),
 }
 
@@ -58,7 +58,8 @@ impl CachedPod {
             {
                 let previous = previous.and_then(CachedPod::with_containers);
                 let previous = previous.map(AsRef::as_ref);
-                let running = slim_of(previous, origin, None, object.read()?, interner);
+                let running =
+                    slim_with_controller(previous, origin, None, object.read()?, interner);
                 annotated.running = Some(Arc::new(running));
             }
             Ok::<_, serde_json::Error>(Box::new(orphan))
@@ -239,7 +240,7 @@ struct PodCondition {
 }
 
 impl Annotated {
-    fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
+    fn read(annotations: &BTreeMap<String, String>) -> Option<Self> {
         let index = annotations.get(names::INDEX_ID);
         let annotated = Self {
             index: index.and_then(|index| index.parse().ok()),
@@ -271,7 +272,7 @@ impl Orphan {
             version: version_number(&meta.resource_version),
             labels: interner.share(&labels.join(",")),
             phase: phase(pod.status.phase.as_deref()),
-            annotated: Annotated::of(&annotations).map(Box::new),
+            annotated: Annotated::read(&annotations).map(Box::new),
             terminating: meta.deletion_timestamp.is_some(),
             ready: conditions.any(|it| it.type_ == "Ready" && it.status == "True"),
         }

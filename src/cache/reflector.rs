@@ -1,4 +1,4 @@
-//! The reflector of one kind: fed by one watch and shared by all readers. It also has the progress of the watch, and
+//! The reflector of one kind: fed by one watch and shared by all readers. It also keeps the progress of the watch, and
 //! the objects that cannot be decoded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,7 +17,7 @@ use crate::objects::ObjectKey;
 
 /// The progress of a reflector's watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct WatchProgress {
     /// Every change up to this resourceVersion is in the store.
     pub version: u64,
     /// The number of lists that have started.
@@ -55,7 +55,7 @@ impl Unreadable {
 pub(crate) struct Reflector<T> {
     store: RwLock<Store<T>>,
     unreadable: RwLock<BTreeMap<ObjectKey, Unreadable>>,
-    seen: watch::Sender<Seen>,
+    progress: watch::Sender<WatchProgress>,
     /// When the last watch event arrived, or when the reflector was created.
     last_event: Mutex<Instant>,
     /// The number of the list that callers wait for.
@@ -67,7 +67,7 @@ impl<T> Default for Reflector<T> {
         Self {
             store: RwLock::default(),
             unreadable: RwLock::default(),
-            seen: watch::Sender::default(),
+            progress: watch::Sender::default(),
             last_event: Mutex::new(Instant::now()),
             wanted: watch::Sender::default(),
         }
@@ -96,8 +96,8 @@ impl<T: Cached> Reflector<T> {
         unreadable.unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn seen(&self) -> watch::Receiver<Seen> {
-        self.seen.subscribe()
+    pub(crate) fn progress(&self) -> watch::Receiver<WatchProgress> {
+        self.progress.subscribe()
     }
 
     /// When the last watch event arrived. A working watch has at least one bookmark a minute.
@@ -110,16 +110,16 @@ impl<T: Cached> Reflector<T> {
 
     /// Waits until every change up to this resourceVersion is in the store.
     pub(crate) async fn reach(&self, version: u64) {
-        let reached = |seen: &Seen| seen.listed > 0 && seen.version >= version;
+        let reached = |progress: &WatchProgress| progress.listed > 0 && progress.version >= version;
         // Cannot fail, because self holds the sender.
-        let _ = self.seen().wait_for(reached).await;
+        let _ = self.progress().wait_for(reached).await;
     }
 
     /// Waits for a list that starts after the call, and at least `interval` after the last one. A list in
     /// progress is completed first. Callers that wait at the same time share a list.
     pub(crate) async fn relist(&self, interval: Duration) {
-        let mut seen = self.seen();
-        let now = *seen.borrow_and_update();
+        let mut progress = self.progress();
+        let now = *progress.borrow_and_update();
         let next = now.started + 1;
         let request = async {
             if let Some(last) = now.started_at {
@@ -134,18 +134,20 @@ impl<T: Cached> Reflector<T> {
         };
         tokio::select! {
             () = request => {}
-            _ = seen.wait_for(|seen| seen.listed >= next) => {}
+            _ = progress.wait_for(|progress| progress.listed >= next) => {}
         }
     }
 
     /// Returns when a caller waits for a list that has not started, and none is in progress.
     async fn list_is_due(&self) {
-        let (mut seen, mut wanted) = (self.seen(), self.wanted.subscribe());
+        let (mut progress, mut wanted) = (self.progress(), self.wanted.subscribe());
         loop {
-            let is_due = |wanted: &u64| *wanted > self.seen.borrow().started;
+            let is_due = |wanted: &u64| *wanted > self.progress.borrow().started;
             // Cannot fail, because self holds the senders.
             let _ = wanted.wait_for(is_due).await;
-            let _ = seen.wait_for(|seen| seen.listed == seen.started).await;
+            let _ = progress
+                .wait_for(|progress| progress.listed == progress.started)
+                .await;
             if is_due(&wanted.borrow()) {
                 return;
             }
@@ -234,9 +236,9 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
         match change {
             Change::ListBegin => {
                 self.listing = Some(Listing::default());
-                self.reflector.seen.send_modify(|seen| {
-                    seen.started += 1;
-                    seen.started_at = Some(Instant::now());
+                self.reflector.progress.send_modify(|progress| {
+                    progress.started += 1;
+                    progress.started_at = Some(Instant::now());
                 });
             }
             Change::Listed(identity, object) => {
@@ -252,7 +254,7 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
                         (self.route)(&Routed::Changed(transition));
                     }
                     Ok(None) => self.remove(&identity),
-                    Err(unreadable) => self.replace_with(&identity, unreadable),
+                    Err(unreadable) => self.mark_unreadable(&identity, unreadable),
                 }
                 self.advance(identity.version());
             }
@@ -318,10 +320,10 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
         for key in concerned {
             (self.route)(&Routed::Unreadable(key));
         }
-        self.reflector.seen.send_modify(|seen| {
+        self.reflector.progress.send_modify(|progress| {
             // It may be lower than before, if etcd was restored from a backup.
-            seen.version = version;
-            seen.listed = seen.started;
+            progress.version = version;
+            progress.listed = progress.started;
         });
     }
 
@@ -343,7 +345,7 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
     }
 
     /// Records that an object cannot be decoded, and removes its previous version from the store.
-    fn replace_with(&self, identity: &Identity, unreadable: Unreadable) {
+    fn mark_unreadable(&self, identity: &Identity, unreadable: Unreadable) {
         let key = identity.key();
         self.unreadable().insert(key.clone(), unreadable);
         let removed = self.write().remove(&identity.namespace, &identity.name);
@@ -364,9 +366,9 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
 
     fn advance(&self, version: u64) {
         if self.listing.is_none() {
-            self.reflector.seen.send_if_modified(|seen| {
-                let later = version > seen.version;
-                seen.version = seen.version.max(version);
+            self.reflector.progress.send_if_modified(|progress| {
+                let later = version > progress.version;
+                progress.version = progress.version.max(version);
                 later
             });
         }

@@ -78,7 +78,7 @@ impl Router {
         self
     }
 
-    /// Queues the workload, and the SidecarSets whose tokens it begins or ceases to use, and updates the index.
+    /// Queues the workload, and the SidecarSets whose tokens it starts or stops using, and updates the index.
     pub(crate) fn workload<K: GameWorkload>(&self, transition: &Transition<Whole<K>>) {
         self.queue_sets_of(transition);
         let (old, new) = transition;
@@ -179,8 +179,8 @@ impl Router {
         (self.to_sidecar_sets)(set.key());
     }
 
-    /// Records the namespace, and queues all sets: any of them may reach it now, or no longer. The workloads of a new
-    /// namespace have waited for it.
+    /// Records the namespace, and queues all sets: any of them may start or stop reaching it. The workloads of a new
+    /// namespace have been waiting for it.
     pub(crate) fn namespace(&self, (old, new): &Transition<CachedNamespace>) {
         let Some(namespace) = new.as_ref().or(old.as_ref()) else {
             return;
@@ -221,8 +221,7 @@ impl Router {
         });
     }
 
-    /// Queues the SidecarSets that reach a workload's namespace, if it begins or ceases to hold updates of sidecars
-    /// back.
+    /// Queues the SidecarSets that reach a workload's namespace, if it starts or stops holding back sidecar updates.
     fn queue_sets_of<K: GameWorkload>(&self, (old, new): &Transition<Whole<K>>) {
         let Some(workload) = new.as_ref().or(old.as_ref()) else {
             return;
@@ -290,9 +289,9 @@ impl Router {
         }
     }
 
-    /// Queues the workloads whose pods leave lost nodes if the node was lost or came back, those with native
-    /// sidecars and the SidecarSets that have some if its kubelet was upgraded, and those whose pods are moved if its
-    /// removal was announced or called off.
+    /// Queues what the change of a node concerns. If the node was lost or came back: the workloads whose pods leave lost
+    /// nodes. If its kubelet was upgraded: the workloads with native sidecars, and the SidecarSets that have some. If
+    /// its removal was announced or called off: the workloads whose pods are moved.
     pub(crate) fn node(&self, (old, new): &Transition<NodeState>) {
         self.queue_clusters(old.as_deref(), new.as_deref());
         let lost = |side: &Option<Arc<NodeState>>| side.as_ref().and_then(|node| node.lost);

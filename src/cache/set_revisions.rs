@@ -1,5 +1,5 @@
 //! ControllerRevisions in the operator's own namespace: those of SidecarSets, and the names of all others, which new
-//! revisions cannot have.
+//! revisions cannot reuse.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl CachedSetRevision {
         }
     }
 
-    /// Whether a set of this name may adopt it: no set controls it, or an earlier one of the name does.
+    /// Whether a set with this name may adopt it: no set controls it, or an earlier set with the same name does.
     pub(crate) fn is_adoptable_by(&self, set: &str) -> bool {
         let owner = self.set_name.as_ref();
         owner.is_none_or(|owner| owner == set)
@@ -77,7 +77,7 @@ impl CachedSetRevision {
     }
 }
 
-/// The part of a revision's data that says what is injected.
+/// The part of a revision's data that specifies what is injected.
 fn content(mut data: Value) -> Value {
     data.get_mut("spec").map(Value::take).unwrap_or_default()
 }

@@ -60,8 +60,8 @@ impl Cached for CachedNamespace {
 /// The sets and the namespaces that they reach. Readers always get a consistent state of both.
 #[derive(Default)]
 pub(crate) struct SidecarIndex {
-    /// The namespace that this process is limited to; None if it is not. In a limited process, only sets for that
-    /// namespace count, so that only one operator writes the status of a set.
+    /// The namespace that this process is limited to; None if it is not limited. If it is, only sets for that namespace
+    /// count, so that only one operator writes the status of a set.
     scope: Option<String>,
     policy: NamespacePolicy,
     state: RwLock<State>,
@@ -114,7 +114,7 @@ impl SidecarIndex {
         self.read().reaching(namespace, &self.policy)
     }
 
-    /// What the operator's settings say about namespaces.
+    /// The operator's settings for namespaces.
     pub(crate) fn policy(&self) -> &NamespacePolicy {
         &self.policy
     }

@@ -70,11 +70,13 @@ pub(super) fn slim(
         Control::None => None,
         Control::Foreign => return None,
     };
-    Some(slim_of(previous, origin, controller, pod, interner))
+    Some(slim_with_controller(
+        previous, origin, controller, pod, interner,
+    ))
 }
 
-/// The slim form of a pod with this controller, if it is one of our workloads.
-pub(super) fn slim_of(
+/// The slim form of a pod that this workload controls, or that none of our workloads controls.
+pub(super) fn slim_with_controller(
     previous: Option<&Pod>,
     origin: Origin,
     controller: Option<String>,
@@ -91,7 +93,7 @@ pub(super) fn slim_of(
     let revision = labels.revision();
     let gate = gate(&spec, &status);
     let containers = containers(&spec, &status, interner);
-    // If the operator of bk-bcs has left a record, too, the one for the revision in the pod's label applies.
+    // If the operator of bk-bcs has left a record as well, the one for the revision in the pod's label applies.
     let record = match record(&annotations, previous) {
         Some(record) if record.revision == revision => Some(record),
         other => bcs::record(&annotations, revision, gate, &containers).or(other),
@@ -244,13 +246,13 @@ fn disruption(status: &core::PodStatus) -> Option<Disruption> {
     })
 }
 
-fn since(time: Option<&Time>) -> Timestamp {
+fn time_or_epoch(time: Option<&Time>) -> Timestamp {
     time.map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
 
 fn ready_since(status: &core::PodStatus) -> Option<Timestamp> {
     let ready = condition(status, "Ready")?;
-    (ready.status == "True").then(|| since(ready.last_transition_time.as_ref()))
+    (ready.status == "True").then(|| time_or_epoch(ready.last_transition_time.as_ref()))
 }
 
 fn gate(spec: &core::PodSpec, status: &core::PodStatus) -> Gate {
@@ -264,7 +266,7 @@ fn gate(spec: &core::PodSpec, status: &core::PodStatus) -> Gate {
     match condition(status, names::IN_PLACE_GATE) {
         None => Gate::Unset,
         Some(gate) if gate.status == "True" => Gate::Open,
-        Some(gate) => Gate::Closed(since(gate.last_transition_time.as_ref())),
+        Some(gate) => Gate::Closed(time_or_epoch(gate.last_transition_time.as_ref())),
     }
 }
 
@@ -289,13 +291,17 @@ fn containers(
     status: &core::PodStatus,
     interner: &mut Interner,
 ) -> Vec<Container> {
-    let regular = spec.containers.iter().enumerate().map(|at| (false, at));
+    let regular = spec
+        .containers
+        .iter()
+        .enumerate()
+        .map(|indexed| (false, indexed));
     let init = spec.init_containers.as_deref().unwrap_or_default();
     let sidecars = init
         .iter()
         .enumerate()
         .filter(|(_, container)| container.restart_policy.as_deref() == Some("Always"))
-        .map(|at| (true, at));
+        .map(|indexed| (true, indexed));
     let mut containers: Vec<Container> = regular
         .chain(sidecars)
         .map(|(init, (index, container))| {

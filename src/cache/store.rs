@@ -36,7 +36,7 @@ pub trait Cached: Send + Sync + 'static {
     fn name(&self) -> &str {
         self.head().name
     }
-    /// Name, for the index. Small objects share it with the index.
+    /// Name, for the index. Small objects share its memory with the index.
     fn shared_name(&self) -> Arc<str> {
         self.name().into()
     }
@@ -113,15 +113,15 @@ impl<T: Cached> Store<T> {
     /// The objects with this controller, or without one, sorted by name.
     pub fn controlled_by(&self, namespace: &str, controller: Option<&str>) -> Vec<Arc<T>> {
         let controller = controller.map(Box::from);
-        self.named(namespace, |space| space.controlled.get(&controller))
+        self.objects_named(namespace, |space| space.controlled.get(&controller))
     }
 
     /// The objects with this key among their [`Cached::index_keys`], sorted by name.
     pub fn by_index(&self, namespace: &str, key: &str) -> Vec<Arc<T>> {
-        self.named(namespace, |space| space.indexed.get(key))
+        self.objects_named(namespace, |space| space.indexed.get(key))
     }
 
-    fn named(
+    fn objects_named(
         &self,
         namespace: &str,
         names: impl Fn(&Namespace<T>) -> Option<&BTreeSet<Arc<str>>>,

@@ -35,7 +35,7 @@ fn read(
     CachedPod::read(previous, origin, &identity, object, keep_foreign, interner).expect("a pod")
 }
 
-/// A HookRun of the GameDeployment `games/arena` with this uid.
+/// A HookRun of the GameDeployment `games/arena`, whose uid is `workload`.
 pub(crate) fn run(name: &str, workload: &str) -> HookRun {
     let run = json!({
         "metadata": {

@@ -1,8 +1,8 @@
 //! HookRuns that exist only in this process.
 //!
 //! In a namespace that is being deleted, the API server creates no objects. The hooks of its guarded pods run
-//! nevertheless, so that the namespace is deleted when the last match is over. Their HookRuns are kept here, and plans
-//! and the controller of HookRuns read them together with the stored ones. They are lost when the process ends; the next
+//! nevertheless, so the deletion is complete when the last match is over. Their HookRuns are kept here, and plans and
+//! the controller of HookRuns read them together with the stored ones. They are lost when the process ends; the next
 //! leader runs the hooks again.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -68,7 +68,7 @@ impl UnstoredRuns {
         self.route(&transition);
     }
 
-    /// Removes a run, if it is here.
+    /// Removes a run, if it is kept here.
     pub(crate) fn remove(&self, key: &ObjectKey, uid: &str) {
         let mut runs = self.write();
         let known = runs.get(&key.namespace, &key.name);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_belongs_to_one_run_and_not_to_the_next_of_its_name() {
+    fn a_status_belongs_to_one_run_and_not_to_the_next_one_with_its_name() {
         let runs = UnstoredRuns::default();
         runs.add(run("run", "arena"));
         let phase = || runs.get(&key("run")).map(|it| it.object.phase());

@@ -154,7 +154,7 @@ enum WatchError {
 }
 
 impl WatchError {
-    fn of(status: &Status) -> Self {
+    fn from_status(status: &Status) -> Self {
         match status.code {
             410 => WatchError::Expired,
             code => WatchError::Refused {
@@ -285,7 +285,7 @@ impl Source {
     }
 
     /// The newest resourceVersion of the objects in the collection, from a list of their metadata that cannot be stale.
-    /// Unlike [`Source::newest`], a watch reaches it without a bookmark. Only for kinds with few objects.
+    /// A watch reaches it without a bookmark, unlike that of [`Source::newest`]. Only for kinds with few objects.
     pub(super) async fn newest_object(&self) -> Result<u64, kube::Error> {
         let heads = Self {
             metadata_only: true,
@@ -335,7 +335,7 @@ async fn response<T>(
     let response = timeout(RESPONSE_TIMEOUT, response).await;
     let response = response.map_err(|_| WatchError::Silent(RESPONSE_TIMEOUT))?;
     response.map_err(|error| match error {
-        kube::Error::Api(status) => WatchError::of(&status),
+        kube::Error::Api(status) => WatchError::from_status(&status),
         error => error.into(),
     })
 }
@@ -408,7 +408,7 @@ fn decode(
     let (identity, object) = (line.object.metadata, Object::Line(text));
     let listing = position.is_none();
     if line.kind == "ERROR" {
-        return Err(WatchError::of(&object.read()?));
+        return Err(WatchError::from_status(&object.read()?));
     }
     if line.kind == "BOOKMARK" {
         let mark = object.read::<Headed<BookmarkMeta>>()?.metadata;

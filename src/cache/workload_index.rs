@@ -123,7 +123,7 @@ impl WorkloadIndex {
         self.by_uid.values()
     }
 
-    /// The workloads in a namespace. Compares all workloads, because namespaces rarely appear.
+    /// The workloads in a namespace. Compares all workloads, because new namespaces are rare.
     pub(super) fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &Entry> {
         self.all().filter(move |it| it.key.namespace == namespace)
     }

@@ -41,8 +41,11 @@ impl SetRevisions {
     /// Fails if the revision could not be written. The error states when to reconcile the set again.
     pub(super) async fn record(&self, set: &Whole<SidecarSet>) -> Result<String, Requeue> {
         // Revisions are watched once there is a set.
-        let mut seen = self.cache.seen(Kind::SetRevision);
-        let listed = timeout(CACHE_TIMEOUT, seen.wait_for(|seen| seen.listed > 0));
+        let mut progress = self.cache.progress(Kind::SetRevision);
+        let listed = timeout(
+            CACHE_TIMEOUT,
+            progress.wait_for(|progress| progress.listed > 0),
+        );
         if !matches!(listed.await, Ok(Ok(_))) {
             return Err(Requeue::Settled(Some(Instant::now() + CACHE_INTERVAL)));
         }

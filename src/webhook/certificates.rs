@@ -238,8 +238,8 @@ pub(super) fn due(
     }
 }
 
-/// How long a pair is announced before it is served: enough for all API servers to load the webhook's configuration,
-/// and for all replicas to read the Secret.
+/// How long a pair is announced before it is served: long enough for all API servers to load the webhook's
+/// configuration, and for all replicas to read the Secret.
 pub(super) fn announcement_time(lifetime: Duration) -> Duration {
     lifetime / 10
 }

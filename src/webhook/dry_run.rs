@@ -28,7 +28,7 @@ use gamekeeper_core::api::names::{MAX_NAME, claim_template_name};
 
 /// The timeout of all dry runs for one object, well below the webhook's timeout in the chart.
 const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(2);
-/// The maximum number of concurrent dry runs; further ones wait until the timeout.
+/// The maximum number of concurrent dry runs; others wait until the timeout.
 const MAX_DRY_RUNS: usize = 32;
 
 /// The API server's findings about the pod templates of a request.
@@ -125,7 +125,7 @@ impl DryRun {
         }
         let template = as_object(sidecar_set::template(object));
         let findings = self.create(&self.namespace, &template, usize::MAX).await?;
-        Ok(findings.iter().map(sidecar_set::in_set).collect())
+        Ok(findings.iter().map(sidecar_set::finding_in_set).collect())
     }
 
     /// Creates a PodTemplate. Its first volumes, `own_volumes` of them, are those of the manifest.
@@ -176,7 +176,7 @@ fn log_undecided(request: &AdmissionRequest, why: &Undecided, suppressed: u32) {
     );
 }
 
-/// Cuts a string to the maximum length of a name.
+/// Truncates a string to the maximum length of a name.
 fn cut(text: &str) -> &str {
     match text.char_indices().nth(MAX_NAME) {
         Some((end, _)) => &text[..end],
@@ -281,14 +281,14 @@ fn invalid(status: &Status, own_volumes: usize) -> Option<Vec<Finding>> {
     let mut findings = Vec::new();
     for cause in &details.causes {
         // The operator's own rules check the names of claims, at their own paths.
-        if !is_of_claim(&cause.field, own_volumes) {
+        if !is_about_claim(&cause.field, own_volumes) {
             findings.push(Finding::error(workload_path(&cause.field)?, &cause.message));
         }
     }
     Some(findings)
 }
 
-fn is_of_claim(field: &str, own_volumes: usize) -> bool {
+fn is_about_claim(field: &str, own_volumes: usize) -> bool {
     let rest = field.strip_prefix("template.spec.volumes[");
     let index = rest.and_then(|rest| rest.split(']').next()?.parse::<usize>().ok());
     index.is_some_and(|index| index >= own_volumes)

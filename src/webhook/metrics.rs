@@ -16,12 +16,12 @@ use gamekeeper_core::admission::KINDS;
 const BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.025, 0.1, 0.25, 0.5, 1.0, 3.0];
 
 const OPERATIONS: [&str; 2] = ["CREATE", "UPDATE"];
-/// `failed_open` means that there was no response, so that the API server admitted the object.
+/// `failed_open` means that there was no response, so the API server admitted the object.
 const VERDICTS: [&str; 3] = ["allowed", "refused", "failed_open"];
 /// The kind Pod, for pods that get sidecars. Without a response, the API server refuses them.
 const POD: &str = "Pod";
 const POD_FAILED: &str = "failed_closed";
-/// The kinds whose pods' templates are tried in a dry run.
+/// The kinds whose pod templates are tried in a dry run.
 const TRIED_KINDS: [&str; 3] = ["GameDeployment", "GameStatefulSet", "SidecarSet"];
 /// Results of dry runs of pod templates: a verdict, or why there is none.
 const OUTCOMES: [&str; 6] = [
@@ -50,7 +50,7 @@ pub(super) struct RequestLabels {
 }
 
 impl RequestLabels {
-    /// Any pod may call the port, so all unknown values share one label.
+    /// Any pod can call the port, so all unknown values share one label value.
     pub(super) fn of(request: &AdmissionRequest) -> Self {
         let kind = request.object["kind"].as_str().unwrap_or_default();
         let one_of = |known: &[&'static str], value: &str| {

@@ -68,7 +68,7 @@ pub struct WebhookOptions {
     pub webhook_certificate_lifetime: Duration,
 }
 
-/// Certificates with a shorter lifetime would be renewed all the time.
+/// Certificates with a shorter lifetime would be renewed constantly.
 const MIN_LIFETIME: Duration = Duration::from_secs(30);
 
 fn lifetime(text: &str) -> Result<Duration, String> {
@@ -89,12 +89,12 @@ pub(crate) struct WebhookTarget {
     pub scope: Option<String>,
     /// The namespaces in which hooks may run commands.
     pub commands: ExecNamespaces,
-    /// Whether SidecarSets are served, so that pods are changed.
+    /// Whether SidecarSets are served, in which case the webhook changes pods.
     pub sidecar_sets: bool,
 }
 
-/// Serves admission on a listener. `cache` returns None until the cache exists. `state` tells whether API servers call the
-/// webhook that injects sidecars.
+/// Serves admission on a listener. `cache` returns None until the cache exists. `state` receives whether API servers
+/// call the webhook that injects sidecars.
 pub(crate) fn start(
     options: &WebhookOptions,
     listener: TcpListener,

@@ -114,8 +114,8 @@ pub(super) fn concerns_spec(request: &AdmissionRequest) -> bool {
     is_written && request.sub_resource.is_empty() && !is_deleted
 }
 
-/// The findings of the operator's own rules, and the errors of the API server about other fields: the rules also say
-/// what to write instead. A warning hides no error: the API server knows better what it refuses.
+/// The findings of the operator's own rules, which also tell what to write instead, and the API server's errors about
+/// other fields. Of a warning and an error of the API server about the same field, only the error is kept.
 fn findings(object: &Value, templates: &Templates, dry_run: &[Finding]) -> Vec<Finding> {
     let mut findings = check(object, templates);
     let errors = findings.iter().filter(|it| it.is_error());

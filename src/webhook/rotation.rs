@@ -66,7 +66,7 @@ pub(super) struct Rotation {
     served: Option<Pair>,
     /// How API servers are told to call the webhook that injects sidecars; None if that has not been read yet.
     configured: Option<Configured>,
-    /// Tells whether the webhook that injects sidecars is in force; None if the webhook changes no objects.
+    /// Receives whether the webhook that injects sidecars is in force; None if the webhook changes no objects.
     state: Option<watch::Sender<WebhookState>>,
 }
 
@@ -217,7 +217,7 @@ impl Rotation {
         }
         if let Some(mutating) = &self.mutating {
             let found = mutating.get_opt(&self.name).await?;
-            self.configured = Some(Configured::by(found.as_ref()));
+            self.configured = Some(Configured::read(found.as_ref()));
             if let Some(found) = found {
                 let webhooks = found.webhooks.iter().flatten();
                 let bundles = webhooks.map(|it| it.client_config.ca_bundle.as_ref());

@@ -109,7 +109,7 @@ impl Reviewer {
         budget: MemoryBudget,
     ) -> Option<AdmissionResponse> {
         let cache = (self.cache)().filter(|cache| cache.is_ready())?;
-        // SidecarSets have no namespace, and every operator knows their rules.
+        // SidecarSets have no namespace, and every operator can check them.
         let is_elsewhere =
             |scope: &String| !request.namespace.is_empty() && *scope != request.namespace;
         if self.scope.as_ref().is_some_and(is_elsewhere) {
@@ -185,7 +185,7 @@ impl Reviewer {
         let known = index.namespace(name).filter(|it| is_open(it));
         let namespace = match known {
             Some(namespace) => namespace,
-            // The API server calls only for open namespaces, so the labels are newer than the cache.
+            // The API server calls the webhook only for open namespaces, so the labels are newer than the cache.
             None => Arc::new(self.read_namespace(name).await?),
         };
         Some(match is_open(&namespace) {

@@ -20,8 +20,8 @@ pub(super) enum Configured {
 }
 
 impl Configured {
-    /// What a configuration says. Without a CA bundle, API servers trust the authorities that their machine trusts.
-    pub(super) fn by(configuration: Option<&MutatingWebhookConfiguration>) -> Self {
+    /// Reads a configuration. Without a CA bundle, API servers trust the authorities that their machine trusts.
+    pub(super) fn read(configuration: Option<&MutatingWebhookConfiguration>) -> Self {
         let webhooks = configuration.and_then(|it| it.webhooks.as_ref());
         let mut clients = webhooks.into_iter().flatten().map(|it| &it.client_config);
         let client = clients.find(|it| {
@@ -94,42 +94,42 @@ mod tests {
             json!({"service": service, "caBundle": "UEVN"}),
             json!({"url": "https://localhost:1/inject", "caBundle": "UEVN"}),
         ] {
-            assert_eq!(Configured::by(Some(&configuration(client))), bundle);
+            assert_eq!(Configured::read(Some(&configuration(client))), bundle);
         }
         let other = configuration(json!({"url": "https://localhost:1/validate"}));
-        assert_eq!(Configured::by(Some(&other)), Configured::No);
-        assert_eq!(Configured::by(None), Configured::No);
+        assert_eq!(Configured::read(Some(&other)), Configured::No);
+        assert_eq!(Configured::read(None), Configured::No);
     }
 
     #[test]
     fn the_webhook_is_in_force_while_its_certificate_is_trusted() {
         let now = Timestamp::UNIX_EPOCH;
         let (served, other) = (pair(now), pair(now));
-        let state_with = |pairs: &[&Pair]| {
+        let trusting = |pairs: &[&Pair]| {
             Configured::With(pairs.iter().map(|pair| pair.authority.as_str()).collect())
         };
-        let trusted = state_with(&[&other, &served]);
-        let foreign = state_with(&[&other]);
+        let trusted = trusting(&[&other, &served]);
+        let untrusted = trusting(&[&other]);
         let not_trusted = |why: &str| WebhookState::NotTrusted(why.to_owned());
         let later = now + Duration::from_secs(3600);
-        let found =
+        let state =
             |served, configured, error| webhook_state("hook", served, configured, error, now);
         assert_eq!(
-            found(Some(&served), Some(&trusted), None),
+            state(Some(&served), Some(&trusted), None),
             WebhookState::InForce
         );
         // An error is harmless while the certificate is trusted.
         assert_eq!(
-            found(Some(&served), Some(&trusted), Some("403")),
+            state(Some(&served), Some(&trusted), Some("403")),
             WebhookState::InForce
         );
-        assert_eq!(found(Some(&served), None, None), WebhookState::InForce);
+        assert_eq!(state(Some(&served), None, None), WebhookState::InForce);
         assert_eq!(
-            found(Some(&served), Some(&foreign), Some("403")),
+            state(Some(&served), Some(&untrusted), Some("403")),
             not_trusted("403")
         );
         assert_eq!(
-            found(Some(&served), Some(&foreign), None),
+            state(Some(&served), Some(&untrusted), None),
             not_trusted("its authority is not in the CA bundle of the configuration")
         );
         assert_eq!(
@@ -137,15 +137,15 @@ mod tests {
             not_trusted("its certificate expired at 1970-01-01T01:00:00Z")
         );
         assert_eq!(
-            found(None, Some(&trusted), None),
+            state(None, Some(&trusted), None),
             not_trusted("it has no certificate yet")
         );
         assert_eq!(
-            found(None, None, Some("no Secret")),
+            state(None, None, Some("no Secret")),
             not_trusted("no Secret")
         );
         assert_eq!(
-            found(Some(&served), Some(&Configured::No), None),
+            state(Some(&served), Some(&Configured::No), None),
             WebhookState::NotConfigured("hook".to_owned())
         );
     }

@@ -270,17 +270,17 @@ fn a_command_gets_a_warning_where_hooks_must_not_run_commands() {
             object: object.clone(),
             ..AdmissionRequest::default()
         };
-        let here = ExecNamespaces::from_iter(["games"]);
-        let answer = review(
+        let allowed = ExecNamespaces::from_iter(["games"]);
+        let response = review(
             &request,
             &NO_TEMPLATES,
             &DryRunFindings::default(),
-            &here,
+            &allowed,
             &[],
             &Neighbors::default(),
         );
-        assert!(answer.allowed);
-        answer.warnings
+        assert!(response.allowed);
+        response.warnings
     };
     assert_eq!(warnings_in("games"), [""; 0]);
     assert_eq!(
@@ -293,7 +293,7 @@ fn a_command_gets_a_warning_where_hooks_must_not_run_commands() {
 }
 
 #[test]
-fn a_long_warning_is_cut() {
+fn a_long_warning_is_truncated() {
     let long = template(&format!("players == \"{}\"", "é".repeat(600)));
     let response = reviewed("UPDATE", long.clone(), long);
     assert_eq!(response.warnings[0].chars().count(), 503);
@@ -305,7 +305,7 @@ fn names() -> Vec<String> {
     vec!["webhook.games.svc".into(), "localhost".into()]
 }
 
-fn created(now: Timestamp) -> Certificates {
+fn new_certificates(now: Timestamp) -> Certificates {
     Certificates::new(Pair::new(&names(), now, LIFETIME).expect("a pair"))
 }
 
@@ -323,7 +323,7 @@ fn due_at(certificates: &Certificates, start: Timestamp, seconds: u64, announced
 fn a_new_pair_is_announced_before_it_is_served_and_the_old_one_stays_trusted() {
     let start = Timestamp::now();
     assert_eq!(due(None, &names(), start, LIFETIME, false), Due::Create);
-    let mut stored = created(start);
+    let mut stored = new_certificates(start);
     for (seconds, expected) in [(0, Due::Nothing), (590, Due::Nothing), (610, Due::Announce)] {
         assert_eq!(due_at(&stored, start, seconds, true), expected, "{seconds}");
     }
@@ -341,23 +341,29 @@ fn a_new_pair_is_announced_before_it_is_served_and_the_old_one_stays_trusted() {
     assert!(stored.bundle().contains(&first.authority));
     assert_eq!(due_at(&stored, start, 890, true), Due::Nothing);
     assert_eq!(due_at(&stored, start, 901, true), Due::RemoveOld);
-    let expired = due_at(&created(start), start, 901, true);
+    let expired = due_at(&new_certificates(start), start, 901, true);
     assert_eq!(expired, Due::Create);
     let other = ["elsewhere".to_owned()];
-    let renamed = due(Some(&created(start)), &other, start, LIFETIME, true);
+    let renamed = due(
+        Some(&new_certificates(start)),
+        &other,
+        start,
+        LIFETIME,
+        true,
+    );
     assert_eq!(renamed, Due::Announce);
 }
 
 #[test]
 fn invalid_certificates_in_a_secret_are_ignored() {
     let start = Timestamp::from_second(1_800_000_000).expect("a time");
-    let mut stored = created(start);
+    let mut stored = new_certificates(start);
     assert_eq!(Certificates::read(&stored.write()), Some(stored.clone()));
     stored.next = Some(Pair::new(&names(), after(start, 1), LIFETIME).expect("a pair"));
     stored.old = Some(("old".into(), start));
     assert_eq!(Certificates::read(&stored.write()), Some(stored.clone()));
     let mut data = stored.write();
-    let other = created(start).write();
+    let other = new_certificates(start).write();
     data.insert("next-tls.key".into(), other["tls.key"].clone());
     let read = Certificates::read(&data).expect("the current one is valid");
     assert_eq!((read.current, read.next), (stored.current, None));
@@ -412,7 +418,7 @@ fn unused_client() -> Client {
 #[tokio::test]
 async fn new_connections_get_the_current_certificate() {
     let now = Timestamp::now();
-    let (first, second) = (created(now), created(now));
+    let (first, second) = (new_certificates(now), new_certificates(now));
     let certificate = Arc::new(ServingCertificate::default());
     let metrics = AdmissionMetrics::default();
     let address = start(&certificate, metrics.clone()).await;

@@ -41,12 +41,13 @@
 - apiGroups: [""]
   resources: [pods/status, pods/resize]
   verbs: [patch]
-# Budgets that guard pods against evictions. Other budgets over the same pods make evictions fail; the condition Guarded says so.
-# An upgrade may leave the guard out: budgets of an earlier release are then removed, by the operator or by the Job unguard.
+# Budgets that guard pods against evictions. Other budgets that select the same pods make evictions fail, which the
+# condition Guarded reports. If an upgrade turns the guard off, the operator or the Job unguard removes the budgets of the
+# earlier release.
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: {{ if .Values.admission.guardedPods }}[list, create, patch, delete]{{ else }}[list, delete]{{ end }}
-# Volume claims of GameStatefulSets. The operator never deletes them: it sets the owner with which they are deleted.
+# Volume claims of GameStatefulSets. The operator never deletes them: it sets the owner that they are deleted with.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch, create, patch]

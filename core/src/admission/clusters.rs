@@ -4,7 +4,7 @@ use super::Finding;
 use crate::api::ClusterSpec;
 use crate::plan::cluster::problems;
 
-pub(super) fn of_cluster(spec: &ClusterSpec) -> Vec<Finding> {
+pub(super) fn check_cluster(spec: &ClusterSpec) -> Vec<Finding> {
     let problems = problems(spec).into_iter();
     let mut findings: Vec<Finding> = problems
         .map(|it| Finding::invalid(it.field, &it.value, it.fix))

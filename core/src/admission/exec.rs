@@ -57,7 +57,7 @@ pub(super) fn secrets_in_commands(metrics: &[Metric], args: &[Argument]) -> Vec<
 }
 
 /// Finds an invalid container name. A name with a placeholder such as `{{ args.NAME }}` cannot be checked before a run.
-pub(super) fn container(at: &str, exec: &ExecMetric) -> Option<Finding> {
+pub(super) fn check_container(at: &str, exec: &ExecMetric) -> Option<Finding> {
     let name = &exec.container;
     if name.contains("{{") || is_dns_label(name) {
         return None;
@@ -67,7 +67,7 @@ pub(super) fn container(at: &str, exec: &ExecMetric) -> Option<Finding> {
 }
 
 /// Finds the commands of a run that does not name its pod with the argument PodName.
-pub(super) fn without_pod(metrics: &[Metric], args: &[Argument]) -> Vec<Finding> {
+pub(super) fn commands_without_pod(metrics: &[Metric], args: &[Argument]) -> Vec<Finding> {
     if args.iter().any(|argument| argument.name == "PodName") {
         return Vec::new();
     }

@@ -12,36 +12,36 @@ use crate::plan::hook_run::{NO_POD_OF_STEP, check_can_succeed, missing_arguments
 struct Hook<'a> {
     field: String,
     step: &'a HookStep,
-    /// Whether it concerns a pod; the hook of a canary step does not.
-    of_pod: bool,
+    /// Whether the hook is for a pod; that of a canary step is not.
+    is_for_pod: bool,
 }
 
-pub(super) fn of_workload(workload: &impl GameWorkload, templates: &Templates) -> Vec<Finding> {
+pub(super) fn check_workload(workload: &impl GameWorkload, templates: &Templates) -> Vec<Finding> {
     let pod_hooks = HookPoint::OF_PODS.into_iter().zip(workload.pod_hooks());
     let pod_hooks = pod_hooks.filter_map(|(point, strategy)| {
         Some(Hook {
             field: format!("spec.{}.hook", point.strategy_field()?),
             step: strategy.hook.as_ref()?,
-            of_pod: true,
+            is_for_pod: true,
         })
     });
     let steps = workload.canary().map_or(&[][..], |canary| &canary.steps);
-    let step_hooks = steps.iter().enumerate().filter_map(of_step);
+    let step_hooks = steps.iter().enumerate().filter_map(step_hook);
     pod_hooks
         .chain(step_hooks)
-        .flat_map(|hook| of_hook(&hook, templates))
+        .flat_map(|hook| check_hook(&hook, templates))
         .collect()
 }
 
-fn of_step((index, step): (usize, &CanaryStep)) -> Option<Hook<'_>> {
+fn step_hook((index, step): (usize, &CanaryStep)) -> Option<Hook<'_>> {
     Some(Hook {
         field: format!("spec.updateStrategy.canary.steps[{index}].hook"),
         step: step.hook.as_ref()?,
-        of_pod: false,
+        is_for_pod: false,
     })
 }
 
-fn of_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
+fn check_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
     let at_name = format!("{}.templateName", hook.field);
     let name = &hook.step.template_name;
     let invalid = |why: String| Finding::error(&at_name, format!("Invalid value: {why}"));
@@ -61,7 +61,7 @@ fn of_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
     }
     let commands = template.spec.metrics.iter();
     let mut commands = commands.filter(|metric| metric.provider.exec.is_some());
-    if let Some(metric) = commands.next().filter(|_| !hook.of_pod) {
+    if let Some(metric) = commands.next().filter(|_| !hook.is_for_pod) {
         let metric = &metric.name;
         let why = format!(
             "metric {metric} of HookTemplate {name:?} runs a command, but {NO_POD_OF_STEP}"
@@ -72,15 +72,15 @@ fn of_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
         let (template, names) = (name.clone(), names.join(", "));
         CannotMake::NoValue { template, names }.to_string()
     };
-    let (of_operator, missing): (Vec<_>, Vec<_>) = missing(hook, &template)
+    let (set_by_operator, missing): (Vec<_>, Vec<_>) = missing(hook, &template)
         .into_iter()
         .partition(|name| is_set_by_operator(name));
     if !missing.is_empty() {
         findings.push(invalid(no_value(missing)));
     }
-    if !of_operator.is_empty() {
-        // A warning, so that manifests of bk-bcs with such steps can be applied unchanged.
-        let why = no_value(of_operator);
+    if !set_by_operator.is_empty() {
+        // A warning, so that bk-bcs manifests with such steps can be applied unchanged.
+        let why = no_value(set_by_operator);
         let why =
             format!("{why}: a canary step concerns no pod, so the operator cannot supply one");
         findings.push(invalid(why).as_warning());
@@ -101,7 +101,7 @@ fn missing(hook: &Hook, template: &HookTemplate) -> Vec<String> {
         })
         .collect();
     let mut missing = missing_arguments(&template.spec, &given);
-    if hook.of_pod {
+    if hook.is_for_pod {
         missing.retain(|name| !is_set_by_operator(name));
     }
     missing

@@ -10,13 +10,13 @@ use crate::api::{GameDeployment, IndexRange};
 use crate::plan::Workload;
 
 /// The findings about the indexes of a GameDeployment's pods.
-pub(super) fn of_deployment(workload: &GameDeployment) -> Vec<Finding> {
+pub(super) fn check_deployment(workload: &GameDeployment) -> Vec<Finding> {
     let none = BTreeMap::new();
     let annotations = workload.metadata.annotations.as_ref().unwrap_or(&none);
     match IndexRange::of(annotations) {
         Ok(None) => not_turned_on(annotations).into_iter().collect(),
         Ok(Some(range)) => {
-            let mut findings = of_environment(&workload.spec.template);
+            let mut findings = check_environment(&workload.spec.template);
             findings.extend(too_few(workload, range));
             findings
         }
@@ -53,7 +53,7 @@ fn too_few(workload: &GameDeployment, range: IndexRange) -> Option<Finding> {
 }
 
 /// Finds environment variables of the template that the operator overwrites with the index.
-fn of_environment(template: &Value) -> Vec<Finding> {
+fn check_environment(template: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
     for list in ["initContainers", "containers"] {
         for (index, container) in items(&template["spec"][list]) {

@@ -37,14 +37,17 @@ pub fn is_dns_label(name: &str) -> bool {
 }
 
 /// Finds the invalid keys of a field.
-pub(super) fn keys<'a>(field: &str, keys: impl Iterator<Item = &'a String>) -> Vec<Finding> {
+pub(super) fn invalid_keys<'a>(
+    field: &str,
+    keys: impl Iterator<Item = &'a String>,
+) -> Vec<Finding> {
     keys.filter(|key| !is_key(key))
         .map(|key| Finding::invalid(field, key, KEY))
         .collect()
 }
 
 /// Finds labels and annotations of a workload that have an unknown value.
-pub(super) fn of_workload(
+pub(super) fn check_workload(
     labels: Option<&BTreeMap<String, String>>,
     annotations: Option<&BTreeMap<String, String>>,
 ) -> Vec<Finding> {

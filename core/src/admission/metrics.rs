@@ -20,12 +20,13 @@ use crate::plan::hook_run::{
 };
 use crate::plan::{OPERATOR_ARGUMENTS, parse_duration};
 
-/// The maximum number of findings about unknown arguments in a template, and about unreadable strings in a metric.
+/// The maximum number of findings about unknown arguments in a template, and about strings in a metric that cannot be
+/// parsed.
 pub(super) const MAX_FINDINGS: usize = 32;
 
 /// Checks a HookTemplate. Its arguments may lack a value, because the workload can set it.
-pub(super) fn of_template(spec: &HookTemplateSpec) -> Vec<Finding> {
-    let mut findings = of_metrics(&spec.metrics);
+pub(super) fn check_template(spec: &HookTemplateSpec) -> Vec<Finding> {
+    let mut findings = check_metrics(&spec.metrics);
     findings.extend(sources(&spec.args));
     findings.extend(other_objects(&spec.args, &spec.metrics));
     let declared = declared(&spec.args);
@@ -51,8 +52,8 @@ pub(super) fn of_template(spec: &HookTemplateSpec) -> Vec<Finding> {
 }
 
 /// Checks a HookRun. All of its arguments need a value.
-pub(super) fn of_run(spec: &HookRunSpec) -> Vec<Finding> {
-    let mut findings = of_metrics(&spec.metrics);
+pub(super) fn check_run(spec: &HookRunSpec) -> Vec<Finding> {
+    let mut findings = check_metrics(&spec.metrics);
     findings.extend(sources(&spec.args));
     findings.extend(other_objects(&spec.args, &spec.metrics));
     let declared = declared(&spec.args);
@@ -62,7 +63,7 @@ pub(super) fn of_run(spec: &HookRunSpec) -> Vec<Finding> {
         findings.push(Finding::error(field, message));
     }
     findings.extend(exec::secrets_in_commands(&spec.metrics, &spec.args));
-    findings.extend(exec::without_pod(&spec.metrics, &spec.args));
+    findings.extend(exec::commands_without_pod(&spec.metrics, &spec.args));
     findings
 }
 
@@ -132,13 +133,13 @@ fn field_path(field: &str, path: &str) -> Option<Finding> {
     Some(Finding::invalid(field, path, error.why()))
 }
 
-fn of_metrics(metrics: &[Metric]) -> Vec<Finding> {
+fn check_metrics(metrics: &[Metric]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, metric) in metrics.iter().enumerate() {
         let at = format!("spec.metrics[{index}]");
         findings.extend(interval(&at, metric));
         findings.extend(conditions(&at, metric));
-        findings.extend(of_provider(&at, metric));
+        findings.extend(check_provider(&at, metric));
         let mut unreadable = Vec::new();
         visit_strings(metric, &mut |field, text| {
             if let Err(why) = arguments_in(text)
@@ -181,9 +182,9 @@ fn condition(field: String, source: &str, metric: &Metric) -> Option<Finding> {
         Err(error) => return Some(Finding::invalid(field, source, error.why())),
     };
     let provider = &metric.provider;
-    let text_compared_with_number = |whose: &str| {
+    let text_compared_with_number = |subject: &str| {
         format!(
-            "Invalid value: compares result with a number, but {whose} is text: write \
+            "Invalid value: compares result with a number, but {subject} is text: write \
              asInt(result) < 30 or asFloat(result) < 0.5"
         )
     };
@@ -208,7 +209,7 @@ fn condition(field: String, source: &str, metric: &Metric) -> Option<Finding> {
 }
 
 /// Checks a metric's provider: URLs, paths, headers and pod templates.
-fn of_provider(at: &str, metric: &Metric) -> Vec<Finding> {
+fn check_provider(at: &str, metric: &Metric) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(web) = &metric.provider.web {
         let at = format!("{at}.provider.web");
@@ -233,18 +234,18 @@ fn of_provider(at: &str, metric: &Metric) -> Vec<Finding> {
     if let Some(job) = &metric.provider.job {
         let at = format!("{at}.provider.job.spec.template");
         let spec: Value = job.spec.read().unwrap_or_default();
-        findings.extend(pods::of_template(&at, &spec["template"], &[]));
+        findings.extend(pods::check_template(&at, &spec["template"], &[]));
     }
     if let Some(kubernetes) = &metric.provider.kubernetes {
         findings.extend(fields(&format!("{at}.provider.kubernetes"), kubernetes));
     }
     if let Some(exec) = &metric.provider.exec {
-        findings.extend(exec::container(&format!("{at}.provider.exec"), exec));
+        findings.extend(exec::check_container(&format!("{at}.provider.exec"), exec));
     }
     findings
 }
 
-/// Finds a URL that is invalid whatever the values of its arguments are.
+/// Finds a URL that is invalid whatever the values of its arguments.
 fn url(field: &str, url: &str) -> Option<Finding> {
     // An argument at the start may be the whole URL.
     if url.starts_with("{{") {
@@ -288,8 +289,8 @@ fn fields(at: &str, kubernetes: &KubernetesMetric) -> Vec<Finding> {
                 KubernetesFunction::Get => field_path(&field, &it.path),
                 KubernetesFunction::Patch if it.path.contains("{{") => None,
                 KubernetesFunction::Patch => {
-                    // A warning, so that manifests of bk-bcs can be applied unchanged: their hooks may write
-                    // keys of bk-bcs.
+                    // A warning, so that bk-bcs manifests can be applied unchanged: their hooks may write keys of
+                    // bk-bcs.
                     let why = writable(&it.path, it.value.as_deref().unwrap_or_default()).err()?;
                     Some(Finding::error(field, format!("Invalid value: {why}")).as_warning())
                 }

@@ -52,7 +52,7 @@ pub const KINDS: [&str; 6] = [
 pub struct Templates<'a> {
     /// Finds one by its name.
     pub find: &'a dyn Fn(&str) -> Option<Arc<HookTemplate>>,
-    /// Where the templates were looked for, as messages call it.
+    /// Where the templates were looked up, as worded in messages.
     pub place: &'static str,
 }
 
@@ -60,17 +60,16 @@ pub struct Templates<'a> {
 pub fn check(object: &Value, templates: &Templates) -> Vec<Finding> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let checked = match kind {
-        "Cluster" => read(object).map(|it: Cluster| clusters::of_cluster(&it.spec)),
-        "HookTemplate" => read(object).map(|it: HookTemplate| metrics::of_template(&it.spec)),
-        "HookRun" => read(object).map(|it: HookRun| metrics::of_run(&it.spec)),
+        "Cluster" => read(object).map(|it: Cluster| clusters::check_cluster(&it.spec)),
+        "HookTemplate" => read(object).map(|it: HookTemplate| metrics::check_template(&it.spec)),
+        "HookRun" => read(object).map(|it: HookRun| metrics::check_run(&it.spec)),
         "GameDeployment" => {
-            read(object).map(|it: GameDeployment| workloads::of_game_deployment(&it, templates))
+            read(object).map(|it: GameDeployment| workloads::check_game_deployment(&it, templates))
         }
-        "GameStatefulSet" => {
-            read(object).map(|it: GameStatefulSet| workloads::of_game_stateful_set(&it, templates))
-        }
+        "GameStatefulSet" => read(object)
+            .map(|it: GameStatefulSet| workloads::check_game_stateful_set(&it, templates)),
         "SidecarSet" => {
-            read(object).map(|it: SidecarSet| sidecar_sets::of_sidecar_set(&it, object))
+            read(object).map(|it: SidecarSet| sidecar_sets::check_sidecar_set(&it, object))
         }
         _ => return Vec::new(),
     };

@@ -1,4 +1,4 @@
-//! Conflicts of a SidecarSet with the workloads that it may select: containers with the same name.
+//! Conflicts between a SidecarSet and the workloads that it may select: containers with the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,7 +116,7 @@ pub fn conflicts_with_workloads(
     let Some(set) = sidecar_set(object).filter(|_| !workloads.is_empty()) else {
         return Vec::new();
     };
-    // Workloads in the operator's own namespace are either not known here, or have been left out already.
+    // Workloads in the operator's own namespace are either unknown here or have already been left out.
     let policy = NamespacePolicy::default();
     let selected = workloads.iter();
     let selected =
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_name_of_a_selected_workload_is_a_warning_that_names_the_workload() {
+    fn a_container_name_shared_with_a_selected_workload_gives_a_warning_that_names_it() {
         let none = BTreeMap::new();
         for (kind, namespace, list, title) in [
             (

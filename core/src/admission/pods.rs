@@ -12,20 +12,20 @@ use crate::api::names::claim_template_name;
 const DNS_LABEL: &str = "must be a DNS label: lower case letters, digits and '-', with a letter or \
                          digit at both ends, at most 63 characters";
 
-/// Checks the template at field `at`; `claims` are the claim templates, which define volumes too.
-pub(super) fn of_template(at: &str, template: &Value, claims: &[Value]) -> Vec<Finding> {
+/// Checks the template at field `at`. `claims` are the claim templates, which also define volumes.
+pub(super) fn check_template(at: &str, template: &Value, claims: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for map in ["labels", "annotations"] {
         let field = format!("{at}.metadata.{map}");
         let entries = template["metadata"][map].as_object().into_iter();
-        findings.extend(labels::keys(&field, entries.flat_map(Map::keys)));
+        findings.extend(labels::invalid_keys(&field, entries.flat_map(Map::keys)));
     }
-    findings.extend(of_spec(&format!("{at}.spec"), &template["spec"], claims));
+    findings.extend(check_spec(&format!("{at}.spec"), &template["spec"], claims));
     findings
 }
 
-/// Checks the containers of a spec, which is that of a template or of a SidecarSet; `at` is its field.
-pub(super) fn of_spec(at: &str, spec: &Value, claims: &[Value]) -> Vec<Finding> {
+/// Checks the containers in the spec of a pod template or of a SidecarSet, which is at field `at`.
+pub(super) fn check_spec(at: &str, spec: &Value, claims: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let claims = claims.iter().map(claim_template_name);
     let volumes = Volumes {
@@ -36,7 +36,7 @@ pub(super) fn of_spec(at: &str, spec: &Value, claims: &[Value]) -> Vec<Finding> 
     for list in ["initContainers", "containers"] {
         for (index, container) in spec[list].as_array().into_iter().flatten().enumerate() {
             let field = format!("{at}.{list}[{index}]");
-            findings.extend(of_container(&field, container, &volumes));
+            findings.extend(check_container(&field, container, &volumes));
             let name = container["name"].as_str().unwrap_or_default();
             // The CRD finds duplicates within a list.
             if list == "initContainers" && regular.contains(name) {
@@ -59,7 +59,7 @@ fn names(list: &Value) -> impl Iterator<Item = &str> {
     items.filter_map(|item| item["name"].as_str())
 }
 
-fn of_container(field: &str, container: &Value, volumes: &Volumes) -> Vec<Finding> {
+fn check_container(field: &str, container: &Value, volumes: &Volumes) -> Vec<Finding> {
     let mut findings = Vec::new();
     let name = container["name"].as_str().unwrap_or_default();
     if !labels::is_dns_label(name) {
@@ -106,7 +106,7 @@ fn quantities(field: &str, resources: &Value) -> Vec<Finding> {
 }
 
 /// Checks the names of claim templates.
-pub(super) fn of_claims(claims: &[Value]) -> Vec<Finding> {
+pub(super) fn check_claims(claims: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut seen = BTreeSet::new();
     for (index, name) in claims.iter().map(claim_template_name).enumerate() {

@@ -11,7 +11,7 @@ use crate::api::names::GUARDED_LABEL;
 use crate::api::{GameWorkload, OnNodeGoing, PodProtection};
 
 /// Findings about a workload's protection, and about the label that the operator sets for it.
-pub(super) fn of_workload(workload: &impl GameWorkload) -> Vec<Finding> {
+pub(super) fn check_workload(workload: &impl GameWorkload) -> Vec<Finding> {
     let mut findings: Vec<Finding> = labeled(workload.pod_template()).into_iter().collect();
     let Some(protection) = workload.protection() else {
         return findings;
@@ -44,15 +44,15 @@ pub(super) fn of_workload(workload: &impl GameWorkload) -> Vec<Finding> {
     {
         findings.push(warning(
             "pods",
-            "a pod of several containers can be evicted while one runs and another waits for its image, because \
+            "a pod with several containers can be evicted while one runs and another waits for its image, because \
              evictions ignore budgets in phase Pending; use one container and native sidecars",
         ));
     }
     findings
 }
 
-/// Finds a workload whose pods should leave nodes but cannot, because none may be unavailable and no replacement is
-/// created first. `may_surge` is also true if maxSurge is ignored, because maxUnavailable 0 then means 1.
+/// Finds a workload with pods that should leave their nodes but cannot, because none may be unavailable and no
+/// replacement is created first. `may_surge` is also true if maxSurge is ignored: maxUnavailable 0 then means 1.
 pub(super) fn moves_nothing(
     workload: &impl GameWorkload,
     max_unavailable: Option<&IntOrString>,

@@ -15,10 +15,10 @@ use crate::plan::sidecars::Sidecars;
 /// The lists of containers in a set.
 const LISTS: [&str; 2] = ["initContainers", "containers"];
 
-pub(super) fn of_sidecar_set(set: &SidecarSet, object: &Value) -> Vec<Finding> {
+pub(super) fn check_sidecar_set(set: &SidecarSet, object: &Value) -> Vec<Finding> {
     let spec = &object["spec"];
-    let mut findings = pods::of_spec("spec", spec, &[]);
-    findings.extend(restarts_of_all(spec));
+    let mut findings = pods::check_spec("spec", spec, &[]);
+    findings.extend(restart_all_rules(spec));
     findings.extend(annotations(&set.spec.patch_pod_metadata));
     let selectors = [
         ("spec.selector", Some(&set.spec.selector)),
@@ -69,7 +69,7 @@ pub fn unknown_revision(object: &Value, known: &[String]) -> Vec<Finding> {
     };
     let name = set.metadata.name.as_deref().unwrap_or_default();
     let own = Sidecars::of(&set).map(|it| it.revision);
-    // A name that does not begin with the set's is reported by `of_sidecar_set`, which does not know the revisions.
+    // A name that does not begin with the set's is reported by `check_sidecar_set`, which does not know the revisions.
     let is_known = |it: &&str| {
         let is_own = own.as_deref() == Some(*it);
         is_own || known.iter().any(|name| name == it) || !it.starts_with(&format!("{name}-"))
@@ -78,8 +78,8 @@ pub fn unknown_revision(object: &Value, known: &[String]) -> Vec<Finding> {
     unknown.map(|it| no_revision(name, it)).collect()
 }
 
-/// Finds restart rules with which a sidecar would restart the game.
-fn restarts_of_all(spec: &Value) -> Vec<Finding> {
+/// Finds restart rules by which a sidecar would restart the game.
+fn restart_all_rules(spec: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
     for list in LISTS {
         for (index, container) in spec[list].as_array().into_iter().flatten().enumerate() {
@@ -103,7 +103,7 @@ fn annotations(patches: &[PodMetadataPatch]) -> Vec<Finding> {
     let mut known = BTreeSet::new();
     for (index, patch) in patches.iter().enumerate() {
         let field = format!("spec.patchPodMetadata[{index}].annotations");
-        findings.extend(labels::keys(&field, patch.annotations.keys()));
+        findings.extend(labels::invalid_keys(&field, patch.annotations.keys()));
         for key in patch.annotations.keys() {
             if is_reserved_annotation(key) {
                 findings.push(Finding::invalid(&field, key, why));
@@ -116,7 +116,7 @@ fn annotations(patches: &[PodMetadataPatch]) -> Vec<Finding> {
     findings
 }
 
-/// Warnings about the settings of OpenKruise that order the updates of pods.
+/// Warnings about OpenKruise settings that determine the order of pod updates.
 fn without_effect(spec: &Value) -> Vec<Finding> {
     let strategy = &spec["updateStrategy"];
     let ignored = ["priorityStrategy", "scatterStrategy"].into_iter();
@@ -134,7 +134,7 @@ pub fn sidecar_set(object: &Value) -> Option<SidecarSet> {
     is_set.then(|| SidecarSet::deserialize(object).ok())?
 }
 
-/// If this object is a SidecarSet, warnings about its conflicts with other ones.
+/// If this object is a SidecarSet, warnings about its conflicts with other sets.
 pub fn conflicts_of_sidecar_sets<'a>(
     object: &Value,
     others: impl IntoIterator<Item = &'a SidecarSet>,
@@ -144,17 +144,17 @@ pub fn conflicts_of_sidecar_sets<'a>(
     };
     let others = others.into_iter();
     others
-        .flat_map(|other| another_sidecar_set(&set, other))
+        .flat_map(|other| conflicts_between(&set, other))
         .collect()
 }
 
-/// Warnings about what a SidecarSet cannot inject together with another one: containers with the same name, and
-/// volumes with the same name but other contents. They are only warnings, because it depends on the labels of a pod
-/// whether both sets select it.
-fn another_sidecar_set(set: &SidecarSet, other: &SidecarSet) -> Vec<Finding> {
+/// Warnings about what a SidecarSet cannot inject together with another one: containers with the same name, and volumes
+/// with the same name but other contents. They are only warnings, because whether both sets select a pod depends on its
+/// labels.
+fn conflicts_between(set: &SidecarSet, other: &SidecarSet) -> Vec<Finding> {
     let names = [set, other].map(|it| it.metadata.name.as_deref().unwrap_or_default());
     let [name, other_name] = names;
-    if name == other_name || !may_select_the_same(&set.spec, &other.spec) {
+    if name == other_name || !may_select_same_pods(&set.spec, &other.spec) {
         return Vec::new();
     }
     let left_out = names.into_iter().max().unwrap_or_default();
@@ -198,7 +198,7 @@ fn name_of(object: &Value) -> &str {
 }
 
 /// Whether there may be a pod that both sets select.
-fn may_select_the_same(one: &SidecarSetSpec, other: &SidecarSetSpec) -> bool {
+fn may_select_same_pods(one: &SidecarSetSpec, other: &SidecarSetSpec) -> bool {
     let is_same_namespace = match (&one.namespace, &other.namespace) {
         (Some(one), Some(other)) => one == other,
         _ => true,
@@ -253,13 +253,13 @@ mod tests {
     }
 
     fn fields(set: &SidecarSet, other: &SidecarSet) -> Vec<String> {
-        let findings = another_sidecar_set(set, other).into_iter();
+        let findings = conflicts_between(set, other).into_iter();
         findings.map(|it| it.field).collect()
     }
 
     #[test]
-    fn a_container_name_of_another_set_is_a_warning_that_names_the_set_left_out() {
-        let found = another_sidecar_set(&set("mesh", json!({})), &set("agent", json!({})));
+    fn a_container_name_shared_with_another_set_gives_a_warning_that_names_the_set_left_out() {
+        let found = conflicts_between(&set("mesh", json!({})), &set("agent", json!({})));
         assert_eq!(found.len(), 1, "equal volumes are shared");
         assert!(!found[0].is_error());
         assert_eq!(
@@ -293,7 +293,7 @@ mod tests {
             let mut set = serde_json::to_value(set("log", pin(name))).expect("a value");
             set["kind"] = json!("SidecarSet");
             let parsed = sidecar_set(&set).expect("a set");
-            assert_eq!(of_sidecar_set(&parsed, &set).len(), offline, "{name}");
+            assert_eq!(check_sidecar_set(&parsed, &set).len(), offline, "{name}");
             let found = unknown_revision(&set, &["log-1".to_owned()]);
             assert_eq!(found.len(), online, "{name}");
         }

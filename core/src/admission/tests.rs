@@ -16,11 +16,15 @@ fn template(args: Value, url: &str) -> HookTemplateSpec {
 
 /// The findings about a GameDeployment with these HookTemplates.
 fn messages(spec: Value, templates: &[(&str, HookTemplateSpec)]) -> Vec<String> {
-    messages_of("GameDeployment", spec, templates)
+    messages_for_kind("GameDeployment", spec, templates)
 }
 
 /// The findings about a workload with these HookTemplates.
-fn messages_of(kind: &str, spec: Value, templates: &[(&str, HookTemplateSpec)]) -> Vec<String> {
+fn messages_for_kind(
+    kind: &str,
+    spec: Value,
+    templates: &[(&str, HookTemplateSpec)],
+) -> Vec<String> {
     let known: BTreeMap<&str, Arc<HookTemplate>> = templates
         .iter()
         .map(|(name, spec)| (*name, Arc::new(HookTemplate::new(name, spec.clone()))))
@@ -125,7 +129,7 @@ fn an_unknown_argument_is_a_warning() {
 }
 
 #[test]
-fn a_stored_template_that_cannot_succeed_is_an_error_of_the_workload() {
+fn a_stored_template_that_cannot_succeed_is_an_error_in_the_workload() {
     let mut endless = template(json!([]), "http://10.0.0.1");
     endless.metrics[0].interval = Some("5s".into());
     let found = messages(
@@ -222,7 +226,7 @@ fn fields_without_effect_are_warnings() {
 }
 
 /// The findings about a GameDeployment whose pods get indexes from this range.
-fn messages_of_range(range: Option<&str>, on: &str, spec: Value) -> Vec<String> {
+fn messages_for_range(range: Option<&str>, on: &str, spec: Value) -> Vec<String> {
     let mut object = workload("GameDeployment", spec);
     let mut annotations = json!({crate::api::names::INDEX_ON: on});
     if let Some(range) = range {
@@ -233,11 +237,11 @@ fn messages_of_range(range: Option<&str>, on: &str, spec: Value) -> Vec<String> 
 }
 
 #[test]
-fn an_invalid_range_of_indexes_is_refused() {
+fn an_invalid_index_range_is_refused() {
     let none = || json!({});
     let good = r#"{"podStartIndex": 100, "podEndIndex": 110}"#;
-    assert_eq!(messages_of_range(Some(good), "true", none()), [""; 0]);
-    assert_eq!(messages_of_range(Some("x"), "false", none()), [""; 0]);
+    assert_eq!(messages_for_range(Some(good), "true", none()), [""; 0]);
+    assert_eq!(messages_for_range(Some("x"), "false", none()), [""; 0]);
     let field = "metadata.annotations.tkex.bkbcs.tencent.com/gamedeployment-index-range: ";
     for (range, why) in [
         (None, "Required value: must be JSON such as "),
@@ -246,14 +250,14 @@ fn an_invalid_range_of_indexes_is_refused() {
             "Invalid value: \"100-110\": must be JSON such as ",
         ),
     ] {
-        let found = messages_of_range(range, "true", none());
+        let found = messages_for_range(range, "true", none());
         let expected = format!("{field}{why}");
         assert!(
             found.len() == 1 && found[0].starts_with(&expected),
             "{found:?}"
         );
     }
-    let found = messages_of_range(Some(good), "True", none());
+    let found = messages_for_range(Some(good), "True", none());
     let switch = "warning: metadata.annotations.tkex.bkbcs.tencent.com/gamedeployment-index-on: ";
     assert!(
         found.len() == 1 && found[0].starts_with(switch),
@@ -265,9 +269,12 @@ fn an_invalid_range_of_indexes_is_refused() {
 fn too_few_indexes_and_a_conflicting_variable_are_warnings() {
     let range = Some(r#"{"podEndIndex": 5}"#);
     let spec = |replicas: i32, surge: Value| json!({"replicas": replicas, "updateStrategy": {"maxSurge": surge}});
-    assert_eq!(messages_of_range(range, "true", spec(4, json!(1))), [""; 0]);
+    assert_eq!(
+        messages_for_range(range, "true", spec(4, json!(1))),
+        [""; 0]
+    );
     for (replicas, surge) in [(5, json!(1)), (4, json!("50%")), (6, json!(0))] {
-        let found = messages_of_range(range, "true", spec(replicas, surge));
+        let found = messages_for_range(range, "true", spec(replicas, surge));
         let expected = "the range has 5 indexes, fewer than replicas + maxSurge";
         assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
         assert!(found[0].starts_with("warning: "), "{found:?}");
@@ -277,7 +284,7 @@ fn too_few_indexes_and_a_conflicting_variable_are_warnings() {
     let metadata = json!({"labels": {"app": "game"}});
     let template = json!({"metadata": metadata, "spec": {"containers": [container]}});
     assert_eq!(
-        messages_of_range(range, "true", json!({"template": template})),
+        messages_for_range(range, "true", json!({"template": template})),
         [
             "warning: spec.template.spec.containers[0].env[1].name: Invalid value: \"POD_INDEX\": is set to \
              the pod's index by the operator; remove it"
@@ -286,7 +293,7 @@ fn too_few_indexes_and_a_conflicting_variable_are_warnings() {
 }
 
 #[test]
-fn fields_of_bk_bcs_without_effect_here_are_warnings() {
+fn bk_bcs_fields_without_effect_are_warnings() {
     let found = messages(json!({"serviceName": "game"}), &[]);
     let expected = "warning: spec.serviceName: Invalid value: has no effect on a GameDeployment";
     assert!(
@@ -304,7 +311,7 @@ fn fields_of_bk_bcs_without_effect_here_are_warnings() {
         ("Parallel", json!({"maxSurge": 1}), None),
     ] {
         let spec = json!({"podManagementPolicy": policy, "updateStrategy": strategy});
-        let found = messages_of("GameStatefulSet", spec, &[]);
+        let found = messages_for_kind("GameStatefulSet", spec, &[]);
         let expected = place.map(|place| {
             format!(
                 "warning: spec.updateStrategy.{place}maxSurge: Invalid value: has no effect with \
@@ -317,8 +324,8 @@ fn fields_of_bk_bcs_without_effect_here_are_warnings() {
 
 #[test]
 fn a_reserved_ordinal_below_the_first_one_is_a_warning() {
-    let messages_of_set = |spec| messages_of("GameStatefulSet", spec, &[]);
-    let found = messages_of_set(json!({"ordinals": {"start": 2}, "reserveOrders": [3, 1, 2]}));
+    let messages_for_set = |spec| messages_for_kind("GameStatefulSet", spec, &[]);
+    let found = messages_for_set(json!({"ordinals": {"start": 2}, "reserveOrders": [3, 1, 2]}));
     assert_eq!(
         found,
         [
@@ -326,7 +333,7 @@ fn a_reserved_ordinal_below_the_first_one_is_a_warning() {
           2; remove it"
         ]
     );
-    assert_eq!(messages_of_set(json!({"reserveOrders": [0, 7]})), [""; 0]);
+    assert_eq!(messages_for_set(json!({"reserveOrders": [0, 7]})), [""; 0]);
 }
 
 #[test]
@@ -334,7 +341,7 @@ fn batches_with_ordered_ready_are_a_warning() {
     for (policy, findings) in [("OrderedReady", 1), ("Parallel", 0)] {
         let batch = json!({"createBatch": "20%"});
         let spec = json!({"podManagementPolicy": policy, "scaleStrategy": batch});
-        let found = messages_of("GameStatefulSet", spec, &[]);
+        let found = messages_for_kind("GameStatefulSet", spec, &[]);
         assert_eq!(found.len(), findings, "{found:?}");
         let expected = "warning: spec.scaleStrategy.createBatch: Invalid value: has no effect with";
         assert!(found.iter().all(|it| it.starts_with(expected)), "{found:?}");
@@ -435,7 +442,7 @@ fn an_unknown_field_is_a_warning_in_jobs_and_claims_and_ignored_in_pod_templates
 }
 
 #[test]
-fn protection_without_effect_and_its_label_are_found() {
+fn protection_without_effect_and_a_template_with_its_label_are_found() {
     let guarded = json!({"pods": "Guarded", "askAgainSeconds": 60});
     let found = messages(json!({"protection": guarded}), &[]);
     assert_eq!(found.len(), 1);

@@ -49,19 +49,22 @@ impl Update {
     }
 }
 
-pub(super) fn of_game_deployment(workload: &GameDeployment, templates: &Templates) -> Vec<Finding> {
+pub(super) fn check_game_deployment(
+    workload: &GameDeployment,
+    templates: &Templates,
+) -> Vec<Finding> {
     let strategy = &workload.spec.update_strategy;
     let without_gate = workload.spec.disable_readiness_gate;
     let in_place = &strategy.in_place_update_strategy;
     let update = Update::of(strategy.type_, in_place, without_gate);
-    let mut findings = of_workload(workload, update, templates);
+    let mut findings = check_workload(workload, update, templates);
     if !workload.spec.service_name.is_empty() {
         findings.push(without_effect(
             "spec.serviceName",
             "on a GameDeployment, whose pods have no stable host names; remove it, or use a GameStatefulSet",
         ));
     }
-    findings.extend(indexes::of_deployment(workload));
+    findings.extend(indexes::check_deployment(workload));
     findings.extend(protection::moves_nothing(
         workload,
         strategy.max_unavailable.as_ref(),
@@ -76,7 +79,7 @@ pub(super) fn of_game_deployment(workload: &GameDeployment, templates: &Template
     findings
 }
 
-pub(super) fn of_game_stateful_set(
+pub(super) fn check_game_stateful_set(
     workload: &GameStatefulSet,
     templates: &Templates,
 ) -> Vec<Finding> {
@@ -84,8 +87,8 @@ pub(super) fn of_game_stateful_set(
     let without_gate = workload.spec.disable_readiness_gate;
     let in_place = &strategy.in_place_update_strategy;
     let update = Update::of(strategy.type_, in_place, without_gate);
-    let mut findings = of_workload(workload, update, templates);
-    findings.extend(pods::of_claims(&workload.spec.volume_claim_templates));
+    let mut findings = check_workload(workload, update, templates);
+    findings.extend(pods::check_claims(&workload.spec.volume_claim_templates));
     findings.extend(surge_without_effect(&workload.spec));
     findings.extend(reserved_without_effect(&workload.spec));
     findings.extend(batch_without_effect(workload));
@@ -153,27 +156,27 @@ fn surge_without_effect(spec: &GameStatefulSetSpec) -> Option<Finding> {
     ))
 }
 
-fn of_workload<K: GameWorkload>(
+fn check_workload<K: GameWorkload>(
     workload: &K,
     update: Update,
     templates: &Templates,
 ) -> Vec<Finding> {
     let metadata = workload.meta();
-    let of_labels = metadata.labels.as_ref();
-    let mut findings = labels::of_workload(of_labels, metadata.annotations.as_ref());
+    let workload_labels = metadata.labels.as_ref();
+    let mut findings = labels::check_workload(workload_labels, metadata.annotations.as_ref());
     let selector = workload.label_selector();
     let selected = selector
         .match_labels
         .iter()
         .flat_map(|labels| labels.keys());
-    findings.extend(labels::keys("spec.selector.matchLabels", selected));
-    findings.extend(pods::of_template(
+    findings.extend(labels::invalid_keys("spec.selector.matchLabels", selected));
+    findings.extend(pods::check_template(
         "spec.template",
         workload.pod_template(),
         workload.claim_templates(),
     ));
-    findings.extend(hooks::of_workload(workload, templates));
-    findings.extend(protection::of_workload(workload));
+    findings.extend(hooks::check_workload(workload, templates));
+    findings.extend(protection::check_workload(workload));
     findings.extend(hooks_without_effect(workload, update));
     findings.extend(needs_readiness_gate(workload, update));
     findings.extend(order_without_effect(update));

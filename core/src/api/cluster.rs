@@ -1,7 +1,7 @@
 //! Cluster: lifecycle hooks, scripts that run on the nodes of the cluster at install, upgrade and deletion.
 //!
-//! The names of hooks, fields and conditions are those of TKEStack's Cluster, whose manifests apply with another
-//! apiVersion and without passwords. Scripts run as Jobs on the nodes, without ssh.
+//! The names of hooks, fields and conditions are those of TKEStack's Cluster: its manifests can be applied once the
+//! apiVersion is changed and passwords are removed. Scripts run as Jobs on the nodes, without ssh.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use kube::CustomResource;

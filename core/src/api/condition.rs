@@ -1,4 +1,4 @@
-//! Conditions of a workload: their types and all their reasons.
+//! Conditions: their types, and the reasons of those of workloads.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub enum ConditionType {
     FailedScale,
     /// Pods cannot be updated.
     FailedUpdate,
-    /// No client deletes a pod before its hook allows it.
+    /// No client can delete a pod before its hook allows it.
     Guarded,
     /// New pods get the containers of a SidecarSet.
     Injecting,
@@ -47,9 +47,9 @@ pub enum Reason {
     AllPodsAvailable,
     /// Not Ready: too few pods are available.
     PodsUnavailable,
-    /// Not Ready: pods are to be deleted.
+    /// Not Ready: pods have yet to be deleted.
     PodsToDelete,
-    /// Not Ready: pods are to be updated.
+    /// Not Ready: pods have yet to be updated.
     RolloutUnderWay,
     /// Not Ready: the operator cannot decode the object.
     Unreadable,
@@ -75,11 +75,11 @@ pub enum Reason {
     NotInPlace,
     /// A kubelet restarted a container that was hot-patched.
     HotPatchNotSupported,
-    /// A kubelet does not report the image of a hot patch.
+    /// A kubelet does not report the image that a hot patch set.
     HotPatchNotShown,
     /// A node has no room for a resize.
     ResizeNotPossible,
-    /// A revision that pods are to be created from was deleted.
+    /// A revision that new pods need was deleted.
     RevisionNotFound,
     /// Pods terminate as soon as they are started.
     PodsEndAtOnce,
@@ -132,7 +132,7 @@ impl Reason {
         Self::deserialize(text).ok()
     }
 
-    /// Whether the rollout waits for a user or for its step.
+    /// Whether the rollout is paused, by a user or by a canary step.
     pub fn is_pause(self) -> bool {
         matches!(
             self,

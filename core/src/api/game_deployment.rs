@@ -90,9 +90,8 @@ pub struct GameDeploymentScaleStrategy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10000), extend("x-kubernetes-list-type" = "set"))]
     pub pods_to_delete: Vec<String>,
-    /// Number of pods, or percentage (rounded up), that may be starting at once, that is, created but not yet
-    /// available, while the workload's first pods are created. No limit when absent. Later creations are never
-    /// limited.
+    /// Number of pods, or percentage (rounded up), that may be starting at the same time, that is, created but not yet
+    /// available, while the workload's first pods are created. No limit when absent. Later creations are never limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::batch")]
     pub create_batch: Option<IntOrString>,

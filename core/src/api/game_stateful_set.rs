@@ -160,9 +160,9 @@ pub struct Ordinals {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GameStatefulSetScaleStrategy {
-    /// Number of pods, or percentage (rounded up), that may be starting at once, that is, created but not yet
-    /// available, while the workload's first pods are created. No limit when absent. Later creations are never
-    /// limited. Only with podManagementPolicy Parallel.
+    /// Number of pods, or percentage (rounded up), that may be starting at the same time, that is, created but not yet
+    /// available, while the workload's first pods are created. No limit when absent. Later creations are never limited.
+    /// Only with podManagementPolicy Parallel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::batch")]
     pub create_batch: Option<IntOrString>,

@@ -37,7 +37,7 @@ pub struct PodHookStrategy {
     /// The hook; without one, nothing is delayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<HookStep>,
-    /// Set to true to retry failed hooks of this point; the operator resets it to false.
+    /// Set to true to retry failed hooks at this point; the operator resets it to false.
     #[serde(default)]
     pub retry: bool,
 }

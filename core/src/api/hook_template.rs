@@ -77,10 +77,10 @@ pub struct ArgumentSource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretKeyRef {
-    /// The Secret.
+    /// Name of the Secret.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The key.
+    /// Key in the Secret's data.
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
 }

@@ -28,9 +28,9 @@ pub enum LifecycleStep {
     EnsurePreClusterUpgradeHook,
     /// On every node, before its kubelet is upgraded.
     EnsurePreUpgradeHook,
-    /// The kubelet of every node has the version.
+    /// The kubelet of every node has the new version.
     EnsureUpgrade,
-    /// On every node, once its kubelet has the version.
+    /// On every node, once its kubelet has the new version.
     EnsurePostUpgradeHook,
     /// After the last node has been upgraded, on the first master.
     EnsurePostClusterUpgradeHook,

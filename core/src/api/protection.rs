@@ -41,7 +41,7 @@ pub enum PodProtection {
     /// Only deletions by the operator wait for hooks.
     #[default]
     None,
-    /// Deletions by all clients do.
+    /// Deletions by all clients wait for hooks.
     Guarded,
 }
 
@@ -55,22 +55,22 @@ pub enum OnNodeGoing {
     Move,
 }
 
-/// What the status shows of a workload whose pods are guarded.
+/// The state of the protection of a workload's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProtectionStatus {
     /// Pods that carry the label of guarded pods.
     #[serde(default)]
     pub guarded: i32,
-    /// Pods that are to be replaced because of `kubectl game move`, or because their node is going to be removed.
+    /// Pods that will be replaced because of `kubectl game move`, or because their node is going to be removed.
     #[serde(default)]
     pub moving: i32,
-    /// Pods that are to be deleted and wait for their PreDelete hook: the 100 that have waited longest.
+    /// Pods that wait for their PreDelete hook before they are deleted: the 100 that have waited longest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::merged_by("podName"))]
     pub waiting: Vec<WaitingPod>,
-    /// Names of a GameStatefulSet's pods that left nodes which are going to be removed. No pod of such a name is created
-    /// for a few seconds, so that a drain of the node does not try to evict the new pod.
+    /// Names of a GameStatefulSet's pods that left nodes that are going to be removed. No pod with such a name is
+    /// created for a few seconds, so that a drain of the node does not try to evict the new pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::merged_by("podName"))]
     pub vacated: Vec<VacatedName>,

@@ -79,7 +79,7 @@ pub struct SidecarSetSpec {
 #[schemars(extend("x-kubernetes-validations" = schema::sidecar_update_rules()))]
 pub struct SidecarUpdateStrategy {
     /// RollingUpdate updates running pods, those of game workloads after their PreInplace hook (or PreDelete, if that
-    /// is the only one) and within the maxUnavailable of their workload. NotUpdate leaves them as they are.
+    /// is the only one) and within their workload's maxUnavailable. NotUpdate leaves them as they are.
     #[serde(default, rename = "type")]
     pub type_: SidecarUpdateType,
     /// While true, no update of a pod starts.
@@ -168,7 +168,7 @@ pub struct InjectionRevision {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub custom_version: Option<String>,
-    /// Always.
+    /// Only Always is accepted.
     #[schemars(extend("x-kubernetes-validations" = [schema::always()]), length(max = 63))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
@@ -241,7 +241,7 @@ pub enum ShareVolumeType {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TransferEnv {
-    /// The container that has it.
+    /// The container that defines it.
     #[schemars(length(min = 1, max = 63))]
     pub source_container_name: String,
     /// Its name.
@@ -253,7 +253,7 @@ pub struct TransferEnv {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SidecarUpgradeStrategy {
-    /// ColdUpgrade.
+    /// Only ColdUpgrade is accepted.
     #[schemars(extend("x-kubernetes-validations" = [schema::cold_upgrade()]), length(max = 63))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade_type: Option<String>,
@@ -275,7 +275,7 @@ pub struct SidecarSetStatus {
     pub updated_ready_pods: i32,
     /// Pods that match but do not have the containers.
     pub uninjected_pods: i32,
-    /// The revision of the containers and volumes of the spec.
+    /// The revision of the spec's containers and volumes.
     pub latest_revision: String,
     /// The revision that most matched pods have, or last had. New pods get it while the update strategy holds the latest
     /// revision back.

@@ -10,12 +10,12 @@ use super::{HookStep, schema};
 /// How pods are updated to a new revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum UpdateStrategyType {
-    /// Delete the pod (after its PreDelete, or else PreInplace hook) and create a new one.
+    /// Delete the pod (after its PreDelete hook, or else its PreInplace hook) and create a new one.
     #[default]
     RollingUpdate,
     /// Change the running pod: images, labels, annotations and resources, restarting only what changed.
     InplaceUpdate,
-    /// Change the image without a restart; requires support by the kubelet.
+    /// Change the image without a restart; requires support in the kubelet.
     HotPatchUpdate,
     /// Update a pod only when it is deleted: its replacement is created at the new revision.
     OnDelete,
@@ -84,12 +84,12 @@ pub struct CanaryStep {
     /// Pause the rollout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<CanaryPause>,
-    /// Run a hook; continue only when it is successful.
+    /// Run a hook; continue only once it has succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<HookStep>,
 }
 
-/// A pause; without a duration it lasts until a user resumes.
+/// A pause; without a duration it lasts until a user resumes the rollout.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CanaryPause {

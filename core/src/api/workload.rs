@@ -43,7 +43,7 @@ pub trait GameWorkload:
     /// The pod template.
     fn pod_template(&self) -> &Value;
 
-    /// The templates of the claims of each pod.
+    /// The claim templates of its pods.
     fn claim_templates(&self) -> &[Value];
 
     /// The hooks of [`HookPoint::OF_PODS`](super::names::HookPoint::OF_PODS), in that order.
@@ -67,7 +67,7 @@ pub trait GameWorkload:
         (!selector.selects_all()).then_some(selector)
     }
 
-    /// The prefixes of the names of its claims; the ordinal follows.
+    /// The prefixes of its claims' names; the ordinal follows.
     fn claim_prefixes(&self) -> impl Iterator<Item = String> {
         let workload = self.meta().name.as_deref().unwrap_or_default();
         let templates = self.claim_templates().iter();

@@ -74,7 +74,7 @@ pub struct WorkloadStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::merged_by("podName"))]
     pub post_inplace_hook_condition: Vec<PodHookCondition>,
-    /// Guarded pods, where there are any.
+    /// The state of the guarded pods, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protection: Option<ProtectionStatus>,
     /// Standard conditions: Ready, Progressing, FailedScale, FailedUpdate, Guarded.

@@ -9,7 +9,7 @@ use crate::text::truncate;
 
 /// The maximum memory that parsed JSON may take, in bytes.
 const MAX_MEMORY: usize = 40 << 20;
-/// The longest text in a message.
+/// The longest quoted text in a message, in characters.
 const MAX_QUOTED: usize = 100;
 
 /// The body of a response.
@@ -50,7 +50,7 @@ impl Document {
         ))
     }
 
-    /// The selection of a path; without a path, or with {$}, the whole response.
+    /// What a path selects; without a path, or with {$}, the whole response.
     ///
     /// # Errors
     /// If the response is not JSON, or the path does not match it.

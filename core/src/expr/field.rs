@@ -1,4 +1,4 @@
-//! Fields of objects by path, for arguments and Kubernetes metrics.
+//! Reads fields of objects by path, for arguments and Kubernetes metrics.
 
 use serde_json::Value;
 

@@ -14,7 +14,7 @@ use crate::admission::{self, Finding, KINDS, Namespaces, Neighbor, Schemas, Temp
 use crate::api::{API_VERSION, GROUP, HookTemplate, SidecarSet};
 
 /// HookTemplates by namespace and name.
-type Known = BTreeMap<(String, String), Arc<HookTemplate>>;
+type TemplatesByName = BTreeMap<(String, String), Arc<HookTemplate>>;
 
 /// A PodDisruptionBudget: its namespace, name and selector.
 struct Budget {
@@ -25,7 +25,7 @@ struct Budget {
 
 /// The contents of the files that an object is checked against.
 struct Others {
-    templates: Known,
+    templates: TemplatesByName,
     budgets: Vec<Budget>,
     sidecar_sets: Vec<SidecarSet>,
     workloads: Vec<Neighbor>,
@@ -36,7 +36,7 @@ struct Others {
 struct Object<'a> {
     file: &'a str,
     document: Document,
-    /// The findings of the schema check.
+    /// The findings from the schema check.
     findings: Vec<Finding>,
 }
 
@@ -171,8 +171,8 @@ impl<'a> Object<'a> {
             place: "these files",
         };
         let mut findings = self.findings;
-        // For a field with findings of the schema check, no others are reported. Findings about the whole object do
-        // not count as findings about a field.
+        // A field with findings from the schema check gets no others. Findings about the whole object do not count
+        // as findings about a field.
         let fields = findings.iter().map(|it| &it.field);
         let fields: Vec<_> = fields.filter(|field| !field.is_empty()).cloned().collect();
         let overlaps = |one: &str, other: &str| lies_in(one, other) || lies_in(other, one);

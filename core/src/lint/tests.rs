@@ -1,5 +1,5 @@
-//! Checks the linter with the bad manifests of the e2e tests. Each of them starts with the messages that kubectl prints
-//! with a real API server.
+//! Checks the linter with the e2e tests' bad manifests. Each starts with the messages that kubectl prints when a real
+//! API server refuses it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ fn expected(text: &str) -> BTreeSet<String> {
             .split_once(" is invalid:")
             .map_or(line, |(_, rest)| rest);
         let line = line.trim_start_matches(['*', ' ']);
-        // Notes of the API server on skipped rules and on the scale subresource are not findings.
+        // The API server's notes on skipped rules and on the scale subresource are not findings.
         if line.is_empty()
             || line.starts_with('.')
             || line.contains("some validation rules were not checked")
@@ -182,7 +182,7 @@ fn printed(texts: &[&str]) -> String {
 }
 
 #[test]
-fn a_missing_template_is_a_warning() {
+fn a_missing_template_causes_a_warning() {
     assert_eq!(
         printed(&[WORKLOAD]),
         "0.yaml:8: warning: spec.preDeleteUpdateStrategy.hook.templateName: Invalid value: HookTemplate \
@@ -205,7 +205,7 @@ fn a_workload_is_checked_against_the_templates_of_other_files_and_documents() {
 }
 
 #[test]
-fn sidecar_sets_that_conflict_are_warnings() {
+fn conflicting_sidecar_sets_get_warnings() {
     let set = |name: &str, app: &str| {
         format!(
             "apiVersion: tkex.tencent.com/v1alpha1\nkind: SidecarSet\nmetadata: {{name: {name}}}\nspec:\n  \
@@ -229,7 +229,7 @@ fn sidecar_sets_that_conflict_are_warnings() {
 }
 
 #[test]
-fn a_sidecar_with_the_name_of_a_workloads_container_is_a_warning() {
+fn a_sidecar_with_the_name_of_a_workloads_container_gets_a_warning() {
     let set = "apiVersion: tkex.tencent.com/v1alpha1\nkind: SidecarSet\nmetadata: {name: a}\nspec:\n  selector: \
                {matchLabels: {app: game}}\n  namespaceSelector: {matchLabels: {team: games}}\n  \
                containers:\n  - {name: server, image: \"log:1\"}\n";
@@ -252,7 +252,7 @@ fn a_sidecar_with_the_name_of_a_workloads_container_is_a_warning() {
 }
 
 #[test]
-fn a_budget_over_guarded_pods_is_a_warning() {
+fn a_budget_that_selects_guarded_pods_causes_a_warning() {
     let guarded = WORKLOAD.replace("  preDelete", "  protection: {pods: Guarded}\n  preDelete");
     let budget = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: mine}\n\
                   spec: {maxUnavailable: 1, selector: {matchLabels: {app: game}}}\n";
@@ -345,7 +345,7 @@ fn other_groups_are_ignored_and_unknown_kinds_of_our_group_are_errors() {
 }
 
 #[test]
-fn yaml_has_the_dialect_of_kubectl() {
+fn yaml_is_read_as_kubectl_reads_it() {
     let yes = WORKLOAD.replace(
         "{app: game}}\n    spec",
         "{app: game, paid: yes, mode: 0644}}\n    spec",
@@ -419,7 +419,7 @@ spec:
 }
 
 #[test]
-fn the_examples_of_tkestack_get_warnings_about_what_has_no_effect() {
+fn tkestack_examples_get_warnings_about_fields_that_have_no_effect() {
     for folder in entries("examples/lifecycle") {
         let files = entries(&folder);
         let texts: Vec<String> = files.iter().map(|path| read(path)).collect();

@@ -1,4 +1,4 @@
-//! YAML in the dialect of kubectl, with the line of each field.
+//! YAML as kubectl reads it, with the line of each field.
 //!
 //! kubectl's parser implements YAML 1.1, in which `yes` and `on` are true, and 0644 is octal.
 
@@ -13,7 +13,7 @@ pub struct Document {
     /// Its contents.
     pub object: Value,
     lines: BTreeMap<String, usize>,
-    first: usize,
+    first_line: usize,
 }
 
 impl Document {
@@ -27,7 +27,7 @@ impl Document {
         Document {
             object,
             lines: lines.collect(),
-            first: self.line(&path),
+            first_line: self.line(&path),
         }
     }
 
@@ -40,7 +40,7 @@ impl Document {
             }
             match field.rfind(['.', '[']) {
                 Some(end) => field = &field[..end],
-                None => return self.first,
+                None => return self.first_line,
             }
         }
     }
@@ -49,7 +49,7 @@ impl Document {
 /// Parses all documents of a YAML stream. Empty ones are omitted, and a List is replaced by its items.
 ///
 /// # Errors
-/// If it is not YAML. Contains the line and the message.
+/// If it is not YAML; the error is the line and the message.
 pub fn read(text: &str) -> Result<Vec<Document>, (usize, String)> {
     let invalid = |error: ScanError| (error.marker().line(), error.info().to_owned());
     let mut loader = YamlLoader::<MarkedYaml>::default();
@@ -63,11 +63,11 @@ pub fn read(text: &str) -> Result<Vec<Document>, (usize, String)> {
     let documents = loader.into_documents().into_iter().map(|node| {
         let mut lines = BTreeMap::new();
         let object = value(&node, "", &mut lines);
-        let first = lines.values().min().copied();
+        let first_line = lines.values().min().copied();
         Document {
             object,
             lines,
-            first: first.unwrap_or_else(|| node.span.start.line()),
+            first_line: first_line.unwrap_or_else(|| node.span.start.line()),
         }
     });
     Ok(documents
@@ -117,13 +117,16 @@ fn value(node: &MarkedYaml, path: &str, lines: &mut BTreeMap<String, usize>) -> 
             });
             Value::Array(items.collect())
         }
-        YamlData::Representation(text, ScalarStyle::Plain, None) => plain(text),
+        YamlData::Representation(text, ScalarStyle::Plain, None) => plain_value(text),
         YamlData::Representation(text, style, tag) => {
             let scalar = Scalar::parse_from_cow_and_metadata(text.clone(), *style, tag.as_ref());
-            scalar.map_or_else(|| Value::from(text.as_ref()), |scalar| of_scalar(&scalar))
+            scalar.map_or_else(
+                || Value::from(text.as_ref()),
+                |scalar| scalar_value(&scalar),
+            )
         }
         YamlData::Tagged(_, node) => value(node, path, lines),
-        YamlData::Value(scalar) => of_scalar(scalar),
+        YamlData::Value(scalar) => scalar_value(scalar),
         YamlData::Alias(_) | YamlData::BadValue => Value::Null,
     }
 }
@@ -146,7 +149,7 @@ fn merged(mut object: Map<String, Value>) -> Value {
 }
 
 /// The value of an unquoted scalar in YAML 1.1.
-fn plain(text: &str) -> Value {
+fn plain_value(text: &str) -> Value {
     match text {
         "" => return Value::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => return true.into(),
@@ -158,10 +161,10 @@ fn plain(text: &str) -> Value {
     if let Some(digits) = text.strip_prefix('0').filter(is_octal) {
         return i64::from_str_radix(digits, 8).map_or_else(|_| text.into(), Value::from);
     }
-    of_scalar(&Scalar::parse_from_cow(text.into()))
+    scalar_value(&Scalar::parse_from_cow(text.into()))
 }
 
-fn of_scalar(scalar: &Scalar) -> Value {
+fn scalar_value(scalar: &Scalar) -> Value {
     match scalar {
         Scalar::Null => Value::Null,
         Scalar::Boolean(value) => (*value).into(),

@@ -74,7 +74,7 @@ fn finish<S: PartialEq + AsRef<WorkloadStatus>>(
     let shown = status.as_ref().map(AsRef::as_ref);
     draft
         .events
-        .extend(shown.and_then(|new| events::of_remains(old.map(AsRef::as_ref), new)));
+        .extend(shown.and_then(|new| events::stuck_guard(old.map(AsRef::as_ref), new)));
     Plan {
         wake: draft.wake,
         events: std::mem::take(&mut draft.events),

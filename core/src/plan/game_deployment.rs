@@ -34,7 +34,7 @@ use crate::plan::world::World;
 /// Plans the next actions for a GameDeployment.
 ///
 /// # Errors
-/// If its spec is invalid. Nothing may be done then, because any action might be wrong.
+/// If its spec is invalid. In that case nothing may be done, because any action might be wrong.
 pub fn plan(
     gd: &GameDeployment,
     world: &World,
@@ -64,8 +64,8 @@ pub fn plan(
     };
     let order = ScaleIn::new(&workload, world, &active);
     let choose = |rollout: &Rollout| scale_in::choose(&sizing, &order, &hooks, rollout);
-    let (sizes, of_rollout) = sizing.settle(choose);
-    draft.merge(of_rollout);
+    let (sizes, rollout_draft) = sizing.settle(choose);
+    draft.merge(rollout_draft);
     let Some(mut sizes) = sizes else {
         return Ok(stop(&workload, &own, hooks, draft, old_status, None));
     };

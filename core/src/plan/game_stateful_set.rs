@@ -34,7 +34,7 @@ use crate::plan::world::{Attempt, World};
 /// Plans the next actions for a GameStatefulSet.
 ///
 /// # Errors
-/// If its spec is invalid. Nothing may be done then, because any action might be wrong.
+/// If its spec is invalid. In that case nothing may be done, because any action might be wrong.
 pub fn plan(
     gsts: &GameStatefulSet,
     world: &World,
@@ -66,14 +66,14 @@ pub fn plan(
         counted: &regular,
     };
     let choose = |rollout: &Rollout| ordinals.choose(&sizing, rollout);
-    let (sizes, of_rollout) = sizing.settle(choose);
-    draft.merge(of_rollout);
+    let (sizes, rollout_draft) = sizing.settle(choose);
+    draft.merge(rollout_draft);
     let Some(mut sizes) = sizes else {
         return Ok(stop(&workload, &own, hooks, draft, old_status, None));
     };
     sizes
         .kept
-        .sort_by_cached_key(|pod| Reverse(ordinals.of(pod)));
+        .sort_by_cached_key(|pod| Reverse(ordinals.ordinal_of(pod)));
     let scene = Scene {
         workload: &workload,
         world,
@@ -87,7 +87,8 @@ pub fn plan(
     let mut claims = Claims::new(&workload, identity, world);
 
     let wanted = ordinals.wanted(sizes.surge);
-    let is_replaced = |pod: &Pod| sizes.creates_like(pod) && wanted.contains(ordinals.of(pod));
+    let is_replaced =
+        |pod: &Pod| sizes.creates_like(pod) && wanted.contains(ordinals.ordinal_of(pod));
     let held = Held::of(&own, is_replaced, i64::MAX, world);
     let mut vacated = Vacated::of(&workload, world);
     let mut created = create(&scene, &ordinals, &vacated, &mut claims);
@@ -159,14 +160,14 @@ impl<'a> Removal<'_, 'a> {
                 ..guard::removal(self.scene.world.now)
             };
             let cleared = may_touch(pod, &intent, self.hooks)?;
-            let ordinal = self.ordinals.of(pod);
+            let ordinal = self.ordinals.ordinal_of(pod);
             let may_delete = keeps_claims(ordinal) || self.claims.transfer(&cleared, ordinal);
             may_delete.then(|| cleared.delete(reason))
         });
         deletions.collect()
     }
 
-    /// Why a pod is to be deleted, and whether it is its turn. None if the pod is to be kept.
+    /// Why a pod is to be deleted, and whether its turn has come. None if the pod is to be kept.
     fn reason(&mut self, pod: &Pod) -> Option<(DeletionReason, bool)> {
         if pod.ended() {
             return Some((DeletionReason::of_end(pod), true));
@@ -246,7 +247,7 @@ fn repair(
 ) -> Vec<Action> {
     let mut actions = Vec::new();
     for pod in scene.own {
-        let ordinal = ordinals.of(pod);
+        let ordinal = ordinals.ordinal_of(pod);
         let lost = &scene.world.lost_nodes;
         let node = pod.node.as_ref().and_then(|node| lost.get(node));
         let is_lost = node.is_some_and(|node| node.unreachable);

@@ -128,7 +128,7 @@ fn obstacles_of_hooks(scene: &Scene, hooks: &Hooks) -> Obstacles {
     let step_problem = scene.sizes.rollout.problem.as_ref();
     let pod_problem = |concern| {
         let mut problems = hooks.problems.iter();
-        problems.find_map(|(of, problem)| (*of == concern).then_some(problem))
+        problems.find_map(|(affected, problem)| (*affected == concern).then_some(problem))
     };
     Obstacles {
         update: step_problem

@@ -76,10 +76,10 @@ pub fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> 
     }
 }
 
-/// Rounds a time up to whole seconds, the precision of times in Kubernetes. Rounded down, a pause would end too soon.
+/// Rounds a time up to whole seconds, the precision of times in Kubernetes. Rounding down would end a pause too soon.
 pub fn whole_seconds(time: Timestamp) -> Timestamp {
-    let begun = i64::from(time.subsec_nanosecond() > 0);
-    Timestamp::from_second(time.as_second() + begun).unwrap_or(time)
+    let partial = i64::from(time.subsec_nanosecond() > 0);
+    Timestamp::from_second(time.as_second() + partial).unwrap_or(time)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The inputs: words from which texts are put together at random, and generators of texts that are mostly valid, so
-//! that more than the parsers is tested.
+//! The inputs: words that are combined at random, and generators of mostly valid texts, which reach more than the
+//! parsers.
 
 use serde_json::{Value, json};
 

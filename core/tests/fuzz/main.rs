@@ -27,7 +27,8 @@ const MAX_MEMORY: usize = 64 << 20;
 /// The stack size of threads that evaluate users' expressions, in bytes.
 const STACK: usize = 16 << 20;
 
-/// Makes a call with each of a series of inputs, and checks each call. It returns whether it produced a result.
+/// Makes a call with each of a series of inputs, and checks its time and memory. `call` returns whether there was a
+/// result.
 fn series(kind: &str, input: impl Fn(&mut Random) -> String, call: impl Fn(&str) -> bool) {
     let setting = |name: &str, default: u64| {
         std::env::var(name).map_or(default, |text| text.parse().expect("a number"))

@@ -1,6 +1,6 @@
 //! Random numbers and texts, the same on every machine, so that a failure can be reproduced from its seed.
 
-/// An xorshift64* generator. It is small, and gives the same numbers on every machine.
+/// An xorshift64* generator.
 pub struct Random(pub u64);
 
 impl Random {

@@ -25,7 +25,7 @@ pub fn takeovers(events: &[Event]) -> usize {
     leaders.windows(2).filter(|pair| pair[0] != pair[1]).count()
 }
 
-/// Writes of these operators that were received while another one was the leader, or none was.
+/// Writes by operators that were received while another one was the leader, or none was.
 pub fn writes_without_lease(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<String> {
     let leases = leases(events);
     let is_of_lease = |event: &Event| event.resource() == "leases";
@@ -48,13 +48,13 @@ fn reason(leases: &[LeaseVersion<'_>], event: &Event) -> Option<String> {
     let Some(newest) = before else {
         return Some("there was no leader yet".to_owned());
     };
-    let late = event.received.duration_since(newest.from);
+    let age = event.received.duration_since(newest.from);
     match newest.leader {
         Some(leader) if leader != event.user.username => {
-            Some(format!("{leader} had been the leader for {late:#}"))
+            Some(format!("{leader} had been the leader for {age:#}"))
         }
-        None => Some(format!("the lease had been released for {late:#}")),
-        Some(_) if late > LIMIT => Some(format!("the last renewal was {late:#} earlier")),
+        None => Some(format!("the lease had been released for {age:#}")),
+        Some(_) if age > LIMIT => Some(format!("the last renewal was {age:#} earlier")),
         Some(_) => None,
     }
 }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_by_an_operator_that_does_not_lead_is_found() {
+    fn a_write_by_an_operator_that_is_not_the_leader_is_found() {
         let mut scenario = vec![event(1, "a", Some("a1")), event(2, "b", None)];
         assert_eq!(wrong(&scenario), 1);
         scenario = vec![

@@ -42,7 +42,7 @@
 //! 1. `evidence` reads the log and finds the lost writes that took effect.
 //! 2. `replay::history` sorts the writes by resourceVersion and adds the object before and after each.
 //!    `replay::world` replays them, so that the state of the namespace at each write is known.
-//! 3. `rules` check each write of the operator against that state. [`violations`] runs all rules and
+//! 3. `rules` check each write by the operator against that state. [`violations`] runs all rules and
 //!    returns each [`Violation`].
 //!
 //! [`pod_lives`] replays the same writes, and returns which client ended which pod.

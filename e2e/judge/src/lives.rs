@@ -31,12 +31,12 @@ pub struct End {
     pub user: String,
     /// Name and version of the client.
     pub user_agent: String,
-    /// Verb and resource.
+    /// Verb and URI, and the pod's phase before it.
     pub request: String,
 }
 
-/// The lives of all pods in a namespace that have a controller and of which a container has run. A pod whose
-/// containers are restarted has one life, up to its first restart.
+/// The lives of all pods in a namespace that have a controller and have run a container. A pod that is updated in place
+/// has one life, which ends with the first update.
 pub fn pod_lives(events: &[Event]) -> Vec<Life> {
     let mut lives: BTreeMap<String, Life> = BTreeMap::new();
     for write in history(events) {
@@ -118,7 +118,7 @@ mod tests {
         .expect("an event")
     }
 
-    /// The user who ended the pod's life, if it has lived and its life was ended.
+    /// The user who ended the pod's life, if any; None if the pod has no life.
     fn ended_by(is_running: bool, end: Event) -> Option<Option<String>> {
         let container = json!({"name": "game", "image": "game:v1"});
         let events = [
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_ends_with_a_deletion_an_eviction_or_another_image() {
+    fn a_life_ends_with_a_deletion_an_eviction_or_an_image_change() {
         let container = |image: &str| json!({"name": "game", "image": image});
         let status = || json!({"kind": "Status", "metadata": {}});
         let mut terminating = pod(12, container("game:v1"), true);

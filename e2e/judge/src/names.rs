@@ -27,11 +27,11 @@ pub(crate) const KEPT_BY_AUTOSCALERS: [(&str, &str); 2] = [
 pub(crate) const MOVE: &str = "gamekeeper.tkex.tencent.com/move-requested";
 /// Annotation of pods that a user released from their guard.
 pub(crate) const RELEASED: &str = "gamekeeper.tkex.tencent.com/released";
-/// Annotation of guarded pods: since when they have waited for their PreDelete hook.
+/// Annotation of guarded pods: when they began to wait for their PreDelete hook.
 pub(crate) const WAITING_SINCE: &str = "gamekeeper.tkex.tencent.com/waiting-since";
 /// Annotation of pods in a namespace that is being deleted: how their last hook ended.
 pub const HOOK_RESULT: &str = "gamekeeper.tkex.tencent.com/hook-result";
-/// Annotations of pods that contain the marks of SidecarSets: their common prefix.
+/// Prefix of the pod annotations that contain the marks of SidecarSets.
 pub(crate) const SIDECARS: &str = "sidecars.gamekeeper.tkex.tencent.com/";
 /// Annotation of hot-patched pods.
 pub(crate) const HOT_PATCH: &str = "io.kubernetes.hotpatch.container";

@@ -69,13 +69,13 @@ pub fn is_true(object: &Value, type_: &str) -> bool {
     condition(object, type_).is_some_and(|c| text(c, "/status") == "True")
 }
 
-/// Since when a pod has been ready. The kubelet truncates the time to seconds.
+/// When a pod became ready. The kubelet truncates the time to seconds.
 pub(crate) fn ready_since(pod: &Value) -> Option<Timestamp> {
     let ready = condition(pod, "Ready").filter(|c| text(c, "/status") == "True")?;
     time(ready, "/lastTransitionTime")
 }
 
-/// Whether the readiness gate of in-place updates was closed.
+/// Whether the readiness gate of in-place updates is closed.
 pub(crate) fn gate_is_closed(pod: &Value) -> bool {
     condition(pod, names::GATE).is_some_and(|c| text(c, "/status") == "False")
 }
@@ -145,7 +145,7 @@ pub(crate) fn containers_are_ready(pod: &Value) -> bool {
     items_of(pod, lists).all(|status| status.get("ready") == Some(&Value::Bool(true)))
 }
 
-/// Restarts of all containers.
+/// The total number of container restarts.
 pub fn restarts(pod: &Value) -> i64 {
     let statuses = pod.pointer("/status/containerStatuses");
     let statuses = statuses.and_then(Value::as_array);
@@ -172,7 +172,8 @@ pub(crate) fn changed_images(before: &Value, after: &Value) -> Vec<String> {
     changed.map(|((name, ..), _)| name).collect()
 }
 
-/// Whether a resize restarts a container: it changes a resource whose resizePolicy says so. The policy cannot change.
+/// Whether a resize restarts a container: it changes a resource whose resizePolicy is RestartContainer. The
+/// policy is immutable.
 pub(crate) fn is_restarted_by_resize(before: &Value, after: &Value) -> bool {
     let lists = ["/spec/initContainers", "/spec/containers"];
     let restarts = |new: &Value| {
@@ -224,7 +225,7 @@ pub(crate) fn images(pod: &Value) -> Vec<(String, String)> {
     containers.map(|(name, image, _)| (name, image)).collect()
 }
 
-/// The labels and annotations that come from the template. Left out are the operator's annotations, those for
+/// The labels and annotations that come from the template. This excludes the operator's annotations, those for
 /// autoscalers, which have a rule of their own (`rules/autoscalers.rs`), and the labels of identity and guard, which
 /// the operator restores.
 pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String, Value>) {

@@ -8,7 +8,7 @@ use crate::case::Case;
 
 /// The release name of a test. Policies are named after it.
 pub fn release(case: &Case) -> String {
-    // The namespaces of tests differ in these last characters.
+    // The test namespaces differ in their last characters.
     let end = &case.namespace[case.namespace.len().saturating_sub(35)..];
     format!("keep-{}", end.trim_start_matches('-'))
 }

@@ -1,5 +1,5 @@
-//! The webhook as the chart installs it, for one test: in its namespace, with its service account, and at
-//! the address of its operator, which runs outside the cluster.
+//! The webhook as the chart installs it, for one test: in the test's namespace, with its service account, and
+//! at the address of its operator, which runs outside the cluster.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ spec:
 pub struct Webhook {
     /// Name of the Secret and of the ValidatingWebhookConfiguration.
     pub name: String,
-    /// The port at which the test's operator listens.
+    /// The port on which the test's operator listens.
     port: u16,
 }
 
@@ -56,7 +56,7 @@ impl Webhook {
         case.operator.terminate().await?;
         case.operator.add_args(installed.flags(port, lifetime));
         installed.call(case, port).await?;
-        installed.call_to_change(case, port).await?;
+        installed.call_mutating(case, port).await?;
         case.operator.start().await?;
         Ok(installed)
     }
@@ -77,7 +77,7 @@ impl Webhook {
 
     /// Makes the API server call this port to set the defaults of SidecarSets and to inject sidecars. The operator
     /// runs outside the cluster, so its namespace needs no exception.
-    async fn call_to_change(&self, case: &Case, port: u16) -> Result<()> {
+    async fn call_mutating(&self, case: &Case, port: u16) -> Result<()> {
         let mut patch = Vec::new();
         for (index, path) in ["default", "inject"].into_iter().enumerate() {
             let url = format!("https://localhost:{port}/{path}");
@@ -96,7 +96,7 @@ impl Webhook {
         Ok(())
     }
 
-    /// Makes the API server call a port at which nothing listens.
+    /// Makes the API server call a port on which nothing listens.
     pub async fn call_nothing(&self, case: &Case) -> Result<()> {
         let port = free_port().await?;
         let url = format!("https://localhost:{port}/inject");
@@ -164,7 +164,7 @@ pub async fn call(plane: &ControlPlane, name: &str, port: u16) -> Result<()> {
         // `add` replaces an existing value.
         {"op": "add", "path": "/webhooks/0/clientConfig/service", "value": null},
         {"op": "add", "path": "/webhooks/0/clientConfig/url", "value": url},
-        // Under load a response may be late. The webhook fails open, so a timeout would be an approval.
+        // Under load, a response may be late. The webhook fails open, so a timeout would be an approval.
         {"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 30},
     ]);
     plane.patch(&configuration(name), &patch).await?;

@@ -1,6 +1,6 @@
 //! `make campaign`: plays seeded histories and prints their figures, for docs/reliability.md.
 //!
-//! Usage: `campaign [COUNT [SEED]]`, by default 300 histories from seed 0 on. The files of a failed history
+//! Usage: `campaign [COUNT [SEED]]`, by default 300 histories starting at seed 0. The files of a failed history
 //! are kept in target/e2e/campaign/SEED.
 
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ async fn campaign(first: u64, count: u64) -> Result<Figures> {
     let folder = folder()?;
     let played = iter(first..first + count).map(|seed| {
         let folder = folder.join(seed.to_string());
-        async move { play(plane, History::of(seed), &folder).await }
+        async move { play(plane, History::from_seed(seed), &folder).await }
     });
     let mut played = played.buffer_unordered(CONCURRENCY);
     let mut figures = Figures::default();

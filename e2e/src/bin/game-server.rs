@@ -3,8 +3,8 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `VERSION` | the version; without one it only waits, as the sandbox of a pod does |
-//! | `ANSWER_AFTER_MS` | it answers only after this time, as a server that loads its maps does |
+//! | `VERSION` | the version; without one it only waits, as a pod's sandbox does |
+//! | `ANSWER_AFTER_MS` | it answers only after this time, like a server that is loading its maps |
 //! | `EXIT_AFTER_MS` | it never answers, and exits with code 1 after this time |
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! `make guard-campaign`: plays seeded histories of guarded pods, and prints the table of docs/guard.md.
 //!
-//! Usage: `guard-campaign [COUNT [SEED]]`, by default 100 histories from seed 0 on. With RESUME=1, histories that
+//! Usage: `guard-campaign [COUNT [SEED]]`, by default 100 histories starting at seed 0. With RESUME=1, histories that
 //! this operator has already played are skipped. The outcomes are in target/e2e/guard-campaign, with the files of
 //! histories that failed.
 
@@ -36,7 +36,7 @@ async fn main() -> Result<ExitCode> {
     };
     stop_all().await;
     let mut table = Table::default();
-    for (seed, variant) in all(first, count) {
+    for (seed, variant) in seeds_and_variants(first, count) {
         if let Some(record) = recorded(&folder, seed, variant, &build) {
             table.add(record);
         }
@@ -55,9 +55,9 @@ async fn main() -> Result<ExitCode> {
 /// Plays histories, and records their outcomes. Returns whether all could be played.
 async fn campaign(first: u64, count: u64, folder: &Path, build: &Build) -> Result<bool> {
     let stage = Stage::install(plane().await?, "guard-campaign", &folder.join("system")).await?;
-    let resumes = std::env::var("RESUME").is_ok_and(|it| it == "1");
+    let resumes = std::env::var("RESUME").is_ok_and(|value| value == "1");
     let mut todo = Vec::new();
-    for (seed, variant) in all(first, count) {
+    for (seed, variant) in seeds_and_variants(first, count) {
         match resumes && recorded(folder, seed, variant, build).is_some() {
             true => continue,
             false => todo.push((seed, variant)),
@@ -70,7 +70,7 @@ async fn campaign(first: u64, count: u64, folder: &Path, build: &Build) -> Resul
     let plays = todo.into_iter().map(|(seed, variant)| {
         let (stage, files) = (&stage, folder.join(format!("{seed}-{}", variant.short())));
         async move {
-            let played = play(stage, &History::of(seed), variant, &files).await;
+            let played = play(stage, &History::from_seed(seed), variant, &files).await;
             (seed, variant, played)
         }
     });
@@ -85,7 +85,7 @@ async fn campaign(first: u64, count: u64, folder: &Path, build: &Build) -> Resul
                 continue;
             }
         };
-        played.record.build = build.of(seed);
+        played.record.build = build.digest(seed);
         let record = serde_json::to_vec(&played.record)?;
         std::fs::write(file(folder, seed, variant), record)?;
         let ended: u64 = played.record.ended.values().sum();
@@ -98,7 +98,7 @@ async fn campaign(first: u64, count: u64, folder: &Path, build: &Build) -> Resul
     Ok(is_complete)
 }
 
-fn all(first: u64, count: u64) -> impl Iterator<Item = (u64, Variant)> {
+fn seeds_and_variants(first: u64, count: u64) -> impl Iterator<Item = (u64, Variant)> {
     let seeds = first..first + count;
     seeds.flat_map(|seed| Variant::ALL.map(|variant| (seed, variant)))
 }
@@ -111,7 +111,7 @@ fn file(folder: &Path, seed: u64, variant: Variant) -> PathBuf {
 fn recorded(folder: &Path, seed: u64, variant: Variant, build: &Build) -> Option<Record> {
     let record = std::fs::read(file(folder, seed, variant)).ok()?;
     let record: Record = serde_json::from_slice(&record).ok()?;
-    (record.build == build.of(seed)).then_some(record)
+    (record.build == build.digest(seed)).then_some(record)
 }
 
 /// Where outcomes are recorded.
@@ -135,8 +135,8 @@ impl Build {
     }
 
     /// The digest of the program and a history.
-    fn of(&self, seed: u64) -> String {
-        let history = History::of(seed).to_string();
+    fn digest(&self, seed: u64) -> String {
+        let history = History::from_seed(seed).to_string();
         let digest = digest(&SHA256, &[&self.0, history.as_bytes()].concat());
         let hex = digest.as_ref().iter().map(|byte| format!("{byte:02x}"));
         hex.collect()

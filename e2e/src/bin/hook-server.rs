@@ -1,7 +1,7 @@
 //! The web server of the walkthroughs. It gives every call the same answer on all loopback addresses, which include
 //! those of simulated pods.
 //!
-//! Usage: `hook-server [PORT]`, 9091 if none is given.
+//! Usage: `hook-server [PORT]`, by default 9091.
 
 use anyhow::{Context, Result};
 use e2e::servers::hook_server::HookServer;

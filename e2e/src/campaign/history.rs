@@ -33,8 +33,8 @@ pub struct History {
 }
 
 impl History {
-    /// The history of a seed.
-    pub fn of(seed: u64) -> Self {
+    /// Generates the history of a seed.
+    pub fn from_seed(seed: u64) -> Self {
         let kind = Kind::ALL[usize::try_from(seed % 3).unwrap_or(0)];
         let mut random = Random::from_seed(seed);
         let replicas = 2 + random.below(4) as i64;
@@ -51,7 +51,7 @@ impl History {
             script,
             stimuli: Vec::new(),
         };
-        history.add_user(&mut random);
+        history.add_user_actions(&mut random);
         if random.below(2) == 0 {
             history.add_burst(&mut random);
         }
@@ -64,8 +64,8 @@ impl History {
         self.stimuli.push((at, stimulus));
     }
 
-    /// A user scales, sets images, pauses, resumes and retries.
-    fn add_user(&mut self, random: &mut Random) {
+    /// A user scales, sets images, pauses, resumes and retries failed hooks.
+    fn add_user_actions(&mut self, random: &mut Random) {
         let mut tag = 1;
         for _ in 0..4 + random.below(5) {
             let stimulus = match random.below(10) {
@@ -117,7 +117,7 @@ impl History {
         Duration::from_secs(SECONDS)
     }
 
-    /// Whether its operator needs a clock of its own.
+    /// Whether the operator's clock jumps, so it needs one of its own.
     pub fn has_jumps(&self) -> bool {
         let mut stimuli = self.stimuli.iter();
         stimuli.any(|(_, stimulus)| matches!(stimulus, Stimulus::Clock(_)))
@@ -181,14 +181,20 @@ mod tests {
 
     #[test]
     fn a_seed_reproduces_its_history() {
-        assert_eq!(History::of(5).to_string(), History::of(5).to_string());
-        assert_ne!(History::of(5).to_string(), History::of(8).to_string());
+        assert_eq!(
+            History::from_seed(5).to_string(),
+            History::from_seed(5).to_string()
+        );
+        assert_ne!(
+            History::from_seed(5).to_string(),
+            History::from_seed(8).to_string()
+        );
     }
 
     #[test]
     fn stimuli_are_sorted_by_time() {
         for seed in 0..50 {
-            let history = History::of(seed);
+            let history = History::from_seed(seed);
             assert!(history.stimuli.is_sorted_by_key(|(at, _)| *at), "{history}");
         }
     }

@@ -136,7 +136,7 @@ async fn in_case(case: &mut Case, outcome: &mut Outcome) -> Result<()> {
     let started = Instant::now();
     outcome.unsettled = settle(case, REPLICAS).await?;
     outcome.settled_after = started.elapsed();
-    ensure!(case.operator.is_alive()?, "the operator exited by itself");
+    ensure!(case.operator.is_alive()?, "the operator exited on its own");
     Ok(())
 }
 
@@ -197,6 +197,6 @@ impl fmt::Display for Outcome {
         if let Some(error) = &self.aborted {
             writeln!(f, "aborted: {error}")?;
         }
-        write!(f, "to reproduce it: make campaign SEED={seed} COUNT=1")
+        write!(f, "to reproduce: make campaign SEED={seed} COUNT=1")
     }
 }

@@ -53,7 +53,7 @@ pub async fn settle(case: &Case, replicas: i64) -> Result<Option<String>> {
     }
 }
 
-/// Whether the hook of a pod has failed. The hook of a step is skipped by a resume.
+/// Whether the hook of a pod has failed. A resume skips the hook of a step.
 fn has_failed_hooks(view: &View) -> bool {
     let mut runs = view.runs.iter().filter(|run| run.point() != "Step");
     runs.any(|run| matches!(run.phase(), "Failed" | "Error" | "Inconclusive"))

@@ -15,7 +15,7 @@ const TEMPLATE: &str = "is-empty";
 /// The kind of a history's workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A GameDeployment that is updated in place, by canary steps and with hooks.
+    /// A GameDeployment that is updated in place, with canary steps and hooks.
     Canary,
     /// A GameDeployment that is updated by recreating pods, with a PreDelete hook.
     Rolling,
@@ -97,7 +97,7 @@ fn canary(replicas: i64, random: &mut Random) -> Game {
         hook,
         json!({"partition": "50%"}),
     ];
-    // Consecutive steps of these, at least one.
+    // At least one of these steps; if several, consecutive ones.
     let first = random.index(steps.len());
     let length = 1 + random.index(steps.len() - first);
     let steps = Value::from(&steps[first..first + length]);

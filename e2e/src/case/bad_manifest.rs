@@ -62,7 +62,7 @@ impl BadManifest {
         let lines = self.message.iter().map(|line| {
             let line = line
                 .split_once(" is invalid:")
-                .map_or(line.as_str(), |(_, it)| it);
+                .map_or(line.as_str(), |(_, findings)| findings);
             line.trim_start_matches(['*', ' '])
         });
         lines.filter(|line| !line.is_empty())

@@ -159,7 +159,7 @@ impl Case {
         self.kubectl_with(args, "").await
     }
 
-    /// Runs kubectl as a user of this namespace, with an input.
+    /// Runs kubectl as a user of this namespace, with this standard input.
     pub async fn kubectl_with(&self, args: &[&str], stdin: &str) -> Result<String> {
         let mut command = Command::new(&self.plane.kubectl);
         command.args(args).env("KUBECONFIG", &self.kubeconfig);

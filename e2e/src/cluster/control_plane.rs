@@ -1,4 +1,4 @@
-//! A real control plane that runs as long as the tests.
+//! A real control plane that runs for as long as the tests do.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -37,7 +37,7 @@ const KINDS: [(&str, &str); 5] = [
 /// A running control plane.
 pub struct ControlPlane {
     name: String,
-    /// kubeconfig of the administrator.
+    /// The administrator's kubeconfig.
     pub kubeconfig: PathBuf,
     /// The kubectl binary.
     pub kubectl: PathBuf,
@@ -144,9 +144,10 @@ impl ControlPlane {
 
     /// A PATH with kubectl, helm, the plugin and the operator.
     pub async fn path(&self) -> Result<OsString> {
-        let (plugin, own) = (program("kubectl-game").await?, program("gamekeeper").await?);
-        let programs = [&plugin, &own, &self.kubectl, &self.helm];
-        let folders = programs.into_iter().filter_map(|it| it.parent());
+        let plugin = program("kubectl-game").await?;
+        let operator = program("gamekeeper").await?;
+        let programs = [&plugin, &operator, &self.kubectl, &self.helm];
+        let folders = programs.into_iter().filter_map(|program| program.parent());
         let completion = repository().join("kubectl-game");
         let rest = std::env::var_os("PATH").unwrap_or_default();
         let own = folders.map(Path::to_owned).chain([completion]);
@@ -162,13 +163,13 @@ impl ControlPlane {
         run(&mut command, stdin).await
     }
 
-    /// Runs kubectl as the administrator, with the words of a line.
+    /// Runs kubectl as the administrator, with the words of a line as arguments.
     pub async fn kubectl_line(&self, line: &str) -> Result<String> {
         let words: Vec<&str> = line.split(' ').collect();
         self.kubectl(&words, "").await
     }
 
-    /// Applies objects that name their namespace.
+    /// Applies objects that specify their namespace.
     pub async fn apply(&self, objects: &[Value]) -> Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         self.kubectl(&["apply", "-f", "-"], &list.to_string())
@@ -176,7 +177,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// A client with the credentials of the administrator.
+    /// A client with the administrator's credentials.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -270,16 +271,16 @@ async fn config(kubeconfig: &Path) -> Result<Config> {
 
 /// Stops all clusters of this process.
 pub async fn stop_all() {
-    stop_those(|id| id == std::process::id()).await;
+    stop_selected(|id| id == std::process::id()).await;
 }
 
 /// Stops test clusters whose process no longer exists.
 async fn reap() {
-    stop_those(|id| !Path::new("/proc").join(id.to_string()).exists()).await;
+    stop_selected(|id| !Path::new("/proc").join(id.to_string()).exists()).await;
 }
 
 /// Stops test clusters, selected by process ID.
-async fn stop_those(is_selected: impl Fn(u32) -> bool) {
+async fn stop_selected(is_selected: impl Fn(u32) -> bool) {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let Some(clusters) = cache.or(home).map(|dir| dir.join("gamekeeper/clusters")) else {

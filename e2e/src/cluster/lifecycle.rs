@@ -37,7 +37,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts a stage, plays a test on it, and stops it. Fails if the judge finds a violation.
+    /// Starts a stage, runs a test on it, and stops it. Fails if the judge finds a violation.
     pub async fn play(
         name: &str,
         folder: &Path,
@@ -71,11 +71,11 @@ impl Stage {
         ];
         plane.helm(&install).await?;
         let wait = ["wait", "--for=condition=Established", "crd", "--all"];
-        // Right after its creation a CRD has no conditions, which kubectl wait reports as an error.
+        // Right after its creation, a CRD has no conditions, which kubectl wait reports as an error.
         let established = async || plane.kubectl(&wait, "").await;
         eventually("the CRDs are established", LIMIT, established).await?;
         let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
-        // A new operator need not wait for the lease of a killed one.
+        // Otherwise, a new operator would wait for the lease of a killed one.
         operator.disable_leader_election();
         operator.start().await?;
         let witness = Witness::of_lifecycle(&plane.client()).await?;
@@ -94,7 +94,7 @@ impl Stage {
         self.operator.start().await
     }
 
-    /// The outcome of a test together with what the judge finds. If it failed, objects and writes are saved for
+    /// Combines a test's outcome with the judge's verdict. If that is a failure, saves objects and writes for
     /// debugging.
     async fn close(&mut self, outcome: Result<()>) -> Result<()> {
         let outcome = match (outcome, self.verdict().await) {
@@ -107,7 +107,7 @@ impl Stage {
             let objects = self.plane.kubectl(&objects, "").await;
             let objects = objects.unwrap_or_else(|error| format!("{error:#}"));
             std::fs::write(self.folder.join("lifecycle.yaml"), objects)?;
-            let writes = ["", HOOKS, GAMES].map(|it| self.plane.writes_as_text(it));
+            let writes = ["", HOOKS, GAMES].map(|name| self.plane.writes_as_text(name));
             let writes: String = writes.into_iter().collect::<Result<_>>()?;
             std::fs::write(self.folder.join("lifecycle-writes.txt"), writes)?;
         }
@@ -157,12 +157,12 @@ impl Stage {
             .to_owned())
     }
 
-    /// Runs kubectl with the words of a line.
+    /// Runs kubectl with the words of a line as arguments.
     pub async fn kubectl(&self, line: &str) -> Result<String> {
         self.plane.kubectl_line(line).await
     }
 
-    /// Runs `kubectl game` with the words of a line. It may fail.
+    /// Runs `kubectl game` with the words of a line as arguments. It may fail.
     pub async fn game(&self, line: &str) -> Result<CommandOutput> {
         let mut command = Command::new(&self.plane.kubectl);
         command
@@ -198,7 +198,7 @@ impl Stage {
         let cluster = self.cluster(cluster).await?;
         let conditions = cluster["status"]["conditions"].as_array();
         let mut conditions = conditions.into_iter().flatten();
-        let found = conditions.find(|it| it["type"] == type_);
+        let found = conditions.find(|condition| condition["type"] == type_);
         let found = found.with_context(|| format!("no {type_} in {:#}", cluster["status"]))?;
         let [status, reason, message] =
             ["/status", "/reason", "/message"].map(|field| text(found, field));

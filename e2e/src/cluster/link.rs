@@ -64,23 +64,23 @@ impl Drop for Link {
 }
 
 async fn carry(mut client: TcpStream, server: u16, mut link: watch::Receiver<bool>) {
-    let through = async {
+    let forwarding = async {
         let mut server = TcpStream::connect(("127.0.0.1", server)).await?;
         copy_bidirectional(&mut client, &mut server).await
     };
-    let is_carried = tokio::select! {
+    let is_over = tokio::select! {
         biased;
-        () = becomes(&mut link, false) => false,
-        _ = through => true,
+        () = until_state(&mut link, false) => false,
+        _ = forwarding => true,
     };
     // Keeps the connection open, without forwarding data, until the link is restored.
-    if !is_carried {
-        becomes(&mut link, true).await;
+    if !is_over {
+        until_state(&mut link, true).await;
     }
 }
 
 /// Waits until the link is up, or until it is cut.
-async fn becomes(link: &mut watch::Receiver<bool>, is_up: bool) {
+async fn until_state(link: &mut watch::Receiver<bool>, is_up: bool) {
     // An error means that the link, and with it the sender, was dropped.
-    let _ = link.wait_for(|it| *it == is_up).await;
+    let _ = link.wait_for(|state| *state == is_up).await;
 }

@@ -56,7 +56,7 @@ impl Shell {
 
     async fn try_check(&self, documented: &DocCommand, workload: &str) -> Result<()> {
         let line = &documented.command;
-        let shown = |text: &str| shows(text, &documented.output, workload);
+        let shown = |text: &str| ensure_documented(text, &documented.output, workload);
         if line.ends_with(" -w") {
             return timeout(LIMIT, watch(self.command(line), shown)).await?;
         }
@@ -105,8 +105,8 @@ impl Shell {
     }
 }
 
-/// Checks that an output is the documented one, if any is documented.
-fn shows(text: &str, expected: &[String], workload: &str) -> Result<()> {
+/// Checks that the output is as documented, if the document shows any.
+fn ensure_documented(text: &str, expected: &[String], workload: &str) -> Result<()> {
     let expected = normalized(expected.iter().map(String::as_str), workload);
     let shown = normalized(text.lines(), workload);
     ensure!(
@@ -118,7 +118,7 @@ fn shows(text: &str, expected: &[String], workload: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command that does not end by itself, until a frame of its output is as expected.
+/// Runs a command that does not end on its own, until a frame of its output is as expected.
 async fn watch(mut command: Command, is_shown: impl Fn(&str) -> Result<()>) -> Result<()> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().context("no output of the command")?;

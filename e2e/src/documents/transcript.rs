@@ -26,9 +26,9 @@ pub fn commands(document: &str) -> Result<Vec<DocCommand>> {
     for (section, block) in blocks(document) {
         let first = block[0].split_whitespace().next().unwrap_or_default();
         if block.iter().any(|line| line.starts_with("$ ")) {
-            commands.extend(with_dollars(&section, &block));
+            commands.extend(parse_prompts(&section, &block));
         } else if PROGRAMS.contains(&first) {
-            commands.extend(plain(&section, &block));
+            commands.extend(parse_plain(&section, &block));
         } else {
             let text = block.join("\n");
             let yaml: Result<Value, _> = serde_yaml_ng::from_str(&text);
@@ -62,13 +62,13 @@ fn blocks(document: &str) -> Vec<(String, Vec<&str>)> {
     blocks
 }
 
-fn with_dollars(section: &str, block: &[&str]) -> Vec<DocCommand> {
+fn parse_prompts(section: &str, block: &[&str]) -> Vec<DocCommand> {
     let mut commands: Vec<DocCommand> = Vec::new();
     let mut continues = false;
     for line in block {
         let last = commands.last_mut();
         match (line.strip_prefix("$ "), last) {
-            (Some(command), _) => commands.push(one(section, command)),
+            (Some(command), _) => commands.push(parse_command(section, command)),
             (None, Some(last)) if continues => {
                 last.command.push_str(line.trim().trim_end_matches('\\'));
             }
@@ -80,14 +80,14 @@ fn with_dollars(section: &str, block: &[&str]) -> Vec<DocCommand> {
     commands
 }
 
-fn plain(section: &str, block: &[&str]) -> Vec<DocCommand> {
+fn parse_plain(section: &str, block: &[&str]) -> Vec<DocCommand> {
     let whole = block.join("\n").replace("\\\n", "");
     let lines = whole.lines().filter(|line| !line.is_empty());
-    lines.map(|line| one(section, line)).collect()
+    lines.map(|line| parse_command(section, line)).collect()
 }
 
-/// A command without its comment.
-fn one(section: &str, line: &str) -> DocCommand {
+/// Parses a command line, without its comment.
+fn parse_command(section: &str, line: &str) -> DocCommand {
     let command = line
         .split_once(" # ")
         .map(|(command, _)| command.trim_end());
@@ -107,7 +107,7 @@ pub fn normalized<'a>(lines: impl IntoIterator<Item = &'a str>, workload: &str) 
         let indent = line.len() - words.len();
         let words: Vec<String> = words
             .split_whitespace()
-            .map(|it| word(it, workload))
+            .map(|word| normalized_word(word, workload))
             .collect();
         (!words.is_empty()).then(|| (indent, words.join(" ")))
     });
@@ -132,10 +132,10 @@ impl Branch {
         first.ends_with("POD") || first.contains("POD-")
     }
 
-    fn write(self, depth: usize, to: &mut Vec<String>) {
-        to.push(format!("{}{}", "  ".repeat(depth), self.line));
+    fn write(self, depth: usize, lines: &mut Vec<String>) {
+        lines.push(format!("{}{}", "  ".repeat(depth), self.line));
         for child in self.children {
-            child.write(depth + 1, to);
+            child.write(depth + 1, lines);
         }
     }
 }
@@ -160,7 +160,7 @@ fn branches(mut lines: &[(usize, String)]) -> Vec<Branch> {
 }
 
 /// A word, without the parts that differ from run to run.
-fn word(word: &str, workload: &str) -> String {
+fn normalized_word(word: &str, workload: &str) -> String {
     let start = format!("{workload}-");
     let parts: Vec<&str> = word.split(&start).collect();
     let Some((first, rest)) = parts.split_first() else {
@@ -178,9 +178,9 @@ const ALPHABET: &str = "bcdfghjklmnpqrstvwxz2456789";
 /// Replaces the random parts of what follows a workload's name, as in `HASH-POD-more`.
 fn random_part(rest: &str) -> String {
     // A name may be followed by a quote or a comma.
-    let name = rest.trim_end_matches(|it: char| !it.is_ascii_alphanumeric());
+    let name = rest.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric());
     let parts = name.split('-').map(|part| {
-        let is_random = part.chars().all(|it| ALPHABET.contains(it));
+        let is_random = part.chars().all(|letter| ALPHABET.contains(letter));
         match part.len() {
             5 if is_random => "POD",
             8..=10 if is_random => "HASH",
@@ -193,11 +193,14 @@ fn random_part(rest: &str) -> String {
 /// `AGE` for 5s, 3m12s, 2h and the like.
 fn age(word: &str) -> &str {
     let bare = word.trim_matches(['(', ')', ',', '.', ':']);
-    let digits = bare.chars().next().is_some_and(|it| it.is_ascii_digit());
+    let digits = bare
+        .chars()
+        .next()
+        .is_some_and(|letter| letter.is_ascii_digit());
     let units = bare
         .chars()
-        .all(|it| it.is_ascii_digit() || "smhd".contains(it));
-    match digits && units && !bare.chars().all(|it| it.is_ascii_digit()) {
+        .all(|letter| letter.is_ascii_digit() || "smhd".contains(letter));
+    match digits && units && !bare.chars().all(|letter| letter.is_ascii_digit()) {
         true => "AGE",
         false => word,
     }

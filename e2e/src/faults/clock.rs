@@ -1,5 +1,5 @@
-//! A wall clock that jumps, for one process, by means of libfaketime. The monotonic clock is not
-//! affected, as on a machine whose time is set.
+//! A wall clock that jumps, for a single process, using libfaketime. The monotonic clock is not
+//! affected, just as when a machine's time is set.
 
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,9 @@ fn library() -> Result<PathBuf> {
         let below = std::fs::read_dir(dir).into_iter().flatten();
         let below = below.filter_map(|entry| Some(entry.ok()?.path()));
         let mut dirs = below.chain([dir.to_owned()]);
-        if let Some(found) = dirs.find_map(|it| Some(it.join(LIBRARY)).filter(|it| it.exists())) {
+        if let Some(found) =
+            dirs.find_map(|dir| Some(dir.join(LIBRARY)).filter(|file| file.exists()))
+        {
             return Ok(found);
         }
     }

@@ -38,7 +38,7 @@ use crate::servers::authority::acceptor;
 /// The body of a response to the client.
 pub(super) type Outgoing = UnsyncBoxBody<Bytes, Broken>;
 
-/// The reason why a body is incomplete.
+/// Why a body is incomplete.
 #[derive(Debug)]
 pub(super) struct Broken(pub &'static str);
 
@@ -225,7 +225,7 @@ impl Shared {
     }
 
     async fn try_respond(&self, request: Request<Incoming>) -> Result<Response<Outgoing>> {
-        let info = RequestInfo::of(request.method(), request.uri());
+        let info = RequestInfo::parse(request.method(), request.uri());
         let (head, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let playing = self.playing.borrow().clone();
@@ -236,14 +236,14 @@ impl Shared {
         match fault {
             None if info.verb == Verb::Watch => {
                 let response = self.forward(&head, body).await?;
-                Ok(self.followed(&info, &head, response))
+                Ok(self.disturb_watch(&info, &head, response))
             }
             None => {
                 let response = self.forward(&head, body).await?;
                 Ok(response.map(|body| body.map_err(|_| Broken::BY_SERVER).boxed_unsync()))
             }
             Some(Fault::Delay(time)) => {
-                let response = self.collected(&head, body).await?;
+                let response = self.forward_and_read(&head, body).await?;
                 let mut healed = self.playing.subscribe();
                 tokio::select! {
                     () = sleep(time) => {}
@@ -252,13 +252,13 @@ impl Shared {
                 Ok(response.map(whole))
             }
             Some(Fault::Duplicate) => {
-                self.collected(&head, body.clone()).await?;
-                Ok(self.collected(&head, body).await?.map(whole))
+                self.forward_and_read(&head, body.clone()).await?;
+                Ok(self.forward_and_read(&head, body).await?.map(whole))
             }
-            Some(Fault::Truncate) => Ok(self.collected(&head, body).await?.map(half)),
+            Some(Fault::Truncate) => Ok(self.forward_and_read(&head, body).await?.map(half)),
             Some(fault) => {
                 if fault == Fault::Lost {
-                    self.collected(&head, body).await?;
+                    self.forward_and_read(&head, body).await?;
                 }
                 let refused = refusal(fault).context("a fault that refuses")?;
                 Ok(refused.map(|body| whole(body.into())))
@@ -290,13 +290,17 @@ impl Shared {
     }
 
     /// Forwards a request and reads the whole response.
-    async fn collected(&self, head: &request::Parts, body: Bytes) -> Result<Response<Bytes>> {
+    async fn forward_and_read(
+        &self,
+        head: &request::Parts,
+        body: Bytes,
+    ) -> Result<Response<Bytes>> {
         let (head, body) = self.forward(head, body).await?.into_parts();
         Ok(Response::from_parts(head, body.collect().await?.to_bytes()))
     }
 
     /// Forwards a watch, with the faults of the script.
-    fn followed(
+    fn disturb_watch(
         &self,
         info: &RequestInfo,
         head: &request::Parts,
@@ -343,7 +347,7 @@ fn whole(body: Bytes) -> Outgoing {
         .boxed_unsync()
 }
 
-/// The first half of a body, after which the connection breaks although the headers announce all of it.
+/// The first half of a body, after which the stream breaks off, although the headers announce the whole body.
 fn half(body: Bytes) -> Outgoing {
     let first = Ok(Frame::data(body.slice(..body.len() / 2)));
     let breaks = once(async { Err(Broken::after_flush("cut off in the middle").await) });

@@ -56,10 +56,10 @@ pub struct RequestInfo {
 }
 
 impl RequestInfo {
-    /// Parses a request.
-    pub fn of(method: &Method, uri: &Uri) -> Self {
+    /// Parses a request's method and URI.
+    pub fn parse(method: &Method, uri: &Uri) -> Self {
         let query = uri.query().unwrap_or_default();
-        let has = |pair: &str| query.split('&').any(|it| it == pair);
+        let has = |pair: &str| query.split('&').any(|found| found == pair);
         let (resource, is_named) = resource(uri.path());
         let verb = match *method {
             Method::POST => Verb::Create,
@@ -138,7 +138,7 @@ mod tests {
         ];
         for (method, uri, verb, resource) in cases {
             let method = method.parse().expect("a method");
-            let info = RequestInfo::of(&method, &uri.parse().expect("a path"));
+            let info = RequestInfo::parse(&method, &uri.parse().expect("a path"));
             assert_eq!(
                 (info.verb, info.resource.as_str()),
                 (verb, resource),

@@ -42,7 +42,7 @@ enum FaultKind {
 }
 
 /// A script of this many seconds: one to three faults of requests, and one or two faults of the watches of
-/// these resources. The first resource is hit as often as all others together.
+/// these resources. The first resource is hit at least as often as all others together.
 pub fn seeded(random: &mut Random, watched: &[&'static str], seconds: u64) -> Script {
     let mut script = Script::default();
     for _ in 0..=random.below(3) {
@@ -84,8 +84,8 @@ mod tests {
         let script = |seed| seeded(&mut Random::from_seed(seed), &["pods", "hookruns"], 6);
         assert_eq!(script(7), script(7));
         let all: Vec<Script> = (0..200).map(script).collect();
-        let requests = all.iter().flat_map(|it| &it.request_rules);
-        let watches = all.iter().flat_map(|it| &it.watch_rules);
+        let requests = all.iter().flat_map(|script| &script.request_rules);
+        let watches = all.iter().flat_map(|script| &script.watch_rules);
         let mut names: Vec<&str> = requests.map(|rule| rule.fault.name()).collect();
         names.extend(watches.map(|rule| rule.fault.name()));
         names.sort_unstable();

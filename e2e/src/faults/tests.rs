@@ -45,7 +45,9 @@ async fn answer(
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    let user = headers.get("authorization").and_then(|it| it.to_str().ok());
+    let user = headers
+        .get("authorization")
+        .and_then(|value| value.to_str().ok());
     *server.user.lock().expect("a lock") = user.unwrap_or_default().to_owned();
     if uri.query().is_some_and(|query| query.contains("watch=1")) {
         let (sender, receiver) = mpsc::unbounded_channel::<String>();
@@ -407,7 +409,7 @@ async fn a_stalled_watch_is_silent_and_ends_with_the_fault() {
 }
 
 #[tokio::test]
-async fn a_watch_with_bookmarks_only_repeats_the_last_version_after_its_list() {
+async fn a_watch_that_sends_only_bookmarks_repeats_the_last_version_after_its_list() {
     let fixture = Fixture::start(watching(WatchFault::BookmarksOnly)).await;
     let mut watch = fixture.watch("&sendInitialEvents=true").await;
     watch.send_event(1);
@@ -456,7 +458,7 @@ async fn a_truncated_watch_breaks_off_in_the_middle_of_an_event() {
 }
 
 #[tokio::test]
-async fn a_watch_fault_ends_at_its_time() {
+async fn a_watch_fault_ends_on_schedule() {
     let script = Script::default().watching("pods", WatchFault::Stall, 0.0, 0.5);
     let fixture = Fixture::start(script).await;
     let mut watch = fixture.watch("&resourceVersion=1").await;

@@ -14,7 +14,7 @@ use crate::servers::registry::Image;
 /// Temporary files are written to `folder`.
 pub(crate) async fn layer(program: &Path, folder: &Path) -> Result<Bytes> {
     let (files, archive) = (folder.join("image"), folder.join("image.tar"));
-    // Debug symbols are most of a program, and the node keeps its files in memory.
+    // Debug symbols make up most of a program, and the node keeps its files in memory.
     let stripped = folder.join(program.file_name().unwrap_or_default());
     let mut strip = Command::new("strip");
     run(strip.arg("-o").arg(&stripped).arg(program), "").await?;
@@ -30,8 +30,8 @@ pub(crate) async fn layer(program: &Path, folder: &Path) -> Result<Bytes> {
     Ok(bytes.into())
 }
 
-/// The image that starts the program of a layer with these environment variables.
-pub(crate) fn of(layer: &Bytes, program: &Path, environment: &[String]) -> Image {
+/// An image with this layer. It starts the program with these environment variables.
+pub(crate) fn from_layer(layer: &Bytes, program: &Path, environment: &[String]) -> Image {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     Image {
         layer: layer.clone(),

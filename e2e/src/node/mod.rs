@@ -73,29 +73,30 @@ pub async fn stop() {
 }
 
 impl Node {
-    /// Publishes an image of another program under a name with a tag.
+    /// Publishes an image of another program as `NAME:TAG`.
     pub async fn publish_program(&self, tag: &str, program: &Path) -> Result<()> {
         let layer = image::layer(program, &self.folder).await?;
-        self.registry.publish(tag, &image::of(&layer, program, &[]));
+        self.registry
+            .publish(tag, &image::from_layer(&layer, program, &[]));
         Ok(())
     }
 
-    /// A file of the node, by its path without the leading slash.
+    /// A file on the node, by its path without the leading slash.
     pub fn file(&self, path: &str) -> Result<PathBuf> {
         Ok(self.process()?.join("root").join(path))
     }
 
-    /// Kills the kubelet (kill -9), which is then started again. Containers continue.
+    /// Kills the kubelet (kill -9), which is then restarted. Containers keep running.
     pub async fn kill_kubelet(&self) -> Result<()> {
         let namespace = std::fs::read_link(self.process()?.join("ns/mnt"))?;
         let is_kubelet = |process: &Path| {
             let name = std::fs::read_to_string(process.join("comm"));
             name.is_ok_and(|name| name.trim() == "kubelet")
-                && std::fs::read_link(process.join("ns/mnt")).is_ok_and(|it| it == namespace)
+                && std::fs::read_link(process.join("ns/mnt")).is_ok_and(|found| found == namespace)
         };
         let mut processes =
             std::fs::read_dir("/proc")?.filter_map(|entry| Some(entry.ok()?.path()));
-        let kubelet = processes.find(|it| is_kubelet(it));
+        let kubelet = processes.find(|process| is_kubelet(process));
         let kubelet = kubelet.context("the node has no kubelet")?;
         let id = kubelet.file_name().context("a process has an ID")?;
         run(Command::new("kill").arg("-KILL").arg(id), "").await?;
@@ -109,10 +110,10 @@ impl Node {
         Ok(Path::new("/proc").join(id.trim()))
     }
 
-    /// Publishes an image of the game server with these environment variables under a name with a tag, and
-    /// returns its full name and its digest.
+    /// Publishes an image of the game server with these environment variables as `NAME:TAG`, and returns its
+    /// full name and its digest.
     pub fn publish(&self, tag: &str, environment: &[String]) -> (String, String) {
-        let image = image::of(&self.layer, &self.game_server, environment);
+        let image = image::from_layer(&self.layer, &self.game_server, environment);
         self.registry.publish(tag, &image)
     }
 
@@ -128,7 +129,7 @@ impl Node {
         std::fs::create_dir_all(&folder)?;
         let registry = Registry::start().await?;
         let layer = image::layer(game_server, &folder).await?;
-        registry.publish(SANDBOX, &image::of(&layer, game_server, &[]));
+        registry.publish(SANDBOX, &image::from_layer(&layer, game_server, &[]));
         let mut process = Command::new(scripts().join("run.sh"))
             .arg(kubeconfig(plane, &folder).await?)
             .arg(registry.url())

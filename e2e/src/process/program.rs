@@ -9,11 +9,12 @@ use tokio::sync::OnceCell;
 use crate::checkout::repository;
 use crate::process::command::run;
 
-/// The packages whose programs are tested. They are built together, so that their common dependencies are compiled
+/// The packages whose programs are tested. They are built together, so their common dependencies are compiled
 /// only once.
 const PACKAGES: [&str; 2] = ["gamekeeper", "kubectl-game"];
 
-/// The path of the program of a package, which has the same name. The first call in a run builds all programs.
+/// The path of a package's program, which has the same name as the package. The first call in a run builds all
+/// programs.
 pub async fn program(package: &str) -> Result<PathBuf> {
     static BUILT: OnceCell<()> = OnceCell::const_new();
     let own = std::env::current_exe()?;

@@ -9,8 +9,8 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-/// An acceptor for TLS on 127.0.0.1 with these ALPN protocols and a certificate of a new authority. Also returns
-/// the certificate of the authority (PEM).
+/// An acceptor for TLS on 127.0.0.1 with these ALPN protocols and a certificate from a new authority. Also returns
+/// the authority's certificate (PEM).
 pub fn acceptor(protocols: &[&str]) -> Result<(TlsAcceptor, String)> {
     let ca = CertifiedIssuer::self_signed(authority()?, KeyPair::generate()?)?;
     let key = KeyPair::generate()?;

@@ -1,7 +1,7 @@
-//! A web server for hooks, whose answers a test sets.
+//! A web server for hooks. Tests set its answers.
 //!
 //! It listens on all loopback addresses, and simulated pods have loopback addresses. So a call to a pod's
-//! address and this server's port arrives here too, and answers may differ by pod.
+//! address on this server's port also arrives here, and answers may differ by pod.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -87,7 +87,7 @@ impl HookServer {
         let port = listener.local_addr()?.port();
         let script = Arc::new(Mutex::new(Script::default()));
         let router = Router::new().fallback(answer).with_state(script.clone());
-        let service = router.into_make_service_with_connect_info::<Called>();
+        let service = router.into_make_service_with_connect_info::<LocalAddress>();
         let task = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, service).await {
                 eprintln!("hook server: {error}");
@@ -147,18 +147,18 @@ impl Drop for HookServer {
 
 /// The local address of a connection.
 #[derive(Clone, Copy)]
-struct Called(IpAddr);
+struct LocalAddress(IpAddr);
 
-impl Connected<IncomingStream<'_, TcpListener>> for Called {
+impl Connected<IncomingStream<'_, TcpListener>> for LocalAddress {
     fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
         let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        Called(stream.io().local_addr().unwrap_or(unknown).ip())
+        LocalAddress(stream.io().local_addr().unwrap_or(unknown).ip())
     }
 }
 
 async fn answer(
     State(script): State<Arc<Mutex<Script>>>,
-    ConnectInfo(Called(to)): ConnectInfo<Called>,
+    ConnectInfo(LocalAddress(to)): ConnectInfo<LocalAddress>,
     method: axum::http::Method,
     uri: Uri,
     headers: HeaderMap,
@@ -190,10 +190,10 @@ async fn answer(
         script.calls.push(call);
         answer.unwrap_or_else(example_answer)
     };
-    give(answer).await
+    respond(answer).await
 }
 
-async fn give(mut answer: Answer) -> Response {
+async fn respond(mut answer: Answer) -> Response {
     loop {
         match answer {
             Answer::Json(value) => return axum::Json(value).into_response(),

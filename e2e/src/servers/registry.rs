@@ -113,7 +113,7 @@ impl Registry {
         (format!("{HOST}/{tag}"), manifest)
     }
 
-    /// Holds back pulls of an image, by its full name, from now on.
+    /// Holds back pulls of an image, given by its full name, from now on.
     pub fn hold(&self, image: &str) -> Held {
         let image = tag_of(image).to_owned();
         self.contents.send_modify(|contents| {
@@ -125,7 +125,7 @@ impl Registry {
         }
     }
 
-    /// Waits until an image, by its full name, has been requested.
+    /// Waits until an image, given by its full name, has been requested.
     pub async fn until_requested(&self, image: &str) {
         let mut contents = self.contents.subscribe();
         // This cannot fail, because `self` holds the sender.

@@ -1,6 +1,6 @@
 //! Attacks by a tenant who may write HookRuns, HookTemplates and Secrets in a namespace, and whose pods
-//! reach the operator's ports. An attack's test passes if the API server refuses it, or if its HookRuns
-//! end with a reason.
+//! can reach the operator's ports. An attack's check passes if the API server refuses its objects, or if
+//! its HookRuns end with a reason.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const AT_ONCE: usize = 16;
 pub struct Attack {
     /// Its name.
     pub name: &'static str,
-    /// Runs the attack to its end.
+    /// Runs the attack to completion.
     pub play: for<'a> fn(&'a Stage) -> LocalBoxFuture<'a, Result<()>>,
 }
 
@@ -67,9 +67,9 @@ fn run(name: &str, spec: Value) -> Value {
 }
 
 /// A HookRun with one web metric that has these additional fields.
-fn web(name: &str, web: Value, more: &Value) -> Value {
+fn web(name: &str, web: Value, fields: &Value) -> Value {
     let mut metric = json!({"name": "m", "consecutiveErrorLimit": 0, "provider": {"web": web}});
-    for (field, value) in more.as_object().into_iter().flatten() {
+    for (field, value) in fields.as_object().into_iter().flatten() {
         metric[field] = value.clone();
     }
     run(name, json!({"metrics": [metric]}))
@@ -87,7 +87,7 @@ async fn store(stage: &Stage, runs: impl IntoIterator<Item = Value>) -> Result<V
 }
 
 /// Waits until each of these runs has ended with an error.
-async fn end_in_error(stage: &Stage, runs: &[String]) -> Result<()> {
+async fn until_error(stage: &Stage, runs: &[String]) -> Result<()> {
     for name in runs {
         eventually(&format!("{name} ends"), LIMIT, async || {
             let status = stage.run(name).await?["status"].take();
@@ -108,7 +108,7 @@ async fn servers_that_never_respond(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// A measurement every second, each with a condition that runs into its evaluation limit.
+/// A measurement every second, each with a condition that exceeds the evaluation limit.
 async fn endless_statuses_and_conditions(stage: &Stage) -> Result<()> {
     let numbers: Vec<u32> = (0..2_000).collect();
     stage.hooks.answer("/numbers", Answer::Json(json!(numbers)));
@@ -132,7 +132,7 @@ async fn an_argument_that_fills_the_memory(stage: &Stage) -> Result<()> {
     );
     big["spec"]["args"] = json!([{"name": "big", "value": "x".repeat(900_000)}]);
     let stored = store(stage, [big]).await?;
-    end_in_error(stage, &stored).await
+    until_error(stage, &stored).await
 }
 
 /// As many arguments as fit, each with a field reference, in a body that uses them all.
@@ -179,7 +179,7 @@ async fn maps_that_fill_the_caches(stage: &Stage) -> Result<()> {
 }
 
 /// A connection to a local port from the loopback address 127.0.1.`host`.
-async fn connected(host: u8, port: u16) -> Result<TcpStream> {
+async fn connect_from(host: u8, port: u16) -> Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from((Ipv4Addr::new(127, 0, 1, host), 0)))?;
     let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -191,7 +191,7 @@ async fn connections_and_pages(stage: &Stage) -> Result<()> {
     let port = stage.operator.port()?;
     let mut held = Vec::new();
     for number in 0..600_usize {
-        let mut stream = connected(u8::try_from(2 + number % 20)?, port).await?;
+        let mut stream = connect_from(u8::try_from(2 + number % 20)?, port).await?;
         if number % 3 == 0 {
             // A refused connection may close during the write.
             let _ = stream
@@ -202,7 +202,7 @@ async fn connections_and_pages(stage: &Stage) -> Result<()> {
     }
     // The kubelet probes from an address of its own and times out after five seconds.
     for _ in 0..10 {
-        let mut probe = connected(200, port).await?;
+        let mut probe = connect_from(200, port).await?;
         probe
             .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             .await?;
@@ -249,7 +249,7 @@ async fn names_that_do_not_resolve(stage: &Stage) -> Result<()> {
         web(&format!("missing-{number}"), url, &json!({}))
     });
     let runs = store(stage, runs).await?;
-    end_in_error(stage, &runs).await
+    until_error(stage, &runs).await
 }
 
 /// Responses with a header of 16 MiB.
@@ -261,7 +261,7 @@ async fn very_long_response_headers(stage: &Stage) -> Result<()> {
         web(&format!("head-{number}"), url, &json!({}))
     });
     let runs = store(stage, runs).await?;
-    end_in_error(stage, &runs).await
+    until_error(stage, &runs).await
 }
 
 /// OAuth2 tokens as long as a response may be, each of which would be cached.
@@ -290,7 +290,7 @@ async fn tokens_that_fill_the_memory(stage: &Stage) -> Result<()> {
         )
     });
     let runs = store(stage, runs).await?;
-    end_in_error(stage, &runs).await
+    until_error(stage, &runs).await
 }
 
 /// A patch of a pod that is not the run's own.
@@ -306,7 +306,7 @@ async fn a_pod_of_another_run(stage: &Stage) -> Result<()> {
     let metric = json!({"name": "m", "consecutiveErrorLimit": 0, "provider": patch});
     let run = run("label", json!({"args": args, "metrics": [metric]}));
     let runs = store(stage, [run]).await?;
-    end_in_error(stage, &runs).await?;
+    until_error(stage, &runs).await?;
     let pods = format!("/api/v1/namespaces/{ATTACKER}/pods");
     let pod = stage.plane.get(&format!("{pods}/other")).await?;
     ensure!(pod["metadata"]["labels"]["mine"].is_null(), "{pod:#}");
@@ -328,7 +328,7 @@ async fn cloud_metadata_addresses(stage: &Stage) -> Result<()> {
         web(&format!("cloud-{number}"), url, &json!({}))
     });
     let runs = store(stage, runs).await?;
-    end_in_error(stage, &runs).await?;
+    until_error(stage, &runs).await?;
     for name in runs {
         let status = stage.run(&name).await?["status"].take();
         let message = status["message"].as_str().unwrap_or_default();
@@ -337,7 +337,7 @@ async fn cloud_metadata_addresses(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Admission reviews from any client that reaches the port, of objects with very long names.
+/// Admission reviews of objects with very long names. Any client that reaches the port can send them.
 async fn names_that_fill_the_log(stage: &Stage) -> Result<()> {
     let name = "gamekeeper-webhook";
     let configuration = stage
@@ -354,7 +354,7 @@ async fn names_that_fill_the_log(stage: &Stage) -> Result<()> {
     });
     let review = Arc::new(json!({"request": request}).to_string());
     for number in 0..30 {
-        let stream = connected(100 + number, stage.operator.webhook_port()?).await?;
+        let stream = connect_from(100 + number, stage.operator.webhook_port()?).await?;
         let mut stream = tls.connect("localhost".try_into()?, stream).await?;
         let head = format!(
             "POST /validate HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
@@ -370,7 +370,7 @@ async fn names_that_fill_the_log(stage: &Stage) -> Result<()> {
     let log = std::fs::read_to_string(stage.operator.log())?;
     ensure!(
         log.contains("admitting a pod template"),
-        "the log does not mention it"
+        "the log does not mention the reviews"
     );
     match log.lines().map(str::len).max() {
         Some(longest) if longest > 10_000 => bail!("a line of {longest} bytes is logged"),

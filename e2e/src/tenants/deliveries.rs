@@ -1,4 +1,4 @@
-//! When the API server delivers the victim's new HookRuns to a watch that is not the operator's.
+//! When the API server delivers the victim's new HookRuns to a watch other than the operator's.
 //!
 //! The operator cannot start a hook before its watch delivers the run, and kube-apiserver delivers late
 //! under load. Only the time that a hook takes after the delivery is the operator's.

@@ -141,7 +141,7 @@ fn hook_times(
                 delivered.duration_since(create.done),
                 event.received.duration_since(*delivered),
             ];
-            // One watch may be a little later than the other: a negative time counts as zero.
+            // One watch may lag slightly behind the other: a negative time counts as zero.
             let parts = parts.map(|part| Duration::try_from(part).unwrap_or_default());
             times.entry(about.name.clone()).or_insert(parts);
         }
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hook_time_lasts_from_creation_to_the_final_status_and_has_two_parts() {
+    fn a_hooks_time_runs_from_creation_to_the_final_status_and_has_two_parts() {
         let event = |second: i64, verb: &str, name: &str, sent: serde_json::Value| {
             let moment = Timestamp::from_second(1_700_000_000 + second).expect("a moment");
             let event = serde_json::json!({

@@ -28,7 +28,7 @@ use crate::workload::manifest::{Game, hook_template};
 const SYSTEM: &str = "gamekeeper-system";
 /// Namespace of the tenant whose latencies are measured.
 pub const VICTIM: &str = "victim";
-/// Namespace of the tenant who attacks.
+/// Namespace of the attacking tenant.
 pub const ATTACKER: &str = "attacker";
 /// The chart's memory limit, in bytes.
 const MEMORY: u64 = 1 << 30;
@@ -55,10 +55,10 @@ pub struct Lease {
 }
 
 impl Stage {
-    /// Sets the stage up with this number of victim pods. The operator keeps its files in `folder`.
+    /// Sets up the stage with this number of victim pods. The operator keeps its files in `folder`.
     pub async fn start(folder: &Path, pods: i64) -> Result<Self> {
         let plane = ControlPlane::fair("tenants").await?;
-        match Self::on(&plane, folder).await {
+        match Self::set_up(&plane, folder).await {
             Ok((operator, hooks, deliveries)) => {
                 let stage = Stage {
                     plane,
@@ -77,7 +77,10 @@ impl Stage {
         }
     }
 
-    async fn on(plane: &ControlPlane, folder: &Path) -> Result<(Operator, HookServer, Deliveries)> {
+    async fn set_up(
+        plane: &ControlPlane,
+        folder: &Path,
+    ) -> Result<(Operator, HookServer, Deliveries)> {
         for namespace in [SYSTEM, VICTIM, ATTACKER] {
             plane.create_namespace(namespace).await?;
         }
@@ -202,7 +205,7 @@ impl Stage {
         match self.plane.client().request(request).await {
             Ok(stored) => Ok(Some(stored)),
             Err(kube::Error::Api(status)) if status.code < 500 => Ok(None),
-            Err(error) => Err(error).context("the API server failed while it stored an attack"),
+            Err(error) => Err(error).context("the API server failed while storing an attack"),
         }
     }
 

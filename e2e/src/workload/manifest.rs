@@ -11,20 +11,20 @@ pub struct Game(Value);
 impl Game {
     /// A GameDeployment with image `game:v1` and the readiness gate, updated in place.
     pub fn in_place(replicas: i64) -> Self {
-        Game::of("InplaceUpdate", replicas)
+        Game::deployment("InplaceUpdate", replicas)
     }
 
     /// A GameDeployment with image `game:v1` and the readiness gate, updated by recreating pods.
     pub fn rolling(replicas: i64) -> Self {
-        Game::of("RollingUpdate", replicas)
+        Game::deployment("RollingUpdate", replicas)
     }
 
     /// A GameDeployment with image `game:v1` and the readiness gate, updated by hot patches.
     pub fn hot_patch(replicas: i64) -> Self {
-        Game::of("HotPatchUpdate", replicas)
+        Game::deployment("HotPatchUpdate", replicas)
     }
 
-    fn of(strategy: &str, replicas: i64) -> Self {
+    fn deployment(strategy: &str, replicas: i64) -> Self {
         Game(json!({
             "apiVersion": "tkex.tencent.com/v1alpha1",
             "kind": "GameDeployment",
@@ -46,7 +46,7 @@ impl Game {
 
     /// A GameStatefulSet whose pods are created and deleted one at a time.
     pub fn ordered(replicas: i64) -> Self {
-        let game = Game::of("RollingUpdate", replicas).set("/kind", "GameStatefulSet");
+        let game = Game::deployment("RollingUpdate", replicas).set("/kind", "GameStatefulSet");
         game.named(SET)
     }
 
@@ -78,7 +78,7 @@ impl Game {
         self
     }
 
-    /// Sets the name, and the selector and label to match it.
+    /// Sets the name, and the selector and label that go with it.
     pub fn named(self, name: &str) -> Self {
         self.set("/metadata/name", name)
             .set("/spec/selector/matchLabels/app", name)
@@ -110,7 +110,7 @@ impl Game {
         self.set("/spec/preDeleteUpdateStrategy/hook/templateName", template)
     }
 
-    /// Guards the pods (spec.protection). A hook that refuses is repeated after a second.
+    /// Guards the pods (spec.protection). A hook that refuses is run again after a second.
     pub fn guarded(self) -> Self {
         self.set("/spec/protection/pods", "Guarded")
             .set("/spec/protection/askAgainSeconds", 1)

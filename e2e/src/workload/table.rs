@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 /// The columns of both kinds of workloads.
-pub const WORKLOAD: [&str; 7] = [
+pub const WORKLOAD_COLUMNS: [&str; 7] = [
     "NAME",
     "DESIRED",
     "UPDATED",

@@ -140,7 +140,7 @@ impl View {
         pods.collect::<Vec<_>>().join(" ")
     }
 
-    /// The pod of this name.
+    /// The pod with this name.
     pub fn pod(&self, name: &str) -> Result<&Pod> {
         let mut pods = self.pods.iter();
         let found = pods.find(|pod| pod.name() == name);

@@ -11,7 +11,7 @@ use judge::object::text;
 use serde_json::{Value, json};
 
 /// Checks that the operator has created a HookRun of a template with an argument.
-pub(super) fn has_run_with(case: &Case, template: &str, name: &str, value: &str) -> Result<()> {
+pub(super) fn ensure_run_with(case: &Case, template: &str, name: &str, value: &str) -> Result<()> {
     let mut found = BTreeSet::new();
     for event in case.events()? {
         let is_created = event.verb == "create" && event.resource() == "hookruns";
@@ -67,7 +67,7 @@ pub(super) fn shortest_grace(events: &[Event]) -> Option<SignedDuration> {
     let mut shortest: Option<SignedDuration> = None;
     for event in events {
         if let Some(since) = gate_time(event, "False") {
-            // It is rounded down to whole seconds.
+            // The time is rounded down to whole seconds.
             closed.insert(pod(event), since + SignedDuration::from_secs(1));
         } else if !images(event).is_empty()
             && let Some(since) = closed.remove(pod(event))

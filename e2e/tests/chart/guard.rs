@@ -33,9 +33,9 @@ pub async fn ensure_guarded(plane: &ControlPlane) -> Result<()> {
     eventually("the pod is guarded", LIMIT, async || {
         let status = game(plane).await?["status"].take();
         let conditions = status["conditions"].as_array().into_iter().flatten();
-        let holds = |it: &Value| it["type"] == "Guarded" && it["status"] == "True";
+        let is_guarded = |it: &Value| it["type"] == "Guarded" && it["status"] == "True";
         ensure!(
-            conditions.clone().any(holds) && status["protection"]["guarded"] == 1,
+            conditions.clone().any(is_guarded) && status["protection"]["guarded"] == 1,
             "{status:#}"
         );
         Ok(())

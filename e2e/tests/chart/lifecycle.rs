@@ -19,11 +19,13 @@ use tokio::process::Command;
 
 use super::{GAMES, SYSTEM, guard, release};
 
-e2e::tests![install_upgrade_rollback_and_uninstall];
+e2e::tests![a_release_is_installed_upgraded_rolled_back_and_uninstalled];
 
 /// Installs, upgrades, rolls back and uninstalls a release, and installs it for one namespace. The operator
 /// runs with the permissions of the chart.
-async fn install_upgrade_rollback_and_uninstall(case: &mut Case) -> Result<()> {
+async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled(
+    case: &mut Case,
+) -> Result<()> {
     let plane = ControlPlane::empty("chart").await?;
     let outcome = lifecycle(&plane, case.folder()).await;
     plane.stop().await?;
@@ -134,7 +136,7 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     .await?;
     ensure!(kept == uid, "{uid} became {kept}");
 
-    scoped(plane, folder).await?;
+    install_for_one_namespace(plane, folder).await?;
     // The same release may reuse the CRDs; another one must take ownership of them.
     plane.helm(&install).await?;
     plane
@@ -155,7 +157,7 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Upgrades to a release that guards no pods, and back. Returns the operator, which runs.
+/// Upgrades to a release that guards no pods, and back. Returns the running operator.
 async fn leave_guards_out(
     plane: &ControlPlane,
     upgrade: &[&str],
@@ -181,8 +183,8 @@ async fn leave_guards_out(
 pub async fn trusted_certificates(plane: &ControlPlane, operator: &Operator) -> Result<[Value; 2]> {
     let configuration = plane.get(&configuration("gamekeeper-webhook")).await?;
     let called = &configuration["webhooks"][0]["clientConfig"];
-    let part = |name: &str| called["service"][name].as_str().unwrap_or_default();
-    let host = format!("{}.{}.svc", part("name"), part("namespace"));
+    let field = |name: &str| called["service"][name].as_str().unwrap_or_default();
+    let host = format!("{}.{}.svc", field("name"), field("namespace"));
     ensure!(
         host == "gamekeeper-webhook.gamekeeper-system.svc",
         "{called:#}"
@@ -195,7 +197,7 @@ pub async fn trusted_certificates(plane: &ControlPlane, operator: &Operator) -> 
 }
 
 /// Installs a release that watches only the namespace of the workloads, and uses the existing CRDs.
-async fn scoped(plane: &ControlPlane, folder: &Path) -> Result<()> {
+async fn install_for_one_namespace(plane: &ControlPlane, folder: &Path) -> Result<()> {
     let values = "crds.install=false,watchNamespace=games,\
         hooks.secrets[0].namespace=games,hooks.secrets[0].names={match-api}";
     let install = [

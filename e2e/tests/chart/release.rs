@@ -34,7 +34,7 @@ pub async fn services_reach_pods(plane: &ControlPlane) -> Result<()> {
     for (service, port) in [("gamekeeper-webhook", 9443), ("gamekeeper-metrics", 8080)] {
         let waited_for = format!("{service} reaches the pods");
         eventually(&waited_for, LIMIT, async || {
-            reaches(plane, service, port).await
+            ensure_reaches_pods(plane, service, port).await
         })
         .await?;
     }
@@ -48,7 +48,7 @@ pub async fn services_reach_pods(plane: &ControlPlane) -> Result<()> {
     .await
 }
 
-async fn reaches(plane: &ControlPlane, service: &str, port: u16) -> Result<()> {
+async fn ensure_reaches_pods(plane: &ControlPlane, service: &str, port: u16) -> Result<()> {
     let pods = format!("/api/v1/namespaces/{SYSTEM}/pods?labelSelector=app.kubernetes.io/instance");
     let pods = items(plane.get(&format!("{pods}=gamekeeper")).await?)?;
     let pods = pods
@@ -57,8 +57,8 @@ async fn reaches(plane: &ControlPlane, service: &str, port: u16) -> Result<()> {
     let pods: BTreeSet<&str> = pods.collect();
     ensure!(pods.len() == 2, "{pods:?}");
     let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices");
-    let of_service = format!("labelSelector=kubernetes.io/service-name={service}");
-    let slices = items(plane.get(&format!("{slices}?{of_service}")).await?)?;
+    let selector = format!("labelSelector=kubernetes.io/service-name={service}");
+    let slices = items(plane.get(&format!("{slices}?{selector}")).await?)?;
     ensure!(slices.len() == 1, "{slices:#?}");
     let ports = slices[0]["ports"].as_array().context("no ports")?;
     ensure!(ports.len() == 1 && ports[0]["port"] == port, "{ports:#?}");
@@ -136,12 +136,12 @@ pub async fn upgrade_restores_secret(
         Ok(())
     })
     .await?;
-    refuses(plane, operator).await
+    ensure_bad_manifest_is_refused(plane, operator).await
 }
 
 /// Makes the API server call the operator's port, because Services have no data plane here, and waits until
 /// the webhook refuses a manifest.
-async fn refuses(plane: &ControlPlane, operator: &Operator) -> Result<()> {
+async fn ensure_bad_manifest_is_refused(plane: &ControlPlane, operator: &Operator) -> Result<()> {
     call(plane, "gamekeeper-webhook", operator.webhook_port()?).await?;
     let apply = ["apply", "--dry-run=server", "-n", GAMES, "-f", "-"];
     eventually("a bad manifest is refused", LIMIT, async || {

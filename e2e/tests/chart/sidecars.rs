@@ -14,14 +14,14 @@ e2e::tests![
     editors_of_sidecar_sets_get_a_role_that_no_other_role_contains,
 ];
 
-/// The label of namespaces whose pods get sidecars, or do not.
+/// The label that decides whether a namespace's pods get sidecars.
 const LABEL: &str = "gamekeeper.tkex.tencent.com/sidecars";
 
 async fn the_injecting_webhook_fails_closed_in_labeled_namespaces_only(
     case: &mut Case,
 ) -> Result<()> {
     let objects = render(&case.plane().helm, &[]).await?;
-    let webhook = injecting(&objects)?;
+    let webhook = injecting_webhook(&objects)?;
     for (field, expected) in [
         ("failurePolicy", json!("Fail")),
         ("timeoutSeconds", json!(3)),
@@ -48,7 +48,7 @@ async fn the_injecting_webhook_fails_closed_in_labeled_namespaces_only(
                     "name": "not-the-operator",
                     "expression": format!("request.userInfo.username != 'system:serviceaccount:{SYSTEM}:gamekeeper'"),
                 },
-                {"name": "not-of-the-cluster", "expression": "!request.namespace.startsWith('kube-')"},
+                {"name": "not-in-a-kube-namespace", "expression": "!request.namespace.startsWith('kube-')"},
             ]),
         ),
     ] {
@@ -56,7 +56,7 @@ async fn the_injecting_webhook_fails_closed_in_labeled_namespaces_only(
     }
     ensure!(!has_flag(&objects)?, "the operator's default is Labeled");
     let scoped = render(&case.plane().helm, &["--set=watchNamespace=games"]).await?;
-    let selector = &injecting(&scoped)?["namespaceSelector"];
+    let selector = &injecting_webhook(&scoped)?["namespaceSelector"];
     let only = json!({"kubernetes.io/metadata.name": "games"});
     ensure!(selector["matchLabels"] == only, "{selector:#}");
     ensure!(
@@ -68,13 +68,13 @@ async fn the_injecting_webhook_fails_closed_in_labeled_namespaces_only(
 
 async fn all_namespaces_that_are_not_excluded_can_get_sidecars(case: &mut Case) -> Result<()> {
     let all = render(&case.plane().helm, &["--set=sidecars.namespaces=All"]).await?;
-    let selector = &injecting(&all)?["namespaceSelector"];
+    let selector = &injecting_webhook(&all)?["namespaceSelector"];
     let expected = json!({"matchExpressions": [
         {"key": LABEL, "operator": "NotIn", "values": ["disabled"]},
         not_the_operators_namespace(),
     ]});
     ensure!(*selector == expected, "{selector:#}");
-    ensure!(has_flag(&all)?, "the operator is not told");
+    ensure!(has_flag(&all)?, "the operator lacks the flag");
     // The scripts of lifecycle hooks run even while the webhook does not.
     let values = "--set=sidecars.namespaces=All,lifecycleHooks.enabled=true";
     let hooks = render(&case.plane().helm, &[values]).await?;
@@ -91,7 +91,7 @@ fn not_the_operators_namespace() -> Value {
 }
 
 /// The webhook that injects sidecars.
-fn injecting(objects: &[Value]) -> Result<&Value> {
+fn injecting_webhook(objects: &[Value]) -> Result<&Value> {
     let configurations = of_kind(objects, "MutatingWebhookConfiguration").into_iter();
     let webhooks = configurations.flat_map(|it| it["webhooks"].as_array());
     let mut webhooks = webhooks.flatten();
@@ -99,7 +99,7 @@ fn injecting(objects: &[Value]) -> Result<&Value> {
     found.context("no webhook injects sidecars")
 }
 
-/// Whether the operator is told that pods of other controllers get sidecars in all namespaces.
+/// Whether the operator has the flag that lets pods of other controllers get sidecars in all namespaces.
 fn has_flag(objects: &[Value]) -> Result<bool> {
     let deployment = of_kind(objects, "Deployment")[0];
     let args = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];

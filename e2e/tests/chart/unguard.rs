@@ -52,14 +52,17 @@ async fn budgets_have_exactly_the_verbs_that_are_used(case: &mut Case) -> Result
         let resource = "poddisruptionbudgets";
         let granted = verbs(&objects, granting, resource);
         ensure!(granted == expected, "{values}: {granted:?}");
-        let more = verbs(&objects, other, resource);
-        ensure!(more.is_empty(), "{values}: {more:?} in a {other}");
+        let unexpected = verbs(&objects, other, resource);
+        ensure!(
+            unexpected.is_empty(),
+            "{values}: {unexpected:?} in a {other}"
+        );
     }
     Ok(())
 }
 
 /// An upgrade may leave the guard out while pods are guarded. The operator then removes the guards, and so does the Job
-/// if the operator does not run.
+/// if the operator is not running.
 async fn guards_can_be_removed_with_all_values(case: &mut Case) -> Result<()> {
     for values in VALUES {
         let objects = render(&case.plane().helm, &["--set", values]).await?;
@@ -82,12 +85,12 @@ async fn guards_can_be_removed_with_all_values(case: &mut Case) -> Result<()> {
             ensure!(suffices, "{values}: {granted:?} on {resource}");
         }
         if is_scoped {
-            let of_cluster = verbs(&objects, "ClusterRole", "namespaces");
-            ensure!(of_cluster.contains("get"), "{values}: {of_cluster:?}");
+            let cluster_verbs = verbs(&objects, "ClusterRole", "namespaces");
+            ensure!(cluster_verbs.contains("get"), "{values}: {cluster_verbs:?}");
         }
         let operator = of_kind(&objects, "Deployment")[0];
-        let is_told = arguments(operator)?.contains(&"--guarded-pods=false");
-        ensure!(is_told == values.contains("guardedPods=false"), "{values}");
+        let has_flag = arguments(operator)?.contains(&"--guarded-pods=false");
+        ensure!(has_flag == values.contains("guardedPods=false"), "{values}");
     }
     Ok(())
 }
@@ -113,9 +116,9 @@ async fn a_release_with_another_name_guards_pods(case: &mut Case) -> Result<()> 
         let options = ["--set", values, "--set=watchNamespace=games"];
         let objects = render_as(&case.plane().helm, release, "elsewhere", &options).await?;
         let named = |kind: &str, name: &str| {
-            let is_it = |it: &&&Value| it["metadata"]["name"] == name;
+            let has_name = |it: &&&Value| it["metadata"]["name"] == name;
             let found = of_kind(&objects, kind).into_iter();
-            let found = found.collect::<Vec<_>>().iter().find(is_it).copied();
+            let found = found.collect::<Vec<_>>().iter().find(has_name).copied();
             found.with_context(|| format!("{release}: no {kind} {name}"))
         };
         let guard = format!("{operator}-guard");
@@ -141,17 +144,17 @@ async fn a_release_with_another_name_guards_pods(case: &mut Case) -> Result<()> 
         }
         let args = arguments(job)?;
         let lease = format!("--lease-name={operator}");
-        let of_deployment = format!("--deployment=elsewhere/{operator}");
-        ensure!(args.contains(&of_deployment.as_str()), "{args:?}");
+        let deployment_flag = format!("--deployment=elsewhere/{operator}");
+        ensure!(args.contains(&deployment_flag.as_str()), "{args:?}");
         ensure!(args.contains(&lease.as_str()), "{args:?}");
-        let of_operator = arguments(deployment)?;
-        ensure!(of_operator.contains(&lease.as_str()), "{of_operator:?}");
+        let operator_args = arguments(deployment)?;
+        ensure!(operator_args.contains(&lease.as_str()), "{operator_args:?}");
 
         // The Job may change the Deployment, and read the lease, of its own release only.
-        let stops = named("Role", &unguard)?;
+        let stop_role = named("Role", &unguard)?;
         ensure!(
-            stops["rules"][0]["resourceNames"] == json!([operator]),
-            "{stops:#}"
+            stop_role["rules"][0]["resourceNames"] == json!([operator]),
+            "{stop_role:#}"
         );
         let lease = named("Role", &format!("{operator}-lease"))?;
         ensure!(

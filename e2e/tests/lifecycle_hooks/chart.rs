@@ -42,9 +42,9 @@ async fn a_disabled_feature_adds_nothing_to_the_chart(case: &mut Case) -> Result
         .flatten();
     for rule in rules {
         let resources = rule["resources"].as_array();
-        let is_of_nodes = resources.is_some_and(|it| it.iter().any(|it| it == "nodes"));
+        let covers_nodes = resources.is_some_and(|it| it.iter().any(|it| it == "nodes"));
         ensure!(
-            !is_of_nodes || rule["verbs"] == json!(["list", "watch"]),
+            !covers_nodes || rule["verbs"] == json!(["list", "watch"]),
             "{rule}"
         );
     }
@@ -60,7 +60,10 @@ async fn a_disabled_feature_adds_nothing_to_the_chart(case: &mut Case) -> Result
             "--set=watchNamespace=games",
         ],
     );
-    let error = format!("{:#}", refused.await.err().context("it was not refused")?);
+    let error = format!(
+        "{:#}",
+        refused.await.err().context("Helm did not refuse it")?
+    );
     ensure!(error.contains("lifecycleHooks.enabled"), "{error}");
     Ok(())
 }
@@ -69,7 +72,7 @@ async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
     let helm = &case.plane().helm;
     let config_map = "--set=bootstrapHooks.configMap=bootstrap";
     let refused = e2e::cluster::chart::render(helm, &[config_map]).await;
-    let error = format!("{:#}", refused.err().context("it was not refused")?);
+    let error = format!("{:#}", refused.err().context("Helm did not refuse it")?);
     ensure!(
         error.contains("bootstrapHooks.image: set an image"),
         "{error}"
@@ -211,7 +214,7 @@ async fn installation(plane: &ControlPlane, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The order in which Jobs and the Deployment were created, and the Jobs' scripts ended.
+/// The order in which the Jobs and the Deployment were created and the Jobs' scripts ended.
 fn order(plane: &ControlPlane) -> Result<Vec<String>> {
     let mut order = Vec::new();
     for event in plane

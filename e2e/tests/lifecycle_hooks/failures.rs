@@ -7,20 +7,20 @@ use e2e::cluster::lifecycle::Stage;
 use e2e::wait::eventually;
 use serde_json::{Value, json};
 
-use super::{DELETE_NODES, LIMIT, apply_example, node, one};
+use super::{DELETE_NODES, LIMIT, apply_example, cluster_one, node};
 
 e2e::tests![a_failing_script_is_shown_retried_and_skipped];
 
 async fn a_failing_script_is_shown_retried_and_skipped(case: &mut Case) -> Result<()> {
-    Stage::play("lifecycle-fails", case.folder(), failing).await
+    Stage::play("lifecycle-fails", case.folder(), show_retry_and_skip).await
 }
 
-async fn failing(stage: &mut Stage) -> Result<()> {
+async fn show_retry_and_skip(stage: &mut Stage) -> Result<()> {
     check_refusals(stage).await?;
     stage.kubectl(DELETE_NODES).await?;
     let failing = "/tmp/hooks/pre-install --kwok-exit=3 --kwok-message=disk-full";
     let machine = json!({"ip": "127.0.0.1"});
-    stage.apply(&one(failing, machine.clone())).await?;
+    stage.apply(&cluster_one(failing, machine.clone())).await?;
     let condition = "EnsurePreInstallHook";
     let failure = "False FailedInit: exec \"/tmp/hooks/pre-install\" on node node-0 failed: exit 3: disk-full; attempt 1";
     let message = stage.until_condition("one", condition, failure).await?;
@@ -59,7 +59,7 @@ async fn failing(stage: &mut Stage) -> Result<()> {
     .await?;
     check_command(stage, 1, "pause cluster/one", "").await?;
     stage
-        .apply(&one("/tmp/hooks/pre-install", machine.clone()))
+        .apply(&cluster_one("/tmp/hooks/pre-install", machine.clone()))
         .await?;
     stage
         .until_condition("one", condition, "Unknown Paused: spec.paused is true")
@@ -81,7 +81,7 @@ async fn failing(stage: &mut Stage) -> Result<()> {
     check_command(stage, 1, "retry cluster/one", "").await?;
 
     // The step can be skipped when the script fails on a node that joins.
-    stage.apply(&one(failing, machine)).await?;
+    stage.apply(&cluster_one(failing, machine)).await?;
     stage.apply(&node("node-9", "10.0.0.19", json!([]))).await?;
     stage
         .until_condition("one", condition, "on node node-9 failed")
@@ -95,7 +95,7 @@ async fn failing(stage: &mut Stage) -> Result<()> {
 
     // A second Cluster waits, and can be deleted.
     apply_example(stage, "one-file").await?;
-    let mut second = one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));
+    let mut second = cluster_one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));
     second["metadata"]["name"] = json!("two");
     stage.apply(&second).await?;
     stage
@@ -178,18 +178,21 @@ async fn check_plugin_output(stage: &Stage) -> Result<usize> {
 async fn check_refusals(stage: &Stage) -> Result<()> {
     let refused = async |cluster: Value, words: &str| {
         let outcome = stage.apply(&cluster).await;
-        let error = format!("{:#}", outcome.err().context("it was not refused")?);
+        let error = format!(
+            "{:#}",
+            outcome.err().context("the API server did not refuse it")?
+        );
         ensure!(error.contains(words), "{error}");
         Ok(())
     };
     let hook = "/tmp/hooks/pre-install";
     let machine = json!({"ip": "1.2.3.4", "port": 22, "username": "root", "password": "MTIzNDU2"});
-    let why = "spec.machines[0].password: Invalid value";
-    refused(one(hook, machine), why).await?;
-    let mut relative = one(hook, json!({"ip": "1.2.3.4"}));
+    let message = "spec.machines[0].password: Invalid value";
+    refused(cluster_one(hook, machine), message).await?;
+    let mut relative = cluster_one(hook, json!({"ip": "1.2.3.4"}));
     relative["spec"]["features"]["files"][0]["dst"] = json!("tmp/../x");
     refused(relative, "must be an absolute path").await?;
-    let mut outside = one(hook, json!({"ip": "1.2.3.4"}));
+    let mut outside = cluster_one(hook, json!({"ip": "1.2.3.4"}));
     outside["spec"]["features"]["files"][0]["src"] = json!("../etc/passwd");
     refused(outside, "must be a path without a leading").await?;
     // A user who may write Clusters, but may not create pods in the namespace of the scripts, is refused.
@@ -199,14 +202,17 @@ async fn check_refusals(stage: &Stage) -> Result<()> {
     stage
         .kubectl("create clusterrolebinding clusters --clusterrole=clusters --user=jane")
         .await?;
-    let cluster = one(hook, json!({"ip": "1.2.3.4"})).to_string();
+    let cluster = cluster_one(hook, json!({"ip": "1.2.3.4"})).to_string();
     let create = ["create", "--as=jane", "-f", "-"];
     eventually("the policy is in force", LIMIT, async || {
         let outcome = stage
             .plane
             .kubectl(&[&create[..], &["--dry-run=server"]].concat(), &cluster)
             .await;
-        let error = format!("{:#}", outcome.err().context("it was not refused")?);
+        let error = format!(
+            "{:#}",
+            outcome.err().context("the API server did not refuse it")?
+        );
         ensure!(
             error.contains("may create pods in namespace gamekeeper-hooks"),
             "{error}"

@@ -6,7 +6,7 @@ use e2e::cluster::lifecycle::{HOOKS, Stage};
 use e2e::wait::{consistently, eventually};
 use serde_json::json;
 
-use super::{DELETE_NODES, LIMIT, QUIET, one, upgrade_kubelet};
+use super::{DELETE_NODES, LIMIT, QUIET, cluster_one, upgrade_kubelet};
 
 e2e::tests![
     an_operator_that_is_killed_repeatedly_runs_no_script_twice,
@@ -21,7 +21,7 @@ async fn an_operator_that_is_killed_repeatedly_runs_no_script_twice(case: &mut C
 async fn kill_repeatedly(stage: &mut Stage) -> Result<()> {
     stage.kubectl(DELETE_NODES).await?;
     let script = "/tmp/hooks/pre-install";
-    let mut cluster = one(script, json!({"ip": "127.0.0.1"}));
+    let mut cluster = cluster_one(script, json!({"ip": "127.0.0.1"}));
     cluster["spec"]["version"] = json!("1.36.3");
     let features = &mut cluster["spec"]["features"];
     features["parallelism"] = json!(1);
@@ -115,7 +115,7 @@ async fn a_script_on_a_lost_node_holds_the_step_until_the_node_is_deleted(
 async fn lose_node(stage: &mut Stage) -> Result<()> {
     stage.kubectl(DELETE_NODES).await?;
     let slow = "/tmp/hooks/pre-install --kwok-seconds=600";
-    let mut cluster = one(slow, json!({"ip": "127.0.0.1"}));
+    let mut cluster = cluster_one(slow, json!({"ip": "127.0.0.1"}));
     cluster["spec"]["features"]["parallelism"] = json!(1);
     stage.apply(&cluster).await?;
     let step = "EnsurePreInstallHook";

@@ -48,8 +48,8 @@ fn node(name: &str, address: &str, taints: Value) -> Value {
     })
 }
 
-/// The Cluster of the first example, with this PreInstall script and this machine.
-fn one(pre_install: &str, machine: Value) -> Value {
+/// The Cluster `one` of the first example, with this PreInstall script and this machine.
+fn cluster_one(pre_install: &str, machine: Value) -> Value {
     json!({
         "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "Cluster",
         "metadata": {"name": "one"},

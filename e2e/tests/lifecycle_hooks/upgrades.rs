@@ -1,4 +1,4 @@
-//! Upgrades go node by node, after each node's games were moved, and keep the user's own cordons.
+//! Upgrades go node by node, each after its games have been moved, and keep the user's own cordons.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -8,7 +8,7 @@ use e2e::wait::{consistently, eventually};
 use e2e::workload::manifest::{Game, hook_template};
 use serde_json::{Value, json};
 
-use super::{DELETE_NODES, LIMIT, QUIET, one, upgrade_kubelet};
+use super::{DELETE_NODES, LIMIT, QUIET, cluster_one, upgrade_kubelet};
 
 e2e::tests![
     an_upgrade_goes_node_by_node,
@@ -21,7 +21,7 @@ async fn an_upgrade_goes_node_by_node(case: &mut Case) -> Result<()> {
 
 async fn upgrade(stage: &mut Stage) -> Result<()> {
     stage.kubectl(DELETE_NODES).await?;
-    let mut cluster = one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));
+    let mut cluster = cluster_one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));
     cluster["spec"]["version"] = json!("1.36.3");
     cluster["spec"]["features"]["parallelism"] = json!(1);
     let script = "/tmp/hooks/pre-install";
@@ -85,13 +85,13 @@ async fn a_node_is_upgraded_when_the_hooks_of_its_games_allow_it(case: &mut Case
             .answer("/matches", Answer::Json(json!({"age": 45})))
     };
     Stage::play("lifecycle-drain", case.folder(), async |stage| {
-        drained(stage, &hook, allow).await
+        upgrade_with_drain(stage, &hook, allow).await
     })
     .await
 }
 
-/// Guarded pods hold the upgrade of their node until their hook allows it to move them.
-async fn drained(stage: &mut Stage, hook: &Value, allow: impl Fn()) -> Result<()> {
+/// Guarded pods hold up the upgrade of their node until their hooks allow them to be moved.
+async fn upgrade_with_drain(stage: &mut Stage, hook: &Value, allow: impl Fn()) -> Result<()> {
     stage.kubectl("delete node node-3 node-4").await?;
     // A user has cordoned this node.
     stage.kubectl("cordon node-2").await?;
@@ -104,7 +104,7 @@ async fn drained(stage: &mut Stage, hook: &Value, allow: impl Fn()) -> Result<()
             "wait gamedeployment/arena --for=jsonpath={.status.protection.guarded}=2 --timeout=60s",
         )
         .await?;
-    let mut cluster = one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));
+    let mut cluster = cluster_one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));
     cluster["spec"]["version"] = json!("1.36.3");
     let features = &mut cluster["spec"]["features"];
     features["parallelism"] = json!(1);

@@ -9,7 +9,7 @@ use e2e::workload::view::View;
 use e2e::workload::{GAME, SET};
 use serde_json::{Value, json};
 
-use super::{exits_with, fails_with, has, line, status};
+use super::{check_contains, exits_with, fails_with, line, status};
 
 e2e::tests![
     a_canary_is_shown_and_controlled,
@@ -24,12 +24,12 @@ e2e::tests![
 ];
 
 async fn a_canary_is_shown_and_controlled(case: &mut Case) -> Result<()> {
-    canary(case, Game::in_place(4).max_unavailable(2)).await
+    control_canary(case, Game::in_place(4).max_unavailable(2)).await
 }
 
 async fn a_canary_of_a_set_is_shown_and_controlled(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    canary(
+    control_canary(
         case,
         Game::parallel(4)
             .updated_by("InplaceUpdate")
@@ -38,7 +38,7 @@ async fn a_canary_of_a_set_is_shown_and_controlled(case: &mut Case) -> Result<()
     .await
 }
 
-async fn canary(case: &mut Case, game: Game) -> Result<()> {
+async fn control_canary(case: &mut Case, game: Game) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
@@ -48,7 +48,7 @@ async fn canary(case: &mut Case, game: Game) -> Result<()> {
     let workload = case.workload();
     let (kind, name) = workload.split_once('/').context("not KIND/NAME")?;
     let full = format!("{kind}.tkex.tencent.com/{name}");
-    has(
+    check_contains(
         &status(case, 0, name).await?,
         &["Complete: rollout complete: 4 of 4 pods"],
     )?;
@@ -56,14 +56,14 @@ async fn canary(case: &mut Case, game: Game) -> Result<()> {
     let printed = exits_with(case, 0, &["set", "image", &full, "game=game:v2"]).await?;
     ensure!(printed == format!("{full} image updated\n"), "{printed}");
     let printed = status(case, 2, name).await?;
-    has(
+    check_contains(
         &printed,
         &[
             "Paused: canary step 1 is paused until resumed",
             "kubectl game resume",
         ],
     )?;
-    has(
+    check_contains(
         &exits_with(case, 0, &["tree", name]).await?,
         &["1 of 3 completed: partition 3, [pause], hook test"],
     )?;
@@ -85,11 +85,13 @@ async fn canary(case: &mut Case, game: Game) -> Result<()> {
         "{printed}"
     );
     let run = case
-        .until("the hook failed", |view| view.phases("Step") == ["Failed"])
+        .until("the hook has failed", |view| {
+            view.phases("Step") == ["Failed"]
+        })
         .await?;
     let run = run.run_names()[0].to_owned();
     let printed = status(case, 2, name).await?;
-    has(
+    check_contains(
         &printed,
         &[
             "canary step 2 has been paused for",
@@ -100,7 +102,7 @@ async fn canary(case: &mut Case, game: Game) -> Result<()> {
     let tree = exits_with(case, 0, &["tree", kind, name]).await?;
     ensure!(line(&tree, &run)?[1..3] == ["HookRun", "Failed"], "{tree}");
     ensure!(line(&tree, &format!("{name}-"))?[1] == "Revision", "{tree}");
-    has(
+    check_contains(
         &tree,
         &[
             "update",
@@ -145,15 +147,15 @@ async fn canary(case: &mut Case, game: Game) -> Result<()> {
 }
 
 async fn a_failed_pod_hook_is_shown_and_retried(case: &mut Case) -> Result<()> {
-    pod_hook(case, Game::rolling(3)).await
+    retry_pod_hook(case, Game::rolling(3)).await
 }
 
 async fn a_failed_pod_hook_of_a_set_is_shown_and_retried(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    pod_hook(case, Game::parallel(3)).await
+    retry_pod_hook(case, Game::parallel(3)).await
 }
 
-async fn pod_hook(case: &mut Case, game: Game) -> Result<()> {
+async fn retry_pod_hook(case: &mut Case, game: Game) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(hook_template("empty", &case.hooks.url("/")))
         .await?;
@@ -162,7 +164,7 @@ async fn pod_hook(case: &mut Case, game: Game) -> Result<()> {
     let workload = case.workload();
     fails_with(case, &["retry", &workload], "nothing to retry").await?;
     case.scale(2).await?;
-    let view = case.until("the hook failed", |view| {
+    let view = case.until("the hook has failed", |view| {
         view.hook_conditions("preDelete")
             .iter()
             .any(|(_, phase)| *phase == "Failed")
@@ -171,7 +173,7 @@ async fn pod_hook(case: &mut Case, game: Game) -> Result<()> {
     let (pod, _) = view.hook_conditions("preDelete")[0];
     let run = view.run_names()[0];
     let printed = exits_with(case, 2, &["status", &workload]).await?;
-    has(
+    check_contains(
         &printed,
         &[
             "Blocked",
@@ -208,7 +210,7 @@ async fn pod_hook(case: &mut Case, game: Game) -> Result<()> {
     )
     .await?;
     let printed = exits_with(case, 0, &["retry", &workload, "--point", "predelete"]).await?;
-    has(&printed, &["retried: 1 PreDelete hook\n"])?;
+    check_contains(&printed, &["retried: 1 PreDelete hook\n"])?;
     case.until_settled(2).await?;
     exits_with(case, 0, &["status", &workload]).await?;
     Ok(())
@@ -222,18 +224,18 @@ async fn a_pause_with_a_duration_becomes_a_users_pause(case: &mut Case) -> Resul
     case.set_image("game:v2").await?;
     let at_step = |view: &View| view.pause_reasons() == ["PausedByCanaryPauseStep"];
     case.until("the step pauses", at_step).await?;
-    has(
+    check_contains(
         &exits_with(case, 3, &["status", GAME]).await?,
         &["Paused: canary step 1 is paused until 20"],
     )?;
-    has(
+    check_contains(
         &exits_with(case, 0, &["pause", GAME]).await?,
         &["took over the pause of canary step 1"],
     )?;
     let is_users =
         |view: &View| view.is_paused() && view.step() == 1 && view.pause_reasons().is_empty();
     case.until("the pause is a user's", is_users).await?;
-    has(
+    check_contains(
         &exits_with(case, 2, &["status", GAME]).await?,
         &["Paused: paused by a user"],
     )?;
@@ -252,15 +254,15 @@ async fn a_pause_with_a_duration_becomes_a_users_pause(case: &mut Case) -> Resul
 }
 
 async fn a_full_promotion_skips_the_remaining_steps(case: &mut Case) -> Result<()> {
-    full_promotion(case, Game::in_place(4).max_unavailable(2)).await
+    promote_fully(case, Game::in_place(4).max_unavailable(2)).await
 }
 
 async fn a_full_promotion_of_a_set_skips_the_remaining_steps(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    full_promotion(case, Game::ordered(4)).await
+    promote_fully(case, Game::ordered(4)).await
 }
 
-async fn full_promotion(case: &mut Case, game: Game) -> Result<()> {
+async fn promote_fully(case: &mut Case, game: Game) -> Result<()> {
     case.hooks.answer("/", Answer::Never);
     let template = hook_template("test", &case.hooks.url("/"));
     case.apply(template).await?;
@@ -281,11 +283,11 @@ async fn full_promotion(case: &mut Case, game: Game) -> Result<()> {
     )
     .await?;
     let printed = exits_with(case, 0, &["promote", &name, "--full"]).await?;
-    has(&printed, &["fully promoted: skips canary steps 1 to 2"])?;
+    check_contains(&printed, &["fully promoted: skips canary steps 1 to 2"])?;
     let view = case.until_settled(4).await?;
     view.ensure(view.ready_with("game:v2") == 4 && view.step() == 3)?;
     let history = exits_with(case, 0, &["history", &name]).await?;
-    has(&history, &["the first one", "winter event"])?;
+    check_contains(&history, &["the first one", "winter event"])?;
     // The next rollout goes through its steps again.
     case.set_image("game:v3").await?;
     let at_hook = |view: &View| view.step() == 1 && view.with_image("game:v3") == 1;
@@ -298,7 +300,7 @@ async fn an_image_is_set_and_rolled_back(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
     let dry = exits_with(case, 0, &["set", "image", GAME, "*=game:v2", "--dry-run"]).await?;
-    has(&dry, &["image updated (server dry run)"])?;
+    check_contains(&dry, &["image updated (server dry run)"])?;
     exits_with(case, 0, &["set", "image", GAME, "*=game:v2"]).await?;
     case.until_settled(2).await?;
     exits_with(case, 0, &["pause", GAME]).await?;
@@ -317,7 +319,7 @@ async fn an_image_is_set_and_rolled_back(case: &mut Case) -> Result<()> {
     view.ensure(view.ready_with("game:v1") == 2)?;
     // The revision to which the workload was rolled back now has the highest number.
     let skipped = exits_with(case, 0, &["undo", GAME, "--to-revision=3"]).await?;
-    has(
+    check_contains(
         &skipped,
         &["skipped rollback (current template already matches revision 3)"],
     )?;
@@ -327,7 +329,7 @@ async fn an_image_is_set_and_rolled_back(case: &mut Case) -> Result<()> {
         "no revision 1; its revisions are 2, 3",
     )
     .await?;
-    has(
+    check_contains(
         &exits_with(case, 0, &["history", GAME, "--revision=2"]).await?,
         &["image: game:v2"],
     )?;
@@ -341,7 +343,7 @@ async fn restart_recreates_pods_or_is_refused(case: &mut Case) -> Result<()> {
     fails_with(case, &["restart", "in-place"], "podsToDelete").await?;
     case.apply(Game::rolling(2)).await?;
     let before = case.until_settled(2).await?;
-    has(
+    check_contains(
         &exits_with(case, 0, &["restart", GAME]).await?,
         &["gamedeployment.tkex.tencent.com/test-gamedeployment restarted"],
     )?;

@@ -22,15 +22,15 @@ async fn a_proxy_is_used_as_in_kubectl(case: &mut Case) -> Result<()> {
         let before = proxy.tunnels();
         let mut command = case.kubectl_command(args).await?;
         command.env("KUBECONFIG", &through_proxy);
-        let ended = run_unchecked(&mut command).await?;
-        ensure!(ended.code == 0, "{args:?}: {ended:?}");
+        let output = run_unchecked(&mut command).await?;
+        ensure!(output.code == 0, "{args:?}: {output:?}");
         ensure!(proxy.tunnels() > before, "{args:?} did not use the proxy");
 
         // The proxy in the environment is not used for a server on this machine.
         let mut command = case.kubectl_command(args).await?;
         command.env("HTTPS_PROXY", "http://127.0.0.1:1");
-        let ended = run_unchecked(&mut command).await?;
-        ensure!(ended.code == 0, "{args:?}: {ended:?}");
+        let output = run_unchecked(&mut command).await?;
+        ensure!(output.code == 0, "{args:?}: {output:?}");
     }
     Ok(())
 }
@@ -54,12 +54,12 @@ async fn connection_options_work_as_in_kubectl(case: &mut Case) -> Result<()> {
         for program in [&["get", "gamedeployments"][..], &["game", "get"]] {
             let args = [program, args].concat();
             let mut command = case.kubectl_command(&args).await?;
-            let ended = run_unchecked(command.env("KUBECONFIG", &config)).await?;
-            ensure!(ended.code == code, "{args:?}: {ended:?}");
-            let is_ours = program[0] == "game";
+            let output = run_unchecked(command.env("KUBECONFIG", &config)).await?;
+            ensure!(output.code == code, "{args:?}: {output:?}");
+            let is_plugin = program[0] == "game";
             ensure!(
-                !is_ours || ended.stderr.contains(words),
-                "{args:?}: {ended:?}"
+                !is_plugin || output.stderr.contains(words),
+                "{args:?}: {output:?}"
             );
         }
     }

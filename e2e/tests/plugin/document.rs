@@ -27,7 +27,7 @@ async fn the_plugin_prints_what_its_document_shows(case: &mut Case) -> Result<()
     let mut document = Document(commands(&document)?);
     // The commands of the installation have no output.
     document.0.retain(|command| !command.output.is_empty());
-    two_workloads(case).await?;
+    create_two_workloads(case).await?;
     for command in ["get", "tree wrld", "status world"] {
         document.check(case, command).await?;
     }
@@ -60,7 +60,7 @@ async fn the_plugin_prints_what_its_document_shows(case: &mut Case) -> Result<()
 }
 
 /// Creates `game`, which is complete, and `world`, whose scale-in is blocked by a hook.
-async fn two_workloads(case: &Case) -> Result<()> {
+async fn create_two_workloads(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 45})));
     let mut template = hook_template("test", &case.hooks.url("/"));
     template["spec"]["metrics"][0]["successCondition"] = json!("asInt(result) < 30");
@@ -94,13 +94,16 @@ impl Document {
         let read_only = ["get", "tree", "status", "hooks", "history"];
         let mut read_only = read_only.iter().map(|it| format!("kubectl game {it}"));
         if !read_only.any(|start| command.starts_with(&start)) {
-            return shows(case, &documented).await;
+            return check_output(case, &documented).await;
         }
-        eventually(&command, LIMIT, async || shows(case, &documented).await).await
+        eventually(&command, LIMIT, async || {
+            check_output(case, &documented).await
+        })
+        .await
     }
 }
 
-async fn shows(case: &Case, documented: &DocCommand) -> Result<()> {
+async fn check_output(case: &Case, documented: &DocCommand) -> Result<()> {
     let shell = case.shell().await?;
     let output = run_unchecked(&mut shell.command(&documented.command)).await?;
     let printed = (output.stdout + &output.stderr).replace(&case.namespace, NAMESPACE);
@@ -108,9 +111,9 @@ async fn shows(case: &Case, documented: &DocCommand) -> Result<()> {
     let mut expected: Vec<&str> = documented.output.iter().map(String::as_str).collect();
     if documented.command.contains(" --watch ") {
         // The progress before the last lines varies.
-        let end = |lines: &mut Vec<&str>| drop(lines.drain(..lines.len().saturating_sub(2)));
-        end(&mut printed);
-        end(&mut expected);
+        let keep_end = |lines: &mut Vec<&str>| drop(lines.drain(..lines.len().saturating_sub(2)));
+        keep_end(&mut printed);
+        keep_end(&mut expected);
     }
     let (printed, expected) = (comparable(&printed), comparable(&expected));
     ensure!(

@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
 
-use super::{exits_with, fails_with, has, kubeconfig};
+use super::{check_contains, exits_with, fails_with, kubeconfig};
 
 e2e::tests![
     tree_follows_a_rollout,
@@ -45,12 +45,12 @@ impl Following {
     }
 
     /// Waits for a line of standard output that contains these words.
-    pub(super) async fn prints(&mut self, words: &str) -> Result<String> {
+    pub(super) async fn until_printed(&mut self, words: &str) -> Result<String> {
         next(&mut self.stdout, words).await
     }
 
     /// Waits for a line of standard error that contains these words.
-    async fn reports(&mut self, words: &str) -> Result<String> {
+    async fn until_reported(&mut self, words: &str) -> Result<String> {
         next(&mut self.stderr, words).await
     }
 }
@@ -73,14 +73,15 @@ async fn tree_follows_a_rollout(case: &mut Case) -> Result<()> {
     case.until_settled(2).await?;
     let mut command = case.kubectl_command(&["game", "tree", GAME, "-w"]).await?;
     let mut tree = Following::start(&mut command)?;
-    tree.prints("Complete").await?;
+    tree.until_printed("Complete").await?;
     case.set_image("game:v2").await?;
-    tree.prints("canary step 1 is paused until resumed").await?;
-    tree.prints("game:v2").await?;
+    tree.until_printed("canary step 1 is paused until resumed")
+        .await?;
+    tree.until_printed("game:v2").await?;
     exits_with(case, 0, &["resume", GAME]).await?;
-    tree.prints("rollout complete: 2 of 2 pods").await?;
+    tree.until_printed("rollout complete: 2 of 2 pods").await?;
     case.kubectl(&["delete", "gamedeployment", GAME]).await?;
-    tree.prints("gamedeployment.tkex.tencent.com/test-gamedeployment was deleted")
+    tree.until_printed("gamedeployment.tkex.tencent.com/test-gamedeployment was deleted")
         .await?;
     ensure!(tree.child.wait().await?.success());
     Ok(())
@@ -94,12 +95,12 @@ async fn the_first_tree_waits_briefly_for_the_operator(case: &mut Case) -> Resul
     let mut command = case.kubectl_command(&["game", "tree", GAME, "-w"]).await?;
     let started = Instant::now();
     let mut tree = Following::start(&mut command)?;
-    let first = tree.prints("Status: ").await?;
+    let first = tree.until_printed("Status: ").await?;
     ensure!(first.ends_with(" Unseen"), "{first}");
     let waited = started.elapsed();
     ensure!(waited >= Duration::from_secs(1), "{waited:?}");
     case.operator.thaw().await?;
-    let second = tree.prints("Status: ").await?;
+    let second = tree.until_printed("Status: ").await?;
     ensure!(!second.ends_with(" Unseen"), "{second}");
     Ok(())
 }
@@ -121,18 +122,22 @@ async fn a_lost_connection_is_reported_and_restored(case: &mut Case) -> Result<(
     let mut tree = follow(&["game", "tree", GAME, "-w"]).await?;
     let mut status = follow(&["game", "status", GAME, "--watch"]).await?;
     for following in [&mut tree, &mut status] {
-        following.prints("canary step 1 is paused until 20").await?;
+        following
+            .until_printed("canary step 1 is paused until 20")
+            .await?;
     }
     link.cut();
     for following in [&mut tree, &mut status] {
-        following.reports("no connection since 20").await?;
+        following.until_reported("no connection since 20").await?;
     }
     case.resume().await?;
     case.until_settled(2).await?;
     link.restore();
     for following in [&mut tree, &mut status] {
-        following.reports("connection restored").await?;
-        following.prints("rollout complete: 2 of 2 pods").await?;
+        following.until_reported("connection restored").await?;
+        following
+            .until_printed("rollout complete: 2 of 2 pods")
+            .await?;
     }
     ensure!(status.child.wait().await?.success());
     Ok(())
@@ -150,7 +155,7 @@ async fn status_waits_no_longer_than_its_timeout(case: &mut Case) -> Result<()> 
     })
     .await?;
     let printed = exits_with(case, 3, &["status", GAME, "--watch", "--timeout=10s"]).await?;
-    has(
+    check_contains(
         &printed,
         &["Waiting: waits for PreDelete hook of pod test-gamedeployment-"],
     )?;

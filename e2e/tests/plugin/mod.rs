@@ -65,7 +65,7 @@ async fn status(case: &Case, code: i32, name: &str) -> Result<String> {
     exits_with(case, code, &["status", name, "--watch", "--timeout", "60s"]).await
 }
 
-fn has(text: &str, words: &[&str]) -> Result<()> {
+fn check_contains(text: &str, words: &[&str]) -> Result<()> {
     for word in words {
         ensure!(text.contains(word), "no {word:?} in:\n{text}");
     }

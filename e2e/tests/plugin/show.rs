@@ -9,7 +9,7 @@ use e2e::workload::{GAME, SET};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::{exits_with, fails_with, has, status};
+use super::{check_contains, exits_with, fails_with, status};
 
 e2e::tests![
     a_pause_of_a_complete_workload_is_shown,
@@ -31,12 +31,12 @@ async fn a_pause_of_a_complete_workload_is_shown(case: &mut Case) -> Result<()> 
     );
     let waits =
         "also: paused by a user (spec.updateStrategy.paused is true): the next template change";
-    has(&status(case, 0, GAME).await?, &["Complete: ", waits])?;
-    has(
+    check_contains(&status(case, 0, GAME).await?, &["Complete: ", waits])?;
+    check_contains(
         &exits_with(case, 0, &["tree", GAME]).await?,
         &[waits, "Complete,Paused"],
     )?;
-    has(&exits_with(case, 0, &["get"]).await?, &["Complete,Paused"])?;
+    check_contains(&exits_with(case, 0, &["get"]).await?, &["Complete,Paused"])?;
     exits_with(case, 0, &["resume", GAME]).await?;
     let printed = status(case, 0, GAME).await?;
     ensure!(!printed.contains("aused"), "{printed}");
@@ -52,7 +52,7 @@ async fn a_refused_template_is_reported(case: &mut Case) -> Result<()> {
     )
     .await?;
     let printed = status(case, 2, GAME).await?;
-    has(&printed, &["Blocked: the update is blocked (NotInPlace)"])
+    check_contains(&printed, &["Blocked: the update is blocked (NotInPlace)"])
 }
 
 async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result<()> {
@@ -130,7 +130,7 @@ async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result
     let managers = case
         .kubectl(&["get", "gd", GAME, "-o", "yaml", "--show-managed-fields"])
         .await?;
-    has(&managers, &["manager: kubectl-game"])
+    check_contains(&managers, &["manager: kubectl-game"])
 }
 
 async fn symbols_and_colors_follow_the_terminal_and_environment(case: &mut Case) -> Result<()> {
@@ -161,7 +161,7 @@ async fn symbols_and_colors_follow_the_terminal_and_environment(case: &mut Case)
     let mut piped = case.kubectl_command(&tree).await?;
     let piped = run(piped.env("TERM", "xterm").env_remove("NO_COLOR"), "").await?;
     ensure!(piped.is_ascii() && !piped.contains('\x1b'), "{piped:?}");
-    has(&piped, &["`- "])
+    check_contains(&piped, &["`- "])
 }
 
 /// kubectl on a terminal with symbols and colors, simulated by `script`.
@@ -218,7 +218,7 @@ async fn mistakes_get_a_suggestion(case: &mut Case) -> Result<()> {
 async fn completion_knows_commands_and_workloads(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     for shell in ["bash", "zsh", "fish"] {
-        has(
+        check_contains(
             &exits_with(case, 0, &["completion", shell]).await?,
             &["kubectl-game", "resume"],
         )?;
@@ -228,22 +228,22 @@ async fn completion_knows_commands_and_workloads(case: &mut Case) -> Result<()> 
         let words = [&["__complete", "game"], words].concat();
         run(&mut case.kubectl_command(&words).await?, "").await
     };
-    has(
+    check_contains(
         &complete(&["re"]).await?,
         &["resume\n", "retry\n", "release\n", "restart\n", ":4"],
     )?;
-    has(
+    check_contains(
         &complete(&["tree", "gd/"]).await?,
         &["gd/test-gamedeployment\n"],
     )?;
-    has(&complete(&["status", "--ti"]).await?, &["--timeout\n"])
+    check_contains(&complete(&["status", "--ti"]).await?, &["--timeout\n"])
 }
 
 async fn lint_finds_what_the_server_refuses(case: &mut Case) -> Result<()> {
     let file = |path: &str| repository().join(path).to_string_lossy().into_owned();
     let bad = file("e2e/manifests/bad/replicas-negative.yaml");
     let printed = exits_with(case, 1, &["lint", &bad]).await?;
-    has(&printed, &["replicas-negative.yaml:", "spec.replicas"])?;
+    check_contains(&printed, &["replicas-negative.yaml:", "spec.replicas"])?;
     ensure!(
         exits_with(case, 0, &["lint", &file("examples/canary")])
             .await?

@@ -9,7 +9,7 @@ use e2e::workload::manifest::{Game, hook_template};
 use serde_json::{Value, json};
 
 use super::follow::Following;
-use super::{exits_with, fails_with, has, line};
+use super::{check_contains, exits_with, fails_with, line};
 use crate::sidecar_updates::set_image;
 use crate::sidecars::{log, name, read, remove, set, until_shown};
 use judge::object::text;
@@ -41,11 +41,11 @@ async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) ->
         .kubectl_command(&["game", "tree", &short, "-w"])
         .await?;
     let mut tree = Following::start(&mut command)?;
-    tree.prints("2 of 2 pods have the newest containers")
+    tree.until_printed("2 of 2 pods have the newest containers")
         .await?;
     set_image(case, "log:1.1").await?;
-    tree.prints("has held a token for").await?;
-    // The token moves from pod to pod while the hook refuses.
+    tree.until_printed("has held a token for").await?;
+    // The token moves from pod to pod while the hook fails.
     let (pod, new) = case
         .eventually("the tree shows the pod with the token", async || {
             let new = text(&read(case).await?, "/status/latestRevision").to_owned();
@@ -57,19 +57,19 @@ async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) ->
             let pod = pod.trim_start_matches(['|', '`', '-', ' ']);
             let pod = pod.split_whitespace().next().unwrap_or_default();
             let workload = line(&printed, &format!("{}/{GAME}", case.namespace))?.join(" ");
-            has(
+            check_contains(
                 &workload,
                 &["GameDeployment", "0 of 2 pods have the newest containers"],
             )?;
-            let of_game = exits_with(case, 0, &["tree", GAME]).await?;
-            let shown = line(&of_game, pod)?.join(" ");
-            has(&shown, &[&format!("sidecars of {name} to be updated for ")])?;
+            let game_tree = exits_with(case, 0, &["tree", GAME]).await?;
+            let shown = line(&game_tree, pod)?.join(" ");
+            check_contains(&shown, &[&format!("sidecars of {name} to be updated for ")])?;
             Ok((pod.to_owned(), new))
         })
         .await?;
     ensure!(pod.starts_with(GAME), "{pod}");
     let printed = exits_with(case, 3, &["status", &short]).await?;
-    has(&printed, &["0 of 2 pods have the newest containers"])?;
+    check_contains(&printed, &["0 of 2 pods have the newest containers"])?;
 
     let paused = exits_with(case, 0, &["pause", &short]).await?;
     ensure!(
@@ -77,7 +77,7 @@ async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) ->
         "{paused}"
     );
     let printed = exits_with(case, 2, &["status", &short, "--watch", "--timeout", "60s"]).await?;
-    has(
+    check_contains(
         &printed,
         &[
             ": Paused: 0 of 2 pods",
@@ -93,16 +93,16 @@ async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) ->
         "{resumed}"
     );
     let printed = exits_with(case, 0, &["status", &short, "--watch", "--timeout", "120s"]).await?;
-    has(
+    check_contains(
         &printed,
         &[": Complete: 2 of 2 pods have the newest containers"],
     )?;
-    tree.prints(&format!("at {new} (newest)")).await?;
+    tree.until_printed(&format!("at {new} (newest)")).await?;
     let printed = exits_with(case, 0, &["tree", &short]).await?;
     ensure!(printed.matches("(newest)").count() == 2, "{printed}");
     ensure!(!printed.contains("token"), "{printed}");
-    let of_game = exits_with(case, 0, &["tree", GAME]).await?;
-    ensure!(!of_game.contains("sidecars of"), "{of_game}");
+    let game_tree = exits_with(case, 0, &["tree", GAME]).await?;
+    ensure!(!game_tree.contains("sidecars of"), "{game_tree}");
     remove(case).await
 }
 
@@ -116,17 +116,20 @@ async fn a_pod_that_was_left_out_is_shown_with_the_reason(case: &mut Case) -> Re
     case.until_settled(2).await?;
     until_shown(case, [0, 0, 0, 2]).await?;
     let short = format!("scs/{}", name(case));
-    let why = "the pod has another container \"game\"; rename one of the two";
+    let reason = "the pod has another container \"game\"; rename one of the two";
     let printed = exits_with(case, 0, &["tree", &short]).await?;
     let injecting = line(&printed, "Injecting:")?.join(" ");
     ensure!(injecting.starts_with("Injecting: Clash for "), "{printed}");
-    has(
+    check_contains(
         &printed,
-        &["Ready:      NotInjected for ", &format!("left out: {why}")],
+        &[
+            "Ready:      NotInjected for ",
+            &format!("left out: {reason}"),
+        ],
     )?;
     let older = line(&printed, old.pods[0].name())?.join(" ");
-    has(&older, &["not injected: the pod is older than the set"])?;
-    has(
+    check_contains(&older, &["not injected: the pod is older than the set"])?;
+    check_contains(
         &exits_with(case, 0, &["tree", GAME]).await?,
         &[&format!(
             "without the sidecars of {}: the pod has",
@@ -134,12 +137,12 @@ async fn a_pod_that_was_left_out_is_shown_with_the_reason(case: &mut Case) -> Re
         )],
     )?;
     let printed = exits_with(case, 0, &["status", &short]).await?;
-    has(
+    check_contains(
         &printed,
         &[
             ": Complete: 0 of 0 pods",
             "also: Injecting Clash: left out of",
-            why,
+            reason,
         ],
     )?;
     remove(case).await
@@ -172,7 +175,7 @@ async fn sets_are_found_by_all_names_of_their_kind(case: &mut Case) -> Result<()
                 exits_with(case, 0, &[&["get"], &words[..], &["-o", "name"]].concat()).await?;
             ensure!(found == format!("{full}\n"), "{found}");
             exits_with(case, 0, &[&["status"], &words[..]].concat()).await?;
-            has(
+            check_contains(
                 &exits_with(case, 0, &[&["tree"], &words[..]].concat()).await?,
                 &[&full],
             )?;
@@ -200,7 +203,7 @@ async fn sets_are_found_by_all_names_of_their_kind(case: &mut Case) -> Result<()
         let typed = format!("{kind}/{}", &name[..5]);
         let words = ["__complete", "game", "tree", &typed];
         let completed = run(&mut case.kubectl_command(&words).await?, "").await?;
-        has(&completed, &[&format!("{kind}/{name}\n")])?;
+        check_contains(&completed, &[&format!("{kind}/{name}\n")])?;
     }
     remove(case).await
 }

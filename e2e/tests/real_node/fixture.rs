@@ -9,8 +9,8 @@ use e2e::servers::registry::Held;
 use e2e::workload::manifest::Game;
 use serde_json::{Value, json};
 
-/// The images of one test. They have a repository and contents of their own, because a node knows content by
-/// all names under which it was pulled.
+/// The images of one test. They have a repository and contents of their own, because a node keeps every name
+/// under which content was pulled.
 pub struct Images {
     node: &'static Node,
     repository: String,
@@ -95,7 +95,7 @@ pub fn game(image: &str) -> Game {
     game
 }
 
-/// Fields that put a pod on the node, with a probe by which the kubelet knows when the server responds.
+/// Fields that put a pod on the node, with a probe that tells the kubelet when the server responds.
 pub fn pod_fields() -> [(&'static str, Value); 3] {
     let probe = json!({"httpGet": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 1});
     [

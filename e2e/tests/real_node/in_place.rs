@@ -1,5 +1,5 @@
 //! In-place updates of real containers. A pod's gate is never open while nothing answers, or while a version other
-//! than that of its image does.
+//! than its image's answers.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
@@ -11,14 +11,14 @@ use crate::observation::{GATE, Observation};
 
 e2e::tests![
     a_new_version_replaces_the_old_one,
-    another_name_for_the_same_content,
-    a_pull_that_takes_long,
-    a_version_that_crashes_is_reverted,
-    a_change_that_is_reverted_during_the_pull,
-    a_change_that_is_superseded_during_the_pull,
-    an_image_that_does_not_exist_is_reverted,
-    an_image_by_digest,
-    an_operator_that_is_killed_during_the_pull,
+    another_name_for_the_same_content_completes_an_update,
+    a_slow_pull_keeps_the_gate_closed,
+    a_crashing_version_can_be_reverted,
+    a_change_can_be_reverted_during_the_pull,
+    a_change_can_be_superseded_during_the_pull,
+    a_missing_image_can_be_reverted,
+    an_image_can_be_given_by_digest,
+    an_update_continues_after_the_operator_is_killed_during_the_pull,
     a_grace_period_keeps_ready_pods_answering,
 ];
 
@@ -41,8 +41,8 @@ async fn until_updated(case: &Case, image: &str, restarts: i64) -> Result<()> {
     Ok(())
 }
 
-/// Waits until only one pod serves, and checks that it stays that way. The kubelet adjusts Ready some time after the
-/// gate.
+/// Waits until only one pod serves, and checks that it stays that way. The kubelet updates Ready some time after the
+/// gate has changed.
 async fn until_one_serves(case: &Case, seconds: u64) -> Result<()> {
     case.until("one pod serves", one_serves).await?;
     case.consistently("one pod serves", seconds, one_serves)
@@ -68,9 +68,9 @@ async fn a_new_version_replaces_the_old_one(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn another_name_for_the_same_content(case: &mut Case) -> Result<()> {
+async fn another_name_for_the_same_content_completes_an_update(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
-    // Of all names of the same content, the node reports the first.
+    // If one content has several names, the node reports the first.
     let (v1, other) = (images.publish("v1", "v1"), images.publish("v1-retag", "v1"));
     let observation = start(case, &v1).await?;
     case.set_image(&other).await?;
@@ -81,7 +81,7 @@ async fn another_name_for_the_same_content(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_pull_that_takes_long(case: &mut Case) -> Result<()> {
+async fn a_slow_pull_keeps_the_gate_closed(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish("v2", "v2"));
     let observation = start(case, &v1).await?;
@@ -95,7 +95,7 @@ async fn a_pull_that_takes_long(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_version_that_crashes_is_reverted(case: &mut Case) -> Result<()> {
+async fn a_crashing_version_can_be_reverted(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, crash) = (images.publish("v1", "v1"), images.publish_crashing("v2"));
     let observation = start(case, &v1).await?;
@@ -110,7 +110,7 @@ async fn a_version_that_crashes_is_reverted(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_change_that_is_reverted_during_the_pull(case: &mut Case) -> Result<()> {
+async fn a_change_can_be_reverted_during_the_pull(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish_quick("v2", "v2"));
     let observation = start(case, &v1).await?;
@@ -126,7 +126,7 @@ async fn a_change_that_is_reverted_during_the_pull(case: &mut Case) -> Result<()
     Ok(())
 }
 
-async fn a_change_that_is_superseded_during_the_pull(case: &mut Case) -> Result<()> {
+async fn a_change_can_be_superseded_during_the_pull(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish_quick("v2", "v2"));
     let v3 = images.publish("v3", "v3");
@@ -148,7 +148,7 @@ async fn a_change_that_is_superseded_during_the_pull(case: &mut Case) -> Result<
     Ok(())
 }
 
-async fn an_image_that_does_not_exist_is_reverted(case: &mut Case) -> Result<()> {
+async fn a_missing_image_can_be_reverted(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let v1 = images.publish("v1", "v1");
     let observation = start(case, &v1).await?;
@@ -162,7 +162,7 @@ async fn an_image_that_does_not_exist_is_reverted(case: &mut Case) -> Result<()>
     Ok(())
 }
 
-async fn an_image_by_digest(case: &mut Case) -> Result<()> {
+async fn an_image_can_be_given_by_digest(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let v1 = images.publish("v1", "v1");
     let (v2, v3) = (
@@ -178,7 +178,9 @@ async fn an_image_by_digest(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn an_operator_that_is_killed_during_the_pull(case: &mut Case) -> Result<()> {
+async fn an_update_continues_after_the_operator_is_killed_during_the_pull(
+    case: &mut Case,
+) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish("v2", "v2"));
     let observation = start(case, &v1).await?;
@@ -195,8 +197,8 @@ async fn an_operator_that_is_killed_during_the_pull(case: &mut Case) -> Result<(
     Ok(())
 }
 
-/// The gate alone does not keep requests away: they are routed according to Ready, which the kubelet adjusts some
-/// time after the gate.
+/// The gate alone does not keep requests away: they are routed according to Ready, which the kubelet updates some
+/// time after the gate has changed.
 async fn a_grace_period_keeps_ready_pods_answering(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish("v2", "v2"));

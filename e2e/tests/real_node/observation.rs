@@ -1,9 +1,9 @@
-//! What players see of pods while they change: each pod is polled for its version every few milliseconds. Afterwards
-//! the responses are compared with the pods' gates.
+//! What players see of pods that are being changed: each pod is polled for its version every few milliseconds.
+//! Afterwards the responses are compared with the pods' gates.
 //!
-//! The times at which a gate was open come from the audit log, which contains every write to a pod, with the times
-//! before and after it. A watch would report a write only some time later. A response counts if the gate was open
-//! from before the request until after the response.
+//! The times at which a gate was open come from the audit log, which contains every write to a pod, with the times at
+//! which it was received and completed. A watch would report a write only some time later. A response counts if the
+//! gate was open from before the request until after the response.
 //!
 //! What this cannot see: a gate that opens too early or closes too late by less than the time between two requests.
 //! Therefore the versions respond only some time after their start, and pulls are held back. The judge (rule gate)

@@ -9,8 +9,8 @@ use e2e::workload::view::{Run, View};
 use serde_json::{Value, json};
 
 use super::{
-    check_status, contains, counts_of_status, created, example, keys, shows, shows_runs,
-    update_to_python_3_5,
+    check_contains, check_counts, check_runs, check_status, counts_of_status, create, example,
+    keys, update_to_python_3_5,
 };
 
 e2e::tests![
@@ -91,13 +91,13 @@ async fn until_paused(case: &Case, reason: &str, step: i64) -> Result<View> {
 }
 
 async fn the_steps_pause_as_documented(case: &mut Case) -> Result<()> {
-    let view = created(case, canary_template(case, &[])?, canary_example(case)?, 4).await?;
+    let view = create(case, canary_template(case, &[])?, canary_example(case)?, 4).await?;
     let stable = view.text("/status/canary/revision").to_owned();
 
     update_to_python_3_5(case).await?;
     let view = until_paused(case, "PausedByCanaryPauseStep", 1).await?;
     check_pause(&view, "PausedByCanaryPauseStep", 1, 1, &stable)?;
-    shows(case, [4, 1, 1, 4, 4]).await?;
+    check_counts(case, [4, 1, 1, 4, 4]).await?;
     case.consistently("one pod is updated", 2, |view| {
         view.with_image("python:3.5") == 1
     })
@@ -106,7 +106,7 @@ async fn the_steps_pause_as_documented(case: &mut Case) -> Result<()> {
     case.resume().await?;
     let view = until_paused(case, "PausedByCanaryPauseStep", 3).await?;
     check_pause(&view, "PausedByCanaryPauseStep", 3, 2, &stable)?;
-    shows(case, [4, 2, 2, 4, 4]).await?;
+    check_counts(case, [4, 2, 2, 4, 4]).await?;
 
     // The pause ends after its duration, and the hook fails.
     let view = until_paused(case, "PausedByStepBasedHook", 4).await?;
@@ -120,12 +120,12 @@ async fn the_steps_pause_as_documented(case: &mut Case) -> Result<()> {
         "{}",
         view.summary()
     );
-    shows_runs(case, &[(&run, "Failed")]).await?;
+    check_runs(case, &[(&run, "Failed")]).await?;
     check_failed_run(case, view.runs.first().context("no HookRun")?).await?;
 
     case.resume().await?;
     let view = case.until_settled(4).await?;
-    shows(case, [4, 4, 4, 4, 4]).await?;
+    check_counts(case, [4, 4, 4, 4, 4]).await?;
     view.ensure(view.step() == 5 && view.ready_with("python:3.5") == 4)?;
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 1))
 }
@@ -136,11 +136,11 @@ async fn check_failed_run(case: &Case, run: &Run) -> Result<()> {
         "provider": {"web": {"jsonPath": "{$.age}", "url": case.hooks.url("")}},
         "successCondition": "asInt(result) < 30",
     });
-    contains(&run.0["spec"]["metrics"][0], &spec)?;
+    check_contains(&run.0["spec"]["metrics"][0], &spec)?;
     let measurement = json!({"phase": "Failed", "value": "45"});
     let result = json!({"count": 1, "failed": 1, "name": "webtest", "phase": "Failed",
         "measurements": [measurement]});
-    contains(
+    check_contains(
         &run.0["status"],
         &json!({"phase": "Failed", "metricResults": [result]}),
     )?;
@@ -160,7 +160,7 @@ async fn check_failed_run(case: &Case, run: &Run) -> Result<()> {
 
 async fn a_successful_hook_completes_the_canary(case: &mut Case) -> Result<()> {
     let template = canary_template(case, &[("< 30", "> 30")])?;
-    created(case, template, canary_example(case)?, 4).await?;
+    create(case, template, canary_example(case)?, 4).await?;
     update_to_python_3_5(case).await?;
     until_paused(case, "PausedByCanaryPauseStep", 1).await?;
     case.resume().await?;

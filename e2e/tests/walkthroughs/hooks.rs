@@ -8,8 +8,8 @@ use e2e::workload::view::{Pod, Run, View};
 use serde_json::json;
 
 use super::{
-    check_status, contains, counts_of_status, created, example, shows, shows_pods, shows_runs,
-    update_to_python_3_5,
+    check_contains, check_counts, check_pods, check_runs, check_status, counts_of_status, create,
+    example, update_to_python_3_5,
 };
 
 e2e::tests![
@@ -36,7 +36,7 @@ fn run_name(pod: &Pod) -> String {
 
 async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()> {
     let template = pod_template(case, "success")?;
-    let before = created(case, template, pod_example(case, "gamedeployment")?, 6).await?;
+    let before = create(case, template, pod_example(case, "gamedeployment")?, 6).await?;
     let printed = case
         .kubectl(&["scale", "--replicas=5", &format!("gamedeployment/{GAME}")])
         .await?;
@@ -54,16 +54,16 @@ async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()>
         .iter()
         .find(|pod| pod.is_deleting())
         .context("no victim")?;
-    shows_runs(case, &[(&run_name(victim), "Running")]).await?;
+    check_runs(case, &[(&run_name(victim), "Running")]).await?;
     case.until("the spec is observed", View::is_observed)
         .await?;
-    shows(case, [5, 6, 6, 6, 6]).await?;
+    check_counts(case, [5, 6, 6, 6, 6]).await?;
     let all: Vec<(&str, i64)> = before.pods.iter().map(|pod| (pod.name(), 0)).collect();
-    shows_pods(case, &all).await?;
+    check_pods(case, &all).await?;
     let view = case.until_settled(5).await?;
     view.ensure(!view.pod_names().contains(&victim.name()))?;
-    shows(case, [5; 5]).await?;
-    shows_runs(case, &[]).await?;
+    check_counts(case, [5; 5]).await?;
+    check_runs(case, &[]).await?;
 
     update_to_python_3_5(case).await?;
     let view = case
@@ -76,8 +76,8 @@ async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()>
         .iter()
         .map(|name| (name.as_str(), "Running"))
         .collect();
-    shows_runs(case, &names).await?;
-    shows(case, [5, 0, 0, 5, 5]).await?;
+    check_runs(case, &names).await?;
+    check_counts(case, [5, 0, 0, 5, 5]).await?;
     let batch = |updated: i64| move |view: &View| view.counts() == [5, updated, updated, 5, 5];
     case.until("the first batch of two is updated", batch(2))
         .await?;
@@ -92,14 +92,14 @@ async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()>
             batch(3)(view) && view.runs.is_empty()
         })
         .await?;
-    shows(case, [5, 3, 3, 5, 5]).await?;
+    check_counts(case, [5, 3, 3, 5, 5]).await?;
     let restarts: Vec<(&str, i64)> = view
         .pods
         .iter()
         .map(|pod| (pod.name(), i64::from(pod.image() == "python:3.5")))
         .collect();
-    shows_pods(case, &restarts).await?;
-    shows_runs(case, &[]).await?;
+    check_pods(case, &restarts).await?;
+    check_runs(case, &[]).await?;
     case.consistently("the partition holds", 2, |view| {
         view.with_image("python:3.5") == 3
     })
@@ -116,7 +116,7 @@ fn waiting_runs(view: &View) -> Vec<String> {
 
 async fn a_failed_hook_keeps_its_pod_and_a_retry_releases_it(case: &mut Case) -> Result<()> {
     let template = pod_template(case, "fail")?;
-    created(case, template, pod_example(case, "gamedeployment")?, 6).await?;
+    create(case, template, pod_example(case, "gamedeployment")?, 6).await?;
     case.scale(5).await?;
     let view = case
         .until("the hook has failed", |view| {
@@ -128,8 +128,8 @@ async fn a_failed_hook_keeps_its_pod_and_a_retry_releases_it(case: &mut Case) ->
         .iter()
         .find(|pod| pod.is_deleting())
         .context("no victim")?;
-    shows(case, [5, 6, 6, 6, 6]).await?;
-    shows_runs(case, &[(&run_name(victim), "Failed")]).await?;
+    check_counts(case, [5, 6, 6, 6, 6]).await?;
+    check_runs(case, &[(&run_name(victim), "Failed")]).await?;
     let fields = [
         "availableReplicas",
         "canary",
@@ -162,7 +162,7 @@ async fn a_failed_hook_keeps_its_pod_and_a_retry_releases_it(case: &mut Case) ->
         view.phases("PreDelete") == ["Running"]
     })
     .await?;
-    shows_runs(case, &[(&run_name(victim), "Running")]).await?;
+    check_runs(case, &[(&run_name(victim), "Running")]).await?;
     let after = case.until_settled(5).await?;
     after.ensure(!after.pod_names().contains(&victim.name()))?;
     after.ensure(after.game["spec"]["preDeleteUpdateStrategy"]["retry"] == false)
@@ -173,7 +173,7 @@ async fn hooks_get_arguments(case: &mut Case) -> Result<()> {
     let service = "test-gamedeployment-svc.default.svc.cluster.local";
     let template = pod_template(case, "args")?;
     let game = pod_example(case, "gamedeployment-args")?;
-    created(case, template, game, 4).await?;
+    create(case, template, game, 4).await?;
     case.scale(2).await?;
     let view = case
         .until("two hooks have measured once", |view| {
@@ -199,10 +199,10 @@ async fn hooks_get_arguments(case: &mut Case) -> Result<()> {
         "{calls:?}"
     );
     let view = case.until_settled(2).await?;
-    shows(case, [2; 5]).await?;
+    check_counts(case, [2; 5]).await?;
     let remaining: Vec<(&str, i64)> = view.pods.iter().map(|pod| (pod.name(), 0)).collect();
-    shows_pods(case, &remaining).await?;
-    shows_runs(case, &[]).await
+    check_pods(case, &remaining).await?;
+    check_runs(case, &[]).await
 }
 
 fn check_argument_run(
@@ -243,11 +243,11 @@ fn check_argument_run(
     let metric = json!({"count": 3, "failureLimit": 2, "interval": "5s", "name": "webtest",
         "provider": {"web": {"jsonPath": "{$.age}", "url": url}},
         "successCondition": "asInt(result) > 30"});
-    contains(&run.0["spec"]["metrics"][0], &metric)?;
+    check_contains(&run.0["spec"]["metrics"][0], &metric)?;
     let measurement = json!({"phase": "Successful", "value": "45"});
     let result = json!({"count": 1, "measurements": [measurement], "name": "webtest",
         "phase": "Running", "successful": 1});
-    contains(
+    check_contains(
         &run.0["status"],
         &json!({"phase": "Running", "metricResults": [result]}),
     )

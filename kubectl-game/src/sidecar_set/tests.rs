@@ -170,14 +170,14 @@ fn clashing() -> Set {
                 "Ready",
                 "False",
                 "NotInjected",
-                "the containers are missing in web/alone; web/web-7d9-a",
+                "the containers are missing from web/alone; web/web-7d9-a",
             ],
             [
                 "Progressing",
                 "False",
                 "WaitsForWorkload",
                 "2 of 4 pods have the newest containers; these wait \
-                for their hook, or for maxUnavailable of their workload: games/arena-b",
+                for their hook, or for their workload's maxUnavailable: games/arena-b",
             ],
             [
                 "Injecting",
@@ -283,7 +283,11 @@ fn each_state_of_an_update_in_a_sentence() {
             "Paused",
             "2 of 4 pods; set spec.updateStrategy.paused to false",
         ),
-        progressing("False", "NotInPlace", "2 of 4 pods; not only images differ"),
+        progressing(
+            "False",
+            "NotInPlace",
+            "2 of 4 pods; fields other than images differ",
+        ),
         progressing(
             "False",
             "Refused",

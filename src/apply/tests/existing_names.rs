@@ -4,21 +4,23 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn an_ordinal_whose_pod_name_is_taken_does_not_delay_the_others() {
-    let mut play = Play::new(|request, _| match request {
+    let mut harness = Harness::new(|request, _| match request {
         "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists", "message": "exists"})),
         _ => accepting(request, 0),
     });
-    play.target.kind = WorkloadKind::GameStatefulSet;
-    let report = play.carry_out(plan(vec![create(0)])).await;
+    harness.target.kind = WorkloadKind::GameStatefulSet;
+    let report = harness.carry_out(plan(vec![create(0)])).await;
     assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }));
-    let mut play = next(play);
-    play.carry_out(plan((0..100).map(create).collect())).await;
-    assert_eq!(created(&play), 100);
+    let mut harness = accepting_from_now_on(harness);
+    harness
+        .carry_out(plan((0..100).map(create).collect()))
+        .await;
+    assert_eq!(created(&harness), 100);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_cache_must_show_an_existing_pod_of_the_workload_before_the_next_plan() {
-    let mut play = Play::new(|request, _| match request {
+    let mut harness = Harness::new(|request, _| match request {
         "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists"})),
         "GET /api/v1/pods/lobby-1" => {
             let mut pod = object("pod", 1, 99);
@@ -27,21 +29,21 @@ async fn the_cache_must_show_an_existing_pod_of_the_workload_before_the_next_pla
         }
         _ => accepting(request, 0),
     });
-    let report = play.carry_out(plan(vec![create(1)])).await;
+    let report = harness.carry_out(plan(vec![create(1)])).await;
     assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
-    let written = play.written.lock().unwrap();
+    let written = harness.written.lock().unwrap();
     assert_eq!(*written, [Write::Version(Kind::Pod, 99)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_name_that_another_owner_has_taken_is_remembered() {
-    let mut play = Play::new(|request, _| match request {
+    let mut harness = Harness::new(|request, _| match request {
         "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists", "message": "exists"})),
         _ => accepting(request, 0),
     });
-    let report = play.carry_out(plan(vec![create(1)])).await;
+    let report = harness.carry_out(plan(vec![create(1)])).await;
     assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
-    assert_eq!(play.memory.taken.len(), 1);
+    assert_eq!(harness.memory.taken.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,7 +60,7 @@ async fn a_run_of_a_deleted_workload_is_deleted_and_a_users_run_is_kept() {
         let run = serde_json::from_value(run).unwrap();
         plan(vec![Action::CreateHookRun(Box::new(run))])
     };
-    let mut play = Play::new(|request, _| match request.split_once(' ') {
+    let mut harness = Harness::new(|request, _| match request.split_once(' ') {
         Some(("POST", _)) => exists(),
         Some(("GET", RUN)) => {
             let mut run = object("old", 1, 99);
@@ -67,22 +69,22 @@ async fn a_run_of_a_deleted_workload_is_deleted_and_a_users_run_is_kept() {
         }
         _ => accepting(request, 0),
     });
-    let report = play.carry_out(create()).await;
+    let report = harness.carry_out(create()).await;
     assert!(
         matches!(report.outcome, ApplyOutcome::Conflict(_)),
         "{report:?}"
     );
-    assert!(play.sent().contains(&format!("DELETE {RUN}")));
+    assert!(harness.sent().contains(&format!("DELETE {RUN}")));
 
-    let mut play = Play::new(|request, _| match request.split_once(' ') {
+    let mut harness = Harness::new(|request, _| match request.split_once(' ') {
         Some(("POST", _)) => exists(),
         Some(("GET", RUN)) => (200, object("of a user", 1, 99)),
         _ => accepting(request, 0),
     });
-    let report = play.carry_out(create()).await;
+    let report = harness.carry_out(create()).await;
     assert!(
         matches!(report.outcome, ApplyOutcome::Failed { .. }),
         "{report:?}"
     );
-    assert!(!play.sent().contains(&format!("DELETE {RUN}")));
+    assert!(!harness.sent().contains(&format!("DELETE {RUN}")));
 }

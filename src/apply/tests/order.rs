@@ -4,8 +4,8 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn gates_are_opened_before_the_status_is_written_and_other_actions_follow() {
-    let mut play = Play::new(accepting);
-    let report = play
+    let mut harness = Harness::new(accepting);
+    let report = harness
         .carry_out(Plan {
             status: Some(json!({"replicas": 1})),
             status_first: true,
@@ -19,34 +19,34 @@ async fn gates_are_opened_before_the_status_is_written_and_other_actions_follow(
         format!("PUT {WORKLOAD}/status"),
         "POST /api/v1/pods".to_owned(),
     ];
-    assert_eq!(play.sent(), expected);
-    assert_eq!(play.written.lock().unwrap().len(), 3);
-    assert_eq!(play.memory.verdicts["lobby-1"], Verdict::Accepted);
+    assert_eq!(harness.sent(), expected);
+    assert_eq!(harness.written.lock().unwrap().len(), 3);
+    assert_eq!(harness.memory.verdicts["lobby-1"], Verdict::Accepted);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_status_without_actions_is_written_at_most_once_a_second() {
-    let mut play = Play::new(accepting);
+    let mut harness = Harness::new(accepting);
     let status = |replicas: i64| Plan {
         status: Some(json!({"replicas": replicas})),
         ..plan(Vec::new())
     };
-    assert_eq!(play.carry_out(status(1)).await.status_due, None);
-    let due = play.carry_out(status(2)).await.status_due.unwrap();
-    assert_eq!(play.sent().len(), 1);
+    assert_eq!(harness.carry_out(status(1)).await.status_due, None);
+    let due = harness.carry_out(status(2)).await.status_due.unwrap();
+    assert_eq!(harness.sent().len(), 1);
     tokio::time::sleep_until(due).await;
-    assert_eq!(play.carry_out(status(3)).await.status_due, None);
+    assert_eq!(harness.carry_out(status(3)).await.status_due, None);
     assert_eq!(
-        play.carry_out(status(0)).await.status_due,
+        harness.carry_out(status(0)).await.status_due,
         None,
         "the status is unchanged"
     );
-    assert_eq!(play.sent().len(), 1);
+    assert_eq!(harness.sent().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_gates_of_new_pods_are_opened_immediately() {
-    let mut play = Play::new(accepting);
+    let mut harness = Harness::new(accepting);
     let gates = json!([{"conditionType": "InPlaceUpdateReady"}]);
     let gated = |n: usize| {
         Action::CreatePod(NewPod {
@@ -55,25 +55,29 @@ async fn the_gates_of_new_pods_are_opened_immediately() {
             pod: json!({"spec": {"readinessGates": gates}}),
         })
     };
-    let report = play.carry_out(plan(vec![gated(1)])).await;
+    let report = harness.carry_out(plan(vec![gated(1)])).await;
     assert_eq!(report.outcome, ApplyOutcome::Done);
     assert_eq!(
-        play.sent()[1..],
+        harness.sent()[1..],
         ["POST /api/v1/pods", "PATCH /api/v1/pods/lobby-1/status"]
     );
-    let report = play.carry_out(plan((0..1_000).map(gated).collect())).await;
+    let report = harness
+        .carry_out(plan((0..1_000).map(gated).collect()))
+        .await;
     assert_eq!(report.outcome, ApplyOutcome::Done);
-    let sent = play.sent();
+    let sent = harness.sent();
     let opened = sent.iter().filter(|it| it.starts_with("PATCH")).count();
     assert_eq!(opened, 1_000);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_update_does_not_wait_for_the_gates_of_other_pods() {
-    let mut play = Play::new(accepting);
+    let mut harness = Harness::new(accepting);
     let change = |n: usize| change(pod(&format!("lobby-{n}")));
-    play.carry_out(plan((0..100).map(change).collect())).await;
-    let sent = play.sent();
+    harness
+        .carry_out(plan((0..100).map(change).collect()))
+        .await;
+    let sent = harness.sent();
     let mut closed = 0_i64;
     for line in sent.iter().filter(|it| it.starts_with("PATCH")) {
         closed += if line.ends_with("/status") { 1 } else { -1 };

@@ -1,4 +1,4 @@
-//! Writes of pods that have changed or were deleted in the meantime.
+//! Writes to pods that have changed or were deleted in the meantime.
 
 use super::*;
 
@@ -20,15 +20,15 @@ async fn writes_that_depend_on_an_unchanged_pod_have_its_version_as_a_preconditi
         })
     };
     for (pod, version) in [(unchanged("a"), json!("7")), (pod("a"), Value::Null)] {
-        let mut play = Play::new(accepting);
-        play.carry_out(plan(vec![deletion(pod)])).await;
-        let bodies = play.bodies.lock().unwrap();
+        let mut harness = Harness::new(accepting);
+        harness.carry_out(plan(vec![deletion(pod)])).await;
+        let bodies = harness.bodies.lock().unwrap();
         let preconditions = json!({"uid": "uid-a", "resourceVersion": version});
         assert_eq!(bodies[1]["preconditions"], preconditions);
     }
-    let mut play = Play::new(accepting);
-    play.carry_out(plan(vec![change(unchanged("a"))])).await;
-    let bodies = play.bodies.lock().unwrap();
+    let mut harness = Harness::new(accepting);
+    harness.carry_out(plan(vec![change(unchanged("a"))])).await;
+    let bodies = harness.bodies.lock().unwrap();
     assert_eq!(bodies[1]["metadata"]["resourceVersion"], "7");
     // The version after the gate was closed.
     let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": "12"});
@@ -37,23 +37,25 @@ async fn writes_that_depend_on_an_unchanged_pod_have_its_version_as_a_preconditi
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_on_a_pod_delays_no_other_pod() {
-    let mut play = Play::new(|request, count| match request {
+    let mut harness = Harness::new(|request, count| match request {
         "DELETE /api/v1/pods/a" => (409, json!({"reason": "Conflict", "message": "m"})),
         _ => accepting(request, count),
     });
-    let report = play.carry_out(plan(vec![delete("a"), delete("b")])).await;
+    let report = harness
+        .carry_out(plan(vec![delete("a"), delete("b")]))
+        .await;
     assert_eq!(report.outcome, ApplyOutcome::Conflict("m".into()));
-    assert_eq!(*play.written.lock().unwrap(), [deleted("b")]);
+    assert_eq!(*harness.written.lock().unwrap(), [deleted("b")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_deletion_of_a_deleted_pod_succeeds() {
-    let mut play = Play::new(|request, _| match request {
+    let mut harness = Harness::new(|request, _| match request {
         "DELETE /api/v1/pods/a" => (404, json!({"reason": "NotFound"})),
         _ => accepting(request, 0),
     });
-    let report = play.carry_out(plan(vec![delete("a")])).await;
+    let report = harness.carry_out(plan(vec![delete("a")])).await;
     assert_eq!(report.outcome, ApplyOutcome::Done);
-    let written = play.written.lock().unwrap();
+    let written = harness.written.lock().unwrap();
     assert_eq!(*written, [deleted("a")]);
 }

@@ -4,33 +4,33 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_pod_stops_creations_at_its_revision_and_the_next_plan_tries_one_pod() {
-    let mut play = Play::new(|request, _| match request {
+    let mut harness = Harness::new(|request, _| match request {
         "POST /api/v1/pods" => (403, json!({"message": "exceeded quota"})),
         _ => accepting(request, 0),
     });
     let creations = || plan((0..1_000).map(create).collect());
-    let report = play.carry_out(creations()).await;
+    let report = harness.carry_out(creations()).await;
     let refused = ApplyOutcome::Failed {
         message: "exceeded quota".into(),
         after: None,
     };
     assert_eq!(report.outcome, refused);
-    assert!(play.sent().len() <= 65);
-    let failures = &play.memory.failures;
+    assert!(harness.sent().len() <= 65);
+    let failures = &harness.memory.failures;
     assert_eq!(failures.of(Attempt::CreatePod), Some("exceeded quota"));
-    let verdict = &play.memory.verdicts["lobby-1"];
+    let verdict = &harness.memory.verdicts["lobby-1"];
     assert!(matches!(verdict, Verdict::Refused { message, .. } if message == "exceeded quota"));
-    play.carry_out(creations()).await;
-    assert_eq!(play.sent().len(), 2, "one GET, one POST");
+    harness.carry_out(creations()).await;
+    assert_eq!(harness.sent().len(), 2, "one GET, one POST");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_pod_delays_only_its_own_revision() {
-    let mut play = Play::new(|request, _| match request {
+    let mut harness = Harness::new(|request, _| match request {
         "POST /api/v1/pods" => (403, json!({"message": "exceeded quota"})),
         _ => accepting(request, 0),
     });
-    play.carry_out(plan(vec![create(0)])).await;
+    harness.carry_out(plan(vec![create(0)])).await;
     let other = |n| match create(n) {
         Action::CreatePod(new) => Action::CreatePod(NewPod {
             revision: "lobby-2".into(),
@@ -39,17 +39,17 @@ async fn a_refused_pod_delays_only_its_own_revision() {
         action => action,
     };
     let creations = || plan((0..100).map(create).chain((100..200).map(other)).collect());
-    let mut play = next(play);
-    let report = play.carry_out(creations()).await;
+    let mut harness = accepting_from_now_on(harness);
+    let report = harness.carry_out(creations()).await;
     assert_eq!(report.outcome, ApplyOutcome::Unfinished);
     assert_eq!(
-        created(&play),
+        created(&harness),
         101,
         "one pod to try, and all pods of the other revision"
     );
-    play.carry_out(creations()).await;
+    harness.carry_out(creations()).await;
     assert_eq!(
-        created(&play),
+        created(&harness),
         200,
         "all pods, because the one that was tried succeeded"
     );
@@ -57,7 +57,7 @@ async fn a_refused_pod_delays_only_its_own_revision() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_deletion_or_claim_does_not_delay_creations() {
-    let mut play = Play::new(|request, _| match request {
+    let mut harness = Harness::new(|request, _| match request {
         "DELETE /api/v1/pods/a" | "POST /api/v1/persistentvolumeclaims" => {
             (403, json!({"message": "not allowed"}))
         }
@@ -67,49 +67,53 @@ async fn a_refused_deletion_or_claim_does_not_delay_creations() {
         name: "data-lobby-0".into(),
         claim: json!({}),
     });
-    play.carry_out(plan(vec![delete("a"), claim])).await;
+    harness.carry_out(plan(vec![delete("a"), claim])).await;
     for attempt in [Attempt::RemovePod, Attempt::PrepareClaim] {
-        assert_eq!(play.memory.failures.of(attempt), Some("not allowed"));
+        assert_eq!(harness.memory.failures.of(attempt), Some("not allowed"));
     }
-    let mut play = next(play);
-    play.carry_out(plan((0..100).map(create).collect())).await;
-    assert_eq!(created(&play), 100);
+    let mut harness = accepting_from_now_on(harness);
+    harness
+        .carry_out(plan((0..100).map(create).collect()))
+        .await;
+    assert_eq!(created(&harness), 100);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_forgotten_when_such_an_action_succeeds_or_is_no_longer_planned() {
+async fn a_failure_is_forgotten_when_an_action_of_its_kind_succeeds_or_none_is_planned() {
     let hook = || {
         Action::CreateHookRun(Box::new(gamekeeper_core::api::HookRun::new(
             "run",
             <_>::default(),
         )))
     };
-    let mut play = Play::new(|request, _| match request {
+    let mut harness = Harness::new(|request, _| match request {
         line if line.starts_with("GET") => accepting(line, 0),
         _ => (403, json!({"message": "not allowed"})),
     });
-    play.carry_out(plan(vec![delete("a"), hook()])).await;
-    let has_failed = |play: &Play, attempt| play.memory.failures.of(attempt).is_some();
-    assert!(has_failed(&play, Attempt::RemovePod) && has_failed(&play, Attempt::StartUpdateHook));
-    let mut play = next(play);
-    play.carry_out(plan(vec![hook()])).await;
-    assert!(!has_failed(&play, Attempt::StartUpdateHook));
-    assert!(has_failed(&play, Attempt::RemovePod));
-    play.memory.retain_failures(&[hook()]);
-    assert!(!has_failed(&play, Attempt::RemovePod));
+    harness.carry_out(plan(vec![delete("a"), hook()])).await;
+    let has_failed = |harness: &Harness, attempt| harness.memory.failures.of(attempt).is_some();
+    assert!(
+        has_failed(&harness, Attempt::RemovePod) && has_failed(&harness, Attempt::StartUpdateHook)
+    );
+    let mut harness = accepting_from_now_on(harness);
+    harness.carry_out(plan(vec![hook()])).await;
+    assert!(!has_failed(&harness, Attempt::StartUpdateHook));
+    assert!(has_failed(&harness, Attempt::RemovePod));
+    harness.memory.retain_failures(&[hook()]);
+    assert!(!has_failed(&harness, Attempt::RemovePod));
 }
 
 /// Newer data would not help, so this is not a conflict: the failure is shown, and the pods wait.
 #[tokio::test(start_paused = true)]
 async fn a_hook_run_without_its_crd_is_refused() {
-    let mut play = Play::new(|request, _| match request {
+    let mut harness = Harness::new(|request, _| match request {
         "POST /apis/tkex.tencent.com/v1alpha1/hookruns" => {
             (404, json!({"message": "404 page not found\n"}))
         }
         _ => accepting(request, 0),
     });
     let run = gamekeeper_core::api::HookRun::new("run", <_>::default());
-    let report = play
+    let report = harness
         .carry_out(plan(vec![Action::CreateHookRun(Box::new(run))]))
         .await;
     let message = "HookRuns cannot be created; install the CRD hookruns.tkex.tencent.com of the chart: \
@@ -119,13 +123,13 @@ async fn a_hook_run_without_its_crd_is_refused() {
         after: None,
     };
     assert_eq!(report.outcome, refused);
-    let failures = &play.memory.failures;
+    let failures = &harness.memory.failures;
     assert_eq!(failures.of(Attempt::StartUpdateHook), Some(message));
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_replaced_pods_of_a_plan_count_as_one_round_of_the_backoff() {
-    let mut play = Play::new(accepting);
+async fn all_pods_that_a_plan_replaces_count_as_one_round_of_backoff() {
+    let mut harness = Harness::new(accepting);
     let ended = |n: usize| {
         Action::DeletePod(Deletion {
             pod: pod(&format!("lobby-{n}")),
@@ -135,8 +139,8 @@ async fn all_replaced_pods_of_a_plan_count_as_one_round_of_the_backoff() {
     };
     let mut due = Vec::new();
     for _ in 0..2 {
-        play.carry_out(plan((0..10).map(ended).collect())).await;
-        due.push(play.memory.backoff.expect("a backoff").due());
+        harness.carry_out(plan((0..10).map(ended).collect())).await;
+        due.push(harness.memory.backoff.expect("a backoff").due());
     }
     let longer = due[1].duration_since(due[0]);
     assert!(longer.as_secs() >= 10, "10 s, then 20 s: {longer}");
@@ -144,40 +148,40 @@ async fn all_replaced_pods_of_a_plan_count_as_one_round_of_the_backoff() {
 
 #[tokio::test(start_paused = true)]
 async fn the_servers_retry_after_is_returned() {
-    let mut play = Play::new(|request, _| match request {
+    let mut harness = Harness::new(|request, _| match request {
         "POST /api/v1/pods" => (429, json!("too many requests")),
         _ => accepting(request, 0),
     });
-    let report = play.carry_out(plan(vec![create(1)])).await;
+    let report = harness.carry_out(plan(vec![create(1)])).await;
     let ApplyOutcome::Failed { after, .. } = report.outcome else {
         panic!("{report:?}");
     };
     assert_eq!(after, Some(Duration::from_secs(7)));
-    let failures = &play.memory.failures;
+    let failures = &harness.memory.failures;
     assert_eq!(
         failures.of(Attempt::CreatePod),
         None,
         "the pod was not refused"
     );
-    assert_eq!(*play.written.lock().unwrap(), [], "nothing was written");
+    assert_eq!(*harness.written.lock().unwrap(), [], "nothing was written");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_cache_must_catch_up_after_a_write_without_a_response() {
-    let mut play = Play::new(|request, _| match request {
+    let mut harness = Harness::new(|request, _| match request {
         "POST /api/v1/pods" => (504, json!("a timeout")),
         _ => accepting(request, 0),
     });
-    let report = play.carry_out(plan(vec![create(1)])).await;
+    let report = harness.carry_out(plan(vec![create(1)])).await;
     assert!(
         matches!(report.outcome, ApplyOutcome::Failed { .. }),
         "{report:?}"
     );
-    let written = play.written.lock().unwrap();
+    let written = harness.written.lock().unwrap();
     assert_eq!(*written, [Write::Unknown(Kind::Pod)]);
 }
 
-fn in_terminating_namespace(request: &str, count: usize) -> (u16, Value) {
+fn refusing_hook_runs(request: &str, count: usize) -> (u16, Value) {
     match request {
         "POST /apis/tkex.tencent.com/v1alpha1/hookruns" => {
             let cause = json!({"reason": "NamespaceTerminating", "field": "metadata.namespace"});
@@ -196,34 +200,35 @@ fn start_hook() -> Plan<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_hook_of_a_deleted_workload_runs_although_its_namespace_is_deleted() {
-    let mut play = Play::new(|request, count| {
-        let (code, mut body) = in_terminating_namespace(request, count);
+async fn the_hook_of_a_deleted_workload_runs_in_a_terminating_namespace() {
+    let mut harness = Harness::new(|request, count| {
+        let (code, mut body) = refusing_hook_runs(request, count);
         if code == 200 {
             body["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
         (code, body)
     });
-    play.target.deleting = true;
-    let report = play.carry_out(start_hook()).await;
+    harness.target.deleting = true;
+    let report = harness.carry_out(start_hook()).await;
     assert_eq!(report.outcome, ApplyOutcome::Done);
-    let kept = std::mem::take(&mut *play.unstored.lock().unwrap());
+    let kept = std::mem::take(&mut *harness.unstored.lock().unwrap());
     assert_eq!(kept.len(), 1);
     assert_eq!(kept[0].metadata.name.as_deref(), Some("run"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_workload_that_is_not_deleted_yet_starts_no_hook_in_a_deleted_namespace() {
-    let mut play = Play::new(in_terminating_namespace);
-    let report = play.carry_out(start_hook()).await;
+async fn a_workload_that_is_not_being_deleted_starts_no_hook_in_a_terminating_namespace() {
+    let mut harness = Harness::new(refusing_hook_runs);
+    let report = harness.carry_out(start_hook()).await;
     assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }));
-    assert!(play.unstored.lock().unwrap().is_empty());
+    assert!(harness.unstored.lock().unwrap().is_empty());
 }
 
-/// The pauses grow although a request in between shows that there is no budget, and the rest of the plans continues.
+/// The pauses grow even though a request in between shows that there is no budget. The rest of each plan is carried
+/// out.
 #[tokio::test(start_paused = true)]
 async fn a_budget_that_cannot_be_created_is_tried_again_with_growing_pauses() {
-    let mut play = Play::new(|request, count| match request {
+    let mut harness = Harness::new(|request, count| match request {
         "PATCH /apis/policy/v1/poddisruptionbudgets/budget" => {
             (403, json!({"message": "exceeded quota"}))
         }
@@ -237,17 +242,17 @@ async fn a_budget_that_cannot_be_created_is_tried_again_with_growing_pauses() {
     };
     let mut pauses = Vec::new();
     for _ in 0..3 {
-        let report = play.carry_out(apply()).await;
+        let report = harness.carry_out(apply()).await;
         assert_eq!(report.outcome, ApplyOutcome::Unfinished, "not a failure");
-        let Some(GuardState::NotInForce { message, at, .. }) = &play.memory.guard else {
-            panic!("{:?}", play.memory.guard);
+        let Some(GuardState::NotInForce { message, at, .. }) = &harness.memory.guard else {
+            panic!("{:?}", harness.memory.guard);
         };
         let expected = "the PodDisruptionBudget cannot be created: exceeded quota";
         assert_eq!(message, expected);
-        let due = play.memory.guard.as_ref().map(GuardState::due);
+        let due = harness.memory.guard.as_ref().map(GuardState::due);
         pauses.push(due.expect("a time").duration_since(*at).as_secs());
         let probe = Action::ProbeGuard { budget: name() };
-        play.carry_out(plan(vec![probe])).await;
+        harness.carry_out(plan(vec![probe])).await;
     }
     assert_eq!(pauses, [1, 2, 4]);
 }

@@ -14,44 +14,46 @@ async fn no_pod_is_created_or_deleted_if_the_workload_has_changed() {
         },
     ];
     for script in changed {
-        let mut play = Play::new(script);
-        let report = play.carry_out(plan(vec![delete("a"), create(1)])).await;
+        let mut harness = Harness::new(script);
+        let report = harness.carry_out(plan(vec![delete("a"), create(1)])).await;
         assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
-        assert_eq!(play.sent(), [format!("GET {WORKLOAD}")]);
+        assert_eq!(harness.sent(), [format!("GET {WORKLOAD}")]);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_patch_that_changes_the_generation_ends_the_plan() {
-    let mut play = Play::new(|_, _| (200, object("u", 4, 11)));
+    let mut harness = Harness::new(|_, _| (200, object("u", 4, 11)));
     let patch = WorkloadPatch {
         paused: Some(true),
         ..WorkloadPatch::default()
     };
-    let report = play
+    let report = harness
         .carry_out(plan(vec![create(1), Action::PatchWorkload(patch)]))
         .await;
     assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
-    assert_eq!(play.sent(), [format!("PATCH {WORKLOAD}")]);
+    assert_eq!(harness.sent(), [format!("PATCH {WORKLOAD}")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn actions_that_depend_on_pods_stop_after_half_a_second() {
-    let mut play = Play::new(accepting);
-    let report = play
+    let mut harness = Harness::new(accepting);
+    let report = harness
         .carry_out(plan((0..1_000).map(replace).collect()))
         .await;
     assert_eq!(report.outcome, ApplyOutcome::Unfinished);
-    let sent = play.sent().len();
+    let sent = harness.sent().len();
     assert!((200..500).contains(&sent), "{sent}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn creations_continue_while_the_proof_is_renewed() {
-    let mut play = Play::new(accepting);
-    let report = play.carry_out(plan((0..1_000).map(create).collect())).await;
+    let mut harness = Harness::new(accepting);
+    let report = harness
+        .carry_out(plan((0..1_000).map(create).collect()))
+        .await;
     assert_eq!(report.outcome, ApplyOutcome::Done);
-    let sent = play.sent();
+    let sent = harness.sent();
     let proofs = sent.iter().filter(|it| it.starts_with("GET")).count();
     assert!((3..10).contains(&proofs), "{proofs}");
     assert_eq!(sent.len(), 1_000 + proofs);
@@ -64,9 +66,9 @@ async fn a_proof_is_renewed_only_while_actions_wait_for_it() {
         (Method::PATCH, change(pod("a"))),
         (Method::DELETE, delete("a")),
     ] {
-        let mut play = Play::slow_to(slow, Duration::from_secs(5), accepting);
-        play.carry_out(plan(vec![action])).await;
-        let sent = play.sent();
+        let mut harness = Harness::with_slow(slow, Duration::from_secs(5), accepting);
+        harness.carry_out(plan(vec![action])).await;
+        let sent = harness.sent();
         let proofs = sent
             .iter()
             .filter(|line| **line == format!("GET {WORKLOAD}"));
@@ -76,10 +78,12 @@ async fn a_proof_is_renewed_only_while_actions_wait_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn creations_wait_for_a_slow_proof() {
-    let mut play = Play::with_proofs_after(Duration::from_millis(450), accepting);
-    let report = play.carry_out(plan((0..500).map(create).collect())).await;
+    let mut harness = Harness::with_slow_gets(Duration::from_millis(450), accepting);
+    let report = harness
+        .carry_out(plan((0..500).map(create).collect()))
+        .await;
     assert_eq!(report.outcome, ApplyOutcome::Done);
-    let sent = play.sent();
+    let sent = harness.sent();
     assert_eq!(
         sent.iter().filter(|it| it.starts_with("POST")).count(),
         500,
@@ -89,23 +93,23 @@ async fn creations_wait_for_a_slow_proof() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_late_proof_is_not_accepted() {
-    let mut play = Play::with_proofs_after(Duration::from_millis(700), accepting);
-    let report = play.carry_out(plan(vec![delete("a")])).await;
+    let mut harness = Harness::with_slow_gets(Duration::from_millis(700), accepting);
+    let report = harness.carry_out(plan(vec![delete("a")])).await;
     assert_eq!(report.outcome, ApplyOutcome::Unfinished);
-    assert_eq!(play.sent(), [format!("GET {WORKLOAD}")]);
+    assert_eq!(harness.sent(), [format!("GET {WORKLOAD}")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_actions_are_done_eventually_with_a_slow_api_server() {
     for seconds in [0.7, 1.2, 3.0, 7.0] {
-        let mut play = Play::with_proofs_after(Duration::from_secs_f64(seconds), accepting);
+        let mut harness = Harness::with_slow_gets(Duration::from_secs_f64(seconds), accepting);
         let mut left: Vec<usize> = (0..200).collect();
         for _ in 0..12 {
-            play.target.read_at = Instant::now();
-            let report = play
+            harness.target.read_at = Instant::now();
+            let report = harness
                 .carry_out(plan(left.iter().copied().map(replace).collect()))
                 .await;
-            let deleted = play.sent();
+            let deleted = harness.sent();
             left.retain(|n| !deleted.contains(&format!("DELETE /api/v1/pods/lobby-{n}")));
             if report.outcome == ApplyOutcome::Done {
                 break;
@@ -117,8 +121,8 @@ async fn all_actions_are_done_eventually_with_a_slow_api_server() {
 
 #[tokio::test(start_paused = true)]
 async fn actions_that_depend_on_pods_are_dropped_after_a_slow_status_write() {
-    let mut play = Play::slow_to(Method::PUT, Duration::from_millis(1_100), accepting);
-    let report = play
+    let mut harness = Harness::with_slow(Method::PUT, Duration::from_millis(1_100), accepting);
+    let report = harness
         .carry_out(Plan {
             status: Some(json!({"replicas": 1})),
             status_first: true,
@@ -126,7 +130,7 @@ async fn actions_that_depend_on_pods_are_dropped_after_a_slow_status_write() {
         })
         .await;
     assert_eq!(report.outcome, ApplyOutcome::Unfinished);
-    let sent = play.sent();
+    let sent = harness.sent();
     let expected = [
         format!("PUT {WORKLOAD}/status"),
         format!("GET {WORKLOAD}"),
@@ -139,36 +143,36 @@ async fn actions_that_depend_on_pods_are_dropped_after_a_slow_status_write() {
 #[tokio::test(start_paused = true)]
 async fn actions_that_depend_on_pods_are_dropped_after_the_first_slow_plan() {
     for seconds in [1.1, 60.0] {
-        let mut play = Play::new(accepting);
+        let mut harness = Harness::new(accepting);
         tokio::time::advance(Duration::from_secs_f64(seconds)).await;
-        let report = play.carry_out(plan(vec![replace(1), create(1)])).await;
+        let report = harness.carry_out(plan(vec![replace(1), create(1)])).await;
         assert_eq!(report.outcome, ApplyOutcome::Unfinished);
         let expected = [format!("GET {WORKLOAD}"), "POST /api/v1/pods".to_owned()];
-        assert_eq!(play.sent(), expected);
+        assert_eq!(harness.sent(), expected);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_actions_are_done_eventually_with_slow_plans() {
     for seconds in [1.1, 3.0, 7.0] {
-        let mut play = Play::new(accepting);
+        let mut harness = Harness::new(accepting);
         let mut plans = 0;
-        let planned_slowly = async |play: &mut Play| {
-            play.target.read_at = Instant::now();
+        let planned_slowly = async |harness: &mut Harness| {
+            harness.target.read_at = Instant::now();
             tokio::time::advance(Duration::from_secs_f64(seconds)).await;
-            play.carry_out(plan(vec![replace(1)])).await.outcome
+            harness.carry_out(plan(vec![replace(1)])).await.outcome
         };
-        while planned_slowly(&mut play).await != ApplyOutcome::Done {
+        while planned_slowly(&mut harness).await != ApplyOutcome::Done {
             plans += 1;
             assert!(plans < 5, "plans of {seconds} s are never carried out");
         }
-        assert_eq!(play.sent().len(), 2);
+        assert_eq!(harness.sent().len(), 2);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn creations_stop_when_the_workload_has_changed() {
-    let mut play = Play::new(|request, count| {
+    let mut harness = Harness::new(|request, count| {
         let generation = if count > 300 { 4 } else { 3 };
         let version = 11 + count;
         match request.starts_with("GET") {
@@ -176,19 +180,23 @@ async fn creations_stop_when_the_workload_has_changed() {
             false => accepting(request, count),
         }
     });
-    let report = play.carry_out(plan((0..1_000).map(create).collect())).await;
+    let report = harness
+        .carry_out(plan((0..1_000).map(create).collect()))
+        .await;
     assert_eq!(report.outcome, ApplyOutcome::Unfinished);
-    let sent = play.sent().len();
+    let sent = harness.sent().len();
     assert!((300..600).contains(&sent), "{sent}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_workload_adopts_no_orphan() {
-    let mut play = Play::new(|request, _| match request {
+    let mut harness = Harness::new(|request, _| match request {
         _ if request.starts_with("GET") => (404, json!({"reason": "NotFound"})),
         _ => accepting(request, 0),
     });
-    let report = play.carry_out(plan(vec![Action::AdoptPod(pod("a"))])).await;
+    let report = harness
+        .carry_out(plan(vec![Action::AdoptPod(pod("a"))]))
+        .await;
     assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
-    assert_eq!(play.sent(), [format!("GET {WORKLOAD}")]);
+    assert_eq!(harness.sent(), [format!("GET {WORKLOAD}")]);
 }

@@ -23,8 +23,8 @@ struct RequestCounts {
     lists: AtomicUsize,
 }
 
-/// A server whose version grows with each request, and whose watches have no events after their list.
-fn quiet() -> (Cache, Arc<RequestCounts>) {
+/// A cache of a server whose version grows with each request, and whose watches have no events after their list.
+fn cache_of_quiet_server() -> (Cache, Arc<RequestCounts>) {
     let counts = Arc::new(RequestCounts::default());
     let server = service_fn({
         let (counts, version) = (Arc::clone(&counts), Arc::new(AtomicU64::new(1)));
@@ -64,7 +64,7 @@ fn quiet() -> (Cache, Arc<RequestCounts>) {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_writes_without_a_response_cost_a_request_per_second_and_two_lists_a_minute() {
-    let (cache, counts) = quiet();
+    let (cache, counts) = cache_of_quiet_server();
     let cache = Arc::new(cache);
     let router = Router::to_nowhere(&cache.sidecars);
     let _watches = cache.start(&Arc::new(router));
@@ -122,8 +122,8 @@ async fn a_response_serves_the_callers_that_waited_when_it_was_requested() {
     assert_eq!(third.await.unwrap(), 1, "shared with the second");
 }
 
-/// A cache with one set, in front of a server whose newest set has this version. Also returns the queries of sets.
-fn with_newest_set(version: u64) -> (Cache, Arc<Mutex<Vec<String>>>) {
+/// A cache of a server whose newest SidecarSet has this version. Also returns the queries for sets.
+fn cache_of_server_with_set(version: u64) -> (Cache, Arc<Mutex<Vec<String>>>) {
     let queries = Arc::new(Mutex::new(Vec::new()));
     let server = service_fn({
         let queries = Arc::clone(&queries);
@@ -150,7 +150,7 @@ fn with_newest_set(version: u64) -> (Cache, Arc<Mutex<Vec<String>>>) {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_workload_waits_until_the_cache_shows_the_newest_set() {
-    let (cache, queries) = with_newest_set(7);
+    let (cache, queries) = cache_of_server_with_set(7);
     let cache = Arc::new(cache);
     let set = json!({
         "metadata": {"name": "log"},

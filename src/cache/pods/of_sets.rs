@@ -1,4 +1,4 @@
-//! What SidecarSets need of pods.
+//! What SidecarSets need to know about pods.
 
 use std::borrow::Cow;
 
@@ -9,12 +9,12 @@ use crate::cache::store::Cached;
 use gamekeeper_core::plan::sidecars::{Changing, MatchedPod, Sidecars};
 use gamekeeper_core::plan::{Container, Pod, SidecarMark, changing, changing_other, has_sidecars};
 
-/// What the status of a SidecarSet depends on, for one of its pods.
+/// What the status of a SidecarSet depends on in one of its pods.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SidecarPod<'a> {
     mark: Option<&'a SidecarMark>,
     selected: bool,
-    /// Whether the update strategy of the set chooses it.
+    /// Whether the set's update strategy chooses it.
     chosen: bool,
     /// The uid of its workload, which decides whether it is counted, and when it is updated.
     workload: Option<&'a str>,
@@ -33,7 +33,7 @@ struct Running<'a> {
 }
 
 impl CachedPod {
-    /// What the status of a set depends on, for this pod; None if the pod does not count.
+    /// What a set's status depends on in this pod; None if the pod does not count.
     pub fn for_sidecar_set(&self, set: &Sidecars) -> Option<SidecarPod<'_>> {
         let (counts, labels, marks, ready, changing, running) = match self {
             CachedPod::Own(pod) => (
@@ -68,7 +68,8 @@ impl CachedPod {
         })
     }
 
-    /// The pod for a set, if it counts. `all` says whether pods outside our workloads count.
+    /// The pod as the set's planner reads it; None if it does not count. `all`: whether pods outside our workloads
+    /// count.
     pub fn matched(&self, set: &Sidecars, all: bool, now: Timestamp) -> Option<MatchedPod> {
         let SidecarPod {
             selected,
@@ -113,7 +114,7 @@ impl<'a> Running<'a> {
 }
 
 impl Orphan {
-    /// The pod for a set. A mark that names containers that the pod does not have proves nothing.
+    /// The pod as the set's planner reads it. A mark that names containers that the pod does not have proves nothing.
     fn matched(&self, set: &Sidecars, pod: MatchedPod, now: Timestamp) -> Option<MatchedPod> {
         let mut marks = self.sidecars().cloned().unwrap_or_default();
         let (changing, look_again) = match self.running() {

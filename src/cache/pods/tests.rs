@@ -28,7 +28,7 @@ fn read(pod: &Value) -> Option<CachedPod> {
     test_feed::pod(None, Origin::Watch, pod, &mut Interner::default())
 }
 
-fn ours(name: &str) -> Value {
+fn own_pod(name: &str) -> Value {
     let owner = ("tkex.tencent.com/v1alpha1", "GameStatefulSet");
     pod(name, json!({"app": "game"}), Some(owner))
 }
@@ -41,8 +41,8 @@ fn a_pod_of_another_controller_is_not_parsed() {
 }
 
 #[test]
-fn a_pod_of_a_workload_is_kept_slim() {
-    let pod = read(&ours("game-0")).unwrap();
+fn a_pod_of_a_workload_is_kept_in_its_slim_form() {
+    let pod = read(&own_pod("game-0")).unwrap();
     let pod = pod.own().unwrap();
     assert_eq!(pod.controller.as_deref(), Some("owner-uid"));
     assert_eq!(pod.node.as_deref(), Some("n"));
@@ -52,7 +52,7 @@ fn a_pod_of_a_workload_is_kept_slim() {
 fn a_workload_sees_its_pods_and_the_orphans_that_it_selects() {
     let mut store = Store::default();
     for pod in [
-        ours("game-0"),
+        own_pod("game-0"),
         pod("game-1", json!({"app": "game", "tier": "a=b"}), None),
         pod("game-2", json!({"app": "game", "tier": "a=b"}), None),
         pod("other-1", json!({"app": "other"}), None),
@@ -147,7 +147,7 @@ fn a_pod_that_a_set_no_longer_selects_counts_only_while_it_has_a_token() {
             Some(true),
         ),
     ] {
-        let mut pod = ours("game-0");
+        let mut pod = own_pod("game-0");
         pod["metadata"]["labels"]["app"] = json!(app);
         pod["metadata"]["annotations"][gamekeeper_core::plan::mark_key("log")] =
             json!(mark.to_string());

@@ -101,8 +101,11 @@ fn a_deletion_that_the_watch_missed_is_found_by_the_next_list() {
     assert_eq!(routed.len(), 3);
     assert_eq!(routed[2], (Some(2), None));
     assert_eq!(reflector.store().len(), 1);
-    let seen = *reflector.seen().borrow();
-    assert_eq!((seen.version, seen.started, seen.listed), (9, 2, 2));
+    let progress = *reflector.progress().borrow();
+    assert_eq!(
+        (progress.version, progress.started, progress.listed),
+        (9, 2, 2)
+    );
 }
 
 #[test]
@@ -116,7 +119,7 @@ fn readers_see_the_old_store_until_a_list_is_complete() {
     ];
     feed(&reflector, begin);
     assert_eq!(reflector.store().len(), 1);
-    assert_eq!(reflector.seen().borrow().listed, 1);
+    assert_eq!(reflector.progress().borrow().listed, 1);
 }
 
 #[test]
@@ -132,7 +135,7 @@ fn an_object_that_is_not_kept_advances_the_progress() {
         ],
     );
     assert!(reflector.store().is_empty());
-    assert_eq!(reflector.seen().borrow().version, 8);
+    assert_eq!(reflector.progress().borrow().version, 8);
 }
 
 #[test]
@@ -174,7 +177,7 @@ fn an_object_that_cannot_be_decoded_is_routed_and_removed() {
     ];
     assert_eq!(routed, expected);
     assert_eq!(reflector.store().len(), 1);
-    assert_eq!(reflector.seen().borrow().version, 5);
+    assert_eq!(reflector.progress().borrow().version, 5);
     let unreadable = reflector.unreadable(&ObjectKey::new("games", "a"));
     let expected = Unreadable {
         uid: "a".into(),
@@ -235,7 +238,7 @@ fn no_change_is_lost_in_a_burst_of_5000_creations_and_deletions() {
         .filter(|(old, new)| old.is_some() && new.is_none());
     assert_eq!((created.count(), removed.count()), (5_000, 5_000));
     assert!(reflector.store().is_empty());
-    assert_eq!(reflector.seen().borrow().version, 10_000);
+    assert_eq!(reflector.progress().borrow().version, 10_000);
 }
 
 #[tokio::test]
@@ -262,8 +265,8 @@ async fn callers_share_the_next_list_and_interrupt_none() {
     // Each call of `feed` has its own list in progress, so the end of the list is recorded here.
     let end = || {
         reflector
-            .seen
-            .send_modify(|seen| seen.listed = seen.started);
+            .progress
+            .send_modify(|progress| progress.listed = progress.started);
     };
     begin();
     let mut first = std::pin::pin!(reflector.relist(Duration::ZERO));

@@ -1,4 +1,4 @@
-//! Which objects a change concerns, for each kind of object that is watched.
+//! Which objects a change concerns, for each watched kind.
 
 use std::sync::Mutex;
 
@@ -149,7 +149,7 @@ fn a_pod_that_the_update_strategy_begins_to_choose_concerns_its_set() {
 }
 
 #[test]
-fn a_workload_that_holds_updates_of_sidecars_back_concerns_the_sets_that_reach_it() {
+fn a_workload_that_holds_back_sidecar_updates_concerns_the_sets_that_reach_it() {
     let (router, keys) = router();
     let arena = |replicas: i32, paused: bool| {
         let arena = json!({
@@ -180,7 +180,7 @@ fn a_workload_that_holds_updates_of_sidecars_back_concerns_the_sets_that_reach_i
 }
 
 #[test]
-fn the_hook_of_a_token_concerns_its_set_when_it_ends() {
+fn the_hook_of_a_token_concerns_the_set_when_it_ends() {
     let (router, keys) = router();
     add_set(&router);
     let revision = router.sidecars.get("log").unwrap().revision.clone();

@@ -92,7 +92,7 @@ fn pods_of_all_controllers_are_kept_everywhere_except_in_excluded_namespaces() {
 }
 
 #[test]
-fn what_reaches_a_namespace_is_unknown_until_it_is_in_the_cache_if_there_are_sets() {
+fn which_sets_reach_a_namespace_is_unknown_until_it_is_in_the_cache() {
     let index = SidecarIndex::new(None, NamespacePolicy::default());
     assert_eq!(index.reaching("new").map(|sets| sets.len()), Some(0));
     index.put_set("log", Some(&set("log", None)));
@@ -120,7 +120,7 @@ fn an_operator_for_one_namespace_uses_only_sets_for_that_namespace() {
 }
 
 /// The paths that a cache requests within an hour from a server that has this SidecarSet, or none.
-async fn requested(set: Option<Value>) -> BTreeSet<String> {
+async fn requested_paths(set: Option<Value>) -> BTreeSet<String> {
     let paths = Arc::new(Mutex::new(BTreeSet::new()));
     let server = service_fn({
         let paths = Arc::clone(&paths);
@@ -161,7 +161,7 @@ async fn requested(set: Option<Value>) -> BTreeSet<String> {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_set_neither_namespaces_nor_revisions_of_sets_are_watched() {
-    let without_set = requested(None).await;
+    let without_set = requested_paths(None).await;
     let sets = "/apis/tkex.tencent.com/v1alpha1/sidecarsets";
     assert!(without_set.contains(sets), "{without_set:?}");
     let set = json!({
@@ -173,7 +173,7 @@ async fn without_a_set_neither_namespaces_nor_revisions_of_sets_are_watched() {
             "containers": [{"name": "log", "image": "log:1"}],
         },
     });
-    let with_set = requested(Some(set)).await;
+    let with_set = requested_paths(Some(set)).await;
     let added: Vec<_> = with_set.difference(&without_set).collect();
     let revisions = "/apis/apps/v1/namespaces/own/controllerrevisions";
     assert_eq!(added, ["/api/v1/namespaces", revisions]);

@@ -28,16 +28,16 @@ fn pod(generation: i64, observed: i64, container_id: &str) -> Value {
     })
 }
 
-fn fold(previous: Option<&Pod>, origin: Origin, pod: &Value) -> Option<Pod> {
+fn slim_form(previous: Option<&Pod>, origin: Origin, pod: &Value) -> Option<Pod> {
     let pod = serde_json::from_value(pod.clone()).unwrap();
     slim(previous, origin, pod, &mut Interner::default())
 }
 
 /// The slim form of a pod after all these states were watched, in this order.
 fn watched(states: &[Value]) -> Pod {
-    let fold_next =
-        |previous: Option<Pod>, state: &Value| fold(previous.as_ref(), Origin::Watch, state);
-    states.iter().fold(None, fold_next).unwrap()
+    let next =
+        |previous: Option<Pod>, state: &Value| slim_form(previous.as_ref(), Origin::Watch, state);
+    states.iter().fold(None, next).unwrap()
 }
 
 fn first(generation: i64, container_id: &str) -> Option<FirstStatus> {
@@ -67,27 +67,27 @@ fn a_status_of_an_older_generation_is_not_the_first_one() {
 #[test]
 fn a_listed_status_is_not_assumed_to_be_the_first_one() {
     let before = watched(&[pod(1, 1, "old"), pod(2, 1, "old")]);
-    let listed = fold(Some(&before), Origin::List, &pod(2, 2, "new")).unwrap();
+    let listed = slim_form(Some(&before), Origin::List, &pod(2, 2, "new")).unwrap();
     assert_eq!(listed.first_status, None);
-    let later = fold(Some(&listed), Origin::Watch, &pod(2, 2, "newer")).unwrap();
+    let later = slim_form(Some(&listed), Origin::Watch, &pod(2, 2, "newer")).unwrap();
     assert_eq!(later.first_status, None);
 }
 
 #[test]
 fn a_known_first_status_stays_known_after_a_list() {
     let before = watched(&[pod(2, 1, "old"), pod(2, 2, "old")]);
-    let listed = fold(Some(&before), Origin::List, &pod(2, 2, "new")).unwrap();
+    let listed = slim_form(Some(&before), Origin::List, &pod(2, 2, "new")).unwrap();
     assert_eq!(listed.first_status, first(2, "old"));
 }
 
 #[test]
 fn a_first_status_is_forgotten_with_its_generation_and_with_its_pod() {
     let before = watched(&[pod(2, 1, "old"), pod(2, 2, "old")]);
-    let changed = fold(Some(&before), Origin::Watch, &pod(3, 2, "old")).unwrap();
+    let changed = slim_form(Some(&before), Origin::Watch, &pod(3, 2, "old")).unwrap();
     assert_eq!(changed.first_status, None);
     let mut successor = pod(2, 2, "old");
     successor["metadata"]["uid"] = json!("another");
-    let successor = fold(Some(&before), Origin::Watch, &successor).unwrap();
+    let successor = slim_form(Some(&before), Origin::Watch, &successor).unwrap();
     assert_eq!(successor.first_status, None);
 }
 
@@ -95,12 +95,12 @@ fn a_first_status_is_forgotten_with_its_generation_and_with_its_pod() {
 fn pods_of_other_controllers_are_not_kept_and_orphans_are() {
     let mut foreign = pod(1, 1, "c");
     foreign["metadata"]["ownerReferences"][0]["apiVersion"] = json!("apps/v1");
-    assert_eq!(fold(None, Origin::Watch, &foreign), None);
+    assert_eq!(slim_form(None, Origin::Watch, &foreign), None);
     let mut orphan = pod(1, 1, "c");
     orphan["metadata"]["ownerReferences"] = json!([]);
-    let orphan = fold(None, Origin::Watch, &orphan).unwrap();
+    let orphan = slim_form(None, Origin::Watch, &orphan).unwrap();
     assert_eq!(orphan.controller, None);
-    let ours = fold(None, Origin::Watch, &pod(1, 1, "c")).unwrap();
+    let ours = slim_form(None, Origin::Watch, &pod(1, 1, "c")).unwrap();
     assert_eq!(ours.controller.as_deref(), Some("owner-uid"));
 }
 
@@ -110,7 +110,7 @@ fn the_gate_is_read_from_spec_and_condition() {
         let mut pod = pod(1, 1, "c");
         pod["spec"]["readinessGates"] = gates;
         pod["status"]["conditions"] = conditions;
-        fold(None, Origin::Watch, &pod).unwrap().gate
+        slim_form(None, Origin::Watch, &pod).unwrap().gate
     };
     let gates = json!([{"conditionType": "InPlaceUpdateReady"}]);
     let condition = |status: &str| {
@@ -127,12 +127,12 @@ fn the_gate_is_read_from_spec_and_condition() {
 }
 
 #[test]
-fn an_infeasible_resize_differs_from_one_in_progress() {
+fn resizes_that_wait_cannot_succeed_or_are_in_progress_are_distinguished() {
     let resize = |type_: &str, reason: &str| {
         let mut pod = pod(1, 1, "c");
         pod["status"]["conditions"] =
             json!([{"type": type_, "status": "True", "reason": reason, "message": "m"}]);
-        fold(None, Origin::Watch, &pod).unwrap().resize
+        slim_form(None, Origin::Watch, &pod).unwrap().resize
     };
     let message = "m".to_owned();
     let cases = [
@@ -165,7 +165,7 @@ fn init_containers_are_kept_only_if_they_are_native_sidecars() {
         "name": "proxy", "image": "proxy:v1", "imageID": "", "ready": true, "restartCount": 2,
         "state": {"running": {"startedAt": "2026-01-01T00:00:09Z"}},
     }]);
-    let slim = fold(None, Origin::Watch, &pod).unwrap();
+    let slim = slim_form(None, Origin::Watch, &pod).unwrap();
     let names = |container: &Container| (container.name.clone(), container.init, container.index);
     let found: Vec<_> = slim.containers.iter().map(names).collect();
     assert_eq!(
@@ -183,7 +183,7 @@ fn a_container_runs_unless_it_waits_or_has_terminated() {
         let mut pod = pod(1, 1, "c");
         pod["status"]["containerStatuses"][0]["state"] = state;
         pod["status"]["containerStatuses"][0]["ready"] = json!(ready);
-        let slim = fold(None, Origin::Watch, &pod).unwrap();
+        let slim = slim_form(None, Origin::Watch, &pod).unwrap();
         slim.containers[0].status.as_ref().unwrap().running
     };
     assert!(running(
@@ -208,7 +208,7 @@ fn invalid_annotations_are_ignored() {
         names::POD_DELETION_COST: "much",
         names::IN_PLACE_RECORD: "{",
     });
-    let slim = fold(None, Origin::Watch, &pod).unwrap();
+    let slim = slim_form(None, Origin::Watch, &pod).unwrap();
     assert_eq!((slim.deletion_cost, slim.record.is_some()), (0, false));
 }
 
@@ -217,7 +217,7 @@ fn a_pod_that_ended_as_soon_as_it_started_has_a_reason() {
     let why = |status: Value| {
         let mut pod = pod(1, 1, "");
         pod["status"] = status;
-        let pod = fold(None, Origin::List, &pod).unwrap();
+        let pod = slim_form(None, Origin::List, &pod).unwrap();
         pod.ended_at_once.map(|why| why.to_string())
     };
     let container = |state: Value| {

@@ -45,7 +45,7 @@ fn decoded(lines: &[&str], position: &mut Option<String>) -> Result<Vec<String>,
 }
 
 #[test]
-fn a_streamed_list_ends_at_its_own_bookmark_only() {
+fn a_streamed_list_ends_only_at_its_own_bookmark() {
     let mut position = None;
     let lines = [
         r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"9"},"size":1}}"#,
@@ -168,8 +168,8 @@ async fn followed(source: Source) -> Vec<String> {
         let text = text(&change);
         changes.push(text.trim_end_matches(" 0").to_owned());
     };
-    let over = Duration::from_secs(60);
-    let _ = timeout(over, watch(source, std::future::pending, record)).await;
+    let limit = Duration::from_secs(60);
+    let _ = timeout(limit, watch(source, std::future::pending, record)).await;
     changes
 }
 
@@ -215,7 +215,7 @@ async fn an_interrupted_watch_is_resumed_and_an_expired_one_relists() {
 }
 
 #[tokio::test]
-async fn an_empty_list_of_metadata_may_have_null_as_its_items() {
+async fn an_empty_list_of_metadata_may_have_null_items() {
     let empty = r#"{"metadata":{"resourceVersion":"7"},"items":null}"#.to_owned();
     let (source, _) = scripted(vec![(200, vec![empty])]);
     assert_eq!(source.newest().await.unwrap(), 7);
@@ -262,14 +262,14 @@ async fn a_watch_that_ends_after_an_event_is_resumed_immediately() {
     let (mut source, requests) = scripted(script);
     source.streaming = false;
     let started = Instant::now();
-    let over = async {
+    let requested = async {
         while requests.lock().unwrap().len() < 51 {
             sleep(Duration::from_millis(1)).await;
         }
     };
     tokio::select! {
         _ = followed(source) => panic!("not resumed"),
-        () = over => {}
+        () = requested => {}
     }
     assert!(
         started.elapsed() < Duration::from_secs(1),
@@ -299,9 +299,9 @@ async fn requests_without_a_response_time_out_and_are_repeated() {
                 .unwrap()
                 .is_err()
         );
-        let over = Duration::from_secs(100);
+        let limit = Duration::from_secs(100);
         let followed = watch(source, std::future::pending, |_| {});
-        let _ = timeout(over, followed).await;
+        let _ = timeout(limit, followed).await;
         assert_eq!(*requests.lock().unwrap(), 1 + 4, "{streaming}");
     }
 }

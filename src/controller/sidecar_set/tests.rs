@@ -172,7 +172,7 @@ impl World {
     }
 
     fn show_revision(&self, mut revision: Value) {
-        let version = self.cache.seen(Kind::SetRevision).borrow().version + 1;
+        let version = self.cache.progress(Kind::SetRevision).borrow().version + 1;
         revision["metadata"]["uid"] = json!("uid-revision");
         revision["metadata"]["resourceVersion"] = json!(version.to_string());
         let revision = serde_json::from_value(revision).expect("a revision");
@@ -184,7 +184,7 @@ impl World {
     }
 
     fn show_pods(&self, pods: &[Value]) {
-        let version = self.cache.seen(Kind::Pod).borrow().version + 1;
+        let version = self.cache.progress(Kind::Pod).borrow().version + 1;
         let pods = pods.iter().map(|pod| {
             let mut pod = pod.clone();
             pod["metadata"]["resourceVersion"] = json!(version.to_string());

@@ -45,8 +45,8 @@ pub(super) fn template(set: &Value) -> Value {
     json!({"metadata": {}, "spec": spec})
 }
 
-/// Converts a finding about that template to one about the set.
-pub(super) fn in_set(finding: &Finding) -> Finding {
+/// Converts a finding about that template into one about the set.
+pub(super) fn finding_in_set(finding: &Finding) -> Finding {
     let field = match finding.field.strip_prefix(IN_TEMPLATE) {
         Some(rest) => format!("{IN_SET}{rest}"),
         None => "spec".to_owned(),

@@ -116,7 +116,7 @@ fn invalid(causes: &[(&str, &str)]) -> (u16, Value) {
     )
 }
 
-async fn found(spec: Value, response: (u16, Value)) -> Vec<String> {
+async fn finding_texts(spec: Value, response: (u16, Value)) -> Vec<String> {
     let server = Server::responding(move |_| response.clone());
     let findings = server.check(&request(workload(spec), Value::Null)).await;
     assert!(server.has_counted("refused"));
@@ -124,13 +124,13 @@ async fn found(spec: Value, response: (u16, Value)) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn causes_have_the_paths_of_the_workload() {
+async fn findings_have_the_paths_of_the_workload() {
     let response = invalid(&[
         ("template.spec.containers[0].image", "Required value"),
         ("template.labels", "Invalid value: \"a b\": no"),
     ]);
     assert_eq!(
-        found(containers("a"), response).await,
+        finding_texts(containers("a"), response).await,
         [
             "spec.template.spec.containers[0].image: Required value",
             "spec.template.metadata.labels: Invalid value: \"a b\": no",
@@ -145,7 +145,7 @@ async fn unknown_fields_are_separate_findings_and_a_wrong_type_is_a_finding_abou
     let unknown = "strict decoding error: unknown field \"template.spec.containers[0].imgae\", \
                    unknown field \"template.metadata.a\\\"b, c\"";
     assert_eq!(
-        found(containers("a"), bad_request(unknown)).await,
+        finding_texts(containers("a"), bad_request(unknown)).await,
         [
             "spec.template.spec.containers[0].imgae: unknown field \
              \"spec.template.spec.containers[0].imgae\"",
@@ -155,7 +155,7 @@ async fn unknown_fields_are_separate_findings_and_a_wrong_type_is_a_finding_abou
     let type_ =
         "json: cannot unmarshal string into Go struct field X.template.spec.x of type int32";
     assert_eq!(
-        found(containers("a"), bad_request(type_)).await,
+        finding_texts(containers("a"), bad_request(type_)).await,
         [format!("spec.template: Invalid value: {type_}")]
     );
 }

@@ -28,7 +28,7 @@ where
     )
 }
 
-/// The number of writes in the first minute, if all responses have this code.
+/// The number of writes in the first minute, if the response to each of them has this code.
 async fn writes_in_a_minute(code: u16) -> usize {
     let writes = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&writes);
@@ -98,7 +98,7 @@ fn object() -> (u16, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_state_of_the_webhook_follows_from_what_can_be_read_and_written() {
+async fn the_webhook_state_follows_from_what_can_be_read_and_written() {
     const MUTATING: &str = "mutatingwebhookconfigurations";
     assert_eq!(state_with(|_, _| object()).await, WebhookState::InForce);
     let unconfigured = state_with(|_, resource| match resource {

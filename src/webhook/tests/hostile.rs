@@ -27,7 +27,7 @@ impl Webhook {
     async fn start() -> Self {
         let certificate = Arc::new(ServingCertificate::default());
         let address = super::start(&certificate, AdmissionMetrics::default()).await;
-        let certificates = created(Timestamp::now());
+        let certificates = new_certificates(Timestamp::now());
         certificate.set(certificates.current.serving_key().expect("a key"));
         let bundle = certificates.bundle();
         Webhook { address, bundle }
@@ -39,7 +39,7 @@ impl Webhook {
     }
 
     /// A connection from the loopback address 127.0.0.HOST after its TLS handshake; None if it is refused.
-    async fn silent(&self, host: u8, protocols: &[&[u8]]) -> Option<TlsStream<TcpStream>> {
+    async fn connect(&self, host: u8, protocols: &[&[u8]]) -> Option<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         let authority = CertificateDer::from_pem_slice(self.bundle.as_bytes());
         roots.add(authority.expect("PEM")).expect("an authority");
@@ -57,7 +57,7 @@ impl Webhook {
         connector.connect(name, stream).await.ok()
     }
 
-    /// Fails unless a review gets its response.
+    /// Fails unless a review gets a response.
     async fn assert_served(&self) {
         let review =
             json!({"request": {"uid": "7", "operation": "CREATE", "object": template(GOOD)}});
@@ -73,7 +73,7 @@ async fn connections_that_are_silent_after_the_handshake_are_closed() {
     let webhook = Webhook::start().await;
     let protocols: [&[&[u8]]; 3] = [&[b"h2"], &[b"http/1.1"], &[]];
     let closed = join_all(protocols.map(async |protocols| {
-        let mut stream = webhook.silent(2, protocols).await.expect("TLS");
+        let mut stream = webhook.connect(2, protocols).await.expect("TLS");
         let end = async { while stream.read(&mut [0; 1024]).await.is_ok_and(|it| it > 0) {} };
         timeout(TEST_TIMEOUT, end).await.is_ok()
     }));
@@ -85,7 +85,7 @@ async fn reviews_get_responses_while_silent_callers_hold_all_their_connections()
     let webhook = Webhook::start().await;
     let all = (2..12).flat_map(|host| [host; 32]);
     let held =
-        stream::iter(all).map(|host| timeout(Duration::from_secs(10), webhook.silent(host, &[])));
+        stream::iter(all).map(|host| timeout(Duration::from_secs(10), webhook.connect(host, &[])));
     let held: Vec<_> = held.buffer_unordered(16).collect().await;
     let held = held.into_iter().flatten().flatten().count();
     assert!(held >= 100, "only {held} connections");
@@ -95,7 +95,7 @@ async fn reviews_get_responses_while_silent_callers_hold_all_their_connections()
 #[tokio::test]
 async fn a_caller_with_too_many_connections_is_refused_and_others_are_served() {
     let webhook = Webhook::start().await;
-    let streams = join_all((0..40).map(|_| webhook.silent(2, &[]))).await;
+    let streams = join_all((0..40).map(|_| webhook.connect(2, &[]))).await;
     assert_eq!(streams.iter().flatten().count(), 32);
     let started = std::time::Instant::now();
     webhook.assert_served().await;

@@ -166,7 +166,7 @@ fn answer(object: &Value, sets: &[Arc<Sidecars>]) -> Value {
     injected(&review.request, sets).into_review()
 }
 
-/// The object as the API server changes it for a response.
+/// The object after the API server has applied the patch in a response.
 fn changed(object: &Value, answer: &Value) -> Value {
     let mut changed = object.clone();
     if let Some(patch) = answer["response"]["patch"].as_str() {

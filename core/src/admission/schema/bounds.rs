@@ -13,7 +13,7 @@ use crate::admission::Finding;
 pub struct Bounds {
     pub findings: Vec<Finding>,
     /// Whether the API server would skip the CEL rules because of these findings.
-    pub hides_rules: bool,
+    pub skips_rules: bool,
 }
 
 impl Bounds {
@@ -45,7 +45,7 @@ impl Bounds {
             _ => return true,
         };
         let message = format!("{path} in body must be of type {expected}: {type_:?}");
-        self.hides_rules = true;
+        self.skips_rules = true;
         self.findings.push(Finding::invalid(path, type_, message));
         false
     }
@@ -57,7 +57,7 @@ impl Bounds {
         if !supported.contains(value) {
             let supported: Vec<String> = supported.iter().map(Value::to_string).collect();
             let supported = supported.join(", ");
-            self.hide(
+            self.push_and_skip_rules(
                 path,
                 format!("Unsupported value: {value}: supported values: {supported}"),
             );
@@ -68,7 +68,7 @@ impl Bounds {
         for name in schema["required"].as_array().into_iter().flatten() {
             let name = name.as_str().unwrap_or_default();
             if !fields.contains_key(name) {
-                self.hide(&below(path, name), "Required value".into());
+                self.push_and_skip_rules(&below(path, name), "Required value".into());
             }
         }
         self.check_max(&schema["maxProperties"], fields.len(), path);
@@ -117,7 +117,7 @@ impl Bounds {
                             return None;
                         }
                         None => {
-                            self.hide(&below(path, key), "Required value".into());
+                            self.push_and_skip_rules(&below(path, key), "Required value".into());
                             return None;
                         }
                     };
@@ -133,7 +133,7 @@ impl Bounds {
         if let Some(max) = schema["maxLength"].as_u64()
             && length > max
         {
-            self.hide(path, format!("Too long: may not be more than {max} bytes"));
+            self.push_and_skip_rules(path, format!("Too long: may not be more than {max} bytes"));
         }
         if let Some(min) = schema["minLength"].as_u64()
             && length < min
@@ -167,7 +167,7 @@ impl Bounds {
             && count as u64 > max
         {
             let why = format!("Too many: {count}: must have at most {max} items");
-            self.hide(path, why);
+            self.push_and_skip_rules(path, why);
         }
     }
 
@@ -176,8 +176,8 @@ impl Bounds {
         self.findings.push(Finding::error(path, message));
     }
 
-    fn hide(&mut self, path: &str, message: String) {
-        self.hides_rules = true;
+    fn push_and_skip_rules(&mut self, path: &str, message: String) {
+        self.skips_rules = true;
         self.findings.push(Finding::error(path, message));
     }
 }

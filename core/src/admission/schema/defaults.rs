@@ -55,7 +55,8 @@ fn search(schema: &Value, value: &Value, path: &str, found: &mut Vec<Finding>) {
         Value::Object(fields) => {
             let preserves = schema["x-kubernetes-preserve-unknown-fields"] == true;
             // A schema without properties allows all fields.
-            let preserves = preserves && !(is_of_core(path) && schema["properties"].is_object());
+            let preserves =
+                preserves && !(is_in_core_type(path) && schema["properties"].is_object());
             let other = &schema["additionalProperties"];
             for (name, value) in fields {
                 let path = below(path, name);
@@ -77,18 +78,18 @@ fn search(schema: &Value, value: &Value, path: &str, found: &mut Vec<Finding>) {
 }
 
 /// Whether a field belongs to a core type.
-fn is_of_core(path: &str) -> bool {
-    lies_in(path, "spec.template") || is_of_core_outside_template(path)
+fn is_in_core_type(path: &str) -> bool {
+    lies_in(path, "spec.template") || is_in_core_type_outside_template(path)
 }
 
-/// The fields of a SidecarSet that belong to core types.
-const OF_SIDECARS: [&str; 3] = ["spec.initContainers", "spec.containers", "spec.volumes"];
+/// The fields of a SidecarSet that hold core types.
+const SIDECAR_SET_FIELDS: [&str; 3] = ["spec.initContainers", "spec.containers", "spec.volumes"];
 
 /// Whether a field belongs to the Job of a metric, to a volume claim, or to a SidecarSet's containers or volumes.
-pub fn is_of_core_outside_template(path: &str) -> bool {
+pub fn is_in_core_type_outside_template(path: &str) -> bool {
     let in_metric = path.strip_prefix("spec.metrics[");
     let in_metric = in_metric.and_then(|rest| Some(rest.split_once("].")?.1));
     lies_in(path, "spec.volumeClaimTemplates")
-        || OF_SIDECARS.iter().any(|field| lies_in(path, field))
+        || SIDECAR_SET_FIELDS.iter().any(|field| lies_in(path, field))
         || in_metric.is_some_and(|field| lies_in(field, "provider.job"))
 }

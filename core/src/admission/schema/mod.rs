@@ -41,11 +41,11 @@ pub fn unknown_fields(kind: &str, object: &Value) -> Vec<Finding> {
 }
 
 /// The unknown fields in Jobs, volume claims and sidecars. The API server stores them, but later refuses the Job or
-/// claim, or drops the field. They are warnings, because the cluster may be newer. Pod templates are not checked here:
-/// the webhook makes a dry run of them.
+/// claim, or drops the field. They are warnings, because the cluster may be newer. Pod templates are not checked here,
+/// because the webhook tries them in a dry run.
 pub(super) fn unknown_in_core_types(kind: &str, object: &Value) -> Vec<Finding> {
     let unknown = unknown_fields(kind, object).into_iter();
-    let checked = unknown.filter(|it| defaults::is_of_core_outside_template(&it.field));
+    let checked = unknown.filter(|it| defaults::is_in_core_type_outside_template(&it.field));
     checked.map(Finding::as_warning).collect()
 }
 
@@ -60,7 +60,7 @@ impl Schemas {
         let mut bounds = bounds::Bounds::default();
         bounds.check(schema, object, "");
         findings.append(&mut bounds.findings);
-        if !bounds.hides_rules {
+        if !bounds.skips_rules {
             self.rules.check(schema, object, "", &mut findings);
         }
         findings

@@ -1,8 +1,8 @@
 //! The CEL rules of the CRDs (x-kubernetes-validations) for objects that are created.
 //!
 //! The evaluator of the crate `cel` has no limits. That is acceptable, because the rules are our own and the files
-//! belong to the user who runs the linter. `duration` is implemented here, because the crate's own needs another
-//! date library.
+//! belong to the user who runs the linter. `duration` is implemented here, because the crate's own implementation needs
+//! another date library.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -70,7 +70,10 @@ impl Rules {
             (Ok(_), Value::Object(_) | Value::Array(_)) => message.to_owned(),
             (Ok(_), scalar) => format!("{scalar}: {message}"),
             (Err(ExecutionError::FunctionError { function, .. }), _) => {
-                format!("\"\": {} evaluating rule: {message}", failed(&function))
+                format!(
+                    "\"\": {} evaluating rule: {message}",
+                    conversion_error(&function)
+                )
             }
             // Only the API server can evaluate this rule.
             (Err(_), _) => return None,
@@ -83,7 +86,7 @@ impl Rules {
 
     fn context(&self, value: &Value) -> Context<'static, 'static> {
         let mut context = Context::with_env(Arc::clone(&self.env));
-        context.add_variable_from_value("self", of_json(value));
+        context.add_variable_from_value("self", to_cel(value));
         context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(OptionalValue::none())));
         // Fails only if the library already has this function.
         let _ = context.add_function("duration", duration);
@@ -101,8 +104,8 @@ impl Rules {
     }
 }
 
-/// The API server's message for a failed conversion.
-fn failed(function: &str) -> String {
+/// The API server's message for a failed type conversion.
+fn conversion_error(function: &str) -> String {
     let to = match function {
         "duration" => "google.protobuf.Duration",
         other => other,
@@ -130,7 +133,7 @@ fn escaped(name: &str) -> String {
     }
 }
 
-fn of_json(value: &Value) -> Cel {
+fn to_cel(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,
         Value::Bool(value) => Cel::Bool(*value),
@@ -139,11 +142,11 @@ fn of_json(value: &Value) -> Cel {
             None => Cel::Float(number.as_f64().unwrap_or_default()),
         },
         Value::String(text) => Cel::String(Arc::new(text.clone())),
-        Value::Array(items) => Cel::List(Arc::new(items.iter().map(of_json).collect())),
+        Value::Array(items) => Cel::List(Arc::new(items.iter().map(to_cel).collect())),
         Value::Object(fields) => {
             let fields = fields
                 .iter()
-                .map(|(name, value)| (escaped(name), of_json(value)));
+                .map(|(name, value)| (escaped(name), to_cel(value)));
             Cel::from(fields.collect::<std::collections::HashMap<String, Cel>>())
         }
     }

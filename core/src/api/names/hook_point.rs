@@ -43,13 +43,13 @@ impl HookPoint {
         }
     }
 
-    /// Whether a pod has the annotation [`DELETING_ANNOTATION`](super::DELETING_ANNOTATION) while its hook of this
+    /// Whether a pod has the annotation [`DELETING_ANNOTATION`](super::DELETING_ANNOTATION) while its hook at this
     /// point runs.
     pub fn marks_pods(self) -> bool {
         matches!(self, HookPoint::PreDelete | HookPoint::PreInplace)
     }
 
-    /// Field of a workload's spec with the hook of this point; None for a step.
+    /// Field of a workload's spec that holds the hook at this point; None for a step.
     pub fn strategy_field(self) -> Option<&'static str> {
         match self {
             HookPoint::Step => None,
@@ -77,7 +77,7 @@ impl HookPoint {
 
     /// Name of a HookRun: `part` is the step's index, the instance id or the ordinal.
     ///
-    /// A name that is too long is truncated and ends in a hash of the whole, so that it stays unique.
+    /// A name that is too long is truncated and ends in a hash of the full name, so that it stays unique.
     pub fn run_name(self, revision: &str, part: &str, template: &str) -> String {
         shorten(
             format!("{}-{revision}-{part}-{template}", self.prefix()),

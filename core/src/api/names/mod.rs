@@ -41,7 +41,7 @@ pub const DELETION_ALLOW: &str = "io.tencent.bcs.dev/deletion-allow";
 pub const HOT_PATCH_ANNOTATION: &str = "io.kubernetes.hotpatch.container";
 /// Pod annotation: port pools from which a webhook of bcs-ingress-controller allocates ports for the pod.
 pub const PORT_POOLS_ANNOTATION: &str = "portpools.networkextension.bkbcs.tencent.com";
-/// Readiness gate that keeps traffic from a pod while it is updated in place.
+/// Readiness gate that keeps traffic away from a pod while it is updated in place.
 pub const IN_PLACE_GATE: &str = "InPlaceUpdateReady";
 /// Pod annotation: the last in-place update or hot patch, with old and new values.
 pub const IN_PLACE_RECORD: &str = "gamekeeper.tkex.tencent.com/in-place-record";
@@ -120,11 +120,12 @@ pub const GUARDED_LABEL: &str = "gamekeeper.tkex.tencent.com/guarded";
 pub const GUARD_FINALIZER: &str = "gamekeeper.tkex.tencent.com/guarded";
 /// Pod annotation of `kubectl game release`: the pod no longer needs a hook, and is not guarded again.
 pub const RELEASED_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/released";
-/// Pod annotation of `kubectl game move`: the pod is to be replaced as soon as its hook and the budget allow it.
+/// Pod annotation of `kubectl game move`: the pod must be replaced as soon as its hook and the budget allow it.
 pub const MOVE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/move-requested";
 /// The value of [`MOVE_ANNOTATION`] that the operator sets when the pod's node is going to be removed.
 pub const MOVE_OF_NODE: &str = "node-going";
-/// Pod annotation in a namespace that is being deleted: how the pod's last hook ended, because there no HookRun shows it.
+/// Pod annotation in a namespace that is being deleted: how the pod's last hook ended, because no HookRun there can
+/// show it.
 pub const HOOK_RESULT_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/hook-result";
 /// Pod annotation, set with [`DELETING_ANNOTATION`] on guarded pods: when the PreDelete hook was first needed.
 pub const WAITING_SINCE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/waiting-since";
@@ -176,13 +177,13 @@ pub const REPLICAS_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/replicas";
 /// Finalizer that the API server sets for `--cascade=orphan`.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 
-/// The namespace of the scripts of Clusters and of the Jobs that run them.
+/// The namespace of Clusters' scripts and of the Jobs that run them.
 pub const HOOKS_NAMESPACE: &str = "gamekeeper-hooks";
 /// Finalizer of a Cluster, removed when its delete hooks have passed.
 pub const LIFECYCLE_FINALIZER: &str = "gamekeeper.tkex.tencent.com/lifecycle";
 /// Node annotation: which steps of which Cluster have passed on the node.
 pub const NODE_RECORD: &str = "gamekeeper.tkex.tencent.com/lifecycle-record";
-/// Taint with which a kubelet may register its node; it is removed when the install of the node is complete.
+/// Taint with which a kubelet may register its node; it is removed when the node's install is complete.
 pub const NOT_INSTALLED_TAINT: &str = "gamekeeper.tkex.tencent.com/not-installed";
 /// HookRun label: the hook of a Cluster, as in the name of the run.
 pub const RUN_HOOK_LABEL: &str = "gamekeeper.tkex.tencent.com/hook";

@@ -44,7 +44,7 @@ pub fn instance_id(seed: &[u8]) -> String {
         .collect()
 }
 
-/// Truncates a name to `max` bytes. A truncated name ends in a hash of the whole.
+/// Truncates a name to `max` bytes. A truncated name ends in a hash of the full name.
 pub(super) fn shorten(name: String, max: usize) -> String {
     if name.len() <= max {
         return name;

@@ -26,7 +26,7 @@ pub fn batch(_: &mut SchemaGenerator) -> Schema {
 }
 
 fn pods_or_percentage_from(least: u32) -> Schema {
-    // A list instead of a pattern, which would iterate over the string; see the module's documentation.
+    // A list instead of a pattern, which would iterate over the string; see the parent module's documentation.
     let percentages: Vec<String> = (least..=100)
         .map(|percent| format!("'{percent}%'"))
         .collect();
@@ -137,14 +137,14 @@ pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
     ])
 }
 
-/// The selector of the pods of a SidecarSet.
+/// A SidecarSet's selector of pods.
 pub fn pod_selector(_: &mut SchemaGenerator) -> Schema {
     selector(vec![selects_something(
         "must not be empty, or it would select every pod; add matchLabels or matchExpressions",
     )])
 }
 
-/// The selector of the namespaces of a SidecarSet.
+/// A SidecarSet's selector of namespaces.
 pub fn namespace_selector(_: &mut SchemaGenerator) -> Schema {
     selector(Vec::new())
 }
@@ -184,7 +184,7 @@ fn selector(rules: Vec<Rule>) -> Schema {
     schema
 }
 
-/// Secrets for the registries of images.
+/// Secrets for image registries.
 pub fn pull_secrets(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -215,7 +215,7 @@ pub fn pod_annotations(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// What happens to annotations that a pod already has. A rule's message says more than that of an enum.
+/// What happens to annotations that a pod already has. A rule can have a more helpful message than an enum.
 pub fn patch_policy(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",

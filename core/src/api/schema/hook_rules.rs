@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_result_next_to_a_number_is_found() {
+    fn a_comparison_of_result_with_a_number_is_found() {
         for condition in [
             "result < 30",
             "result<30",
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn other_conditions_are_not_found() {
+    fn other_conditions_are_accepted() {
         for condition in [
             "asInt(result) < 30",
             "asFloat( result ) >= 0.5",

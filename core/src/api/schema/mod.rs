@@ -5,8 +5,8 @@
 //! allows writes to old objects as long as that field does not change. On the root of an object, which every
 //! write changes, rules apply on create only.
 //!
-//! Defaults are in the schema, except within lists: kubectl and GitOps tools compare lists as a whole and
-//! would always find a difference. There the description says what an absent field means.
+//! Defaults are in the schema, except within lists: kubectl and GitOps tools compare lists as a whole and would always
+//! find a difference. Within lists, the description states what an absent field means.
 //!
 //! The API server refuses a CRD whose rules might cost too much, so lists and strings in rules have an upper
 //! bound. Servers before 1.34 assume that an integer-or-string field may be megabytes long, so rules on such

@@ -39,7 +39,7 @@ pub fn exactly_one_of(fields: &[&str]) -> Rule {
     )
 }
 
-/// The field cannot change; `instead` says what users can do.
+/// The field cannot change; `instead` tells users what they can do.
 pub fn immutable(instead: &str) -> Rule {
     rule(
         "",

@@ -4,7 +4,7 @@ use kube::core::Rule;
 
 use super::rules::rule;
 
-/// The longest name of an annotation, without its prefix.
+/// Maximum length of an annotation's name, without its prefix.
 const MAX_ANNOTATION_NAME: usize = 63;
 
 /// The name becomes part of the key of an annotation. As for workloads, the rule applies on create only.
@@ -52,8 +52,7 @@ pub fn sidecar_update_rules() -> Vec<Rule> {
     )]
 }
 
-/// Settings of OpenKruise that a container cannot have. If they were ignored, the container would run without what they
-/// specify.
+/// OpenKruise settings that are refused: if they were ignored, the container would run without what they specify.
 pub fn sidecar_container_rules() -> Vec<Rule> {
     vec![
         rule(
@@ -69,7 +68,7 @@ pub fn sidecar_container_rules() -> Vec<Rule> {
     ]
 }
 
-/// A revision has one name.
+/// A revision is chosen by its name alone.
 pub fn revision_by_name() -> Rule {
     rule(
         "customVersion",

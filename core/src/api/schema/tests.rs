@@ -43,7 +43,7 @@ fn each_field(mut check: impl FnMut(&str, &Value, bool)) {
 }
 
 /// The fields that only containers of a SidecarSet have.
-const OF_SIDECARS: [&str; 6] = [
+const SIDECAR_OPTIONS: [&str; 6] = [
     "podInjectPolicy",
     "resourcesPolicy",
     "shareVolumeDevicePolicy",
@@ -52,12 +52,17 @@ const OF_SIDECARS: [&str; 6] = [
     "upgradeStrategy",
 ];
 
-fn visit(path: &str, schema: &Value, of_core: bool, check: &mut impl FnMut(&str, &Value, bool)) {
-    check(path, schema, of_core);
-    let inside = of_core || schema["x-kubernetes-preserve-unknown-fields"] == true;
+fn visit(
+    path: &str,
+    schema: &Value,
+    in_core_type: bool,
+    check: &mut impl FnMut(&str, &Value, bool),
+) {
+    check(path, schema, in_core_type);
+    let inside = in_core_type || schema["x-kubernetes-preserve-unknown-fields"] == true;
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         // The containers of a SidecarSet are of a core type, but have fields of ours.
-        let inside = inside && !OF_SIDECARS.contains(&name.as_str());
+        let inside = inside && !SIDECAR_OPTIONS.contains(&name.as_str());
         visit(&format!("{path}.{name}"), field, inside, check);
     }
     for key in ["items", "additionalProperties"] {
@@ -71,10 +76,10 @@ fn visit(path: &str, schema: &Value, of_core: bool, check: &mut impl FnMut(&str,
 
 #[test]
 fn each_field_of_ours_has_a_description() {
-    each_field(|path, schema, of_core| {
+    each_field(|path, schema, in_core_type| {
         let is_item = path.ends_with("[]");
         assert!(
-            of_core || is_item || schema["description"].is_string(),
+            in_core_type || is_item || schema["description"].is_string(),
             "{path}"
         );
     });
@@ -82,8 +87,8 @@ fn each_field_of_ours_has_a_description() {
 
 #[test]
 fn kubernetes_own_types_have_no_description_and_keep_unknown_fields() {
-    each_field(|path, schema, of_core| {
-        if !of_core {
+    each_field(|path, schema, in_core_type| {
+        if !in_core_type {
             return;
         }
         assert!(schema["description"].is_null(), "{path}");
@@ -95,8 +100,8 @@ fn kubernetes_own_types_have_no_description_and_keep_unknown_fields() {
 
 #[test]
 fn each_of_our_lists_specifies_how_it_merges() {
-    each_field(|path, schema, of_core| {
-        if schema["type"] == "array" && !of_core {
+    each_field(|path, schema, in_core_type| {
+        if schema["type"] == "array" && !in_core_type {
             assert!(schema["x-kubernetes-list-type"].is_string(), "{path}");
         }
     });
@@ -176,7 +181,7 @@ fn quantities_may_be_numbers() {
 }
 
 #[test]
-fn each_rule_has_a_message_of_one_line() {
+fn each_rule_has_a_one_line_message() {
     each_field(|path, schema, _| {
         for rule in schema["x-kubernetes-validations"]
             .as_array()
@@ -258,7 +263,7 @@ fn enum_values_are_cased_as_in_bk_bcs() {
 }
 
 #[test]
-fn limits_of_a_game_stateful_set_have_no_default_so_that_users_choose_where_to_set_them() {
+fn limits_of_a_game_stateful_set_have_no_default_so_users_can_choose_where_to_set_them() {
     for place in ["", "rollingUpdate."] {
         for field in ["partition", "maxUnavailable", "maxSurge"] {
             let limit = schema_of(

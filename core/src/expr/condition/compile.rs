@@ -92,7 +92,7 @@ pub(super) fn compile(source: &str) -> Result<Node> {
             "brackets are nested more than {MAX_BRACKETS} levels deep: simplify it"
         ));
     }
-    // Macros stay disabled, so that all, exists, map and filter are parsed as calls.
+    // Macros stay disabled, so all, exists, map and filter are parsed as calls.
     let tree = cel::Env::default()
         .with_optional_support(false)
         .parser()
@@ -170,7 +170,7 @@ impl Compiler {
     }
 
     fn call(&mut self, call: &CallExpr, depth: usize) -> Result<Node> {
-        if let Some(operator) = binary(&call.func_name) {
+        if let Some(operator) = binary_operator(&call.func_name) {
             return Ok(Node::Binary(operator, self.boxed(call, depth)?));
         }
         match call.func_name.as_str() {
@@ -191,7 +191,7 @@ impl Compiler {
                 Ok(Node::Default(self.boxed(call, depth)?))
             }
             name => match (loop_kind(name), &call.target) {
-                (Some(kind), Some(range)) => self.each(kind, range, call, depth),
+                (Some(kind), Some(range)) => self.loop_node(kind, range, call, depth),
                 (Some(_), None) => Err(format!("{name} is written LIST.{name}(x, CONDITION ON x)")),
                 (None, _) => self.function(call, depth),
             },
@@ -216,7 +216,7 @@ impl Compiler {
         }
     }
 
-    fn each(
+    fn loop_node(
         &mut self,
         kind: LoopKind,
         range: &IdedExpr,
@@ -286,7 +286,7 @@ fn literal_node(literal: &LiteralValue) -> Result<Node> {
     })
 }
 
-fn binary(name: &str) -> Option<Operator> {
+fn binary_operator(name: &str) -> Option<Operator> {
     Some(match name {
         operators::ADD => Operator::Add,
         operators::SUBSTRACT => Operator::Subtract,

@@ -124,7 +124,7 @@ impl<'a> Eval<'a, '_> {
                 }
                 functions::call(*function, &values, &mut self.budget)
             }
-            Node::Loop(each) => self.each(each),
+            Node::Loop(each) => self.run_loop(each),
         }
     }
 
@@ -163,7 +163,7 @@ impl<'a> Eval<'a, '_> {
     fn field(&mut self, object: &Node, field: &str) -> Result<Val<'a>> {
         match self.node(object)? {
             Val::Object(fields) => match fields.get(field) {
-                Some(value) => Ok(Val::of(value)),
+                Some(value) => Ok(Val::from_json(value)),
                 None => Err(Fault::Missing(format!("there is no field {field}"))),
             },
             other => wrong(format!("cannot read field {field} of {}", other.kind())),
@@ -185,7 +185,7 @@ impl<'a> Eval<'a, '_> {
                 })
             }
             (Val::Object(fields), Val::Text(key)) => match fields.get(key.as_str()) {
-                Some(value) => Ok(Val::of(value)),
+                Some(value) => Ok(Val::from_json(value)),
                 None => Err(Fault::Missing(format!(
                     "there is no field {}",
                     index.brief()
@@ -199,7 +199,7 @@ impl<'a> Eval<'a, '_> {
         }
     }
 
-    fn each(&mut self, each: &Loop) -> Result<Val<'a>> {
+    fn run_loop(&mut self, each: &Loop) -> Result<Val<'a>> {
         let items: Box<dyn Iterator<Item = Val<'a>>> = match self.node(&each.range)? {
             Val::List(list) => {
                 // The list is shared, not copied.
@@ -226,7 +226,7 @@ impl<'a> Eval<'a, '_> {
         }
     }
 
-    /// Whether the body returns `decides` for any element; if so, errors of other elements are ignored.
+    /// Whether the body returns `decides` for any element; if so, errors in other elements are ignored.
     fn any(
         &mut self,
         each: &Loop,
@@ -235,7 +235,7 @@ impl<'a> Eval<'a, '_> {
     ) -> Result<bool> {
         let mut fault = None;
         for item in items {
-            match self.body(item, |eval| eval.bool(&each.body)) {
+            match self.with_item(item, |eval| eval.bool(&each.body)) {
                 Ok(result) if result == decides => return Ok(true),
                 Ok(_) => {}
                 Err(Fault::Spent) => return Err(Fault::Spent),
@@ -253,7 +253,7 @@ impl<'a> Eval<'a, '_> {
     ) -> Result<Vec<Val<'a>>> {
         let mut results = Vec::new();
         for item in items {
-            let result = self.body(item.clone(), |eval| {
+            let result = self.with_item(item.clone(), |eval| {
                 if each.kind != LoopKind::Map {
                     return Ok(eval.bool(&each.body)?.then_some(item));
                 }
@@ -267,7 +267,11 @@ impl<'a> Eval<'a, '_> {
         Ok(results)
     }
 
-    fn body<T>(&mut self, item: Val<'a>, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    fn with_item<T>(
+        &mut self,
+        item: Val<'a>,
+        run: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         self.budget.spend(1)?;
         self.locals.push(item);
         let outcome = run(self);

@@ -57,7 +57,7 @@ pub(super) fn parse_errors(source: &str, errors: &ParseErrors) -> String {
     format!("it is not CEL at character {position}: {why}")
 }
 
-/// The message of the parser without its list of expected tokens.
+/// The parser's message without its list of expected tokens.
 fn brief(message: &str) -> &str {
     let message = message.strip_prefix("Syntax error: ").unwrap_or(message);
     let message = message.split(" expecting ").next().unwrap_or(message);

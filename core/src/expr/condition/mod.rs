@@ -1,8 +1,8 @@
 //! Conditions: CEL expressions over `result` (what jsonPath selects, with scalars as text) and `value` (the same,
 //! typed).
 //!
-//! The parser is that of the crate `cel`; its evaluator is not used, because it lacks three things: a limit on time
-//! and memory for any input; errors for comparisons of text with numbers (`result != 0` would hold for the text
+//! The parser is that of the `cel` crate, but not the evaluator, which lacks three things: a limit on time and memory
+//! for any input; errors for comparisons of text with numbers (`result != 0` would hold for the text
 //! "0"); and messages that suggest what to write. So [`compile`] parses and checks an expression, and [`eval`]
 //! evaluates it in a small tree walk that borrows the response and counts every step.
 //!

@@ -1,7 +1,7 @@
-//! What the operators of conditions compute: arithmetic, comparisons and `in`.
+//! The operators in conditions: arithmetic, comparisons and `in`.
 //!
-//! Text is never converted to a number implicitly: such operands are an error that says which conversion to write,
-//! because a comparison that is merely false would decide about a match unnoticed.
+//! Text is never converted to a number implicitly: mixing the two is an error that says which conversion to write,
+//! because a comparison that was merely false would silently decide about a match.
 
 use std::cmp::Ordering;
 
@@ -179,8 +179,10 @@ fn equal(left: &Val<'_>, right: &Val<'_>, budget: &mut Budget) -> Result<bool> {
                 return Ok(false);
             }
             for (key, value) in *left {
-                let other = right.get(key).map(Val::of);
-                if !other.map_or(Ok(false), |other| equal(&Val::of(value), &other, budget))? {
+                let other = right.get(key).map(Val::from_json);
+                if !other.map_or(Ok(false), |other| {
+                    equal(&Val::from_json(value), &other, budget)
+                })? {
                     return Ok(false);
                 }
             }

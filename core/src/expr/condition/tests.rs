@@ -453,13 +453,9 @@ fn expressions_that_depend_on_the_type_of_result_are_refused() {
         ),
     ];
     deep(move || {
-        for (path, condition, decided) in rows {
-            let decision = evaluate(condition, path, &response());
-            assert_eq!(
-                decision.is_ok(),
-                decided,
-                "{path} {condition}: {decision:?}"
-            );
+        for (path, condition, accepted) in rows {
+            let outcome = evaluate(condition, path, &response());
+            assert_eq!(outcome.is_ok(), accepted, "{path} {condition}: {outcome:?}");
         }
     });
 }

@@ -1,4 +1,4 @@
-//! The values in conditions. They borrow the response, so that no expression copies it.
+//! The values in conditions. They borrow the response, so no expression copies it.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -28,7 +28,8 @@ impl<'a> Subject<'a> {
             Selection::One(value) => Self::whole(value),
             Selection::Text(text) => Self::text(text.as_str()),
             Selection::Many { values, filtered } => {
-                let list: Rc<[Val<'a>]> = values.iter().map(|value| Val::of(value)).collect();
+                let list: Rc<[Val<'a>]> =
+                    values.iter().map(|value| Val::from_json(value)).collect();
                 let value = Val::List(List::Built(list));
                 let result = match values.as_slice() {
                     [one] if *filtered => as_result(one),
@@ -47,7 +48,7 @@ impl<'a> Subject<'a> {
     pub fn whole(value: &'a Value) -> Self {
         Subject {
             result: as_result(value),
-            value: Val::of(value),
+            value: Val::from_json(value),
             filtered: false,
         }
     }
@@ -95,7 +96,7 @@ impl<'a> Subject<'a> {
 /// A value as `result`: scalars are text.
 fn as_result(value: &Value) -> Val<'_> {
     match value {
-        Value::Null | Value::Array(_) | Value::Object(_) => Val::of(value),
+        Value::Null | Value::Array(_) | Value::Object(_) => Val::from_json(value),
         scalar => Val::Text(Text::Built(text_of(scalar).into())),
     }
 }
@@ -142,7 +143,7 @@ impl<'a> List<'a> {
 
     pub(super) fn get(&self, index: usize) -> Option<Val<'a>> {
         match self {
-            List::Borrowed(items) => items.get(index).map(Val::of),
+            List::Borrowed(items) => items.get(index).map(Val::from_json),
             List::Built(items) => items.get(index).cloned(),
         }
     }
@@ -153,8 +154,8 @@ impl<'a> List<'a> {
 }
 
 impl<'a> Val<'a> {
-    /// Whole numbers become Int, so that `value == 1` holds for 1 in JSON.
-    pub(super) fn of(value: &'a Value) -> Self {
+    /// Whole numbers become Int, so `value == 1` holds for 1 in JSON.
+    pub(super) fn from_json(value: &'a Value) -> Self {
         match value {
             Value::Null => Val::Null,
             Value::Bool(value) => Val::Bool(*value),
@@ -234,7 +235,7 @@ impl<'a> Val<'a> {
                     }
                     Val::Text(Text::Borrowed(key)).write_quoted(out, max)?;
                     out.push(':');
-                    Val::of(value).write_quoted(out, max)?;
+                    Val::from_json(value).write_quoted(out, max)?;
                 }
                 out.push('}');
                 Ok(())

@@ -1,4 +1,4 @@
-//! JSONPath in the dialect of client-go, `{$.players[0].name}`, as in kubectl and bk-bcs.
+//! JSONPath in client-go's dialect, as in kubectl and bk-bcs: `{$.players[0].name}`.
 //!
 //! An expression is a template: paths in braces, text around them, `{range}` and `{end}`. Unlike in other dialects, a
 //! missing key is an error: a hook must not mistake it for a result.
@@ -63,12 +63,12 @@ pub enum Selection<'v> {
         /// Whether it can match several only because of filters, in which case users expect a single match.
         filtered: bool,
     },
-    /// The text of a template with several parts or text.
+    /// The text of a template that is more than a single path.
     Text(String),
 }
 
 impl Selection<'_> {
-    /// Whether it is the selection of a path that can match several values.
+    /// Whether its path can match several values.
     pub fn is_many(&self) -> bool {
         matches!(self, Selection::Many { .. })
     }

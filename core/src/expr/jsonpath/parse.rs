@@ -89,7 +89,10 @@ fn action(reader: &mut Reader<'_>, depth: usize) -> Result<Action> {
     }
     match reader.rest.chars().next() {
         None => Err("a brace is not closed: write } at the end of the path".into()),
-        Some(found) => Err(format!("{found:?} is not expected at {:?}", reader.shown())),
+        Some(found) => Err(format!(
+            "unexpected character {found:?} at {:?}",
+            reader.shown()
+        )),
     }
 }
 

@@ -151,7 +151,7 @@ impl Walk {
                 None => left.is_ok_and(|places| !places.is_empty()),
                 Some((operator, right)) => {
                     let right = self.path(right, vec![item])?;
-                    match (one(left?)?, one(right)?) {
+                    match (at_most_one(left?)?, at_most_one(right)?) {
                         (Some(left), Some(right)) => compare(*operator, left, right)?,
                         _ => false,
                     }
@@ -188,7 +188,7 @@ fn children(place: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
     }
 }
 
-/// The values of a key. It may be missing in some places, but not in all.
+/// The values of a key. The key may be missing in some places, but not in all.
 fn field<'v>(key: &str, places: &[&'v Value]) -> Result<Vec<&'v Value>> {
     let found: Vec<_> = places
         .iter()
@@ -242,7 +242,7 @@ fn sliced<'v>(slice: &Slice, place: &'v Value) -> Result<Vec<&'v Value>> {
         .collect())
 }
 
-fn one(places: Vec<&Value>) -> Result<Option<&Value>> {
+fn at_most_one(places: Vec<&Value>) -> Result<Option<&Value>> {
     match places.as_slice() {
         [] => Ok(None),
         [place] => Ok(Some(place)),

@@ -1,4 +1,4 @@
-//! The dialect, compared with client-go's own result for each template.
+//! JSONPath templates, compared with client-go's own result for each.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ const STRICTER: [&str; 3] = ["{$.list[]}", "{range $.players[*]}{.name}", "{$.nu
 const LENIENT: [&str; 1] = ["{range $.empty[*]}{.x}{end}"];
 
 #[test]
-fn templates_have_the_results_of_client_go() {
+fn templates_give_the_same_results_as_in_client_go() {
     let document = document();
     for row in include_str!("testdata/client_go.jsonl").lines() {
         let row: Value = serde_json::from_str(row).expect("a row");

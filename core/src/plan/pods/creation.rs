@@ -8,7 +8,7 @@ use crate::api::names;
 use crate::plan::decision::NewPod;
 use crate::plan::pods::index;
 use crate::plan::sidecars::inject;
-use crate::plan::workload::guarded::annotations_of_guard;
+use crate::plan::workload::guarded::guard_annotations;
 use crate::plan::workload::{Workload, identity};
 use crate::plan::world::{Revision, World};
 
@@ -88,7 +88,7 @@ pub fn pod_with_ordinal(
     let name = workload.pod_name(ordinal);
     let mut pod = pod_of(workload, world, revision, &name);
     if let Some(identity) = &workload.identity {
-        identity::set(identity, ordinal, &mut pod);
+        identity::assign(identity, ordinal, &mut pod);
     }
     inject(&mut pod, &world.sidecars);
     NewPod {
@@ -103,7 +103,7 @@ pub fn dry_run_pod(workload: &Workload, world: &World, revision: &Revision) -> V
     let name = format!("{}-dry-run", workload.name);
     let mut pod = pod_of(workload, world, revision, &name);
     if let Some(identity) = &workload.identity {
-        identity::set(identity, identity.start, &mut pod);
+        identity::assign(identity, identity.start, &mut pod);
     }
     inject(&mut pod, &world.sidecars);
     // The webhook that acts on this annotation allocates ports for dry runs too, and never frees them.
@@ -143,7 +143,7 @@ fn pod_of(workload: &Workload, world: &World, revision: &Revision, name: &str) -
     }
     if is_guarded {
         let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
-        for (key, value) in annotations_of_guard(template) {
+        for (key, value) in guard_annotations(template) {
             annotations[key] = json!(value);
         }
     }

@@ -27,7 +27,7 @@ use crate::plan::decision::{Action, PodRef, WorkloadPatch};
 use crate::plan::observed::Pod;
 use crate::plan::protection::budget::budget;
 use crate::plan::workload::Workload;
-use crate::plan::workload::guarded::{KeptTemplate, annotations_of_guard};
+use crate::plan::workload::guarded::{KeptTemplate, guard_annotations};
 use crate::plan::world::{GuardState, World};
 
 /// The longest template that is kept with its workload: annotations have room for 256 KiB in total.
@@ -149,7 +149,7 @@ fn unlabeled<'a>(
 /// template sets itself are left alone.
 fn set_guard(workload: &Workload, pod: &Pod, label: Option<String>) -> Action {
     let value = |value| label.is_some().then_some(value);
-    let annotations = annotations_of_guard(workload.template);
+    let annotations = guard_annotations(workload.template);
     Action::GuardPod {
         pod: PodRef::of(pod),
         annotations: annotations.map(|(key, to)| (key, value(to))).collect(),

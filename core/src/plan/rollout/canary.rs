@@ -30,7 +30,7 @@ pub struct Rollout {
     pub progress: Progress,
     /// Pods to keep at the old revision.
     pub partition: i64,
-    /// Pods that are to be at the update revision: those beyond the partition, or fewer while the
+    /// Pods that should be at the update revision: those beyond the partition, or fewer while the
     /// rollout is held by a step or a pause that began with fewer.
     pub target: i64,
     /// Whether no pod update may start.
@@ -71,18 +71,18 @@ pub fn advance(
     counts: Counts,
 ) -> Advance {
     let hash = workload.step_hash();
-    let seen = &workload.progress;
+    let recorded = &workload.progress;
     let mut progress = Progress {
         update_revision: update.to_string(),
         step_hash: hash.clone(),
         pause_conditions: Vec::new(),
-        ..seen.clone()
+        ..recorded.clone()
     };
     progress.canary.revision = stable.to_string();
     progress.canary.pause_start_time = None;
-    let started_over = seen.update() != update || seen.step_hash != hash;
+    let started_over = recorded.update() != update || recorded.step_hash != hash;
     if started_over {
-        // The recorded number belongs to another rollout.
+        // The number of held replicas belongs to another rollout.
         progress.canary.held_replicas = None;
     }
     let runs = world.runs.iter().map(AsRef::as_ref);
@@ -162,9 +162,9 @@ impl<'a> Walk<'a> {
     /// Walks from step to step until one holds the rollout.
     fn run(mut self, mut progress: Progress) -> Advance {
         let last = i32::try_from(self.workload.steps.len()).unwrap_or(i32::MAX);
-        let seen_index = self.workload.progress.step_index.unwrap_or(0);
+        let recorded_index = self.workload.progress.step_index.unwrap_or(0);
         let mut index = progress.step_index.unwrap_or(0).clamp(0, last);
-        if self.pause.is_some_and(|pause| pause.index < seen_index) {
+        if self.pause.is_some_and(|pause| pause.index < recorded_index) {
             // The status shows a later step: the annotation is no longer needed, and `paused` belongs to
             // the user again.
             self.draft.patch_workload(remove());
@@ -278,7 +278,7 @@ impl<'a> Walk<'a> {
             return 0;
         };
         let allowed = (self.workload.replicas - kept).max(0);
-        // A user's pause can be older than the rollout: then no step has recorded anything yet.
+        // If a user's pause is older than the rollout, no step has recorded anything yet.
         let held = progress
             .canary
             .held_replicas
@@ -345,8 +345,8 @@ impl<'a> Walk<'a> {
 
     /// Pauses, once the status shows that the rollout has reached this step.
     fn pause(&mut self, index: i32, reason: PauseReason) {
-        let seen = &self.workload.progress;
-        if self.started_over || seen.step_index != Some(index) {
+        let recorded = &self.workload.progress;
+        if self.started_over || recorded.step_index != Some(index) {
             return;
         }
         let pause = OwnPause {

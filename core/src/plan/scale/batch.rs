@@ -1,5 +1,5 @@
-//! Creates the first pods of a workload in batches: only as many pods as a batch contains may have been created but
-//! not be available yet, so a build that does not start costs only one batch.
+//! Creates the first pods of a workload in batches: at most one batch of pods may be unavailable at a time, so a build
+//! that does not start costs only one batch.
 //!
 //! This does not limit scale-outs, replacements and updates. The initial creation begins with the plan that finds
 //! neither pods nor a status, and continues until all pods are available at the same time. The status records that
@@ -18,7 +18,7 @@ use crate::plan::world::World;
 /// The batch that is being created.
 pub struct Batch<'a> {
     /// Whether the initial creation is in progress.
-    pub lasts: bool,
+    pub in_progress: bool,
     /// The size of a batch; None if it is not limited.
     size: Option<i64>,
     /// Pods that have been created but are not available, except those that are to be deleted: others replace them.
@@ -35,15 +35,15 @@ impl<'a> Batch<'a> {
         own: &[&'a Pod],
         victims: &HashSet<PodUid>,
     ) -> Self {
-        let lasts = workload.progress.creating_in_batches || begins(workload, world);
+        let in_progress = workload.progress.creating_in_batches || begins(workload, world);
         let is_unavailable = |pod: &&&Pod| {
             let stays = !pod.terminating && !victims.contains(&pod.uid());
             stays && !is_available(pod, workload, world.now)
         };
         let unavailable = own.iter().filter(is_unavailable);
         Self {
-            lasts,
-            size: workload.create_batch.filter(|_| lasts),
+            in_progress,
+            size: workload.create_batch.filter(|_| in_progress),
             unavailable: unavailable.clone().count() as i64,
             oldest: unavailable
                 .min_by_key(|pod| (pod.created, pod.name.as_str()))
@@ -82,6 +82,6 @@ impl<'a> Batch<'a> {
 
 /// Whether the initial creation of pods in batches begins: the workload has neither pods nor a status.
 fn begins(workload: &Workload, world: &World) -> bool {
-    let is_unknown = workload.progress.update_revision.is_empty();
-    workload.create_batch.is_some() && is_unknown && world.pods.is_empty()
+    let has_no_status = workload.progress.update_revision.is_empty();
+    workload.create_batch.is_some() && has_no_status && world.pods.is_empty()
 }

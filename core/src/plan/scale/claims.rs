@@ -1,4 +1,4 @@
-//! Volume claims: created before their pod, kept when it is deleted, and given up only as the retention policy says.
+//! Volume claims: created before their pod, kept when it is deleted, and given up only if the retention policy says so.
 //!
 //! Claims are never deleted here. An owner reference determines with which object a claim is deleted: the
 //! workload (whenDeleted), or a pod that is scaled in (whenScaled). A reference to a pod is added right
@@ -114,13 +114,13 @@ impl<'a> Claims<'a> {
         self.transferred.insert(pod.uid());
         self.leaving.insert(ordinal);
         let ours = &self.workload.uid;
-        let is_missing = |claim: &&Claim| {
+        let lacks_owner = |claim: &&Claim| {
             let owner = claim.controller();
             let is_foreign = owner.is_some_and(|uid| uid != ours && uid != pod.uid);
             !(claim.terminating || is_foreign || claim.is_owned_by(&pod.uid))
         };
-        let missing = self.of_ordinal(ordinal).filter(is_missing);
-        let changes = missing.map(|claim| {
+        let unowned = self.claims_of(ordinal).filter(lacks_owner);
+        let changes = unowned.map(|claim| {
             let remove = claim.is_owned_by(ours).then(|| ours.clone());
             Action::OwnClaim(ClaimOwnership {
                 name: claim.name.clone(),
@@ -130,12 +130,12 @@ impl<'a> Claims<'a> {
             })
         });
         let changes: Vec<Action> = changes.collect();
-        let has_all = changes.is_empty();
+        let owns_all = changes.is_empty();
         self.actions.extend(changes);
-        has_all
+        owns_all
     }
 
-    /// All actions, including those that set the owners of claims as the retention policy says. `wanted` returns
+    /// All actions, including those that set the owners of claims as the retention policy requires. `wanted` returns
     /// whether an ordinal should have a pod.
     pub fn settle(mut self, own: &[&Pod], wanted: impl Fn(i64) -> bool) -> Vec<Action> {
         let mut actions = std::mem::take(&mut self.actions);
@@ -195,7 +195,7 @@ impl<'a> Claims<'a> {
         owners.filter(move |owner| owner.kind == "Pod" && owner.name == pod)
     }
 
-    fn of_ordinal(&self, ordinal: i64) -> impl Iterator<Item = &'a Claim> + use<'_, 'a> {
+    fn claims_of(&self, ordinal: i64) -> impl Iterator<Item = &'a Claim> + use<'_, 'a> {
         let claims = &self.world.claims;
         let names = self.templates.iter().map(move |it| it.claim_name(ordinal));
         names.filter_map(|name| claims.get(&name).map(AsRef::as_ref))

@@ -46,7 +46,7 @@ impl<'a> OrdinalRange<'a> {
     }
 
     /// The part of the range from an ordinal on.
-    pub fn above(&self, ordinal: i64) -> Self {
+    pub fn starting_at(&self, ordinal: i64) -> Self {
         Self {
             range: ordinal.max(self.range.start)..self.range.end,
             reserved: self.reserved,
@@ -97,8 +97,8 @@ mod tests {
         assert_eq!(all(range.clone()), [0, 2, 3, 5]);
         assert_eq!(all(range.below(3)), [0, 2]);
         assert_eq!(all(range.below(9)), [0, 2, 3, 5]);
-        assert_eq!(all(range.above(3)), [3, 5]);
-        assert_eq!(all(range.above(9)), [0; 0]);
+        assert_eq!(all(range.starting_at(3)), [3, 5]);
+        assert_eq!(all(range.starting_at(9)), [0; 0]);
     }
 
     #[test]

@@ -65,14 +65,14 @@ impl<'a> Ordinals<'a> {
     }
 
     /// A pod's ordinal.
-    pub fn of(&self, pod: &Pod) -> i64 {
+    pub fn ordinal_of(&self, pod: &Pod) -> i64 {
         self.workload.ordinal(pod).unwrap_or(self.identity.start)
     }
 
     /// The pods among these that are neither surge pods nor surplus.
     pub fn regular_of(&self, pods: &[&'a Pod]) -> Vec<&'a Pod> {
         let regular = self.regular();
-        let is_regular = |pod: &&&Pod| regular.contains(self.of(pod));
+        let is_regular = |pod: &&&Pod| regular.contains(self.ordinal_of(pod));
         pods.iter().filter(is_regular).copied().collect()
     }
 
@@ -81,7 +81,7 @@ impl<'a> Ordinals<'a> {
     pub fn choose(&self, sizing: &Sizing<'a>, rollout: &Rollout) -> Choice<'a> {
         let update = sizing.revisions.update.name();
         let reach = Reach::of(self, rollout);
-        let is_old = |pod: &&&Pod| !is_at(pod, update) && reach.covers(self.of(pod));
+        let is_old = |pod: &&&Pod| !is_at(pod, update) && reach.covers(self.ordinal_of(pod));
         let to_update = sizing.counted.iter().filter(is_old).count() as i64;
         let updated = sizing.counted.iter().filter(|pod| is_at(pod, update));
         let to_update = to_update.min(reach.room(updated.count() as i64));
@@ -90,7 +90,7 @@ impl<'a> Ordinals<'a> {
             .max(self.surge_to_keep(sizing, to_update));
         let wanted = self.wanted(surge);
         let too_many = sizing.active.iter();
-        let too_many = too_many.filter(|pod| !wanted.contains(self.of(pod)));
+        let too_many = too_many.filter(|pod| !wanted.contains(self.ordinal_of(pod)));
         Choice {
             surge,
             victims: too_many.map(|pod| pod.uid()).collect(),
@@ -98,7 +98,7 @@ impl<'a> Ordinals<'a> {
     }
 
     /// The number of existing surge pods that the update still needs while `to_update` pods are to be updated. They
-    /// also stand in for pods that are not available, such as the last one that was updated; but no surge pod is
+    /// also make up for pods that are not available, such as the last one that was updated, but no surge pod is
     /// created for that. Without an update the number is 0: pods that are surplus after a scale-in do not wait for
     /// broken ones.
     fn surge_to_keep(&self, sizing: &Sizing<'a>, to_update: i64) -> i64 {
@@ -107,7 +107,7 @@ impl<'a> Ordinals<'a> {
             let pod = self.pods.get(ordinal);
             pod.is_some_and(|pod| !pod.terminating && !pod.ended())
         };
-        let above = surge.above(self.regular().end());
+        let above = surge.starting_at(self.regular().end());
         let existing = above.iter().take_while(is_active).count() as i64;
         if existing == 0 {
             return 0;
@@ -126,7 +126,7 @@ impl<'a> Ordinals<'a> {
     pub fn to_update(&self, revisions: &Revisions, sizes: &Sizes<'a>) -> ToUpdate<'a> {
         let update = revisions.update.name();
         let reach = Reach::of(self, &sizes.rollout);
-        let is_old = |pod: &&&Pod| !is_at(pod, update) && reach.covers(self.of(pod));
+        let is_old = |pod: &&&Pod| !is_at(pod, update) && reach.covers(self.ordinal_of(pod));
         let old: Vec<&Pod> = sizes.kept.iter().filter(is_old).copied().collect();
         let count = reach
             .room(self.updated(revisions, sizes))
@@ -156,7 +156,7 @@ impl<'a> Ordinals<'a> {
             let below = |ordinal: &i64| self.all_available(&wanted.below(*ordinal));
             return lowest.filter(below).into_iter().collect();
         }
-        match batch.lasts {
+        match batch.in_progress {
             true => wanted.iter().filter(is_free).take(most).collect(),
             false => wanted.iter().rev().filter(is_free).take(most).collect(),
         }
@@ -166,7 +166,7 @@ impl<'a> Ordinals<'a> {
     ///
     /// With OrderedReady this is the highest one, once every pod that stays is available and the victim before it no
     /// longer exists. With Parallel, as many victims are kept as pods are still to be created, so that there are
-    /// never too few (`creates` says whether pods can be created), and the pod of a reserved ordinal is kept until
+    /// never too few (`creates`: whether pods can be created), and the pod of a reserved ordinal is kept until
     /// its substitute is available.
     pub fn leaving(&self, victims: &HashSet<PodUid<'a>>, creates: bool) -> HashSet<PodUid<'a>> {
         let regular = self.regular();
@@ -184,7 +184,7 @@ impl<'a> Ordinals<'a> {
         let (replaced, others): (Vec<_>, Vec<_>) =
             leaving.partition(|(ordinal, _)| is_replaced(ordinal));
         // The ordinals from `start` + replicas on replace the reserved ones.
-        let substitutes = regular.above(self.identity.start + self.workload.replicas);
+        let substitutes = regular.starting_at(self.identity.start + self.workload.replicas);
         let unavailable = substitutes.iter().filter(|it| !self.is_available(*it));
         let replaced_now = replaced.len().saturating_sub(unavailable.count());
         let missing = if creates {

@@ -108,8 +108,8 @@ impl<'a> ScaleIn<'a> {
     }
 
     /// Chooses victims. Pods that are named in podsToDelete, or already wait for their hook, are chosen first,
-    /// whatever their revision. The others are chosen so that as many pods of each revision remain as the partition
-    /// says.
+    /// regardless of their revision. The others are chosen so that as many pods of each revision remain as the
+    /// partition requires.
     pub fn victims(
         &self,
         pods: &[&'a Pod],
@@ -130,12 +130,12 @@ impl<'a> ScaleIn<'a> {
             .collect();
         ranked.sort_unstable_by_key(|(rank, _)| *rank);
         let mut victims = HashSet::new();
-        for chosen_before in [true, false] {
+        for preferred in [true, false] {
             for (rank, pod) in &ranked {
-                let first = !(rank.not_named && rank.waiting == Waiting::No);
+                let is_preferred = !(rank.not_named && rank.waiting == Waiting::No);
                 let group = usize::from(is_at(pod, update));
-                let may_choose = chosen_before || surplus[group] > 0;
-                if excess > 0 && first == chosen_before && may_choose {
+                let may_choose = preferred || surplus[group] > 0;
+                if excess > 0 && is_preferred == preferred && may_choose {
                     victims.insert(pod.uid());
                     surplus[group] -= 1;
                     excess -= 1;

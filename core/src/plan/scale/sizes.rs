@@ -146,7 +146,7 @@ impl<'a> Sizing<'a> {
 
     /// The stable revision. The update revision becomes stable when the steps are completed and all pods are
     /// available at it; a workload without pods proves nothing. A stable revision whose ControllerRevision was
-    /// deleted remains the stable one as long as there are old pods, which the rollout may have to spare.
+    /// deleted remains the stable one as long as there are old pods, which the rollout may have to keep.
     fn stable(&self, counts: Counts, kept: i64) -> RevisionName<'a> {
         let update = self.revisions.update.name();
         let progress = &self.workload.progress;

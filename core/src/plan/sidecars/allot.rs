@@ -2,8 +2,8 @@
 //!
 //! A pod of our workloads gets a token, which is part of its mark. Its workload updates it when its hook and budget
 //! allow that, and the same patch removes the token. A token that a workload does not use is withdrawn, and another
-//! pod gets one; a pod keeps it while its hook runs. Pods of a workload that updates no sidecars now get none. The
-//! patch tests the token, so a withdrawal and an update cannot both succeed. Pods of other controllers have neither
+//! pod gets one; a pod keeps it while its hook runs. Pods of a workload that currently updates no sidecars get none.
+//! The patch tests the token, so a withdrawal and an update cannot both succeed. Pods of other controllers have neither
 //! hook nor gate; the set updates them itself.
 
 use std::collections::BTreeSet;
@@ -52,7 +52,7 @@ pub struct Progress {
     pub matched: usize,
     /// Those of them with the newest containers.
     pub updated: usize,
-    /// Pods to update, as far as selector and partition choose them.
+    /// Pods to update, within the limits of the selector and the partition.
     pub wanted: usize,
     /// Pods that cannot be changed while they run.
     pub not_in_place: Vec<String>,
@@ -62,7 +62,7 @@ pub struct Progress {
     pub waiting: Vec<String>,
     /// Pods whose update the API server refuses, each with its message.
     pub refused: Vec<String>,
-    /// Workloads that hold pods back which would be updated otherwise, and why.
+    /// Workloads that hold back pods that would otherwise be updated, and why.
     pub held: BTreeSet<String>,
 }
 
@@ -96,7 +96,7 @@ impl<'a> MarkedPod<'a> {
         self.pod.ready || self.has_begun() || self.pod.changing == Changing::Begins
     }
 
-    /// Its workload, if that does not let its sidecars be updated now. An update of the game that has begun at a
+    /// Its workload, if the workload holds updates of its sidecars back. An update of the game that has begun at a
     /// canary step is not extended to sidecars, because its hook would have to run again.
     fn held_by(&self) -> Option<&'a Held> {
         let MatchedPod {
@@ -115,16 +115,16 @@ impl<'a> MarkedPod<'a> {
     }
 
     /// When its workload has had the token for some time without using it; None while it is being used.
-    fn is_late_at(&self) -> Option<Timestamp> {
+    fn late_at(&self) -> Option<Timestamp> {
         let since = self.mark.token_since;
         let since = since.filter(|_| self.pod.changing == Changing::No);
         since?.checked_add(TOKEN_TIME).ok()
     }
 
-    /// When its token is passed on if another pod waits; None while it is being used, or its hook runs: a hook may
-    /// measure for longer than a token is kept, and would start from the beginning.
+    /// When its token is passed on if another pod waits; None while it is being used, or while the hook runs: a hook
+    /// may measure for longer than an unused token is kept, and would otherwise have to start over.
     fn passed_on_at(&self) -> Option<Timestamp> {
-        let late = self.is_late_at()?;
+        let late = self.late_at()?;
         match self.pod.hook {
             TokenHook::Running => None,
             TokenHook::Passed(at) => Some(late.max(at.checked_add(TOKEN_TIME).ok()?)),
@@ -200,7 +200,7 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
     let begun = old.iter().filter(|it| it.has_begun()).count();
     let mut busy = begun + new.iter().filter(|it| it.is_busy()).count();
     let mut candidates = Candidates::of(set, old, &mut progress, now);
-    // The tokens that are withdrawn: until then, their workload may have begun to use them.
+    // Tokens that are being withdrawn also take slots, because their workloads may have begun to use them.
     let is_charged = |it: &&MarkedPod| it.needs_slot() && !it.has_begun();
     busy += candidates.void.iter().filter(is_charged).count();
     writes.extend(candidates.void.iter().map(MarkedPod::withdraw));
@@ -232,7 +232,7 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
         .iter()
         .filter_map(|it| Some(it.refused.as_ref()?.retry_at));
     let looks = pods.iter().filter_map(|it| it.look_again);
-    let next = candidates.next().chain(retries).chain(looks);
+    let next = candidates.deadlines().chain(retries).chain(looks);
     Allotment {
         writes,
         progress,
@@ -285,7 +285,7 @@ impl<'a> Candidates<'a> {
             all.held.extend(held.map(Held::to_string));
             let may_change = is_wanted && held.is_none();
             match &mark.token {
-                // Only workloads use tokens; the pod may have lost its own.
+                // Only workloads use tokens; the pod may have lost its workload.
                 Some(_) if may_change && pod.own && mark.allows(&set.revision) => {
                     all.holders.push(candidate);
                 }
@@ -330,15 +330,15 @@ impl<'a> Candidates<'a> {
     /// The pods whose workload has had a token for some time without using it.
     fn late(&self, now: Timestamp) -> Vec<String> {
         let late = self.holders.iter();
-        let late = late.filter(|it| it.is_late_at().is_some_and(|at| at <= now));
+        let late = late.filter(|it| it.late_at().is_some_and(|at| at <= now));
         late.map(|it| it.pod.full_name()).collect()
     }
 
     /// When pods are late, or pass their tokens on.
-    fn next(&self) -> impl Iterator<Item = Timestamp> {
+    fn deadlines(&self) -> impl Iterator<Item = Timestamp> {
         let holders = self.holders.iter();
         holders
-            .flat_map(|it| [it.passed_on_at(), it.is_late_at()])
+            .flat_map(|it| [it.passed_on_at(), it.late_at()])
             .flatten()
     }
 }
@@ -365,7 +365,7 @@ impl Room {
 }
 
 impl Progress {
-    /// Forgets why pods cannot be updated: none has to be.
+    /// Forgets why pods cannot be updated, because none has to be.
     fn forget_obstacles(&mut self) {
         self.not_in_place.clear();
         self.ignored.clear();

@@ -1,4 +1,4 @@
-//! The defaults of fields within the lists of a SidecarSet, which its schema does not set.
+//! Defaults of fields in a SidecarSet's lists, which the schema does not set.
 
 use serde_json::{Value, json};
 

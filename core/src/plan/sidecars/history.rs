@@ -9,7 +9,7 @@ use super::revision::SetRevision;
 use super::set::{collisions, injected, revision_name};
 use crate::api::SidecarSet;
 
-/// The number of old revisions to keep if the set does not say.
+/// The number of old revisions to keep if the set does not specify it.
 const HISTORY_LIMIT: usize = 10;
 
 /// What has to be done about the ControllerRevisions of a set.
@@ -17,8 +17,8 @@ const HISTORY_LIMIT: usize = 10;
 pub struct History {
     /// The name of the newest revision.
     pub newest: String,
-    /// How often a revision's name was taken by another object. If this is more than the status says, the status is
-    /// written first.
+    /// How often a revision's name was taken by another object. If this is more than the status shows, the status
+    /// is written first.
     pub collisions: i32,
     /// The write that the newest revision needs.
     pub write: Option<RevisionWrite>,
@@ -62,7 +62,7 @@ pub fn history(
     let highest = own.iter().map(|it| it.number).max().unwrap_or(0);
     let number = highest + 1;
     let mut collisions = collisions(set);
-    if let Some(same) = SetRevision::with(&content, own) {
+    if let Some(same) = SetRevision::with_content(&content, own) {
         let uid = same.uid.clone();
         return History {
             newest: same.name.clone(),

@@ -116,8 +116,8 @@ fn inject_set(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) 
     }
 }
 
-/// The mark of a pod that was created with the containers of the set. Its old mark says of which revision they are: a
-/// restored pod has those of the time of the backup. Without a revision, they are updated as soon as possible.
+/// The mark of a pod that was created with the containers of the set. Its old mark names their revision: a
+/// restored pod has those from the time of the backup. Without a revision, they are updated as soon as possible.
 fn claimed(old: &SidecarMark, set: &Sidecars) -> SidecarMark {
     let shape = match old.shape.is_empty() {
         true => &set.shape,
@@ -147,7 +147,7 @@ fn has_containers(spec: &Value, set: &Sidecars) -> bool {
 /// The spec with the set's containers.
 ///
 /// # Errors
-/// If they cannot be injected. Contains the reason.
+/// If they cannot be injected, with the reason.
 fn with_set(spec: &Value, set: &Sidecars) -> Result<Value, String> {
     let mut spec = spec.clone();
     let all = LISTS.into_iter().flat_map(|field| list(spec.get(field)));

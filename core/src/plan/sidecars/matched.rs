@@ -23,7 +23,7 @@ pub enum Changing {
     Others,
 }
 
-/// A write of a pod for a set that the API server has refused.
+/// A write to a pod for a set, which the API server has refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedWrite {
     /// The API server's message.
@@ -32,7 +32,7 @@ pub struct RefusedWrite {
     pub retry_at: Timestamp,
 }
 
-/// The hook that must allow what a token is for.
+/// The state of the hook that must succeed before a token is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TokenHook {
     /// It has not been started, or there is none.
@@ -77,7 +77,7 @@ pub struct MatchedPod {
     pub kubelet_ignores: bool,
     /// Whether the set no longer selects it, although it has a token of the set.
     pub left: bool,
-    /// Its workload, if that holds updates of sidecars back.
+    /// Its workload, if the workload holds updates of sidecars back.
     pub held: Option<Arc<Held>>,
     /// The hook of its update, if it has a token for the newest revision.
     pub hook: TokenHook,
@@ -89,7 +89,7 @@ impl MatchedPod {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Whether it is not written now, because the API server has refused that.
+    /// Whether no write is attempted now, because the API server has refused the last one.
     pub(super) fn is_refused(&self, now: Timestamp) -> bool {
         let refused = self.refused.as_ref();
         refused.is_some_and(|it| it.retry_at > now)

@@ -1,4 +1,4 @@
-//! Namespaces: whose pods get sidecars.
+//! In which namespaces pods get sidecars.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ pub struct Namespace {
     pub labels: BTreeMap<String, String>,
 }
 
-/// What the operator's settings say about namespaces.
+/// The operator's settings about namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespacePolicy {
-    /// The operator's own namespace, if it is known. While the operator is down, its own pods must not wait for its
-    /// webhook.
+    /// The operator's own namespace, if it is known. Its pods get no sidecars unless a set names it: while the operator
+    /// is down, its own pods must not wait for its webhook.
     pub own: Option<String>,
     /// Whether pods of other controllers get sidecars in all namespaces that are not labeled `disabled`, instead of
     /// only in those labeled `enabled`.

@@ -29,7 +29,10 @@ pub struct SetRevision {
 
 impl SetRevision {
     /// The newest of these revisions that has this content.
-    pub(super) fn with<'r>(content: &Value, revisions: &'r [Arc<Self>]) -> Option<&'r Arc<Self>> {
+    pub(super) fn with_content<'r>(
+        content: &Value,
+        revisions: &'r [Arc<Self>],
+    ) -> Option<&'r Arc<Self>> {
         let same = revisions.iter().filter(|it| it.content == *content);
         same.max_by_key(|it| it.number)
     }
@@ -48,7 +51,7 @@ pub(super) enum NewPods {
         /// Pods with these labels get the newest one.
         except: Option<Selector>,
     },
-    /// The newest one, because the ControllerRevision of another one is lost.
+    /// The newest one, because the ControllerRevision of the one that they should get is lost.
     Lost { revision: String, because: Because },
 }
 
@@ -128,7 +131,7 @@ pub(super) fn choose(
     let (name, because) = match set.spec.injection_strategy.pinned() {
         Some(name) => (name, Because::Pinned),
         None => match set.status.as_ref() {
-            // Its first pods show what it injects.
+            // The set is new: its first pods show what it injects.
             None => return NewPods::Newest,
             Some(status) => (status.stable_revision.as_str(), Because::Held),
         },
@@ -166,8 +169,8 @@ enum Hold {
     Except(Selector),
 }
 
-/// Whether the newest revision is held back. A set of type NotUpdate leaves running pods as they are; only new pods
-/// can show its changes, so nothing is held back from them, whatever else the strategy says.
+/// From which new pods the newest revision is held back. A set of type NotUpdate leaves running pods as they are; only
+/// new pods can show its changes, so nothing is held back from them, regardless of the rest of the strategy.
 fn hold(newest: &Sidecars, status: &SidecarSetStatus, stable: Option<&Sidecars>) -> Hold {
     let strategy = &newest.update;
     if strategy.type_ == SidecarUpdateType::NotUpdate {
@@ -193,10 +196,10 @@ fn hold(newest: &Sidecars, status: &SidecarSetStatus, stable: Option<&Sidecars>)
         false => 0,
     };
     let is_reached = match partition {
-        // However many pods are added, this number of old ones is kept.
+        // This number of old pods is kept, however many are added.
         IntOrString::Int(kept) => total - updated >= i64::from(*kept),
-        // A percentage of pods changes with each new pod. Running pods are updated first, and new ones follow the
-        // majority, unless running pods cannot be updated.
+        // What a percentage amounts to changes with each new pod. Running pods are updated first, and new ones follow
+        // the majority, unless running pods cannot be updated.
         IntOrString::String(_) => {
             let total = total + 1;
             let is_in_place = stable.is_none_or(|stable| stable.shape == newest.shape);
@@ -209,8 +212,9 @@ fn hold(newest: &Sidecars, status: &SidecarSetStatus, stable: Option<&Sidecars>)
     }
 }
 
-/// The revision that most of a set's pods have; of two with equally many pods, an older one. Pods that are not ready
-/// do not count for the newest revision, which may be the reason. Without pods, it is the last stable revision.
+/// The revision that most of a set's pods have; if the newest one is among several with equally many pods, another one.
+/// Pods at the newest revision count only if they are ready, because that revision may be why they are not. Without
+/// pods, it is the last stable revision.
 pub(super) fn stable_revision(
     newest: &Sidecars,
     pods: &[MatchedPod],

@@ -96,7 +96,7 @@ impl Sidecars {
     #[must_use]
     pub fn with_revisions(mut self, set: &SidecarSet, revisions: &[Arc<SetRevision>]) -> Self {
         let content = injected(&set.spec);
-        if let Some(same) = SetRevision::with(&content, revisions) {
+        if let Some(same) = SetRevision::with_content(&content, revisions) {
             self.revision.clone_from(&same.name);
         }
         self.new_pods = choose(&self, set, revisions);
@@ -130,7 +130,7 @@ impl Sidecars {
     }
 
     /// Whether pods in a namespace can get its containers. Those in the operator's own namespace can only if the set
-    /// names it, as the sets of an operator do that works in one namespace only, its own.
+    /// names that namespace, as every set does where the operator works in its own namespace only.
     pub fn reaches(&self, namespace: &Namespace, policy: &NamespacePolicy) -> bool {
         let is_named = match &self.namespace {
             Some(only) => *only == namespace.name,
@@ -258,7 +258,7 @@ impl Content {
 }
 
 /// What is injected, as the revision identifies it: without selectors and strategies, and with all defaults, so that
-/// it does not depend on whether they are written out.
+/// a revision does not depend on whether they are written out.
 pub(super) fn injected(spec: &SidecarSetSpec) -> Value {
     let list = |list: &[Value], place| -> Vec<Value> {
         list.iter()

@@ -81,7 +81,7 @@ pub fn sidecar_set_status(
         let mut without: Vec<String> = uninjected;
         let clashing = clashes.iter().filter_map(|it| it.split(": ").next());
         without.extend(clashing.map(str::to_owned));
-        let message = named("the containers are missing in", &mut without);
+        let message = named("the containers are missing from", &mut without);
         (false, "NotInjected", message)
     } else if !not_ready.is_empty() {
         (false, "PodsNotReady", named("not ready:", &mut not_ready))
@@ -106,20 +106,20 @@ pub fn sidecar_set_status(
     status
 }
 
-/// The condition to publish an event about: new pods, or those of other controllers, have stopped getting the containers
-/// for a reason that the old status does not show.
+/// The condition to publish an event about: new pods, or those of other controllers, no longer get the containers, for
+/// a reason that the old status does not show.
 pub fn new_problem<'s>(
     old: Option<&SidecarSetStatus>,
     new: &'s SidecarSetStatus,
 ) -> Option<&'s Condition> {
-    let before = old.and_then(injecting_of);
-    let now = injecting_of(new).filter(|it| it.reason != "Injecting")?;
+    let before = old.and_then(injecting_condition);
+    let now = injecting_condition(new).filter(|it| it.reason != "Injecting")?;
     before
         .is_none_or(|it| it.reason != now.reason)
         .then_some(now)
 }
 
-fn injecting_of(status: &SidecarSetStatus) -> Option<&Condition> {
+fn injecting_condition(status: &SidecarSetStatus) -> Option<&Condition> {
     let mut conditions = status.conditions.iter();
     conditions.find(|it| it.type_ == ConditionType::Injecting.as_str())
 }
@@ -155,7 +155,7 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
         };
         count += &format!("; the API server refuses to update {pods}: {one}");
     }
-    let some =
+    let with_pods =
         |what: &str, pods: &[String]| format!("{count}; {}", named(what, &mut pods.to_vec()));
     let Some(set) = set else {
         return (false, "Deleted", "the set is being deleted".to_owned());
@@ -172,8 +172,8 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
         return (false, "Paused", format!("{count}; {why}"));
     }
     if !waiting.is_empty() {
-        let what = "these wait for their hook, or for maxUnavailable of their workload:";
-        return (false, "WaitsForWorkload", some(what, waiting));
+        let what = "these wait for their hook, or for their workload's maxUnavailable:";
+        return (false, "WaitsForWorkload", with_pods(what, waiting));
     }
     if *wanted > 0 {
         return (true, "Updating", count);
@@ -183,16 +183,20 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
     }
     if !held.is_empty() {
         let held: Vec<String> = held.iter().cloned().collect();
-        return (false, "WaitsForWorkload", some("the others wait:", &held));
+        return (
+            false,
+            "WaitsForWorkload",
+            with_pods("the others wait:", &held),
+        );
     }
     if !not_in_place.is_empty() {
         let what =
-            "not only images differ, but running pods cannot change anything else; recreate:";
-        return (false, "NotInPlace", some(what, not_in_place));
+            "fields other than images differ, and running pods cannot change those; recreate:";
+        return (false, "NotInPlace", with_pods(what, not_in_place));
     }
     if !ignored.is_empty() {
         let what = "kubelets before 1.32 do not update native sidecars; recreate:";
-        return (false, "NotInPlace", some(what, ignored));
+        return (false, "NotInPlace", with_pods(what, ignored));
     }
     let why = "the partition or the selector of the update strategy holds the others back";
     (true, "HeldBack", format!("{count}; {why}"))

@@ -27,7 +27,7 @@ fn set(name: &str, spec: Value) -> Arc<Sidecars> {
 }
 
 /// A set with one container of this name.
-fn with(name: &str, container: &str) -> Arc<Sidecars> {
+fn set_with_container(name: &str, container: &str) -> Arc<Sidecars> {
     set(
         name,
         json!({"containers": [{"name": container, "image": "sidecar:1"}]}),
@@ -83,7 +83,7 @@ fn containers_are_placed_before_or_after_the_game_in_the_order_of_their_sets() {
     });
     let mut own = pod();
     own["spec"]["initContainers"] = json!([{"name": "setup", "image": "i"}]);
-    let pod = injected(own, &[set("a", a), with("b", "b-first")]);
+    let pod = injected(own, &[set("a", a), set_with_container("b", "b-first")]);
     let expected = ["a-first", "a-second", "b-first", "game", "a-last"];
     assert_eq!(names(&pod, "containers"), expected);
     assert_eq!(names(&pod, "initContainers"), ["early", "setup", "mesh"]);
@@ -113,7 +113,7 @@ fn containers_are_placed_before_or_after_the_game_in_the_order_of_their_sets() {
 fn a_pod_keeps_its_own_default_container() {
     let mut own = pod();
     own["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/default-container": "log"});
-    let pod = injected(own, &[with("log", "log")]);
+    let pod = injected(own, &[set_with_container("log", "log")]);
     let default = &pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"];
     assert_eq!(default, "log");
     // It is set only if a sidecar is placed before the game.
@@ -191,7 +191,10 @@ fn a_set_injects_only_into_pods_that_it_reaches_and_selects() {
     }
     let mut other = pod();
     other["metadata"]["labels"] = json!({"app": "lobby"});
-    assert_eq!(injected(other.clone(), &[with("log", "log")]), other);
+    assert_eq!(
+        injected(other.clone(), &[set_with_container("log", "log")]),
+        other
+    );
     let paused = set(
         "log",
         json!({"containers": container, "injectionStrategy": {"paused": true}}),
@@ -199,7 +202,10 @@ fn a_set_injects_only_into_pods_that_it_reaches_and_selects() {
     assert_eq!(injected(pod(), &[paused]), pod());
     let mut mirror = pod();
     mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "hash"});
-    assert_eq!(injected(mirror.clone(), &[with("log", "log")]), mirror);
+    assert_eq!(
+        injected(mirror.clone(), &[set_with_container("log", "log")]),
+        mirror
+    );
 }
 
 #[test]
@@ -222,7 +228,7 @@ fn a_conflicting_set_is_left_out_completely_and_the_mark_shows_why() {
     );
     for (set, why) in [
         (
-            with("log", "game"),
+            set_with_container("log", "game"),
             "the pod has another container \"game\"; rename one of the two",
         ),
         (
@@ -231,7 +237,7 @@ fn a_conflicting_set_is_left_out_completely_and_the_mark_shows_why() {
         ),
         (shares, "container \"log\" would mount two volumes at /data"),
     ] {
-        let clashing = injected(pod(), &[set, with("other", "other")]);
+        let clashing = injected(pod(), &[set, set_with_container("other", "other")]);
         assert_eq!(names(&clashing, "containers"), ["other", "game"], "{why}");
         assert_eq!(names(&clashing, "volumes"), ["data"]);
         let mark = &marks(&clashing)["log"];
@@ -290,7 +296,7 @@ fn marks_set_by_the_author_of_a_pod_are_ignored() {
         "sidecars.gamekeeper.tkex.tencent.com/log": "{\"at\":\"log-1\",\"in\":[\"log\"]}",
         "sidecars.gamekeeper.tkex.tencent.com/deleted": "{}",
     });
-    let log = with("log", "log");
+    let log = set_with_container("log", "log");
     let pod = injected(own, &[Arc::clone(&log)]);
     assert_eq!(names(&pod, "containers"), ["log", "game"]);
     assert_eq!(marks(&pod).keys().collect::<Vec<_>>(), ["log"]);

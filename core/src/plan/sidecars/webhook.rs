@@ -5,7 +5,7 @@ use crate::api::names::SIDECARS_LABEL;
 /// The maximum number of namespaces that a condition names.
 const MAX_NAMED: usize = 3;
 
-/// What an operator knows about the webhook that injects into pods of other controllers.
+/// What the operator knows about the webhook that injects into pods of other controllers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum WebhookState {
     /// API servers are configured to call it, and trust it; or that is not known yet.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_namespaces_are_named() {
+    fn only_a_few_namespaces_are_named() {
         let (_, message) =
             problem(&["a", "b", "c", "d", "e"], &WebhookState::NotServed).expect("a problem");
         assert!(message.contains("(a, b, c and 2 more)"), "{message}");

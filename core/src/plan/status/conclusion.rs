@@ -29,10 +29,10 @@ pub fn status(
     } = scene;
     let replaced = sizes.kept.iter();
     let replaced = replaced.filter(|pod| workload.is_to_replace(pod)).count();
-    let has_arrived = replaced == 0 && has_arrived(scene, &counts);
+    let is_settled = replaced == 0 && is_settled(scene, &counts);
     let outcome = Outcome {
         rollout: &sizes.rollout,
-        complete: has_arrived && reasons.obstacles.is_none(),
+        complete: is_settled && reasons.obstacles.is_none(),
         counts,
         victims: sizes.victims.len() + replaced,
         reserved: reserved(scene),
@@ -51,7 +51,7 @@ pub fn status(
         updated_replicas: counts.updated,
         updated_ready_replicas: counts.updated_ready,
         update_revision: progress.update_revision,
-        creating_in_batches: scene.batch.lasts && !are_all_available(workload, &counts),
+        creating_in_batches: scene.batch.in_progress && !are_all_available(workload, &counts),
         surge_replicas: i32::try_from(sizes.surge).unwrap_or(i32::MAX),
         current_revision: progress.canary.revision.clone(),
         collision_count: progress.collision_count,
@@ -95,7 +95,7 @@ fn are_all_available(workload: &Workload, counts: &PodCounts) -> bool {
 }
 
 /// Whether there are as many pods as desired, all available, and the rollout is complete.
-fn has_arrived(scene: &Scene, counts: &PodCounts) -> bool {
+fn is_settled(scene: &Scene, counts: &PodCounts) -> bool {
     let Scene {
         workload,
         revisions,
@@ -105,11 +105,11 @@ fn has_arrived(scene: &Scene, counts: &PodCounts) -> bool {
     let rollout = &sizes.rollout;
     let is_stopped = rollout.paused && sizes.stable != revisions.update.name();
     // With OnDelete, the user decides when a pod is updated.
-    let is_moved =
+    let is_updated =
         workload.update == UpdateType::OnDelete || i64::from(counts.updated) >= rollout.target;
     rollout.progress.is_past(workload.steps.len())
         && !is_stopped
-        && is_moved
+        && is_updated
         && sizes.active.len() as i64 == workload.replicas
         && i64::from(counts.available) == workload.replicas
         && !sizes.kept.iter().any(|pod| is_in_progress(pod))

@@ -75,8 +75,8 @@ fn guard(old: &WorkloadStatus, new: &WorkloadStatus) -> Option<Event> {
     })
 }
 
-/// The event about a guard of a deleted workload that cannot be removed: it keeps the workload from being deleted.
-pub fn of_remains(old: Option<&WorkloadStatus>, new: &WorkloadStatus) -> Option<Event> {
+/// The event about a guard that cannot be removed, and so keeps its workload from being deleted.
+pub fn stuck_guard(old: Option<&WorkloadStatus>, new: &WorkloadStatus) -> Option<Event> {
     let now = new.condition(ConditionType::Guarded)?;
     let is_stuck = now.reason == Reason::BudgetNotDeleted.to_string();
     guard(old.unwrap_or(&WorkloadStatus::default()), new).filter(|_| is_stuck)

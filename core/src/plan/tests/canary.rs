@@ -307,7 +307,7 @@ fn a_successful_hook_continues_the_rollout() {
 }
 
 #[test]
-fn a_missing_template_of_a_step_is_reported_until_it_exists() {
+fn a_missing_hook_template_of_a_step_is_reported_until_it_exists() {
     let mut story = walkthrough();
     story.world.templates.clear();
     story.image("v2").settle();

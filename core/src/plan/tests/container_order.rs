@@ -35,7 +35,7 @@ fn ordered(policy: &str) -> Story {
 }
 
 /// The images in the only pod's spec.
-fn spec(story: &Story) -> String {
+fn spec_images(story: &Story) -> String {
     let pods = story.pods();
     let image = |name: &str| {
         let mut containers = pods[0].containers.iter();
@@ -79,11 +79,11 @@ fn containers_get_their_images_one_after_the_other() {
     for policy in ORDERED {
         let mut story = ordered(policy);
         story.user(images("v2", "v2", "v2")).settle();
-        assert_eq!(spec(&story), "proxy:v2 game:v1 log:v1", "{policy}");
+        assert_eq!(spec_images(&story), "proxy:v2 game:v1 log:v1", "{policy}");
         start_and_settle(&mut story, "proxy", true);
-        assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1", "{policy}");
+        assert_eq!(spec_images(&story), "proxy:v2 game:v2 log:v1", "{policy}");
         start_and_settle(&mut story, "game", true);
-        assert_eq!(spec(&story), "proxy:v2 game:v2 log:v2", "{policy}");
+        assert_eq!(spec_images(&story), "proxy:v2 game:v2 log:v2", "{policy}");
         assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
         start_and_settle(&mut story, "log", true);
         assert_eq!(story.pods()[0].gate, Gate::Open, "{policy}");
@@ -95,7 +95,7 @@ fn containers_get_their_images_one_after_the_other() {
 fn without_an_order_all_images_change_in_one_write() {
     let mut story = ordered("DisOrdered");
     story.user(images("v2", "v2", "v2")).settle();
-    assert_eq!(spec(&story), "proxy:v2 game:v2 log:v2");
+    assert_eq!(spec_images(&story), "proxy:v2 game:v2 log:v2");
     assert_eq!(patches(&story).len(), 1);
 }
 
@@ -108,7 +108,7 @@ fn the_next_container_waits_for_readiness_only_with_ordered_ready() {
         let mut story = ordered(policy);
         story.user(images("v2", "v2", "v2")).settle();
         start_and_settle(&mut story, "proxy", false);
-        assert_eq!(spec(&story), after);
+        assert_eq!(spec_images(&story), after);
     }
 }
 
@@ -134,7 +134,7 @@ fn the_next_container_is_not_changed_if_readiness_was_lost_after_the_plan() {
             story.carry_out(action);
         }
         story.settle();
-        assert_eq!(spec(&story), after, "{policy}");
+        assert_eq!(spec_images(&story), after, "{policy}");
     }
 }
 
@@ -148,7 +148,7 @@ fn a_status_of_an_earlier_generation_does_not_start_the_next_container() {
         status.image = "proxy:v2".to_owned();
     });
     story.settle();
-    assert_eq!(spec(&story), "proxy:v2 game:v1 log:v1");
+    assert_eq!(spec_images(&story), "proxy:v2 game:v1 log:v1");
 }
 
 #[test]
@@ -159,9 +159,9 @@ fn containers_that_keep_their_image_are_not_waited_for() {
         pod.containers[2].status.as_mut().expect("a status").ready = false;
     });
     story.user(images("v1", "v2", "v2")).settle();
-    assert_eq!(spec(&story), "proxy:v1 game:v2 log:v1");
+    assert_eq!(spec_images(&story), "proxy:v1 game:v2 log:v1");
     start_and_settle(&mut story, "game", true);
-    assert_eq!(spec(&story), "proxy:v1 game:v2 log:v2");
+    assert_eq!(spec_images(&story), "proxy:v1 game:v2 log:v2");
 }
 
 #[test]
@@ -234,11 +234,15 @@ fn a_revert_undoes_what_was_changed_and_nothing_else() {
     story.user(images("v2", "v2", "v2")).settle();
     start_and_settle(&mut story, "proxy", true);
     // The image of the game does not exist.
-    assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1");
+    assert_eq!(spec_images(&story), "proxy:v2 game:v2 log:v1");
     story.user(images("v1", "v1", "v1")).settle();
-    assert_eq!(spec(&story), "proxy:v1 game:v2 log:v1", "immediately");
+    assert_eq!(
+        spec_images(&story),
+        "proxy:v1 game:v2 log:v1",
+        "immediately"
+    );
     start_and_settle(&mut story, "proxy", true);
-    assert_eq!(spec(&story), "proxy:v1 game:v1 log:v1");
+    assert_eq!(spec_images(&story), "proxy:v1 game:v1 log:v1");
     start_and_settle(&mut story, "game", true);
     assert_eq!(story.pods()[0].gate, Gate::Open);
     let images = patches(&story).into_iter().flat_map(|it| &it.images);
@@ -250,10 +254,10 @@ fn a_container_whose_revert_is_canceled_is_waited_for() {
     let mut story = ordered("OrderedUpdated");
     story.user(images("v1", "v2", "v2")).settle();
     start_and_settle(&mut story, "game", true);
-    assert_eq!(spec(&story), "proxy:v1 game:v2 log:v2");
+    assert_eq!(spec_images(&story), "proxy:v1 game:v2 log:v2");
     // Before the log runs its new image, the user changes the target twice.
     story.user(images("v1", "v1", "v1")).settle();
-    assert_eq!(spec(&story), "proxy:v1 game:v1 log:v2");
+    assert_eq!(spec_images(&story), "proxy:v1 game:v1 log:v2");
     story.user(images("v1", "v2", "v2")).settle();
     start_and_settle(&mut story, "game", true);
     assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
@@ -265,13 +269,21 @@ fn a_container_whose_revert_is_canceled_is_waited_for() {
 fn a_new_target_does_not_wait_for_a_container_that_changes_again() {
     let mut story = ordered("OrderedReady");
     story.user(images("missing", "v2", "v2")).settle();
-    assert_eq!(spec(&story), "proxy:missing game:v1 log:v1");
+    assert_eq!(spec_images(&story), "proxy:missing game:v1 log:v1");
     story.user(images("v3", "v2", "v3")).settle();
-    assert_eq!(spec(&story), "proxy:v3 game:v1 log:v1");
+    assert_eq!(spec_images(&story), "proxy:v3 game:v1 log:v1");
     start_and_settle(&mut story, "proxy", true);
-    assert_eq!(spec(&story), "proxy:v3 game:v2 log:v1", "the log waits");
+    assert_eq!(
+        spec_images(&story),
+        "proxy:v3 game:v2 log:v1",
+        "the log waits"
+    );
     start_and_settle(&mut story, "game", true);
-    assert_eq!(spec(&story), "proxy:v3 game:v2 log:v3", "the log is last");
+    assert_eq!(
+        spec_images(&story),
+        "proxy:v3 game:v2 log:v3",
+        "the log is last"
+    );
 }
 
 #[test]
@@ -279,10 +291,10 @@ fn a_new_target_waits_for_a_container_that_is_being_updated_to_it() {
     let mut story = ordered("OrderedUpdated");
     story.user(images("v2", "v2", "v2")).settle();
     story.user(images("v2", "v3", "v2")).settle();
-    assert_eq!(spec(&story), "proxy:v2 game:v1 log:v1");
+    assert_eq!(spec_images(&story), "proxy:v2 game:v1 log:v1");
     assert_eq!(patches(&story).len(), 2, "the revision changes immediately");
     start_and_settle(&mut story, "proxy", true);
-    assert_eq!(spec(&story), "proxy:v2 game:v3 log:v1");
+    assert_eq!(spec_images(&story), "proxy:v2 game:v3 log:v1");
 }
 
 #[test]
@@ -291,7 +303,7 @@ fn a_pause_does_not_stop_an_update_in_progress() {
     story.user(images("v2", "v2", "v2")).settle();
     story.user(json!({"updateStrategy": {"paused": true}}));
     start_and_settle(&mut story, "proxy", true);
-    assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1");
+    assert_eq!(spec_images(&story), "proxy:v2 game:v2 log:v1");
 }
 
 #[test]
@@ -300,7 +312,7 @@ fn when_the_order_is_lifted_no_container_waits_any_longer() {
     story.user(images("v2", "v2", "v2")).settle();
     story.user(json!({"updateStrategy": {"inPlaceUpdateStrategy": {"policy": "DisOrdered"}}}));
     story.settle();
-    assert_eq!(spec(&story), "proxy:v2 game:v2 log:v2");
+    assert_eq!(spec_images(&story), "proxy:v2 game:v2 log:v2");
 }
 
 #[test]
@@ -310,7 +322,7 @@ fn a_pod_without_running_containers_is_changed_in_one_write() {
     story.stop_containers(&pod);
     story.edit_pod(&pod, |pod| pod.phase = crate::plan::PodPhase::Pending);
     story.user(images("v2", "v2", "v2")).settle();
-    assert_eq!(spec(&story), "proxy:v2 game:v2 log:v2");
+    assert_eq!(spec_images(&story), "proxy:v2 game:v2 log:v2");
 }
 
 #[test]
@@ -326,7 +338,7 @@ fn a_pod_without_the_gate_is_done_when_the_last_container_is() {
         .settle();
     let is_done = |action: &Action| matches!(action, Action::FinishInPlace { .. });
     start_and_settle(&mut story, "proxy", true);
-    assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1");
+    assert_eq!(spec_images(&story), "proxy:v2 game:v2 log:v1");
     assert_eq!(story.count(is_done), 0);
     start_and_settle(&mut story, "game", true);
     assert_eq!(story.count(is_done), 1);
@@ -367,7 +379,7 @@ fn a_pod_whose_gate_is_opened_by_hand_during_an_update_counts_as_an_old_one() {
     story.user(images("v2", "v2", "v1")).settle();
     story.hooks_end("pre-inplace", HookPhase::Successful);
     story.settle();
-    assert_eq!(spec(&story), "proxy:v2 game:v1 log:v1");
+    assert_eq!(spec_images(&story), "proxy:v2 game:v1 log:v1");
     assert_eq!(story.status().updated_replicas, 1);
     let (pod, now) = (story.names().remove(0), story.world.now);
     story.edit_pod(&pod, |pod| {
@@ -376,10 +388,10 @@ fn a_pod_whose_gate_is_opened_by_hand_during_an_update_counts_as_an_old_one() {
     });
     story.settle();
     assert_eq!(story.status().updated_replicas, 0);
-    assert_eq!(spec(&story), "proxy:v2 game:v1 log:v1");
+    assert_eq!(spec_images(&story), "proxy:v2 game:v1 log:v1");
     assert_eq!(story.hooks_end("pre-inplace", HookPhase::Successful), 1);
     story.wait(1).settle();
-    assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1");
+    assert_eq!(spec_images(&story), "proxy:v2 game:v2 log:v1");
     start_and_settle(&mut story, "game", true);
     assert_eq!(story.pods()[0].gate, Gate::Open);
     assert_eq!(story.status().updated_replicas, 1);

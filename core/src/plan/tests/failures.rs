@@ -35,7 +35,7 @@ fn a_failed_creation_is_not_reported_once_it_is_no_longer_wanted() {
 }
 
 /// Type and reason of the condition FailedScale or FailedUpdate after these attempts were refused.
-fn refused(story: &Story, attempts: &[Attempt]) -> Option<(String, String)> {
+fn failure_condition(story: &Story, attempts: &[Attempt]) -> Option<(String, String)> {
     let mut world = story.world.clone();
     for attempt in attempts {
         world.failures.record(*attempt, "refused".into());
@@ -47,7 +47,7 @@ fn refused(story: &Story, attempts: &[Attempt]) -> Option<(String, String)> {
     Some((failed.type_, failed.reason))
 }
 
-/// The pod is to be deleted by a scale-in, or recreated for an update.
+/// Covers a scale-in, and an update that recreates the pod.
 #[test]
 fn a_guarded_pod_whose_hook_run_is_refused_is_reported_as_waiting() {
     let spec = json!({
@@ -136,12 +136,16 @@ fn a_refusal_is_shown_with_its_reason_while_the_action_is_attempted() {
             .any(|it| all.map(Some).contains(&Attempt::of(it)))
             && story.reconcile()
         {}
-        assert_eq!(refused(&story, &all), condition, "{spec} {change}");
+        assert_eq!(
+            failure_condition(&story, &all),
+            condition,
+            "{spec} {change}"
+        );
         story.settle();
         story.hooks_end("pre-delete", HookPhase::Successful);
         story.settle();
         story.hooks_end("pre-delete", HookPhase::Successful);
-        assert_eq!(refused(story.settle(), &[]), None);
+        assert_eq!(failure_condition(story.settle(), &[]), None);
     }
 }
 
@@ -163,7 +167,8 @@ fn pods_that_a_kubelet_rejects_are_replaced_more_and_more_slowly() {
         story.settle();
         let running = story.names();
         story.user(json!({"replicas": 5}));
-        // Two are created at first, and two more immediately, after 10 s and after 30 s. The next ones are due after 70 s.
+        // Two are created first, then two more each time: immediately, after 10 s and after 30 s. The next ones are due
+        // after 70 s.
         assert_eq!(created_while_rejected(&mut story, 69), 8);
         assert!(running.iter().all(|name| story.names().contains(name)));
         let (reason, message) = story.condition("FailedScale").expect("condition");

@@ -1,5 +1,5 @@
-//! The stories of the documentation as golden plans: each line is an action, in the order of the plans, so that
-//! a review shows every change in what the operator does.
+//! The documentation's stories as golden plans: each line is an action, in the order of the plans, so a diff shows
+//! every change in what the operator does.
 
 use std::fmt::Write as _;
 

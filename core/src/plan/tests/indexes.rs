@@ -6,7 +6,7 @@ use super::story::{Story, story};
 use crate::api::names::{INDEX_ENV, INDEX_ID, INDEX_ON, INDEX_RANGE};
 use crate::plan::{Action, NewPod};
 
-fn range(story: &mut Story, start: u32, end: u32) {
+fn set_range(story: &mut Story, start: u32, end: u32) {
     story.annotate(INDEX_ON, "true");
     let range = json!({"podStartIndex": start, "podEndIndex": end});
     story.annotate(INDEX_RANGE, &range.to_string());
@@ -15,7 +15,7 @@ fn range(story: &mut Story, start: u32, end: u32) {
 /// A workload whose pods get indexes from 100 (inclusive) to `end` (exclusive).
 fn indexed(replicas: i32, end: u32, spec: Value) -> Story {
     let mut story = story(replicas, spec);
-    range(&mut story, 100, end);
+    set_range(&mut story, 100, end);
     story.settle();
     story
 }
@@ -28,7 +28,7 @@ fn indexes(story: &Story) -> String {
     all.join(" ")
 }
 
-fn created(story: &Story) -> &NewPod {
+fn last_created(story: &Story) -> &NewPod {
     let mut created = story.done.iter().rev().filter_map(|action| match action {
         Action::CreatePod(new) => Some(new),
         _ => None,
@@ -101,7 +101,7 @@ fn turning_indexes_on_or_off_touches_no_pod() {
     story.settle();
     let revisions = story.world.revisions.len();
     story.done.clear();
-    range(&mut story, 0, 9);
+    set_range(&mut story, 0, 9);
     story.settle();
     assert_eq!(story.done, []);
     story.user(json!({"replicas": 3})).settle();
@@ -127,7 +127,7 @@ fn the_index_is_in_the_annotation_and_in_the_environment_of_all_containers() {
         },
     }});
     let story = indexed(1, 110, template.clone());
-    let pod = &created(&story).pod;
+    let pod = &last_created(&story).pod;
     assert_eq!(
         pod["metadata"]["annotations"],
         json!({"season": "8", INDEX_ID: "100"})
@@ -140,7 +140,7 @@ fn the_index_is_in_the_annotation_and_in_the_environment_of_all_containers() {
 
     let mut plain = super::story::story(1, template);
     plain.settle();
-    let pod = &created(&plain).pod;
+    let pod = &last_created(&plain).pod;
     assert_eq!(pod["metadata"]["annotations"], json!({"season": "8"}));
     assert!(pod["spec"]["initContainers"][0].get("env").is_none());
 }
@@ -152,7 +152,7 @@ fn when_no_index_is_left_no_pod_is_created() {
     let (reason, message) = story.condition("FailedScale").expect("a condition");
     assert_eq!(reason, "PodIndexExhausted");
     assert!(message.contains("from 100 to 101"), "{message}");
-    range(&mut story, 100, 103);
+    set_range(&mut story, 100, 103);
     story.settle();
     assert_eq!(indexes(&story), "100 101 102");
     assert_eq!(story.condition("FailedScale"), None);
@@ -183,7 +183,7 @@ fn with_an_invalid_range_no_pod_is_created_or_recreated_and_everything_else_cont
     assert_eq!(story.images(), "v1 v1", "a scale-in continues");
     story.user(json!({"replicas": 4})).settle();
     assert_eq!(story.images(), "v1 v1");
-    range(&mut story, 100, 110);
+    set_range(&mut story, 100, 110);
     story.settle();
     assert_eq!(story.images(), "v2 v2 v2 v2");
     assert_eq!(story.condition("FailedScale"), None);
@@ -202,9 +202,9 @@ fn adopted_orphans_keep_their_index() {
         story.edit_pod(&name, |pod| pod.controller = None);
     }
     story.user(json!({"replicas": 3})).reconcile();
-    let mut seen: Vec<u32> = story.pods().iter().filter_map(|pod| pod.index).collect();
-    let all = seen.len();
-    seen.sort_unstable();
-    seen.dedup();
-    assert_eq!(seen.len(), all, "{}", indexes(&story));
+    let mut distinct: Vec<u32> = story.pods().iter().filter_map(|pod| pod.index).collect();
+    let all = distinct.len();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert_eq!(distinct.len(), all, "{}", indexes(&story));
 }

@@ -8,19 +8,19 @@ use crate::plan::Action;
 
 /// Pods that the first plan with an accepted template creates, deletes, and begins to change.
 #[derive(Debug, PartialEq, Eq)]
-struct Begun {
+struct FirstPlan {
     created: usize,
     deleted: usize,
     changed: usize,
 }
 
-fn begun(replicas: i32, strategy: Value) -> Begun {
+fn first_plan(replicas: i32, strategy: Value) -> FirstPlan {
     let mut story = story(replicas, json!({"updateStrategy": strategy}));
     story.settle();
     let unavailable = story.pods().iter().filter(|pod| !pod.is_ready()).count();
     assert_eq!(unavailable, 0);
     story.image("v2");
-    // The first plan only checks by a dry run whether the API server accepts pods of the template.
+    // Until the template is accepted, plans only check with a dry run whether it will be.
     while story
         .done
         .iter()
@@ -29,7 +29,7 @@ fn begun(replicas: i32, strategy: Value) -> Begun {
     {}
     let plan = story.plan();
     let count = |matches: fn(&Action) -> bool| plan.actions.iter().filter(|it| matches(it)).count();
-    Begun {
+    FirstPlan {
         created: count(|it| matches!(it, Action::CreatePod(_))),
         deleted: count(|it| matches!(it, Action::DeletePod(_))),
         changed: count(|it| matches!(it, Action::CloseGate { .. } | Action::PatchInPlace(_))),
@@ -62,13 +62,13 @@ fn limits_of_a_rolling_update() {
         let strategy = json!({
             "maxUnavailable": unavailable, "maxSurge": surge, "partition": partition,
         });
-        let expected = Begun {
+        let expected = FirstPlan {
             created,
             deleted,
             changed: 0,
         };
         assert_eq!(
-            begun(replicas, strategy.clone()),
+            first_plan(replicas, strategy.clone()),
             expected,
             "{replicas} of {strategy}"
         );
@@ -89,13 +89,13 @@ fn limits_of_an_in_place_update() {
             "type": "InplaceUpdate", "maxUnavailable": unavailable, "maxSurge": surge,
             "partition": partition,
         });
-        let expected = Begun {
+        let expected = FirstPlan {
             created,
             deleted: 0,
             changed,
         };
         assert_eq!(
-            begun(replicas, strategy.clone()),
+            first_plan(replicas, strategy.clone()),
             expected,
             "{replicas} of {strategy}"
         );

@@ -11,7 +11,7 @@ use crate::api::HookPhase;
 use crate::api::names::REVISION_LABEL;
 use crate::plan::{Action, Gate};
 
-/// Two pods at v1. The first one has the label of v2, whose image is to be set at the end of the grace period.
+/// Two pods at v1. The first one has the label of v2, whose image will be set at the end of the grace period.
 fn labeled_only(spec: Value) -> Story {
     let mut story = story(
         2,
@@ -32,7 +32,7 @@ fn labeled_only(spec: Value) -> Story {
 }
 
 #[test]
-fn a_pod_that_was_only_labeled_counts_as_an_old_one() {
+fn a_pod_that_was_only_labeled_counts_as_old() {
     let mut story = labeled_only(json!({}));
     story.settle();
     assert_eq!(story.columns(), "2 0 0 2 2", "its gate is opened");

@@ -24,7 +24,7 @@ fn two_containers() -> Value {
 }
 
 /// Stops the kubelets, and returns the name of the pod that will be deleted or changed first.
-fn first(story: &mut Story) -> String {
+fn first_in_line(story: &mut Story) -> String {
     story.kubelets_run = false;
     let name = story.names()[0].clone();
     story.edit_pod(&name, |pod| pod.deletion_cost = -1);
@@ -32,13 +32,13 @@ fn first(story: &mut Story) -> String {
 }
 
 fn pods_written(story: &Story) -> Vec<(&str, Option<u64>)> {
-    let is_of_hooks = |action: &Action| {
+    let is_hook_mark = |action: &Action| {
         matches!(
             action,
             Action::MarkDeleting { .. } | Action::UnmarkDeleting(_)
         )
     };
-    let actions = story.done.iter().filter(|action| !is_of_hooks(action));
+    let actions = story.done.iter().filter(|action| !is_hook_mark(action));
     let pods = actions.filter_map(Action::pod);
     pods.map(|pod| (pod.name.as_str(), pod.version)).collect()
 }
@@ -52,7 +52,7 @@ fn version_of(story: &Story, name: &str) -> Option<u64> {
 #[test]
 fn the_hook_is_run_for_a_pending_pod_whose_game_runs() {
     let mut story = with_hook("preDelete", two_containers());
-    let name = first(&mut story);
+    let name = first_in_line(&mut story);
     // The sidecar waits for its image.
     story.edit_pod(&name, |pod| {
         pod.phase = PodPhase::Pending;
@@ -68,7 +68,7 @@ fn the_hook_is_run_for_a_pending_pod_whose_game_runs() {
 #[test]
 fn a_native_sidecar_that_runs_is_something_to_lose() {
     let mut story = with_hook("preDelete", two_containers());
-    let name = first(&mut story);
+    let name = first_in_line(&mut story);
     story.stop_containers(&name);
     story.edit_pod(&name, |pod| {
         pod.containers[1].init = true;
@@ -82,7 +82,7 @@ fn a_native_sidecar_that_runs_is_something_to_lose() {
 #[test]
 fn the_hook_is_run_for_a_pod_that_is_reported_as_ended_while_its_game_runs() {
     let mut story = with_hook("preDelete", json!({}));
-    let name = first(&mut story);
+    let name = first_in_line(&mut story);
     // The garbage collector does this to a pod whose Node is deleted.
     story.edit_pod(&name, |pod| pod.phase = PodPhase::Failed);
     story.settle();
@@ -132,16 +132,16 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
                 "preDelete",
                 json!({"updateStrategy": {"maxUnavailable": 1}}),
             );
-            let name = first(&mut story);
+            let name = first_in_line(&mut story);
             story.stop_containers(&name);
             story.edit_pod(&name, edit);
             story.done.clear();
-            let seen = version_of(&story, &name);
+            let observed = version_of(&story, &name);
             change(&mut story);
             story.reconcile();
             assert_eq!(
                 pods_written(&story),
-                [(name.as_str(), seen)],
+                [(name.as_str(), observed)],
                 "{state}, {reason:?}"
             );
             assert_eq!(story.runs(), [""; 0]);
@@ -150,15 +150,15 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
             assert!(story.done.iter().all(|it| !it.lasts() || !deleted(it)));
         }
         let mut story = with_hook("preDelete", json!({}));
-        let name = first(&mut story);
+        let name = first_in_line(&mut story);
         story.stop_containers(&name);
         story.edit_pod(&name, edit);
         story.done.clear();
-        let seen = version_of(&story, &name);
+        let observed = version_of(&story, &name);
         story.user(named(&name)).reconcile();
         assert_eq!(
             pods_written(&story),
-            [(name.as_str(), seen)],
+            [(name.as_str(), observed)],
             "{state}, podsToDelete"
         );
     }
@@ -167,7 +167,7 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
 #[test]
 fn a_pod_that_started_meanwhile_is_kept_and_its_hook_is_run() {
     let mut story = with_hook("preDelete", json!({}));
-    let name = first(&mut story);
+    let name = first_in_line(&mut story);
     story.stop_containers(&name);
     story.user(json!({"replicas": 1}));
     let plan = story.plan();
@@ -217,7 +217,7 @@ fn in_place(point: &str) -> (Story, String) {
         }
     }
     assert_eq!(story.images(), "v1 v1");
-    let name = first(&mut story);
+    let name = first_in_line(&mut story);
     story.stop_containers(&name);
     story.done.clear();
     (story, name)
@@ -228,12 +228,16 @@ fn a_pod_that_has_not_started_is_changed_only_in_the_version_that_was_observed()
     for point in ["preDelete", "preInplace", "postInplace"] {
         let (mut story, name) = in_place(point);
         story.edit_pod(&name, |pod| pod.phase = PodPhase::Pending);
-        let seen = version_of(&story, &name);
+        let observed = version_of(&story, &name);
         story.image("v2");
         while story.done.is_empty() {
             story.reconcile();
         }
-        assert_eq!(pods_written(&story)[0], (name.as_str(), seen), "{point}");
+        assert_eq!(
+            pods_written(&story)[0],
+            (name.as_str(), observed),
+            "{point}"
+        );
         assert_eq!(story.images(), "v1 v2");
         assert_eq!(story.pods()[0].gate, Gate::Open);
     }
@@ -247,7 +251,7 @@ fn a_crashed_server_is_changed_with_its_gate_closed() {
         ("postInplace", false),
     ] {
         let (mut story, name) = in_place(point);
-        let seen = version_of(&story, &name);
+        let observed = version_of(&story, &name);
         story.image("v2");
         while story.done.is_empty() {
             story.reconcile();
@@ -257,7 +261,7 @@ fn a_crashed_server_is_changed_with_its_gate_closed() {
             panic!("{written:?}");
         };
         let then = then.as_ref().expect("the change follows");
-        assert_eq!(pod.version, seen.filter(|_| is_guarded), "{point}");
+        assert_eq!(pod.version, observed.filter(|_| is_guarded), "{point}");
         assert_eq!(then.pod.version, pod.version);
         // The change itself is made. A PostInplace hook waits until the containers run.
         story.reconcile();

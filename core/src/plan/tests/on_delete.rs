@@ -12,7 +12,7 @@ fn on_delete(replicas: i32, spec: Value) -> Story {
     story
 }
 
-/// A user deletes a pod with this image, and it terminates.
+/// A user deletes a pod with this image tag, and it terminates.
 fn user_deletes(story: &mut Story, tag: &str) {
     let image = format!("game:{tag}");
     let mut pods = story.world.pods.iter();
@@ -59,7 +59,7 @@ fn a_scale_in_deletes_old_pods_first_and_a_revert_updates_no_pod() {
 }
 
 #[test]
-fn partition_and_steps_hold() {
+fn the_partition_and_canary_steps_apply() {
     let mut story = on_delete(3, json!({"updateStrategy": {"partition": 2}}));
     story.image("v2").settle();
     user_deletes(&mut story, "v1");
@@ -77,7 +77,7 @@ fn partition_and_steps_hold() {
 }
 
 #[test]
-fn a_refused_template_is_replaced_by_the_stable_one() {
+fn a_new_pod_gets_the_stable_template_if_the_new_one_is_refused() {
     let mut story = on_delete(2, json!({}));
     story.dry_run_refusal = Some("unknown field".to_owned());
     story.image("v2").settle();
@@ -87,7 +87,7 @@ fn a_refused_template_is_replaced_by_the_stable_one() {
 }
 
 #[test]
-fn pods_to_delete_updates_pods_after_their_hook() {
+fn pods_in_pods_to_delete_are_updated_after_their_hook() {
     let mut story = on_delete(
         2,
         json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),

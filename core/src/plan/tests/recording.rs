@@ -1,5 +1,6 @@
 //! Replays what a real kubelet reported (data/in-place-sequences.txt), and compares the rule for completion with what
-//! really ran: it is never early and never hangs, whether or not the first status of each generation was observed.
+//! really ran: the rule is never early and never hangs, whether or not the first status of each generation was
+//! observed.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ const RECORDING: &str = include_str!("data/in-place-sequences.txt");
 
 /// One watch event.
 #[derive(Clone)]
-struct Seen {
+struct Event {
     at: Timestamp,
     generation: i64,
     observed: i64,
@@ -74,8 +75,8 @@ fn container(text: &str) -> ContainerStatus {
     }
 }
 
-fn sequences() -> Vec<(String, Vec<Seen>)> {
-    let mut sequences: Vec<(String, Vec<Seen>)> = Vec::new();
+fn sequences() -> Vec<(String, Vec<Event>)> {
+    let mut sequences: Vec<(String, Vec<Event>)> = Vec::new();
     for line in RECORDING.lines() {
         if let Some(name) = line.strip_prefix("== ") {
             sequences.push((name.to_owned(), Vec::new()));
@@ -85,19 +86,19 @@ fn sequences() -> Vec<(String, Vec<Seen>)> {
         }
         let (at, rest) = line.split_once(' ').expect("event");
         let (generation, observed) = field(rest, "gen").split_once('/').expect("generations");
-        let seen = Seen {
+        let event = Event {
             at: time(at),
             generation: generation.parse().expect("generation"),
             observed: observed.parse().expect("generation"),
             spec: field(rest, "spec").to_owned(),
             containers: rest.split(" || ").map(container).collect(),
         };
-        sequences.last_mut().expect("a sequence").1.push(seen);
+        sequences.last_mut().expect("a sequence").1.push(event);
     }
     sequences
 }
 
-/// The end of the imageID of the content that an image's name stands for.
+/// The end of the imageID of the content that an image name refers to.
 fn content(image: &str) -> &str {
     match image {
         "game:v1" => "bb91cf",
@@ -116,7 +117,7 @@ fn content(image: &str) -> &str {
     }
 }
 
-fn pod_of(seen: &Seen, before: Option<&Pod>, knows_first: bool) -> Pod {
+fn pod_of(event: &Event, before: Option<&Pod>, knows_first: bool) -> Pod {
     let mut pod = match before {
         Some(pod) => pod.clone(),
         None => {
@@ -125,51 +126,51 @@ fn pod_of(seen: &Seen, before: Option<&Pod>, knows_first: bool) -> Pod {
             story.pods()[0].clone()
         }
     };
-    let statuses = seen.containers.iter().enumerate();
+    let statuses = event.containers.iter().enumerate();
     let containers = statuses.map(|(index, status)| Container {
         name: format!("container-{index}"),
         index,
         init: false,
         image: if index == 0 {
-            seen.spec.clone()
+            event.spec.clone()
         } else {
             status.image.clone()
         },
         resources: "{}".into(),
         status: Some(status.clone()),
     });
-    let is_first = pod.observed_generation < seen.generation && seen.observed == seen.generation;
-    if is_first || pod.generation != seen.generation {
-        let container_ids = seen
+    let is_first = pod.observed_generation < event.generation && event.observed == event.generation;
+    if is_first || pod.generation != event.generation {
+        let container_ids = event
             .containers
             .iter()
             .map(|it| it.container_id.clone())
             .collect();
         pod.first_status = (is_first && knows_first).then_some(FirstStatus {
-            generation: seen.generation,
+            generation: event.generation,
             container_ids,
         });
     }
     pod.containers = containers.collect();
-    pod.generation = seen.generation;
-    pod.observed_generation = seen.observed;
+    pod.generation = event.generation;
+    pod.observed_generation = event.observed;
     pod.resize = Resize::Settled;
     pod
 }
 
 /// Whether the change of a segment is truly complete: the desired content runs and is ready, and if the same content
 /// was desired before under another name, it runs in another container.
-fn is_truly_done(seen: &Seen, before: &Seen) -> bool {
-    let status = &seen.containers[0];
-    let same_content = content(&seen.spec) == content(&before.spec);
+fn is_truly_done(event: &Event, before: &Event) -> bool {
+    let status = &event.containers[0];
+    let same_content = content(&event.spec) == content(&before.spec);
     let restarted = status.container_id != before.containers[0].container_id;
     status.ready
-        && seen.observed == seen.generation
-        && status.image_id.ends_with(content(&seen.spec))
+        && event.observed == event.generation
+        && status.image_id.ends_with(content(&event.spec))
         && (!same_content || restarted)
 }
 
-/// Who makes the changes: how they are recorded, and when they are considered complete.
+/// Who makes the changes. This decides how they are recorded, and when they are considered complete.
 #[derive(Clone, Copy)]
 enum Author {
     /// The workload of the pod.
@@ -214,7 +215,7 @@ fn set(image: &str) -> Sidecars {
     Sidecars::of(&set).expect("a selector")
 }
 
-fn score(sequence: &[Seen], author: Author, knows_first: bool, score: &mut Score) {
+fn score(sequence: &[Event], author: Author, knows_first: bool, score: &mut Score) {
     let mut pod = pod_of(&sequence[0], None, knows_first);
     let mut start = 0;
     while let Some(change) =
@@ -223,25 +224,25 @@ fn score(sequence: &[Seen], author: Author, knows_first: bool, score: &mut Score
         let end = (change + 1..sequence.len())
             .find(|i| sequence[*i].generation != sequence[*i - 1].generation);
         let before = &sequence[change - 1];
-        for seen in &sequence[start + 1..change] {
-            pod = pod_of(seen, Some(&pod), knows_first);
+        for event in &sequence[start + 1..change] {
+            pod = pod_of(event, Some(&pod), knows_first);
         }
         let (wanted, at) = (&sequence[change].spec, sequence[change].at);
         let record = author.record(&pod, wanted, at);
         pod.record = Some(Arc::new(record));
-        let (mut truly_done, mut said_done) = (false, false);
+        let (mut truly_done, mut judged_done) = (false, false);
         let last = end.unwrap_or(sequence.len());
-        for (index, seen) in sequence.iter().enumerate().take(last).skip(change) {
-            pod = pod_of(seen, Some(&pod), knows_first);
-            truly_done = is_truly_done(seen, before);
+        for (index, event) in sequence.iter().enumerate().take(last).skip(change) {
+            pod = pod_of(event, Some(&pod), knows_first);
+            truly_done = is_truly_done(event, before);
             let forever = SignedDuration::from_mins(30);
             let later = sequence
                 .get(index + 1)
-                .map_or_else(|| seen.at.checked_add(forever).expect("time"), |it| it.at);
-            for now in [seen.at, later] {
+                .map_or_else(|| event.at.checked_add(forever).expect("time"), |it| it.at);
+            for now in [event.at, later] {
                 let record = pod.record.clone().expect("record");
-                if author.considers_done(&pod, &record, now) && !said_done {
-                    said_done = true;
+                if author.considers_done(&pod, &record, now) && !judged_done {
+                    judged_done = true;
                     score.early += usize::from(!truly_done);
                     pod.record = Some(Arc::new(InPlaceRecord {
                         done: matches!(author, Author::Workload),
@@ -254,7 +255,7 @@ fn score(sequence: &[Seen], author: Author, knows_first: bool, score: &mut Score
         // Without the first status, a stable container is assumed to be the new one only after a while. A recording
         // that continues immediately does not allow for that.
         let had_time = knows_first || end.is_none();
-        score.never += usize::from(truly_done && !said_done && had_time);
+        score.never += usize::from(truly_done && !judged_done && had_time);
         start = change;
     }
 }
@@ -296,24 +297,24 @@ fn a_slow_pull_keeps_a_pod_of_another_controller_busy_on_an_old_kubelet_too() {
         .iter()
         .find(|(name, _)| name == "slow")
         .expect("the sequence");
-    let without_generation = |seen: &Seen| Seen {
+    let without_generation = |event: &Event| Event {
         observed: 0,
-        ..seen.clone()
+        ..event.clone()
     };
-    let slow: Vec<Seen> = slow.iter().map(without_generation).collect();
+    let slow: Vec<Event> = slow.iter().map(without_generation).collect();
     let mut pod = pod_of(&slow[0], None, false);
     let changed = &slow[1];
     let wanted = set(&changed.spec);
     pod.record = Some(Arc::new(record_of_other(&pod, &wanted, changed.at)));
-    for seen in &slow[1..] {
-        pod = pod_of(seen, Some(&pod), false);
-        let status = &seen.containers[0];
-        let is_new = status.image == seen.spec && status.ready;
+    for event in &slow[1..] {
+        pod = pod_of(event, Some(&pod), false);
+        let status = &event.containers[0];
+        let is_new = status.image == event.spec && status.ready;
         let expected = match is_new {
             true => Changing::No,
             false => Changing::Sidecars,
         };
-        let (changing, _) = changing_other(&pod, "set", seen.at);
+        let (changing, _) = changing_other(&pod, "set", event.at);
         assert_eq!(changing, expected, "{status:?}");
     }
 }

@@ -1,10 +1,10 @@
-//! Stories of reserved ordinals: which pods exist, which ones are deleted, and what happens to claims.
+//! Stories about reserved ordinals: which pods exist, which ones are deleted, and what happens to claims.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::sets::{Set, created_and_deleted, deleted_in_turn, set_ready, shape};
+use super::sets::{Set, assert_deleted_in_turn, created_and_deleted, set_ready, shape};
 use super::story::set;
 use crate::api::HookPhase;
 use crate::plan::{Action, DeletionReason};
@@ -37,7 +37,7 @@ fn reserve(story: &mut Set, ordinals: &[i64]) {
 }
 
 /// Reconciles until nothing changes. Returns the lowest numbers of pods and of ready pods in between.
-fn fewest(story: &mut Set) -> (usize, usize) {
+fn fewest_while_settling(story: &mut Set) -> (usize, usize) {
     let (mut pods, mut ready) = (usize::MAX, usize::MAX);
     while story.reconcile() {
         pods = pods.min(story.pods().len());
@@ -82,10 +82,10 @@ fn the_next_ordinal_substitutes_for_a_reserved_one_until_it_is_released() {
         };
         let kept = ["game-0", "game-2"].map(|name| uid(&story, name));
         reserve(&mut story, &[1]);
-        assert_eq!(fewest(&mut story), (3, 3), "{policy}");
+        assert_eq!(fewest_while_settling(&mut story), (3, 3), "{policy}");
         assert_eq!(shape(&story), "0:v1 2:v1 3:v1", "{policy}");
         reserve(&mut story, &[]);
-        let (pods, _) = fewest(&mut story);
+        let (pods, _) = fewest_while_settling(&mut story);
         assert_eq!(pods, 3, "{policy}");
         assert_eq!(shape(&story), "0:v1 1:v1 2:v1", "{policy}");
         assert_eq!(["game-0", "game-2"].map(|name| uid(&story, name)), kept);
@@ -151,7 +151,7 @@ fn ordered_ready_creates_substitutes_upward_and_deletes_reserved_pods_downward()
         );
         story.reconcile();
     }
-    deleted_in_turn(&mut story, &["game-1", "game-0"]);
+    assert_deleted_in_turn(&mut story, &["game-1", "game-0"]);
     story.settle();
     assert_eq!(shape(&story), "2:v1 3:v1 4:v1");
 }
@@ -410,7 +410,7 @@ fn claims_of_a_reserved_ordinal_are_kept_regardless_of_the_policy() {
 }
 
 #[test]
-fn reserving_its_ordinal_saves_the_claim_of_a_terminating_pod() {
+fn reserving_the_ordinal_of_a_terminating_pod_saves_its_claim() {
     let mut story = set(
         2,
         json!({

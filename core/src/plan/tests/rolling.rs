@@ -1,4 +1,4 @@
-//! Stories of rolling updates: budget, surge, partition, refused templates, hooks and revisions.
+//! Stories about rolling updates: budget, surge, partition, refused templates, hooks and revisions.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Stories of scaling: which pods are deleted, their hooks, and orphans.
+//! Stories about scaling: which pods are deleted, their hooks, and orphans.
 
 use std::collections::BTreeSet;
 
@@ -128,13 +128,13 @@ fn pods_that_already_wait_remain_the_victims() {
         .expect("pod");
     story.edit_pod(&other, |pod| pod.deletion_cost = -100);
     story.settle();
-    let still: Vec<_> = story
+    let later: Vec<_> = story
         .pods()
         .iter()
         .filter(|it| it.marked_deleting)
         .map(|it| it.name.clone())
         .collect();
-    assert_eq!(still, waiting);
+    assert_eq!(later, waiting);
 }
 
 #[test]
@@ -152,12 +152,12 @@ fn a_pod_that_waits_for_its_removal_is_chosen_before_one_that_waits_for_its_upda
     story.image("v2").settle();
     let runs = story.runs();
     assert_eq!((runs.len(), runs.contains(&victim[0])), (2, true));
-    let updated_to = |run: &str| {
+    let target_of = |run: &str| {
         let mut runs = story.world.runs.iter();
         let run = runs.find(|it| it.metadata.name.as_deref() == Some(run));
         run.expect("run").annotations()[names::RUN_TARGET].clone()
     };
-    assert_eq!(updated_to(&victim[0]), "");
+    assert_eq!(target_of(&victim[0]), "");
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn pods_that_wait_for_a_hook_are_deleted_when_it_is_removed_from_the_spec() {
 }
 
 #[test]
-fn a_named_pod_that_waits_for_its_hook_is_not_ready() {
+fn a_workload_is_not_ready_while_a_named_pod_waits_for_its_hook() {
     let mut story = hooked(2);
     let named = story.names().remove(0);
     story
@@ -388,7 +388,7 @@ fn names_that_no_pod_has_are_reported_in_one_event() {
         let events = events.filter(|it| it.reason == "PodNotFound");
         events.map(|it| it.message).collect::<Vec<_>>()
     };
-    let name = |story: &mut Story, count: usize| {
+    let name_missing_pods = |story: &mut Story, count: usize| {
         let names: Vec<_> = (1..=count).map(|n| format!("gone-{n}")).collect();
         story.user(json!({"scaleStrategy": {"podsToDelete": names}}));
     };
@@ -407,7 +407,7 @@ fn names_that_no_pod_has_are_reported_in_one_event() {
                  workload; they are removed from the list",
         ),
     ] {
-        name(&mut story, count);
+        name_missing_pods(&mut story, count);
         assert_eq!(reported(&story), [format!("podsToDelete names {expected}")]);
     }
 }

@@ -1,4 +1,4 @@
-//! Stories of updates of GameStatefulSets: order, partition, canary steps and surge pods.
+//! Stories about updates of GameStatefulSets: order, partition, canary steps and surge pods.
 
 use serde_json::json;
 
@@ -11,16 +11,16 @@ fn an_update_proceeds_downward_within_its_budget() {
     let mut story = set(4, json!({}));
     story.settle();
     story.image("v2");
-    let mut seen = Vec::new();
+    let mut shapes = Vec::new();
     while story.reconcile() {
         let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
         assert!(ready >= 3, "{ready}");
         let now = shape(&story);
-        if seen.last() != Some(&now) {
-            seen.push(now);
+        if shapes.last() != Some(&now) {
+            shapes.push(now);
         }
     }
-    let full: Vec<_> = seen.iter().filter(|it| it.len() == 19).collect();
+    let full: Vec<_> = shapes.iter().filter(|it| it.len() == 19).collect();
     assert_eq!(
         full,
         [
@@ -84,7 +84,7 @@ fn a_pod_of_a_deleted_revision_is_not_created_at_an_unproven_one() {
 }
 
 #[test]
-fn a_phased_update_and_a_raised_partition_revert_no_pod() {
+fn lowering_or_raising_the_partition_reverts_no_pod() {
     let mut story = set(3, json!({"updateStrategy": {"partition": 3}}));
     story.settle();
     story.image("v2").settle();
@@ -159,7 +159,7 @@ fn a_first_version_that_never_becomes_ready_is_fixed_by_the_next_one() {
 }
 
 #[test]
-fn with_on_delete_the_condition_ready_shows_how_many_pods_are_updated() {
+fn with_on_delete_the_ready_condition_shows_how_many_pods_are_updated() {
     let mut story = set(3, json!({"updateStrategy": {"type": "OnDelete"}}));
     story.settle();
     let ready = |story: &Set| story.condition("Ready").expect("condition").1;
@@ -181,7 +181,10 @@ fn a_full_quota_does_not_block_an_ordered_update() {
     story.user(json!({"replicas": 4})).image("v2");
     for _ in 0..50 {
         let (created, deleted) = created_and_deleted(&story);
-        assert!(created.is_empty() || deleted.is_empty(), "not together");
+        assert!(
+            created.is_empty() || deleted.is_empty(),
+            "not in the same plan"
+        );
         story.reconcile();
     }
     assert_eq!(shape(&story), "0:v2 1:v2 2:v2");
@@ -230,7 +233,7 @@ fn canary_steps_update_the_highest_ordinals() {
     story.image("v2").settle();
     assert_eq!(shape(&story), "0:v1 1:v1 2:v1 3:v2");
     assert!(story.paused());
-    // An autoscaler adds no pods of an unproven build.
+    // Pods that an autoscaler adds do not get the unproven build.
     story.user(json!({"replicas": 6})).settle();
     assert_eq!(shape(&story), "0:v1 1:v1 2:v1 3:v2 4:v1 5:v1");
     story.user(json!({"replicas": 4})).settle();
@@ -303,7 +306,7 @@ fn a_surge_pod_stays_until_the_last_updated_pod_is_available() {
         story.slow_to_end = true;
         story.image("v2");
         if is_rolled_back {
-            until(&mut story, "0:v1 1:v2 2:v2");
+            reconcile_until(&mut story, "0:v1 1:v2 2:v2");
             story.image("v1");
         }
         let end = if is_rolled_back {
@@ -311,13 +314,13 @@ fn a_surge_pod_stays_until_the_last_updated_pod_is_available() {
         } else {
             "0:v2 1:v2"
         };
-        until(&mut story, end);
+        reconcile_until(&mut story, end);
         assert_eq!(story.status().surge_replicas, 0);
     }
 }
 
-/// Reconciles until these pods exist, and checks that two pods are always available.
-fn until(story: &mut Set, end: &str) {
+/// Reconciles until exactly these pods exist, and checks that two pods are always available.
+fn reconcile_until(story: &mut Set, end: &str) {
     for _ in 0..50 {
         while shape(story) != end && story.reconcile() {
             assert_available(story, 2);

@@ -1,4 +1,4 @@
-//! Stories of GameStatefulSets: what differs from a GameDeployment.
+//! Stories about GameStatefulSets: how they differ from GameDeployments.
 
 use serde_json::{Value, json};
 
@@ -68,10 +68,10 @@ pub(super) fn hooked() -> Value {
 fn pods_are_created_upward_each_after_its_predecessor_is_available() {
     let mut story = set(3, json!({"minReadySeconds": 10}));
     story.reconcile();
-    for at in 0..3 {
+    for ordinal in 0..3 {
         assert_eq!(
             created_and_deleted(&story),
-            (vec![format!("game-{at}")], vec![])
+            (vec![format!("game-{ordinal}")], vec![])
         );
         story.reconcile();
         assert_eq!(
@@ -100,7 +100,7 @@ fn parallel_creates_and_deletes_all_pods_together() {
 }
 
 #[test]
-fn pods_have_an_identity() {
+fn a_pod_has_the_identity_of_its_ordinal() {
     let mut story = set(1, json!({"ordinals": {"start": 7}, "serviceName": "games"}));
     story.settle();
     let pod = story
@@ -126,7 +126,7 @@ fn pods_have_an_identity() {
 }
 
 /// Checks that these pods are deleted in this order, each once the previous one is gone.
-pub fn deleted_in_turn(story: &mut Set, pods: &[&str]) {
+pub fn assert_deleted_in_turn(story: &mut Set, pods: &[&str]) {
     for deleted in pods {
         assert_eq!(
             created_and_deleted(story),
@@ -148,7 +148,7 @@ fn pods_are_deleted_downward_each_after_its_successor_is_gone() {
     story.settle();
     story.slow_to_end = true;
     story.user(json!({"replicas": 1}));
-    deleted_in_turn(&mut story, &["game-3", "game-2", "game-1"]);
+    assert_deleted_in_turn(&mut story, &["game-3", "game-2", "game-1"]);
     story.settle();
     assert_eq!(shape(&story), "0:v1");
 }

@@ -1,4 +1,4 @@
-//! Updates of sidecars in place: tokens, hooks, budgets, and updates of the template at the same time.
+//! In-place updates of sidecars: tokens, hooks, budgets, and simultaneous updates of the template.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn log(image: &str) -> Arc<Sidecars> {
     Arc::new(Sidecars::of(&set).expect("a selector"))
 }
 
-/// Pods with sidecars, whose set a user has changed since.
+/// Pods with sidecars. A user has changed the SidecarSet since they were created.
 fn with_sidecars(replicas: i32, spec: Value) -> Story {
     let strategy = json!({"updateStrategy": {"type": "InplaceUpdate", "maxUnavailable": 1}});
     let mut story = story(replicas, strategy);
@@ -35,8 +35,8 @@ fn with_sidecars(replicas: i32, spec: Value) -> Story {
     story
 }
 
-/// The SidecarSet gives all pods a token for its newest revision, or (false) withdraws it.
-fn tokens(story: &mut Story, given: bool) {
+/// Gives all pods a token for the SidecarSet's newest revision, or withdraws it if `given` is false.
+fn set_tokens(story: &mut Story, given: bool) {
     let revision = story.world.sidecars[0].revision.clone();
     for name in story.names() {
         story.edit_pod(&name, |pod| {
@@ -64,17 +64,17 @@ fn target(story: &Story) -> String {
     annotations.expect("annotations")[names::RUN_TARGET].clone()
 }
 
-const HOOKED: &str = "preInplaceUpdateStrategy";
+const PRE_INPLACE: &str = "preInplaceUpdateStrategy";
 
 fn hooked() -> Value {
-    json!({HOOKED: {"hook": {"templateName": "test"}}})
+    json!({PRE_INPLACE: {"hook": {"templateName": "test"}}})
 }
 
 /// A sidecar is being updated: its hook has passed, the pod has the new image, and its kubelet does nothing.
 fn in_progress() -> Story {
     let mut story = with_sidecars(1, hooked());
     story.kubelets_run = false;
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     story.settle();
     story.hooks_end("", HookPhase::Successful);
     story.settle();
@@ -87,7 +87,7 @@ fn only_pods_with_a_token_are_updated_and_the_game_keeps_running() {
     let mut story = with_sidecars(2, json!({}));
     assert!(!story.reconcile(), "without tokens nothing happens");
     let before = story.pods()[0].clone();
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     story.settle();
     assert_eq!(images(&story), ["game:v1 log:2", "game:v1 log:2"]);
     let after = story.pods()[0];
@@ -112,12 +112,12 @@ fn only_pods_with_a_token_are_updated_and_the_game_keeps_running() {
 }
 
 #[test]
-fn the_hook_of_in_place_updates_guards_updates_of_sidecars() {
+fn the_pre_inplace_hook_guards_sidecar_updates() {
     let mut story = with_sidecars(1, hooked());
     let test = story.world.templates.get_mut("test").expect("a template");
     let args = ["0", "1"].map(|place| json!({"name": format!("ModifiedContainer[{place}]")}));
     Arc::make_mut(test).spec.args = serde_json::from_value(json!(args)).expect("arguments");
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     story.settle();
     let args = story.world.runs[0].spec.args.iter();
     let modified: Vec<_> = args.filter_map(|it| it.value.as_deref()).collect();
@@ -131,11 +131,11 @@ fn the_hook_of_in_place_updates_guards_updates_of_sidecars() {
     story.hooks_end("", HookPhase::Failed);
     story.settle();
     assert_eq!(images(&story), ["game:v1 log:1"]);
-    // The set gives the token to another pod: the refused hook is no longer needed.
-    tokens(&mut story, false);
+    // The set gives the token to another pod: this hook is no longer needed.
+    set_tokens(&mut story, false);
     story.settle();
     assert!(story.world.runs.is_empty());
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     story.settle();
     story.hooks_end("", HookPhase::Successful);
     story.settle();
@@ -145,14 +145,14 @@ fn the_hook_of_in_place_updates_guards_updates_of_sidecars() {
 #[test]
 fn a_success_for_sidecars_does_not_allow_an_update_of_the_game() {
     let mut story = with_sidecars(1, hooked());
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     story.settle();
     story.hooks_end("", HookPhase::Successful);
     story.image("v2").settle();
     assert_eq!(
         images(&story),
         ["game:v1 log:1"],
-        "the hook is asked about both"
+        "the hook is run for both"
     );
     let both = target(&story);
     assert!(both.ends_with(&story.world.sidecars[0].revision), "{both}");
@@ -185,16 +185,16 @@ fn an_update_of_the_game_while_a_sidecar_is_updated_needs_its_own_hook() {
 fn a_fixed_image_replaces_a_bad_one_without_another_hook() {
     let mut story = in_progress();
     story.world.sidecars = vec![log("log:3")];
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     story.settle();
     assert_eq!(images(&story), ["game:v1 log:3"]);
 }
 
 #[test]
-fn the_budget_of_the_workload_limits_sidecars_as_well() {
+fn the_workloads_budget_limits_sidecar_updates_too() {
     let mut story = with_sidecars(3, json!({}));
     story.kubelets_run = false;
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     story.settle();
     let closed = story.pods().into_iter();
     let closed = closed.filter(|pod| matches!(pod.gate, Gate::Closed(_)));
@@ -211,7 +211,7 @@ fn sidecars_are_updated_only_by_rolling_and_in_place_updates_that_are_not_paused
         (json!({"updateStrategy": {"type": "RollingUpdate"}}), true),
     ] {
         let mut story = with_sidecars(1, spec.clone());
-        tokens(&mut story, true);
+        set_tokens(&mut story, true);
         story.settle();
         let expected = if is_updated {
             "game:v1 log:2"
@@ -226,10 +226,10 @@ fn sidecars_are_updated_only_by_rolling_and_in_place_updates_that_are_not_paused
 fn a_withdrawn_token_opens_the_gate_again() {
     let grace = json!({"updateStrategy": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 30}}});
     let mut story = with_sidecars(1, grace);
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     story.settle();
     assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
-    tokens(&mut story, false);
+    set_tokens(&mut story, false);
     story.settle();
     assert_eq!(story.pods()[0].gate, Gate::Open);
     assert_eq!(images(&story), ["game:v1 log:1"]);
@@ -238,7 +238,7 @@ fn a_withdrawn_token_opens_the_gate_again() {
 #[test]
 fn a_token_for_a_revision_that_is_no_longer_the_newest_allows_nothing() {
     let mut story = with_sidecars(1, json!({}));
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     story.world.sidecars = vec![log("log:3")];
     assert!(!story.reconcile());
 }
@@ -246,7 +246,7 @@ fn a_token_for_a_revision_that_is_no_longer_the_newest_allows_nothing() {
 #[test]
 fn a_token_of_a_set_that_no_longer_selects_the_pod_allows_nothing() {
     let mut story = with_sidecars(1, json!({}));
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     let set = json!({
         "metadata": {"name": "log"},
         "spec": {
@@ -262,7 +262,7 @@ fn a_token_of_a_set_that_no_longer_selects_the_pod_allows_nothing() {
     assert!(!story.reconcile());
 }
 
-/// Why the workload holds updates of sidecars back, as its SidecarSets read it.
+/// Why the workload holds sidecar updates back, as its SidecarSets see it.
 fn held(story: &Story) -> String {
     holds_sidecars(&story.object).map_or_else(String::new, |held| held.to_string())
 }
@@ -275,7 +275,7 @@ fn sidecars_wait_until_the_canary_steps_are_completed() {
     let mut story = with_sidecars(2, spec);
     assert_eq!(held(&story), "", "no rollout is running");
     story.image("v2").settle();
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     assert!(!story.reconcile());
     assert!(held(&story).ends_with("/game is at a canary step"));
     assert_eq!(images(&story).concat().matches("log:1").count(), 2);
@@ -286,7 +286,7 @@ fn sidecars_wait_until_the_canary_steps_are_completed() {
 }
 
 #[test]
-fn at_a_canary_step_a_pod_that_is_not_ready_gets_the_fix_of_its_sidecar() {
+fn at_a_canary_step_a_pod_that_is_not_ready_gets_a_sidecar_fix() {
     let steps = json!([{"partition": 1}, {"hook": {"templateName": "test"}}]);
     let spec = json!({"updateStrategy": {"canary": {"steps": steps}}});
     let mut story = with_sidecars(2, spec);
@@ -294,7 +294,7 @@ fn at_a_canary_step_a_pod_that_is_not_ready_gets_the_fix_of_its_sidecar() {
     story.kubelets_run = false;
     let name = story.names().remove(0);
     story.edit_pod(&name, |pod| pod.ready_since = None);
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     story.settle();
     let pods = story.pods().into_iter();
     let updated = pods.filter(|pod| pod.containers.iter().any(|it| it.image == "log:2"));
@@ -302,7 +302,7 @@ fn at_a_canary_step_a_pod_that_is_not_ready_gets_the_fix_of_its_sidecar() {
 }
 
 #[test]
-fn a_workload_reports_why_it_holds_back_updates_of_sidecars() {
+fn a_workload_reports_why_it_holds_back_sidecar_updates() {
     for (strategy, why) in [
         (json!({}), ""),
         (json!({"paused": true}), "/game is paused"),
@@ -326,7 +326,7 @@ fn a_workload_reports_why_it_holds_back_updates_of_sidecars() {
 }
 
 #[test]
-fn native_sidecars_are_not_updated_under_old_kubelets() {
+fn native_sidecars_are_not_updated_on_old_kubelets() {
     let mut story = with_sidecars(1, json!({}));
     let set = json!({
         "metadata": {"name": "log"},
@@ -338,7 +338,7 @@ fn native_sidecars_are_not_updated_under_old_kubelets() {
     });
     let set: SidecarSet = serde_json::from_value(set).expect("a set");
     story.world.sidecars = vec![Arc::new(Sidecars::of(&set).expect("a selector"))];
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     let name = story.names().remove(0);
     story.edit_pod(&name, |pod| pod.node = Some("old".to_owned()));
     story
@@ -354,10 +354,10 @@ fn native_sidecars_are_not_updated_under_old_kubelets() {
 }
 
 #[test]
-fn the_hook_of_deletions_guards_updates_of_sidecars_if_there_is_no_other() {
+fn the_pre_delete_hook_guards_sidecar_updates_if_there_is_no_other() {
     let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
     let mut story = with_sidecars(1, hook);
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     story.settle();
     assert!(target(&story).contains('+'));
     assert_eq!(images(&story), ["game:v1 log:1"]);
@@ -369,14 +369,14 @@ fn the_hook_of_deletions_guards_updates_of_sidecars_if_there_is_no_other() {
 }
 
 #[test]
-fn pods_whose_revision_of_the_set_no_longer_exists_are_updated_in_place() {
+fn a_pod_whose_set_revision_no_longer_exists_is_updated_in_place() {
     let mut story = with_sidecars(1, json!({}));
     let name = story.names().remove(0);
     story.edit_pod(&name, |pod| {
         let mark = pod.sidecars.get_mut("log").expect("a mark");
         "log-lost".clone_into(&mut mark.revision);
     });
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     story.settle();
     assert_eq!(images(&story), ["game:v1 log:2"]);
     let mark = &story.pods()[0].sidecars["log"];
@@ -391,7 +391,7 @@ fn pods_whose_revision_of_the_set_no_longer_exists_are_updated_in_place() {
 fn the_post_inplace_hook_checks_updated_sidecars() {
     let hook = json!({"postInplaceUpdateStrategy": {"hook": {"templateName": "test"}}});
     let mut story = with_sidecars(1, hook);
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     story.settle();
     assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
     assert!(target(&story).contains('+'));
@@ -400,18 +400,18 @@ fn the_post_inplace_hook_checks_updated_sidecars() {
     assert_eq!(story.pods()[0].gate, Gate::Open);
 }
 
-/// The pod whose hook was asked about its sidecars alone.
-fn asked_about_sidecars(story: &Story) -> Pod {
+/// The pod whose hook runs for its sidecars alone.
+fn pod_with_hook_for_sidecars_alone(story: &Story) -> Pod {
     let runs = story.world.runs.iter();
-    let asked: Vec<_> = runs
+    let targets: Vec<_> = runs
         .filter_map(|run| run.metadata.annotations.as_ref())
         .map(|it| (&it[names::RUN_POD_UID], &it[names::RUN_TARGET]))
         .collect();
     let pods = story.pods().into_iter();
     let mut found = pods.filter(|pod| {
         let alone = format!("{}+", pod.revision());
-        let mut asked = asked.iter();
-        asked.any(|(uid, target)| **uid == pod.uid && target.starts_with(&alone))
+        let mut targets = targets.iter();
+        targets.any(|(uid, target)| **uid == pod.uid && target.starts_with(&alone))
     });
     found.next().expect("a pod").clone()
 }
@@ -424,12 +424,12 @@ fn an_update_of_the_game_does_not_move_to_a_pod_whose_sidecars_are_about_to_chan
     });
     let mut story = with_sidecars(
         2,
-        json!({"updateStrategy": strategy, HOOKED: hooked()[HOOKED]}),
+        json!({"updateStrategy": strategy, PRE_INPLACE: hooked()[PRE_INPLACE]}),
     );
     story.image("v2").settle();
-    tokens(&mut story, true);
+    set_tokens(&mut story, true);
     story.settle();
-    let pod = asked_about_sidecars(&story);
+    let pod = pod_with_hook_for_sidecars_alone(&story);
     assert_eq!(story.hooks_end(pod.instance(), HookPhase::Successful), 1);
     story.settle();
     let closed = |story: &Story| {

@@ -156,7 +156,7 @@ fn refuse_additional(story: &mut Story, requested: &str, full: &str) {
 }
 
 #[test]
-fn a_full_quota_lets_pods_with_sidecars_be_replaced() {
+fn pods_with_sidecars_are_replaced_under_a_full_quota() {
     for (list, fields) in [
         ("containers", json!({})),
         ("initContainers", json!({"restartPolicy": "Always"})),

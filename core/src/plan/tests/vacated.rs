@@ -1,4 +1,4 @@
-//! The names of pods that left a node which is going to be removed stay free until a drain of the node has noticed.
+//! When pods leave a node that is going to be removed, their names stay free until a drain of the node has noticed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,14 +35,14 @@ fn cordon(story: &mut Story<GameStatefulSet>) {
     story.world.going_nodes = BTreeMap::from([("drained".to_owned(), Arc::from([taint]))]);
 }
 
-/// The hooks allow what they were run for.
+/// Lets all hooks succeed.
 fn allow(story: &mut Story<GameStatefulSet>) {
     story.settle();
     story.hooks_end("", HookPhase::Successful);
     story.settle();
 }
 
-/// Pods on other nodes.
+/// The number of pods on other nodes.
 fn moved(story: &Story<GameStatefulSet>) -> usize {
     let pods = story.pods().into_iter();
     pods.filter(|pod| pod.node.as_deref() != Some("drained"))
@@ -121,7 +121,7 @@ fn pods_that_leave_other_nodes_are_created_again_immediately() {
 
 /// A drain looks the pod up by its name, whatever the reason for its deletion.
 #[test]
-fn an_update_on_a_draining_node_keeps_names_free_as_well() {
+fn an_update_on_a_draining_node_keeps_names_free_too() {
     let mut story = on_one_node(1, json!({"protection": {"onNodeGoing": "Wait"}}));
     cordon(&mut story);
     story.image("v2");

@@ -103,7 +103,7 @@ fn fits_as_replacement(scene: &Scene, refusal: &str) -> bool {
             fits(&Usage::of_pod(pod, revision.map(|it| &it.template)))
         });
     }
-    // The last old pod has been deleted, and its replacement is yet to be created.
+    // The last old pod has been deleted, and its replacement has yet to be created.
     let stable = scene.sizes.rollout.progress.stable();
     let stable = stable.and_then(|name| scene.revisions.get(name));
     stable.is_some_and(|stable| {

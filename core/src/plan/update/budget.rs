@@ -1,7 +1,7 @@
 //! Invariant 2: healthy pods are touched only while enough others stay available. A pod holds its slot from the
-//! moment its hook starts, so if hooks never answer, the update stops after maxUnavailable pods.
+//! moment its hook starts, so if hooks never finish, the update stops after maxUnavailable pods.
 //!
-//! A pod that is ready, but has not been so for minReadySeconds, may have players. It counts as
+//! A pod that has been ready for less than minReadySeconds may have players. It counts as
 //! unavailable, so it already has a slot if at most maxUnavailable pods are unavailable, and is not
 //! touched if more are.
 

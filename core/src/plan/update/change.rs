@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Scene;
-use super::sidecars::{SidecarChange, names_of_all, target};
+use super::sidecars::{SidecarChange, revision_names, target};
 use crate::api::ContainerOrder;
 use crate::plan::decision::{Action, Decision, PodRef};
 use crate::plan::hooks::guard::{ClosedGate, may_touch};
@@ -39,7 +39,7 @@ impl<'g> Goal<'g> {
         Self {
             revision,
             modified: images.map(|(name, _)| name.clone()).collect(),
-            revisions: sidecars.and_then(|it| names_of_all(revision, &it.revisions())),
+            revisions: sidecars.and_then(|it| revision_names(revision, &it.revisions())),
             change,
         }
     }
@@ -59,7 +59,7 @@ impl<'g> Goal<'g> {
         }
     }
 
-    /// Whether the permit of a change in progress is valid for this one: this one sets a new target for an update of
+    /// Whether the permit of a change in progress also covers this one: it sets a new target for an update of
     /// the template alone, or changes only containers that are already being changed.
     fn is_covered_by(&self, record: &InPlaceRecord) -> bool {
         let is_of_template = record.sidecars.is_empty() && self.revisions.is_none();
@@ -81,9 +81,9 @@ pub(super) fn change_in_place<'a>(
         workload, world, ..
     } = scene;
     let state = in_place::state(pod);
-    let is_begun = matches!(state, InPlaceState::Patched(_));
-    // In a new pod, no container runs yet for which others could wait, so all are changed at once.
-    let order = match is_new(pod) && !is_begun {
+    let has_started = matches!(state, InPlaceState::Patched(_));
+    // In a new pod, no container runs yet for which others could wait, so all are changed together.
+    let order = match is_new(pod) && !has_started {
         true => ContainerOrder::DisOrdered,
         false => workload.order,
     };
@@ -123,7 +123,7 @@ pub(super) fn change_in_place<'a>(
             }
         }
         InPlaceState::Idle => match (may_touch(pod, &intent, hooks), pod.gate) {
-            // `follow` opens the gate first, so that a closed gate always means that an update is in progress.
+            // `follow` opens the gate first, so a closed gate always means that an update is in progress.
             (None, _) | (_, Gate::Unset) => Decision::Wait,
             (Some(cleared), Gate::Open) if !is_new(pod) => {
                 let then = workload.grace.is_zero().then(patch);
@@ -135,14 +135,14 @@ pub(super) fn change_in_place<'a>(
 }
 
 /// When the grace period of a gate that was closed at `since` ends. The time in the gate's condition is rounded down
-/// to whole seconds, so one second is added. The period begins with the request, as that of a deletion does.
+/// to whole seconds, so one second is added. The period begins with the request, as a deletion's does.
 fn grace_ends(workload: &Workload, since: Timestamp) -> Timestamp {
     let grace = workload.grace;
     let rounding = SignedDuration::from_secs(i64::from(!grace.is_zero()));
     since.checked_add(grace + rounding).unwrap_or(since)
 }
 
-/// Whether nothing has run in a pod yet, so that it may be changed as if it had been created that way.
+/// Whether nothing has run in a pod yet, so it may be changed as if it had been created that way.
 fn is_new(pod: &Pod) -> bool {
     pod.phase == PodPhase::Pending && !guard::may_have_players(pod)
 }

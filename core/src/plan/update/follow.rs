@@ -1,5 +1,6 @@
-//! Completes in-place updates that have started: resources, the images of later containers, the wait, the PostInplace
-//! hook, the gate. A pause, the partition and the strategy prevent updates from starting, not from completing.
+//! Completes in-place updates that have started: resources, the images of later containers, the wait for the kubelet,
+//! the PostInplace hook, the gate. A pause, the partition and the strategy prevent updates from starting, not from
+//! completing.
 
 use std::collections::HashSet;
 
@@ -55,7 +56,7 @@ fn follow_change<'a>(
             ),
         }),
         Completion::Done => {
-            let revisions = sidecars::names_of_all(pod.revision(), &record.sidecars);
+            let revisions = sidecars::revision_names(pod.revision(), &record.sidecars);
             let intent = Intent {
                 point: HookPoint::PostInplace,
                 target: sidecars::target(pod.revision(), revisions.as_deref()),
@@ -90,14 +91,14 @@ fn finish(pod: &Pod, record: &InPlaceRecord) -> Action {
 fn resources_to_set(pod: &Pod, record: &InPlaceRecord) -> Vec<(String, Value)> {
     let wanted = pod.containers.iter().filter_map(|container| {
         let resources = record.containers.get(&container.name)?.resources.as_ref()?;
-        (!shows(container, resources)).then(|| (container.name.clone(), resources.clone()))
+        (!has_resources(container, resources)).then(|| (container.name.clone(), resources.clone()))
     });
     wanted.collect()
 }
 
 /// Whether a container's spec has these requests and limits. It may have more: the API server adds a request where
 /// there is only a limit.
-fn shows(container: &Container, wanted: &Value) -> bool {
+fn has_resources(container: &Container, wanted: &Value) -> bool {
     let spec: Value = serde_json::from_str(&container.resources).unwrap_or_default();
     ["requests", "limits"].into_iter().all(|kind| {
         let quantities = wanted

@@ -18,12 +18,12 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// The pods that wait, at most `most` of them; none if the next round is due now.
+    /// The pods that wait, at most `limit` of them; none if the next round is due now.
     /// Pods of a revision that is no longer used do not wait, because the next build may work.
     pub fn of(
         own: &[&'a Pod],
         is_replaced: impl Fn(&Pod) -> bool,
-        most: i64,
+        limit: i64,
         world: &World,
     ) -> Self {
         let is_early = |it: &Backoff| it.due() > world.now;
@@ -34,7 +34,7 @@ impl<'a> Held<'a> {
             .iter()
             .filter(|pod| !pod.terminating && pod.ended_at_once.is_some());
         let pods = ended.filter(|pod| is_replaced(pod));
-        let pods = pods.take(usize::try_from(most).unwrap_or(0));
+        let pods = pods.take(usize::try_from(limit).unwrap_or(0));
         Self {
             pods: pods.map(|pod| (pod.uid(), *pod)).collect(),
             due: backoff.due(),

@@ -33,7 +33,7 @@ pub struct Methods<'a> {
     /// By revision and version of the kubelet, where the version makes a difference.
     on_old_kubelets: BTreeMap<(RevisionName<'a>, &'a str), Method>,
     /// For pods that lack parts of the revision that their label names.
-    of_unfinished: BTreeMap<PodUid<'a>, Method>,
+    for_unfinished: BTreeMap<PodUid<'a>, Method>,
 }
 
 impl<'a> Methods<'a> {
@@ -41,14 +41,14 @@ impl<'a> Methods<'a> {
     pub fn new(scene: &Scene<'a>) -> Self {
         let mut methods = BTreeMap::new();
         let mut on_old_kubelets = BTreeMap::new();
-        let mut of_unfinished = BTreeMap::new();
+        let mut for_unfinished = BTreeMap::new();
         for pod in &scene.to_update.old {
             let revision = pod.revision();
             let method = methods.entry(revision);
             let method = method.or_insert_with(|| method_from(scene, revision));
             if in_place::is_unfinished(pod) {
                 let to = &scene.revisions.update.template;
-                of_unfinished.insert(pod.uid(), method.completed(pod, to));
+                for_unfinished.insert(pod.uid(), method.completed(pod, to));
             }
             if let Some(version) = old_kubelet_of(scene.world, pod)
                 && let Some(other) = on_old_kubelet(scene.workload, method, version)
@@ -60,7 +60,7 @@ impl<'a> Methods<'a> {
             world: scene.world,
             methods,
             on_old_kubelets,
-            of_unfinished,
+            for_unfinished,
         }
     }
 
@@ -69,7 +69,7 @@ impl<'a> Methods<'a> {
         let revision = pod.revision();
         let other = old_kubelet_of(self.world, pod);
         let other = other.and_then(|version| self.on_old_kubelets.get(&(revision, version)));
-        let other = other.or_else(|| self.of_unfinished.get(&pod.uid()));
+        let other = other.or_else(|| self.for_unfinished.get(&pod.uid()));
         other.unwrap_or_else(|| &self.methods[&revision])
     }
 
@@ -178,8 +178,8 @@ fn old_kubelet_of<'a>(world: &'a World, pod: &Pod) -> Option<&'a str> {
 }
 
 /// The method for a pod whose kubelet has this version, which ignores image changes of native sidecars; None if it is
-/// the same as for other pods. Changed in place, the pod would keep its gate closed, because the change would never
-/// be observed to be complete.
+/// the same as for other pods. If the pod were changed in place, its gate would stay closed, because the change
+/// would never be observed to be complete.
 fn on_old_kubelet(workload: &Workload, method: &Method, version: &str) -> Option<Method> {
     let Method::InPlace(change) = method else {
         return None;

@@ -35,8 +35,8 @@ use crate::plan::update::method::{Method, Methods};
 use crate::plan::update::sidecars::{Due, update_sidecars};
 use crate::plan::workload::UpdateType;
 
-/// Replaces the pods whose replacement was requested with new ones of the same revision, within the budget. No pod is
-/// deleted while its replacement could not be created.
+/// Carries out requested replacements, by new pods of the same revision, within the budget. No pod is deleted while its
+/// replacement could not be created.
 pub fn replace_requested<'a>(
     scene: &Scene<'a>,
     budget: &mut Budget,
@@ -46,7 +46,7 @@ pub fn replace_requested<'a>(
         return Vec::new();
     }
     let kept = scene.sizes.kept.iter().copied();
-    // No more pods leave a node while there is no room elsewhere for those that have.
+    // While a pod waits for room on a node, no more pods are moved off theirs.
     let is_full = scene
         .own
         .iter()
@@ -82,7 +82,7 @@ pub fn replace_requested<'a>(
 pub struct Updates<'a> {
     /// What was decided.
     pub decided: Decided,
-    /// Pods whose in-place update starts or continues, so that their gates are not opened.
+    /// Pods whose in-place update starts or continues; their gates are not opened.
     pub changing: HashSet<PodUid<'a>>,
     /// Pods to update to the update revision now, whether or not that is possible.
     chosen: HashSet<PodUid<'a>>,
@@ -100,7 +100,7 @@ pub fn update_pods<'a>(
     updates
 }
 
-/// Updates pods to the update revision, and by the same patch those of their sidecars that are due.
+/// Updates pods to the update revision and, in the same patch, those of their sidecars that are due.
 fn update_to_revision<'a>(
     scene: &Scene<'a>,
     due: &Due<'a>,
@@ -178,7 +178,7 @@ struct Updater<'s, 'a> {
     methods: &'s Methods<'a>,
     /// Whether the API server accepts pods of the update revision.
     accepted: bool,
-    /// Changes of sidecars that are due as well, and are made by the same patch.
+    /// Changes to sidecars that are due as well, and are made in the same patch.
     sidecars: &'s Due<'a>,
 }
 
@@ -200,7 +200,7 @@ enum HookProgress {
 
 impl<'a> Updater<'_, 'a> {
     /// A pod's rank. Pods of the same rank stay in the order of `kept`. A pod whose sidecars alone are about to be
-    /// updated is not preferred: its hook would have to run again, for both updates, while that of another pod has
+    /// updated is not preferred: its hook would have to run again, for both updates, while another pod's hook has
     /// already run.
     fn rank(&self, pod: &'a Pod, hooks: &Hooks) -> Rank {
         let Scene {

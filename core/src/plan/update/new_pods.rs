@@ -23,7 +23,7 @@ pub struct Created {
     pub pods: Vec<NewPod>,
     /// What prevents more.
     pub obstacles: Obstacles,
-    /// What the creation of the others waits for, if that needs no action by a user.
+    /// What the remaining pods wait for, if no user action is needed.
     pub waits_for: Option<Blocked>,
 }
 
@@ -68,11 +68,11 @@ impl<'s, 'a> NewPods<'s, 'a> {
         }
         match place {
             Place::Surge => None,
-            Place::Kept | Place::Reached => self.of_stable(),
+            Place::Kept | Place::Reached => self.stable_revision(),
         }
     }
 
-    fn of_stable(&mut self) -> Option<&'a Revision> {
+    fn stable_revision(&mut self) -> Option<&'a Revision> {
         let stable = self.scene.sizes.stable;
         let revision = self.scene.revisions.get(stable);
         if revision.is_none() {

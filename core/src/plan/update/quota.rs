@@ -14,13 +14,13 @@ use crate::plan::quantity;
 pub struct Usage<'a> {
     /// The resources of each container that keeps running, including native sidecars.
     running: Vec<Cow<'a, Value>>,
-    /// The init containers, of which those that end need their resources before the containers start.
+    /// The init containers. Those that end need their resources only before the containers start.
     init: &'a [Value],
 }
 
 impl<'a> Usage<'a> {
-    /// That of an existing pod. Its containers count, because sidecars, resizes and defaults of the namespace are not in
-    /// its template. Init containers that end are known from the template only.
+    /// The usage of an existing pod. Its containers count, because sidecars, resizes and defaults of the namespace are
+    /// not in its template. Init containers that end are known only from the template.
     pub fn of_pod(pod: &Pod, template: Option<&'a Value>) -> Self {
         let containers = pod.containers.iter();
         let resources = containers.filter_map(|it| serde_json::from_str(&it.resources).ok());
@@ -30,7 +30,7 @@ impl<'a> Usage<'a> {
         }
     }
 
-    /// That of a pod that is yet to be created.
+    /// The usage of a pod that has yet to be created.
     pub fn of_new_pod(pod: &'a Value) -> Self {
         let init = items(pod, "initContainers");
         let native = init.iter().filter(|it| keeps_running(it));
@@ -44,8 +44,8 @@ impl<'a> Usage<'a> {
         }
     }
 
-    /// The amount of a resource, in thousandths of its unit, as Kubernetes counts it: the sum of all that keep running,
-    /// or the most that is needed while init containers run.
+    /// The amount of a resource, in thousandths of its unit, as Kubernetes counts it: the sum over the containers that
+    /// keep running, or the most that is needed while init containers run.
     fn amount(&self, resource: &str) -> i128 {
         let (kind, name) = match resource {
             "pods" | "count/pods" => return 1000,
@@ -101,7 +101,7 @@ fn amount<'a>(list: &'a str, resource: &str) -> Option<&'a str> {
         .map(|(_, amount)| amount)
 }
 
-/// The amount of a resource that a container requests, or that limits it, in thousandths of its unit.
+/// A container's request or limit for a resource, in thousandths of its unit.
 fn amount_of(resources: &Value, kind: &str, name: &str) -> i128 {
     let quantity_of = |kind: &str| resources.get(kind).and_then(|it| it.get(name));
     // A container without a request requests its limit.
@@ -131,9 +131,10 @@ mod tests {
     fn a_replacement_fits_where_an_additional_pod_does_not() {
         let old = json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}});
         let old = Usage::of_new_pod(&old);
-        let refusal =
-            |what: &str| format!("pods \"game-abcde\" is forbidden: exceeded quota: team, {what}");
-        for (what, fits) in [
+        let refusal = |amounts: &str| {
+            format!("pods \"game-abcde\" is forbidden: exceeded quota: team, {amounts}")
+        };
+        for (amounts, fits) in [
             ("requested: pods=1, used: pods=3, limited: pods=3", true),
             (
                 "requested: pods=1,requests.cpu=1, used: pods=3,requests.cpu=3, limited: pods=3,requests.cpu=3",
@@ -155,9 +156,9 @@ mod tests {
             ("requested: nonsense", false),
         ] {
             assert_eq!(
-                has_room_for_a_replacement(&refusal(what), &old),
+                has_room_for_a_replacement(&refusal(amounts), &old),
                 fits,
-                "{what}"
+                "{amounts}"
             );
         }
         assert!(!has_room_for_a_replacement(

@@ -1,4 +1,4 @@
-//! Invariant 13: updates of sidecars in place. A SidecarSet allots tokens to pods (see [`crate::plan::sidecars`]),
+//! Invariant 13: in-place updates of sidecars. A SidecarSet allots tokens to pods (see [`crate::plan::sidecars`]),
 //! and the pods' workload acts on them: after the same hook, within the same budget and with the same gate as for its
 //! own updates.
 
@@ -34,7 +34,7 @@ pub fn holds_sidecars<K: GameWorkload>(workload: &K) -> Option<Held> {
     Some(Held { workload, by })
 }
 
-/// Changes of the sidecars of a pod that its tokens allow.
+/// Changes to a pod's sidecars that its tokens allow.
 #[derive(Debug, Default)]
 pub(super) struct SidecarChange {
     /// Containers with a new image: (name, image).
@@ -62,8 +62,8 @@ impl SidecarChange {
 pub(super) struct Due<'a>(HashMap<PodUid<'a>, SidecarChange>);
 
 impl<'a> Due<'a> {
-    /// Finds them. The sets give no token to pods that the workload holds back, but a pod may have got its token
-    /// before that.
+    /// Finds them. The sets give no token to pods that the workload holds back, but a pod may have received its
+    /// token earlier.
     pub fn of(scene: &Scene<'a>) -> Self {
         let Scene {
             workload,
@@ -84,13 +84,13 @@ impl<'a> Due<'a> {
         Self(due.collect())
     }
 
-    /// The change of a pod's sidecars.
+    /// The change to a pod's sidecars.
     pub fn of_pod(&self, pod: &'a Pod) -> Option<&SidecarChange> {
         self.0.get(&pod.uid())
     }
 }
 
-/// The change of a pod's sidecars that its tokens allow; None if there is none. The token of a set that no longer
+/// The change to a pod's sidecars that its tokens allow; None if there is none. The token of a set that no longer
 /// selects the pod allows nothing.
 fn change_of(pod: &Pod, world: &World) -> Option<SidecarChange> {
     let mut all = SidecarChange::default();
@@ -139,7 +139,7 @@ fn has_old_kubelet(pod: &Pod, world: &World) -> bool {
     node.any(|node| world.old_kubelets.contains_key(node))
 }
 
-/// Updates the sidecars of pods that are not updated to the update revision now.
+/// Updates the sidecars of pods that are not updated to the update revision in this plan.
 pub(super) fn update_sidecars<'a>(
     scene: &Scene<'a>,
     due: &Due<'a>,
@@ -169,7 +169,7 @@ pub(super) fn update_sidecars<'a>(
 
 /// The names of the revisions that a pod has after an update, for the identity of its hook: that of the template, and
 /// those of the sets that are updated. None if no set is updated.
-pub(super) fn names_of_all(
+pub(super) fn revision_names(
     revision: RevisionName,
     sidecars: &BTreeMap<String, String>,
 ) -> Option<String> {
@@ -180,7 +180,7 @@ pub(super) fn names_of_all(
     (!sets.is_empty()).then(|| format!("{revision}{sets}"))
 }
 
-/// What an update leads to, given [`names_of_all`].
+/// The target of an update, given its [`revision_names`].
 pub(super) fn target<'t>(revision: RevisionName<'t>, all: Option<&'t str>) -> Target<'t> {
     all.map_or(Target::Revision(revision), Target::WithSidecars)
 }

@@ -42,7 +42,7 @@ impl Guarded {
     }
 }
 
-/// What the metadata of a workload says about its guard.
+/// What a workload's metadata shows about its guard.
 #[derive(Clone, Debug, Default)]
 pub struct GuardMarks {
     /// metadata.finalizers.
@@ -104,7 +104,7 @@ impl Workload<'_> {
         self
     }
 
-    /// Whether the pod's label says that this workload guards it.
+    /// Whether the pod's label names this workload as its guard.
     pub fn guards(&self, pod: &Pod) -> bool {
         pod.guarded_by() == Some(self.uid.as_str())
     }
@@ -120,10 +120,8 @@ impl Workload<'_> {
     }
 }
 
-/// The annotations for autoscalers that guarded pods of a template get: those that the template does not set itself.
-pub fn annotations_of_guard(
-    template: &Value,
-) -> impl Iterator<Item = (&'static str, &'static str)> {
+/// The autoscaler annotations that guarded pods get, except those that the template sets itself.
+pub fn guard_annotations(template: &Value) -> impl Iterator<Item = (&'static str, &'static str)> {
     let annotations = template.pointer("/metadata/annotations");
     let is_set = move |key: &str| annotations.is_some_and(|it| it.get(key).is_some());
     let all = KEPT_BY_AUTOSCALERS.into_iter();

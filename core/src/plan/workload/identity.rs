@@ -61,7 +61,7 @@ pub struct ClaimTemplate<'a> {
 }
 
 impl ClaimTemplate<'_> {
-    /// The name of the claim of the pod with this ordinal.
+    /// The name of the claim for the pod with this ordinal.
     pub fn claim_name(&self, ordinal: i64) -> String {
         format!("{}{ordinal}", self.prefix)
     }
@@ -91,7 +91,7 @@ pub fn labels(name: &str, ordinal: i64) -> [(&'static str, String); 3] {
 
 /// Gives a new pod its identity: labels, host name, subdomain and claims. A claim replaces the template's volume of the
 /// same name.
-pub fn set(identity: &Identity, ordinal: i64, pod: &mut Value) {
+pub fn assign(identity: &Identity, ordinal: i64, pod: &mut Value) {
     let name = pod["metadata"]["name"]
         .as_str()
         .unwrap_or_default()

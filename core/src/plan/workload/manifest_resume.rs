@@ -1,7 +1,7 @@
 //! Whether `paused: false` was set by a person or came with a manifest.
 //!
-//! A GitOps tool applies the whole manifest again at each sync. If that resumed a canary's pause, every sync would
-//! promote the build. So `paused: false` resumes only if a person intended it.
+//! A GitOps tool applies the whole manifest again at each sync. If that ended a canary's pause, every sync would
+//! promote the build. So `paused: false` resumes a rollout only if a person intended it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde_json::Value;
@@ -16,7 +16,7 @@ const DELIBERATE: [&str; 4] = [
     "kubectl-patch",
 ];
 
-/// Whether spec.updateStrategy.paused has its value from an apply: server-side (the field belongs
+/// Whether spec.updateStrategy.paused got its value from an apply: server-side (the field belongs
 /// to an Apply entry), or client-side (it is in the last-applied annotation, and no deliberate
 /// command has written it since).
 pub fn paused_came_with_an_apply(meta: &ObjectMeta) -> bool {

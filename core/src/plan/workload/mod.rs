@@ -91,7 +91,7 @@ pub struct Workload<'a> {
     pub guarded: Option<Guarded>,
     /// Whether its pods are unguarded although its spec requests the guard.
     pub lacks_guard: bool,
-    /// What its metadata says about the guard of its pods.
+    /// What its metadata shows about the guard of its pods.
     pub guard_marks: GuardMarks,
     /// The progress of the rollout, as the last status recorded it.
     pub progress: Progress,
@@ -119,7 +119,7 @@ pub struct PodHooks<'a> {
 pub struct Progress {
     /// Name of the revision of the template.
     pub update_revision: String,
-    /// How often the name of a new revision was already that of another template.
+    /// How often a new revision's name was already taken by another template.
     pub collision_count: i32,
     /// Index of the current canary step; None if there are no steps.
     pub step_index: Option<i32>,
@@ -369,7 +369,7 @@ impl<'a> Workload<'a> {
         self.kind.owner_reference(&self.name, &self.uid)
     }
 
-    /// The owner reference on its HookRuns. A foreground deletion of the workload must not delete those that are
+    /// The owner reference on its HookRuns. A foreground deletion of the workload must not delete runs that are
     /// created while it is in progress, because they decide when its pods may be deleted.
     pub fn owner_of_runs(&self) -> OwnerReference {
         OwnerReference {
@@ -391,7 +391,7 @@ impl<'a> Workload<'a> {
         ordinal.is_some_and(|ordinal| self.reserved.contains(&ordinal))
     }
 
-    /// Whether the replacement of a pod was requested: podsToDelete names it, or it is to be moved.
+    /// Whether the replacement of a pod was requested: podsToDelete names it, or a move was requested.
     pub fn is_to_replace(&self, pod: &Pod) -> bool {
         self.is_named(pod) || pod.move_requested.is_some()
     }
@@ -418,8 +418,8 @@ fn selector(own: &LabelSelector) -> Result<Selector, InvalidWorkload> {
     Ok(selector)
 }
 
-/// A number of seconds from the spec. The schema refuses negative numbers; an object that has one nevertheless is
-/// treated as if it were 0.
+/// A number of seconds from the spec. The schema refuses negative numbers; one that is stored nevertheless is treated
+/// as 0.
 fn seconds(seconds: i32) -> SignedDuration {
     SignedDuration::from_secs(i64::from(seconds.max(0)))
 }

@@ -3,9 +3,9 @@
 //! and deleted as fast as the API server allows.
 //!
 //! The first ones are replaced immediately: another pod may just have taken the resources of their node. If their
-//! replacements end like that too, they are kept for inspection and replaced together after 10 s, then after 20 s,
-//! and so on up to five minutes, until no pod has ended like that for twice as long. The rounds are counted in the
-//! operator's memory: a new leader begins with an immediate round.
+//! replacements end the same way, they are kept for inspection and replaced together after 10 s, then after 20 s,
+//! and so on up to five minutes, until no pod has ended this way for twice the current pause. The rounds are counted
+//! in the operator's memory: a new leader begins with an immediate round.
 
 use jiff::{SignedDuration, Timestamp};
 

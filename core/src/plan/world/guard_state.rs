@@ -9,7 +9,7 @@ use kube::core::{Selector, SelectorExt};
 
 /// How long a response is valid.
 const VALIDITY: SignedDuration = SignedDuration::from_secs(300);
-/// The longest pause until the request is repeated while the guard is not in force.
+/// The longest pause between requests while the guard is not in force.
 const LONGEST: SignedDuration = SignedDuration::from_secs(60);
 
 /// The last response of the API server.
@@ -22,7 +22,7 @@ pub enum GuardState {
         /// The PodDisruptionBudgets of other clients in the namespace.
         others: Vec<OtherBudget>,
     },
-    /// It did not refuse that.
+    /// It did not refuse.
     NotInForce {
         /// Why, as a sentence.
         message: String,
@@ -33,8 +33,8 @@ pub enum GuardState {
     },
     /// There is no budget.
     NoBudget {
-        /// The number of consecutive earlier responses that did not refuse its deletion. While it cannot be created,
-        /// each pause ends with another check for it.
+        /// The number of consecutive earlier responses that did not refuse its deletion. It is kept, so pauses keep
+        /// growing while the budget cannot be created.
         times: u32,
     },
 }
@@ -80,7 +80,7 @@ impl GuardState {
         }
     }
 
-    /// When the request is to be repeated.
+    /// When to repeat the request.
     pub fn due(&self) -> Timestamp {
         match self {
             Self::InForce { at, .. } => at.checked_add(VALIDITY).unwrap_or(*at),

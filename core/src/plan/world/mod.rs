@@ -37,12 +37,12 @@ pub struct World {
     pub unreadable_templates: BTreeSet<String>,
     /// Deletion cost of the nodes that have one.
     pub node_costs: BTreeMap<String, i64>,
-    /// Nodes that pods are bound to and that are lost.
+    /// Lost nodes that pods are bound to.
     pub lost_nodes: BTreeMap<String, LostNode>,
     /// Nodes that pods are bound to and whose kubelet ignores image changes of native sidecars, with the
     /// kubelet's version.
     pub old_kubelets: BTreeMap<String, Arc<str>>,
-    /// Nodes that pods are bound to and that are going to be removed, with the taints that announce it.
+    /// Nodes that pods are bound to and that are going to be removed, with the taints that announce the removal.
     pub going_nodes: BTreeMap<String, Arc<[Taint]>>,
     /// Claims that are named after pods of the workload, or owned by it; by name.
     pub claims: BTreeMap<String, Arc<Claim>>,
@@ -56,7 +56,7 @@ pub struct World {
     pub failures: Failures,
     /// The backoff for the replacement of pods that ended as soon as they were started.
     pub backoff: Option<Backoff>,
-    /// PriorityClass of new guarded pods whose template names none.
+    /// PriorityClass of new guarded pods whose template specifies none.
     pub priority_class: Option<Arc<str>>,
     /// Whether pods may be guarded: the chart can be installed without the policy.
     pub guards_pods: bool,

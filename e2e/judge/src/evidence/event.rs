@@ -74,7 +74,7 @@ pub struct ResponseStatus {
     /// HTTP status.
     #[serde(default)]
     pub code: u16,
-    /// The message of an error.
+    /// The error message.
     #[serde(default)]
     pub message: String,
 }
@@ -111,7 +111,7 @@ impl Event {
 
     /// Plural name of the resource; empty for a request without an object.
     pub fn resource(&self) -> &str {
-        self.object_ref.as_ref().map_or("", |about| &about.resource)
+        self.object_ref.as_ref().map_or("", |it| &it.resource)
     }
 
     /// HTTP status of the response.

@@ -1,6 +1,6 @@
 //! Reads the growing audit log once for all tests of a run.
 //!
-//! The log is large, and most of it belongs to the namespaces of other tests. So lines are only sorted by
+//! The log is large, and most of it belongs to the namespaces of other tests. So lines are only grouped by
 //! namespace when they are read, and parsed when their namespace is checked.
 
 use std::collections::HashMap;
@@ -17,12 +17,12 @@ use super::event::{Event, ObjectRef};
 #[derive(Debug)]
 pub struct AuditLog {
     path: PathBuf,
-    read: Mutex<Sorted>,
+    read: Mutex<Grouped>,
 }
 
-/// The part of the log that has been read so far, sorted by namespace.
+/// The part of the log that has been read so far, grouped by namespace.
 #[derive(Debug, Default)]
-struct Sorted {
+struct Grouped {
     offset: u64,
     unfinished: String,
     by_namespace: HashMap<String, Vec<String>>,
@@ -77,7 +77,7 @@ impl AuditLog {
     }
 }
 
-impl Sorted {
+impl Grouped {
     fn catch_up(&mut self, path: &Path) -> Result<()> {
         let mut file =
             File::open(path).with_context(|| format!("open the audit log {}", path.display()))?;

@@ -234,7 +234,7 @@ mod tests {
         let seen = [&created, &scheduled];
         assert!(
             found("create", &[], &seen).is_empty(),
-            "the object existed already"
+            "the object already existed"
         );
         assert!(
             found("patch", &[bound], &seen).is_empty(),

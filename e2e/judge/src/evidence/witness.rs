@@ -40,12 +40,12 @@ const KINDS: [Gvk; 4] = [
     ),
 ];
 
-/// The namespace of the scripts of Clusters.
-const SCRIPTS: &str = "gamekeeper-hooks";
+/// The namespace of Clusters' scripts.
+const SCRIPT_NAMESPACE: &str = "gamekeeper-hooks";
 /// The kinds in that namespace whose writes are checked.
-const OF_SCRIPTS: [Gvk; 3] = [KINDS[0], KINDS[1], ("batch", "v1", "Job", "jobs")];
+const SCRIPT_KINDS: [Gvk; 3] = [KINDS[0], KINDS[1], ("batch", "v1", "Job", "jobs")];
 /// The cluster-scoped kinds whose writes are checked.
-const OF_CLUSTERS: [Gvk; 2] = [
+const CLUSTER_KINDS: [Gvk; 2] = [
     ("", "v1", "Node", "nodes"),
     ("tkex.tencent.com", "v1alpha1", "Cluster", "clusters"),
 ];
@@ -90,21 +90,21 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Starts the watches of workloads in a namespace. Writes that begin after this returns are observed.
+    /// Starts the watches for workloads in a namespace. Writes that begin after this returns are observed.
     pub async fn start(client: &Client, namespace: &str) -> Result<Self> {
         let kinds = KINDS.map(|kind| Kind::new(client, kind, Some(namespace)));
-        Self::of(kinds.into()).await
+        Self::watch(kinds.into()).await
     }
 
-    /// Starts the watches of Clusters, nodes and scripts.
+    /// Starts the watches for Clusters, nodes and scripts.
     pub async fn of_lifecycle(client: &Client) -> Result<Self> {
-        let script_kinds = OF_SCRIPTS.map(|kind| Kind::new(client, kind, Some(SCRIPTS)));
-        let cluster_kinds = OF_CLUSTERS.map(|kind| Kind::new(client, kind, None));
+        let script_kinds = SCRIPT_KINDS.map(|kind| Kind::new(client, kind, Some(SCRIPT_NAMESPACE)));
+        let cluster_kinds = CLUSTER_KINDS.map(|kind| Kind::new(client, kind, None));
         let kinds = script_kinds.into_iter().chain(cluster_kinds);
-        Self::of(kinds.collect()).await
+        Self::watch(kinds.collect()).await
     }
 
-    async fn of(kinds: Vec<Kind>) -> Result<Self> {
+    async fn watch(kinds: Vec<Kind>) -> Result<Self> {
         let mut witness = Witness {
             kinds: kinds.clone(),
             seen: Arc::default(),

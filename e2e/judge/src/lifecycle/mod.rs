@@ -1,21 +1,20 @@
 //! Judges the lifecycle hooks of Clusters: which scripts ran, where, and in which order.
 //!
 //! Clusters and nodes are cluster-scoped, and scripts have a namespace of their own. So this is a separate judge,
-//! which shares the evidence and the replay with the judge of workloads. The rules, by the names that a [`Violation`]
-//! has:
+//! which shares the evidence and the replay with the judge of workloads. The rules, by their names in a [`Violation`]:
 //!
 //! | rule | violations that it finds |
 //! |---|---|
-//! | phase | a script that is not wanted: of another phase, without a hook, skipped, or while paused |
-//! | order | a script that starts before the steps before it have passed, on its node or for the cluster on all nodes |
-//! | alone | a second script on a node while one runs |
-//! | repeat | a script where the record says that it has passed |
+//! | phase | an unwanted script: of another phase, without a hook, skipped, or while paused |
+//! | order | a script that starts before the preceding steps have passed: on its node or, for a script of the cluster, on all nodes |
+//! | alone | a second script on a node while another is running |
+//! | repeat | a script that, according to the record, has already passed there |
 //! | parallelism, nodes at once | scripts or upgrades on more nodes at a time than the Cluster allows |
 //! | master | a script of the cluster on a node other than the first master |
 //! | lost | a script that starts on a lost node |
-//! | drain, cordon | an upgrade of a node that is not cordoned; a node that is cordoned without need, or uncordoned although another client cordoned it |
+//! | drain, cordon | an upgrade of a node that is not cordoned; a node that is cordoned unnecessarily, or uncordoned although another client cordoned it |
 //! | record | a step recorded as passed although none of its pods has succeeded |
-//! | taint, finalizer | a node admitted before its install is complete, a Cluster removed before its delete hooks or its records |
+//! | taint, finalizer | a node admitted before its install is complete, a Cluster's finalizer removed before its delete hooks have passed or its records are removed |
 //! | settled | a status write that changes nothing |
 
 mod nodes;
@@ -33,8 +32,8 @@ use crate::evidence::Event;
 use crate::replay::history::history;
 use crate::verdict::{Violation, describe};
 
-/// Checks the writes to cluster-scoped objects and those in the namespace of the scripts. `is_operator` says whether
-/// a user is an operator.
+/// Checks the writes to cluster-scoped objects and those in the scripts' namespace. `is_operator` tells whether a user
+/// is an operator.
 pub fn lifecycle_violations(
     events: &[Event],
     is_operator: impl Fn(&str) -> bool,

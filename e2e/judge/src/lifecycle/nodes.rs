@@ -49,7 +49,7 @@ pub(crate) fn cordons(
     }
 }
 
-/// The taint of a node stays until its install is complete.
+/// A node keeps the taint until its install is complete.
 pub(crate) fn taint(write: &Write) -> Option<Found> {
     let (Some(before), Some(after)) = (&write.before, &write.after) else {
         return None;
@@ -66,7 +66,7 @@ pub(crate) fn taint(write: &Write) -> Option<Found> {
     })
 }
 
-/// The finalizer of a Cluster is removed last: after the delete hooks, and after the records of its nodes.
+/// A Cluster's finalizer is removed last: after the delete hooks, and after the records of its nodes.
 pub(crate) fn finalizer(world: &World, write: &Write) -> Option<Found> {
     let before = write
         .before
@@ -93,10 +93,10 @@ pub(crate) fn finalizer(world: &World, write: &Write) -> Option<Found> {
     }
     let why = wrong_under_all(&world.cluster(cluster, write), |cluster| {
         let mut steps = Step::all(Phase::Delete).filter(|it| cluster.includes(it));
-        let open = steps.find(|it| !cluster.has_passed(it))?;
+        let unfinished = steps.find(|it| !cluster.has_passed(it))?;
         Some(format!(
             "the finalizer is removed before {} has passed",
-            open.name
+            unfinished.name
         ))
     })?;
     Some(("finalizer", why))

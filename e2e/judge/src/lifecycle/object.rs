@@ -186,7 +186,7 @@ pub(crate) fn is_tainted(node: &Value, key: &str) -> bool {
         .any(|it| text(it, "/key") == key)
 }
 
-/// The uid of the owner of this kind.
+/// The uid of the owner with this kind.
 pub(crate) fn owner<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
     let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
     let owner = owners.iter().find(|it| text(it, "/kind") == kind)?;

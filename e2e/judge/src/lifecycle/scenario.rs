@@ -77,7 +77,7 @@ impl Scenario {
         scenario
     }
 
-    /// Lets time pass, so that the operator knows what has happened.
+    /// Lets time pass, after which the operator must know what has happened.
     pub(crate) fn wait(&mut self, seconds: i64) {
         self.log.wait(seconds);
     }
@@ -105,8 +105,8 @@ impl Scenario {
     }
 
     /// A client cordons or uncordons a node.
-    pub(crate) fn cordon(&mut self, user: &str, name: &'static str, is_on: bool) {
-        let mut patch = json!({"spec": {"unschedulable": is_on}});
+    pub(crate) fn cordon(&mut self, user: &str, name: &'static str, is_cordoned: bool) {
+        let mut patch = json!({"spec": {"unschedulable": is_cordoned}});
         if user == OPERATOR {
             patch["metadata"] =
                 json!({"annotations": {names::NODE_RECORD: record(json!({}), name)}});
@@ -239,7 +239,7 @@ impl Scenario {
     }
 }
 
-/// The text of a record.
+/// A record as text.
 fn record(mut fields: Value, node: &str) -> String {
     merge(&mut fields, &json!({"cluster": "xa", "node": node}));
     fields.to_string()

@@ -74,7 +74,7 @@ impl Start<'_> {
     }
 }
 
-/// A script runs in its phase, if it is wanted and nothing is paused.
+/// A script runs only in its own phase, if it is configured and not skipped, while the Cluster is not paused.
 fn phase(start: &Start, cluster: &Cluster) -> Option<String> {
     let step = start.step();
     let is_due = match step.phase {
@@ -93,25 +93,25 @@ fn phase(start: &Start, cluster: &Cluster) -> Option<String> {
     }
 }
 
-/// The steps before it have passed: on its node, and for a script of the cluster on every node.
+/// A script starts after the preceding steps have passed: on its node or, for a script of the cluster, on every node.
 fn order(start: &Start, cluster: &Cluster) -> Option<String> {
     let step = start.step();
     let mut before = step.before().filter(|it| cluster.includes(it));
-    let open = before.find(|before| match (before.is_of_nodes, step.is_of_nodes) {
+    let unfinished = before.find(|before| match (before.is_per_node, step.is_per_node) {
         (false, _) => !cluster.has_passed(before),
         (true, true) => !start.has_passed_here(before, cluster),
         (true, false) => !start.has_passed_everywhere(before, cluster),
     })?;
     Some(format!(
         "{} starts before {} has passed",
-        step.name, open.name
+        step.name, unfinished.name
     ))
 }
 
 /// A script does not run where it has already passed.
 fn repeat(start: &Start, cluster: &Cluster) -> Option<String> {
     let step = start.step();
-    let is_recorded = match step.is_of_nodes {
+    let is_recorded = match step.is_per_node {
         false => cluster.has_passed(step),
         true => {
             let seen = start.world.node(&start.run.task.node, start.write);
@@ -121,10 +121,10 @@ fn repeat(start: &Start, cluster: &Cluster) -> Option<String> {
     is_recorded.then(|| format!("{} has passed on {}", step.name, start.run.node))
 }
 
-/// A script of the cluster runs on the first master that the status names.
+/// A script of the cluster runs on the first master, which the status names.
 fn master(start: &Start, cluster: &Cluster) -> Option<String> {
     let first = crate::object::text(cluster.0, "/status/firstMaster");
-    let is_elsewhere = !start.step().is_of_nodes && start.run.node != first;
+    let is_elsewhere = !start.step().is_per_node && start.run.node != first;
     is_elsewhere.then(|| {
         format!(
             "it runs on {}, not on the first master {first}",
@@ -154,13 +154,13 @@ fn nodes_at_once(start: &Start, cluster: &Cluster) -> Option<String> {
         runs.any(|it| it.step == start.step() && it.upgrade == number && it.node == uid)
     };
     let nodes = start.world.nodes.values().filter_map(|it| it.newest());
-    let is_open = |node: &&serde_json::Value| {
-        let steps = Step::all(Phase::Upgrade).filter(|it| it.is_of_nodes && cluster.includes(it));
+    let is_in_upgrade = |node: &&serde_json::Value| {
+        let steps = Step::all(Phase::Upgrade).filter(|it| it.is_per_node && cluster.includes(it));
         let mut steps = steps.filter(|it| !cluster.has_passed_on(it, node));
         cluster.selects(node) && has_begun(uid(node)) && steps.next().is_some()
     };
     let mut others = nodes
-        .filter(is_open)
+        .filter(is_in_upgrade)
         .filter(|it| uid(it) != start.run.task.node);
     let allowed = cluster.parallelism();
     let is_new = !has_begun(&start.run.task.node);
@@ -172,8 +172,8 @@ fn nodes_at_once(start: &Start, cluster: &Cluster) -> Option<String> {
 fn drain(start: &Start, cluster: &Cluster) -> Option<String> {
     let is_first = start.step().work == Work::Hook("PreUpgrade") && cluster.drains();
     let seen = start.world.node(&start.run.task.node, start.write);
-    let is_open = !seen.is_empty() && !seen.iter().any(|it| is_cordoned(it));
-    (is_first && is_open).then(|| format!("{} is not cordoned", start.run.node))
+    let is_schedulable = !seen.is_empty() && !seen.iter().any(|it| is_cordoned(it));
+    (is_first && is_schedulable).then(|| format!("{} is not cordoned", start.run.node))
 }
 
 /// One script runs on a node at a time.
@@ -186,28 +186,30 @@ fn alone(world: &World, run: &Run) -> Option<Found> {
     ))
 }
 
-/// Nothing starts on a lost node.
+/// No script starts on a lost node.
 fn lost(world: &World, write: &Write, run: &Run) -> Option<Found> {
     let seen = world.node(&run.task.node, write);
     let is_lost = !seen.is_empty() && seen.iter().all(|it| is_tainted(it, names::UNREACHABLE));
     is_lost.then(|| ("lost", format!("{} is lost", run.node)))
 }
 
-/// Checks a record of what has passed: each step in it was successful.
+/// Checks a record of what has passed: each step in it must have succeeded.
 pub(crate) fn records(world: &World, write: &Write) -> Vec<Found> {
     let Some(after) = &write.after else {
         return Vec::new();
     };
     match write.plural.as_str() {
-        "clusters" if write.subresource == "status" => of_cluster(world, write, &Cluster(after))
-            .into_iter()
-            .collect(),
-        "nodes" => of_node(world, write, after).into_iter().collect(),
+        "clusters" if write.subresource == "status" => {
+            cluster_record(world, write, &Cluster(after))
+                .into_iter()
+                .collect()
+        }
+        "nodes" => node_record(world, write, after).into_iter().collect(),
         _ => Vec::new(),
     }
 }
 
-fn of_cluster(world: &World, write: &Write, after: &Cluster) -> Option<Found> {
+fn cluster_record(world: &World, write: &Write, after: &Cluster) -> Option<Found> {
     if !write.changed() {
         return Some(("settled", "a status write that changes nothing".to_owned()));
     }
@@ -216,7 +218,7 @@ fn of_cluster(world: &World, write: &Write, after: &Cluster) -> Option<Found> {
     let mut new = after
         .passed()
         .filter(|it| !old.contains(it))
-        .filter_map(Step::of);
+        .filter_map(Step::named);
     let unproven = new.find(|step| {
         let upgrade = after.upgrade().filter(|_| step.phase == Phase::Upgrade);
         let mut passed = world.passed.iter();
@@ -228,7 +230,7 @@ fn of_cluster(world: &World, write: &Write, after: &Cluster) -> Option<Found> {
     ))
 }
 
-fn of_node(world: &World, write: &Write, after: &serde_json::Value) -> Option<Found> {
+fn node_record(world: &World, write: &Write, after: &serde_json::Value) -> Option<Found> {
     let record = Record::any(after)?;
     let old = write
         .before
@@ -236,7 +238,7 @@ fn of_node(world: &World, write: &Write, after: &serde_json::Value) -> Option<Fo
         .map(|it| Record::of(it, &record.cluster));
     let old = old.unwrap_or_default();
     if record.node != uid(after) {
-        return Some(("record", format!("the record of node {}", record.node)));
+        return Some(("record", format!("has the record of node {}", record.node)));
     }
     let is_old = |step: &Step| match step.phase {
         Phase::Upgrade => {
@@ -246,7 +248,7 @@ fn of_node(world: &World, write: &Write, after: &serde_json::Value) -> Option<Fo
     };
     let recorded = record.passed.iter().chain(&record.upgraded);
     let mut new = recorded
-        .filter_map(|it| Step::of(it))
+        .filter_map(|it| Step::named(it))
         .filter(|it| !is_old(it));
     let unproven = new.find(|step| {
         let upgrade = record.upgrade.filter(|_| step.phase == Phase::Upgrade);
@@ -269,8 +271,8 @@ fn of_node(world: &World, write: &Write, after: &serde_json::Value) -> Option<Fo
     }
     let versions = world.cluster(&record.cluster, write);
     let why = wrong_under_all(&versions, |cluster| {
-        let steps = Step::all(Phase::Install).filter(|it| it.is_of_nodes && cluster.includes(it));
-        let mut open = steps.filter(|step| match step.work {
+        let steps = Step::all(Phase::Install).filter(|it| it.is_per_node && cluster.includes(it));
+        let mut unfinished = steps.filter(|step| match step.work {
             Work::Ready => {
                 let seen = world.node(&record.node, write);
                 !seen.iter().any(|it| cluster.has_passed_on(step, it))
@@ -279,7 +281,7 @@ fn of_node(world: &World, write: &Write, after: &serde_json::Value) -> Option<Fo
         });
         Some(format!(
             "the install is recorded as complete before {}",
-            open.next()?.name
+            unfinished.next()?.name
         ))
     })?;
     Some(("record", why))

@@ -3,7 +3,7 @@
 /// When a step is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// At the install, and when a node joins.
+    /// During the install, and when a node joins.
     Install,
     /// When the version changes.
     Upgrade,
@@ -32,16 +32,16 @@ pub(crate) struct Step {
     /// When it is due.
     pub(crate) phase: Phase,
     /// Whether it runs on every node, rather than on the first master.
-    pub(crate) is_of_nodes: bool,
+    pub(crate) is_per_node: bool,
     /// What it does.
     pub(crate) work: Work,
 }
 
-const fn step(name: &'static str, phase: Phase, is_of_nodes: bool, work: Work) -> Step {
+const fn step(name: &'static str, phase: Phase, is_per_node: bool, work: Work) -> Step {
     Step {
         name,
         phase,
-        is_of_nodes,
+        is_per_node,
         work,
     }
 }
@@ -98,7 +98,7 @@ static STEPS: [Step; 13] = [
 
 impl Step {
     /// The step with this name.
-    pub(crate) fn of(name: &str) -> Option<&'static Step> {
+    pub(crate) fn named(name: &str) -> Option<&'static Step> {
         STEPS.iter().find(|step| step.name == name)
     }
 

@@ -6,10 +6,10 @@ use super::scenario::{MASTER, Scenario, WORKER};
 use crate::scenario::OPERATOR;
 
 const FIRST: &str = "EnsurePreClusterInstallHook";
-const OF_NODES: &str = "EnsurePreInstallHook";
+const PER_NODE: &str = "EnsurePreInstallHook";
 const LAST: &str = "EnsurePostClusterInstallHook";
-const BEFORE: &str = "EnsurePreUpgradeHook";
-const AFTER: &str = "EnsurePostUpgradeHook";
+const PRE_UPGRADE: &str = "EnsurePreUpgradeHook";
+const POST_UPGRADE: &str = "EnsurePostUpgradeHook";
 
 /// A Cluster whose nodes are installed, up to the last script of the cluster.
 fn installed() -> Scenario {
@@ -17,8 +17,8 @@ fn installed() -> Scenario {
     scenario.run(FIRST, MASTER);
     scenario.pass_cluster(&[FIRST]);
     for node in [MASTER, WORKER] {
-        scenario.run(OF_NODES, node);
-        scenario.record(node, json!({"passed": [OF_NODES], "installed": true}));
+        scenario.run(PER_NODE, node);
+        scenario.record(node, json!({"passed": [PER_NODE], "installed": true}));
     }
     scenario.wait(2);
     scenario
@@ -29,8 +29,8 @@ fn an_orderly_life_violates_no_rule() {
     let mut scenario = installed();
     scenario.run(LAST, MASTER);
     scenario.status(json!({"passedSteps": [FIRST, LAST], "phase": "Running", "version": "1.36.3"}));
-    let bare = json!({"spec": {"taints": []}});
-    scenario.change_node(OPERATOR, WORKER, bare);
+    let untainted = json!({"spec": {"taints": []}});
+    scenario.change_node(OPERATOR, WORKER, untainted);
     scenario.spec(json!({"features": {"hooks": {"PreClusterDelete": "/d"}}}));
     scenario.delete();
     let step = "EnsurePreClusterDeleteHook";
@@ -47,7 +47,7 @@ fn an_orderly_life_violates_no_rule() {
 #[test]
 fn no_script_starts_before_the_previous_one_has_passed() {
     let mut scenario = Scenario::installing();
-    scenario.run(OF_NODES, WORKER);
+    scenario.run(PER_NODE, WORKER);
     assert_eq!(
         scenario.broken(),
         ["order"],
@@ -56,8 +56,8 @@ fn no_script_starts_before_the_previous_one_has_passed() {
     let mut scenario = Scenario::installing();
     scenario.run(FIRST, MASTER);
     scenario.pass_cluster(&[FIRST]);
-    scenario.run(OF_NODES, MASTER);
-    scenario.record(MASTER, json!({"passed": [OF_NODES], "installed": true}));
+    scenario.run(PER_NODE, MASTER);
+    scenario.record(MASTER, json!({"passed": [PER_NODE], "installed": true}));
     scenario.wait(2);
     scenario.run(LAST, MASTER);
     assert_eq!(
@@ -95,7 +95,7 @@ fn no_second_script_starts_on_a_node_while_one_runs() {
 #[test]
 fn no_script_runs_where_it_has_passed_according_to_the_record() {
     let mut scenario = installed();
-    scenario.run(OF_NODES, WORKER);
+    scenario.run(PER_NODE, WORKER);
     assert_eq!(scenario.broken(), ["repeat"]);
     let mut scenario = installed();
     scenario.run(FIRST, MASTER);
@@ -103,12 +103,12 @@ fn no_script_runs_where_it_has_passed_according_to_the_record() {
 }
 
 #[test]
-fn scripts_run_on_as_many_nodes_as_the_user_allows() {
+fn scripts_run_on_no_more_nodes_than_the_user_allows() {
     for (parallelism, expected) in [(1, vec!["parallelism"]), (2, vec![])] {
         let mut scenario = Scenario::with(json!({
             "hooks": {"PreInstall": "/a"}, "parallelism": parallelism,
         }));
-        let attempts = [MASTER, WORKER].map(|node| scenario.start(OF_NODES, node));
+        let attempts = [MASTER, WORKER].map(|node| scenario.start(PER_NODE, node));
         for attempt in attempts {
             scenario.end(attempt, true);
         }
@@ -117,7 +117,7 @@ fn scripts_run_on_as_many_nodes_as_the_user_allows() {
 }
 
 #[test]
-fn no_script_starts_that_the_user_does_not_want() {
+fn no_script_starts_unless_the_user_wants_it() {
     for patch in [
         json!({"paused": true}),
         json!({"features": {"skipConditions": [FIRST]}}),
@@ -151,7 +151,7 @@ fn scripts_of_the_cluster_run_on_the_first_master() {
 }
 
 #[test]
-fn nothing_starts_on_a_lost_node() {
+fn no_script_starts_on_a_lost_node() {
     let mut scenario = Scenario::installing();
     let taint = json!([{"key": "node.kubernetes.io/unreachable"}]);
     scenario.change_node("controller", MASTER, json!({"spec": {"taints": taint}}));
@@ -164,7 +164,7 @@ fn nothing_starts_on_a_lost_node() {
 fn nothing_is_recorded_without_a_success() {
     let mut scenario = Scenario::installing();
     scenario.pass_cluster(&[FIRST]);
-    scenario.record(WORKER, json!({"passed": [OF_NODES]}));
+    scenario.record(WORKER, json!({"passed": [PER_NODE]}));
     scenario.record(MASTER, json!({"installed": true}));
     assert_eq!(scenario.broken(), ["record"; 3]);
 }
@@ -174,28 +174,29 @@ fn an_upgrade_goes_node_by_node() {
     let mut scenario = Scenario::upgrading();
     for node in [MASTER, WORKER] {
         scenario.cordon(OPERATOR, node, true);
-        scenario.run(BEFORE, node);
-        let installed = json!({"installed": true, "upgrade": 1, "upgraded": [BEFORE]});
+        scenario.run(PRE_UPGRADE, node);
+        let installed = json!({"installed": true, "upgrade": 1, "upgraded": [PRE_UPGRADE]});
         scenario.record(node, installed);
         scenario.upgrade_kubelet(node);
-        scenario.run(AFTER, node);
-        let upgraded = json!({"installed": true, "upgrade": 1, "upgraded": [BEFORE, AFTER]});
+        scenario.run(POST_UPGRADE, node);
+        let upgraded =
+            json!({"installed": true, "upgrade": 1, "upgraded": [PRE_UPGRADE, POST_UPGRADE]});
         scenario.record(node, upgraded);
         scenario.cordon(OPERATOR, node, false);
         scenario.record(
             node,
-            json!({"installed": true, "upgrade": 1, "upgraded": [BEFORE, AFTER]}),
+            json!({"installed": true, "upgrade": 1, "upgraded": [PRE_UPGRADE, POST_UPGRADE]}),
         );
     }
     assert_eq!(scenario.broken(), [""; 0]);
 }
 
 #[test]
-fn no_node_begins_while_another_is_upgraded() {
+fn no_node_begins_its_upgrade_while_another_is_being_upgraded() {
     let mut scenario = Scenario::upgrading();
     for node in [MASTER, WORKER] {
         scenario.cordon(OPERATOR, node, true);
-        scenario.run(BEFORE, node);
+        scenario.run(PRE_UPGRADE, node);
     }
     assert_eq!(scenario.broken(), ["nodes at once"]);
 }
@@ -203,21 +204,21 @@ fn no_node_begins_while_another_is_upgraded() {
 #[test]
 fn a_node_is_drained_before_its_first_script_and_upgraded_before_its_second() {
     let mut scenario = Scenario::upgrading();
-    scenario.run(BEFORE, MASTER);
+    scenario.run(PRE_UPGRADE, MASTER);
     assert_eq!(scenario.broken(), ["drain"]);
     let mut scenario = Scenario::upgrading();
     scenario.cordon(OPERATOR, MASTER, true);
-    scenario.run(BEFORE, MASTER);
+    scenario.run(PRE_UPGRADE, MASTER);
     scenario.record(
         MASTER,
-        json!({"installed": true, "upgrade": 1, "upgraded": [BEFORE]}),
+        json!({"installed": true, "upgrade": 1, "upgraded": [PRE_UPGRADE]}),
     );
-    scenario.run(AFTER, MASTER);
+    scenario.run(POST_UPGRADE, MASTER);
     assert_eq!(scenario.broken(), ["order"]);
 }
 
 #[test]
-fn only_the_operators_own_cordons_are_lifted() {
+fn the_operator_uncordons_only_nodes_that_it_cordoned() {
     for (by, expected) in [(OPERATOR, vec![]), ("user", vec!["cordon"])] {
         let mut scenario = Scenario::upgrading();
         scenario.cordon(by, WORKER, true);
@@ -233,8 +234,8 @@ fn only_the_operators_own_cordons_are_lifted() {
 #[test]
 fn a_node_is_admitted_when_its_install_is_complete() {
     let mut scenario = Scenario::installing();
-    let bare = json!({"spec": {"taints": []}});
-    scenario.change_node(OPERATOR, WORKER, bare);
+    let untainted = json!({"spec": {"taints": []}});
+    scenario.change_node(OPERATOR, WORKER, untainted);
     assert_eq!(scenario.broken(), ["taint"]);
 }
 

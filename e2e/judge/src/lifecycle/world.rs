@@ -1,4 +1,4 @@
-//! Replays the writes, so that Clusters, nodes and scripts at each write are known.
+//! Replays the writes, to know the Clusters, nodes and scripts at each of them.
 //!
 //! Whether a script was successful is taken from its pod, which the kubelet reports, and not from the HookRun, which
 //! the operator writes.
@@ -82,7 +82,7 @@ impl Timeline {
         seen.iter().map(|(_, object)| &**object)
     }
 
-    /// Whether a client that writes now must know of it.
+    /// Whether the client of a request that was received at this time must know of the object.
     pub(crate) fn is_known_at(&self, received: Timestamp) -> bool {
         self.versions
             .first()
@@ -96,7 +96,7 @@ impl World {
         let is_creation = write.plural == "hookruns" && write.verb == "create";
         let run = write.after.as_ref().filter(|_| is_creation)?;
         let cluster = owner(run, "Cluster")?;
-        let step = Step::of(annotation(run, names::LIFECYCLE_STEP)?)?;
+        let step = Step::named(annotation(run, names::LIFECYCLE_STEP)?)?;
         let newest = self.clusters.get(cluster).and_then(Timeline::newest);
         let upgrade = newest.and_then(|it| Cluster(it).upgrade());
         let [node, uid] = [names::LIFECYCLE_NODE, names::LIFECYCLE_NODE_UID]
@@ -120,17 +120,17 @@ impl World {
         match write.plural.as_str() {
             "clusters" => track(&mut self.clusters, write, uid),
             "nodes" => {
-                self.cordon(write);
+                self.apply_cordon(write);
                 track(&mut self.nodes, write, |node| text(node, "/metadata/name"));
             }
-            "hookruns" => self.run(write),
-            "jobs" => self.job(write),
-            "pods" => self.pod(write),
+            "hookruns" => self.apply_run(write),
+            "jobs" => self.apply_job(write),
+            "pods" => self.apply_pod(write),
             _ => {}
         }
     }
 
-    fn cordon(&mut self, write: &Write) {
+    fn apply_cordon(&mut self, write: &Write) {
         let Some(node) = &write.after else { return };
         let was_cordoned = write.before.as_ref().is_some_and(|it| is_cordoned(it));
         match is_cordoned(node) {
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    fn run(&mut self, write: &Write) {
+    fn apply_run(&mut self, write: &Write) {
         if let Some(run) = self.created(write) {
             let object = write.after.as_ref().map(|it| uid(it).to_owned());
             self.runs.insert(object.unwrap_or_default(), run);
@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    fn job(&mut self, write: &Write) {
+    fn apply_job(&mut self, write: &Write) {
         let Some(job) = write.after.as_ref().or(write.before.as_ref()) else {
             return;
         };
@@ -181,7 +181,7 @@ impl World {
         run.is_over |= write.after.is_none() || has_ended;
     }
 
-    fn pod(&mut self, write: &Write) {
+    fn apply_pod(&mut self, write: &Write) {
         let Some(pod) = &write.after else { return };
         let run = owner(pod, "Job").and_then(|job| self.jobs.get(job));
         let Some(run) = run.and_then(|run| self.runs.get_mut(run)) else {

@@ -61,7 +61,7 @@ pub(crate) struct Write {
     pub(crate) name: String,
     /// status, scale, resize, ... or empty.
     pub(crate) subresource: String,
-    /// Whether it has a resourceVersion as a precondition, so that it fails after any other write to the object.
+    /// Whether it has a resourceVersion as a precondition, so it fails after any other write to the object.
     pub(crate) has_version_precondition: bool,
     /// The object before; None if it did not exist.
     pub(crate) before: Option<Arc<Value>>,
@@ -143,7 +143,7 @@ fn has_version_precondition(body: &Value) -> bool {
 /// version of the list that it began with; the deletions followed later.
 ///
 /// The response to an eviction has no version either. An eviction that overlaps with a deletion of the pod is placed
-/// after it, because the API server lets evictions of Terminating pods pass, and may respond to them first.
+/// after it, because the API server allows evictions of Terminating pods, and may respond to them first.
 fn in_order(events: &[Event]) -> Vec<&Event> {
     let mut by_time: Vec<&Event> = events
         .iter()
@@ -163,8 +163,8 @@ fn in_order(events: &[Event]) -> Vec<&Event> {
             verb => verb != "deletecollection",
         });
         newest = newest.max(version.unwrap_or(0));
-        let about = event.object_ref.as_ref();
-        let is_eviction = about.is_some_and(|it| it.subresource == "eviction");
+        let reference = event.object_ref.as_ref();
+        let is_eviction = reference.is_some_and(|it| it.subresource == "eviction");
         let deleted = by_time
             .iter()
             .filter(|it| is_eviction && is_overlapping_deletion(it, event))

@@ -55,7 +55,7 @@ fn patched(mut object: Value, patch: Option<&Value>) -> Value {
 }
 
 /// The part of Kubernetes' strategic merge that pods need: a merge patch in which lists of objects are merged
-/// by the first of these keys that their items have.
+/// by the first of the keys `type`, `uid` and `name` that their items have.
 fn merge(object: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *object = patch.clone();

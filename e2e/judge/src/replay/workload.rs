@@ -11,7 +11,7 @@ use crate::object::{annotation, text};
 /// A version of a workload.
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
-    /// When it could be read.
+    /// When clients could first read it.
     pub(crate) at: Timestamp,
     /// The whole object.
     pub(crate) object: Arc<Value>,
@@ -68,12 +68,12 @@ impl Version {
         self.object.pointer("/spec/updateStrategy/paused") == Some(&Value::Bool(true))
     }
 
-    /// Whether the annotation says that the pause is the operator's own.
+    /// Whether the annotation shows that the pause is the operator's own.
     pub(crate) fn has_pause_annotation(&self) -> bool {
         annotation(&self.object, names::PAUSE).is_some()
     }
 
-    /// Whether this rollout is fully promoted, so that its steps are skipped.
+    /// Whether this rollout is fully promoted, which skips its steps.
     pub(crate) fn is_promoted(&self) -> bool {
         let promotion = annotation(&self.object, names::PROMOTE);
         let promotion = promotion.and_then(|json| serde_json::from_str::<Value>(json).ok());
@@ -190,8 +190,8 @@ impl Version {
     pub(crate) fn is_among(&self, ordinal: i64, pods: i64) -> bool {
         let first = self.first_ordinal();
         let left_out = self.reserved().filter(|it| (first..ordinal).contains(it));
-        let place = ordinal - first - left_out.count() as i64;
-        (0..pods).contains(&place) && !self.is_reserved(ordinal)
+        let position = ordinal - first - left_out.count() as i64;
+        (0..pods).contains(&position) && !self.is_reserved(ordinal)
     }
 
     /// Whether spec.reserveOrders contains an ordinal.
@@ -218,7 +218,7 @@ impl Version {
         ordinal.is_some_and(|ordinal| self.is_among(ordinal, self.replicas()))
     }
 
-    /// The policy for claims of pods that are scaled in.
+    /// Whether the claims of pods that are scaled in are deleted.
     pub(crate) fn deletes_claims_when_scaled(&self) -> bool {
         let policy = "/spec/persistentVolumeClaimRetentionPolicy/whenScaled";
         text(&self.object, policy) == "Delete"
@@ -240,7 +240,7 @@ impl Version {
 
     /// How many pods may have the update revision.
     ///
-    /// The rounding of a partition's percentage is not documented, so the larger number counts.
+    /// The rounding of a partition's percentage is not documented, so the larger number is allowed.
     pub(crate) fn may_be_updated(&self) -> i64 {
         if !self.is_rolling() {
             return i64::MAX;
@@ -260,7 +260,7 @@ impl Version {
     }
 
     /// The partition in effect; None before the first partition step. If there are steps, the spec's own
-    /// partition does not count.
+    /// partition is ignored.
     fn partition(&self) -> Option<Option<Value>> {
         let (steps, index) = (self.steps(), self.step_index());
         if steps.is_empty() {

@@ -32,7 +32,7 @@ pub(crate) struct World {
     /// HookRuns by uid, deleted ones included.
     pub(crate) runs: BTreeMap<String, Run>,
     /// The names of HookRuns that the operator could not create because the namespace is being deleted, and when it
-    /// knew that. Unlike all others, these requests are known in advance, because they change nothing.
+    /// knew that. These requests are collected before the replay, because they change nothing.
     pub(crate) refused_runs: BTreeMap<String, Timestamp>,
 }
 
@@ -52,11 +52,11 @@ pub(crate) struct Pod {
     pub(crate) object: Arc<Value>,
     /// When it was created.
     pub(crate) created: Timestamp,
-    /// Since when a container has been running.
+    /// When a container started running; None while none is running.
     pub(crate) running_since: Option<Timestamp>,
-    /// When it was ready: start and end of each period.
+    /// The periods in which it was ready: start and end of each.
     pub(crate) ready: Vec<(Timestamp, Option<Timestamp>)>,
-    /// Since when a container has not been ready.
+    /// When a container became unready; None while all are ready.
     pub(crate) unready_since: Option<Timestamp>,
     /// The update in progress.
     pub(crate) ongoing_update: Option<OngoingUpdate>,
@@ -95,12 +95,12 @@ impl End {
 pub(crate) enum OngoingUpdate {
     /// The gate is closed. The update ends when it opens.
     Gate {
-        /// Whether the pod was changed already.
+        /// Whether the pod has been changed.
         changed: bool,
     },
-    /// The pod has no gate. The update ends when a container was restarted and the pod is ready.
+    /// The pod has no gate. The update ends when a container has been restarted and the pod is ready.
     Restart {
-        /// Restarts before the update.
+        /// The number of restarts before the update.
         from: i64,
     },
 }
@@ -120,10 +120,10 @@ pub(crate) struct Run {
 }
 
 impl World {
-    /// An empty namespace, in which the operator makes these requests.
-    pub(crate) fn with_requests<'a>(of_operator: impl Iterator<Item = &'a Event>) -> Self {
+    /// An empty namespace, in which the operator will make these requests.
+    pub(crate) fn with_requests<'a>(requests: impl Iterator<Item = &'a Event>) -> Self {
         let mut world = World::default();
-        for event in of_operator {
+        for event in requests {
             if let Some(run) = event.run_refused_in_terminating_namespace() {
                 let first = world.refused_runs.entry(run.to_owned());
                 let first = first.or_insert(event.done);
@@ -167,11 +167,13 @@ impl World {
             object: object.clone(),
             replicas_at_step: 0,
         };
-        let place = |v: &Version| (v.update_revision().to_owned(), v.step_index());
+        let position = |v: &Version| (v.update_revision().to_owned(), v.step_index());
         // During a user's pause no step is entered.
         let is_held = |v: &Version| v.is_paused() && !v.has_pause_annotation();
         version.replicas_at_step = match workload.versions.last() {
-            Some(last) if place(last) == place(&version) && !is_held(last) => last.replicas_at_step,
+            Some(last) if position(last) == position(&version) && !is_held(last) => {
+                last.replicas_at_step
+            }
             _ => version.replicas(),
         };
         workload.versions.push(version);
@@ -189,7 +191,7 @@ impl World {
         };
         let same = old.filter(|pod| uid(&pod.object) == uid(object));
         let mut pod = same.unwrap_or_else(|| Pod::new(object.clone(), write.received));
-        pod.follow(object.clone(), write);
+        pod.apply(object.clone(), write);
         self.pods.insert(write.name.clone(), pod);
     }
 
@@ -231,12 +233,12 @@ impl World {
         workload: &'a str,
     ) -> impl Iterator<Item = &'a Pod> {
         let is_owned = move |pod: &&Pod| controller(&pod.object) == Some(workload);
-        let counts = |pod: &&Pod| match &pod.end {
+        let may_seem_active = |pod: &&Pod| match &pod.end {
             None => true,
             Some(end) => end.may_be_unseen_by(write),
         };
         let pods = self.pods.values().chain(&self.deleted);
-        pods.filter(is_owned).filter(counts)
+        pods.filter(is_owned).filter(may_seem_active)
     }
 }
 
@@ -264,7 +266,7 @@ impl Pod {
         }
     }
 
-    fn follow(&mut self, object: Arc<Value>, write: &Write) {
+    fn apply(&mut self, object: Arc<Value>, write: &Write) {
         let at = write.done;
         self.running_since = runs(&object).then(|| self.running_since.unwrap_or(at));
         let since = ready_since(&object).filter(|_| !is_terminating(&object));

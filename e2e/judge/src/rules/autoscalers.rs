@@ -10,7 +10,7 @@ use crate::object::{annotation, is_terminating, revision};
 use crate::replay::history::{Resource, Write};
 use crate::replay::world::World;
 
-/// The rule for writes of the operator.
+/// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn autoscalers(world: &World, write: &Write) -> Option<Found> {
     let pod = write.after.as_deref()?;
     if write.resource != Resource::Pod || is_terminating(pod) {
@@ -24,11 +24,11 @@ pub(crate) fn autoscalers(world: &World, write: &Write) -> Option<Found> {
     let why = KEPT_BY_AUTOSCALERS.into_iter().find_map(|(key, kept)| {
         let now = annotation(pod, key);
         let is_as_before = before.is_some_and(|before| annotation(before, key) == now);
-        let begins = has_guard_label(pod) && !before.is_some_and(has_guard_label);
+        let becomes_guarded = has_guard_label(pod) && !before.is_some_and(has_guard_label);
         let is_right = match annotation(template, key) {
             Some(value) => is_as_before || now == Some(value),
             // What a user has set stays.
-            None if is_as_before && !begins => true,
+            None if is_as_before && !becomes_guarded => true,
             None if has_guard_label(pod) => now == Some(kept),
             None => now.is_none() || (may_be_guarded && now == Some(kept)),
         };
@@ -49,9 +49,9 @@ mod tests {
     const DISRUPT: &str = KEPT_BY_AUTOSCALERS[1].0;
     const YES: &str = KEPT_BY_AUTOSCALERS[1].1;
 
-    /// Two pods of a template with these annotations.
+    /// Two pods created from a template with these annotations.
     fn pods(template: Value) -> Scenario {
-        let mut scenario = Scenario::of("GameDeployment", json!({"replicas": 3}));
+        let mut scenario = Scenario::without_pods("GameDeployment", json!({"replicas": 3}));
         scenario.record_template("v1", template.clone());
         for pod in ["a", "b"] {
             scenario.create_annotated(pod, "v1", template.clone());

@@ -27,7 +27,7 @@ impl Batches {
         self.0
             .retain(|owner| !are_all_available(world, owner, write));
         match write.resource {
-            Resource::Workload => self.workload(write),
+            Resource::Workload => self.track_workload(write),
             Resource::Pod => {
                 let owner = controller(write.after.as_deref()?)?;
                 if is_adoption(write) {
@@ -42,7 +42,7 @@ impl Batches {
         None
     }
 
-    fn workload(&mut self, write: &Write) {
+    fn track_workload(&mut self, write: &Write) {
         let Some(after) = &write.after else {
             return;
         };
@@ -52,7 +52,7 @@ impl Batches {
                 self.0.insert(uid(after).to_owned());
             }
             // The status was lost, so the operator treats the workload like one that another operator created.
-            Some(before) if is_lost(&Version::of(before, write.done), &new) => {
+            Some(before) if loses_status(&Version::of(before, write.done), &new) => {
                 self.0.remove(uid(after));
             }
             _ => {}
@@ -60,7 +60,7 @@ impl Batches {
     }
 }
 
-fn is_lost(before: &Version, after: &Version) -> bool {
+fn loses_status(before: &Version, after: &Version) -> bool {
     !before.update_revision().is_empty() && after.update_revision().is_empty()
 }
 
@@ -116,7 +116,7 @@ mod tests {
 
     /// A workload with four replicas, before its first pod is created.
     fn created_with(batch: Value) -> Scenario {
-        Scenario::of("GameDeployment", batches(batch))
+        Scenario::without_pods("GameDeployment", batches(batch))
     }
 
     fn create_all(scenario: &mut Scenario, names: &[&str]) {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_batch_is_created_when_the_last_one_is_available() {
+    fn the_next_batch_is_created_when_the_previous_one_is_available() {
         let mut scenario = created_with(json!("30%"));
         create_all(&mut scenario, &["a", "b"]);
         let mut early = scenario.clone();
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_workload_that_was_not_created_with_batches_is_not_limited() {
-        let mut scenario = Scenario::of("GameDeployment", json!({"replicas": 4}));
+        let mut scenario = Scenario::without_pods("GameDeployment", json!({"replicas": 4}));
         scenario.spec("user", batches(json!(1)));
         scenario.wait(2);
         create_all(&mut scenario, &["a", "b"]);
@@ -203,7 +203,7 @@ mod tests {
         let set = |policy: &str| {
             let mut spec = batches(json!(1));
             spec["podManagementPolicy"] = json!(policy);
-            let mut scenario = Scenario::of("GameStatefulSet", spec);
+            let mut scenario = Scenario::without_pods("GameStatefulSet", spec);
             create_all(&mut scenario, &["game-0"]);
             scenario
         };

@@ -11,7 +11,7 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::{Pod, Workload, World};
 
-/// The rule.
+/// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn budget(world: &World, write: &Write) -> Option<Found> {
     let why = if write.verb == "create" {
         surge(world, write)
@@ -59,12 +59,12 @@ fn is_surge(world: &World, start: &Start, version: &Version) -> bool {
     let pod = start.pod;
     let name = name(&pod.object);
     let workload = world.workload_of(&pod.object);
-    let since = workload.map_or(&[][..], |(_, workload)| workload.seen_at(pod.created));
+    let at_creation = workload.map_or(&[][..], |(_, workload)| workload.seen_at(pod.created));
     let most = version.replicas() + version.max_surge();
     let ordinal = version.ordinal(name);
     version.is_set()
         && ordinal.is_some_and(|it| version.is_among(it, most))
-        && !since.iter().any(|version| version.is_regular(name))
+        && !at_creation.iter().any(|version| version.is_regular(name))
         && !is_victim(world, pod)
 }
 
@@ -267,9 +267,9 @@ mod tests {
     }
 
     #[test]
-    fn a_surge_pod_is_deleted_when_the_others_are_available() {
+    fn a_surge_pod_is_deleted_only_when_the_others_are_available() {
         for (is_ready, broken) in [(true, vec![]), (false, vec!["budget"])] {
-            let mut scenario = Scenario::of_set(json!({
+            let mut scenario = Scenario::stateful_set(json!({
                 "replicas": 2, "podManagementPolicy": "Parallel",
                 "updateStrategy": {"type": "RollingUpdate", "maxUnavailable": 0, "maxSurge": 1},
             }));
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_scale_in_with_surge_does_not_wait_for_other_pods() {
-        let mut scenario = Scenario::of_set(json!({
+        let mut scenario = Scenario::stateful_set(json!({
             "replicas": 3, "podManagementPolicy": "Parallel",
             "updateStrategy": {"type": "RollingUpdate", "maxUnavailable": 0, "maxSurge": 1},
         }));

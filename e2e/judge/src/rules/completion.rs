@@ -1,4 +1,4 @@
-//! The gate of a pod opens after an in-place update only when every container runs its new image and is
+//! A pod's gate opens after an in-place update only when every container runs its new image and is
 //! ready.
 //!
 //! A real kubelet does not report reliably which image a container runs. The simulated kubelet appends it to
@@ -11,7 +11,7 @@ use crate::object::{gate_is_closed, gate_is_open, image_in_id, text};
 use crate::replay::history::{Resource, Write};
 use crate::replay::world::{LAG, World};
 
-/// The rule.
+/// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn completion(world: &World, write: &Write) -> Option<Found> {
     if write.resource != Resource::Pod {
         return None;
@@ -73,16 +73,16 @@ mod tests {
     #[test]
     fn the_gate_may_open_when_the_wanted_image_runs() {
         let mut scenario = updated();
-        scenario.runs_image("a", "image-v2", true);
+        scenario.report_image("a", "image-v2", true);
         scenario.open_gate("a");
         assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
-    fn a_gate_opened_with_the_old_image_or_before_ready_is_found() {
+    fn a_gate_opened_with_the_old_image_or_an_unready_container_is_found() {
         for (image, ready) in [("image-v1", true), ("image-v2", false)] {
             let mut scenario = updated();
-            scenario.runs_image("a", image, ready);
+            scenario.report_image("a", image, ready);
             scenario.wait(2);
             scenario.open_gate("a");
             assert_eq!(scenario.broken(), ["completion"], "{image}");
@@ -93,8 +93,8 @@ mod tests {
     fn a_crash_may_be_unseen_for_a_second() {
         for (seconds, broken) in [(0, vec![]), (2, vec!["completion"])] {
             let mut scenario = updated();
-            scenario.runs_image("a", "image-v2", true);
-            scenario.runs_image("a", "image-v2", false);
+            scenario.report_image("a", "image-v2", true);
+            scenario.report_image("a", "image-v2", false);
             scenario.wait(seconds);
             scenario.open_gate("a");
             assert_eq!(scenario.broken(), broken, "{seconds} s");

@@ -7,7 +7,7 @@ use crate::object::has_gate;
 use crate::replay::history::Write;
 use crate::replay::world::World;
 
-/// Checks a write of the operator. `world` is the state before it.
+/// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn gate(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of(world, write)?;
     let is_open = has_gate(&start.pod.object) && start.pod.ongoing_update.is_none();
@@ -43,11 +43,11 @@ mod tests {
     #[test]
     fn a_pod_that_has_not_started_needs_a_precondition() {
         let mut scenario = updating();
-        scenario.reports("a", "Pending", false);
+        scenario.report_phase("a", "Pending", false);
         scenario.if_unchanged().change("a", "v2");
         assert_eq!(scenario.verdict(), []);
         let mut scenario = updating();
-        scenario.reports("a", "Pending", false);
+        scenario.report_phase("a", "Pending", false);
         scenario.change("a", "v2");
         assert_eq!(scenario.broken(), ["gate"]);
     }

@@ -1,8 +1,8 @@
-//! Invariant 11: no client ends a container of a guarded pod before its hook is Successful for that, its deadline
-//! has passed, its node is lost, or a user has released it.
+//! Invariant 11: no client ends a container of a guarded pod unless its hook is Successful for that action, its
+//! deadline has passed, its node is lost, or a user has released it.
 //!
-//! This is the only rule about all users. Kubelets and the scheduler are not refused: docs/guard.md lists what cannot
-//! be guarded.
+//! This is the only rule about all users. The guard does not refuse kubelets and the scheduler: docs/guard.md lists
+//! what cannot be guarded.
 
 use jiff::SignedDuration;
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub(crate) fn guard(world: &World, write: &Write) -> Option<Found> {
         return None;
     }
     let verb = ends_containers(&pod.object, write)?;
-    // The API server evicts Pending pods whatever budgets say. docs/guard.md mentions this.
+    // The API server evicts Pending pods regardless of budgets. docs/guard.md mentions this.
     if verb == "evicts" && phase(&pod.object) == "Pending" {
         return None;
     }
@@ -38,7 +38,7 @@ pub(crate) fn guard(world: &World, write: &Write) -> Option<Found> {
     Some(("guard", why?))
 }
 
-/// The rule for the operator, as far as the rule about hooks does not cover it: the hook was removed from the
+/// The rule for the operator, for the case that the rule about hooks does not cover: the hook was removed from the
 /// workload.
 pub(crate) fn kept_guard(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of_any(world, write).filter(|start| start.act == Act::Delete)?;
@@ -95,7 +95,7 @@ fn is_guarded(pod: &Value) -> bool {
     has_guard_label(pod) && !is_terminating(pod)
 }
 
-/// Whether a pod has the label of guarded pods with its own workload.
+/// Whether a pod has the label of guarded pods, with its own workload's uid.
 pub(crate) fn has_guard_label(pod: &Value) -> bool {
     let guarded = label(pod, names::GUARDED);
     guarded.is_some() && guarded == controller(pod)
@@ -164,23 +164,23 @@ mod tests {
             assert_eq!(scenario.broken(), broken, "{resource}");
         }
         let mut scenario = without_deadline();
-        scenario.reports("a", "Running", false);
+        scenario.report_phase("a", "Running", false);
         scenario.resize("a", "memory", "1");
         assert_eq!(scenario.verdict(), [], "no container runs");
     }
 
     #[test]
-    fn a_pod_without_its_label_or_players_may_be_deleted() {
+    fn a_pod_without_its_label_or_a_running_container_may_be_deleted() {
         let mut scenario = without_deadline();
         scenario.label("a", names::GUARDED, "another");
         scenario.delete_by("user", "a");
-        scenario.reports("b", "Failed", false);
+        scenario.report_phase("b", "Failed", false);
         scenario.delete_by("user", "b");
         assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
-    fn while_the_guard_is_not_in_force_nothing_is_promised() {
+    fn deletions_are_allowed_while_the_guard_is_not_in_force() {
         let mut scenario = without_deadline();
         scenario.status(json!({"conditions": [{"type": "Guarded", "status": "False"}]}));
         scenario.wait(5);

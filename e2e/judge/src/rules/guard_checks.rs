@@ -1,5 +1,5 @@
 //! Invariant 8 for the PodDisruptionBudgets of guarded pods, which the operator does not watch: it applies a budget,
-//! and checks by a dry run of its deletion whether the guard is in force, only when there is a reason to.
+//! and checks with a dry run of its deletion whether the guard is in force, only when there is a reason to.
 //!
 //! A leader that knows nothing about a budget applies it, and checks it after that. A leader is new when it acquires
 //! the lease or, without leader election, when its process starts, which the log does not show. While the guard is in
@@ -44,8 +44,7 @@ enum Known {
     NotInForce(Timestamp, u32),
 }
 
-/// Requests of the operator about budgets for which there is no reason. `starts` are the times at which operators
-/// were started.
+/// The operator's needless requests about budgets. `starts` are the times at which operators were started.
 pub(crate) fn needless_requests<'a>(
     events: &'a [Event],
     starts: &[Timestamp],
@@ -75,7 +74,7 @@ pub(crate) fn needless_requests<'a>(
             }
             "poddisruptionbudgets" => {
                 let name = event.object_ref.as_ref().map_or("", |it| &it.name);
-                let why = budgets.entry(name).or_default().follow(event);
+                let why = budgets.entry(name).or_default().check(event);
                 found.extend(why.map(|why| (event, why)));
             }
             _ => {}
@@ -91,8 +90,8 @@ fn acquire_time(event: &Event) -> Option<&str> {
 }
 
 impl Budget {
-    /// Follows a request, and returns why there is no reason for it.
-    fn follow(&mut self, event: &Event) -> Option<String> {
+    /// Returns why a request is needless, if it is, and learns from the response.
+    fn check(&mut self, event: &Event) -> Option<String> {
         // The operator learns nothing from other responses, and repeats the request.
         let is_answered = event.succeeded() || matches!(event.code(), 403 | 404 | 422);
         if !is_answered {

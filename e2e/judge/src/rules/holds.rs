@@ -25,8 +25,8 @@ impl Holds {
     ) -> Option<Found> {
         let why = match write.resource {
             _ if !by_operator => None,
-            Resource::Workload if write.subresource == "status" => self.status(world, write),
-            Resource::Pod => self.pod(world, write),
+            Resource::Workload if write.subresource == "status" => self.check_status(world, write),
+            Resource::Pod => self.check_pod(world, write),
             _ => None,
         };
         Some(("partition", why?))
@@ -34,7 +34,7 @@ impl Holds {
 
     /// Checks a status write: it records the number of updated pods at a pause, and must not complete a
     /// rollout without reason.
-    fn status(&mut self, world: &World, write: &Write) -> Option<String> {
+    fn check_status(&mut self, world: &World, write: &Write) -> Option<String> {
         let (before, after) = (write.before.as_ref()?, write.after.as_ref()?);
         let before = Version::of(before, write.done);
         let after = Version::of(after, write.done);
@@ -58,14 +58,14 @@ impl Holds {
     }
 
     /// Checks a pod that is created, or updated to another revision.
-    fn pod(&self, world: &World, write: &Write) -> Option<String> {
+    fn check_pod(&self, world: &World, write: &Write) -> Option<String> {
         let after = write.after.as_deref()?;
         let new = revision(after);
         let owner = controller(after)?;
         let (held, most) = self.0.get(owner)?;
-        let is_moved = write.before.as_deref().map(revision) != Some(new);
+        let changes_revision = write.before.as_deref().map(revision) != Some(new);
         let newest = world.workloads.get(owner)?.versions.last()?;
-        if !is_moved || held != new || !is_held_by_a_user(world, newest, write) {
+        if !changes_revision || held != new || !is_held_by_a_user(world, newest, write) {
             return None;
         }
         let updated = count(&pods_at(world, owner, |it| it == new));

@@ -19,7 +19,7 @@ use crate::replay::world::{End, LAG, OngoingUpdate, Run, World};
 /// How long a success is valid.
 const FRESH: SignedDuration = SignedDuration::from_secs(60);
 
-/// Checks a write of the operator. `world` is the state before it.
+/// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn hooks(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of_any(world, write)?;
     let is_exempt = match start.act {
@@ -46,7 +46,7 @@ pub(crate) fn hooks(world: &World, write: &Write) -> Option<Found> {
         };
         let mut runs = world.runs.values();
         let has_passed =
-            runs.any(|run| required.is_satisfied_by(run)) || required.is_recorded_at_pod(world);
+            runs.any(|run| required.is_satisfied_by(run)) || required.is_recorded_on_pod(world);
         (!has_passed).then(|| required.violation(world))
     };
     Some(("hooks", wrong_under_all(start.versions, wrong)?))
@@ -118,9 +118,9 @@ impl RequiredHook<'_> {
         run.ends_with(&format!("-{}", self.hook.template)) || run.len() > 200
     }
 
-    /// Whether the pod says that its hook passed without a HookRun. That counts only if the API server refused to create
-    /// this HookRun because the namespace is being deleted.
-    fn is_recorded_at_pod(&self, world: &World) -> bool {
+    /// Whether the pod records that its hook passed without a HookRun. That counts only if the API server refused to
+    /// create this HookRun because the namespace is being deleted.
+    fn is_recorded_on_pod(&self, world: &World) -> bool {
         let result = annotation(&self.start.pod.object, names::HOOK_RESULT);
         let result: Value = result
             .and_then(|it| serde_json::from_str(it).ok())

@@ -7,7 +7,7 @@ use crate::object::annotation;
 use crate::replay::history::{Resource, Write};
 use crate::replay::world::{Pod, World};
 
-/// The rule.
+/// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn indexes(world: &World, write: &Write) -> Option<Found> {
     if write.resource != Resource::Pod {
         return None;

@@ -1,4 +1,4 @@
-//! The invariants, one file each. A rule gets a write of the operator and the world before it, and returns a
+//! The invariants, one file each. A rule gets a write by the operator and the world before it, and returns a
 //! violation if there is one.
 
 mod autoscalers;
@@ -59,7 +59,7 @@ fn is_held_by_a_user(world: &World, workload: &Version, write: &Write) -> bool {
     })
 }
 
-/// None if a write is right for one of the versions; otherwise why it is wrong for the newest.
+/// None if a write is allowed under one of the versions; otherwise why it is wrong under the newest.
 pub(crate) fn wrong_under_all<V>(
     versions: &[V],
     wrong: impl Fn(&V) -> Option<String>,

@@ -1,11 +1,11 @@
-//! With OnDelete the operator starts no update of a pod: users decide when a pod is deleted.
+//! With OnDelete, the operator starts no update of a pod: users decide when a pod is deleted.
 
 use super::start::{Act, Purpose, Start};
 use super::{Found, wrong_under_all};
 use crate::replay::history::Write;
 use crate::replay::world::World;
 
-/// The rule.
+/// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn on_delete(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of(world, write)?;
     let is_ongoing = start.pod.ongoing_update.is_some();

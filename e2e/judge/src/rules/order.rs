@@ -10,7 +10,7 @@ use crate::object::{changed_images, container_is_ready, containers, running_imag
 use crate::replay::history::Write;
 use crate::replay::world::{OngoingUpdate, Pod, World};
 
-/// The rule.
+/// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn order(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of(world, write)?;
     if start.act != Act::Change || start.is_on_idle_pod(write) {
@@ -32,7 +32,7 @@ fn early_change(before: &Value, after: &Value) -> Option<String> {
     let changed = changed_images(before, after);
     let first = changed.first()?;
     if changed.len() > 1 {
-        return Some(format!("changes {} at once", changed.join(" and ")));
+        return Some(format!("changes {} in one write", changed.join(" and ")));
     }
     let containers = containers(before);
     let mut ahead = containers.iter().take_while(|(name, ..)| name != first);
@@ -69,7 +69,7 @@ mod tests {
             "inPlaceUpdateStrategy": {"policy": policy}});
         let mut scenario = Scenario::updating(strategy);
         scenario.add_container("a", "log");
-        scenario.run_images("a", ["image-v1", "image-v1"]);
+        scenario.report_images("a", ["image-v1", "image-v1"]);
         scenario.close_gate("a");
         scenario
     }
@@ -80,9 +80,9 @@ mod tests {
         scenario.change("a", "v2");
         scenario.spec("user", json!({"updateStrategy": {"paused": true}}));
         scenario.wait(2);
-        scenario.run_images("a", ["image-v2", "image-v1"]);
+        scenario.report_images("a", ["image-v2", "image-v1"]);
         scenario.change_container("a", 1, "v2");
-        scenario.run_images("a", ["image-v2", "image-v2"]);
+        scenario.report_images("a", ["image-v2", "image-v2"]);
         scenario.open_gate("a");
         assert_eq!(scenario.verdict(), []);
     }
@@ -102,20 +102,20 @@ mod tests {
         for (policy, broken) in [("OrderedReady", vec!["order"]), ("OrderedUpdated", vec![])] {
             let mut scenario = updating(policy);
             scenario.change("a", "v2");
-            scenario.run_images("a", ["image-v2", "image-v1"]);
-            scenario.unready_container("a", 0);
+            scenario.report_images("a", ["image-v2", "image-v1"]);
+            scenario.report_unready_container("a", 0);
             scenario.change_container("a", 1, "v2");
             assert_eq!(scenario.broken(), broken, "{policy}");
         }
         // A container that this update does not change need not be ready.
         let mut scenario = updating("OrderedReady");
-        scenario.unready_container("a", 0);
+        scenario.report_unready_container("a", 0);
         scenario.change_container("a", 1, "v2");
         assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
-    fn a_change_of_two_containers_at_once_is_found() {
+    fn a_change_of_two_containers_in_one_write_is_found() {
         for (policy, broken) in [("OrderedReady", vec!["order"]), ("DisOrdered", vec![])] {
             let mut scenario = updating(policy);
             scenario.change_all("a", "v2");

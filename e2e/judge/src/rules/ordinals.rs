@@ -1,7 +1,7 @@
 //! Invariant 7: no two pods have the same ordinal, and no pod is created with a reserved one. OrderedReady creates
-//! pods upward and deletes them downward, one at a time, each after the others are available. The pod of a reserved
+//! pods upward and deletes them downward, one at a time, each after the others are available. A pod with a reserved
 //! ordinal is deleted after its substitute is available. A claim is released for deletion only if the retention
-//! policy says so, and after the pod's hook.
+//! policy requires it, and after the pod's hook.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::{LAG, Pod, Workload, World};
 
-/// The rule.
+/// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn ordinals(world: &World, write: &Write) -> Option<Found> {
     let is_claim = matches!(&write.resource, Resource::Other(it) if it == "persistentvolumeclaims");
     let why = match (&write.resource, write.verb.as_str()) {
@@ -82,7 +82,7 @@ fn removal(world: &World, write: &Write) -> Option<String> {
     })
 }
 
-/// Why the pod of a reserved ordinal must not be deleted yet: too few of the ordinals that replace reserved ones
+/// Why a pod with a reserved ordinal must not be deleted yet: too few of the ordinals that replace reserved ones
 /// have an available pod.
 fn without_substitute(
     world: &World,
@@ -102,8 +102,8 @@ fn without_substitute(
     let ordinals = world.pods_of(owner).filter(|pod| pod.is_active());
     let ordinals = ordinals.filter_map(|pod| version.ordinal(name(&pod.object)));
     let replaced = ordinals.filter(|ordinal| is_replaced(*ordinal)).count();
-    let places = version.first_ordinal() + version.replicas();
-    wanted.retain(|ordinal| *ordinal >= places);
+    let end = version.first_ordinal() + version.replicas();
+    wanted.retain(|ordinal| *ordinal >= end);
     let is_missing = |it: &&i64| missing_of(world, owner, version, vec![**it], write).is_some();
     let missing = wanted.iter().filter(is_missing).count();
     (missing >= replaced).then(|| {
@@ -156,8 +156,8 @@ fn claim(world: &World, write: &Write) -> Option<String> {
         let has_hook = pod_hook(&version.object, "preDelete").is_some();
         // The operator removes the owner again when it observes that the pod runs.
         let since = pod.running_since;
-        let has_players = since.is_some_and(|since| since + LAG <= write.received);
-        (has_hook && has_players && !has_passed(world, owner, &uid_of_pod))
+        let is_running = since.is_some_and(|since| since + LAG <= write.received);
+        (has_hook && is_running && !has_passed(world, owner, &uid_of_pod))
             .then(|| "releases a claim before the pod's hook is Successful".to_owned())
     })
 }
@@ -179,7 +179,7 @@ mod tests {
     use crate::scenario::Scenario;
 
     fn set(policy: &str, replicas: i64) -> Scenario {
-        Scenario::of_set(json!({
+        Scenario::stateful_set(json!({
             "replicas": replicas, "podManagementPolicy": policy,
             "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"},
             "updateStrategy": {"type": "RollingUpdate"},
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserved_pod_is_deleted_after_its_substitute_is_available() {
+    fn a_pod_with_a_reserved_ordinal_is_deleted_after_its_substitute_is_available() {
         for policy in ["OrderedReady", "Parallel"] {
             let mut scenario = set(policy, 3);
             reserve(&mut scenario, &[1]);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_released_by_the_policy_and_after_the_hook() {
+    fn a_claim_is_released_only_as_the_policy_requires_and_after_the_hook() {
         let release =
             |scenario: &mut Scenario| scenario.own_claim("data-game-1", "Pod", "uid-game-1");
         let mut scenario = set("Parallel", 2);

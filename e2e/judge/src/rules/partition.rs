@@ -7,7 +7,7 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::{Pod, Workload, World};
 
-/// Checks a write of the operator. `world` is the state before it.
+/// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn partition(world: &World, write: &Write) -> Option<Found> {
     let after = write
         .after
@@ -37,7 +37,7 @@ pub(crate) fn partition(world: &World, write: &Write) -> Option<Found> {
             return wrong_ordinal(version, &updated, name(after), revision);
         }
         let most = version.may_be_updated();
-        // A pod that only waits to be replaced, as podsToDelete says, still counts.
+        // A pod that waits only to be replaced, because it is in podsToDelete, still counts.
         let surplus = (all - version.replicas()).max(0);
         let updated = count(&updated) - victims.min(surplus) + 1;
         (updated > most)

@@ -7,7 +7,7 @@ use crate::replay::history::Write;
 use crate::replay::workload::Version;
 use crate::replay::world::{OngoingUpdate, World};
 
-/// The rule.
+/// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn pause(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of(world, write)?;
     let has_begun = match start.pod.ongoing_update {

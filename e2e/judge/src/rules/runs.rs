@@ -7,7 +7,7 @@ use crate::object::{annotation, point};
 use crate::replay::history::{Resource, Write};
 use crate::replay::world::World;
 
-/// Checks a write of the operator. `world` is the state before it.
+/// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn runs(world: &World, write: &Write) -> Option<Found> {
     let is_new = write.resource == Resource::HookRun && write.verb == "create";
     let new = write.after.as_ref().filter(|_| is_new)?;
@@ -45,7 +45,7 @@ mod tests {
     fn a_run_may_follow_one_that_was_deleted() {
         let mut scenario = Scenario::with(json!({"replicas": 1}));
         scenario.run("a", "PreDelete", "");
-        scenario.drop_run("a", "PreDelete");
+        scenario.delete_run("a", "PreDelete");
         scenario.run("a", "PreDelete", "");
         assert_eq!(scenario.verdict(), []);
     }

@@ -21,7 +21,7 @@ const GRACE: SignedDuration = SignedDuration::from_secs(3);
 /// The resource of budgets.
 const BUDGETS: &str = "poddisruptionbudgets";
 
-/// Since when all workloads have been settled.
+/// Remembers when all workloads settled.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     since: Option<Timestamp>,
@@ -39,7 +39,7 @@ impl Settled {
         if ["leases", "secrets"].contains(&write.plural.as_str()) {
             return None;
         }
-        // After a start the operator applies budgets again, which `guard_checks` judges. Kubernetes writes their
+        // After a start, the operator applies budgets again, which `guard_checks` judges. Kubernetes writes their
         // status.
         let is_of_budget = write.plural == BUDGETS;
         if is_of_budget && (write.subresource == "status" || !write.changed()) {
@@ -49,7 +49,7 @@ impl Settled {
         if by_operator && is_status && !write.changed() {
             return Some(("settled", "a status write that changes nothing".to_owned()));
         }
-        // The log of a namespace shows no changes of nodes and SidecarSets. The operator's requests to move a pod,
+        // The log of a namespace shows no changes to nodes and SidecarSets. The operator's requests to move a pod,
         // tokens that let sidecars be updated, and revisions of sets are taken as evidence of such a change. A budget
         // that an administrator has deleted or changed is found by the next check, and restored.
         let has_other_cause =
@@ -70,7 +70,7 @@ impl Settled {
     }
 }
 
-/// Whether a write requests that a pod is moved, or withdraws such a request.
+/// Whether a write requests that a pod be moved, or withdraws such a request.
 fn requests_move(write: &Write) -> bool {
     let request = |pod: &Option<Arc<Value>>| {
         let pod = pod.as_ref()?;
@@ -191,7 +191,7 @@ mod tests {
         let mut scenario = settled();
         scenario.wait(1);
         scenario.status(json!({"conditions": []}));
-        assert_eq!(scenario.verdict(), [], "a last status may follow");
+        assert_eq!(scenario.verdict(), [], "a last status write may follow");
         scenario.wait(10);
         scenario.status(json!({"conditions": [1]}));
         assert_eq!(scenario.broken(), ["settled"]);
@@ -213,7 +213,7 @@ mod tests {
         scenario.run("a", "PreDelete", "");
         scenario.settle();
         scenario.wait(10);
-        scenario.drop_run("a", "PreDelete");
+        scenario.delete_run("a", "PreDelete");
         assert_eq!(scenario.verdict(), []);
     }
 
@@ -269,10 +269,10 @@ mod tests {
         annotated.acquire_lease();
         annotated.annotate_budget();
         assert_eq!(annotated.broken(), ["settled"]);
-        let mut alien = settled();
-        alien.wait(10);
-        alien.apply_budget();
-        assert_eq!(alien.broken(), ["settled"], "its pods are not guarded");
+        let mut unguarded = settled();
+        unguarded.wait(10);
+        unguarded.apply_budget();
+        assert_eq!(unguarded.broken(), ["settled"], "its pods are not guarded");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Invariant 13: the containers of a SidecarSet change in a running pod only with a token of the set, and without the
-//! containers of the template, unless these are updated as well.
+//! Invariant 13: the containers of a SidecarSet change in a running pod only with a token of the set, and not together
+//! with the template's containers, unless the pod's revision changes as well.
 //!
 //! SidecarSets are not in the log of a namespace, so how many tokens a set may allot is not checked here.
 
@@ -10,7 +10,7 @@ use crate::object::{changed_images, controller, is_terminating, marks, revision}
 use crate::replay::history::{Resource, Write};
 use crate::replay::world::World;
 
-/// The rule.
+/// Checks a write by the operator. `world` is the state before it.
 pub(crate) fn sidecars(world: &World, write: &Write) -> Option<Found> {
     let before = &world.pods.get(&write.name)?.object;
     let after = write.after.as_deref()?;
@@ -29,14 +29,14 @@ fn wrong(before: &Value, after: &Value) -> Option<String> {
     for (set, mark) in &old {
         let is_changed = mark.containers.iter().any(|it| changed.contains(it));
         let now = new.get(set).map(|it| it.revision.as_str());
-        let moves = now != Some(&mark.revision);
-        if (is_changed || moves) && mark.token.as_deref() != now {
+        let changes_revision = now != Some(&mark.revision);
+        if (is_changed || changes_revision) && mark.token.as_deref() != now {
             return Some(format!(
                 "updates the containers of SidecarSet {set} to {now:?}, but its token is for {:?}",
                 mark.token
             ));
         }
-        if moves {
+        if changes_revision {
             allowed.extend(&mark.containers);
         }
     }
@@ -82,7 +82,7 @@ mod tests {
         scenario
     }
 
-    fn token(scenario: &mut Scenario, pod: &str) {
+    fn allot_token(scenario: &mut Scenario, pod: &str) {
         scenario.mark(pod, &json!({"at": "log-1", "in": ["log"], "to": "log-2"}));
         scenario.wait(2);
     }
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn an_update_with_a_token_and_its_hook_is_allowed() {
         let mut scenario = injected(true);
-        token(&mut scenario, "a");
+        allot_token(&mut scenario, "a");
         scenario.pass("a", "PreInplace", "v1+log-2");
         scenario.close_gate("a");
         scenario.update_sidecar("a", "log-2");
@@ -104,17 +104,17 @@ mod tests {
         scenario.update_sidecar("a", "log-2");
         assert_eq!(scenario.broken(), ["sidecars"]);
         let mut scenario = injected(false);
-        token(&mut scenario, "a");
+        allot_token(&mut scenario, "a");
         scenario.close_gate("a");
         scenario.update_sidecar("a", "log-3");
         assert_eq!(scenario.broken(), ["sidecars"]);
     }
 
     #[test]
-    fn an_update_whose_hook_was_run_for_something_else_is_found() {
+    fn an_update_whose_hook_ran_for_another_target_is_found() {
         for target in ["v1", "v1+log-1", "v2+log-2"] {
             let mut scenario = injected(true);
-            token(&mut scenario, "a");
+            allot_token(&mut scenario, "a");
             scenario.pass("a", "PreInplace", target);
             scenario.close_gate("a");
             scenario.update_sidecar("a", "log-2");
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn a_game_that_is_changed_with_its_sidecar_is_found() {
         let mut scenario = injected(false);
-        token(&mut scenario, "a");
+        allot_token(&mut scenario, "a");
         scenario.close_gate("a");
         scenario.update_sidecar_and_game("a", "log-2");
         assert_eq!(scenario.broken(), ["sidecars"]);
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn the_hook_of_a_sidecar_does_not_cover_the_game() {
         let mut scenario = injected(true);
-        token(&mut scenario, "a");
+        allot_token(&mut scenario, "a");
         scenario.pass("a", "PreInplace", "v1+log-2");
         scenario.close_gate("a");
         scenario.update_sidecar("a", "log-2");

@@ -173,7 +173,7 @@ fn surge(active: &[&Pod], version: &Version) -> i64 {
 }
 
 /// Whether a pod waits for its removal: for a scale-in, or because it is named in podsToDelete. A pod that is to be
-/// moved stays available until its hook allows that, unless there are too many pods ([`moved_victims`]).
+/// moved stays available until its hook allows its deletion, unless there are too many pods ([`moved_victims`]).
 pub(crate) fn is_victim(world: &World, pod: &Pod) -> bool {
     !is_to_be_moved(pod) && waits_for_removal(world, pod)
 }
@@ -194,8 +194,8 @@ fn waits_for_removal(world: &World, pod: &Pod) -> bool {
     })
 }
 
-/// How many of these available pods are to be moved, but are victims of a scale-in: if there are too many pods, those
-/// that are to be moved are deleted first, beginning with unavailable ones.
+/// How many of these available pods are to be moved but are also victims of a scale-in: if there are too many pods,
+/// those that are to be moved are deleted first, beginning with unavailable ones.
 pub(crate) fn moved_victims(
     world: &World,
     write: &Write,

@@ -16,11 +16,11 @@ use crate::replay::world::{LAG, World};
 
 /// The pauses of workloads, by uid.
 #[derive(Debug, Default)]
-pub(crate) struct Pauses(BTreeMap<String, Known>);
+pub(crate) struct Pauses(BTreeMap<String, WorkloadPause>);
 
 /// The pause of a workload.
 #[derive(Debug, Default)]
-struct Known {
+struct WorkloadPause {
     /// The operator's last pause, until a user replaces it with one of their own.
     own: Option<Pause>,
 }
@@ -51,18 +51,18 @@ impl Pauses {
             Version::of(before, write.done),
             Version::of(after, write.done),
         );
-        let known = self.0.entry(uid(&after.object).to_owned()).or_default();
+        let workload = self.0.entry(uid(&after.object).to_owned()).or_default();
         let mut wrong: Vec<String> = Vec::new();
         if by_operator && after.is_promoted() && !before.is_promoted() {
             wrong.push("promotes a rollout, which only a user may do".to_owned());
         }
-        wrong.extend(known.check_pause(&before, &after, write, by_operator));
-        wrong.extend(known.check_steps(world, &before, &after, write));
+        wrong.extend(workload.check_pause(&before, &after, write, by_operator));
+        wrong.extend(workload.check_steps(world, &before, &after, write));
         wrong.into_iter().map(|why| ("steps", why)).collect()
     }
 }
 
-impl Known {
+impl WorkloadPause {
     /// Checks a change of the field `paused`.
     fn check_pause(
         &mut self,
@@ -162,8 +162,8 @@ impl Pause {
         Pause {
             at: write.received,
             index: workload.step_index(),
-            template: part(workload, "/spec/template"),
-            steps: part(workload, STEPS),
+            template: field(workload, "/spec/template"),
+            steps: field(workload, STEPS),
             resumed: false,
             left: false,
         }
@@ -184,8 +184,8 @@ impl Pause {
         let mut steps = steps.filter(|step| step.get("pause").is_some());
         self.left
             || steps.any(|step| self.is_over(step, write))
-            || self.template != part(workload, "/spec/template")
-            || self.steps != part(workload, STEPS)
+            || self.template != field(workload, "/spec/template")
+            || self.steps != field(workload, STEPS)
     }
 
     fn is_over(&self, step: &Value, write: &Write) -> bool {
@@ -196,7 +196,7 @@ impl Pause {
 
 const STEPS: &str = "/spec/updateStrategy/canary";
 
-fn part(workload: &Version, pointer: &str) -> Value {
+fn field(workload: &Version, pointer: &str) -> Value {
     workload
         .object
         .pointer(pointer)

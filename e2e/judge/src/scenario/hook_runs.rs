@@ -53,7 +53,7 @@ impl Scenario {
     }
 
     /// A HookRun succeeds, according to a clock that is ahead by this many seconds.
-    pub(crate) fn finish_ahead(&mut self, pod: &str, point: &str, seconds: i64) {
+    pub(crate) fn finish_with_clock_ahead(&mut self, pod: &str, point: &str, seconds: i64) {
         self.wait(seconds);
         let ahead = self.log.now;
         self.wait(-seconds);
@@ -67,12 +67,12 @@ impl Scenario {
     }
 
     /// The operator deletes a HookRun.
-    pub(crate) fn drop_run(&mut self, pod: &str, point: &str) {
-        self.drop_run_by(OPERATOR, pod, point);
+    pub(crate) fn delete_run(&mut self, pod: &str, point: &str) {
+        self.delete_run_by(OPERATOR, pod, point);
     }
 
     /// A user deletes a HookRun.
-    pub(crate) fn drop_run_by(&mut self, user: &str, pod: &str, point: &str) {
+    pub(crate) fn delete_run_by(&mut self, user: &str, pod: &str, point: &str) {
         let run = self.runs.remove(&format!("{pod}/{point}")).expect("a run");
         let name = run["metadata"]["name"]
             .as_str()

@@ -7,7 +7,7 @@ use crate::names;
 
 impl Scenario {
     /// The kubelet reports the phase of a pod, and whether its container runs.
-    pub(crate) fn reports(&mut self, name: &str, phase: &str, runs: bool) {
+    pub(crate) fn report_phase(&mut self, name: &str, phase: &str, runs: bool) {
         let state = if runs { "running" } else { "waiting" };
         let mut status = json!({"name": "main", "ready": runs, "state": {}});
         status["state"][state] = json!({});
@@ -44,7 +44,7 @@ impl Scenario {
     }
 
     /// The kubelet reports the image that a pod's container runs.
-    pub(crate) fn runs_image(&mut self, name: &str, image: &str, ready: bool) {
+    pub(crate) fn report_image(&mut self, name: &str, image: &str, ready: bool) {
         let pod = self.pods.get_mut(name).expect("a pod");
         let id = format!("containerd://0#{image}");
         pod["status"]["containerStatuses"] =
@@ -53,18 +53,18 @@ impl Scenario {
     }
 
     /// The kubelet has restarted a container of a pod that is ready.
-    pub(crate) fn restarted(&mut self, name: &str) {
+    pub(crate) fn report_restart(&mut self, name: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["status"]["containerStatuses"][0]["restartCount"] = json!(1);
         self.write_pod("kubelet", "patch", "status", name);
     }
 
     /// The kubelet reports which images a pod's containers were started from.
-    pub(crate) fn run_images(&mut self, name: &str, images: [&str; 2]) {
+    pub(crate) fn report_images(&mut self, name: &str, images: [&str; 2]) {
         let pod = self.pods.get_mut(name).expect("a pod");
-        let statuses = [0, 1].map(|place| {
-            let id = format!("containerd://{place}#{}", images[place]);
-            let name = &pod["spec"]["containers"][place]["name"];
+        let statuses = [0, 1].map(|index| {
+            let id = format!("containerd://{index}#{}", images[index]);
+            let name = &pod["spec"]["containers"][index]["name"];
             json!({"name": name, "containerID": id, "ready": true, "state": {"running": {}}})
         });
         pod["status"]["containerStatuses"] = json!(statuses);
@@ -72,9 +72,9 @@ impl Scenario {
     }
 
     /// The kubelet reports a container as not ready.
-    pub(crate) fn unready_container(&mut self, name: &str, place: usize) {
+    pub(crate) fn report_unready_container(&mut self, name: &str, index: usize) {
         let pod = self.pods.get_mut(name).expect("a pod");
-        pod["status"]["containerStatuses"][place]["ready"] = json!(false);
+        pod["status"]["containerStatuses"][index]["ready"] = json!(false);
         self.write_pod("kubelet", "patch", "status", name);
     }
 

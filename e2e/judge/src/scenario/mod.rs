@@ -1,5 +1,5 @@
-//! Builds audit logs for the judge's own tests: a small simulated cluster that logs each write. This file has the
-//! workload; [`pods`], [`kubelet`], [`hook_runs`] and [`budget`] have the rest.
+//! Builds audit logs for the judge's own tests: a small simulated cluster that logs each write. This file contains
+//! the workload; [`pods`], [`kubelet`], [`hook_runs`] and [`budget`] contain the rest.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(crate) struct Scenario {
 impl Scenario {
     /// A GameDeployment with this spec, and all its pods ready at revision `v1`.
     pub(crate) fn with(spec: Value) -> Self {
-        let mut scenario = Self::of("GameDeployment", spec);
+        let mut scenario = Self::without_pods("GameDeployment", spec);
         for letter in (b'a'..).take(scenario.replicas()) {
             scenario.create(&(letter as char).to_string(), "v1");
         }
@@ -53,8 +53,8 @@ impl Scenario {
     }
 
     /// A GameStatefulSet with this spec, and all its pods ready at revision `v1`.
-    pub(crate) fn of_set(spec: Value) -> Self {
-        let mut scenario = Self::of("GameStatefulSet", spec);
+    pub(crate) fn stateful_set(spec: Value) -> Self {
+        let mut scenario = Self::without_pods("GameStatefulSet", spec);
         for ordinal in 0..scenario.replicas() {
             scenario.create(&format!("{GAME}-{ordinal}"), "v1");
             scenario.wait(2);
@@ -69,7 +69,7 @@ impl Scenario {
     }
 
     /// A workload of this kind with this spec, before its first pod is created.
-    pub(crate) fn of(kind: &'static str, spec: Value) -> Self {
+    pub(crate) fn without_pods(kind: &'static str, spec: Value) -> Self {
         let mut scenario = Scenario {
             log: Log::new(),
             workload: json!({

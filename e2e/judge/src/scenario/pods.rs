@@ -25,7 +25,7 @@ impl Scenario {
 
     /// The operator creates a pod with annotations.
     pub(crate) fn create_annotated(&mut self, name: &str, revision: &str, annotations: Value) {
-        let which = match self.workload["kind"] == "GameStatefulSet" {
+        let identity = match self.workload["kind"] == "GameStatefulSet" {
             true => names::IDENTITY[2],
             false => names::INSTANCE,
         };
@@ -33,7 +33,7 @@ impl Scenario {
             "kind": "Pod",
             "metadata": {
                 "name": name, "uid": format!("uid-{name}"),
-                "labels": {names::REVISION: revision, which: name},
+                "labels": {names::REVISION: revision, identity: name},
                 "annotations": annotations,
                 "ownerReferences": [{"controller": true, "uid": GAME}],
             },
@@ -116,14 +116,14 @@ impl Scenario {
         self.set_conditions("kubelet", name, true, true);
     }
 
-    /// The operator changes the image of another container.
-    pub(crate) fn change_container(&mut self, name: &str, place: usize, revision: &str) {
+    /// The operator changes the image of a container, given by its index.
+    pub(crate) fn change_container(&mut self, name: &str, index: usize, revision: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
-        pod["spec"]["containers"][place]["image"] = json!(format!("image-{revision}"));
+        pod["spec"]["containers"][index]["image"] = json!(format!("image-{revision}"));
         self.write_pod(OPERATOR, "patch", "", name);
     }
 
-    /// The operator changes a pod to a revision, and changes the images of two containers at once.
+    /// The operator changes a pod to a revision, and changes the images of two containers in one write.
     pub(crate) fn change_all(&mut self, name: &str, revision: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["spec"]["containers"][1]["image"] = json!(format!("image-{revision}"));
@@ -138,7 +138,7 @@ impl Scenario {
         self.write_pod(OPERATOR, "patch", "", name);
     }
 
-    /// The operator hot patches a pod.
+    /// The operator hot-patches a pod.
     pub(crate) fn hot_patch(&mut self, name: &str, revision: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["metadata"]["annotations"] = json!({names::HOT_PATCH: "true"});
@@ -166,7 +166,7 @@ impl Scenario {
         self.write_pod("user", "patch", "", pod);
     }
 
-    /// A user resizes the container of a pod, which is restarted for a change of its memory.
+    /// A user resizes a pod's container, which restarts if its memory changes.
     pub(crate) fn resize(&mut self, pod: &str, resource: &str, value: &str) {
         let container = &mut self.pods.get_mut(pod).expect("a pod")["spec"]["containers"][0];
         container["resizePolicy"] = json!([

@@ -15,7 +15,7 @@ use crate::{MAX_UNAVAILABLE, PODS};
 /// The readiness gate of pods that are updated in place.
 pub const GATE: &str = "InPlaceUpdateReady";
 /// The number of concurrent requests.
-const AT_ONCE: usize = 32;
+const CONCURRENCY: usize = 32;
 
 /// The bare client.
 pub struct Bare<'a> {
@@ -34,7 +34,7 @@ impl<'a> Bare<'a> {
 
     /// Creates all pods from a template.
     pub async fn create(&self, template: &Value) -> Result<()> {
-        for_each(AT_ONCE, async |name| {
+        for_each(CONCURRENCY, async |name| {
             let mut pod = template.clone();
             pod["metadata"]["name"] = json!(name);
             let pod = serde_json::from_value(pod)?;
@@ -67,7 +67,7 @@ impl<'a> Bare<'a> {
 
     /// Deletes all pods.
     pub async fn delete(&self) -> Result<()> {
-        for_each(AT_ONCE, async |name| {
+        for_each(CONCURRENCY, async |name| {
             self.api.delete(&name, &DeleteParams::default()).await?;
             Ok(())
         })
@@ -75,11 +75,11 @@ impl<'a> Bare<'a> {
     }
 }
 
-async fn for_each(at_once: usize, act: impl AsyncFn(String) -> Result<()>) -> Result<()> {
+async fn for_each(concurrency: usize, act: impl AsyncFn(String) -> Result<()>) -> Result<()> {
     let act = &act;
     stream::iter(0..PODS)
         .map(|number| act(format!("bare-{number}")))
-        .buffer_unordered(at_once)
+        .buffer_unordered(concurrency)
         .try_collect()
         .await
 }

@@ -21,7 +21,7 @@ use crate::subject::until_quiet;
 pub const PODS: usize = 200;
 /// The number of rounds. In each, both workloads do the same, one after the other.
 const ROUNDS: usize = 3;
-/// How long it may take until a guard is in force.
+/// The time limit for a guard to come into force.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The results of all rounds.
@@ -40,7 +40,7 @@ struct Life {
 struct Phase {
     /// Time from the request to the last pod.
     time: Duration,
-    /// Writes of the operator.
+    /// The operator's writes.
     writes: Counts,
 }
 
@@ -65,7 +65,7 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
     Ok(measured)
 }
 
-/// Scales a workload from no pods to this number and back. Its hook allows each deletion at once.
+/// Scales a workload from no pods to this number and back. Its hook allows each deletion immediately.
 async fn life(plane: &'static ControlPlane, name: &str, game: &Game, pods: usize) -> Result<Life> {
     let folder = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
     let mut case = Case::open(plane, name, &folder).await?;
@@ -109,7 +109,7 @@ async fn phase(case: &Case, replicas: usize, done: impl AsyncFn() -> Result<()>)
     case.plane().patch(&case.path(), &replicas).await?;
     done().await?;
     let time = start.elapsed();
-    let after = until_quiet(|| own(case), |own| own).await?;
+    let after = until_quiet(|| own_writes(case), |writes| writes).await?;
     Ok(Phase {
         time,
         writes: after.since(&before),
@@ -117,7 +117,7 @@ async fn phase(case: &Case, replicas: usize, done: impl AsyncFn() -> Result<()>)
 }
 
 /// The operator's writes so far, except to its lease.
-fn own(case: &Case) -> Result<Counts> {
+fn own_writes(case: &Case) -> Result<Counts> {
     let mut writes = case.writes()?;
     writes.0.retain(|kind, _| kind.resource != "leases");
     Ok(writes)
@@ -133,15 +133,15 @@ impl fmt::Display for Measured {
         writeln!(f, "|---|---|---|---|---|")?;
         for (name, lives) in [("not guarded", &self.plain), ("guarded", &self.guarded)] {
             let cells = |pick: fn(&Life) -> &Phase| {
-                let of = |value: &dyn Fn(&Phase) -> f64| {
+                let median_of = |value: &dyn Fn(&Phase) -> f64| {
                     median(lives.iter().map(|life| value(pick(life))).collect())
                 };
-                let time = of(&|phase| phase.time.as_secs_f64());
+                let time = median_of(&|phase| phase.time.as_secs_f64());
                 let per_pod = |count: usize| count as f64 / pods as f64;
                 let to_pods = |writes: &Counts| writes.sum(|it| it.resource.starts_with("pods"));
-                let all = of(&|phase| per_pod(phase.writes.sum(|_| true)));
-                let to_pods = of(&|phase| per_pod(to_pods(&phase.writes)));
-                let refused = of(&|phase| phase.writes.sum(|it| it.code >= 400) as f64);
+                let all = median_of(&|phase| per_pod(phase.writes.sum(|_| true)));
+                let to_pods = median_of(&|phase| per_pod(to_pods(&phase.writes)));
+                let refused = median_of(&|phase| phase.writes.sum(|it| it.code >= 400) as f64);
                 format!("{time:.1} s | {to_pods:.2} to pods, {all:.2} in all, {refused:.0} refused")
             };
             let creation = cells(|life| &life.creation);

@@ -1,4 +1,4 @@
-//! Measures 10,000 HookRuns at once, each with three measurements a second apart, against a server on this
+//! Measures 10,000 concurrent HookRuns, each with three measurements a second apart, against a server on this
 //! machine: how late they start, and what they cost.
 
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ pub const RUNS: usize = 10_000;
 /// The number of measurements per HookRun.
 const MEASUREMENTS: usize = 3;
 /// The number of concurrent requests by the benchmark.
-const AT_ONCE: usize = 64;
+const CONCURRENCY: usize = 64;
 /// How long each wait may take.
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -107,7 +107,7 @@ pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measur
     })
 }
 
-/// Waits until a first run has ended, which shows that the operator leads and works.
+/// Waits until a first run has ended, which shows that the operator is the leader and works.
 async fn warm_up(api: &Api<DynamicObject>, url: &str, calls: &Calls) -> Result<()> {
     let object: DynamicObject = serde_json::from_value(run(url, usize::MAX))?;
     let created = api.create(&PostParams::default(), &object).await?;
@@ -172,7 +172,7 @@ async fn create(api: &Api<DynamicObject>, url: &str, runs: usize) -> Result<Vec<
             api.create(&PostParams::default(), &object).await?;
             anyhow::Ok((index, requested))
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(CONCURRENCY)
         .try_collect()
         .await
 }
@@ -189,7 +189,7 @@ async fn raw_writes(api: &Api<DynamicObject>, runs: usize) -> Result<f64> {
                 .await?;
             anyhow::Ok(())
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(CONCURRENCY)
         .try_for_each(async |()| Ok(()))
         .await?;
     Ok(runs as f64 / started.elapsed().as_secs_f64())

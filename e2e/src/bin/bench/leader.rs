@@ -46,7 +46,7 @@ async fn series(
     standby.start().await?;
     let mut times = Vec::new();
     for run in 0..runs {
-        // One pod more, then one fewer, so that there is something to do each time.
+        // One pod more, then one fewer, so there is something to do each time.
         let replicas = if run % 2 == 0 { 2 } else { 1 };
         times.push(takeover(&mut case, &mut standby, exit, replicas).await?);
     }

@@ -3,8 +3,8 @@
 //! tenant can cost another.
 //! `bench deployments`, `sets`, `hooks`, `guard`, `leader` and `tenants` each measure a part of this; a number after
 //! that sets the number of rounds, HookRuns, pods, takeovers or rollouts.
-//! `bench sidecars` measures SidecarSets: `sidecars own` pods of workloads, `sidecars inject` pods of other
-//! controllers; a number after that sets the number of pods.
+//! `bench sidecars` measures SidecarSets: `sidecars own` for pods of workloads, `sidecars inject` for pods of
+//! other controllers; a number after that sets the number of pods.
 //! `bench scale` measures what 10,000 pods cost. It takes an hour, so `make bench` does not include it. `scale set`
 //! and the like measure a part of that; a number after it sets the number of pods.
 //!
@@ -51,9 +51,9 @@ async fn main() -> Result<()> {
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
     };
     plane.stop().await?;
-    let (table, in_time) = outcome?;
+    let (table, within_limits) = outcome?;
     println!("{table}");
-    in_time
+    within_limits
 }
 
 /// Measures a part, or everything. Returns the tables, and an error if a limit was exceeded.

@@ -69,14 +69,14 @@ impl Pods {
     /// Starts the watch.
     pub fn watch(client: Client, namespace: &str) -> Self {
         let running = Arc::new(Mutex::new(Running::default()));
-        let (tell, changed) = watch::channel(());
+        let (sender, changed) = watch::channel(());
         let api: Api<Pod> = Api::namespaced(client, namespace);
         let known = running.clone();
         let task = tokio::spawn(async move {
             let events = watcher(api, watcher::Config::default());
             let followed = events.try_for_each(|event| {
                 follow(&known, event);
-                tell.send_replace(());
+                sender.send_replace(());
                 std::future::ready(Ok(()))
             });
             if let Err(error) = followed.await {

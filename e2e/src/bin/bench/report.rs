@@ -27,7 +27,7 @@ const PHASES: [(&str, Pick); 3] = [
     ("1,000 to 0", |measured| Some(&measured.delete)),
 ];
 
-fn of(round: &Round, subject: Subject) -> Option<&Measured> {
+fn result_of(round: &Round, subject: Subject) -> Option<&Measured> {
     let mut all = round.iter();
     all.find(|(found, _)| *found == subject)
         .map(|(_, measured)| measured)
@@ -50,13 +50,16 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 
 impl Report {
     fn median(&self, subject: Subject, value: impl Fn(&Measured) -> f64) -> f64 {
-        let measured = self.rounds.iter().filter_map(|round| of(round, subject));
+        let measured = self
+            .rounds
+            .iter()
+            .filter_map(|round| result_of(round, subject));
         median(measured.map(value).collect())
     }
 
     /// Median over the rounds of the ratio between the rates of two subjects in the same round.
     fn ratio(&self, subject: Subject, to: Subject, pick: Pick) -> f64 {
-        let both = |round| Some((of(round, subject)?, of(round, to)?));
+        let both = |round| Some((result_of(round, subject)?, result_of(round, to)?));
         let pairs = self.rounds.iter().filter_map(both);
         median(pairs.map(|(a, b)| rate(pick(a)) / rate(pick(b))).collect())
     }
@@ -103,10 +106,10 @@ impl Report {
                         pick(measured).map_or(f64::NAN, |phase| count(&phase.writes) as f64)
                     })
                 };
-                let pod_writes = |all: &Counts| all.sum(|sort| sort.resource.starts_with("pods"));
+                let pod_writes = |all: &Counts| all.sum(|kind| kind.resource.starts_with("pods"));
                 let pods = median(&pod_writes) / PODS as f64;
-                let all = median(&|all| all.sum(|sort| sort.resource != "leases")) / PODS as f64;
-                let refused = median(&|all| all.sum(|sort| sort.code >= 400));
+                let all = median(&|all| all.sum(|kind| kind.resource != "leases")) / PODS as f64;
+                let refused = median(&|all| all.sum(|kind| kind.code >= 400));
                 let kubelets = self.median(subject, |measured| {
                     pick(measured).map_or(f64::NAN, |phase| phase.kubelets as f64)
                 });

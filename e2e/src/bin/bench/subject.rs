@@ -136,7 +136,7 @@ struct Writes {
     kubelets: usize,
 }
 
-/// Waits until there are no more writes of a subject: a last status write may follow, and belongs to the phase.
+/// Waits until a subject makes no more writes. A last status write may follow, which belongs to the phase.
 pub async fn until_quiet<W>(
     writes: impl Fn() -> Result<W>,
     own: impl Fn(&W) -> &Counts,
@@ -198,7 +198,7 @@ impl Run<'_> {
     fn writes(&self) -> Result<Writes> {
         let events = self.case.plane().audit.writes(&self.case.namespace)?;
         let operator = self.case.operator.username();
-        let is_theirs = |event: &Event| match self.subject {
+        let is_own = |event: &Event| match self.subject {
             Subject::Gated | Subject::Plain | Subject::Set => event.user.username == operator,
             Subject::Deployment | Subject::StatefulSet => {
                 event.user_agent.starts_with("kube-controller-manager")
@@ -214,9 +214,9 @@ impl Run<'_> {
         // An operator keeps renewing its lease, which is not part of the measured work.
         let is_lease = |event: &Event| {
             let about = event.object_ref.as_ref();
-            about.is_some_and(|it| it.resource == "leases")
+            about.is_some_and(|object| object.resource == "leases")
         };
-        let is_work = |event: &Event| is_theirs(event) && !is_lease(event);
+        let is_work = |event: &Event| is_own(event) && !is_lease(event);
         let is_kubelets = |event: &Event| event.user_agent.starts_with("kwok");
         Ok(Writes {
             own: Counts::of(&events, is_work),

@@ -38,22 +38,22 @@ async fn play(stage: &Stage, rollouts: usize) -> Result<Measured> {
     roll_out(stage, 1, 2).await?;
     eprintln!("{rollouts} rollouts alone");
     let mut next = 3;
-    let mut more = async |attacks| {
+    let mut measure_next = async |attacks| {
         let first = next;
         next += rollouts;
-        under(stage, attacks, first, rollouts).await
+        measure_under(stage, attacks, first, rollouts).await
     };
-    let alone = more(&[]).await?;
+    let alone = measure_next(&[]).await?;
     eprintln!("{alone:?}");
     let mut attacked = Vec::new();
     for attack in ATTACKS {
         eprintln!("{rollouts} rollouts under {}", attack.name);
-        let figures = more(std::slice::from_ref(attack)).await?;
+        let figures = measure_next(std::slice::from_ref(attack)).await?;
         eprintln!("{figures:?}");
         attacked.push((attack.name, figures));
     }
     eprintln!("{rollouts} rollouts under {} attacks", ATTACKS.len());
-    attacked.push(("all at once", more(ATTACKS).await?));
+    attacked.push(("all at once", measure_next(ATTACKS).await?));
     ensure!(stage.lease().await? == lease, "the lease was lost");
     Ok(Measured {
         alone,
@@ -63,7 +63,7 @@ async fn play(stage: &Stage, rollouts: usize) -> Result<Measured> {
 }
 
 /// Measures rollouts while these attacks run.
-async fn under(
+async fn measure_under(
     stage: &Stage,
     attacks: &'static [Attack],
     first: usize,
@@ -122,9 +122,9 @@ impl fmt::Display for Measured {
                 (figures.reconcile, self.alone.reconcile),
                 (figures.write, self.alone.write),
             ] {
-                let [half, most] = times;
-                let ratio = most.as_secs_f64() / alone[1].as_secs_f64();
-                write!(f, " {half:.1?} | {most:.1?} | {ratio:.2} |")?;
+                let [p50, p99] = times;
+                let ratio = p99.as_secs_f64() / alone[1].as_secs_f64();
+                write!(f, " {p50:.1?} | {p99:.1?} | {ratio:.2} |")?;
             }
             let [operator, server] = figures.busy;
             writeln!(f, " {operator:.2} | {server:.2} |")?;

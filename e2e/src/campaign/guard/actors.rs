@@ -12,19 +12,19 @@ use super::stage::RIVAL_CLASS;
 use super::variant::{SAFE_TO_EVICT, Variant};
 use crate::case::Case;
 
-/// The prefix of the users for whom kubectl makes the requests. The audit log shows them.
+/// The prefix of the users that kubectl impersonates. The audit log shows them.
 const USER: &str = "others:";
 /// How long a drain may last.
 const DRAIN: &str = "--timeout=150s";
-/// How long the administrator waits after a refused drain.
-const AGAIN: Duration = Duration::from_secs(2);
+/// How long the administrator waits before retrying a drain.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// Another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
     /// kubectl drain.
     Drain,
-    /// kubectl drain --disable-eviction, again and again until it succeeds.
+    /// kubectl drain --disable-eviction, repeated until it succeeds.
     DrainByDeletion,
     /// An eviction through the API.
     Evict,
@@ -108,7 +108,7 @@ impl Actor {
         }
     }
 
-    /// The user for whom it makes its requests.
+    /// The user that it impersonates.
     pub(super) fn user(self) -> String {
         let name = format!("{self:?}");
         let is_special = |letter: char| !letter.is_ascii_alphabetic();
@@ -187,7 +187,7 @@ impl Actor {
         ];
         let drain = [&["drain", node][..], &own].concat();
         while self.kubectl(case, &drain).await.is_err() {
-            sleep(AGAIN).await;
+            sleep(RETRY_AFTER).await;
         }
     }
 
@@ -217,7 +217,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Acts as if the node had been chosen before the pods were scheduled to it: their annotation would prevent that
+    /// Acts as if the node had been chosen before the pods were scheduled onto it: their annotation would prevent that
     /// choice.
     async fn scale_down(self, case: &Case, node: &str) -> Result<()> {
         let taint = "ToBeDeletedByClusterAutoscaler=1:NoSchedule";
@@ -232,7 +232,7 @@ impl Actor {
     }
 }
 
-/// The workload's pods that run, by name.
+/// The workload's running pods, sorted by name.
 pub(super) async fn running(case: &Case) -> Result<Vec<Value>> {
     let mut pods = case.list("pods").await?;
     pods.retain(|pod| controller(pod).is_some() && runs(pod) && !is_terminating(pod));
@@ -246,7 +246,7 @@ async fn some_pod(case: &Case, number: usize) -> Result<Option<String>> {
     Ok(found.map(|pod| text(pod, "/metadata/name").to_owned()))
 }
 
-/// A pod that fits on a node only when no other is there.
+/// A pod that fits on a node only if no other pod is there.
 fn rival(case: &Case, node: &str) -> Value {
     let needs = json!({"requests": {"cpu": "950"}});
     json!({

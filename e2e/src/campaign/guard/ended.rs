@@ -8,10 +8,10 @@ use super::actors::Actor;
 use super::history::History;
 use super::matches::Matches;
 
-/// The name, in the table, for the matches that a workload's own controller ends.
+/// The table's name for the matches that a workload's own controller ends.
 pub(super) const OWN: &str = "rollouts and scaling by users";
 
-/// The matches of a history.
+/// How many matches a history played, and which of them were ended early.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     /// How many were played.
@@ -22,11 +22,11 @@ pub(super) struct Ended {
     pub(super) lines: Vec<String>,
 }
 
-/// The matches that were ended while the hook of their pod said no.
+/// Finds the matches that were ended although their pod's hook refused.
 pub(super) fn ended(events: &[Event], history: &History, matches: &Matches, own: &str) -> Ended {
     let mut found = Ended::default();
     for life in pod_lives(events) {
-        let over = matches.over(&life.uid);
+        let over = matches.end_of(&life.uid);
         found.played += u64::from(life.began < over);
         let Some(end) = life.end.as_ref().filter(|end| end.at < over) else {
             continue;
@@ -41,7 +41,7 @@ pub(super) fn ended(events: &[Event], history: &History, matches: &Matches, own:
 fn line(life: &Life, end: &End, by: &str) -> String {
     let (uid, name, at) = (&life.uid, &life.name, end.at);
     let (request, user, agent) = (&end.request, &end.user, &end.user_agent);
-    format!("{at} {name} ({uid}) by {by}: {request} of {user} with {agent}")
+    format!("{at} {name} ({uid}) by {by}: {request} from {user} with {agent}")
 }
 
 /// What ended a match: a client, directly or through a controller of Kubernetes, or a user through the workload's own
@@ -55,9 +55,9 @@ fn culprit(end: &End, history: &History, own: &str) -> String {
     let actor = if is_client("generic-garbage-collector") || is_client("namespace-controller") {
         history.last()
     } else if is_client("taint-eviction-controller") || is_client("node-controller") {
-        client_that(|it| it == Actor::Taint)
+        client_that(|actor| actor == Actor::Taint)
     } else if is_client("kube-scheduler") {
-        client_that(|it| it == Actor::Preempt)
+        client_that(|actor| actor == Actor::Preempt)
     } else {
         None
     };
@@ -97,9 +97,10 @@ mod tests {
 
     const OPERATOR: &str = "system:serviceaccount:system:gamekeeper";
 
-    /// The name of what ended a match by a request of this user with this user agent, while these clients act.
-    fn by(actors: &[Actor], user: &str, user_agent: &str) -> String {
-        let mut history = History::of(0);
+    /// The culprit, by name, if these clients act in the history and a request of this user with this user agent ends
+    /// a match.
+    fn culprit_of(actors: &[Actor], user: &str, user_agent: &str) -> String {
+        let mut history = History::from_seed(0);
         let stimulus = |actor: &Actor| (history.length(), Stimulus::Other(*actor, 0));
         history.stimuli = actors.iter().map(stimulus).collect();
         let end = End {
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_controllers_do_is_attributed_to_the_client_that_causes_it() {
+    fn the_action_of_a_controller_is_attributed_to_the_client_that_caused_it() {
         let controller = |name: &str| format!("kube-controller-manager/v1 kubernetes/{name}");
         let namespace = Actor::DeleteNamespace;
         let cases = [
@@ -145,9 +146,13 @@ mod tests {
             (vec![], "admin".to_owned(), "replicaset-controller", OWN),
         ];
         for (actors, user, agent, expected) in cases {
-            assert_eq!(by(&actors, &user, &controller(agent)), expected, "{agent}");
+            assert_eq!(
+                culprit_of(&actors, &user, &controller(agent)),
+                expected,
+                "{agent}"
+            );
         }
-        let stranger = by(&[], "admin", "kube-scheduler/v1");
+        let stranger = culprit_of(&[], "admin", "kube-scheduler/v1");
         assert_eq!(stranger, "admin (kube-scheduler/v1)");
     }
 

@@ -1,4 +1,4 @@
-//! Sums over the outcomes of histories, as the table in docs/guard.md.
+//! Sums over the outcomes of histories, in the form of the table in docs/guard.md.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,12 +26,12 @@ pub struct Record {
     pub refused: u64,
     /// How often the operator was killed.
     pub kills: u64,
-    /// What went wrong: with guarded pods, also what the judge found, and what did not end.
+    /// What went wrong. With guarded pods, this includes what the judge found, and what did not end.
     pub failures: Vec<String>,
 }
 
 impl Record {
-    /// Whether nothing went wrong. Only guarded pods promise that no match is ended.
+    /// Whether nothing went wrong. Only the guarded variant promises that no match is ended.
     pub fn passed(&self) -> bool {
         let keeps_promise = self.variant != Variant::Guarded || self.ended.is_empty();
         keeps_promise && self.failures.is_empty()
@@ -53,11 +53,11 @@ impl Table {
         self.0.values().flatten().all(Record::passed)
     }
 
-    /// A row with the sum of a number for each variant.
-    fn row(&self, name: &str, number: impl Fn(&Record) -> u64) -> String {
+    /// A row with the sum of a figure for each variant.
+    fn row(&self, name: &str, figure: impl Fn(&Record) -> u64) -> String {
         let sum = |variant| {
             let records = self.0.get(&variant).into_iter().flatten();
-            records.map(&number).sum::<u64>().to_string()
+            records.map(&figure).sum::<u64>().to_string()
         };
         let cells = Variant::ALL.map(sum).join(" | ");
         format!("| {name} | {cells} |")
@@ -65,7 +65,7 @@ impl Table {
 
     /// The names of all clients that may have ended a match, the expected ones first.
     fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = Actor::all().map(|it| it.name().to_owned()).collect();
+        let mut names: Vec<String> = Actor::all().map(|actor| actor.name().to_owned()).collect();
         names.push(OWN.to_owned());
         for name in self.0.values().flatten().flat_map(|it| it.ended.keys()) {
             if !names.contains(name) {

@@ -1,4 +1,4 @@
-//! After the matches: with guarded pods, everything that was asked to end must end by itself.
+//! After the matches: with guarded pods, all drains and deletions must complete on their own.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::wait::eventually;
 /// How long each wait may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Waits until the workload has settled, and deletes it; or until it is deleted with its pods, or with its namespace, if a
-/// client has deleted it.
+/// Waits until the workload has settled, deletes it, and waits until its pods have ended. If a client has deleted the
+/// workload or its namespace, only waits until that is complete.
 pub(super) async fn finish(scene: &Scene<'_>, last: Option<Actor>) -> Result<()> {
     let case = scene.case;
     let rival = [
@@ -58,11 +58,13 @@ async fn until_deleted(scene: &Scene<'_>) -> Result<()> {
 async fn until_absent(plane: &ControlPlane, path: &str) -> Result<()> {
     eventually(&format!("{path} is deleted"), LIMIT, async || {
         let Err(error) = plane.get(path).await else {
-            anyhow::bail!("it exists");
+            anyhow::bail!("it still exists");
         };
         let api = error.downcast_ref::<kube::Error>();
-        let is_absent =
-            matches!(api, Some(kube::Error::Api(it)) if it.code == StatusCode::NOT_FOUND.as_u16());
+        let is_absent = matches!(
+            api,
+            Some(kube::Error::Api(status)) if status.code == StatusCode::NOT_FOUND.as_u16()
+        );
         ensure!(is_absent, "{error:#}");
         Ok(())
     })

@@ -10,7 +10,7 @@ use crate::workload::manifest::Game;
 /// How long users and others act, in milliseconds.
 const LENGTH: u64 = 8_000;
 /// How much longer they act when the namespace is deleted, in milliseconds: Kubernetes waits for five seconds first.
-const NAMESPACE: u64 = 6_000;
+const NAMESPACE_DELETION: u64 = 6_000;
 /// The earliest time, in milliseconds, at which the workload or its namespace is deleted. Users act before that.
 const LATE: u64 = 4_500;
 
@@ -43,7 +43,7 @@ pub enum Stimulus {
     Image(String),
     /// The operator is killed (kill -9), and is down for this long.
     Kill(Duration),
-    /// Another client acts on the node and the pod of this number.
+    /// Another client acts on the node and the pod with this number.
     Other(Actor, usize),
 }
 
@@ -67,8 +67,8 @@ pub struct History {
 }
 
 impl History {
-    /// The history of a seed.
-    pub fn of(seed: u64) -> Self {
+    /// Generates the history of a seed.
+    pub fn from_seed(seed: u64) -> Self {
         let mut random = Random::from_seed(seed);
         let kinds = [Kind::Rolling, Kind::InPlace, Kind::Ordered, Kind::Parallel];
         let kind = kinds[random.index(4)];
@@ -76,7 +76,7 @@ impl History {
             seed,
             kind,
             replicas: 3 + random.below(3) as i64,
-            // A hook before an in-place update that says no once is not run again by itself.
+            // A hook that refuses an in-place update is not run again automatically.
             retries: kind == Kind::InPlace || random.below(2) == 0,
             surge: random.below(2) as i64,
             matches: (0..16).map(|_| random.between(1_500, 14_000)).collect(),
@@ -101,9 +101,9 @@ impl History {
 
     fn add_kills(&mut self, random: &mut Random) {
         for _ in 0..random.below(3) {
-            let away = random.between(200, 1_500);
+            let downtime = random.between(200, 1_500);
             self.stimuli
-                .push((random.between(0, LENGTH), Stimulus::Kill(away)));
+                .push((random.between(0, LENGTH), Stimulus::Kill(downtime)));
         }
     }
 
@@ -129,13 +129,13 @@ impl History {
     /// How long users and others act.
     pub(super) fn length(&self) -> Duration {
         let more = match self.last() {
-            Some(Actor::DeleteNamespace) => NAMESPACE,
+            Some(Actor::DeleteNamespace) => NAMESPACE_DELETION,
             _ => 0,
         };
         Duration::from_millis(LENGTH + more)
     }
 
-    /// The client that acts in this history and matches, if there is one.
+    /// The first client of this history that matches, if there is one.
     pub(super) fn find(&self, matches: impl Fn(Actor) -> bool) -> Option<Actor> {
         self.stimuli.iter().find_map(|(_, it)| match it {
             Stimulus::Other(actor, _) if matches(*actor) => Some(*actor),
@@ -174,7 +174,9 @@ impl fmt::Display for History {
             match stimulus {
                 Stimulus::Scale(replicas) => writeln!(f, "{at:.1} s: a user scales to {replicas}")?,
                 Stimulus::Image(tag) => writeln!(f, "{at:.1} s: a user sets image {tag}")?,
-                Stimulus::Kill(away) => writeln!(f, "{at:.1} s: kill -9, back after {away:?}")?,
+                Stimulus::Kill(downtime) => {
+                    writeln!(f, "{at:.1} s: kill -9, back after {downtime:?}")?
+                }
                 Stimulus::Other(actor, number) => {
                     writeln!(f, "{at:.1} s: {} ({number})", actor.name())?;
                 }
@@ -190,16 +192,22 @@ mod tests {
 
     #[test]
     fn a_seed_reproduces_its_history() {
-        assert_eq!(History::of(5).to_string(), History::of(5).to_string());
-        assert_ne!(History::of(5).to_string(), History::of(8).to_string());
+        assert_eq!(
+            History::from_seed(5).to_string(),
+            History::from_seed(5).to_string()
+        );
+        assert_ne!(
+            History::from_seed(5).to_string(),
+            History::from_seed(8).to_string()
+        );
     }
 
-    /// Otherwise it would be unclear which client caused a controller to delete a pod.
+    /// Otherwise it could be unclear which client caused a controller to delete a pod.
     #[test]
-    fn no_client_that_acts_through_a_controller_acts_twice() {
+    fn no_client_acts_twice() {
         for seed in 0..200 {
             let mut seen = Vec::new();
-            for (_, stimulus) in History::of(seed).stimuli {
+            for (_, stimulus) in History::from_seed(seed).stimuli {
                 if let Stimulus::Other(actor, _) = stimulus {
                     assert!(!seen.contains(&actor.name()), "{seed}: {}", actor.name());
                     seen.push(actor.name());
@@ -209,9 +217,10 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_histories_have_all_clients() {
+    fn every_client_acts_in_at_least_15_of_100_histories() {
         for actor in Actor::all() {
-            let found = (0..100).filter(|seed| History::of(*seed).find(|it| it == actor).is_some());
+            let found =
+                (0..100).filter(|seed| History::from_seed(*seed).find(|it| it == actor).is_some());
             assert!(found.count() >= 15, "{}", actor.name());
         }
     }

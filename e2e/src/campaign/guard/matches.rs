@@ -18,7 +18,7 @@ use crate::servers::hook_server::Answer;
 /// How often pods are listed.
 const POLL: Duration = Duration::from_millis(300);
 
-/// When the matches were over.
+/// When each match was over.
 #[derive(Debug, Default)]
 pub(super) struct Matches {
     over: Mutex<BTreeMap<String, Timestamp>>,
@@ -26,7 +26,7 @@ pub(super) struct Matches {
 }
 
 impl Matches {
-    /// Begins matches on all pods: until a match is over, the hook of its pod says no.
+    /// Begins matches on all pods: until a match is over, its pod's hook refuses.
     pub(super) fn begin(case: &Case) -> Self {
         case.hooks.answer_all(Answer::Json(json!({"age": 10})));
         Matches::default()
@@ -41,7 +41,11 @@ impl Matches {
                 let length = history.matches[ends.len() % history.matches.len()];
                 ends.entry(uid(&pod).to_owned()).or_insert(now + length);
             }
-            for uid in ends.iter().filter(|it| *it.1 <= now).map(|it| it.0) {
+            for uid in ends
+                .iter()
+                .filter(|(_, end)| **end <= now)
+                .map(|(uid, _)| uid)
+            {
                 self.end(case, uid);
             }
             sleep(POLL).await;
@@ -51,7 +55,7 @@ impl Matches {
     fn end(&self, case: &Case, uid: &str) {
         let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
         over.entry(uid.to_owned()).or_insert_with(|| {
-            // The hook says yes only after that time.
+            // The hook allows the deletion only after this time.
             let now = Timestamp::now();
             case.hooks.answer(&format!("/{uid}"), yes());
             now
@@ -66,7 +70,7 @@ impl Matches {
     }
 
     /// When the match on this pod was over.
-    pub(super) fn over(&self, uid: &str) -> Timestamp {
+    pub(super) fn end_of(&self, uid: &str) -> Timestamp {
         let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
         let all_over = self.all_over.lock().unwrap_or_else(PoisonError::into_inner);
         let all_over = all_over.unwrap_or(Timestamp::MAX);

@@ -1,9 +1,9 @@
 //! The campaign of guarded matches: what ends them, compared with other ways to protect pods.
 //!
-//! In a [`History`] users roll out and scale, the operator is killed, and others act as they do in any cluster
-//! ([`Actor`]): they drain nodes, evict and delete pods, delete the workload or its namespace. From its start, each
-//! pod runs a match of some seconds, and until that is over its hook says no. Then all matches are over, and
-//! everything that was asked to end must end by itself.
+//! In a [`History`], users roll out and scale, the operator is killed, and other clients act as they do in any cluster
+//! ([`Actor`]): they drain nodes, evict and delete pods, and delete the workload or its namespace. From its start, each
+//! pod runs a match of a few seconds, and until the match is over, the pod's hook refuses. Once all matches are over,
+//! all drains and deletions must complete on their own.
 //!
 //! [`play()`] plays a history in each [`Variant`]: with guarded pods, with the hook alone, and as a native Deployment
 //! with a PodDisruptionBudget or the annotation for autoscalers. Which matches were ended, and by which client, is

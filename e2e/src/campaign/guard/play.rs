@@ -33,7 +33,7 @@ const DRAINS: Duration = Duration::from_secs(60);
 pub struct Played {
     /// The outcome.
     pub record: Record,
-    /// One line for each match that was ended while its hook said no.
+    /// One line for each match that was ended although its hook refused.
     pub ended: Vec<String>,
     history: History,
 }
@@ -257,19 +257,19 @@ impl Play<'_> {
     fn kills(&self) -> Vec<(Duration, Duration)> {
         let stimuli = self.history.stimuli.iter();
         let kill = |(at, stimulus): &(Duration, Stimulus)| match stimulus {
-            Stimulus::Kill(away) => Some((*at, *away)),
+            Stimulus::Kill(downtime) => Some((*at, *downtime)),
             _ => None,
         };
         stimuli.filter_map(kill).collect()
     }
 
-    /// Kills and restarts the operator as the history says. Returns at the end of the history.
+    /// Kills and restarts the operator as the history specifies. Returns at the end of the history.
     async fn kill(&self, operator: Option<&mut Operator>, started: Instant) -> Result<()> {
         if let Some(operator) = operator {
-            for (at, away) in self.kills() {
+            for (at, downtime) in self.kills() {
                 sleep_until(started + at).await;
                 operator.kill().await?;
-                sleep(away).await;
+                sleep(downtime).await;
                 operator.start().await?;
             }
         }
@@ -277,7 +277,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Deletes the namespace and the nodes while the next histories run.
+    /// Deletes the namespace and the nodes in the background, while the next histories run.
     fn clean_up(self) {
         let (plane, namespace) = (self.stage.plane(), self.case.namespace);
         plane.audit.forget(&namespace);
@@ -305,7 +305,7 @@ async fn failure(meanwhile: impl Future<Output = Result<()>>) -> anyhow::Error {
 
 /// Stops an operator. Fails if it had exited or panicked.
 async fn stop(operator: &mut Operator) -> Result<()> {
-    ensure!(operator.is_alive()?, "the operator exited by itself");
+    ensure!(operator.is_alive()?, "the operator exited on its own");
     operator.terminate().await?;
     let log = std::fs::read_to_string(operator.log())?;
     ensure!(!log.contains("panicked at"), "the operator panicked");
@@ -318,7 +318,9 @@ fn violations(events: &[Event], starts: &[Timestamp], operator: &str) -> Vec<Str
     let lacking = events.iter().filter(is_by_operator);
     let lacking = lacking.filter_map(Event::missing_permission);
     let found = judge::violations(events, starts, |user| user == operator);
-    let found = found.iter().map(|it| format!("violation: {it}"));
+    let found = found
+        .iter()
+        .map(|violation| format!("violation: {violation}"));
     lacking.map(str::to_owned).chain(found).collect()
 }
 
@@ -350,9 +352,6 @@ impl fmt::Display for Played {
             writeln!(f, "{failure}")?;
         }
         let seed = self.history.seed;
-        write!(
-            f,
-            "to reproduce it: make guard-campaign SEED={seed} COUNT=1"
-        )
+        write!(f, "to reproduce: make guard-campaign SEED={seed} COUNT=1")
     }
 }

@@ -98,7 +98,7 @@ impl Variant {
     }
 }
 
-/// A hook that asks about the match on this very pod, by its uid, because names of pods are reused.
+/// A hook that asks about the match on this very pod, by its uid, because pod names are reused.
 fn template(history: &History, case: &Case) -> Value {
     let url = case.hooks.url("/{{ args.uid }}");
     let mut template = match history.retries {
@@ -111,7 +111,7 @@ fn template(history: &History, case: &Case) -> Value {
     template
 }
 
-/// Schedules pods to the first two nodes as long as these accept them, and otherwise to the last one.
+/// Schedules pods onto the first two nodes as long as these accept them, and otherwise onto the last one.
 fn on_nodes(game: Game, namespace: &str, nodes: &[String]) -> Game {
     let among = |nodes: &[String]| json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}]});
     let affinity = json!({

@@ -13,16 +13,16 @@ use crate::wait::eventually;
 /// How long an operator can use its token.
 const TOKEN_SECONDS: i64 = 4 * 60 * 60;
 
-/// Creates a service account with the operator's roles. Roles of another account of the namespace are shared.
+/// Creates a service account with the operator's roles. It shares them with other accounts in the namespace.
 pub(super) async fn grant(plane: &ControlPlane, namespace: &str, account: &str) -> Result<()> {
-    let of_account = |object: &Value| {
+    let moved_to_account = |object: &Value| {
         let mut object = object.clone();
         move_to(&mut object, namespace, account);
         object
     };
     let permissions = plane.permissions.iter();
     let permissions = permissions.filter(|object| object["kind"] != "ClusterRole");
-    let permissions: Vec<Value> = permissions.map(of_account).collect();
+    let permissions: Vec<Value> = permissions.map(moved_to_account).collect();
     let created = permissions.iter().map(async |object| {
         match plane.create(&collection(object), object).await {
             Err(error) if already_exists(&error) => Ok(()),
@@ -31,7 +31,9 @@ pub(super) async fn grant(plane: &ControlPlane, namespace: &str, account: &str) 
     });
     try_join_all(created).await?;
     let user = format!("system:serviceaccount:{namespace}:{account}");
-    let bindings = permissions.iter().filter(|it| it["roleRef"].is_object());
+    let bindings = permissions
+        .iter()
+        .filter(|object| object["roleRef"].is_object());
     try_join_all(bindings.map(|binding| until_in_force(plane, namespace, &user, binding))).await?;
     Ok(())
 }

@@ -20,7 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use self::account::{grant, token};
-use self::process::{Running, has_lost_its_lease, last_line, supervise, try_wait, with};
+use self::process::{Running, has_lost_its_lease, last_line, supervise, try_wait, with_child};
 use crate::cluster::control_plane::ControlPlane;
 use crate::cluster::link::Link;
 use crate::faults::FaultProxy;
@@ -39,7 +39,7 @@ pub struct Operator {
     kubeconfig: PathBuf,
     namespace: String,
     account: String,
-    /// Its arguments, except those for this machine.
+    /// Its arguments, except those that depend on this machine.
     args: Vec<String>,
     leader_election: bool,
     /// Additional environment variables.
@@ -121,7 +121,7 @@ impl Operator {
         })
     }
 
-    /// Its user name in the API server.
+    /// The user name under which the API server knows it.
     pub fn username(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.account)
     }
@@ -155,7 +155,7 @@ impl Operator {
         &self.binary
     }
 
-    /// Runs another command of its binary with its permissions, while it keeps running. The command may fail.
+    /// Runs another command of its binary alongside it, with its permissions. The command may fail.
     pub async fn run(&self, args: &[&str]) -> Result<CommandOutput> {
         let mut command = Command::new(&self.binary);
         command.args(args).env("KUBECONFIG", &self.kubeconfig);
@@ -232,7 +232,7 @@ impl Operator {
             .append(true)
             .open(&self.log)?;
         let port = free_port().await?;
-        // Several replicas of a Deployment run on this machine.
+        // Several replicas of a Deployment may run on this machine, so each needs a port of its own.
         let webhook_port = free_port().await?;
         let webhook = format!("--webhook-listen=127.0.0.1:{webhook_port}");
         let args = self.args.iter().map(|arg| match arg.as_str() {
@@ -299,11 +299,11 @@ impl Operator {
 
     /// Its resident memory in bytes.
     pub fn memory(&self) -> Result<u64> {
-        self.status("VmRSS:")
+        self.proc_status("VmRSS:")
     }
 
     /// A size in /proc/PID/status, in bytes.
-    fn status(&self, field: &str) -> Result<u64> {
+    fn proc_status(&self, field: &str) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()?))?;
         let line = status.lines().find_map(|line| line.strip_prefix(field));
         let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
@@ -317,7 +317,7 @@ impl Operator {
 
     /// Its peak resident memory in bytes.
     pub fn peak_memory(&self) -> Result<u64> {
-        self.status("VmHWM:")
+        self.proc_status("VmHWM:")
     }
 
     /// Limits its data segment to this many bytes until it exits.
@@ -345,7 +345,7 @@ impl Operator {
         self.signal("TERM").await?;
         let running = self.running.take().context("no operator is running")?;
         let ended = timeout(Duration::from_secs(20), running.end()?.wait()).await;
-        let status = ended.context("the operator did not end within 20 s of SIGTERM")??;
+        let status = ended.context("the operator did not exit within 20 s of SIGTERM")??;
         ensure!(status.success(), "the operator exited: {status}");
         Ok(())
     }
@@ -375,8 +375,8 @@ impl Operator {
     /// The process ID. It changes with a restart.
     pub fn id(&self) -> Result<u32> {
         let running = self.running.as_ref().context("no operator is running")?;
-        let id = with(&running.process, |child| child.as_ref().and_then(Child::id));
-        id.context("the operator has ended")
+        let id = with_child(&running.process, |child| child.as_ref().and_then(Child::id));
+        id.context("the operator has exited")
     }
 
     /// The times at which it was started.

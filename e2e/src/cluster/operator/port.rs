@@ -13,11 +13,11 @@ const PORTS: Range<u32> = 20_000..30_000;
 pub async fn free_port() -> Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in PORTS {
-        // Processes that run at the same time begin at different ports.
+        // Processes that run at the same time start at different ports.
         let number = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = u16::try_from(PORTS.start + number % (PORTS.end - PORTS.start))?;
-        // A listener could stay open for a moment after it is closed here: a process that is being started inherits
-        // it until it executes its program.
+        // Connects instead of listening, because a listener could stay open for a moment after it is closed here: a
+        // process that is being started inherits it until it executes its program.
         if TcpStream::connect(("127.0.0.1", port)).await.is_err() {
             return Ok(port);
         }

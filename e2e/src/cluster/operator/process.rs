@@ -21,19 +21,19 @@ pub(super) struct Running {
 /// The current process; None after it was stopped on purpose.
 pub(super) type Process = Arc<Mutex<Option<Child>>>;
 
-pub(super) fn with<T>(process: &Process, f: impl FnOnce(&mut Option<Child>) -> T) -> T {
+pub(super) fn with_child<T>(process: &Process, f: impl FnOnce(&mut Option<Child>) -> T) -> T {
     f(&mut process.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The exit status, if the process has exited; None after it was stopped on purpose.
 pub(super) fn try_wait(process: &Process) -> Option<std::io::Result<Option<ExitStatus>>> {
-    with(process, |child| child.as_mut().map(Child::try_wait))
+    with_child(process, |child| child.as_mut().map(Child::try_wait))
 }
 
 impl Running {
-    /// Takes the process, so that it is no longer restarted.
+    /// Takes the process, so it is no longer restarted.
     pub(super) fn end(self) -> Result<Child> {
-        with(&self.process, Option::take).context("the operator has ended")
+        with_child(&self.process, Option::take).context("the operator has exited")
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) async fn supervise(mut command: Command, process: Process, log: PathB
             return;
         }
         let Ok(next) = command.spawn() else { return };
-        with(&process, |child| *child = Some(next));
+        with_child(&process, |child| *child = Some(next));
     }
 }
 

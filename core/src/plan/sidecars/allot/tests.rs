@@ -29,7 +29,7 @@ fn now() -> Timestamp {
 
 /// Pods `a`, `b`, …, each described by words: `old` or `new`; `changing` (its gate is closed), `updating` (the set's
 /// containers are being changed) or `others` (only other containers are); `down` (not ready), `foreign` (of another
-/// controller), `canary` (the label), `kubelet` (which would ignore the change), `reshaped` (cannot be changed in
+/// controller), `canary` (the label), `kubelet` (its kubelet would ignore the change), `reshaped` (cannot be changed in
 /// place), `left` (no longer selected), `write-refused` (the API server has refused the last write) or
 /// `write-refused-old` (and it is time to try again); a token: `token`, `token-old` (unused for a minute) or
 /// `token-stale` (for an earlier revision); the hook of a token: `running`, `refused`, `passed` (just now) or
@@ -168,7 +168,7 @@ fn tokens_are_allotted_within_all_limits() {
             &["token changing down", "updating down", "old"],
             "+b",
         ),
-        // So does a token until it is withdrawn, because its workload may have begun to use it.
+        // So does a stale token until it is withdrawn, because its workload may have begun to use it.
         (json!({}), &["token-stale", "old"], "-a"),
         (json!({}), &["new token-stale", "old"], "-a"),
         (json!({}), &["token-stale down", "old"], "+b -a"),
@@ -194,7 +194,7 @@ fn tokens_are_allotted_within_all_limits() {
             &["old", "old canary"],
             "+b",
         ),
-        // The user changes the strategy or the set meanwhile.
+        // Meanwhile, the user changes the strategy or the set.
         (
             json!({"paused": true}),
             &["token", "old", "token changing"],
@@ -237,14 +237,14 @@ fn tokens_are_allotted_within_all_limits() {
         // After a success, its workload has some time to begin.
         (json!({}), &["token-old passed", "old"], ""),
         (json!({}), &["token-old passed-long-ago", "old"], "-a"),
-        // Pods whose workload updates no sidecars get no token, and keep none that is unused.
+        // Pods whose workload updates no sidecars get no token, and lose an unused one.
         (json!({}), &["old paused", "old"], "+b"),
         (json!({}), &["old on-delete", "old on-delete"], ""),
         (json!({}), &["token-old paused", "old paused"], "-a"),
         (json!({}), &["token paused", "old"], "-a"),
         (json!({}), &["token changing paused", "old"], "-a"),
         (json!({}), &["updating down paused", "old"], ""),
-        // At a canary step, pods that are not ready may need a fix; updates of the game are not extended.
+        // At a canary step, pods that are not ready may need a fix; an update of the game is not extended to sidecars.
         (
             json!({}),
             &["old canary-step", "old down canary-step"],
@@ -264,7 +264,7 @@ fn tokens_are_allotted_within_all_limits() {
         (json!({}), &["new foreign changing", "old foreign"], ""),
         (json!({}), &["new foreign updating", "old foreign"], ""),
         (json!({}), &["old foreign updating", "old foreign"], "!a"),
-        // A pod whose write was refused takes no slot for some time, and then it comes last.
+        // A pod whose write was refused takes no slot for some time, then comes last.
         (json!({}), &["old write-refused", "old"], "+b"),
         (
             json!({}),
@@ -327,7 +327,7 @@ fn a_set_that_was_created_again_updates_the_pods_of_the_previous_one_of_the_same
         },
     });
     let again: SidecarSet = serde_json::from_value(again).expect("a set");
-    // There is no ControllerRevision of what the pods have.
+    // No ControllerRevision describes what the pods have.
     let set = Sidecars::of(&again).expect("a selector");
     let set = set.with_revisions(&again, &[]);
     let mut pods = pods(&["old", "old reshaped"]);
@@ -341,7 +341,7 @@ fn a_set_that_was_created_again_updates_the_pods_of_the_previous_one_of_the_same
 }
 
 #[test]
-fn an_unused_token_is_checked_again_in_time() {
+fn an_unused_token_is_checked_again_once_it_is_late() {
     let set = set("log:2", json!({}));
     let pods = pods(&["token", "old"]);
     let allotment = allot(&set, &pods, now());
@@ -349,18 +349,27 @@ fn an_unused_token_is_checked_again_in_time() {
 }
 
 #[test]
-fn a_hook_that_runs_is_reported_in_time_and_then_waited_for() {
+fn a_running_hook_is_waited_for_and_its_pod_is_reported_once_the_token_is_late() {
     let set = set("log:2", json!({}));
-    let of = |words: &[&str]| {
+    let wake_and_waiting = |words: &[&str]| {
         let pods = pods(words);
         let allotment = allot(&set, &pods, now());
         (allotment.wake, allotment.progress.waiting)
     };
-    let in_time = now() + SignedDuration::from_secs(29);
-    assert_eq!(of(&["token running", "old"]), (Some(in_time), vec![]));
+    let late = now() + SignedDuration::from_secs(29);
+    assert_eq!(
+        wake_and_waiting(&["token running", "old"]),
+        (Some(late), vec![])
+    );
     let waiting = vec!["games/a".to_owned()];
-    assert_eq!(of(&["token-old running", "old"]), (None, waiting.clone()));
-    assert_eq!(of(&["token-old passed", "old"]), (Some(in_time), waiting));
+    assert_eq!(
+        wake_and_waiting(&["token-old running", "old"]),
+        (None, waiting.clone())
+    );
+    assert_eq!(
+        wake_and_waiting(&["token-old passed", "old"]),
+        (Some(late), waiting)
+    );
 }
 
 #[test]
@@ -386,7 +395,7 @@ fn the_progress_names_what_holds_the_update_back() {
 }
 
 #[test]
-fn refused_pods_are_named_until_they_are_updated_and_tried_again_in_time() {
+fn refused_pods_are_named_until_they_are_updated_and_are_tried_again() {
     let set = set("log:2", json!({}));
     let pods = pods(&["old foreign write-refused", "old foreign write-refused-old"]);
     let allotment = allot(&set, &pods, now());
@@ -398,7 +407,7 @@ fn refused_pods_are_named_until_they_are_updated_and_tried_again_in_time() {
 }
 
 #[test]
-fn a_pod_is_checked_again_in_time() {
+fn a_pod_is_looked_at_again_at_the_time_that_it_records() {
     let mut pods = pods(&["new foreign updating"]);
     let at = now() + SignedDuration::from_secs(10);
     pods[0].look_again = Some(at);

@@ -85,7 +85,7 @@ fn new_pods_get_the_newest_revision_unless_it_is_held_back() {
         (json!({"paused": true}), status("log:1", 5, 0), "log:1"),
         (json!({"paused": true}), status("log:1", 5, 2), "log:1"),
         (json!({"paused": true}), status("log:1", 0, 0), "log:1"),
-        // NotUpdate leaves running pods as they are, whatever else holds them back.
+        // NotUpdate leaves running pods as they are, so new pods get the newest revision regardless of the rest.
         (
             json!({"type": "NotUpdate", "paused": true}),
             status("log:1", 5, 0),
@@ -101,7 +101,7 @@ fn new_pods_get_the_newest_revision_unless_it_is_held_back() {
             status("log:1", 5, 0),
             "log:2",
         ),
-        // A number is how many pods are kept, however many are added.
+        // A number of pods is kept, however many are added.
         (partition(json!(2)), status("log:1", 5, 0), "log:2"),
         (partition(json!(2)), status("log:1", 5, 3), "log:2"),
         (partition(json!(2)), status("log:1", 4, 3), "log:1"),
@@ -255,7 +255,7 @@ fn the_stable_revision_is_that_of_most_pods() {
     }
 }
 
-fn written(set: &SidecarSet, own: &[Arc<SetRevision>]) -> History {
+fn history_of(set: &SidecarSet, own: &[Arc<SetRevision>]) -> History {
     history(set, own, &[], &BTreeSet::new())
 }
 
@@ -263,7 +263,7 @@ fn written(set: &SidecarSet, own: &[Arc<SetRevision>]) -> History {
 fn the_newest_revision_is_created_once_and_renumbered_after_a_revert() {
     let set = set("log:2", json!({}), Value::Null);
     let (first, second) = (revision("log:1", 1), revision("log:2", 2));
-    let created = written(&set, &[Arc::clone(&first)]);
+    let created = history_of(&set, &[Arc::clone(&first)]);
     let create = RevisionWrite::Create {
         number: 2,
         content: second.content.clone(),
@@ -272,13 +272,13 @@ fn the_newest_revision_is_created_once_and_renumbered_after_a_revert() {
         (created.write, created.newest),
         (Some(create), second.name.clone())
     );
-    assert_eq!(written(&set, &[first, Arc::clone(&second)]).write, None);
+    assert_eq!(history_of(&set, &[first, Arc::clone(&second)]).write, None);
     let later = revision("log:3", 3);
     let renumber = RevisionWrite::Renumber {
         uid: second.uid.clone(),
         number: 4,
     };
-    assert_eq!(written(&set, &[second, later]).write, Some(renumber));
+    assert_eq!(history_of(&set, &[second, later]).write, Some(renumber));
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn a_name_that_another_object_has_is_not_used() {
         history(&set, &[], &[Arc::clone(&other)], &BTreeSet::new()).collisions,
         1
     );
-    assert_eq!(written(&set, &[other]).collisions, 1);
+    assert_eq!(history_of(&set, &[other]).collisions, 1);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What condition Progressing says, as a table.
+//! What condition Progressing shows, as a table.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ fn progressing_shows_what_the_update_waits_for() {
                 ..started()
             },
             "false WaitsForWorkload",
-            "wait for their hook, or for maxUnavailable of their workload: games/a",
+            "wait for their hook, or for their workload's maxUnavailable: games/a",
         ),
         (
             rolling(),
@@ -97,7 +97,7 @@ fn progressing_shows_what_the_update_waits_for() {
                 ..started()
             },
             "false NotInPlace",
-            "not only images differ, but running pods cannot change anything else; recreate: games/a",
+            "fields other than images differ, and running pods cannot change those; recreate: games/a",
         ),
         (
             rolling(),

@@ -76,7 +76,7 @@ fn any_stored_set() -> impl Strategy<Value = Arc<Sidecars>> {
 proptest! {
     #[test]
     fn injection_accepts_any_object_and_keeps_its_containers(pod in any_object(), stored in any_stored_set()) {
-        let sets = [stored, with("log", "log")];
+        let sets = [stored, set_with_container("log", "log")];
         let once = injected(pod.clone(), &sets);
         let twice = injected(once.clone(), &sets);
         prop_assert_eq!(&twice["spec"]["containers"], &once["spec"]["containers"]);

@@ -6,12 +6,12 @@ use super::*;
 
 #[test]
 fn the_status_counts_pods_and_names_those_without_the_containers() {
-    let log = with("log", "log");
+    let log = set_with_container("log", "log");
     let old = set(
         "log",
         json!({"containers": [{"name": "log", "image": "log:0"}]}),
     );
-    let seen = |name: &str, set: Option<&Arc<Sidecars>>, ready| {
+    let matched = |name: &str, set: Option<&Arc<Sidecars>>, ready| {
         let set: Vec<_> = set.into_iter().cloned().collect();
         MatchedPod {
             namespace: "games".to_owned(),
@@ -43,9 +43,9 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     };
     let status = status_of(
         vec![
-            seen("a", Some(&log), true),
-            seen("b", Some(&old), true),
-            seen("c", Some(&log), false),
+            matched("a", Some(&log), true),
+            matched("b", Some(&old), true),
+            matched("c", Some(&log), false),
         ],
         None,
         10,
@@ -81,16 +81,16 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     );
     // Game pods get the containers without the webhook, so the condition stays True.
     webhook.replace(WebhookState::NotServed);
-    let status = status_of(vec![seen("a", Some(&log), true)], Some(&status), 15);
+    let status = status_of(vec![matched("a", Some(&log), true)], Some(&status), 15);
     let (found, message, since) = injecting(&status);
     assert_eq!((found.as_str(), since), ("True WebhookDisabled", at(10)));
     assert!(message.contains("(web) do not get them"), "{message}");
 
-    let mut clashing = seen("d", None, true);
-    clashing.marks = marks(&injected(pod(), &[with("log", "game")]));
-    let status = status_of(vec![seen("b", None, true), clashing], Some(&status), 20);
+    let mut clashing = matched("d", None, true);
+    clashing.marks = marks(&injected(pod(), &[set_with_container("log", "game")]));
+    let status = status_of(vec![matched("b", None, true), clashing], Some(&status), 20);
     assert_eq!((status.matched_pods, status.uninjected_pods), (0, 2));
-    let message = "the containers are missing in games/b; games/d";
+    let message = "the containers are missing from games/b; games/d";
     assert_eq!(
         condition(&status, 0),
         ("False".into(), "NotInjected".into(), message.into(), at(20))
@@ -133,8 +133,11 @@ fn the_status_names_a_pod_whose_update_the_api_server_refuses() {
     let progressing = |pods: &[MatchedPod]| {
         let progress = allot(&new, pods, now).progress;
         let status = sidecar_set_status(Some(&new), pods, &progress, &others, 1, None, now);
-        let it = &status.conditions[1];
-        format!("{} {}: {}", it.status, it.reason, it.message)
+        let condition = &status.conditions[1];
+        format!(
+            "{} {}: {}",
+            condition.status, condition.reason, condition.message
+        )
     };
     let refused = [pod("a", true), pod("b", true)];
     assert_eq!(

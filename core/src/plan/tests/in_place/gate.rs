@@ -25,10 +25,10 @@ fn a_running_pod_whose_gate_was_never_opened_is_still_changed_with_its_gate_clos
     assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
     assert_eq!(story.images(), "v2");
     assert_eq!(story.runs().len(), 1, "its PostInplace hook runs");
-    let place = |like: fn(&Action) -> bool| story.done.iter().position(like);
-    let opened = place(|action| matches!(action, Action::OpenGate(_)));
-    let closed = place(|action| matches!(action, Action::CloseGate { .. }));
-    assert!(opened < closed && closed < place(is_patch));
+    let position = |like: fn(&Action) -> bool| story.done.iter().position(like);
+    let opened = position(|action| matches!(action, Action::OpenGate(_)));
+    let closed = position(|action| matches!(action, Action::CloseGate { .. }));
+    assert!(opened < closed && closed < position(is_patch));
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn a_pre_delete_hook_guards_in_place_updates_too() {
 }
 
 #[test]
-fn a_pod_is_marked_while_its_pre_inplace_hook_runs_but_is_not_a_victim_because_of_that() {
+fn the_mark_of_a_running_pre_inplace_hook_does_not_make_a_pod_a_victim() {
     let mut story = in_place(
         3,
         json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
@@ -272,7 +272,7 @@ fn resources_are_set_through_resize_and_a_revert_frees_a_pod_whose_resize_is_inf
 }
 
 #[test]
-fn a_resize_by_another_client_does_not_hold_up_a_change_of_images() {
+fn a_resize_by_another_client_does_not_hold_up_an_image_change() {
     let mut story = in_place(1, json!({}));
     let name = story.names().remove(0);
     story.edit_pod(&name, |pod| {

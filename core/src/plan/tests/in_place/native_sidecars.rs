@@ -34,7 +34,7 @@ fn sidecars(story: &Story) -> Vec<String> {
 }
 
 #[test]
-fn a_sidecar_is_not_changed_in_place_under_a_kubelet_that_would_not_restart_it() {
+fn a_sidecar_is_not_changed_in_place_if_its_kubelet_would_not_restart_it() {
     let mut story = with_sidecars("Refuse");
     story.settle();
     assert_eq!(sidecars(&story), ["proxy:v2", "proxy:v1"]);
@@ -54,7 +54,7 @@ fn a_sidecar_is_not_changed_in_place_under_a_kubelet_that_would_not_restart_it()
 }
 
 #[test]
-fn a_pod_on_an_old_kubelet_is_recreated_where_that_is_allowed() {
+fn a_pod_on_an_old_kubelet_is_recreated_if_that_is_allowed() {
     let mut story = with_sidecars("Recreate");
     let before = story.names();
     story.settle();

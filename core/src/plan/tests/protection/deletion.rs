@@ -87,7 +87,7 @@ fn an_orphaned_pod_is_not_deleted_even_if_its_hook_allows_it() {
     assert!(!has_finalizer(&story));
 }
 
-/// Matches that were ended without the hook's permission are counted; one that ends by itself is not.
+/// Matches that were ended without the hook's permission are counted; one that ends on its own is not.
 #[test]
 fn the_last_status_of_a_guarded_pod_shows_what_ended_it() {
     fn stop(pod: &mut Pod) {
@@ -110,7 +110,7 @@ fn the_last_status_of_a_guarded_pod_shows_what_ended_it() {
         stop(pod);
         pod.disruption = Some(Disruption::Kubelet);
     });
-    // The game ended by itself.
+    // The game ended on its own.
     story.edit_pod(&names[2], stop);
     story.world.pods.retain(|pod| pod.name != names[3]);
     let mut ended = before.ended(&story.object, &story.world);
@@ -119,10 +119,10 @@ fn the_last_status_of_a_guarded_pod_shows_what_ended_it() {
     assert_eq!(ended, expected.map(Ending::Unreleased));
 }
 
-/// The user releases pods, and any client deletes them: the user has ended these matches. The release is observed before
-/// the deletion, or only together with it.
+/// A user who releases a pod has ended its match, whichever client deletes the pod. The release is observed before the
+/// deletion, or only together with it.
 #[test]
-fn what_ends_a_released_pod_is_its_release() {
+fn a_released_pod_counts_as_ended_by_its_release() {
     fn release(pod: &mut Pod) {
         pod.labels.remove(GUARDED_LABEL);
         pod.released = true;

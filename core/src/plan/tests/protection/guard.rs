@@ -84,7 +84,7 @@ fn new_guarded_pods_have_annotations_and_a_priority_class() {
 
 /// An in-place update removes annotations that only the old template sets; the guard sets its own again.
 #[test]
-fn an_in_place_update_keeps_the_annotations_of_the_guard() {
+fn an_in_place_update_keeps_the_guard_annotations() {
     let to_evict = "cluster-autoscaler.kubernetes.io/safe-to-evict";
     let template =
         |value: Value| json!({"template": {"metadata": {"annotations": {to_evict: value}}}});
@@ -110,7 +110,7 @@ fn an_in_place_update_keeps_the_annotations_of_the_guard() {
     }
 }
 
-/// On: finalizer, budget, policies seen in force, labels. Off: labels, budget, finalizer.
+/// On: finalizer, budget, check that the policies are in force, labels. Off: labels, budget, finalizer.
 #[test]
 fn the_guard_is_set_up_and_taken_down_in_order() {
     let mut story = story(
@@ -201,8 +201,8 @@ fn a_budget_of_another_client_for_the_same_pods_is_reported() {
     }
 }
 
-/// An upgrade of the chart can leave the guard out. Its labels, budget and finalizer would block evictions and the
-/// deletion of the workload.
+/// An upgrade of the chart can leave the guard out. Labels, budgets and finalizers that stayed would block evictions
+/// and the deletion of the workload.
 #[test]
 fn guards_are_removed_if_the_operator_was_installed_without_them() {
     let mut story = story(2, guarded());
@@ -221,7 +221,7 @@ fn guards_are_removed_if_the_operator_was_installed_without_them() {
     assert_eq!(guard_condition(&story), "PodsGuarded");
 }
 
-/// A budget that cannot be deleted blocks evictions, and keeps a deleted workload.
+/// A budget that cannot be deleted blocks evictions, and the deletion of the workload.
 #[test]
 fn a_refused_deletion_of_the_budget_is_shown() {
     let switch_off = |story: &mut Story| {

@@ -1,4 +1,4 @@
-//! Guarded pods: what guards them, what ends their wait, and what happens to them with their workload and nodes.
+//! Guarded pods: what guards them, what ends their wait, and what happens when their workload or node goes away.
 
 mod deletion;
 mod guard;

@@ -11,7 +11,8 @@ use crate::api::HookPhase;
 use crate::plan::tests::story::{Story, set, story};
 use crate::plan::{Action, Disruption, Ground, LostNode, MoveRequest, Planned, PodPhase, Taint};
 
-/// `kubectl game move` on two pods: they are replaced one after the other, within the budget, until it is canceled.
+/// `kubectl game move` on two pods: they are replaced one after the other, within the budget, until the move is
+/// canceled.
 fn move_two_of_three<K: Planned + serde::Serialize>(mut story: Story<K>) -> Vec<String> {
     story.settle();
     let mut names = story.names();
@@ -204,8 +205,8 @@ fn guarded_pods_of_deleted_nodes_are_deleted() {
     assert!(!story.names().contains(&name));
 }
 
-/// A node that is going to be removed causes requests to move, which are withdrawn when it stays. A taint that the
-/// template tolerates causes none.
+/// Pods on a node that is going to be removed get move requests, which are withdrawn if the node stays. A taint that
+/// the template tolerates causes no requests.
 #[test]
 fn pods_leave_a_node_that_is_going_to_be_removed() {
     let mut spec = guarded();

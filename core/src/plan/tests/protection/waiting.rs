@@ -17,7 +17,7 @@ fn a_refusing_hook_is_run_again_at_growing_intervals() {
     let mut pauses = Vec::new();
     for _ in 0..4 {
         assert_eq!(story.hooks_end("", HookPhase::Failed), 1);
-        // The guard was just seen in force; otherwise, that would be checked first.
+        // The guard was just found to be in force; otherwise, that would be checked first.
         let at = story.world.now;
         story.world.guard = Some(GuardState::InForce {
             at,
@@ -51,7 +51,7 @@ fn without_protection_a_refusing_hook_is_not_run_again() {
     assert_eq!(story.pods().len(), 2);
 }
 
-/// Whether the hook fails, still runs or cannot be run at all.
+/// No matter whether the hook fails, still runs or cannot be run at all.
 #[test]
 fn a_pod_is_deleted_at_its_deadline() {
     for hook in ["fails", "runs", "is missing"] {

@@ -92,7 +92,7 @@ impl<K: Planned + Serialize> Story<K> {
                     Some(message) => failures.record(Attempt::CreatePod, message),
                     None => {
                         let is_new = self.taken.insert(new.name.clone());
-                        assert!(is_new, "{} exists already", new.name);
+                        assert!(is_new, "{} already exists", new.name);
                         failures.retain(|attempt| attempt != Attempt::CreatePod);
                         pods.push(Arc::new(created_pod(&new, now, tick)));
                     }
@@ -237,7 +237,7 @@ impl<K: Planned + Serialize> Story<K> {
                 .collect(),
         };
         let old = self.world.claims.insert(new.name.clone(), Arc::new(claim));
-        assert!(old.is_none(), "claim exists already");
+        assert!(old.is_none(), "claim already exists");
     }
 
     fn own_claim(&mut self, change: ClaimOwnership) {
@@ -252,7 +252,7 @@ impl<K: Planned + Serialize> Story<K> {
 
     fn create_run(&mut self, mut run: HookRun, tick: u64) {
         let name = run.metadata.name.clone().expect("name");
-        assert!(self.taken.insert(name), "HookRun exists already");
+        assert!(self.taken.insert(name), "HookRun already exists");
         run.metadata.uid = Some(format!("uid-run-{tick}"));
         run.metadata.creation_timestamp = Some(Time(self.world.now));
         self.world.runs.push(Arc::new(run));

@@ -5,11 +5,11 @@ use super::*;
 impl<K: Planned + Serialize> Story<K> {
     /// Lets the kubelets act.
     pub fn kubelets_act(&mut self) {
-        self.kubelet_follows();
+        self.advance_kubelets();
     }
 
-    /// Pods run the images of their spec, and become ready if their gate is open.
-    pub(super) fn kubelet_follows(&mut self) -> bool {
+    /// Pods run the images of their spec, and become ready if their gate is open. Returns whether anything changed.
+    pub(super) fn advance_kubelets(&mut self) -> bool {
         let now = self.world.now;
         let mut changed = false;
         self.clock += 1;
@@ -27,7 +27,7 @@ impl<K: Planned + Serialize> Story<K> {
             let runs = !pod.ended();
             for container in &mut pod.containers {
                 run_desired_image(container, pod.hot_patched, now);
-                start(container, runs, now);
+                set_running(container, runs, now);
             }
             let ready = !pod.ended()
                 && !pod.labels.contains_key("broken")
@@ -58,7 +58,7 @@ fn run_desired_image(container: &mut Container, hot: bool, now: Timestamp) {
     }
 }
 
-pub(super) fn start(container: &mut Container, runs: bool, now: Timestamp) {
+pub(super) fn set_running(container: &mut Container, runs: bool, now: Timestamp) {
     let Some(status) = &mut container.status else {
         return;
     };

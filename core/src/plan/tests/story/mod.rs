@@ -164,7 +164,7 @@ impl<K: Planned + Serialize> Story<K> {
             self.collect_garbage();
         }
         if self.kubelets_run {
-            changed |= self.kubelet_follows();
+            changed |= self.advance_kubelets();
         }
         changed
     }
@@ -179,7 +179,7 @@ impl<K: Planned + Serialize> Story<K> {
         panic!("never settles: {:#?}", self.plan());
     }
 
-    /// Ends Terminating pods, and collects the garbage.
+    /// Ends Terminating pods, and collects garbage.
     pub fn end_terminating(&mut self) -> &mut Self {
         self.world.pods.retain(|pod| !pod.terminating);
         self.collect_garbage();

@@ -1,6 +1,6 @@
-//! What happens to a story: users change objects, time passes, hooks end, and pods fail.
+//! What happens in a story: users change objects, time passes, hooks end, and pods fail.
 
-use super::kubelet::start;
+use super::kubelet::set_running;
 use super::*;
 
 impl<K: Planned + Serialize> Story<K> {
@@ -51,7 +51,7 @@ impl<K: Planned + Serialize> Story<K> {
         self
     }
 
-    /// Ends all running HookRuns whose names contain this string, in this phase. Returns their number.
+    /// Ends all running HookRuns whose names contain this string, with this phase. Returns their number.
     pub fn hooks_end(&mut self, containing: &str, phase: HookPhase) -> usize {
         let now = self.world.now;
         let mut ended = 0;
@@ -86,7 +86,7 @@ impl<K: Planned + Serialize> Story<K> {
         pod.resource_version = self.clock;
     }
 
-    /// A pod ends by itself.
+    /// A pod ends on its own.
     pub fn fail_pod(&mut self, name: &str) {
         self.stop_containers(name);
         self.edit_pod(name, |pod| pod.phase = PodPhase::Failed);
@@ -98,7 +98,7 @@ impl<K: Planned + Serialize> Story<K> {
         self.edit_pod(name, |pod| {
             pod.ready_since = None;
             for container in &mut pod.containers {
-                start(container, false, now);
+                set_running(container, false, now);
             }
         });
     }

@@ -1,4 +1,4 @@
-//! What a test reads from a story.
+//! What tests read from a story.
 
 use super::*;
 

@@ -19,7 +19,7 @@ fn object(kind: &str, version: u64, spec: Value) -> Value {
 }
 
 #[test]
-fn writes_are_ordered_by_version_and_follow_their_object() {
+fn writes_are_ordered_by_version_with_the_object_before_and_after() {
     let events = [
         event("patch", "pods", 3, object("Pod", 12, json!(2))),
         event("create", "pods", 1, object("Pod", 10, json!(1))),
@@ -91,7 +91,7 @@ fn another_deletion_of_a_terminating_pod_changes_nothing() {
     assert_eq!(verbs, ["create", "delete", "patch", "delete"]);
 }
 
-/// Only if they overlap: otherwise the eviction itself ended the pod.
+/// If they do not overlap, the eviction itself ended the pod.
 #[test]
 fn an_eviction_during_a_deletion_is_placed_after_it() {
     let mut deleted = object("Pod", 11, json!(1));

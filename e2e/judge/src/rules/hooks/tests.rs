@@ -45,7 +45,7 @@ fn a_deletion_without_a_hook_is_found() {
 fn a_pod_without_running_containers_may_be_deleted_with_a_precondition() {
     for phase in ["Pending", "Running", "Failed"] {
         let mut scenario = scaling_in();
-        scenario.reports("a", phase, false);
+        scenario.report_phase("a", phase, false);
         scenario.if_unchanged().delete("a");
         assert_eq!(scenario.verdict(), [], "{phase}");
     }
@@ -63,7 +63,7 @@ fn a_pod_without_running_containers_may_be_deleted_with_a_precondition() {
 fn a_deletion_without_a_precondition_is_found() {
     for phase in ["Pending", "Running", "Failed"] {
         let mut scenario = scaling_in();
-        scenario.reports("a", phase, false);
+        scenario.report_phase("a", phase, false);
         scenario.delete("a");
         assert_eq!(scenario.broken(), ["hooks"], "{phase}");
     }
@@ -73,9 +73,9 @@ fn a_deletion_without_a_precondition_is_found() {
 fn a_pod_needs_its_hook_from_the_first_version_that_runs() {
     for phase in ["Pending", "Running", "Failed"] {
         let mut scenario = scaling_in();
-        scenario.reports("a", phase, false);
+        scenario.report_phase("a", phase, false);
         scenario.wait(10);
-        scenario.reports("a", phase, true);
+        scenario.report_phase("a", phase, true);
         scenario.if_unchanged().delete("a");
         assert_eq!(scenario.broken(), ["hooks"], "{phase}");
     }
@@ -94,13 +94,13 @@ fn an_unfinished_unsuccessful_or_deleted_run_allows_nothing() {
     }
     let mut scenario = scaling_in();
     scenario.pass("a", "PreDelete", "");
-    scenario.drop_run("a", "PreDelete");
+    scenario.delete_run("a", "PreDelete");
     scenario.delete("a");
     assert_eq!(scenario.broken(), ["hooks"]);
 }
 
 #[test]
-fn a_run_of_another_client_allows_nothing() {
+fn a_run_by_another_client_allows_nothing() {
     let mut scenario = scaling_in();
     scenario.run_by("user", "a", "PreDelete", "");
     scenario.finish("a", "PreDelete", "Successful");
@@ -109,7 +109,7 @@ fn a_run_of_another_client_allows_nothing() {
 }
 
 #[test]
-fn a_success_of_another_pod_or_point_or_hook_allows_nothing() {
+fn a_success_for_another_pod_point_or_hook_allows_nothing() {
     let mut scenario = scaling_in();
     scenario.pass("b", "PreDelete", "");
     scenario.pass("a", "PreInplace", "");
@@ -148,7 +148,7 @@ fn the_age_of_a_success_is_that_of_the_stored_version() {
     for (ahead, seconds, broken) in cases {
         let mut scenario = scaling_in();
         scenario.run("a", "PreDelete", "");
-        scenario.finish_ahead("a", "PreDelete", ahead);
+        scenario.finish_with_clock_ahead("a", "PreDelete", ahead);
         scenario.wait(seconds);
         scenario.delete("a");
         assert_eq!(
@@ -182,7 +182,7 @@ fn in_a_deleted_namespace() -> Scenario {
     scenario
 }
 
-/// The pod shows that its hook ended in this phase, without a HookRun.
+/// The pod records that its hook ended in this phase, without a HookRun.
 fn record(scenario: &mut Scenario, phase: &str) {
     let result = json!({"hookRun": RUN, "phase": phase, "finishedAt": scenario.now()});
     scenario.annotate("a", names::HOOK_RESULT, &result.to_string());
@@ -193,7 +193,7 @@ const TERMINATING: &str =
     "unable to create new content in namespace x because it is being terminated";
 
 #[test]
-fn a_pod_in_a_deleted_namespace_may_show_the_result_of_its_hook() {
+fn a_pod_in_a_deleted_namespace_may_record_the_result_of_its_hook() {
     for (phase, age, broken) in [
         ("Successful", 59, vec![]),
         ("Successful", 62, vec!["hooks"]),
@@ -209,7 +209,7 @@ fn a_pod_in_a_deleted_namespace_may_show_the_result_of_its_hook() {
 }
 
 #[test]
-fn a_result_at_a_pod_whose_hook_run_could_be_created_allows_nothing() {
+fn a_result_on_a_pod_whose_hook_run_could_be_created_allows_nothing() {
     let other = "pre-delete-hook-v1-b-test";
     for (user, run, why) in [
         (OPERATOR, RUN, "exceeded quota: runs"),
@@ -231,7 +231,7 @@ fn a_result_at_a_pod_whose_hook_run_could_be_created_allows_nothing() {
 }
 
 #[test]
-fn a_result_at_a_pod_of_a_workload_that_is_not_deleted_allows_nothing() {
+fn a_result_on_a_pod_of_a_workload_that_is_not_deleted_allows_nothing() {
     let mut scenario = scaling_in();
     scenario.refuse_run(OPERATOR, RUN, TERMINATING);
     record(&mut scenario, "Successful");
@@ -264,7 +264,7 @@ fn a_run_deleted_by_another_client_may_be_unseen_for_a_second() {
     for (seconds, broken) in [(0, vec![]), (2, vec!["hooks"])] {
         let mut scenario = updating("preInplace");
         scenario.pass("a", "PreInplace", "v2");
-        scenario.drop_run_by("garbage collector", "a", "PreInplace");
+        scenario.delete_run_by("garbage collector", "a", "PreInplace");
         scenario.wait(seconds);
         scenario.close_gate("a");
         assert_eq!(scenario.broken(), broken, "{seconds} s");
@@ -278,7 +278,7 @@ fn a_change_with_the_gate_open_needs_its_own_hook() {
     scenario.close_gate("a");
     scenario.change("a", "v2");
     scenario.open_gate("a");
-    scenario.drop_run("a", "PreInplace");
+    scenario.delete_run("a", "PreInplace");
     scenario.status(json!({"updateRevision": "v3"}));
     scenario.wait(2);
     scenario.change("a", "v3");
@@ -297,14 +297,14 @@ fn the_next_container_of_a_pod_without_the_gate_needs_no_second_hook() {
         scenario.spec("user", json!({"updateStrategy": order}));
         scenario.add_container("a", "log");
         scenario.remove_gate("a");
-        scenario.run_images("a", ["image-v1", "image-v1"]);
+        scenario.report_images("a", ["image-v1", "image-v1"]);
         scenario.pass("a", "PreInplace", target);
         if target == "v2" {
             scenario.change("a", "v2");
-            scenario.run_images("a", ["image-v2", "image-v1"]);
-            scenario.restarted("a");
+            scenario.report_images("a", ["image-v2", "image-v1"]);
+            scenario.report_restart("a");
         }
-        scenario.drop_run("a", "PreInplace");
+        scenario.delete_run("a", "PreInplace");
         scenario.wait(90);
         scenario.change_container("a", 1, "v2");
         let hooks = scenario.broken();
@@ -319,7 +319,7 @@ fn an_ongoing_update_may_change_its_target_without_a_second_hook() {
     scenario.pass("a", "PreInplace", "v2");
     scenario.close_gate("a");
     scenario.change("a", "v2");
-    scenario.drop_run("a", "PreInplace");
+    scenario.delete_run("a", "PreInplace");
     scenario.status(json!({"updateRevision": "v3"}));
     scenario.wait(2);
     scenario.change("a", "v3");

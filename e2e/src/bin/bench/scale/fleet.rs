@@ -12,7 +12,7 @@ use crate::pods::Running;
 /// The number of pods per workload in a fleet of many workloads.
 const FEW: usize = 10;
 /// The number of concurrent patches by the benchmark.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 
 /// The workloads that own the pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Fleet {
                     let path = format!("{api}/gamedeployments/{}", numbered(n));
                     case.plane().patch(&path, operations).await.map(|_| ())
                 })
-                .buffer_unordered(AT_ONCE)
+                .buffer_unordered(CONCURRENCY)
                 .try_collect()
                 .await;
         }

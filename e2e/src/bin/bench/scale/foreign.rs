@@ -15,8 +15,8 @@ use tokio::time::interval;
 use super::figures::Times;
 use super::{open, rest};
 
-/// The number of concurrent requests by the benchmark.
-const AT_ONCE: usize = 32;
+/// How many requests the benchmark makes concurrently.
+const CONCURRENCY: usize = 32;
 /// Changes per second.
 const CHANGES: u32 = 100;
 /// How long the changes continue.
@@ -34,7 +34,7 @@ pub struct Measured {
     processor: Duration,
 }
 
-/// Measures half of the pods with another controller, and the other half without a controller.
+/// Measures pods of which half have another controller, and the others have none.
 pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measured> {
     let (mut case, folder) = open(plane, "foreign").await?;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}});
@@ -79,7 +79,7 @@ async fn create(
             api.create(&PostParams::default(), &pod).await?;
             anyhow::Ok(())
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(CONCURRENCY)
         .try_collect()
         .await
 }
@@ -166,14 +166,14 @@ impl fmt::Display for Measured {
                 format!("{:.0} µs", spent * 1e6 / self.changes as f64),
             ),
             (
-                "share of a core at that",
+                "share of a core at this rate",
                 format!("{:.2} %", spent * 1e2 / CHANGING.as_secs_f64()),
             ),
         ];
         let changes = self.changes as f64 / CHANGING.as_secs_f64();
         writeln!(
             f,
-            "| {} pods of others, {changes:.0} changes a second | |",
+            "| {} foreign pods, {changes:.0} changes per second | |",
             self.pods
         )?;
         writeln!(f, "|---|---|")?;

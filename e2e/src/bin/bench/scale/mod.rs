@@ -1,10 +1,10 @@
 //! `bench scale`: what ten thousand pods cost, and whether the last thousand cost more than the first.
 //!
 //! Each phase has three steps: to a tenth of the pods, to nine tenths, and to all of them. A step ends when the
-//! operator is at rest again, so that no work of one step is counted for another. The operator's processor time is
-//! compared, because it grows where a loop is quadratic, whatever else the machine does. `scale deployment`,
+//! operator is at rest again, so no step's work is counted in another. The operator's processor time is compared,
+//! because it grows where a loop is quadratic, whatever else the machine does. `scale deployment`,
 //! `hot-patch`, `set`, `many`, `native` and `foreign` measure one part each, because each takes minutes; a number
-//! after that sets the number of pods.
+//! after the name sets the number of pods.
 
 pub mod figures;
 mod fleet;
@@ -77,7 +77,7 @@ impl Part {
         ("foreign", Part::Foreign),
     ];
 
-    /// Measures it once, and returns its table.
+    /// Measures this part once, and returns its table.
     async fn measure(
         self,
         plane: &'static ControlPlane,
@@ -85,7 +85,7 @@ impl Part {
         pods: usize,
     ) -> Result<String> {
         Ok(match self {
-            Part::Fleet(fleet, phases) => of_fleet(plane, name, fleet, phases, pods)
+            Part::Fleet(fleet, phases) => measure_fleet(plane, name, fleet, phases, pods)
                 .await?
                 .to_string(),
             Part::Foreign => foreign::measure(plane, 2 * pods).await?.to_string(),
@@ -118,7 +118,7 @@ pub async fn open(plane: &'static ControlPlane, name: &str) -> Result<(Case, Pat
     Ok((case, folder))
 }
 
-async fn of_fleet(
+async fn measure_fleet(
     plane: &'static ControlPlane,
     name: &str,
     fleet: Fleet,
@@ -218,7 +218,7 @@ impl Run<'_> {
         Ok(PhaseMeasured {
             phase,
             steps,
-            pauses: pauses.seen,
+            pauses: pauses.delays,
             page: self.page().await?.since(&before),
         })
     }

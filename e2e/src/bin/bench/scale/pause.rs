@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub struct Pauses {
     /// How long it took until the status showed each pause.
-    pub seen: Vec<Duration>,
+    pub delays: Vec<Duration>,
 }
 
 impl Pauses {
@@ -37,7 +37,7 @@ impl Pauses {
                 .until("far enough for a pause", has_reached)
                 .await?;
             let started = Instant::now();
-            let generation = paused(run, true).await?;
+            let generation = set_paused(run, true).await?;
             eventually("the status shows the pause", LIMIT, async || {
                 let workload = run.case.plane().get(&run.case.path()).await?;
                 let status = &workload["status"];
@@ -47,15 +47,15 @@ impl Pauses {
                 Ok(())
             })
             .await?;
-            self.seen.push(started.elapsed());
-            paused(run, false).await?;
+            self.delays.push(started.elapsed());
+            set_paused(run, false).await?;
         }
         std::future::pending().await
     }
 }
 
 /// Pauses or resumes the workload, and returns its new generation.
-async fn paused(run: &Run<'_>, paused: bool) -> Result<i64> {
+async fn set_paused(run: &Run<'_>, paused: bool) -> Result<i64> {
     let field = json!({"op": "add", "path": "/spec/updateStrategy/paused", "value": paused});
     let path = run.case.path();
     let response = run.case.plane().patch(&path, &json!([field])).await?;
@@ -67,5 +67,6 @@ async fn paused(run: &Run<'_>, paused: bool) -> Result<i64> {
 fn is_paused(status: &Value) -> bool {
     let conditions = status["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|it| it["type"] == "Progressing" && it["reason"] == "Paused")
+    conditions
+        .any(|condition| condition["type"] == "Progressing" && condition["reason"] == "Paused")
 }

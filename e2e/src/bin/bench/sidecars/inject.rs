@@ -1,5 +1,5 @@
 //! The webhook that injects sidecars into pods of other controllers: how long it takes per pod while 100 pods are
-//! created per second. The pods are never scheduled, so that simulated kubelets do not compete with the webhook for
+//! created per second. The pods are never scheduled, so simulated kubelets do not compete with the webhook for
 //! processors.
 
 use std::fmt;
@@ -72,7 +72,7 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
     let started = Instant::now();
     create(&api, pods).await?;
     let took = started.elapsed();
-    // The operator may return a page that is some moments old.
+    // The operator may return a page that is a few moments old.
     rest(&case).await?;
     let after = Webhooks::now(&case).await?;
     let measured = Measured {
@@ -106,7 +106,11 @@ async fn create(api: &Api<Pod>, pods: usize) -> Result<()> {
 fn is_injected(pod: &Pod) -> Result<()> {
     let spec = pod.spec.as_ref().context("no spec")?;
     let native = spec.init_containers.iter().flatten();
-    let names = spec.containers.iter().chain(native).map(|it| &*it.name);
+    let names = spec
+        .containers
+        .iter()
+        .chain(native)
+        .map(|container| &*container.name);
     let names: Vec<&str> = names.collect();
     ensure!(names == ["web", "log", "mesh"], "{names:?}");
     Ok(())
@@ -141,14 +145,14 @@ impl fmt::Display for Measured {
             ("the call, as kube-apiserver sees it", &self.calls),
         ] {
             let (calls, within) = (took.count(), took.share_within(AIM) * 1e2);
-            let (half, most) = (took.quantile(0.5), took.quantile(0.99));
+            let (p50, p99) = (took.quantile(0.5), took.quantile(0.99));
             writeln!(
                 f,
-                "| {name} | {calls} | {half:.2} ms | {most:.2} ms | {within:.2}% |"
+                "| {name} | {calls} | {p50:.2} ms | {p99:.2} ms | {within:.2}% |"
             )?;
         }
         let calls = self.calls.count() as f64 / self.pods as f64;
-        let per_pod = |it: Duration| it.as_secs_f64() * 1e3 / self.pods as f64;
+        let per_pod = |time: Duration| time.as_secs_f64() * 1e3 / self.pods as f64;
         writeln!(
             f,
             "\n{calls:.2} calls per pod. CPU time per pod: {:.2} ms of the operator, {:.2} ms of kube-apiserver.",

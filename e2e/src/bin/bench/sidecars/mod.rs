@@ -50,7 +50,7 @@ fn proxy() -> Value {
     })
 }
 
-/// The two SidecarSets with these containers, for the pods of a namespace that have this label `app`.
+/// Two SidecarSets with these containers, for the pods in a namespace with this value of the label `app`.
 fn sets(namespace: &str, app: &str) -> [Value; 2] {
     let (mut container, volume) = agent();
     container["podInjectPolicy"] = json!("AfterAppContainer");

@@ -1,5 +1,5 @@
-//! Pods of a workload whose sidecars come from SidecarSets, and pods of one whose template contains them. One
-//! operator creates both in turn, and the order alternates, because machines are noisy.
+//! Compares pods that get their sidecars from SidecarSets with pods whose template contains them. One operator creates
+//! both in turn, and the order alternates, because machines are noisy.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
         injected: Vec::new(),
     };
     // The first pods of an operator cost more: it fills its caches and opens connections.
-    run.once(WRITTEN).await?;
+    run.measure_once(WRITTEN).await?;
     for round in 0..ROUNDS {
         eprintln!("sidecars: round {} of {ROUNDS}", round + 1);
         let mut order = [WRITTEN, INJECTED];
@@ -80,7 +80,7 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
             order.reverse();
         }
         for name in order {
-            let cost = run.once(name).await?;
+            let cost = run.measure_once(name).await?;
             eprintln!("{name}: {cost:?}");
             let costs = match name {
                 WRITTEN => &mut measured.written,
@@ -103,7 +103,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Creates all pods of a workload, and deletes them again.
-    async fn once(&self, name: &str) -> Result<Cost> {
+    async fn measure_once(&self, name: &str) -> Result<Cost> {
         rest(self.case).await?;
         let (times, writes) = (Times::now(self.case)?, self.writes()?);
         let status_writes = self.status_writes().await?;
@@ -124,7 +124,9 @@ impl Run<'_> {
             status_writes: self.status_writes().await? - status_writes,
         };
         self.scale(name, 0).await?;
-        self.watched.until("deleted", |it| it.len() == 0).await?;
+        self.watched
+            .until("deleted", |pods| pods.len() == 0)
+            .await?;
         Ok(cost)
     }
 
@@ -163,21 +165,25 @@ impl fmt::Display for Measured {
         let pods = self.pods as f64;
         type Pick = fn(&Cost) -> f64;
         let rows: [(&str, f64, Pick); 6] = [
-            ("until all are created, s", 1.0, |it| {
-                it.created.as_secs_f64()
+            ("until all are created, s", 1.0, |cost| {
+                cost.created.as_secs_f64()
             }),
-            ("until all are ready, s", 1.0, |it| it.ready.as_secs_f64()),
-            ("operator, ms of CPU time per pod", 1e3 / pods, |it| {
-                it.times.operator.as_secs_f64()
+            ("until all are ready, s", 1.0, |cost| {
+                cost.ready.as_secs_f64()
             }),
-            ("kube-apiserver, ms of CPU time per pod", 1e3 / pods, |it| {
-                it.times.server.as_secs_f64()
+            ("operator, ms of CPU time per pod", 1e3 / pods, |cost| {
+                cost.times.operator.as_secs_f64()
             }),
-            ("writes by the operator per pod", 1.0 / pods, |it| {
-                it.writes as f64
+            (
+                "kube-apiserver, ms of CPU time per pod",
+                1e3 / pods,
+                |cost| cost.times.server.as_secs_f64(),
+            ),
+            ("writes by the operator per pod", 1.0 / pods, |cost| {
+                cost.writes as f64
             }),
-            ("writes to the status of the sets", 1.0, |it| {
-                it.status_writes as f64
+            ("writes to the status of the sets", 1.0, |cost| {
+                cost.status_writes as f64
             }),
         ];
         writeln!(
@@ -196,7 +202,7 @@ impl fmt::Display for Measured {
             let (written, injected) = (values_of(&self.written), values_of(&self.injected));
             let both = written.iter().zip(&injected);
             let ratio = median(both.map(|(written, injected)| injected / written).collect());
-            let [written, injected] = [written, injected].map(|it| median(it) * unit);
+            let [written, injected] = [written, injected].map(|values| median(values) * unit);
             let ratio = if ratio.is_finite() {
                 format!("{ratio:.2}")
             } else {
