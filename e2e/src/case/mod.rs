@@ -15,7 +15,7 @@ use tokio::process::Command;
 use crate::cluster::control_plane::ControlPlane;
 use crate::cluster::operator::{ACCOUNT, Operator};
 use crate::documents::shell::Shell;
-use crate::process::command::{CommandOutput, run, run_unchecked};
+use crate::process::command::{CommandOutput, go_command, run, run_unchecked};
 use crate::servers::hook_server::HookServer;
 use crate::wait::{consistently, eventually};
 use crate::workload::table::Table;
@@ -161,7 +161,7 @@ impl Case {
 
     /// Runs kubectl as a user of this namespace, with this standard input.
     pub async fn kubectl_with(&self, args: &[&str], stdin: &str) -> Result<String> {
-        let mut command = Command::new(&self.plane.kubectl);
+        let mut command = go_command(&self.plane.kubectl);
         command.args(args).env("KUBECONFIG", &self.kubeconfig);
         run(&mut command, stdin).await
     }
@@ -181,7 +181,7 @@ impl Case {
 
     /// A kubectl command, not yet started, with the plugin on PATH.
     pub async fn kubectl_command(&self, args: &[&str]) -> Result<Command> {
-        let mut command = Command::new(&self.plane.kubectl);
+        let mut command = go_command(&self.plane.kubectl);
         command.args(args);
         command
             .env("PATH", self.plane.path().await?)

@@ -8,14 +8,14 @@ use serde_json::Value;
 use tokio::process::Command;
 
 use crate::checkout::repository;
-use crate::process::command::run;
+use crate::process::command::{go_command, run};
 
 /// The chart's path in the repository.
 pub const CHART: &str = "charts/gamekeeper";
 
 /// A helm command that runs in the root of the repository.
 pub fn helm(helm: &Path) -> Command {
-    let mut command = Command::new(helm);
+    let mut command = go_command(helm);
     command.current_dir(repository());
     command
 }

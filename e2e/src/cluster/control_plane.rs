@@ -16,7 +16,7 @@ use tokio::process::Command;
 use crate::checkout::repository;
 use crate::cluster::chart;
 use crate::faults::FaultProxy;
-use crate::process::command::run;
+use crate::process::command::{go_command, run};
 use crate::process::program::program;
 use crate::process::usage::processor_time;
 use crate::wait::eventually;
@@ -158,7 +158,7 @@ impl ControlPlane {
 
     /// Runs kubectl as the administrator.
     pub async fn kubectl(&self, args: &[&str], stdin: &str) -> Result<String> {
-        let mut command = Command::new(&self.kubectl);
+        let mut command = go_command(&self.kubectl);
         command.args(args).env("KUBECONFIG", &self.kubeconfig);
         run(&mut command, stdin).await
     }

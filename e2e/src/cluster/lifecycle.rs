@@ -7,12 +7,11 @@ use anyhow::{Context, Result, anyhow, ensure};
 use judge::object::text;
 use judge::{Event, Witness, lifecycle_violations, violations};
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use crate::cluster::chart::CHART;
 use crate::cluster::control_plane::ControlPlane;
 use crate::cluster::operator::Operator;
-use crate::process::command::{CommandOutput, run_unchecked};
+use crate::process::command::{CommandOutput, go_command, run_unchecked};
 use crate::wait::eventually;
 
 /// Namespace of the release.
@@ -164,7 +163,7 @@ impl Stage {
 
     /// Runs `kubectl game` with the words of a line as arguments. It may fail.
     pub async fn game(&self, line: &str) -> Result<CommandOutput> {
-        let mut command = Command::new(&self.plane.kubectl);
+        let mut command = go_command(&self.plane.kubectl);
         command
             .arg("game")
             .args(line.split(' '))

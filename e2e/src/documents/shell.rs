@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::checkout::repository;
 use crate::cluster::control_plane::ControlPlane;
 use crate::documents::transcript::{DocCommand, normalized};
-use crate::process::command::{CommandOutput, run, run_unchecked};
+use crate::process::command::{CommandOutput, WITHOUT_GC, run, run_unchecked};
 use crate::wait::eventually;
 
 /// How long to wait for the expected output.
@@ -100,6 +100,7 @@ impl Shell {
             .current_dir(repository())
             .env("PATH", &self.path)
             .env("KUBECONFIG", &self.kubeconfig)
+            .env(WITHOUT_GC.0, WITHOUT_GC.1)
             .kill_on_drop(true);
         command
     }
