@@ -3,7 +3,7 @@
 //! They have large stacks, because the parser of expressions recurses with large frames. A panic ends one measurement
 //! and nothing else. Work of several milliseconds does not delay the threads that serve timers and sockets. The
 //! namespaces are served in rotation, each by one thread at a time, so that a namespace with a lot of work delays no
-//! other. On Linux the threads also run at a lower priority than all others, so that expensive expressions do not
+//! other. On Linux, the threads also run at a lower priority than all others, so that expensive expressions do not
 //! take processors from watches and writes.
 
 use std::collections::HashSet;
@@ -149,7 +149,7 @@ fn serve(jobs: &Jobs) {
 fn yield_to_others() {
     // A sandbox may forbid this. The threads also work with the default priority.
     #[cfg(target_os = "linux")]
-    let _ = getpriority_process(None).and_then(|own| setpriority_process(None, own + NICE));
+    let _ = getpriority_process(None).and_then(|nice| setpriority_process(None, nice + NICE));
 }
 
 #[cfg(test)]
@@ -171,7 +171,7 @@ mod tests {
         let pool = EvaluationPool::start().expect("threads");
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let endless = pool.submit("greedy", move || ended.recv().is_ok());
-        let others: Vec<_> = (0..100)
+        let queued: Vec<_> = (0..100)
             .map(|job| pool.submit("greedy", move || job))
             .collect();
         for round in 0..10 {
@@ -179,7 +179,7 @@ mod tests {
         }
         end.send(()).expect("a thread");
         assert_eq!(endless.await, Ok(true));
-        for (number, job) in others.into_iter().enumerate() {
+        for (number, job) in queued.into_iter().enumerate() {
             assert_eq!(job.await, Ok(number));
         }
     }
@@ -188,10 +188,13 @@ mod tests {
     #[tokio::test]
     async fn only_the_threads_of_the_pool_yield_to_others() {
         let nice = || getpriority_process(None).expect("a priority");
-        let before = nice();
+        let nice_before = nice();
         let pool = EvaluationPool::start().expect("threads");
         let lowest = 19;
-        assert_eq!(pool.run("game", nice).await, Ok(lowest.min(before + NICE)));
-        assert_eq!(nice(), before);
+        assert_eq!(
+            pool.run("game", nice).await,
+            Ok(lowest.min(nice_before + NICE))
+        );
+        assert_eq!(nice(), nice_before);
     }
 }

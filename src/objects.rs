@@ -1,4 +1,4 @@
-//! The objects that the operator reads and writes: their kinds, keys, paths and writes.
+//! The objects that the operator reads and writes: their kinds, keys and paths, and the results of writes.
 
 use std::fmt;
 

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use regex::Regex;
 
-fn top() -> &'static Path {
+fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 fn read(path: impl AsRef<Path>) -> String {
-    let path = top().join(path);
+    let path = root().join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -36,7 +36,7 @@ fn the_readme_has_at_most_200_lines() {
 #[test]
 fn each_page_is_in_the_index() {
     let index = read("docs/README.md");
-    for page in fs::read_dir(top().join("docs")).expect("docs") {
+    for page in fs::read_dir(root().join("docs")).expect("docs") {
         let name = page.expect("an entry").file_name();
         let name = name.to_string_lossy();
         let is_listed = name == "README.md" || index.contains(&format!("]({name})"));
@@ -71,7 +71,7 @@ fn documents() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(top().join(&folder)).expect("a folder") {
+        for entry in fs::read_dir(root().join(&folder)).expect("a folder") {
             let entry = entry.expect("an entry");
             let path = folder.join(entry.file_name());
             let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
@@ -104,7 +104,7 @@ fn links(text: &str) -> Vec<String> {
     targets.filter(|it| !it.contains("://")).collect()
 }
 
-/// Whether a link's file exists, and has the section that the link names.
+/// Checks that a link's file exists, and has the section that the link names.
 fn resolve(
     document: &Path,
     link: &str,
@@ -113,9 +113,9 @@ fn resolve(
     let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
     let target = match file {
         "" => document.to_owned(),
-        file => normal(&document.parent().unwrap_or(Path::new("")).join(file)),
+        file => normalized(&document.parent().unwrap_or(Path::new("")).join(file)),
     };
-    if !top().join(&target).exists() {
+    if !root().join(&target).exists() {
         return Err("no such file");
     }
     if anchor.is_empty() {
@@ -129,17 +129,17 @@ fn resolve(
 }
 
 /// A path without `..`.
-fn normal(path: &Path) -> PathBuf {
-    let mut normal = PathBuf::new();
+fn normalized(path: &Path) -> PathBuf {
+    let mut normalized = PathBuf::new();
     for part in path.components() {
         match part {
             std::path::Component::ParentDir => {
-                normal.pop();
+                normalized.pop();
             }
-            part => normal.push(part),
+            part => normalized.push(part),
         }
     }
-    normal
+    normalized
 }
 
 /// Anchors of the headings, as GitHub derives them: in lower case, without punctuation, and with dashes for spaces.

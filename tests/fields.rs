@@ -50,13 +50,13 @@ fn listed() -> Vec<Listed> {
 
 /// All fields that a name with alternatives such as `{a,b}` stands for.
 fn expanded(field: &str) -> Vec<String> {
-    let Some((before, rest)) = field.split_once('{') else {
+    let Some((prefix, rest)) = field.split_once('{') else {
         return vec![field.to_owned()];
     };
-    let (alternatives, after) = rest.split_once('}').expect("a brace is closed");
+    let (alternatives, suffix) = rest.split_once('}').expect("a brace is closed");
     let names = alternatives.split(',');
     names
-        .flat_map(|name| expanded(&format!("{before}{name}{after}")))
+        .flat_map(|name| expanded(&format!("{prefix}{name}{suffix}")))
         .collect()
 }
 
@@ -122,8 +122,8 @@ fn each_field_on_the_page_exists() {
             "{kind} {field}"
         );
     }
-    let of_bk_bcs = listed.iter().filter(|it| !it.behavior.starts_with("ours"));
-    assert_eq!(of_bk_bcs.count(), 200, "fields of bk-bcs");
+    let bk_bcs_fields = listed.iter().filter(|it| !it.behavior.starts_with("ours"));
+    assert_eq!(bk_bcs_fields.count(), 200, "the number of fields of bk-bcs");
 }
 
 #[test]
@@ -136,9 +136,9 @@ fn each_field_of_the_crds_is_on_the_page() {
         "HookTemplate",
     ] {
         for leaf in leaves(kind) {
-            let mut of_kind = listed.iter().filter(|it| it.kind == kind);
+            let mut kind_fields = listed.iter().filter(|it| it.kind == kind);
             assert!(
-                of_kind.any(|it| is_within(&leaf, &it.field)),
+                kind_fields.any(|it| is_within(&leaf, &it.field)),
                 "{kind} {leaf}"
             );
         }
@@ -146,16 +146,16 @@ fn each_field_of_the_crds_is_on_the_page() {
 }
 
 /// Whether a manifest has a field such as `spec.args[].name`.
-fn is_written(manifest: &Value, field: &str) -> bool {
+fn has_field(manifest: &Value, field: &str) -> bool {
     let Some((name, rest)) = field.split_once('.') else {
         return !manifest[field].is_null();
     };
     match name.strip_suffix("[]") {
         Some(name) => {
             let items = manifest[name].as_array();
-            items.is_some_and(|items| items.iter().any(|item| is_written(item, rest)))
+            items.is_some_and(|items| items.iter().any(|item| has_field(item, rest)))
         }
-        None => is_written(&manifest[name], rest),
+        None => has_field(&manifest[name], rest),
     }
 }
 
@@ -169,11 +169,11 @@ fn the_end_to_end_manifests_have_every_field_of_bk_bcs() {
     ] {
         let manifest = read(&format!("e2e/manifests/bk-bcs/{file}.yaml"));
         let manifest: Value = serde_yaml_ng::from_str(&manifest).expect("a manifest");
-        let of_kind = listed().into_iter().filter(|it| it.kind == kind);
-        let of_spec = of_kind.filter(|it| it.field.starts_with("spec."));
-        let accepted = of_spec.filter(|it| !it.behavior.starts_with("ours"));
-        for Listed { field, .. } in accepted.filter(|it| !it.behavior.starts_with("refused: ")) {
-            assert!(is_written(&manifest, &field), "{file}.yaml has no {field}");
+        let kind_fields = listed().into_iter().filter(|it| it.kind == kind);
+        let spec_fields = kind_fields.filter(|it| it.field.starts_with("spec."));
+        let bk_bcs = spec_fields.filter(|it| !it.behavior.starts_with("ours"));
+        for Listed { field, .. } in bk_bcs.filter(|it| !it.behavior.starts_with("refused: ")) {
+            assert!(has_field(&manifest, &field), "{file}.yaml has no {field}");
         }
     }
 }

@@ -177,7 +177,7 @@ fn hostile_runs_are_kept_as_text() {
     drop(run);
 }
 
-/// Checks that the paths of texts are not built as strings. Here each of many texts would have a long path.
+/// Checks that the paths of texts are not built as strings. Each of the many texts here would have a long path.
 fn arguments_are_found_without_building_paths() {
     let (name, texts) = ("n".repeat(20 << 10), vec![r#""""#; 10_000].join(","));
     let body = format!(r#"{{"{name}":[{texts}]}}"#);
@@ -213,7 +213,7 @@ fn serve(answers: bool) -> (String, Arc<AtomicUsize>) {
     (url, accepted)
 }
 
-/// Checks that long requests are limited: a request is kept in memory until its response, which may take a long time.
+/// Checks that long requests are limited: a request is kept in memory until its response arrives, which may take long.
 async fn long_requests_are_limited() {
     let run = |url: &str, length: usize| {
         let web =
@@ -232,11 +232,11 @@ async fn long_requests_are_limited() {
     };
     let (silent, accepted) = serve(false);
     let (long, short) = (run(&silent, 900_000), run(&serve(true).0, 10));
-    let here = HttpOptions {
+    let options = HttpOptions {
         allow_loopback: true,
         ..HttpOptions::default()
     };
-    let probe = Probe::new(here, None).unwrap();
+    let probe = Probe::new(options, None).unwrap();
     ALLOCATOR.reset_peak_usage();
     let before = ALLOCATOR.current_usage();
     let mut calls = JoinSet::new();
@@ -255,7 +255,7 @@ async fn long_requests_are_limited() {
     assert!(peak < 160 << 20, "peak {peak}");
 }
 
-/// A single test, because the allocator counts for the whole process.
+/// A single test, because the allocator counts the memory of the whole process.
 #[test]
 fn cached_objects_are_small() {
     let run = bytes_per_object(|index| {

@@ -7,7 +7,7 @@ use std::fs;
 use sources::{files, root};
 
 /// Where invariants are implemented, and where they are checked. Invariant 9 (only the leader writes) concerns
-/// neither the planner nor the model.
+/// neither the planner nor the model. The model checks invariant 10 along with the others.
 const PLACES: [(&str, &[u32]); 4] = [
     ("core/src/plan", &[1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13]),
     ("src", &[9]),
@@ -45,12 +45,12 @@ fn cited(text: &str) -> Vec<u32> {
             .map(|number: u32| (number, rest[end..].to_owned()))
     };
     let mut found = Vec::new();
-    for (at, word) in text.match_indices("nvariant ") {
-        found.extend(digits(&text[at + word.len()..]).map(|(number, _)| number));
+    for (start, word) in text.match_indices("nvariant ") {
+        found.extend(digits(&text[start + word.len()..]).map(|(number, _)| number));
     }
     for mark in ["| ", "\""] {
-        for (at, _) in text.match_indices(mark) {
-            let number = digits(&text[at + mark.len()..]);
+        for (start, _) in text.match_indices(mark) {
+            let number = digits(&text[start + mark.len()..]);
             let number = number.filter(|(_, rest)| rest.starts_with(": "));
             found.extend(number.map(|(number, _)| number));
         }

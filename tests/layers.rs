@@ -143,19 +143,19 @@ fn names_after<'t>(path: &str, text: &'t str) -> Vec<&'t str> {
             return vec![rest];
         };
         let (mut depth, mut starts) = (0, vec![list]);
-        for (at, c) in list.char_indices() {
+        for (index, c) in list.char_indices() {
             match c {
                 '{' => depth += 1,
                 '}' if depth == 0 => break,
                 '}' => depth -= 1,
-                ',' if depth == 0 => starts.push(&list[at + 1..]),
+                ',' if depth == 0 => starts.push(&list[index + 1..]),
                 _ => {}
             }
         }
         starts
     };
     let found = text.match_indices(path);
-    let found = found.flat_map(|(at, _)| names(&text[at + path.len()..]));
+    let found = found.flat_map(|(start, _)| names(&text[start + path.len()..]));
     let found = found.map(|rest| rest.trim_start());
     let found = found.map(|rest| rest.split(|c| !is_in_name(c)).next().unwrap_or_default());
     found.filter(|name| !name.is_empty()).collect()
@@ -164,10 +164,10 @@ fn names_after<'t>(path: &str, text: &'t str) -> Vec<&'t str> {
 #[test]
 fn modules_of_the_planner_use_only_those_before_them() {
     let plan = root().join("core/src/plan");
-    let mut read = 0;
+    let mut files_read = 0;
     for (path, text) in code("core/src/plan") {
-        let inside = path.strip_prefix(&plan).expect("a path in it");
-        let module = inside.iter().next().and_then(|name| name.to_str());
+        let relative = path.strip_prefix(&plan).expect("a path in the folder");
+        let module = relative.iter().next().and_then(|name| name.to_str());
         let module = module.expect("a name").trim_end_matches(".rs");
         if ["mod", "tests", "game_deployment", "game_stateful_set"].contains(&module) {
             continue;
@@ -179,7 +179,7 @@ fn modules_of_the_planner_use_only_those_before_them() {
         let order = PLAN_MODULES.iter().position(|it| *it == module);
         let order = order
             .unwrap_or_else(|| panic!("{module} is not a known module: add it to PLAN_MODULES"));
-        read += 1;
+        files_read += 1;
         for name in names_after("crate::plan::", text) {
             if module == "planned" && name.starts_with("game_") {
                 continue; // This module comes after the two plans.
@@ -193,7 +193,7 @@ fn modules_of_the_planner_use_only_those_before_them() {
             );
         }
     }
-    assert!(read > 40, "only {read} files were read");
+    assert!(files_read > 40, "only {files_read} files were read");
 }
 
 #[test]

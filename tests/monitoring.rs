@@ -96,7 +96,7 @@ fn panels_have_titles_descriptions_and_the_selected_data_source() {
     }
 }
 
-/// With a label selector, kubectl logs prints only ten lines per pod by default, and it uses the current namespace.
+/// By default, `kubectl logs` with a label selector prints only ten lines per pod, and only of the current namespace.
 #[test]
 fn log_commands_in_runbooks_set_tail_and_namespace() {
     let runbooks = read("docs/operations.md");

@@ -1,5 +1,5 @@
-//! Tests `gamekeeper node-hook` against the mount namespace of another process (`unshare`), with a file system of its
-//! own on /opt. The tests require root; without it, each of them prints one line and is skipped.
+//! Tests `gamekeeper node-hook` against the mount namespace of another process (`unshare`), which has a file system of
+//! its own on /opt. The tests require root; without it, each of them prints one line and is skipped.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::io::Read;
 
 /// The directory on the "node" that scripts are copied to. The same directory on this machine is not changed.
-const NODE: &str = "/opt";
+const NODE_DIRECTORY: &str = "/opt";
 
 /// The files to copy, and a process in another mount namespace that acts as the node.
 struct Stage {
@@ -23,7 +23,7 @@ impl Stage {
         let folder = std::env::temp_dir().join(format!("node-hook-{name}-{}", std::process::id()));
         fs::create_dir_all(folder.join("sources/0")).expect("a folder");
         let script = format!(
-            "mount -t tmpfs none {NODE} && mount -t tmpfs none /run && echo ready && exec sleep 600"
+            "mount -t tmpfs none {NODE_DIRECTORY} && mount -t tmpfs none /run && echo ready && exec sleep 600"
         );
         let node = Command::new("unshare")
             .args(["--mount", "--propagation", "private", "sh", "-c", &script])
@@ -43,14 +43,14 @@ impl Stage {
         }
     }
 
-    fn source(&self, path: &str, text: &str) -> PathBuf {
-        let path = self.path(path);
+    fn write_source(&self, path: &str, text: &str) -> PathBuf {
+        let path = self.source_path(path);
         fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
         fs::write(&path, text).expect("a file");
         path
     }
 
-    fn path(&self, path: &str) -> PathBuf {
+    fn source_path(&self, path: &str) -> PathBuf {
         self.folder.join("sources/0").join(path)
     }
 
@@ -81,7 +81,7 @@ impl Stage {
             .env("NODE", "world-2")
             .env("CONTAINER_SECRET", "x")
             .output()
-            .expect("it runs")
+            .expect("node-hook runs")
     }
 
     fn message(&self) -> String {
@@ -111,17 +111,17 @@ fn files_are_copied_and_the_script_gets_its_arguments_unchanged() {
     let Some(stage) = Stage::new("arguments") else {
         return;
     };
-    stage.source(
+    stage.write_source(
         "pre/show",
         "#!/bin/sh\nfor word in \"$@\"; do echo \"[$word]\"; done\necho \"$PWD $NODE $HOME $CONTAINER_SECRET\"\n",
     );
-    stage.source("pre/other", "data");
+    stage.write_source("pre/other", "data");
     // The layout in which a kubelet mounts a ConfigMap.
-    let link = stage.path("pre/..data");
+    let link = stage.source_path("pre/..data");
     symlink("..2026", &link).expect("a link");
-    stage.source("pre/..2026/key", "of a ConfigMap");
-    symlink("..data/key", stage.path("pre/key")).expect("a link");
-    let dst = format!("{NODE}/a/b");
+    stage.write_source("pre/..2026/key", "of a ConfigMap");
+    symlink("..data/key", stage.source_path("pre/key")).expect("a link");
+    let dst = format!("{NODE_DIRECTORY}/a/b");
     let program = format!("{dst}/show");
     let words = ["a=b c", "$(id)", "\"'", "$$", "{{ args.x }}", "", "--flag"];
     let mut arguments = vec!["--copy", "/mnt/0/pre", &dst, "--", &program];
@@ -158,9 +158,9 @@ fn the_exit_code_and_the_end_of_stderr_are_reported() {
     let Some(stage) = Stage::new("exit") else {
         return;
     };
-    let dst = format!("{NODE}/script");
+    let dst = format!("{NODE_DIRECTORY}/script");
     let run = |script: &str| {
-        stage.source("script", script);
+        stage.write_source("script", script);
         let output = stage.run(&["--copy", "/mnt/0/script", &dst, "--", &dst]);
         (output.status.code(), stage.message(), output)
     };
@@ -196,15 +196,15 @@ fn files_must_be_regular_and_within_their_source() {
     let Some(stage) = Stage::new("sources") else {
         return;
     };
-    stage.source("dir/sub/file", "x");
-    stage.source("dir/file", "x");
+    stage.write_source("dir/sub/file", "x");
+    stage.write_source("dir/file", "x");
     // What a kubelet mounts for a missing ConfigMap.
-    stage.source("empty/..2026/x", "");
-    symlink("/etc/passwd", stage.path("outside")).expect("a link");
-    symlink("../outside", stage.path("dir2")).expect("a link");
-    symlink("/dev/null", stage.path("device")).expect("a link");
-    symlink("dir/file", stage.path("inside")).expect("a link");
-    let dst = format!("{NODE}/x");
+    stage.write_source("empty/..2026/x", "");
+    symlink("/etc/passwd", stage.source_path("outside")).expect("a link");
+    symlink("../outside", stage.source_path("dir2")).expect("a link");
+    symlink("/dev/null", stage.source_path("device")).expect("a link");
+    symlink("dir/file", stage.source_path("inside")).expect("a link");
+    let dst = format!("{NODE_DIRECTORY}/x");
     let copy = |src: &str| {
         let output = stage.run(&["--copy", &format!("/mnt/0/{src}"), &dst]);
         (output.status.code(), stage.message())
@@ -227,7 +227,7 @@ fn files_must_be_regular_and_within_their_source() {
     assert_eq!(copy("inside"), (Some(0), String::new()));
     assert!(stage.on_node(&dst).exists());
     // An older file is replaced.
-    stage.source("dir/file", "y");
+    stage.write_source("dir/file", "y");
     assert_eq!(copy("dir/file").0, Some(0));
     assert_eq!(
         fs::read_to_string(stage.on_node(&dst)).expect("a file"),
@@ -240,14 +240,16 @@ fn two_scripts_never_run_on_a_node_at_the_same_time() {
     let Some(stage) = Stage::new("lock") else {
         return;
     };
-    let script = format!("#!/bin/sh\nmkdir {NODE}/busy || exit 9\nsleep 0.3\nrmdir {NODE}/busy\n");
-    stage.source("script", &script);
-    let dst = format!("{NODE}/script");
+    let script = format!(
+        "#!/bin/sh\nmkdir {NODE_DIRECTORY}/busy || exit 9\nsleep 0.3\nrmdir {NODE_DIRECTORY}/busy\n"
+    );
+    stage.write_source("script", &script);
+    let dst = format!("{NODE_DIRECTORY}/script");
     std::thread::scope(|scope| {
         let runs = [1, 2, 3]
             .map(|_| scope.spawn(|| stage.run(&["--copy", "/mnt/0/script", &dst, "--", &dst])));
         for run in runs {
-            let output = run.join().expect("it ends");
+            let output = run.join().expect("the run ends");
             assert_eq!(output.status.code(), Some(0), "{output:?}");
         }
     });
@@ -263,14 +265,14 @@ fn the_scripts_of_the_examples_print_labels_and_annotations() {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/lifecycle/directories/scripts.yaml");
     let example = fs::read_to_string(example).expect("the example");
     for document in serde_yaml_ng::Deserializer::from_str(&example) {
-        let map: serde_json::Value =
+        let config_map: serde_json::Value =
             serde::Deserialize::deserialize(document).expect("a ConfigMap");
-        let folder = map["metadata"]["name"].as_str().expect("a name");
-        for (name, script) in map["data"].as_object().expect("scripts") {
-            stage.source(&format!("{folder}/{name}"), script.as_str().expect("text"));
+        let folder = config_map["metadata"]["name"].as_str().expect("a name");
+        for (name, script) in config_map["data"].as_object().expect("scripts") {
+            stage.write_source(&format!("{folder}/{name}"), script.as_str().expect("text"));
         }
     }
-    let dst = format!("{NODE}/hooks");
+    let dst = format!("{NODE_DIRECTORY}/hooks");
     for (folder, script, last) in [
         ("hooks-pre", "cluster-pre-install", "pre cluster install"),
         ("hooks-post", "cluster-post-install", "post cluster install"),

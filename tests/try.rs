@@ -55,13 +55,13 @@ fn run(template: &str, args: &[&str]) -> (String, i32) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program");
-    let mut stdin = child.stdin.take().expect("its input");
+    let mut stdin = child.stdin.take().expect("the program's input");
     // With invalid arguments the program exits before it reads the template.
     if let Err(error) = stdin.write_all(template.as_bytes()) {
         assert_eq!(error.kind(), ErrorKind::BrokenPipe, "{error}");
     }
     drop(stdin);
-    let output = child.wait_with_output().expect("its output");
+    let output = child.wait_with_output().expect("the program's output");
     let [stdout, stderr] =
         [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
     (
@@ -72,9 +72,9 @@ fn run(template: &str, args: &[&str]) -> (String, i32) {
 
 #[test]
 fn measurements_are_shown_and_the_exit_code_follows_the_phase() {
-    let here = ["--arg", "PodIP=127.0.0.1"];
+    let args = ["--arg", "PodIP=127.0.0.1"];
     assert_eq!(
-        run(&template(serve(&[45, 10, 46])), &here),
+        run(&template(serve(&[45, 10, 46])), &args),
         (
             "webtest 1: Successful 45\n\
              webtest 2: Failed failureCondition asInt(result) < 20 holds: result is 10\n\
@@ -84,7 +84,7 @@ fn measurements_are_shown_and_the_exit_code_follows_the_phase() {
             0
         )
     );
-    for (ages, code, end) in [
+    for (ages, code, expected) in [
         (
             &[10, 10][..],
             1,
@@ -101,9 +101,9 @@ fn measurements_are_shown_and_the_exit_code_follows_the_phase() {
             "Error: measurement 2 of metric webtest: no response from http://127.0.0.1:",
         ),
     ] {
-        let (shown, exit) = run(&template(serve(ages)), &here);
+        let (shown, exit) = run(&template(serve(ages)), &args);
         let last = shown.lines().last().unwrap_or_default();
-        assert!(last.starts_with(end), "{shown}");
+        assert!(last.starts_with(expected), "{shown}");
         assert_eq!(exit, code, "{shown}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// An error's message, followed by those of its causes that it does not contain.
+/// An error's message, followed by the messages of its causes, except those that it already contains.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut message = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! End-to-end tests of gamekeeper on a real control plane, through kubectl.
+//! End-to-end tests of Gamekeeper on a real control plane, through kubectl.
 //!
 //! [`trial`] runs the tests, each in a [`case::Case`]: a namespace with its own operator, kubeconfig and
 //! hook server, on a control plane that all tests share ([`cluster`]). After each test, the [`judge`]

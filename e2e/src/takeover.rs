@@ -28,7 +28,7 @@ pub async fn takeover(
     exit: Exit,
     replicas: i64,
 ) -> Result<Duration> {
-    // Started first, because it takes a second, which must not be measured.
+    // The witness is started first, because that takes a second, which must not be measured.
     case.start_witness().await?;
     let start = Timestamp::now();
     match exit {
@@ -38,20 +38,24 @@ pub async fn takeover(
     std::mem::swap(&mut case.operator, standby);
     let scale = json!([{"op": "replace", "path": "/spec/replicas", "value": replicas}]);
     case.plane().patch(&case.path(), &scale).await?;
-    let is_work = |event: &Event| {
-        let about = event.object_ref.as_ref();
-        event.received > start && about.is_some_and(|it| it.resource == "pods")
+    let is_pod_write = |event: &Event| {
+        let object = event.object_ref.as_ref();
+        event.received > start && object.is_some_and(|it| it.resource == "pods")
     };
-    let at_work = eventually("the standby works", Duration::from_secs(30), async || {
-        let events = case.events()?;
-        let first = events
-            .iter()
-            .filter(|event| is_work(event))
-            .map(|it| it.received);
-        first.min().context("it has written nothing")
-    })
+    let first_write = eventually(
+        "the standby writes a pod",
+        Duration::from_secs(30),
+        async || {
+            let events = case.events()?;
+            let first = events
+                .iter()
+                .filter(|event| is_pod_write(event))
+                .map(|it| it.received);
+            first.min().context("the standby has written no pod")
+        },
+    )
     .await?;
     case.until_settled(replicas).await?;
     standby.start().await?;
-    Ok(at_work.duration_since(start).unsigned_abs())
+    Ok(first_write.duration_since(start).unsigned_abs())
 }

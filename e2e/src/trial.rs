@@ -132,8 +132,11 @@ async fn run(test: &Test) -> Result<()> {
 
 /// Where a test keeps its files: target/e2e/NAME.
 fn folder(test: &Test) -> Result<PathBuf> {
-    let own = std::env::current_exe()?;
-    let target = own.ancestors().nth(3).context("tests run from target/")?;
+    let executable = std::env::current_exe()?;
+    let target = executable
+        .ancestors()
+        .nth(3)
+        .context("tests run from target/")?;
     Ok(target.join("e2e").join(test.name.replace("::", "/")))
 }
 

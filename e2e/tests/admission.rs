@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::addons::webhook::{BAD, Webhook, refused};
+use e2e::addons::webhook::{BAD, Webhook, ensure_refused};
 use e2e::case::Case;
 use e2e::case::bad_manifest::{BadManifest, manifests};
 use e2e::checkout::repository;
@@ -35,15 +35,15 @@ e2e::tests![
 async fn the_webhook_refuses_bad_manifests_with_the_linters_messages(
     case: &mut Case,
 ) -> Result<()> {
-    let installed = Webhook::install(case, "2160h").await?;
-    installed.until_called(case).await?;
+    let webhook = Webhook::install(case, "2160h").await?;
+    webhook.until_called(case).await?;
     let bad = BadManifest::all("e2e/manifests/admission")?;
     BadManifest::prepare_all(&bad, case).await?;
-    let with_template = bad.iter().find(|bad| bad.after.is_some());
-    let with_template = with_template.context("no bad manifest needs a template")?;
+    let manifest = bad.iter().find(|bad| bad.after.is_some());
+    let manifest = manifest.context("no bad manifest needs a template")?;
     case.eventually("the operator has observed the templates", async || {
         let apply = ["apply", "--dry-run=server", "-f", "-"];
-        case.refused(&apply, &with_template.text).await
+        case.refused(&apply, &manifest.text).await
     })
     .await?;
     BadManifest::check_all(&bad, case).await?;
@@ -87,7 +87,7 @@ async fn the_webhook_refuses_bad_manifests_with_the_linters_messages(
                 .await?;
         }
     }
-    installed.remove(case).await
+    webhook.remove(case).await
 }
 
 /// Runs `gamekeeper lint` on a folder.
@@ -100,14 +100,14 @@ async fn lint(case: &Case, folder: &str) -> Result<CommandOutput> {
 async fn the_webhook_returns_the_api_servers_findings_about_templates(
     case: &mut Case,
 ) -> Result<()> {
-    let installed = Webhook::install(case, "2160h").await?;
-    installed.until_called(case).await?;
+    let webhook = Webhook::install(case, "2160h").await?;
+    webhook.until_called(case).await?;
     let bad = BadManifest::all("e2e/manifests/server")?;
     BadManifest::check_all(&bad, case).await?;
-    // The linter does not find these, as docs/admission.md states.
+    // The linter does not report these findings, as docs/admission.md states.
     let linted = lint(case, "e2e/manifests/server").await?;
     ensure!(linted.code == 0, "{linted:?}");
-    installed.remove(case).await
+    webhook.remove(case).await
 }
 
 /// Adds an unknown field to a workload's template.
@@ -135,8 +135,8 @@ fn dry_runs(case: &Case) -> Result<Vec<String>> {
 }
 
 /// Whether a dry run's template belongs to a workload. SidecarSets, whose templates have no labels, are
-/// cluster-scoped, so the webhook of each test also checks those of all other tests. Those that cannot be parsed
-/// cannot be distinguished from workloads.
+/// cluster-scoped, so the webhook of each test also checks those of all other tests. Templates that cannot
+/// be parsed cannot be distinguished from those of workloads.
 fn belongs_to_workload(template: &Value) -> bool {
     template["template"]["metadata"]["labels"].is_object()
 }
@@ -159,8 +159,8 @@ async fn until_dry_run(case: &Case, text: &str) -> Result<()> {
 }
 
 async fn a_dry_run_is_made_only_when_a_template_changes(case: &mut Case) -> Result<()> {
-    let installed = Webhook::install(case, "2160h").await?;
-    installed.until_called(case).await?;
+    let webhook = Webhook::install(case, "2160h").await?;
+    webhook.until_called(case).await?;
     // A dry run of a template is subject to neither quotas nor pod security.
     case.apply(json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"},
@@ -192,9 +192,9 @@ async fn a_dry_run_is_made_only_when_a_template_changes(case: &mut Case) -> Resu
     case.set_image("game:v2").await?;
     until_dry_run(case, "game:v2").await?;
     // Changes outside the template cause no dry run.
-    let mut later = parsed_dry_runs(case)?.split_off(2);
-    later.retain(|template| !template.contains("game:v2"));
-    ensure!(later.is_empty(), "{later:#?}");
+    let mut further = parsed_dry_runs(case)?.split_off(2);
+    further.retain(|template| !template.contains("game:v2"));
+    ensure!(further.is_empty(), "{further:#?}");
     let add = json!([{"op": "add", "path": "/spec/template/spec/hostNetwrok", "value": true}]);
     let patch = format!("-p={add}");
     let patch = ["patch", "gamedeployment", GAME, "--type=json", &patch];
@@ -203,12 +203,12 @@ async fn a_dry_run_is_made_only_when_a_template_changes(case: &mut Case) -> Resu
         "spec.template.spec.hostNetwrok: unknown field \"spec.template.spec.hostNetwrok\"";
     ensure!(error.contains(expected), "{error}");
     until_dry_run(case, "hostNetwrok").await?;
-    installed.remove(case).await
+    webhook.remove(case).await
 }
 
 async fn templates_are_admitted_without_permission_for_dry_runs(case: &mut Case) -> Result<()> {
-    let installed = Webhook::install(case, "2160h").await?;
-    installed.until_called(case).await?;
+    let webhook = Webhook::install(case, "2160h").await?;
+    webhook.until_called(case).await?;
     let bad = misspelled(Game::in_place(0)).to_string();
     let apply = ["apply", "--dry-run=server", "-f", "-"];
     case.refused(&apply, &bad).await?;
@@ -218,7 +218,7 @@ async fn templates_are_admitted_without_permission_for_dry_runs(case: &mut Case)
         case.kubectl_with(&apply, &bad).await
     })
     .await?;
-    refused(case).await?;
+    ensure_refused(case).await?;
     let (_, page) = case.operator.get("/metrics").await?;
     for outcome in ["refused", "forbidden"] {
         let counted =
@@ -232,7 +232,7 @@ async fn templates_are_admitted_without_permission_for_dry_runs(case: &mut Case)
         log.contains("admitting a pod template without the API server's verdict"),
         "{log}"
     );
-    installed.remove(case).await
+    webhook.remove(case).await
 }
 
 /// Binds the operator to a role that does not permit dry runs of templates.
@@ -241,11 +241,11 @@ async fn forbid_dry_runs(case: &Case) -> Result<()> {
     let mut role = case.plane().get(role).await?;
     let name = format!("no-dry-runs-{}", case.namespace);
     let rules = role["rules"].as_array_mut().context("no rules")?;
-    let all = rules.len();
+    let total = rules.len();
     rules.retain(|rule| rule["resources"] != json!(["podtemplates"]));
     ensure!(
-        rules.len() == all - 1,
-        "expected exactly one rule about podtemplates"
+        rules.len() == total - 1,
+        "expected exactly one rule for podtemplates"
     );
     let api = "rbac.authorization.k8s.io/v1";
     let reference =
@@ -267,10 +267,10 @@ async fn forbid_dry_runs(case: &Case) -> Result<()> {
 async fn invalid_objects_stored_earlier_can_still_be_changed(case: &mut Case) -> Result<()> {
     case.apply(BAD.replace("probe", "stored")).await?;
     let image = "/spec/template/spec/containers/0/image";
-    let mismatch = misspelled(Game::in_place(0)).set(image, "game:v1 ");
-    case.apply(&mismatch).await?;
-    let installed = Webhook::install(case, "2160h").await?;
-    installed.until_called(case).await?;
+    let invalid = misspelled(Game::in_place(0)).set(image, "game:v1 ");
+    case.apply(&invalid).await?;
+    let webhook = Webhook::install(case, "2160h").await?;
+    webhook.until_called(case).await?;
     case.kubectl(&["label", "hooktemplate", "stored", "team=red"])
         .await?;
     let policy = json!([{"op": "replace", "path": "/spec/policy", "value": "Ordered"}]);
@@ -278,14 +278,14 @@ async fn invalid_objects_stored_earlier_can_still_be_changed(case: &mut Case) ->
     case.scale(1).await?;
     case.replace("/spec/updateStrategy/paused", true).await?;
     case.set_image("game:v2").await?;
-    let worse =
+    let bad_condition =
         json!([{"op": "add", "path": "/spec/metrics/0/failureCondition", "value": "a or b"}]);
     let args = [
         "patch",
         "hooktemplate",
         "stored",
         "--type=json",
-        &format!("-p={worse}"),
+        &format!("-p={bad_condition}"),
     ];
     let error = case.refused(&args, "").await?;
     ensure!(
@@ -293,25 +293,25 @@ async fn invalid_objects_stored_earlier_can_still_be_changed(case: &mut Case) ->
         "{error}"
     );
     case.kubectl(&["delete", "hooktemplate", "stored"]).await?;
-    installed.remove(case).await
+    webhook.remove(case).await
 }
 
 async fn the_standby_serves_admission_and_nothing_is_blocked_without_operators(
     case: &mut Case,
 ) -> Result<()> {
-    let installed = Webhook::install(case, "2160h").await?;
-    installed.until_called(case).await?;
+    let webhook = Webhook::install(case, "2160h").await?;
+    webhook.until_called(case).await?;
     let mut standby = case.prepare_operator("standby").await?;
-    allow(case, &installed, "standby").await?;
-    let other = free_port().await?;
-    standby.add_args(installed.flags(other, "2160h"));
+    allow(case, &webhook, "standby").await?;
+    let port = free_port().await?;
+    standby.add_args(webhook.flags(port, "2160h"));
     standby.start().await?;
-    let before = installed.served(case).await?;
-    installed.call(case, other).await?;
+    let certificate = webhook.served_certificate(case).await?;
+    webhook.redirect_calls(case, port).await?;
     case.operator.terminate().await?;
-    installed.until_called(case).await?;
+    webhook.until_called(case).await?;
     ensure!(
-        installed.served(case).await? == before,
+        webhook.served_certificate(case).await? == certificate,
         "the standby created another certificate"
     );
 
@@ -329,19 +329,19 @@ async fn the_standby_serves_admission_and_nothing_is_blocked_without_operators(
     case.kubectl(&["run", "bystander", "--image=other:v1"])
         .await?;
     case.kubectl(&["delete", "gamedeployment", GAME]).await?;
-    installed.remove(case).await
+    webhook.remove(case).await
 }
 
 /// Gives another service account the permissions of the webhook.
-async fn allow(case: &Case, installed: &Webhook, account: &str) -> Result<()> {
-    let (name, namespace) = (&installed.name, &case.namespace);
+async fn allow(case: &Case, webhook: &Webhook, account: &str) -> Result<()> {
+    let (name, namespace) = (&webhook.name, &case.namespace);
     let subject = json!([{"kind": "ServiceAccount", "name": account, "namespace": namespace}]);
     let role =
         |kind: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
     let api = "rbac.authorization.k8s.io/v1";
     let metadata = json!({"name": format!("{name}-{account}"), "namespace": namespace});
-    let everywhere = json!({"name": format!("{name}"), "labels": {"of": "test"}});
-    let both = json!([
+    let cluster_metadata = json!({"name": format!("{name}"), "labels": {"of": "test"}});
+    let subjects = json!([
         {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace},
         {"kind": "ServiceAccount", "name": account, "namespace": namespace},
     ]);
@@ -349,23 +349,23 @@ async fn allow(case: &Case, installed: &Webhook, account: &str) -> Result<()> {
         .apply(&[
             json!({"apiVersion": api, "kind": "RoleBinding", "metadata": metadata,
                 "roleRef": role("Role"), "subjects": subject}),
-            json!({"apiVersion": api, "kind": "ClusterRoleBinding", "metadata": everywhere,
-                "roleRef": role("ClusterRole"), "subjects": both}),
+            json!({"apiVersion": api, "kind": "ClusterRoleBinding", "metadata": cluster_metadata,
+                "roleRef": role("ClusterRole"), "subjects": subjects}),
         ])
         .await
 }
 
 async fn certificates_are_rotated_without_a_gap_or_a_restart(case: &mut Case) -> Result<()> {
-    let installed = Webhook::install(case, "30s").await?;
-    installed.until_called(case).await?;
+    let webhook = Webhook::install(case, "30s").await?;
+    webhook.until_called(case).await?;
     let mut served = BTreeSet::new();
     // A new certificate is due when a third of the lifetime is left, and is served a tenth of the lifetime later.
     consistently(
         "the served certificate is trusted",
         Duration::from_secs(60),
         async || {
-            served.insert(installed.served(case).await?);
-            installed.tls_handshake(case).await
+            served.insert(webhook.served_certificate(case).await?);
+            webhook.tls_handshake(case).await
         },
     )
     .await?;
@@ -374,37 +374,37 @@ async fn certificates_are_rotated_without_a_gap_or_a_restart(case: &mut Case) ->
         (2..=4).contains(&count),
         "{count} certificates in two lifetimes"
     );
-    installed.until_called(case).await?;
+    webhook.until_called(case).await?;
     let log = std::fs::read_to_string(case.operator.log())?;
     let created = log.matches("due=Create").count();
     ensure!(created == 1, "created {created} times: {log}");
-    installed.remove(case).await
+    webhook.remove(case).await
 }
 
 /// Runs the command in docs/admission.md.
 async fn certificates_are_recreated_when_their_secret_is_emptied(case: &mut Case) -> Result<()> {
-    let installed = Webhook::install(case, "10m").await?;
-    installed.until_called(case).await?;
-    let before = installed.served(case).await?;
+    let webhook = Webhook::install(case, "10m").await?;
+    webhook.until_called(case).await?;
+    let certificate = webhook.served_certificate(case).await?;
     let page = std::fs::read_to_string(repository().join("docs/admission.md"))?;
     let mut lines = page.lines().map(str::trim);
-    let empty = lines.find(|line| line.starts_with("kubectl patch secret "));
-    let empty = empty.context("no command")?;
-    let empty = empty.replace("NAME-webhook", &installed.name);
-    let empty = empty.replace("gamekeeper-system", &case.namespace);
+    let command = lines.find(|line| line.starts_with("kubectl patch secret "));
+    let command = command.context("no command")?;
+    let command = command.replace("NAME-webhook", &webhook.name);
+    let command = command.replace("gamekeeper-system", &case.namespace);
     let shell = Shell::admin(case.plane()).await?;
-    run(&mut shell.command(&empty), "").await?;
+    run(&mut shell.command(&command), "").await?;
     case.eventually("a new certificate is served and trusted", async || {
         ensure!(
-            installed.served(case).await? != before,
+            webhook.served_certificate(case).await? != certificate,
             "the old certificate is still served"
         );
-        installed.tls_handshake(case).await
+        webhook.tls_handshake(case).await
     })
     .await?;
-    installed.until_called(case).await?;
+    webhook.until_called(case).await?;
     let log = std::fs::read_to_string(case.operator.log())?;
     let created = log.matches("due=Create").count();
     ensure!(created == 2, "created {created} times: {log}");
-    installed.remove(case).await
+    webhook.remove(case).await
 }

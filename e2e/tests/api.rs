@@ -1,7 +1,7 @@
 //! The schemas and rules of the CRDs: what the API server accepts and refuses. The manifests are in
 //! `e2e/manifests`; each bad one begins with the error that kubectl prints.
 //!
-//! The operator is stopped, so that only the API server acts.
+//! The operator is stopped so that only the API server acts.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ e2e::tests![
     a_template_keeps_every_field_that_a_deployment_accepts,
     server_side_apply_merges_fields_of_two_managers,
     documented_json_patches_work_on_a_minimal_workload,
-    kubectl_scales_workloads_by_their_scale_subresource,
+    kubectl_scales_workloads_through_their_scale_subresource,
     kubectl_prints_the_documented_columns,
 ];
 
@@ -37,11 +37,11 @@ async fn good_manifests_and_examples_are_accepted(case: &mut Case) -> Result<()>
         for path in manifests(folder)? {
             let path = path.to_string_lossy().into_owned();
             case.kubectl(&["apply", "-f", &path]).await?;
-            let again = case.kubectl(&["apply", "-f", &path]).await?;
-            let changed = again.lines().find(|line| !line.ends_with(" unchanged"));
+            let output = case.kubectl(&["apply", "-f", &path]).await?;
+            let changed = output.lines().find(|line| !line.ends_with(" unchanged"));
             ensure!(
                 changed.is_none(),
-                "applying {path} again changed it: {again}"
+                "applying {path} again changed objects: {output}"
             );
         }
     }
@@ -145,7 +145,7 @@ fn workload(spec: Value) -> String {
     .to_string()
 }
 
-/// Applies the smallest GameDeployment and GameStatefulSet; both are named `minimal`.
+/// Applies the smallest GameDeployment and GameStatefulSet, both named `minimal`. Returns their kinds in plural.
 async fn apply_minimal(case: &mut Case) -> Result<[&'static str; 2]> {
     case.operator.terminate().await?;
     let path = repository().join("e2e/manifests/good/minimal.yaml");
@@ -172,7 +172,7 @@ async fn documented_json_patches_work_on_a_minimal_workload(case: &mut Case) -> 
     Ok(())
 }
 
-async fn kubectl_scales_workloads_by_their_scale_subresource(case: &mut Case) -> Result<()> {
+async fn kubectl_scales_workloads_through_their_scale_subresource(case: &mut Case) -> Result<()> {
     for kind in apply_minimal(case).await? {
         let resource = format!("{kind}/minimal");
         case.kubectl(&["scale", "--replicas=3", &resource]).await?;

@@ -6,8 +6,8 @@ use e2e::workload::manifest::Game;
 use e2e::workload::view::View;
 
 e2e::tests![
-    the_first_pods_are_created_in_batches_and_those_of_a_scale_out_together,
-    a_build_that_never_becomes_ready_reaches_one_batch,
+    the_first_pods_are_created_in_batches_and_added_ones_all_at_once,
+    a_build_that_never_becomes_ready_reaches_only_one_batch,
     pods_of_a_parallel_set_are_created_in_batches,
 ];
 
@@ -17,20 +17,23 @@ fn count_unready(view: &View) -> usize {
     view.pods.iter().filter(|pod| !pod.is_ready()).count()
 }
 
-async fn the_first_pods_are_created_in_batches_and_those_of_a_scale_out_together(
+async fn the_first_pods_are_created_in_batches_and_added_ones_all_at_once(
     case: &mut Case,
 ) -> Result<()> {
     let game = Game::rolling(6).set(BATCH, "30%");
     case.apply(game.annotated("stage.gamekeeper/ready-seconds", "2"))
         .await?;
-    let mut most = 0;
+    let mut most_unready = 0;
     case.eventually("all pods are available", async || {
         let view = case.view().await?;
-        most = most.max(count_unready(&view));
+        most_unready = most_unready.max(count_unready(&view));
         view.ensure(view.is_settled(6))
     })
     .await?;
-    ensure!(most == 2, "{most} pods at a time");
+    ensure!(
+        most_unready == 2,
+        "up to {most_unready} pods were unready at a time"
+    );
     case.scale(14).await?;
     case.until("all added pods are created at the same time", |view| {
         count_unready(view) == 8
@@ -40,7 +43,7 @@ async fn the_first_pods_are_created_in_batches_and_those_of_a_scale_out_together
     Ok(())
 }
 
-async fn a_build_that_never_becomes_ready_reaches_one_batch(case: &mut Case) -> Result<()> {
+async fn a_build_that_never_becomes_ready_reaches_only_one_batch(case: &mut Case) -> Result<()> {
     let game = Game::rolling(5).set(BATCH, 2).image("game:nope");
     case.apply(game).await?;
     let names_a_pod = |view: &View| {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 e2e::tests![
     a_polling_hook_keeps_its_pod_until_it_succeeds,
-    a_hook_that_has_reached_its_count_keeps_its_pod,
+    a_hook_that_ends_without_success_keeps_its_pod,
     hooks_drain_and_restore_traffic_at_a_load_balancer,
     dry_runs_allocate_no_ports_from_pools,
     by_default_a_fifth_of_the_pods_is_updated_at_a_time,
@@ -53,15 +53,16 @@ async fn scale_to_zero_with_polling_hook(case: &Case, count: i64) -> Result<()> 
 }
 
 /// Whether the pod still exists, and at least this many measurements of its hook have failed.
-fn has_failed(view: &View, times: i64) -> bool {
-    let has = |run: &Run| run.0["status"]["metricResults"][0]["failed"].as_i64() >= Some(times);
-    view.pods.len() == 1 && view.runs.iter().any(has)
+fn is_kept_after_failures(view: &View, times: i64) -> bool {
+    let has_failed =
+        |run: &Run| run.0["status"]["metricResults"][0]["failed"].as_i64() >= Some(times);
+    view.pods.len() == 1 && view.runs.iter().any(has_failed)
 }
 
 async fn a_polling_hook_keeps_its_pod_until_it_succeeds(case: &mut Case) -> Result<()> {
     scale_to_zero_with_polling_hook(case, 100).await?;
     case.until("failures do not end the hook", |view| {
-        has_failed(view, 3) && view.phases("PreDelete") == ["Running"]
+        is_kept_after_failures(view, 3) && view.phases("PreDelete") == ["Running"]
     })
     .await?;
     case.hooks
@@ -70,10 +71,10 @@ async fn a_polling_hook_keeps_its_pod_until_it_succeeds(case: &mut Case) -> Resu
     Ok(())
 }
 
-async fn a_hook_that_has_reached_its_count_keeps_its_pod(case: &mut Case) -> Result<()> {
+async fn a_hook_that_ends_without_success_keeps_its_pod(case: &mut Case) -> Result<()> {
     scale_to_zero_with_polling_hook(case, 2).await?;
     case.until("the hook ends", |view| {
-        has_failed(view, 2) && view.phases("PreDelete") == ["Inconclusive"]
+        is_kept_after_failures(view, 2) && view.phases("PreDelete") == ["Inconclusive"]
     })
     .await?;
     case.consistently("the pod is kept", 3, |view| view.pods.len() == 1)
@@ -95,7 +96,7 @@ async fn hooks_drain_and_restore_traffic_at_a_load_balancer(case: &mut Case) -> 
     case.set_image("game:v2").await?;
     let view = case
         .until("the hook sets the weight to 0", |view| {
-            view.pods[0].annotation(WEIGHT) == Some("0") && view.pods[0].is_deleting()
+            view.pods[0].annotation(WEIGHT) == Some("0") && view.pods[0].waits_for_hook()
         })
         .await?;
     case.consistently("the pod waits for the load balancer", 2, |view| {
@@ -109,13 +110,13 @@ async fn hooks_drain_and_restore_traffic_at_a_load_balancer(case: &mut Case) -> 
     view.ensure(view.ready_with("game:v2") == 1)?;
     let deleting = view.pods[0].annotation(judge::names::DELETING);
     ensure!(deleting == Some("false"), "{deleting:?}");
-    // "false" does not mark the pod, so the next update runs its hook before it changes anything.
-    let off = format!("{READY}-");
-    case.kubectl(&["annotate", "pod", view.pods[0].name(), &off])
+    // The value "false" does not mark the pod, so the next update runs its hook before it changes anything.
+    let removal = format!("{READY}-");
+    case.kubectl(&["annotate", "pod", view.pods[0].name(), &removal])
         .await?;
     case.set_image("game:v3").await?;
     case.until("the next hook marks the pod again", |view| {
-        view.pods[0].is_deleting() && view.phases("PreInplace") == ["Running"]
+        view.pods[0].waits_for_hook() && view.phases("PreInplace") == ["Running"]
     })
     .await?;
     case.kubectl(&["annotate", "pod", view.pods[0].name(), &ready])
@@ -174,7 +175,7 @@ async fn by_default_a_fifth_of_the_pods_is_updated_at_a_time(case: &mut Case) ->
     .await?;
     ensure!(
         fewest_ready == 8 && most == 10,
-        "at least {fewest_ready} pods were ready, and there were at most {most}"
+        "at least {fewest_ready} pods were ready, and there were at most {most} pods"
     );
     Ok(())
 }

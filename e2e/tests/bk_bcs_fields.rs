@@ -29,7 +29,7 @@ e2e::tests![
 ];
 
 /// The part of a workload's status that is never set for a manifest of bk-bcs.
-const OURS: [&str; 1] = ["status.protection"];
+const NEVER_SET: [&str; 1] = ["status.protection"];
 
 /// A manifest in which `http://hooks` and `http://prometheus` are replaced by the test's servers.
 fn manifest(case: &Case, name: &str, prometheus: &str) -> Result<Value> {
@@ -155,7 +155,7 @@ async fn retry_failed(case: &Case, point: &str, path: &str, good: Answer) -> Res
     .await
 }
 
-/// Fails the hooks before and after the update of the first pod, and retries them.
+/// Starts an update to v2. The hooks before and after the first pod's update fail, and are retried.
 async fn update_with_retries(case: &Case, containers: &[&str]) -> Result<()> {
     let hooks = [("preInplace", "/before"), ("postInplace", "/after")];
     for (_, path) in hooks {
@@ -176,11 +176,11 @@ async fn finish_steps(case: &Case, replicas: i64) -> Result<()> {
             view.pause_reasons() == ["PausedByCanaryPauseStep"]
         })
         .await?;
-    view.ensure(view.with_image("game:v2") == 1 && view.step() == 1)?;
+    view.ensure(view.count_with("game:v2") == 1 && view.step() == 1)?;
     let most = most_in_progress(&case.events()?);
     ensure!(
         most == 1,
-        "{most} pods are updated at the same time by a partition that updates one"
+        "{most} pods were updated at the same time, although the partition lets only one be updated"
     );
     let view = case.until_settled(replicas).await?;
     view.ensure(view.ready_with("game:v2") == usize::try_from(replicas)? && view.step() == 3)?;
@@ -191,7 +191,7 @@ async fn finish_steps(case: &Case, replicas: i64) -> Result<()> {
     let most = most_in_progress(&case.events()?);
     ensure!(
         most == 2,
-        "{most} pods are updated at the same time, not maxUnavailable"
+        "at most {most} pods were updated at the same time, not maxUnavailable"
     );
     Ok(())
 }
@@ -249,7 +249,7 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
     let grace = shortest_grace(&case.events()?).context("no gate was closed")?;
     ensure!(
         grace.as_secs() >= 2,
-        "traffic is kept away for only {grace:#} before the image changes"
+        "traffic was kept away for only {grace:#} before the image changed"
     );
     let images = images_by_pod(&case.events()?);
     let is_one_patch = |changes: &Vec<Vec<String>>| *changes == [["game:v2", "voice:v2"]];
@@ -269,8 +269,8 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
         Ok(())
     })
     .await?;
-    let named = case.view().await?;
-    let named = named.pods.first().context("no pod")?.name().to_owned();
+    let view = case.view().await?;
+    let named = view.pods.first().context("no pod")?.name().to_owned();
     let path = "/spec/scaleStrategy/podsToDelete";
     let patch = json!([{"op": "add", "path": path, "value": [named]}]);
     case.patch(&case.workload(), patch).await?;
@@ -278,7 +278,7 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
         !view.pod_names().contains(&named.as_str()) && view.is_settled(4)
     })
     .await?;
-    ensure_status_is_complete(case, "gamedeployments", &OURS)?;
+    ensure_status_is_complete(case, "gamedeployments", &NEVER_SET)?;
     prometheus.stop().await
 }
 
@@ -315,7 +315,7 @@ async fn every_field_of_a_game_stateful_set_takes_effect(case: &mut Case) -> Res
         status["currentReplicas"] == 1 && status["currentRevision"] != status["updateRevision"]
     })
     .await?;
-    ensure_status_is_complete(case, "gamestatefulsets", &OURS)?;
+    ensure_status_is_complete(case, "gamestatefulsets", &NEVER_SET)?;
     prometheus.stop().await
 }
 
@@ -323,13 +323,13 @@ async fn every_field_of_a_hook_run_takes_effect(case: &mut Case) -> Result<()> {
     let prometheus = apply_with_hooks(case, "game-deployment").await?;
     let view = case.until_settled(4).await?;
     let pod = view.pods.first().context("no pod")?.name().to_owned();
-    // The judge allows no writes while all workloads are settled, so this one must not settle.
+    // The judge allows no writes while all workloads are settled, so this workload must not settle.
     case.replace("/spec/updateStrategy/paused", true).await?;
     set_version(case, &["game"], "v2").await?;
     let players = |number: i64| Answer::Json(json!({"players": number}));
-    let late = Answer::Delayed(std::time::Duration::from_secs(3), Box::new(players(0)));
+    let delayed = Answer::Delayed(std::time::Duration::from_secs(3), Box::new(players(0)));
     // An error after timeoutSeconds, a failure, an inconclusive measurement, and two successes.
-    let answers = [late, players(5), players(-1), players(0), players(0)];
+    let answers = [delayed, players(5), players(-1), players(0), players(0)];
     case.hooks.answer_in_sequence("/players", answers);
     let mut run = manifest(case, "hook-run", &prometheus.url)?;
     run["spec"]["args"][0]["value"] = json!(pod);
@@ -377,12 +377,13 @@ async fn every_field_of_a_hook_run_takes_effect(case: &mut Case) -> Result<()> {
     run["spec"]["terminate"] = json!(true);
     case.apply(&run).await?;
     until_phase(case, "ended", "Inconclusive").await?;
-    // A run gets conditions only if it cannot be decoded, and only measurements by Jobs are resumed.
-    let ours = [
+    // A run gets conditions only if it cannot be decoded. The manifest lists no metric as a dry run, and only
+    // measurements by Jobs are resumed.
+    let never_set = [
         "status.conditions",
         "status.metricResults[].dryRun",
         "status.metricResults[].measurements[].resumeAt",
     ];
-    ensure_status_is_complete(case, "hookruns", &ours)?;
+    ensure_status_is_complete(case, "hookruns", &never_set)?;
     prometheus.stop().await
 }

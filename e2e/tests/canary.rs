@@ -36,18 +36,18 @@ async fn roll_out_to_first_pause(case: &Case, game: Game) -> Result<()> {
     Ok(())
 }
 
-fn with_pause() -> Game {
+fn game_with_pause() -> Game {
     Game::in_place(4)
         .max_unavailable(2)
         .steps(json!([{"partition": 3}, {"pause": {}}]))
 }
 
 async fn a_workload_recreated_during_a_canary_repeats_its_steps(case: &mut Case) -> Result<()> {
-    roll_out_to_first_pause(case, with_pause()).await?;
+    roll_out_to_first_pause(case, game_with_pause()).await?;
     let before = case.view().await?;
     case.kubectl(&["delete", &case.workload(), "--cascade=orphan"])
         .await?;
-    case.apply(with_pause().image("game:v2")).await?;
+    case.apply(game_with_pause().image("game:v2")).await?;
     let after = case
         .until("paused at step 1 again", |view| {
             view.step() == 1 && view.is_paused() && view.counts() == [4, 1, 1, 4, 4]
@@ -88,7 +88,7 @@ async fn a_rollback_at_a_failed_hook_takes_one_patch(case: &mut Case) -> Result<
 }
 
 async fn changed_steps_start_over(case: &mut Case) -> Result<()> {
-    roll_out_to_first_pause(case, with_pause()).await?;
+    roll_out_to_first_pause(case, game_with_pause()).await?;
     let hash = case
         .view()
         .await?
@@ -111,7 +111,7 @@ async fn changed_steps_start_over(case: &mut Case) -> Result<()> {
 }
 
 async fn a_users_pause_holds_the_step_but_not_scaling(case: &mut Case) -> Result<()> {
-    case.apply(with_pause().steps(json!([{"partition": 3}, {"pause": {"duration": 1}}])))
+    case.apply(game_with_pause().steps(json!([{"partition": 3}, {"pause": {"duration": 1}}])))
         .await?;
     case.until_settled(4).await?;
     case.replace("/spec/updateStrategy/paused", true).await?;
@@ -119,7 +119,7 @@ async fn a_users_pause_holds_the_step_but_not_scaling(case: &mut Case) -> Result
     case.scale(6).await?;
     case.until_counts([6, 0, 0, 6, 6]).await?;
     case.consistently("no pod is updated", 3, |view| {
-        view.step() == 0 && view.with_image("game:v2") == 0 && view.is_paused()
+        view.step() == 0 && view.count_with("game:v2") == 0 && view.is_paused()
     })
     .await?;
     case.scale(5).await?;
@@ -130,11 +130,11 @@ async fn a_users_pause_holds_the_step_but_not_scaling(case: &mut Case) -> Result
 }
 
 async fn a_scale_out_during_a_pause_creates_only_stable_pods(case: &mut Case) -> Result<()> {
-    roll_out_to_first_pause(case, with_pause()).await?;
+    roll_out_to_first_pause(case, game_with_pause()).await?;
     case.scale(8).await?;
     case.until_counts([8, 1, 1, 8, 8]).await?;
     case.consistently("one pod has the new build", 2, |view| {
-        view.with_image("game:v2") == 1 && view.step() == 1
+        view.count_with("game:v2") == 1 && view.step() == 1
     })
     .await?;
     case.resume().await?;
@@ -143,19 +143,19 @@ async fn a_scale_out_during_a_pause_creates_only_stable_pods(case: &mut Case) ->
 }
 
 async fn a_scale_in_during_a_pause_keeps_the_partition(case: &mut Case) -> Result<()> {
-    roll_out_to_first_pause(case, with_pause().max_unavailable(1)).await?;
+    roll_out_to_first_pause(case, game_with_pause().max_unavailable(1)).await?;
     case.scale(3).await?;
     case.until_counts([3, 0, 0, 3, 3]).await?;
     case.scale(4).await?;
     case.until("at most one of four pods is updated", |view| {
-        view.counts()[4] == 4 && view.with_image("game:v2") <= 1
+        view.counts()[4] == 4 && view.count_with("game:v2") <= 1
     })
     .await?;
     Ok(())
 }
 
 async fn an_apply_does_not_promote(case: &mut Case) -> Result<()> {
-    let manifest = with_pause().set("/spec/updateStrategy/paused", false);
+    let manifest = game_with_pause().set("/spec/updateStrategy/paused", false);
     roll_out_to_first_pause(case, manifest.clone()).await?;
     case.apply(manifest.image("game:v2")).await?;
     ensure_stays_at_step_one(case).await?;
@@ -165,7 +165,7 @@ async fn an_apply_does_not_promote(case: &mut Case) -> Result<()> {
 }
 
 async fn a_server_side_apply_does_not_promote(case: &mut Case) -> Result<()> {
-    let manifest = with_pause().set("/spec/updateStrategy/paused", false);
+    let manifest = game_with_pause().set("/spec/updateStrategy/paused", false);
     case.server_side_apply(&manifest).await?;
     case.until_settled(4).await?;
     let manifest = manifest.image("game:v2");
@@ -188,13 +188,13 @@ async fn ensure_stays_at_step_one(case: &Case) -> Result<()> {
     })
     .await?;
     case.consistently("the rollout stays at step 1", 2, |view| {
-        view.step() == 1 && view.with_image("game:v2") == 1
+        view.step() == 1 && view.count_with("game:v2") == 1
     })
     .await
 }
 
 async fn a_new_template_during_a_pause_starts_over(case: &mut Case) -> Result<()> {
-    roll_out_to_first_pause(case, with_pause()).await?;
+    roll_out_to_first_pause(case, game_with_pause()).await?;
     case.set_image("game:v3").await?;
     let view = case
         .until("paused at step 1 with v3", |view| {
@@ -202,11 +202,11 @@ async fn a_new_template_during_a_pause_starts_over(case: &mut Case) -> Result<()
         })
         .await?;
     // Only the pod that was at v2 was updated.
-    view.ensure(view.with_image("game:v1") == 3)
+    view.ensure(view.count_with("game:v1") == 3)
 }
 
 async fn a_percentage_updates_at_least_one_pod(case: &mut Case) -> Result<()> {
-    let game = with_pause().steps(json!([{"partition": "90%"}, {"pause": {}}]));
+    let game = game_with_pause().steps(json!([{"partition": "90%"}, {"pause": {}}]));
     roll_out_to_first_pause(case, game).await?;
     case.resume().await?;
     case.until_settled(4).await?;
@@ -217,7 +217,7 @@ async fn a_missing_hook_template_of_a_step_is_reported_until_it_exists(
     case: &mut Case,
 ) -> Result<()> {
     let steps = json!([{"partition": 3}, {"hook": {"templateName": "later"}}]);
-    case.apply(with_pause().steps(steps)).await?;
+    case.apply(game_with_pause().steps(steps)).await?;
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
     let view = case
@@ -230,7 +230,7 @@ async fn a_missing_hook_template_of_a_step_is_reported_until_it_exists(
         condition
             .is_some_and(|c| c.reason == "HookTemplateNotFound" && c.message.contains("\"later\"")),
     )?;
-    view.ensure(view.step() == 1 && view.with_image("game:v2") == 1)?;
+    view.ensure(view.step() == 1 && view.count_with("game:v2") == 1)?;
     case.apply(hook_template("later", &case.hooks.url("/")))
         .await?;
     let view = case.until_settled(4).await?;
@@ -240,7 +240,7 @@ async fn a_missing_hook_template_of_a_step_is_reported_until_it_exists(
 async fn after_the_last_step_all_pods_are_updated_regardless_of_the_partition(
     case: &mut Case,
 ) -> Result<()> {
-    roll_out_to_first_pause(case, with_pause().partition(1)).await?;
+    roll_out_to_first_pause(case, game_with_pause().partition(1)).await?;
     case.resume().await?;
     let view = case.until_settled(4).await?;
     view.ensure(view.ready_with("game:v2") == 4)

@@ -32,8 +32,8 @@ const GAMES: &str = "games";
 async fn helm_lint_passes(case: &mut Case) -> Result<()> {
     let mut lint = helm(&case.plane().helm);
     lint.args(["lint", "--strict", "--kube-version=1.36", CHART]);
-    let error = run(&mut lint, "").await?;
-    ensure!(error.contains("0 chart(s) failed"), "{error}");
+    let output = run(&mut lint, "").await?;
+    ensure!(output.contains("0 chart(s) failed"), "{output}");
     Ok(())
 }
 
@@ -61,23 +61,23 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
         ("sidecars.enabled=false", "MutatingWebhookConfiguration"),
     ] {
         let objects = render(program, &["--set", value]).await?;
-        let mut rest = kinds(&objects);
-        ensure!(!rest.contains(kind), "{value} leaves {rest:?}");
-        rest.insert(kind);
-        ensure!(rest == defaults, "{value} leaves {rest:?}");
+        let mut rendered = kinds(&objects);
+        ensure!(!rendered.contains(kind), "{value} leaves {rendered:?}");
+        rendered.insert(kind);
+        ensure!(rendered == defaults, "{value} leaves {rendered:?}");
     }
     for (value, kind) in [("metrics.serviceMonitor.enabled=true", "ServiceMonitor")] {
         let objects = render(program, &["--set", value]).await?;
-        let more = kinds(&objects);
+        let rendered = kinds(&objects);
         ensure!(
-            !defaults.contains(kind) && more.contains(kind),
-            "{value} renders {more:?}"
+            !defaults.contains(kind) && rendered.contains(kind),
+            "{value} renders {rendered:?}"
         );
     }
-    let without = "admission.enabled=false,admission.deletionProtection=None,\
+    let values = "admission.enabled=false,admission.deletionProtection=None,\
         admission.hookRunProtection=false,admission.guardedPods=false";
-    let without = render(program, &["--set", without]).await?;
-    let left: Vec<&str> = defaults.difference(&kinds(&without)).copied().collect();
+    let objects = render(program, &["--set", values]).await?;
+    let left_out: Vec<&str> = defaults.difference(&kinds(&objects)).copied().collect();
     let admission = [
         "MutatingWebhookConfiguration",
         "Secret",
@@ -85,11 +85,14 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
         "ValidatingAdmissionPolicyBinding",
         "ValidatingWebhookConfiguration",
     ];
-    ensure!(left == admission, "without admission {left:?} are left out");
-    let many = "image.digest=,image.tag=nightly,imagePullSecrets={a,b},podLabels.team=x,podAnnotations.a=b,\
+    ensure!(
+        left_out == admission,
+        "without admission, {left_out:?} are left out"
+    );
+    let values = "image.digest=,image.tag=nightly,imagePullSecrets={a,b},podLabels.team=x,podAnnotations.a=b,\
         nodeSelector.pool=infra,tolerations[0].operator=Exists,topologySpreadConstraints=null,\
         priorityClass.create=false,priorityClass.name=high,replicas=0,fullnameOverride=keeper";
-    let objects = render(program, &["--set", many]).await?;
+    let objects = render(program, &["--set", values]).await?;
     let deployment = of_kind(&objects, "Deployment")[0];
     let pod = &deployment["spec"]["template"]["spec"];
     ensure!(deployment["metadata"]["name"] == "keeper", "{deployment:#}");
@@ -237,9 +240,9 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
         "{cluster_rules:#?}"
     );
 
-    let named =
+    let values =
         "hooks.secrets[0].namespace=games,hooks.secrets[0].names={match-api},hooks.jobs=false";
-    let scoped = render(program, &["--set", named, "--set=watchNamespace=games"]).await?;
+    let scoped = render(program, &["--set", values, "--set=watchNamespace=games"]).await?;
     let cluster_rules = rules(&scoped, "ClusterRole");
     let configurations = names(&cluster_rules, "validatingwebhookconfigurations");
     ensure!(
@@ -250,15 +253,18 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
             && configurations == [serde_json::json!(["gamekeeper-webhook"])],
         "{cluster_rules:#?}"
     );
-    let without = ["--set=watchNamespace=games,sidecars.enabled=false"];
-    let without = render(program, &without).await?;
-    ensure!(rules(&without, "ClusterRole").len() == 3, "{without:#?}");
+    let values = ["--set=watchNamespace=games,sidecars.enabled=false"];
+    let without_sidecars = render(program, &values).await?;
+    ensure!(
+        rules(&without_sidecars, "ClusterRole").len() == 3,
+        "{without_sidecars:#?}"
+    );
     let revision_rules =
         |objects: &[Value]| names(&rules(objects, "Role"), "controllerrevisions").len();
     // One rule for revisions of workloads, and one for those of SidecarSets.
-    ensure!(revision_rules(&scoped) == 2 && revision_rules(&without) == 1);
-    ensure!(of_kind(&without, "MutatingWebhookConfiguration").is_empty());
-    let admission = of_kind(&without, "ValidatingWebhookConfiguration");
+    ensure!(revision_rules(&scoped) == 2 && revision_rules(&without_sidecars) == 1);
+    ensure!(of_kind(&without_sidecars, "MutatingWebhookConfiguration").is_empty());
+    let admission = of_kind(&without_sidecars, "ValidatingWebhookConfiguration");
     ensure!(!format!("{admission:?}").contains("sidecarsets"));
     let namespaced_rules = rules(&scoped, "Role");
     ensure!(
@@ -275,8 +281,8 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     );
     for role in of_kind(&scoped, "Role") {
         let name = role["metadata"]["name"].as_str().unwrap_or_default();
-        let system = ["-lease", "-webhook", "-unguard", "-sidecars"];
-        let expected = if system.iter().any(|it| name.ends_with(it)) {
+        let system_suffixes = ["-lease", "-webhook", "-unguard", "-sidecars"];
+        let expected = if system_suffixes.iter().any(|it| name.ends_with(it)) {
             SYSTEM
         } else {
             GAMES
@@ -294,14 +300,14 @@ async fn commands_are_allowed_only_in_the_listed_namespaces(case: &mut Case) -> 
     ensure!(!defaults.contains("--hook-exec"), "exec is on by default");
 
     let objects = render(program, &["--set=hooks.exec={games,more}"]).await?;
-    let allows = |role: &&&Value| role["rules"].to_string().contains("pods/exec");
+    let allows_exec = |role: &&&Value| role["rules"].to_string().contains("pods/exec");
     ensure!(
         !of_kind(&objects, "ClusterRole")
             .iter()
-            .any(|role| allows(&role))
+            .any(|role| allows_exec(&role))
     );
     let roles = of_kind(&objects, "Role");
-    let roles: Vec<_> = roles.iter().filter(allows).collect();
+    let roles: Vec<_> = roles.iter().filter(allows_exec).collect();
     for (role, namespace) in roles.iter().zip(["games", "more"]) {
         let rules =
             json!([{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}]);
@@ -326,8 +332,8 @@ async fn commands_are_allowed_only_in_the_listed_namespaces(case: &mut Case) -> 
 }
 
 async fn crds_alerts_and_dashboards_are_rendered_unchanged(case: &mut Case) -> Result<()> {
-    let all = "metrics.alerts.enabled=true,metrics.dashboards.enabled=true";
-    let objects = render(&case.plane().helm, &["--set", all]).await?;
+    let values = "metrics.alerts.enabled=true,metrics.dashboards.enabled=true";
+    let objects = render(&case.plane().helm, &["--set", values]).await?;
     let file = |path: &str| -> Result<Value> {
         let text = std::fs::read_to_string(repository().join(path))?;
         serde_yaml_ng::from_str(&text).with_context(|| path.to_owned())
@@ -349,14 +355,14 @@ async fn crds_alerts_and_dashboards_are_rendered_unchanged(case: &mut Case) -> R
     ensure!(of_kind(&objects, "PrometheusRule")[0]["spec"] == alerts);
     let dashboards = of_kind(&objects, "ConfigMap");
     ensure!(dashboards.len() == 2);
-    for (name, shown) in dashboards
+    for (name, rendered) in dashboards
         .iter()
         .flat_map(|it| it["data"].as_object())
         .flatten()
     {
-        let shown: Value = serde_json::from_str(shown.as_str().unwrap_or_default())?;
+        let rendered: Value = serde_json::from_str(rendered.as_str().unwrap_or_default())?;
         let path = format!("charts/gamekeeper/files/dashboards/{name}");
-        ensure!(shown == file(&path)?, "{name}");
+        ensure!(rendered == file(&path)?, "{name}");
     }
     Ok(())
 }

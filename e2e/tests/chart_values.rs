@@ -16,7 +16,7 @@ e2e::tests![
     pods_are_restricted_probed_and_bounded,
     additions_to_pods_are_rendered_once,
     referenced_labels_and_ports_exist,
-    values_with_the_wrong_type_or_pattern_are_refused,
+    values_of_the_wrong_type_or_format_are_refused,
     alerts_have_the_thresholds_and_runbooks_of_the_values,
     the_command_in_the_notes_creates_a_workload,
 ];
@@ -97,8 +97,8 @@ async fn additions_to_pods_are_rendered_once(case: &mut Case) -> Result<()> {
     ensure!(labels["team"] == "x", "{labels}");
     ensure!(labels["app.kubernetes.io/name"] == "gamekeeper", "{labels}");
     let spread = &template["spec"]["topologySpreadConstraints"][0];
-    let own = json!({"matchLabels": {"team": "x"}});
-    ensure!(spread["labelSelector"] == own, "{spread}");
+    let given = json!({"matchLabels": {"team": "x"}});
+    ensure!(spread["labelSelector"] == given, "{spread}");
     let container = &template["spec"]["containers"][0];
     let args = container["args"].as_array().context("no arguments")?;
     ensure!(args.contains(&json!("--listen=0.0.0.0:8080")), "{args:?}");
@@ -162,13 +162,13 @@ async fn referenced_labels_and_ports_exist(case: &mut Case) -> Result<()> {
     ensure!(all_exist, "{policy:#}");
 
     let monitor = &named("ServiceMonitor", "gamekeeper")?["spec"];
-    let wanted = &monitor["selector"]["matchLabels"];
+    let selector = &monitor["selector"]["matchLabels"];
     ensure!(
-        selects(wanted, &metrics["metadata"]["labels"]),
+        selects(selector, &metrics["metadata"]["labels"]),
         "{monitor:#}"
     );
     ensure!(
-        !selects(wanted, &webhook["metadata"]["labels"]),
+        !selects(selector, &webhook["metadata"]["labels"]),
         "{monitor:#}"
     );
     let scraped = &monitor["endpoints"][0]["port"];
@@ -185,7 +185,7 @@ fn selects(selector: &Value, labels: &Value) -> bool {
     selector.is_some_and(|it| !it.is_empty() && it.iter().all(|(key, value)| labels[key] == *value))
 }
 
-async fn values_with_the_wrong_type_or_pattern_are_refused(case: &mut Case) -> Result<()> {
+async fn values_of_the_wrong_type_or_format_are_refused(case: &mut Case) -> Result<()> {
     for (value, reason) in [
         ("image.tag=12", "'/image/tag': got number, want string"),
         (

@@ -98,7 +98,7 @@ async fn containers_are_updated_one_after_the_other(case: &mut Case) -> Result<(
             "{patched:?}"
         );
     }
-    let created = |point: &str| {
+    let created_runs = |point: &str| {
         let events = case.events()?;
         let runs = events.into_iter().filter(|event| {
             let object = event.object_ref.clone().unwrap_or_default();
@@ -108,12 +108,12 @@ async fn containers_are_updated_one_after_the_other(case: &mut Case) -> Result<(
         let has_point = |run: &Value| run["metadata"]["labels"]["gamedeployment-type"] == point;
         Ok::<_, anyhow::Error>(runs.filter(has_point).collect::<Vec<_>>())
     };
-    let before = created("PreInplace")?;
+    let pre_inplace = created_runs("PreInplace")?;
     ensure!(
-        before.len() == 2 && created("PostInplace")?.len() == 2,
-        "{before:?}"
+        pre_inplace.len() == 2 && created_runs("PostInplace")?.len() == 2,
+        "{pre_inplace:?}"
     );
-    let args = before[0]["spec"]["args"]
+    let args = pre_inplace[0]["spec"]["args"]
         .as_array()
         .context("no arguments")?;
     let mut modified: Vec<&str> = args
@@ -130,13 +130,13 @@ async fn a_container_that_never_runs_blocks_the_next_one_until_a_revert(
 ) -> Result<()> {
     create_settled(case, "OrderedUpdated", 1).await?;
     update(case, "log:v2", "game:nope", "proxy:v2").await?;
-    let held = ["log:v2", "game:nope", "proxy:v1"];
+    let partly_updated = ["log:v2", "game:nope", "proxy:v1"];
     case.until("the game's image is set", |view| {
-        images(&view.pods[0]) == held
+        images(&view.pods[0]) == partly_updated
     })
     .await?;
     case.consistently("the proxy waits", 3, |view| {
-        images(&view.pods[0]) == held
+        images(&view.pods[0]) == partly_updated
             && view.phases("PostInplace").is_empty()
             && !view.pods[0].is_ready()
     })
@@ -153,13 +153,15 @@ async fn a_container_that_never_runs_blocks_the_next_one_until_a_revert(
 async fn ordered_ready_waits_until_each_container_is_ready(case: &mut Case) -> Result<()> {
     create_settled(case, "OrderedReady", 1).await?;
     update(case, "log:v2", "game:v2-neverready", "proxy:v2").await?;
-    let held = ["log:v2", "game:v2-neverready", "proxy:v1"];
+    let partly_updated = ["log:v2", "game:v2-neverready", "proxy:v1"];
     case.until("the game's image is set", |view| {
-        images(&view.pods[0]) == held
+        images(&view.pods[0]) == partly_updated
     })
     .await?;
-    case.consistently("the proxy waits", 3, |view| images(&view.pods[0]) == held)
-        .await?;
+    case.consistently("the proxy waits", 3, |view| {
+        images(&view.pods[0]) == partly_updated
+    })
+    .await?;
     case.replace(POLICY, "OrderedUpdated").await?;
     case.until("the proxy's image is set", |view| {
         images(&view.pods[0]) == ["log:v2", "game:v2-neverready", "proxy:v2"]

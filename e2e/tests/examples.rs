@@ -20,7 +20,7 @@ e2e::tests![
     every_examples_folder_is_tested,
 ];
 
-/// The folders in `examples`.
+/// The folders in `examples` that are tested here.
 pub const FOLDERS: [&str; 5] = ["canary", "features", "first-hour", "hooks", "stateful"];
 
 async fn canary_examples_become_ready(case: &mut Case) -> Result<()> {
@@ -43,8 +43,8 @@ async fn feature_examples_become_ready(case: &mut Case) -> Result<()> {
     apply_each_with_volumes(case, "features", &["realm-0", "realm-1"]).await
 }
 
-/// The operator of a test serves only sets for its namespace, and a set's name must be unique in the cluster, so both
-/// are changed here.
+/// A test's operator serves only the SidecarSets for the test's namespace, and the name of a SidecarSet must be unique
+/// in the cluster, so the namespace and the name are changed here.
 async fn the_sidecars_of_the_example_are_in_its_pods(case: &mut Case) -> Result<()> {
     let path = repository().join("examples/features/sidecars.yaml");
     let text = std::fs::read_to_string(path)?;
@@ -78,14 +78,14 @@ async fn every_examples_folder_is_tested(_: &mut Case) -> Result<()> {
         .collect::<Result<_>>()?;
     found.sort();
     // This folder is tested in `lifecycle_hooks`, on a control plane of its own.
-    let elsewhere = PathBuf::from("lifecycle");
-    found.retain(|folder| *folder != elsewhere);
+    let tested_elsewhere = PathBuf::from("lifecycle");
+    found.retain(|folder| *folder != tested_elsewhere);
     ensure!(found == FOLDERS.map(PathBuf::from), "{found:?}");
     Ok(())
 }
 
-/// Applies the examples of a folder one at a time, because some have the same names, and waits until each workload is
-/// ready.
+/// Applies the examples of a folder one at a time, because some have objects of the same name, and waits until each
+/// workload is ready.
 async fn apply_each(case: &Case, folder: &str) -> Result<()> {
     for file in std::fs::read_dir(repository().join("examples").join(folder))? {
         let path = file?.path();

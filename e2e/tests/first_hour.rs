@@ -24,7 +24,7 @@ const WALKTHROUGHS: &str = "docs/walkthroughs.md";
 /// A section of a document: (document, heading).
 type Section = (&'static str, &'static str);
 
-/// Sections whose commands are run in order. Each list has a cluster of its own.
+/// Sections whose commands are run in order, each list on a cluster of its own.
 const SECTIONS: [&[Section]; 3] = [
     &[(README, "The first hour")],
     &[
@@ -72,7 +72,7 @@ const NOT_RUN: [(&str, &str); 12] = [
     ),
     (
         "kubectl game release pod/POD",
-        "each guarded pod there has its workload; run by kubectl-game/tests/program",
+        "for a guarded pod without a workload, and the runbooks leave no such pod; run by kubectl-game/tests/program",
     ),
     ("kubectl logs", "nodes are simulated and have no logs"),
     (
@@ -101,7 +101,7 @@ async fn every_command_of_the_tutorials_is_tested(_: &mut Case) -> Result<()> {
     ensure_all_commands_are_run(WALKTHROUGHS, 16)
 }
 
-fn ensure_all_commands_are_run(document: &str, at_least: usize) -> Result<()> {
+fn ensure_all_commands_are_run(document: &str, minimum: usize) -> Result<()> {
     let text = read(document)?;
     let mut blocks = commands(&text)?;
     blocks.retain(|it| is_run(&it.command));
@@ -111,14 +111,14 @@ fn ensure_all_commands_are_run(document: &str, at_least: usize) -> Result<()> {
             sections.any(|(name, section)| *name == document && *section == command.section);
         ensure!(is_listed, "{document}: no test runs {command:?}");
     }
-    ensure!(blocks.len() >= at_least, "{document}: {blocks:#?}");
+    ensure!(blocks.len() >= minimum, "{document}: {blocks:#?}");
     let prose = text.lines().filter(|line| !line.starts_with("    "));
-    let in_prose = prose.flat_map(|line| line.split('`').skip(1).step_by(2));
+    let code_in_prose = prose.flat_map(|line| line.split('`').skip(1).step_by(2));
     let is_command = |code: &&str| {
         let programs = ["make ", "docker ", "helm ", "cargo ", "gamekeeper "];
         programs.iter().any(|program| code.starts_with(program))
     };
-    for command in in_prose.filter(is_command).filter(|it| is_run(it)) {
+    for command in code_in_prose.filter(is_command).filter(|it| is_run(it)) {
         ensure!(
             INLINE.contains(&command),
             "{document}: no test runs `{command}`"
@@ -209,13 +209,13 @@ impl Reader<'_> {
     async fn follow_operations(&mut self) -> Result<()> {
         let example = "kubectl apply -f examples/features/hooks-around-an-update.yaml";
         self.run(&command("Before", example), "checked").await?;
-        let run = [
+        let first_run = [
             "get",
             "hookruns",
             "-o",
             "jsonpath={.items[0].metadata.name}",
         ];
-        let run = self.plane.kubectl(&run, "").await?;
+        let run = self.plane.kubectl(&first_run, "").await?;
         let (mut steps, mut last) = (Vec::new(), None);
         for mut it in commands(&read("docs/operations.md")?)? {
             it.command = it.command.replace("NAME", "checked").replace("RUN", &run);

@@ -1,5 +1,5 @@
-//! Guarded pods (`spec.protection`): no client ends a match before its hook allows it, not even while no operator
-//! is running. The commands are those that users type.
+//! Guarded pods (`spec.protection`): no client ends a match before the hook of its pod allows that, not even while no
+//! operator is running. The commands are those that users type.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -25,13 +25,13 @@ e2e::tests![
     guarded_pods_are_released_by_users,
     removing_the_hook_keeps_the_guard,
     the_label_alone_guards_nothing,
-    a_guarded_set_is_updated_and_scaled_in,
+    a_guarded_stateful_set_is_updated_and_scaled_in,
 ];
 
 const LABEL: &str = "gamekeeper.tkex.tencent.com/guarded";
 
 /// Checks that every request that would end a match is refused, with a message that says what to do instead.
-async fn ensure_every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
+async fn ensure_no_request_ends_the_match(case: &Case, pod: &str) -> Result<()> {
     let before = live_pods(case).await?;
     let ensure_refused = async |args: &[&str], words: &str| -> Result<()> {
         let error = case.refused(args, "").await?;
@@ -48,7 +48,7 @@ async fn ensure_every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
         ensure_refused(args, &players).await?;
         ensure_refused(args, &release).await?;
     }
-    // This request contains no name, so the message must not take the name from the request.
+    // This request names no pod, so the message cannot take the pod's name from the request.
     let all = format!("/api/v1/namespaces/{}/pods", case.namespace);
     let workload = case.workload();
     let (_, game) = workload.split_once('/').context("no name")?;
@@ -68,10 +68,10 @@ async fn ensure_every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
     let replace = ["replace", "--force", "-f", "-"];
     let error = case.refused(&replace, &copy.to_string()).await?;
     ensure!(error.contains(&players), "{error}");
-    let named = format!("pod/{pod}");
+    let target = format!("pod/{pod}");
     let deadline = r#"-p={"spec":{"activeDeadlineSeconds":1}}"#;
     for args in [
-        ["set", "image", &named, "game=game:v9"],
+        ["set", "image", &target, "game=game:v9"],
         ["patch", "pod", pod, deadline],
     ] {
         ensure_refused(&args, &players).await?;
@@ -87,9 +87,9 @@ async fn ensure_every_way_is_refused(case: &Case, pod: &str) -> Result<()> {
 async fn no_client_ends_a_guarded_match(case: &mut Case) -> Result<()> {
     let view = apply_guarded(case, Game::in_place(2), 2).await?;
     let pod = view.pod_names()[0].to_owned();
-    ensure_every_way_is_refused(case, &pod).await?;
+    ensure_no_request_ends_the_match(case, &pod).await?;
     case.kill_operator().await?;
-    ensure_every_way_is_refused(case, &pod).await?;
+    ensure_no_request_ends_the_match(case, &pod).await?;
     // Requests that end no container are accepted.
     case.kubectl(&["annotate", "pod", &pod, "note=x"]).await?;
     case.kubectl(&["label", "pod", &pod, "note=x"]).await?;
@@ -140,14 +140,14 @@ async fn a_drain_waits_for_guarded_pods(case: &mut Case) -> Result<()> {
     apply_guarded(case, game, 2).await?;
     let before = live_pods(case).await?;
     let drain = ["drain", &node, "--timeout=4s"];
-    let without_eviction = ["drain", &node, "--disable-eviction", "--timeout=4s"];
-    for is_alive in [true, false] {
-        if !is_alive {
+    let drain_without_eviction = ["drain", &node, "--disable-eviction", "--timeout=4s"];
+    for operator_is_running in [true, false] {
+        if !operator_is_running {
             case.kill_operator().await?;
         }
         let error = case.refused(&drain, "").await?;
         ensure!(error.contains("disruption budget"), "{error}");
-        let error = case.refused(&without_eviction, "").await?;
+        let error = case.refused(&drain_without_eviction, "").await?;
         ensure!(error.contains("players may be on"), "{error}");
         ensure!(live_pods(case).await? == before, "a pod was deleted");
     }
@@ -183,7 +183,7 @@ async fn the_guard_is_switched_on_and_off(case: &mut Case) -> Result<()> {
     for _ in 0..2 {
         case.patch(&workload, protect("Guarded")).await?;
         let guarded = until_guarded(case, 3).await?;
-        ensure_every_way_is_refused(case, guarded.pod_names()[0]).await?;
+        ensure_no_request_ends_the_match(case, guarded.pod_names()[0]).await?;
         guarded.ensure(guarded.pods.iter().all(is_kept_by_autoscalers))?;
         case.patch(&workload, protect("None")).await?;
         case.until("the guard is removed", |view| {
@@ -220,7 +220,7 @@ async fn a_guard_is_not_in_force_without_its_policy(case: &mut Case) -> Result<(
     install_policy(case).await?;
     // Once the condition is True, deletions are refused.
     let view = until_guarded(case, 1).await?;
-    ensure_every_way_is_refused(case, view.pod_names()[0]).await?;
+    ensure_no_request_ends_the_match(case, view.pod_names()[0]).await?;
     uninstall(case, "guard").await
 }
 
@@ -348,10 +348,10 @@ async fn the_label_alone_guards_nothing(case: &mut Case) -> Result<()> {
     uninstall(case, "guard").await
 }
 
-async fn a_guarded_set_is_updated_and_scaled_in(case: &mut Case) -> Result<()> {
+async fn a_guarded_stateful_set_is_updated_and_scaled_in(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let view = apply_guarded(case, Game::parallel(3).max_unavailable(3), 3).await?;
-    ensure_every_way_is_refused(case, &format!("{SET}-0")).await?;
+    ensure_no_request_ends_the_match(case, &format!("{SET}-0")).await?;
     case.set_image("game:v2").await?;
     case.until("the update waits", |view| waiting_reasons(view).len() == 3)
         .await?;

@@ -18,7 +18,7 @@ e2e::tests![
     a_drain_waits_during_a_foreground_deletion,
     a_policy_that_removes_the_label_is_reported,
     a_missing_secret_holds_a_guarded_pod_until_its_deadline,
-    a_users_budget_that_selects_guarded_pods_is_named,
+    a_users_budget_that_selects_guarded_pods_is_reported,
     a_guarded_pod_that_its_kubelet_ends_is_counted,
 ];
 
@@ -77,8 +77,8 @@ async fn a_drain_waits_during_a_foreground_deletion(case: &mut Case) -> Result<(
     uninstall(case, "guard").await
 }
 
-/// Installs an admission policy that removes the label from pods of this namespace, and returns its name.
-async fn remove_labels(case: &Case) -> Result<String> {
+/// Installs an admission policy that removes the label from pods of this namespace. Returns the policy's name.
+async fn install_label_removal(case: &Case) -> Result<String> {
     let name = format!("{}-strip", release(case));
     let path = "/metadata/labels/gamekeeper.tkex.tencent.com~1guarded";
     let expression = format!(
@@ -106,14 +106,14 @@ async fn remove_labels(case: &Case) -> Result<String> {
         },
     });
     case.plane().apply(&[policy, binding]).await?;
-    let labeled = json!({
+    let labeled_pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "probe", "labels": {"gamekeeper.tkex.tencent.com/guarded": "x"}},
         "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
     });
     let create = ["create", "--dry-run=server", "-o=json", "-f=-"];
     case.eventually("the policy is in force", async || {
-        let pod = case.kubectl_with(&create, &labeled.to_string()).await?;
+        let pod = case.kubectl_with(&create, &labeled_pod.to_string()).await?;
         ensure!(label(&serde_json::from_str(&pod)?).is_empty(), "{pod}");
         Ok(())
     })
@@ -123,7 +123,7 @@ async fn remove_labels(case: &Case) -> Result<String> {
 
 async fn a_policy_that_removes_the_label_is_reported(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
-    let policy = remove_labels(case).await?;
+    let policy = install_label_removal(case).await?;
     case.hooks.answer("/", refusing_answer());
     case.apply(e2e::workload::manifest::hook_template(
         "test",
@@ -189,7 +189,7 @@ async fn a_missing_secret_holds_a_guarded_pod_until_its_deadline(case: &mut Case
     uninstall(case, "guard").await
 }
 
-async fn a_users_budget_that_selects_guarded_pods_is_named(case: &mut Case) -> Result<()> {
+async fn a_users_budget_that_selects_guarded_pods_is_reported(case: &mut Case) -> Result<()> {
     install_policy(case).await?;
     case.apply(json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "mine"},

@@ -17,7 +17,7 @@ e2e::tests![
     a_guarded_pod_costs_at_most_one_more_write_at_its_deletion,
 ];
 
-/// What only guards add to objects: label and finalizer (both with one name), a condition, and annotations of workloads and
+/// What only guards add to objects: a label and a finalizer of the same name; a condition; annotations of workloads and
 /// pods.
 const TRACES: [&str; 7] = [
     "gamekeeper.tkex.tencent.com/guarded",
@@ -67,17 +67,18 @@ async fn without_guarded_pods_there_is_no_trace_of_a_guard(case: &mut Case) -> R
     let found = traces(case, start, &class)?;
     ensure!(found.is_empty(), "{found:#?}");
 
-    // A guarded workload with the same lifecycle leaves every one of these traces, including read requests.
+    // A guarded workload with the same lifecycle leaves all of these traces, except that of a release by a user, and
+    // its budgets are listed.
     let start = std::fs::metadata(case.plane().audit.path())?.len();
     case.operator.start().await?;
     run_lifecycle(case, Game::parallel(2).guarded()).await?;
     case.operator.terminate().await?;
     let found = traces(case, start, &class)?;
-    let lists = "list poddisruptionbudgets".to_owned();
-    let kept = TRACES.iter().filter(|trace| !trace.ends_with("/released"));
-    let mut expected = kept
+    let budget_list = "list poddisruptionbudgets".to_owned();
+    let without_release = TRACES.iter().filter(|trace| !trace.ends_with("/released"));
+    let mut expected = without_release
         .map(|it| (*it).to_owned())
-        .chain([class.clone(), lists]);
+        .chain([class.clone(), budget_list]);
     let missing = expected.find(|trace| !found.contains(trace));
     ensure!(missing.is_none(), "no {missing:?} in {found:#?}");
     let delete = ["delete", "priorityclass", &class];
@@ -108,7 +109,7 @@ async fn run_lifecycle(case: &mut Case, game: Game) -> Result<()> {
     .await
 }
 
-/// The traces of guards that the operator has left since this position in the audit log: in objects that it wrote,
+/// The traces of guards that the operator has left since position `start` of the audit log: in objects that it wrote,
 /// and as requests (VERB RESOURCE).
 fn traces(case: &Case, start: u64, class: &str) -> Result<Vec<String>> {
     let mut log = File::open(case.plane().audit.path())?;
@@ -134,8 +135,8 @@ fn traces(case: &Case, start: u64, class: &str) -> Result<Vec<String>> {
             let mut bodies = bodies.iter();
             bodies.any(|body| body.replace(&removal, "").contains(trace))
         };
-        let in_bodies = TRACES.into_iter().chain([class]).filter(is_left);
-        found.extend(in_bodies.map(str::to_owned));
+        let left = TRACES.into_iter().chain([class]).filter(is_left);
+        found.extend(left.map(str::to_owned));
     }
     ensure!(
         requests > 0,
@@ -168,14 +169,15 @@ async fn a_guarded_pod_costs_at_most_one_more_write_at_its_deletion(case: &mut C
         case.apply(game.guarded()).await?;
         until_guarded(case, 0).await?;
         let guarded = costs(case).await?;
-        // The mark of a pod and the status of a HookRun are written once or not at all, depending on timing.
-        for (plain, guarded, more) in [
+        // The annotations that mark a pod for deletion, and the status of a HookRun, are written once or not at all,
+        // depending on timing.
+        for (plain, guarded, additional) in [
             (&plain.creation, &guarded.creation, 0),
             (&plain.deletion, &guarded.deletion, PODS as usize),
         ] {
             let is_run_status = |it: &WriteKind| it.resource == "hookruns/status";
             let is_other = |it: &WriteKind| !is_run_status(it);
-            let is_bounded = guarded.sum(is_other) <= plain.sum(is_other) + more
+            let is_bounded = guarded.sum(is_other) <= plain.sum(is_other) + additional
                 && guarded.sum(is_run_status) <= plain.sum(is_run_status) + PODS as usize;
             ensure!(is_bounded, "{plain}\nbut guarded:\n{guarded}");
         }
@@ -185,7 +187,7 @@ async fn a_guarded_pod_costs_at_most_one_more_write_at_its_deletion(case: &mut C
     uninstall(case, "guard").await
 }
 
-/// Scales the workload from no pods to [`PODS`] and back.
+/// The costs of scaling the workload from no pods to [`PODS`] and back.
 async fn costs(case: &Case) -> Result<Costs> {
     let before = case.writes()?;
     case.scale(PODS).await?;
@@ -195,12 +197,13 @@ async fn costs(case: &Case) -> Result<Costs> {
     case.until_settled(0).await?;
     let deleted = case.writes()?;
     let [creation, deletion] = [created.since(&before), deleted.since(&created)].map(|mut all| {
-        let own_status = format!(
+        let workload_status = format!(
             "{}s/status",
             case.workload().split('/').next().unwrap_or_default()
         );
         all.0.retain(|kind, _| {
-            kind.code < 300 && !["events", "leases", &own_status].contains(&kind.resource.as_str())
+            kind.code < 300
+                && !["events", "leases", &workload_status].contains(&kind.resource.as_str())
         });
         all
     });

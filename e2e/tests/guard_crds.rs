@@ -31,12 +31,12 @@ async fn guarded_pods_outlive_deleted_crds_until_their_hooks_run_or_they_are_rel
 ) -> Result<()> {
     case.operator.terminate().await?;
     let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::another("crds").await?));
-    let outcome = on_own_control_plane(plane, case.folder()).await;
+    let outcome = run_on_own_control_plane(plane, case.folder()).await;
     plane.stop().await?;
     outcome
 }
 
-async fn on_own_control_plane(plane: &'static ControlPlane, folder: &Path) -> Result<()> {
+async fn run_on_own_control_plane(plane: &'static ControlPlane, folder: &Path) -> Result<()> {
     let mut case = Case::open(plane, "crds", &folder.join("crds")).await?;
     let outcome = delete_crds(&mut case).await;
     let mut violations = case.violations().await?;
@@ -61,7 +61,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     case.kubectl(&["delete", "crd", RUNS, "--timeout=30s"])
         .await?;
     delete_while_guarded(case, SETS, 5 + 2).await?;
-    // Hooks run again when the CRD is back, even if the operator was restarted while it was missing.
+    // Hooks run again once the CRD is back, even if the operator was restarted while the CRD was missing.
     case.operator.terminate().await?;
     case.operator.launch().await?;
     case.hooks.answer("/", allowing_answer());
@@ -74,7 +74,8 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     case.operator.terminate().await?;
     case.operator.start().await?;
 
-    // Without HookRuns, users release the pods by the name of their workload, even though one kind is not served.
+    // Without HookRuns, users release the pods by the name of their workload, even if the other kind of workload is not
+    // served.
     case.hooks.answer("/", refusing_answer());
     let wait = ["wait", "--for=condition=Guarded", "gamedeployment", "--all"];
     case.kubectl(&wait).await?;
@@ -92,11 +93,11 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
         unknown.stderr.contains("does not serve GameStatefulSets"),
         "{unknown:?}"
     );
-    unlabel(case).await?;
+    unlabel_and_delete_pod(case).await?;
     let calls = case.hooks.calls("/").len();
     let released = case.game(&["release", GAME]).await?;
     ensure!(released.stdout.contains("released: 2 pods"), "{released:?}");
-    // The CRD is deleted once the deadline of the other workload has passed as well.
+    // The CRD is deleted once the deadline of the other workload has also passed.
     until_deleted(case, DEPLOYMENTS).await?;
     let pods = live_pods(case).await?;
     ensure!(pods.is_empty(), "{pods:?}");
@@ -107,7 +108,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
 }
 
 /// Removes the label from one of the workload's pods by hand. Nothing happens until the pod is deleted by hand, too.
-async fn unlabel(case: &Case) -> Result<()> {
+async fn unlabel_and_delete_pod(case: &Case) -> Result<()> {
     let selector = format!("app={GAME}");
     let names = [
         "get",
@@ -147,9 +148,9 @@ async fn delete_while_guarded(case: &Case, crd: &str, expected: usize) -> Result
     let instances = crd.split('.').next().unwrap_or_default();
     case.eventually("the workload is being deleted", async || {
         let found = case.list(instances).await?;
-        let is_deleted = |it: &Value| !it["metadata"]["deletionTimestamp"].is_null();
+        let is_being_deleted = |it: &Value| !it["metadata"]["deletionTimestamp"].is_null();
         ensure!(
-            found.len() == 1 && found.iter().all(is_deleted),
+            found.len() == 1 && found.iter().all(is_being_deleted),
             "{found:#?}"
         );
         Ok(())
@@ -168,19 +169,22 @@ async fn delete_while_guarded(case: &Case, crd: &str, expected: usize) -> Result
     )
     .await?;
     let list = case.list("pods").await?;
-    let is_of_crd = |pod: &&Value| {
+    let has_kind_of_crd = |pod: &&Value| {
         let is_late = text(pod, "/metadata/name").starts_with(LATE);
         let kind = pod["metadata"]["ownerReferences"][0]["kind"].as_str();
         !is_late && kind.is_some_and(|kind| instances == format!("{}s", kind.to_lowercase()))
     };
-    let pod = list.iter().find(is_of_crd).context("no pod of the CRD")?;
+    let pod = list
+        .iter()
+        .find(has_kind_of_crd)
+        .context("no pod of the CRD")?;
     let pod = text(pod, "/metadata/name");
     let error = case.refused(&["delete", "pod", pod], "").await?;
     ensure!(error.contains("players may be on"), "{error}");
     Ok(())
 }
 
-/// Waits until a CRD is deleted, and with it its workloads and their budgets.
+/// Waits until a CRD, its workload and the workload's budget are deleted.
 async fn until_deleted(case: &Case, crd: &str) -> Result<()> {
     let name = format!("crd/{crd}");
     case.kubectl(&["wait", "--for=delete", &name, "--timeout=60s"])

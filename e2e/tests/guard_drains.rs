@@ -1,4 +1,4 @@
-//! Drains of guarded GameStatefulSets, whose replacements have the names of the pods that the drain evicts.
+//! Drains of guarded GameStatefulSets, whose replacement pods have the names of the pods that the drain evicts.
 
 use std::process::Stdio;
 
@@ -14,7 +14,7 @@ use crate::guard_setup::{
 use crate::protection::uninstall;
 
 e2e::tests![
-    a_drain_of_a_set_completes_after_its_hooks,
+    a_drain_of_a_set_completes_after_the_pods_hooks,
     a_drain_of_a_set_completes_even_if_the_operator_is_killed,
 ];
 
@@ -27,7 +27,7 @@ async fn create_node_with_two_pods(case: &mut Case, set: Game) -> Result<String>
     Ok(node)
 }
 
-/// Checks that both pods run on other nodes, and deletes the node.
+/// Checks that both pods run on other nodes. Then deletes this node and the policy.
 async fn ensure_moved(case: &Case, node: &str) -> Result<()> {
     let view = until_guarded(case, 2).await?;
     view.ensure(count_on(&view, node) == 0)?;
@@ -36,7 +36,7 @@ async fn ensure_moved(case: &Case, node: &str) -> Result<()> {
 }
 
 /// A user requests the move. OrderedReady moves one pod at a time.
-async fn a_drain_of_a_set_completes_after_its_hooks(case: &mut Case) -> Result<()> {
+async fn a_drain_of_a_set_completes_after_the_pods_hooks(case: &mut Case) -> Result<()> {
     let node = create_node_with_two_pods(case, Game::ordered(2)).await?;
     case.kubectl(&["cordon", &node]).await?;
     case.game(&["move", &format!("node/{node}")]).await?;
@@ -51,7 +51,8 @@ async fn a_drain_of_a_set_completes_after_its_hooks(case: &mut Case) -> Result<(
     ensure_moved(case, &node).await
 }
 
-/// With onNodeGoing: Move, both pods are moved at the same time. The restarted operator keeps their names free, too.
+/// With onNodeGoing: Move, both pods are moved at the same time. The restarted operator also waits before it uses their
+/// names again.
 async fn a_drain_of_a_set_completes_even_if_the_operator_is_killed(case: &mut Case) -> Result<()> {
     let set = Game::parallel(2)
         .max_unavailable(2)

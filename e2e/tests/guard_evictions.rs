@@ -31,8 +31,8 @@ async fn an_eviction_is_refused_while_another_pod_waits(case: &mut Case) -> Resu
         })
         .await?;
     let before = live_pods(case).await?;
-    for is_alive in [true, false] {
-        if !is_alive {
+    for operator_is_running in [true, false] {
+        if !operator_is_running {
             case.kill_operator().await?;
         }
         for pod in view.pod_names() {
@@ -80,7 +80,7 @@ async fn an_eviction_of_a_pending_pod_succeeds(case: &mut Case) -> Result<()> {
     let error = case.refused(&["delete", "pod", pod], "").await?;
     ensure!(error.contains("players may be on"), "{error}");
     evict(case, pod).await?;
-    // The name of a deleted pod is used again.
+    // The replacement can have the name of the deleted pod.
     let uid = view.pods[0].uid();
     case.until("the pod is replaced", |view| {
         view.pods.len() == 1 && view.pods[0].uid() != uid
@@ -102,10 +102,13 @@ fn priority_class(case: &Case, name: &str, value: i32) -> Value {
 async fn compete(case: &Case, value: i32) -> Result<(View, String)> {
     let node = create_node(case).await?;
     let tolerations = json!([{"key": "only", "operator": "Exists"}]);
-    let needs = json!({"requests": {"cpu": "600"}});
+    let resources = json!({"requests": {"cpu": "600"}});
     let game = Game::rolling(1)
         .set("/spec/template/spec/tolerations", tolerations.clone())
-        .set("/spec/template/spec/containers/0/resources", needs.clone())
+        .set(
+            "/spec/template/spec/containers/0/resources",
+            resources.clone(),
+        )
         .set(
             "/spec/template/spec/nodeSelector/kubernetes.io~1hostname",
             node.as_str(),
@@ -113,7 +116,7 @@ async fn compete(case: &Case, value: i32) -> Result<(View, String)> {
     let view = apply_guarded(case, game, 1).await?;
     let class = priority_class(case, "rival", value);
     case.plane().apply(std::slice::from_ref(&class)).await?;
-    let container = json!({"name": "game", "image": "game:v1", "resources": needs});
+    let container = json!({"name": "game", "image": "game:v1", "resources": resources});
     case.apply(json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "rival"},
         "spec": {

@@ -1,5 +1,5 @@
 //! Two histories of guarded matches (`make guard-campaign` plays a hundred): one with the policy, and one during
-//! which the policy is removed, which shows that ended matches are found.
+//! which the policy is removed, which shows that ended matches are detected.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ e2e::tests![
     without_the_policy_matches_are_ended_and_counted,
 ];
 
-/// One of the histories in which a client deletes all pods after the first two seconds, and no client deletes the
-/// workload or the namespace.
+/// The history with this number among those in which a client deletes all pods after the first two seconds, and no
+/// client deletes the workload or the namespace.
 fn history(number: usize) -> Result<History> {
     let is_late = |at: &Duration| *at > Duration::from_secs(2);
     let deletes_all = |(at, stimulus): &(Duration, Stimulus)| {
@@ -26,11 +26,11 @@ fn history(number: usize) -> Result<History> {
         )
     };
     let histories = (0..100).map(History::from_seed);
-    let mut found = histories.filter(|history| {
+    let mut matching = histories.filter(|history| {
         let mut stimuli = history.stimuli.iter();
         stimuli.any(deletes_all) && !history.stimuli.iter().any(deletes_workload)
     });
-    found.nth(number).context("no such history")
+    matching.nth(number).context("no such history")
 }
 
 /// What happens to the policy while a history is played.
@@ -45,7 +45,7 @@ async fn play(case: &mut Case, policy: Policy) -> Result<Played> {
     let folder = case.folder();
     let name = format!("stage-{}", case.namespace);
     let stage = Stage::install(case.plane(), &name, &folder.join("system")).await?;
-    let meanwhile = async {
+    let policy_change = async {
         match policy {
             Policy::IsRemoved => stage.remove_policy().await,
             Policy::Stays => Ok(()),
@@ -57,7 +57,7 @@ async fn play(case: &mut Case, policy: Policy) -> Result<Played> {
         Policy::IsRemoved => 1,
     })?;
     let folder = folder.join("history");
-    let played = play_until(&stage, &history, Variant::Guarded, &folder, meanwhile).await?;
+    let played = play_until(&stage, &history, Variant::Guarded, &folder, policy_change).await?;
     if policy == Policy::Stays {
         stage.remove_policy().await?;
     }

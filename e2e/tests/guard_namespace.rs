@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::guard_setup::{live_pods, until_guarded, waiting_reasons};
 
 e2e::tests![
-    a_namespace_is_deleted_with_its_last_match,
-    a_set_in_a_deleted_namespace_ends_with_its_last_match,
+    a_namespace_is_deleted_after_its_last_match,
+    a_set_in_a_deleted_namespace_ends_after_its_last_match,
 ];
 
 const PLAYERS: &str = "players";
@@ -32,8 +32,8 @@ fn template() -> Value {
     })
 }
 
-/// Moves the operator's account to a namespace of its own, because this one is going to be deleted, and starts a guarded
-/// workload with players on all pods. Returns the operator's namespace.
+/// Moves the operator's account to a namespace of its own, because this one is going to be deleted, and starts a
+/// guarded workload with players on all pods. Returns the operator's namespace.
 async fn start_matches(case: &mut Case, game: Game, replicas: usize) -> Result<Case> {
     case.operator.terminate().await?;
     let name = format!("system-{}", case.namespace);
@@ -71,7 +71,7 @@ async fn delete_namespace(case: &Case, pods: usize) -> Result<()> {
     until_hooks_fail(case, pods).await
 }
 
-/// Waits until the hooks of this number of pods have failed, although no HookRun is stored.
+/// Waits until the hooks of this number of pods have failed and no HookRun is stored.
 async fn until_hooks_fail(case: &Case, pods: usize) -> Result<()> {
     case.until("the hooks fail", |view| {
         waiting_reasons(view) == vec!["HookNotSuccessful"; pods] && view.runs.is_empty()
@@ -90,7 +90,7 @@ async fn until_namespace_is_deleted(case: &Case) -> Result<()> {
     .await
 }
 
-async fn a_namespace_is_deleted_with_its_last_match(case: &mut Case) -> Result<()> {
+async fn a_namespace_is_deleted_after_its_last_match(case: &mut Case) -> Result<()> {
     let system = start_matches(case, Game::in_place(3), 3).await?;
     case.apply(Game::in_place(2).named("unguarded")).await?;
     case.eventually("all pods run", async || {
@@ -102,9 +102,9 @@ async fn a_namespace_is_deleted_with_its_last_match(case: &mut Case) -> Result<(
     delete_namespace(case, 3).await?;
     let view = case.view().await?;
     let pods = view.pod_names();
-    let (idle, busy) = pods.split_first().context("the guarded pods")?;
+    let (idle, busy) = pods.split_first().context("no guarded pods")?;
     let pod = case.get(&format!("pods/{idle}")).await?;
-    let result: Value = serde_json::from_str(annotation(&pod, HOOK_RESULT).context("a result")?)?;
+    let result: Value = serde_json::from_str(annotation(&pod, HOOK_RESULT).context("no result")?)?;
     ensure!(text(&result, "/phase") == "Failed", "{result}");
     ensure!(
         text(&result, "/message").contains("is 8, not 0"),
@@ -134,7 +134,7 @@ async fn a_namespace_is_deleted_with_its_last_match(case: &mut Case) -> Result<(
     uninstall(&system, "guard").await
 }
 
-async fn a_set_in_a_deleted_namespace_ends_with_its_last_match(case: &mut Case) -> Result<()> {
+async fn a_set_in_a_deleted_namespace_ends_after_its_last_match(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let system = start_matches(case, Game::ordered(2), 2).await?;
     delete_namespace(case, 2).await?;

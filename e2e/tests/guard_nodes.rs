@@ -38,13 +38,13 @@ fn two_pods_preferring(case: &Case, node: &str) -> Game {
 pub(crate) fn preferring(node: &str, case: &Case, game: Game) -> Game {
     // Without the value, replacements would be scheduled onto the nodes of other tests.
     let tolerations = json!([{"key": "only", "operator": "Equal", "value": case.namespace}]);
-    let prefers = json!([{"weight": 100, "preference": {"matchExpressions": [
+    let preferences = json!([{"weight": 100, "preference": {"matchExpressions": [
         {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]},
     ]}}]);
     game.set("/spec/template/spec/tolerations", tolerations)
         .set(
             "/spec/template/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution",
-            prefers,
+            preferences,
         )
 }
 
@@ -137,8 +137,9 @@ async fn on_node_going_moves_pods_off_a_cordoned_node(case: &mut Case) -> Result
     case.kubectl(&["cordon", &node]).await?;
     case.consistently("nothing moves by default", 2, |view| moving(view) == 0)
         .await?;
-    let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
-    case.patch(&case.workload(), moves).await?;
+    let move_patch =
+        json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
+    case.patch(&case.workload(), move_patch).await?;
     case.until("both pods are to be moved", |view| {
         moving(view) == 2 && !waiting_reasons(view).is_empty()
     })
@@ -275,8 +276,9 @@ async fn pods_that_do_not_tolerate_a_taint_stay_or_are_moved(case: &mut Case) ->
     case.operator.start().await?;
     ensure_kept(case).await?;
     case.hooks.answer("/", allowing_answer());
-    let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
-    case.patch(&case.workload(), moves).await?;
+    let move_patch =
+        json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
+    case.patch(&case.workload(), move_patch).await?;
     case.until("the pods are replaced", |view| {
         count_on(view, &node) == 0 && view.pods.len() == 2
     })
@@ -305,8 +307,9 @@ async fn pods_of_a_set_leave_a_tainted_node_with_their_claims(case: &mut Case) -
     let set = set.set("/spec/persistentVolumeClaimRetentionPolicy", policy);
     let view = apply_guarded(case, preferring(&node, case, set), 2).await?;
     view.ensure(count_on(&view, &node) == 2)?;
-    let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
-    case.patch(&case.workload(), moves).await?;
+    let move_patch =
+        json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
+    case.patch(&case.workload(), move_patch).await?;
     let before = claims(case).await?;
     ensure!(
         before.len() == 2 && before.iter().all(|(_, _, volume)| !volume.is_empty()),
@@ -343,8 +346,9 @@ async fn a_paused_canary_keeps_its_revisions_when_it_leaves_a_node(case: &mut Ca
     let game = two_pods_preferring(case, &node).steps(json!([{"partition": 1}, {"pause": {}}]));
     apply_guarded(case, game, 2).await?;
     case.hooks.answer("/", allowing_answer());
-    let moves = json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
-    case.patch(&case.workload(), moves).await?;
+    let move_patch =
+        json!([{"op": "add", "path": "/spec/protection/onNodeGoing", "value": "Move"}]);
+    case.patch(&case.workload(), move_patch).await?;
     case.set_image("game:v2").await?;
     let is_paused = |view: &View| {
         view.step() == 1

@@ -92,7 +92,7 @@ pub(crate) async fn budgets(case: &Case) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Waits until gamekeeper_guarded_pods_ended_total has these values, by `why`.
+/// Waits until gamekeeper_guarded_pods_ended_total has these counts for these values of `why`.
 pub(crate) async fn until_counted(case: &Case, expected: &[(&str, u64)]) -> Result<()> {
     case.eventually("the ended matches are counted", async || {
         let (_, page) = case.operator.get("/metrics").await?;

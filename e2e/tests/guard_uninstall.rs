@@ -1,4 +1,4 @@
-//! `gamekeeper unguard`, which the chart runs before it is uninstalled: afterwards nothing of Gamekeeper blocks
+//! `gamekeeper unguard`, which the chart runs before it is uninstalled: afterward, nothing of Gamekeeper blocks
 //! deletions.
 
 use anyhow::{Context, Result, bail, ensure};
@@ -20,7 +20,7 @@ e2e::tests![
 ];
 
 /// The annotation that stores the operator's number of replicas while it is stopped.
-const REMEMBERED: &str = "/metadata/annotations/gamekeeper.tkex.tencent.com~1replicas";
+const REMEMBERED_REPLICAS: &str = "/metadata/annotations/gamekeeper.tkex.tencent.com~1replicas";
 
 /// Checks that nothing that guards pods is left, and that the pods still run and can be deleted.
 async fn ensure_nothing_blocks(case: &Case, before: &[String]) -> Result<()> {
@@ -148,16 +148,16 @@ async fn arguments_of_job(case: &Case) -> Result<Vec<String>> {
     let job = objects
         .iter()
         .find(|it| it["kind"] == "Job" && it["metadata"]["name"] == "gamekeeper-unguard");
-    let args =
+    let container =
         &job.context("the chart has no such Job")?["spec"]["template"]["spec"]["containers"][0];
-    let args: Vec<String> = serde_json::from_value(args["args"].clone())?;
-    let own = args.iter();
-    let mut own: Vec<String> = own
+    let args: Vec<String> = serde_json::from_value(container["args"].clone())?;
+    let adapted = args.iter();
+    let mut adapted: Vec<String> = adapted
         .map(|it| it.replace("gamekeeper-system", &case.namespace))
         .collect();
-    ensure!(own != args, "{args:?}");
-    own.push(format!("--namespace={}", case.namespace));
-    Ok(own)
+    ensure!(adapted != args, "{args:?}");
+    adapted.push(format!("--namespace={}", case.namespace));
+    Ok(adapted)
 }
 
 async fn an_interrupted_run_does_not_leave_the_operator_stopped(case: &mut Case) -> Result<()> {
@@ -165,13 +165,14 @@ async fn an_interrupted_run_does_not_leave_the_operator_stopped(case: &mut Case)
     deploy(case).await?;
     let args = arguments_of_job(case).await?;
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    // The operator keeps its lease, so the command waits for it. The command is killed when its future is dropped.
+    // The operator keeps its lease, so the command waits for the operator. The command is killed when its future is
+    // dropped.
     tokio::select! {
         done = case.operator.run(&args) => bail!("the command did not wait for the operator: {done:?}"),
         scaled = until_scaled_to_0(case) => scaled?,
     }
     let stopped = deployment_of_operator(case).await?;
-    ensure!(text(&stopped, REMEMBERED) == "2", "{stopped:#}");
+    ensure!(text(&stopped, REMEMBERED_REPLICAS) == "2", "{stopped:#}");
     case.scale(2).await?;
     case.until("a pod waits", |view| {
         waiting_reasons(view) == ["HookNotSuccessful"]
@@ -184,7 +185,10 @@ async fn an_interrupted_run_does_not_leave_the_operator_stopped(case: &mut Case)
     );
     let restored = deployment_of_operator(case).await?;
     ensure!(restored["spec"]["replicas"] == 2, "{restored:#}");
-    ensure!(restored.pointer(REMEMBERED).is_none(), "{restored:#}");
+    ensure!(
+        restored.pointer(REMEMBERED_REPLICAS).is_none(),
+        "{restored:#}"
+    );
     ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
     case.scale(3).await?;
     case.until("no pod waits", |view| waiting_reasons(view).is_empty())

@@ -15,8 +15,8 @@ e2e::tests![
     the_exec_example_waits_until_no_players_are_left,
 ];
 
-/// Applies an example, with some text replaced, and a workload that uses it as its hook. Then scales the workload to
-/// zero.
+/// Applies an example, with some text replaced, and a workload with this example as its PreDelete hook. Then scales the
+/// workload to zero.
 async fn scale_to_zero(
     case: &Case,
     provider: &str,
@@ -38,12 +38,12 @@ async fn scale_to_zero(
 /// Waits until this many measurements of the hook have failed. The pod must still exist.
 async fn until_failures(case: &Case, failures: i64) -> Result<()> {
     case.until("the hook holds the pod", |view| {
-        let failed = |run: &e2e::workload::view::Run| {
+        let has_failures = |run: &e2e::workload::view::Run| {
             let results = run.0["status"]["metricResults"].as_array();
             let mut results = results.into_iter().flatten();
             results.any(|result| result["failed"].as_i64() >= Some(failures))
         };
-        view.pods.len() == 1 && view.runs.iter().any(failed)
+        view.pods.len() == 1 && view.runs.iter().any(has_failures)
     })
     .await?;
     Ok(())

@@ -35,10 +35,11 @@ async fn prepare(case: &mut Case) -> Result<String> {
     case.operator.terminate().await?;
     case.operator.allow_commands();
     case.operator.start().await?;
-    game_pod(case).await
+    create_workload(case).await
 }
 
-async fn game_pod(case: &Case) -> Result<String> {
+/// Creates a workload, and returns the name of its pod.
+async fn create_workload(case: &Case) -> Result<String> {
     case.apply(Game::in_place(1)).await?;
     let view = case.until_settled(1).await?;
     let pod = view.pods.first().context("no pod")?;
@@ -55,14 +56,14 @@ async fn a_command_gets_its_arguments_unchanged_and_its_output_is_judged(
     case: &mut Case,
 ) -> Result<()> {
     let pod = prepare(case).await?;
-    let print = json!(["printf", "%s|", "--map={{ args.map }}", "", "*"]);
+    let command = json!(["printf", "%s|", "--map={{ args.map }}", "", "*"]);
     let condition = json!({"successCondition": "result == \"--map=a b; $(c) 'd||*|\""});
-    case.apply(command_run("good", &pod, print.clone(), condition))
+    case.apply(command_run("good", &pod, command.clone(), condition))
         .await?;
     case.apply(command_run("plain", &pod, json!(["true"]), json!({})))
         .await?;
     let condition = json!({"successCondition": "result == \"idle\""});
-    case.apply(command_run("bad", &pod, print, condition))
+    case.apply(command_run("bad", &pod, command, condition))
         .await?;
     until_phase(case, "good", "Successful").await?;
     until_phase(case, "plain", "Successful").await?;
@@ -83,7 +84,7 @@ async fn a_command_without_an_exit_code_is_an_error_with_the_reason(case: &mut C
             json!(["/no/such/program"]),
             "no such file or directory",
         ),
-        // kwok does not report the exit code.
+        // kwok reports the exit code only as text.
         (
             "failed",
             json!(["sh", "-c", "echo players >&2; exit 3"]),
@@ -144,7 +145,7 @@ async fn commands_are_run_only_in_pods_of_workloads(case: &mut Case) -> Result<(
 }
 
 async fn commands_are_disabled_until_their_namespace_is_listed(case: &mut Case) -> Result<()> {
-    let pod = game_pod(case).await?;
+    let pod = create_workload(case).await?;
     case.apply(command_run("off", &pod, json!(["true"]), json!({})))
         .await?;
     let message = until_error(case, "off").await?;

@@ -67,7 +67,7 @@ async fn until_no_job(case: &Case, run: &str) -> Result<()> {
 }
 
 async fn the_result_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
-    let exits = |code: &str| json!({"stage.gamekeeper/exit": code});
+    let exit_annotation = |code: &str| json!({"stage.gamekeeper/exit": code});
     case.apply(run_with_metrics(
         "good",
         json!([job("backup", "backup:1", json!({}))]),
@@ -75,7 +75,7 @@ async fn the_result_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
     .await?;
     case.apply(run_with_metrics(
         "bad",
-        json!([job("backup", "backup:1", exits("3"))]),
+        json!([job("backup", "backup:1", exit_annotation("3"))]),
     ))
     .await?;
     let mut twice = job("backup", "backup:1", json!({}));

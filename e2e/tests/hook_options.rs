@@ -15,7 +15,7 @@ use crate::run::{hook_run, status, until_phase, web};
 e2e::tests![
     a_dry_run_metric_is_shown_but_does_not_decide,
     measurement_retention_limits_the_measurements_of_a_run,
-    a_ttl_deletes_a_run_unless_it_is_owned,
+    a_ttl_deletes_a_run_unless_the_run_has_an_owner,
     a_run_keeps_its_copy_of_an_edited_template,
     a_changed_secret_is_used_from_the_next_measurement,
 ];
@@ -66,11 +66,11 @@ async fn a_dry_run_metric_is_shown_but_does_not_decide(case: &mut Case) -> Resul
 }
 
 async fn measurement_retention_limits_the_measurements_of_a_run(case: &mut Case) -> Result<()> {
-    let counted = json!({"count": 13, "interval": "1s"});
+    let fields = json!({"count": 13, "interval": "1s"});
     let metrics = json!([
-        metric(case, "few", counted.clone()),
-        metric(case, "some", counted.clone()),
-        metric(case, "many", counted),
+        metric(case, "few", fields.clone()),
+        metric(case, "some", fields.clone()),
+        metric(case, "many", fields),
     ]);
     let rules = json!([{"metricName": "few", "limit": 2}, {"metricName": "man.", "limit": 12}]);
     let spec = json!({"metrics": metrics, "measurementRetention": rules});
@@ -84,7 +84,7 @@ async fn measurement_retention_limits_the_measurements_of_a_run(case: &mut Case)
     Ok(())
 }
 
-async fn a_ttl_deletes_a_run_unless_it_is_owned(case: &mut Case) -> Result<()> {
+async fn a_ttl_deletes_a_run_unless_the_run_has_an_owner(case: &mut Case) -> Result<()> {
     case.hooks.answer("/failed", age(1));
     let ttl = json!({"secondsAfterSuccess": 2, "secondsAfterFailure": 3600});
     for name in ["passed", "failed"] {
@@ -182,10 +182,10 @@ async fn a_changed_secret_is_used_from_the_next_measurement(case: &mut Case) -> 
     case.apply(secret("second")).await?;
     until_phase(case, "signed", "Successful").await?;
     let calls = case.hooks.calls("/signed");
-    let sent = |call: Option<&e2e::servers::hook_server::Call>| {
+    let sent_token = |call: Option<&e2e::servers::hook_server::Call>| {
         call.and_then(|call| call.headers.get("authorization").cloned())
     };
-    let (first, last) = (sent(calls.first()), sent(calls.last()));
+    let (first, last) = (sent_token(calls.first()), sent_token(calls.last()));
     ensure!(first.context("no header")? == "Bearer first", "{calls:?}");
     ensure!(last.context("no header")? == "Bearer second", "{calls:?}");
     Ok(())

@@ -18,10 +18,10 @@ e2e::tests![
     runs_continue_after_the_operator_is_killed,
     terminating_or_deleting_a_run_stops_its_calls,
     a_manual_run_may_read_pods_of_its_namespace_but_not_change_them,
-    only_labeled_secrets_are_read_and_never_shown,
+    only_labeled_secrets_are_read_and_no_secret_is_shown,
 ];
 
-/// A row of the table, which the unit tests use too.
+/// A row of the table `tests/hook_runs.yaml`, which the unit tests also use.
 #[derive(Deserialize)]
 struct Row {
     name: String,
@@ -138,15 +138,15 @@ async fn runs_end_as_in_the_table(case: &mut Case) -> Result<()> {
             let message = normalized(text(&status, "/message"), &url);
             ensure!(message == *expected, "{}: {message}", row.name);
         }
-        let count = |result: &Value| {
+        let measurement_count = |result: &Value| {
             result["count"].as_i64().unwrap_or(0) + result["error"].as_i64().unwrap_or(0)
         };
-        measurements += results.iter().map(count).sum::<i64>();
+        measurements += results.iter().map(measurement_count).sum::<i64>();
     }
-    let (without_result, results) = status_writes(case)?;
+    let (without_result, with_result) = status_writes(case)?;
     ensure!(
-        results <= measurements,
-        "{results} status writes for {measurements} measurements"
+        with_result <= measurements,
+        "{with_result} status writes with a result for {measurements} measurements"
     );
     // A run whose first measurement takes long becomes Running before it has a result.
     ensure!(
@@ -165,7 +165,7 @@ fn status_writes(case: &Case) -> Result<(usize, i64)> {
         event.user.username == operator
             && object.is_some_and(|it| it.resource == "hookruns" && it.subresource == "status")
     });
-    let (mut without_result, mut results) = (0, 0);
+    let (mut without_result, mut with_result) = (0, 0);
     for write in writes {
         let status = write
             .request_object
@@ -174,11 +174,11 @@ fn status_writes(case: &Case) -> Result<(usize, i64)> {
         let metrics = status.and_then(|status| status["metricResults"].as_array());
         let has_result = |metric: &Value| metric["measurements"].is_array();
         match metrics.into_iter().flatten().any(has_result) {
-            true => results += 1,
+            true => with_result += 1,
             false => without_result += 1,
         }
     }
-    Ok((without_result, results))
+    Ok((without_result, with_result))
 }
 
 async fn runs_continue_after_the_operator_is_killed(case: &mut Case) -> Result<()> {
@@ -261,14 +261,19 @@ async fn terminating_or_deleting_a_run_stops_its_calls(case: &mut Case) -> Resul
     // A call may be in flight, and the deletion is observed with a delay.
     case.eventually("no more calls are made", async || {
         let before = (calls("deleted"), calls("good"), calls("late"));
-        let steady = async || {
+        let ensure_no_call = async || {
             ensure!(
                 (calls("deleted"), calls("good"), calls("late")) == before,
                 "another call was made"
             );
             Ok(())
         };
-        consistently("no more calls are made", Duration::from_secs(3), steady).await
+        consistently(
+            "no more calls are made",
+            Duration::from_secs(3),
+            ensure_no_call,
+        )
+        .await
     })
     .await
 }
@@ -328,12 +333,12 @@ async fn a_manual_run_may_read_pods_of_its_namespace_but_not_change_them(
         "{message}"
     );
     let pod = case.get("pods/game").await?;
-    let written = &pod["metadata"]["annotations"]["example.com/drain"];
-    ensure!(written.is_null(), "{pod:#}");
+    let annotation = &pod["metadata"]["annotations"]["example.com/drain"];
+    ensure!(annotation.is_null(), "{pod:#}");
     Ok(())
 }
 
-async fn only_labeled_secrets_are_read_and_never_shown(case: &mut Case) -> Result<()> {
+async fn only_labeled_secrets_are_read_and_no_secret_is_shown(case: &mut Case) -> Result<()> {
     for (name, labels) in [
         ("open", json!({"tkex.tencent.com/hook-access": "true"})),
         ("shut", json!({})),

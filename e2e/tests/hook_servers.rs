@@ -17,7 +17,7 @@ use crate::run::{hook_run, until_phase};
 e2e::tests![
     a_prometheus_metric_queries_a_real_server,
     a_private_ca_is_trusted_from_a_secret,
-    a_token_server_uses_the_same_ca_secret,
+    a_token_server_is_trusted_from_the_same_ca_secret,
     hostile_servers_cause_errors,
     a_compressed_response_is_an_error,
     a_name_that_resolves_to_a_metadata_address_is_refused,
@@ -49,7 +49,7 @@ async fn until_ended(case: &Case, run: &str, phase: &str, expected: &str) -> Res
 async fn a_prometheus_metric_queries_a_real_server(case: &mut Case) -> Result<()> {
     let prometheus = Prometheus::scrape(case, &[case.operator.port()?]).await?;
     let provider = |query: &str| json!({"prometheus": {"address": prometheus.url, "query": query}});
-    // Waits until Prometheus is up and has scraped twice.
+    // This run waits until Prometheus is up and has scraped twice.
     let mut first = metric(
         provider("up{job='gamekeeper'}"),
         "len(result) == 1 && result[0] == 1.0",
@@ -151,12 +151,12 @@ async fn a_private_ca_is_trusted_from_a_secret(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_token_server_uses_the_same_ca_secret(case: &mut Case) -> Result<()> {
-    let tokens = br#"{"access_token":"t-1","expires_in":300}"#;
-    let (tokens, token_ca) = RawServer::start_tls(Raw::answer("200 OK", "", tokens)).await?;
+async fn a_token_server_is_trusted_from_the_same_ca_secret(case: &mut Case) -> Result<()> {
+    let token = br#"{"access_token":"t-1","expires_in":300}"#;
+    let (token_server, token_ca) = RawServer::start_tls(Raw::answer("200 OK", "", token)).await?;
     let (server, server_ca) =
         RawServer::start_tls(Raw::answer("200 OK", "", br#"{"age":45}"#)).await?;
-    let both = format!("{server_ca}{token_ca}");
+    let both_cas = format!("{server_ca}{token_ca}");
     let secret = |name: &str, ca: &str| {
         json!({
             "apiVersion": "v1", "kind": "Secret",
@@ -165,7 +165,7 @@ async fn a_token_server_uses_the_same_ca_secret(case: &mut Case) -> Result<()> {
         })
     };
     for (name, ca, phase, expected) in [
-        ("both", &both, "Successful", ""),
+        ("both", &both_cas, "Successful", ""),
         (
             "one",
             &server_ca,
@@ -176,7 +176,7 @@ async fn a_token_server_uses_the_same_ca_secret(case: &mut Case) -> Result<()> {
         case.apply(secret(name, ca)).await?;
         let key = |key: &str| json!({"name": name, "key": key});
         let oauth2 = json!({
-            "tokenUrl": tokens.url, "clientId": key("id"), "clientSecret": key("password"),
+            "tokenUrl": token_server.url, "clientId": key("id"), "clientSecret": key("password"),
         });
         let web = json!({
             "url": server.url, "jsonPath": "{$.age}", "caSecret": key("ca.crt"),

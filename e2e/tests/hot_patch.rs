@@ -50,7 +50,7 @@ async fn a_hot_patch_stops_at_one_pod_if_the_kubelet_restarts_it(case: &mut Case
         .context("no condition FailedUpdate")?;
     ensure!(condition.reason == "HotPatchNotSupported", "{condition:?}");
     case.consistently("one pod was patched", 3, |view| {
-        view.with_image("game:v2") == 1
+        view.count_with("game:v2") == 1
             && view.pods.iter().map(|pod| pod.restarts()).sum::<i64>() == 1
     })
     .await?;

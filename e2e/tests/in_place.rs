@@ -84,8 +84,8 @@ async fn a_change_that_is_not_possible_in_place_recreates_pods_if_allowed(
     apply_and_settle(case, game, 3).await?;
     let before = case.view().await?;
     case.set_image("game:v2").await?;
-    let in_place = case.until_settled(3).await?;
-    in_place.ensure(in_place.pod_names() == before.pod_names())?;
+    let updated = case.until_settled(3).await?;
+    updated.ensure(updated.pod_names() == before.pod_names())?;
     case.patch(&format!("gamedeployment/{GAME}"), add_env())
         .await?;
     let after = case.until_settled(3).await?;
@@ -192,7 +192,7 @@ async fn an_update_during_another_one_ends_with_the_last_version(case: &mut Case
     .await?;
     case.set_image("game:v2").await?;
     case.until("the update to v2 is in progress", |view| {
-        view.with_image("game:v2") == 3 && view.counts()[3] == 0
+        view.count_with("game:v2") == 3 && view.counts()[3] == 0
     })
     .await?;
     case.set_image("game:v3").await?;
@@ -234,7 +234,7 @@ async fn an_update_can_be_reverted_in_progress(case: &mut Case) -> Result<()> {
     apply_and_settle(case, Game::in_place(3).max_unavailable(2), 3).await?;
     case.set_image("game:v2-slow3").await?;
     case.until("two pods are unavailable", |view| {
-        view.with_image("game:v2-slow3") == 2 && view.counts()[3] == 1
+        view.count_with("game:v2-slow3") == 2 && view.counts()[3] == 1
     })
     .await?;
     case.set_image("game:v1").await?;
@@ -287,10 +287,10 @@ async fn the_grace_period_passes_between_closing_the_gate_and_changing_the_pod(
     };
     let closed = time_of("status", r#""status":"False""#)?;
     let changed = time_of("", "game:v2")?;
-    let between = changed.duration_since(closed).as_secs_f64();
+    let elapsed = changed.duration_since(closed).as_secs_f64();
     ensure!(
-        (3.0..6.0).contains(&between),
-        "{between} s between closing the gate and changing the pod"
+        (3.0..6.0).contains(&elapsed),
+        "{elapsed} s between closing the gate and changing the pod"
     );
     Ok(())
 }

@@ -17,7 +17,7 @@ e2e::tests![
     an_invalid_range_blocks_only_creations,
 ];
 
-const ON: &str = "/metadata/annotations/tkex.bkbcs.tencent.com~1gamedeployment-index-on";
+const INDEX_ON: &str = "/metadata/annotations/tkex.bkbcs.tencent.com~1gamedeployment-index-on";
 const RANGE: &str = "/metadata/annotations/tkex.bkbcs.tencent.com~1gamedeployment-index-range";
 
 fn range(start: u32, end: u32) -> String {
@@ -25,7 +25,7 @@ fn range(start: u32, end: u32) -> String {
 }
 
 fn indexed(game: Game, start: u32, end: u32) -> Game {
-    game.set(ON, "true").set(RANGE, range(start, end))
+    game.set(INDEX_ON, "true").set(RANGE, range(start, end))
 }
 
 fn index(pod: &Pod) -> &str {
@@ -42,9 +42,9 @@ fn indexes(view: &View) -> String {
 /// Whether the pod's first container has the pod's index in its environment.
 fn has_index_in_environment(pod: &Pod) -> bool {
     let env = pod.0.pointer("/spec/containers/0/env");
-    let wanted = json!({"name": "POD_INDEX", "value": index(pod)});
+    let variable = json!({"name": "POD_INDEX", "value": index(pod)});
     let env = env.and_then(|env| env.as_array());
-    env.is_some_and(|env| env.contains(&wanted))
+    env.is_some_and(|env| env.contains(&variable))
 }
 
 async fn pods_get_the_lowest_free_index_and_keep_it_when_updated_in_place(
@@ -153,15 +153,15 @@ async fn an_invalid_range_blocks_only_creations(case: &mut Case) -> Result<()> {
     case.replace(RANGE, range(0, 9)).await?;
     case.until_settled(2).await?;
     let gamedeployment = format!("gamedeployment/{GAME}");
-    let off = [
+    let switch_off = [
         "annotate",
         &gamedeployment,
         "tkex.bkbcs.tencent.com/gamedeployment-index-on-",
     ];
-    case.kubectl(&off).await?;
+    case.kubectl(&switch_off).await?;
     case.scale(3).await?;
     let view = case.until_settled(3).await?;
-    let indexed = view.pods.iter();
-    let indexed = indexed.filter(|pod| pod.annotation(INDEX).is_some());
-    view.ensure(indexed.count() == 2)
+    let with_index = view.pods.iter();
+    let with_index = with_index.filter(|pod| pod.annotation(INDEX).is_some());
+    view.ensure(with_index.count() == 2)
 }

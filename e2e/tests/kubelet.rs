@@ -34,7 +34,7 @@ async fn set_image(case: &Case, image: &str) -> Result<()> {
     Ok(())
 }
 
-/// Every status of the pod that the kubelet has written, oldest first. Its patches have a resourceVersion;
+/// Every status of the pod that the kubelet has written, oldest first. The kubelet's patches have a resourceVersion;
 /// those of kubectl have none.
 fn statuses(case: &Case) -> Result<Vec<Value>> {
     let mut writes = case.plane().audit.writes(&case.namespace)?;
@@ -82,13 +82,14 @@ async fn until_reported(case: &Case, expected: &[&str]) -> Result<Vec<Value>> {
         let first = lines.get(..expected.len());
         ensure!(
             first.is_some_and(|first| first == expected),
-            "it reported {lines:#?}"
+            "the kubelet reported {lines:#?}"
         );
         Ok(seen)
     })
     .await
 }
 
+/// The ID of the container's image, and the ID of the container.
 fn identity(pod: &Value) -> (&str, &str) {
     let part = |pointer| text(&pod["status"]["containerStatuses"][0], pointer);
     (part("/imageID"), part("/containerID"))
@@ -165,11 +166,11 @@ async fn a_change_in_progress_completes_before_the_next(case: &mut Case) -> Resu
     let before = ["1/1 game:v1 0 ready, Ready", "2/2 game:v1 0 ready, Ready"];
     until_reported(case, &before).await?;
     set_image(case, "game:v3").await?;
-    let ended = [
+    let after = [
         "3/3 game:v2-slow8 1 ready, Ready",
         "3/3 game:v3 2 ready, Ready",
     ];
-    until_reported(case, &[before, ended].concat()).await?;
+    until_reported(case, &[before, after].concat()).await?;
     Ok(())
 }
 
@@ -236,8 +237,8 @@ async fn a_resize_restarts_nothing(case: &mut Case) -> Result<()> {
     let container = json!({"name": "game", "image": "game:v1", "resources": resources});
     case.apply(pod(json!({"containers": [container]}))).await?;
     until_reported(case, &["1/1 game:v1 0 ready, Ready"]).await?;
-    let wanted = json!({"requests": {"cpu": "200m"}});
-    let container = json!({"name": "game", "resources": wanted});
+    let new_resources = json!({"requests": {"cpu": "200m"}});
+    let container = json!({"name": "game", "resources": new_resources});
     let patch = format!("-p={}", json!({"spec": {"containers": [container]}}));
     case.kubectl(&["patch", "pod", "game", "--subresource=resize", &patch])
         .await?;
@@ -258,7 +259,7 @@ async fn a_resize_restarts_nothing(case: &mut Case) -> Result<()> {
     let expected = [
         (resources.clone(), false),
         (resources, true),
-        (wanted, false),
+        (new_resources, false),
     ];
     ensure!(progress == expected, "{progress:?}");
     ensure!(identity(&seen[0]) == identity(&seen[2]), "{seen:#?}");

@@ -48,8 +48,8 @@ async fn take_over_within(case: &mut Case, exit: Exit, limit: Duration) -> Resul
     let mut standby = case.prepare_operator("standby").await?;
     standby.start().await?;
     for run in 1..=RUNS {
-        let took = takeover(case, &mut standby, exit, 2 + run).await?;
-        ensure!(took <= limit, "takeover {run} took {took:?}");
+        let duration = takeover(case, &mut standby, exit, 2 + run).await?;
+        ensure!(duration <= limit, "takeover {run} took {duration:?}");
     }
     standby.terminate().await
 }
@@ -68,29 +68,29 @@ enum Disruption {
 }
 
 /// An operator that is frozen or disconnected from time to time.
-struct Victim {
+struct UnreliableOperator {
     operator: Operator,
     link: Link,
     disruption: Disruption,
-    until: Instant,
+    next_change: Instant,
 }
 
-impl Victim {
+impl UnreliableOperator {
     async fn new(operator: Operator, case: &Case) -> Result<Self> {
         let link = Link::to(case.plane()).await?;
         operator.use_link(&link)?;
-        let (disruption, until) = (Disruption::None, Instant::now());
-        Ok(Victim {
+        let (disruption, next_change) = (Disruption::None, Instant::now());
+        Ok(UnreliableOperator {
             operator,
             link,
             disruption,
-            until,
+            next_change,
         })
     }
 
     /// Starts the next disruption, or ends the current one, when its time has come.
     async fn advance(&mut self, random: &mut Random) -> Result<()> {
-        if Instant::now() < self.until {
+        if Instant::now() < self.next_change {
             return Ok(());
         }
         let before = self.disruption;
@@ -108,7 +108,7 @@ impl Victim {
             }
             _ => random.between(0, 8_000),
         };
-        self.until = Instant::now() + time;
+        self.next_change = Instant::now() + time;
         Ok(())
     }
 
@@ -133,12 +133,12 @@ async fn only_the_lease_holder_writes(case: &mut Case) -> Result<()> {
 async fn disorder(case: &mut Case, random: &mut Random) -> Result<()> {
     case.operator.terminate().await?;
     case.start_witness().await?;
-    let mut victims = Vec::new();
+    let mut unreliable_operators = Vec::new();
     for account in ["one", "other"] {
         let operator = case.prepare_operator(account).await?;
-        let mut victim = Victim::new(operator, case).await?;
-        victim.operator.start().await?;
-        victims.push(victim);
+        let mut unreliable = UnreliableOperator::new(operator, case).await?;
+        unreliable.operator.start().await?;
+        unreliable_operators.push(unreliable);
     }
     case.apply(Game::in_place(6).max_unavailable(3)).await?;
     case.until_settled(6).await?;
@@ -146,20 +146,20 @@ async fn disorder(case: &mut Case, random: &mut Random) -> Result<()> {
     let mut changes = 0;
     let writes = || case.plane().audit.writes(&case.namespace);
     while Instant::now() < end || takeovers(&writes()?) == 0 {
-        for victim in &mut victims {
-            victim.advance(random).await?;
+        for unreliable in &mut unreliable_operators {
+            unreliable.advance(random).await?;
         }
         // The leader always has something to write.
         changes += 1;
         case.set_image(&format!("game:v{changes}")).await?;
         sleep(random.between(0, 300)).await;
     }
-    for victim in &mut victims {
-        victim.recover().await?;
+    for unreliable in &mut unreliable_operators {
+        unreliable.recover().await?;
     }
     case.until_settled(6).await?;
-    for victim in &mut victims {
-        victim.operator.terminate().await?;
+    for unreliable in &mut unreliable_operators {
+        unreliable.operator.terminate().await?;
     }
     let events = writes()?;
     let accounts = format!("system:serviceaccount:{}:", case.namespace);
@@ -190,7 +190,7 @@ async fn an_operator_without_access_to_a_kind_does_not_lead(case: &mut Case) -> 
     let rules = case.plane().get(role).await?["rules"].clone();
     let name = format!("unauthorized-{}", case.namespace);
     for (verb, replicas) in FORBIDDEN.into_iter().zip(2..) {
-        allow(case, &operator, &name, &without(&rules, verb)).await?;
+        allow(case, &operator, &name, &rules_without(&rules, verb)).await?;
         operator.launch().await?;
         ensure_does_not_lead(case, &operator, verb).await?;
         allow(case, &operator, &name, &rules).await?;
@@ -208,6 +208,7 @@ async fn ensure_does_not_lead(case: &Case, operator: &Operator, verb: &str) -> R
     let forbidden = format!("cannot {verb} resource \"{RESOURCE}\"");
     let check_readiness = async || {
         let (code, body) = operator.get("/readyz").await?;
+        // A watch fills the caches, so an operator that must not list is ready.
         let is_ready = verb != "watch";
         ensure!((code == 200) == is_ready, "{code} {body}");
         ensure!(is_ready || body.contains("[Claim]"), "{body}");
@@ -238,7 +239,7 @@ async fn ensure_no_leader(case: &Case) -> Result<()> {
 }
 
 /// The same rules without this verb on [`RESOURCE`].
-fn without(rules: &Value, verb: &str) -> Value {
+fn rules_without(rules: &Value, verb: &str) -> Value {
     let mut rules = rules.clone();
     for rule in rules.as_array_mut().into_iter().flatten() {
         let resources = rule["resources"].as_array();
@@ -269,8 +270,8 @@ async fn allow(case: &Case, operator: &Operator, name: &str, rules: &Value) -> R
     case.plane().apply(&[role, binding]).await
 }
 
-/// Namespaces are watched once a SidecarSet is observed. Here, the standby observes the first one only while it compares
-/// its caches with the API server as the new leader.
+/// Namespaces are watched once a SidecarSet is observed. Here, the standby observes the first SidecarSet only while it
+/// compares its caches with the API server as the new leader.
 async fn a_leader_whose_caches_are_not_filled_releases_the_lease(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;

@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 
 e2e::tests![
     dashboards_show_a_failed_step_and_a_waiting_pod,
-    refusals_are_counted_until_fixed,
+    refused_creations_are_shown_until_a_scale_in,
     only_the_leader_exports_workload_metrics,
 ];
 
-/// Creates a GameDeployment whose rollout is paused by a failed hook after one of three pods, while another
-/// pod waits for its PreDelete hook; and a GameStatefulSet that was updated and scaled in to two pods.
+/// Creates a GameDeployment whose rollout is paused by a failed hook after one of three pods was updated, while
+/// another pod waits for its PreDelete hook; and a GameStatefulSet that was updated and scaled in to two pods.
 async fn prepare(case: &Case) -> Result<()> {
     let age = |age: i64| Answer::Json(json!({"age": age}));
     case.hooks.answer("/gate", age(1));
@@ -161,7 +161,7 @@ async fn check_admission_metrics(case: &Case, prometheus: &Prometheus) -> Result
 async fn check_rollout_metrics(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let labels = format!("kind=\"GameDeployment\", name=\"{GAME}\"");
     let gd = format!("gd=\"{}/{GAME}\", status=\"success\"", case.namespace);
-    let hooked = "action=\"deletePod\", grace=\"true\"";
+    let with_hook = "action=\"deletePod\", grace=\"true\"";
     let bk_bcs = "bkbcs_gamedeployment_pod";
     for (query, value) in [
         ("gamekeeper_leader".to_owned(), 1.0),
@@ -192,7 +192,7 @@ async fn check_rollout_metrics(case: &Case, prometheus: &Prometheus) -> Result<(
             1.0,
         ),
         (
-            format!("{bk_bcs}_delete_duration_seconds_count{{{gd}, {hooked}}}"),
+            format!("{bk_bcs}_delete_duration_seconds_count{{{gd}, {with_hook}}}"),
             1.0,
         ),
         ("gamekeeper_cached_objects{kind=\"Pod\"}".to_owned(), 5.0),
@@ -213,7 +213,7 @@ async fn check_hook_metrics(case: &Case, prometheus: &Prometheus) -> Result<()> 
     let owner = format!("owner=\"GameDeployment|{GAME}\"");
     let ended = "gamekeeper_hook_runs_ended_total";
     let created = "bkbcs_gameworkload_hookrun_create_duration_seconds_count";
-    let ran = "bkbcs_hook_hookrun_exec_duration_seconds_count";
+    let executed = "bkbcs_hook_hookrun_exec_duration_seconds_count";
     for (query, value) in [
         (format!("{ended}{{point=\"Step\", phase=\"Failed\"}}"), 1.0),
         (
@@ -232,14 +232,14 @@ async fn check_hook_metrics(case: &Case, prometheus: &Prometheus) -> Result<()> 
             format!("{created}{{objectKind=\"GameDeployment\", action=\"predelete\"}}"),
             2.0,
         ),
-        (format!("{ran}{{{owner}, status=\"failure\"}}"), 1.0),
-        (format!("{ran}{{{owner}, status=\"success\"}}"), 2.0),
+        (format!("{executed}{{{owner}, status=\"failure\"}}"), 1.0),
+        (format!("{executed}{{{owner}, status=\"success\"}}"), 2.0),
     ] {
         prometheus.until(case, &query, value).await?;
     }
     let wait = format!("gamekeeper_hook_wait_seconds{{{labels}, point=\"PreDelete\"}}");
-    let before = async || prometheus.value(&wait).await;
-    let before = case.eventually("a pod waits", before).await?;
+    let current = async || prometheus.value(&wait).await;
+    let before = case.eventually("a pod waits", current).await?;
     case.eventually("the wait grows", async || {
         let now = prometheus.value(&wait).await?;
         ensure!(now > before, "{now} after {before}");
@@ -387,8 +387,8 @@ async fn resume_by_runbook(case: &Case, prometheus: &Prometheus) -> Result<()> {
         resume,
     ])
     .await?;
-    let paused = "absent(gamekeeper_rollout_state{reason=\"PausedByStepBasedHook\"})";
-    prometheus.until(case, paused, 1.0).await
+    let not_paused = "absent(gamekeeper_rollout_state{reason=\"PausedByStepBasedHook\"})";
+    prometheus.until(case, not_paused, 1.0).await
 }
 
 fn documented_labels() -> Result<BTreeMap<String, BTreeSet<String>>> {
@@ -403,7 +403,7 @@ fn documented_labels() -> Result<BTreeMap<String, BTreeSet<String>>> {
     Ok(series.collect())
 }
 
-async fn refusals_are_counted_until_fixed(case: &mut Case) -> Result<()> {
+async fn refused_creations_are_shown_until_a_scale_in(case: &mut Case) -> Result<()> {
     let prometheus = Prometheus::scrape(case, &[case.operator.port()?]).await?;
     let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
     let resources = "/spec/template/spec/containers/0/resources";

@@ -12,8 +12,8 @@ e2e::tests![
     an_update_that_has_set_the_image_is_completed,
 ];
 
-/// Stops the operator, sets another image, and creates the revision of that template, with a name that bk-bcs could
-/// have given it.
+/// Stops the operator, sets another image, and creates the revision of the new template, with a name that bk-bcs could
+/// have given it. Returns the workload before the change, and the name of the new revision.
 async fn update_without_operator(case: &mut Case, image: &str) -> Result<(View, String)> {
     let before = case.until_settled(2).await?;
     case.operator.terminate().await?;

@@ -13,7 +13,7 @@ use judge::object::{runs, text};
 use serde_json::json;
 
 e2e::tests![
-    a_canceled_burst_deletes_no_running_pod,
+    canceling_a_burst_deletes_no_running_pod,
     crashed_pods_are_scaled_in_and_recreated_without_their_hook,
     a_pod_that_never_started_is_updated_in_place_without_its_hook,
     a_pod_with_one_running_container_waits_for_its_hook,
@@ -33,16 +33,16 @@ fn ever_ran(case: &Case) -> Result<BTreeSet<String>> {
         .collect())
 }
 
-async fn a_canceled_burst_deletes_no_running_pod(case: &mut Case) -> Result<()> {
+async fn canceling_a_burst_deletes_no_running_pod(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
     case.apply(Game::in_place(2).pre_delete("test")).await?;
     case.until_settled(2).await?;
     case.scale(BURST).await?;
-    let running = |view: &View| view.pods.iter().filter(|pod| pod.runs()).count();
+    let running_count = |view: &View| view.pods.iter().filter(|pod| pod.runs()).count();
     case.until("half of the pods exist, and some run", |view| {
-        view.pods.len() > BURST as usize / 2 && running(view) > 20
+        view.pods.len() > BURST as usize / 2 && running_count(view) > 20
     })
     .await?;
     case.scale(2).await?;
@@ -94,14 +94,17 @@ async fn crashed_pods_are_scaled_in_and_recreated_without_their_hook(
     })
     .await?;
     case.scale(2).await?;
-    let pods_are =
+    let are_left_without_runs =
         |count: usize| move |view: &View| view.pods.len() == count && view.runs.is_empty();
-    case.until("one pod is deleted", pods_are(2)).await?;
+    case.until("one pod is deleted", are_left_without_runs(2))
+        .await?;
     case.set_image("game:nope").await?;
-    let recreated = |view: &View| pods_are(2)(view) && view.with_image("game:nope") == 2;
+    let recreated =
+        |view: &View| are_left_without_runs(2)(view) && view.count_with("game:nope") == 2;
     case.until("both pods are recreated", recreated).await?;
     case.scale(1).await?;
-    case.until("another pod is deleted", pods_are(1)).await?;
+    case.until("another pod is deleted", are_left_without_runs(1))
+        .await?;
     case.set_image("game:v2").await?;
     case.until_settled(1).await?;
     case.scale(0).await?;
@@ -121,8 +124,8 @@ async fn a_pod_that_never_started_is_updated_in_place_without_its_hook(
     let before = case
         .until("the image cannot be pulled", |view| {
             let pods = view.pods.iter();
-            let waits = pods.filter(|pod| pod.0.to_string().contains("ErrImagePull"));
-            waits.count() == 2
+            let waiting = pods.filter(|pod| pod.0.to_string().contains("ErrImagePull"));
+            waiting.count() == 2
         })
         .await?;
     case.set_image("game:v2").await?;

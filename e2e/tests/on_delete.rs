@@ -9,7 +9,7 @@ use serde_json::json;
 
 e2e::tests![
     a_pod_is_updated_when_a_user_deletes_it,
-    pods_to_delete_updates_a_pod_after_its_hook,
+    a_pod_in_pods_to_delete_is_updated_after_its_hook,
 ];
 
 async fn a_pod_is_updated_when_a_user_deletes_it(case: &mut Case) -> Result<()> {
@@ -49,7 +49,7 @@ async fn a_pod_is_updated_when_a_user_deletes_it(case: &mut Case) -> Result<()> 
     .await
 }
 
-async fn pods_to_delete_updates_a_pod_after_its_hook(case: &mut Case) -> Result<()> {
+async fn a_pod_in_pods_to_delete_is_updated_after_its_hook(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(retrying_hook_template("empty", &case.hooks.url("/")))
         .await?;

@@ -152,10 +152,10 @@ async fn deleting_the_workload_deletes_its_pods(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(3).pre_delete("test")).await?;
     case.until_settled(3).await?;
     case.kubectl(&["delete", "gamedeployment", GAME]).await?;
-    nothing_is_left(case).await
+    until_nothing_is_left(case).await
 }
 
-async fn nothing_is_left(case: &Case) -> Result<()> {
+async fn until_nothing_is_left(case: &Case) -> Result<()> {
     case.eventually("nothing is left", async || {
         for resource in ["pods", "controllerrevisions", "hookruns"] {
             let left = case.list(resource).await?;
@@ -208,8 +208,8 @@ async fn delete_during_update(case: &Case, game: Game) -> Result<()> {
         case.until_settled(8).await?;
         case.set_image("game:v2").await?;
         tokio::time::sleep(random.between(0, 2_000)).await;
-        let cascading = format!("--cascade={cascade}");
-        case.kubectl(&["delete", &case.workload(), &cascading])
+        let cascade_flag = format!("--cascade={cascade}");
+        case.kubectl(&["delete", &case.workload(), &cascade_flag])
             .await?;
         if cascade == "orphan" {
             let pods = case.list("pods").await?;
@@ -217,7 +217,7 @@ async fn delete_during_update(case: &Case, game: Game) -> Result<()> {
             case.kubectl(&["delete", "pods,controllerrevisions,hookruns", "--all"])
                 .await?;
         }
-        nothing_is_left(case).await?;
+        until_nothing_is_left(case).await?;
     }
     Ok(())
 }

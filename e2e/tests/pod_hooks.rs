@@ -1,4 +1,4 @@
-//! GameDeployments: hooks before a pod is deleted or updated, and after it was updated.
+//! GameDeployments: hooks before a pod is deleted or updated, and after it is updated.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -14,7 +14,7 @@ e2e::tests![
     a_missing_hook_template_is_reported_until_it_exists,
     a_missing_argument_is_reported_until_it_is_given,
     a_success_is_void_after_a_revert,
-    a_removed_hook_no_longer_holds_its_pods,
+    a_removed_hook_no_longer_holds_back_deletions,
     a_hook_that_never_ends_is_reported,
     a_broken_endpoint_stops_an_update_at_max_unavailable,
     a_pod_that_ended_is_replaced_without_a_hook,
@@ -33,8 +33,8 @@ async fn apply_pending_hook(case: &Case) -> Result<()> {
 }
 
 fn pods_waiting_for_hooks(view: &View) -> Vec<String> {
-    let deleting = view.pods.iter().filter(|pod| pod.is_deleting());
-    deleting.map(|pod| pod.name().to_owned()).collect()
+    let waiting = view.pods.iter().filter(|pod| pod.waits_for_hook());
+    waiting.map(|pod| pod.name().to_owned()).collect()
 }
 
 async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
@@ -66,7 +66,6 @@ async fn a_restarted_operator_keeps_its_choice_of_pods(case: &mut Case) -> Resul
     let chosen = |view: &View| pods_waiting_for_hooks(view).len() == 2 && view.runs.len() == 2;
     let before = case.until("two pods wait", chosen).await?;
     case.kill_operator().await?;
-    // A pod that would now be chosen first must not be deleted in addition to the two.
     let others: Vec<&str> = before
         .pod_names()
         .into_iter()
@@ -76,6 +75,7 @@ async fn a_restarted_operator_keeps_its_choice_of_pods(case: &mut Case) -> Resul
                 .any(|victim| victim == name)
         })
         .collect();
+    // A pod that would now be chosen first must not be deleted in addition to the two.
     let cheap = "controller.kubernetes.io/pod-deletion-cost=-100";
     case.kubectl(&["annotate", "pod", others[0], cheap]).await?;
     case.operator.start().await?;
@@ -166,8 +166,8 @@ async fn a_success_is_void_after_a_revert(case: &mut Case) -> Result<()> {
         .await?;
     case.until_settled(1).await?;
     case.set_image("game:v2").await?;
-    let runs_hook = |view: &View| view.phases("PreInplace") == ["Running"];
-    let first = case.until("the hook runs", runs_hook).await?;
+    let hook_is_running = |view: &View| view.phases("PreInplace") == ["Running"];
+    let first = case.until("the hook runs", hook_is_running).await?;
     case.kill_operator().await?;
     // While no operator is running, the hook succeeds and the user reverts the update.
     let run = first.runs[0].name();
@@ -188,7 +188,7 @@ async fn a_success_is_void_after_a_revert(case: &mut Case) -> Result<()> {
     case.until("the run is canceled", |view| view.runs.is_empty())
         .await?;
     case.set_image("game:v2").await?;
-    let second = case.until("the hook runs again", runs_hook).await?;
+    let second = case.until("the hook runs again", hook_is_running).await?;
     second.ensure(second.runs[0].uid() != first.runs[0].uid())?;
     case.consistently("the pod is not touched", 2, |view| {
         view.ready_with("game:v1") == 1
@@ -199,7 +199,7 @@ async fn a_success_is_void_after_a_revert(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_removed_hook_no_longer_holds_its_pods(case: &mut Case) -> Result<()> {
+async fn a_removed_hook_no_longer_holds_back_deletions(case: &mut Case) -> Result<()> {
     apply_pending_hook(case).await?;
     case.apply(Game::in_place(3).pre_delete("test")).await?;
     case.until_settled(3).await?;
@@ -221,7 +221,7 @@ async fn a_hook_that_never_ends_is_reported(case: &mut Case) -> Result<()> {
     case.until_settled(2).await?;
     case.scale(1).await?;
     let view = case
-        .until("the template is refused", |view| {
+        .until("the endless hook is reported", |view| {
             view.is_true("FailedScale")
         })
         .await?;

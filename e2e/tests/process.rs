@@ -24,10 +24,9 @@ async fn a_settled_workload_causes_no_writes(case: &mut Case) -> Result<()> {
     case.until_settled(10).await?;
     case.set_image("game:v2").await?;
     case.until_settled(10).await?;
-    // The last status write may come up to a second later.
     let count =
         |case: &Case| Ok::<_, anyhow::Error>(case.writes()?.sum(|kind| kind.resource != "leases"));
-    let quiet = async |case: &Case| -> Result<()> {
+    let check_quiet = async |case: &Case| -> Result<()> {
         let before = count(case)?;
         consistently("nothing is written", Duration::from_secs(2), async || {
             ensure!(count(case)? == before);
@@ -35,8 +34,9 @@ async fn a_settled_workload_causes_no_writes(case: &mut Case) -> Result<()> {
         })
         .await
     };
+    // The last status write may come up to a second later.
     case.eventually("nothing is written for two seconds", async || {
-        quiet(case).await
+        check_quiet(case).await
     })
     .await?;
     let (writes, time) = (count(case)?, case.operator.processor_time()?);
@@ -92,7 +92,7 @@ async fn a_frozen_operator_catches_up(case: &mut Case) -> Result<()> {
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
     case.until("the update has started", |view| {
-        view.with_image("game:v2") > 0
+        view.count_with("game:v2") > 0
     })
     .await?;
     case.operator.freeze().await?;
@@ -110,7 +110,7 @@ async fn a_thawed_leader_without_a_lease_writes_nothing(case: &mut Case) -> Resu
     case.until_settled(6).await?;
     case.set_image("game:v2").await?;
     case.until("the update has started", |view| {
-        view.with_image("game:v2") > 0
+        view.count_with("game:v2") > 0
     })
     .await?;
     case.operator.disable_restart();

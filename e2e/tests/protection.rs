@@ -103,7 +103,7 @@ async fn a_protected_set_is_kept_until_its_last_pod_is_deleted(case: &mut Case) 
     case.apply(set.set(LABEL, "Cascading")).await?;
     case.until_settled(2).await?;
     let workload = case.workload();
-    let refused = async |pods: usize| {
+    let until_refused = async |pods: usize| {
         let words = format!("is Cascading, and there are pods ({pods})");
         case.eventually(&words, async || {
             let delete = ["delete", &workload, "--dry-run=server"];
@@ -113,14 +113,14 @@ async fn a_protected_set_is_kept_until_its_last_pod_is_deleted(case: &mut Case) 
         })
         .await
     };
-    refused(2).await?;
+    until_refused(2).await?;
     // No replicas are desired, but the pods wait for their hooks.
     case.scale(0).await?;
     case.until("both hooks run", |view| {
         view.phases("PreDelete") == ["Running", "Running"]
     })
     .await?;
-    refused(2).await?;
+    until_refused(2).await?;
     case.hooks.answer("/players", online(45));
     case.until("all pods are deleted", |view| view.pods.is_empty())
         .await?;
@@ -171,7 +171,7 @@ async fn a_namespace_is_deleted_with_its_protected_workloads(case: &mut Case) ->
     unprotect(case).await
 }
 
-/// Scales in a GameDeployment of two pods, whose hook fails. Returns the HookRun.
+/// Scales a GameDeployment from two pods to one, with a hook that does not succeed. Returns the HookRun.
 async fn scale_in_with_failing_hook(case: &Case) -> Result<Value> {
     let online = Answer::Json(json!({"age": 1}));
     case.hooks.answer("/players", online);
@@ -210,7 +210,7 @@ async fn crds_and_hook_templates_are_deleted_only_if_their_label_allows_it(
     install(case, templates, "deletion-crds", &[&case.namespace]).await?;
     case.apply(hook_template("check", "http://10.0.0.1"))
         .await?;
-    // Deletions are always dry runs, because other tests use these CRDs at the same time.
+    // All deletions are dry runs, because other tests use these CRDs at the same time.
     for (kind, name) in [
         ("hooktemplate", "check"),
         ("crd", "hookruns.tkex.tencent.com"),
@@ -284,11 +284,11 @@ async fn only_the_operator_may_create_or_change_hook_runs_of_workloads(
         Ok(())
     })
     .await?;
-    let mut parts = [copy.clone(), copy.clone()];
-    parts[0]["metadata"]["annotations"] = Value::Null;
-    parts[1]["metadata"]["ownerReferences"] = Value::Null;
-    for part in parts {
-        let error = case.refused(&create, &part.to_string()).await?;
+    let mut incomplete = [copy.clone(), copy.clone()];
+    incomplete[0]["metadata"]["annotations"] = Value::Null;
+    incomplete[1]["metadata"]["ownerReferences"] = Value::Null;
+    for copy in incomplete {
+        let error = case.refused(&create, &copy.to_string()).await?;
         ensure!(error.contains("remove them"), "{error}");
     }
 
@@ -296,7 +296,7 @@ async fn only_the_operator_may_create_or_change_hook_runs_of_workloads(
     let url =
         json!({"spec": {"metrics": [{"name": "yes", "provider": {"web": {"url": "http://x"}}}]}});
     let passed = json!({"status": {"phase": "Successful", "finishedAt": "2030-01-01T00:00:00Z"}});
-    for (change, words, more) in [
+    for (change, words, subresource) in [
         (
             json!({"metadata": {"annotations": {pod: "other"}}}),
             "remove them",
@@ -321,7 +321,7 @@ async fn only_the_operator_may_create_or_change_hook_runs_of_workloads(
     ] {
         let patch = format!("-p={change}");
         let mut args = vec!["patch", "hookrun", name, "--type=merge", &patch];
-        args.extend(Some(more).filter(|more| !more.is_empty()));
+        args.extend(Some(subresource).filter(|it| !it.is_empty()));
         let error = case.refused(&args, "").await?;
         ensure!(error.contains(words), "{change}: {error}");
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 e2e::tests![
     new_pods_have_no_gate_if_it_is_disabled,
-    pods_of_a_set_can_have_no_gate,
+    pods_of_a_stateful_set_are_updated_without_a_gate,
 ];
 
 /// Disables the gate, and removes it from the template.
@@ -45,7 +45,7 @@ async fn new_pods_have_no_gate_if_it_is_disabled(case: &mut Case) -> Result<()> 
     view.ensure(gated.count() == 1)
 }
 
-async fn pods_of_a_set_can_have_no_gate(case: &mut Case) -> Result<()> {
+async fn pods_of_a_stateful_set_are_updated_without_a_gate(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = ungated(Game::parallel(2)).updated_by("InplaceUpdate");
     case.apply(game).await?;

@@ -23,13 +23,13 @@ e2e::tests![scripts_run_on_a_real_node];
 const LIMIT: Duration = Duration::from_secs(120);
 /// What the scripts of the examples print about the Cluster.
 const PRINTED: &str = "the cluster labels and annotations key=value pair:location=xa node.alpha.kubernetes.io/test=hello\n";
-/// Waits until the test releases the script.
+/// A script that waits until the test releases it.
 const WAIT: &str = r#"#!/bin/bash
 echo "$1" >>/tmp/started
 echo "waiting for $1"
 until [ -e "/tmp/release-$1" ]; do sleep 0.1; done
 "#;
-/// Fails the first time.
+/// A script that fails the first time.
 const FAILS_ONCE: &str = r#"#!/bin/bash
 [ ! -e /tmp/failed ] || exit 0
 touch /tmp/failed
@@ -102,17 +102,17 @@ fn release(node: &Node, script: &str) -> Result<()> {
     )?)
 }
 
-/// The manifests and scripts of the documentation's examples, which are those of TKEStack: single files, and
-/// directories.
+/// Runs the documentation's examples, whose manifests and scripts come from TKEStack: one with single files, and one
+/// with directories.
 async fn run_examples(stage: &Stage, node: &Node) -> Result<()> {
-    let nodes = |name: &str| {
+    let node_jobs = |name: &str| {
         let output = |when: &str| format!("{when} node install\n");
         [
             (format!("pre-install-hook-{name}-real-0-"), output("pre")),
             (format!("post-install-hook-{name}-real-0-"), output("post")),
         ]
     };
-    run_example(stage, "one-file", "one", &nodes("one")).await?;
+    run_example(stage, "one-file", "one", &node_jobs("one")).await?;
     let files = ["tmp/hooks/pre-install", "tmp/hooks/post-install"];
     for file in files {
         let file = node.file(file)?;
@@ -120,12 +120,12 @@ async fn run_examples(stage: &Stage, node: &Node) -> Result<()> {
         ensure!(mode & 0o777 == 0o755, "mode {mode:o}");
         std::fs::remove_file(file)?;
     }
-    let cluster = |when: &str| {
+    let cluster_job = |when: &str| {
         let job = format!("{when}-cluster-install-hook-xa-real-0-");
         (job, format!("{PRINTED}{when} cluster install\n"))
     };
-    let [first, second] = nodes("xa");
-    let printed = [first, second, cluster("pre"), cluster("post")];
+    let [first, second] = node_jobs("xa");
+    let printed = [first, second, cluster_job("pre"), cluster_job("post")];
     run_example(stage, "directories", "xa", &printed).await?;
     for file in ["pre/pre-install", "post/cluster-post-install"] {
         let file = node.file(&format!("tmp/hooks/{file}"))?;
@@ -166,7 +166,7 @@ async fn run_example(
     Ok(())
 }
 
-/// A missing ConfigMap is named. A script that fails is reported with its exit code and standard error, and retried.
+/// A missing ConfigMap is reported. A script that fails is reported with its exit code and standard error, and retried.
 async fn retry_failed_script(stage: &Stage, name: &str) -> Result<()> {
     let file = |name: &str| json!({"src": format!("own/{name}"), "dst": format!("/tmp/{name}")});
     let cluster = json!({
@@ -223,7 +223,7 @@ async fn interrupt_scripts(stage: &mut Stage, node: &Node, name: &str) -> Result
     Ok(())
 }
 
-/// A script that hangs is visible in the metric of its alert, and the commands of the runbook end it.
+/// A script that hangs is visible in the metric that its alert uses, and the commands of the runbook end it.
 async fn end_hanging_script(stage: &Stage, node: &Node, name: &str) -> Result<()> {
     let started = ["kubelet", "operator", "hang"];
     until_started(node, &started).await?;
@@ -260,11 +260,11 @@ async fn end_hanging_script(stage: &Stage, node: &Node, name: &str) -> Result<()
     for (shown, expected) in shown.iter().zip(expected) {
         ensure!(shown.contains(expected), "no {expected:?} in:\n{shown}");
     }
-    let again = [&started[..], &["hang"]].concat();
-    until_started(node, &again).await?;
+    let started_twice = [&started[..], &["hang"]].concat();
+    until_started(node, &started_twice).await?;
     release(node, "hang")?;
     stage
         .until_condition(name, "Ready", "True Installed")
         .await?;
-    until_started(node, &again).await
+    until_started(node, &started_twice).await
 }

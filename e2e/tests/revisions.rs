@@ -119,13 +119,13 @@ async fn the_status_names_the_stable_revision(case: &mut Case) -> Result<()> {
     case.until_settled(2).await?;
     let first = update_revision(case).await?;
     let path = "-o=jsonpath={.status.currentRevision}";
-    let current = ["get", "gamedeployment", GAME, path];
-    ensure!(case.kubectl(&current).await? == first);
+    let get_current = ["get", "gamedeployment", GAME, path];
+    ensure!(case.kubectl(&get_current).await? == first);
     case.set_image("game:v2").await?;
     case.until_counts([2, 1, 1, 2, 2]).await?;
-    ensure!(case.kubectl(&current).await? == first);
+    ensure!(case.kubectl(&get_current).await? == first);
     case.replace("/spec/updateStrategy/partition", 0).await?;
     case.until_settled(2).await?;
-    ensure!(case.kubectl(&current).await? == update_revision(case).await?);
+    ensure!(case.kubectl(&get_current).await? == update_revision(case).await?);
     Ok(())
 }

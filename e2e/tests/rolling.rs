@@ -12,7 +12,7 @@ e2e::tests![
     surge_pods_are_created_before_old_ones_are_deleted,
     a_typo_in_the_template_deletes_no_pod,
     an_exhausted_quota_deletes_no_pod,
-    a_version_that_is_never_ready_holds_the_rollout,
+    a_version_that_is_never_ready_stops_the_rollout,
     a_rollback_during_an_update_keeps_the_old_pods,
     unicode_labels_are_refused_without_harm,
     a_template_applied_during_a_users_pause_gets_no_pod,
@@ -40,7 +40,7 @@ async fn a_partition_keeps_old_pods(case: &mut Case) -> Result<()> {
 }
 
 async fn percentages_are_rounded_as_documented(case: &mut Case) -> Result<()> {
-    // Of five pods, the partition is 3 and maxUnavailable is 2. The judge checks maxUnavailable.
+    // With five pods, the partition is 3 and maxUnavailable is 2. The judge checks maxUnavailable.
     case.apply(Game::rolling(5).partition("50%").max_unavailable("30%"))
         .await?;
     case.until_settled(5).await?;
@@ -71,7 +71,7 @@ async fn a_typo_in_the_template_deletes_no_pod(case: &mut Case) -> Result<()> {
     let typo = json!([{"op": "add", "path": "/spec/template/spec/containers/0/imagePullPolice",
         "value": "Always"}]);
     case.patch(&format!("gamedeployment/{GAME}"), typo).await?;
-    refused_without_harm(case, "imagePullPolice").await?;
+    check_refused_without_harm(case, "imagePullPolice").await?;
     let fix = json!([
         {"op": "remove", "path": "/spec/template/spec/containers/0/imagePullPolice"},
         {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "game:v2"},
@@ -81,7 +81,7 @@ async fn a_typo_in_the_template_deletes_no_pod(case: &mut Case) -> Result<()> {
     view.ensure(view.condition("FailedUpdate").is_none())
 }
 
-async fn refused_without_harm(case: &Case, words: &str) -> Result<()> {
+async fn check_refused_without_harm(case: &Case, words: &str) -> Result<()> {
     let view = case
         .until("the template is refused", |view| {
             view.is_true("FailedUpdate")
@@ -110,13 +110,13 @@ async fn an_exhausted_quota_deletes_no_pod(case: &mut Case) -> Result<()> {
         .await?;
     case.until_settled(3).await?;
     case.replace(resources, cpu("3")).await?;
-    refused_without_harm(case, "quota").await?;
+    check_refused_without_harm(case, "quota").await?;
     case.replace(resources, cpu("500m")).await?;
     case.until_settled(3).await?;
     Ok(())
 }
 
-async fn a_version_that_is_never_ready_holds_the_rollout(case: &mut Case) -> Result<()> {
+async fn a_version_that_is_never_ready_stops_the_rollout(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(4).max_unavailable("25%")).await?;
     case.until_settled(4).await?;
     case.set_image("game:v2-neverready").await?;
@@ -164,7 +164,7 @@ async fn a_template_applied_during_a_users_pause_gets_no_pod(case: &mut Case) ->
     case.scale(6).await?;
     case.until_counts([6, 0, 0, 6, 6]).await?;
     case.consistently("no pod has the third image", 2, |view| {
-        view.with_image("game:v3") == 0
+        view.count_with("game:v3") == 0
     })
     .await?;
     case.resume().await?;
@@ -179,7 +179,7 @@ async fn a_quick_second_update_respects_max_unavailable(case: &mut Case) -> Resu
     // No pod is available yet, so no pod may be deleted.
     case.set_image("game:v2").await?;
     case.until("one pod is updated", |view| {
-        let updated = view.with_image("game:v2");
+        let updated = view.count_with("game:v2");
         assert!(
             view.ready_with("game:v1") >= 3 - updated,
             "{}",
@@ -209,6 +209,6 @@ async fn unicode_labels_are_refused_without_harm(case: &mut Case) -> Result<()> 
             ensure!(format!("{error:#}").contains("labels"), "{error:#}");
             Ok(())
         }
-        Ok(_) => refused_without_harm(case, "新赛季").await,
+        Ok(_) => check_refused_without_harm(case, "新赛季").await,
     }
 }

@@ -14,8 +14,8 @@ pub fn hook_run(name: &str, spec: Value) -> Value {
     })
 }
 
-/// A run with one web metric, `ready`, which calls the run's name as a path of the hook server. `fields` are added to
-/// the metric.
+/// A run with one web metric, `ready`. It calls the hook server at the path `/NAME`, where NAME is the run's name.
+/// `fields` are added to the metric.
 pub fn web(case: &Case, name: &str, fields: Value) -> Value {
     let path = format!("/{name}");
     let mut metric = json!({

@@ -13,7 +13,7 @@ e2e::tests![
     unknown_pods_to_delete_are_pruned_and_reported,
     pods_with_a_lower_cost_are_deleted_first,
     pods_on_nodes_with_a_lower_cost_are_deleted_first,
-    pods_with_a_higher_cost_are_deleted_first_with_descend,
+    descend_deletes_pods_with_a_higher_cost_first,
     unready_pods_are_deleted_before_ready_ones,
     a_game_deployment_scales_to_zero_and_back,
     a_deleted_pod_is_replaced,
@@ -62,8 +62,8 @@ async fn pods_to_delete_are_replaced_when_not_scaling_in(case: &mut Case) -> Res
     set_pods_to_delete(case, &names, 4).await?;
     let after = case
         .until("all four pods are replaced", |view| {
-            let both = view.ready_with("game:v1") == 2 && view.ready_with("game:v2") == 2;
-            both && !view.pod_names().iter().any(|name| names.contains(name))
+            let has_both = view.ready_with("game:v1") == 2 && view.ready_with("game:v2") == 2;
+            has_both && !view.pod_names().iter().any(|name| names.contains(name))
         })
         .await?;
     after.ensure(after.pod_names().len() == 4)?;
@@ -160,7 +160,7 @@ async fn pods_on_nodes_with_a_lower_cost_are_deleted_first(case: &mut Case) -> R
     view.ensure(nodes(&view) == [hosts[1].as_str(), hosts[1].as_str()])
 }
 
-async fn pods_with_a_higher_cost_are_deleted_first_with_descend(case: &mut Case) -> Result<()> {
+async fn descend_deletes_pods_with_a_higher_cost_first(case: &mut Case) -> Result<()> {
     let before = create_settled(case, 3).await?;
     let names = before.pod_names();
     for (name, cost) in names.iter().zip(["1", "2", "-1"]) {
@@ -261,13 +261,13 @@ async fn rejected_pods_are_replaced_with_backoff(case: &mut Case) -> Result<()> 
     })
     .await?;
     let view = case.until("another new pod is created", is_new).await?;
-    let accepted = [
+    let accept = [
         "annotate",
         "pod",
         view.pods[0].name(),
         "stage.gamekeeper/lost-",
     ];
-    case.kubectl(&accepted).await?;
+    case.kubectl(&accept).await?;
     let view = case.until_settled(1).await?;
     view.ensure(view.condition("FailedScale").is_none())
 }

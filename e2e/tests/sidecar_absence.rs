@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 e2e::tests![without_a_set_the_operator_writes_as_if_sets_were_disabled];
 
 /// The prefix of all annotations about sidecars.
-const ABOUT_SIDECARS: &str = "sidecars.gamekeeper.tkex.tencent.com/";
+const SIDECAR_ANNOTATIONS: &str = "sidecars.gamekeeper.tkex.tencent.com/";
 /// The annotation of pods whose game is not their first container.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// Resources that are written equally often in each run.
 const FIXED: [&str; 4] = ["pods", "pods/status", "hookruns", "controllerrevisions"];
-/// Kinds that are watched only if there is a set, by their label in the metrics.
-const FOR_SETS: [&str; 2] = ["{kind=\"Namespace\"}", "{kind=\"SidecarSetRevision\"}"];
+/// Kinds that are watched only if there is a set, as they are labeled in the metrics.
+const KINDS_FOR_SETS: [&str; 2] = ["{kind=\"Namespace\"}", "{kind=\"SidecarSetRevision\"}"];
 
 async fn without_a_set_the_operator_writes_as_if_sets_were_disabled(case: &mut Case) -> Result<()> {
     case.apply(hook_template("test", &case.hooks.url("/")))
@@ -70,10 +70,10 @@ async fn run_lifecycle(case: &Case) -> Result<Counts> {
     })
     .await?;
     let cached = cached_objects(case).await?;
-    let has_own = cached.iter().any(|it| it.ends_with("{kind=\"Pod\"} 3.0"));
-    ensure!(has_own, "{cached:#?}");
+    let has_game_pods = cached.iter().any(|it| it.ends_with("{kind=\"Pod\"} 3.0"));
+    ensure!(has_game_pods, "{cached:#?}");
     // Neither namespaces nor revisions of sets are watched.
-    let is_for_sets = |it: &String| FOR_SETS.iter().any(|kind| it.contains(kind));
+    let is_for_sets = |it: &String| KINDS_FOR_SETS.iter().any(|kind| it.contains(kind));
     let mut for_sets = cached.iter().filter(|it| is_for_sets(it));
     ensure!(for_sets.all(|it| it.ends_with(" 0.0")), "{cached:#?}");
     case.kubectl(&["delete", "--wait", &case.workload(), "deployment/other"])
@@ -98,8 +98,8 @@ async fn run_lifecycle(case: &Case) -> Result<Counts> {
     Ok(writes)
 }
 
-/// The operator's writes so far, of objects in its namespace and of cluster-scoped ones, except those that it makes
-/// at intervals: its lease, and the certificates of its webhook, which API servers must trust before there is a set.
+/// The operator's writes to objects in the test's namespace and to cluster-scoped ones. Periodic writes are left out:
+/// those of its lease, and those of its webhook's certificates, which API servers must trust even if there is no set.
 fn writes(case: &Case) -> Result<Counts> {
     let mut events = case.plane().audit.writes("")?;
     events.extend(case.plane().audit.writes(&case.namespace)?);
@@ -116,7 +116,8 @@ fn writes(case: &Case) -> Result<Counts> {
 fn ensure_no_sidecars(pod: &Value) -> Result<()> {
     let annotations = pod["metadata"]["annotations"].as_object();
     let mut keys = annotations.into_iter().flatten().map(|(key, _)| key);
-    let is_marked = keys.any(|key| key.starts_with(ABOUT_SIDECARS) || key == DEFAULT_CONTAINER);
+    let is_marked =
+        keys.any(|key| key.starts_with(SIDECAR_ANNOTATIONS) || key == DEFAULT_CONTAINER);
     let containers = pod["spec"]["containers"].as_array().map_or(0, Vec::len);
     let is_alone = containers == 1 && pod["spec"]["initContainers"].is_null();
     let is_injected = pod["spec"].to_string().contains("IS_INJECTED");

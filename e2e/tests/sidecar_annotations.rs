@@ -14,8 +14,8 @@ e2e::tests![
     the_webhook_adds_annotations_to_pods_of_other_controllers,
 ];
 
-/// A SidecarSet with annotations that yield to a pod's own values, and one that overwrites them.
-fn annotating(case: &Case, port: &str) -> Value {
+/// A SidecarSet with annotations that yield to a pod's own values, and with one that overwrites the pod's own value.
+fn annotating_set(case: &Case, port: &str) -> Value {
     let mut set = set(case, log());
     set["spec"]["patchPodMetadata"] = json!([
         {"annotations": {"example.com/port": port, "example.com/team": "tools"}},
@@ -40,7 +40,7 @@ fn authors_annotations() -> Value {
 async fn new_pods_get_the_annotations_of_a_set_and_running_pods_keep_theirs(
     case: &mut Case,
 ) -> Result<()> {
-    case.apply(annotating(case, "9100")).await?;
+    case.apply(annotating_set(case, "9100")).await?;
     until_shown(case, [0, 0, 0, 0]).await?;
     let game = Game::in_place(2).set("/spec/template/metadata/annotations", authors_annotations());
     case.apply(game).await?;
@@ -50,7 +50,7 @@ async fn new_pods_get_the_annotations_of_a_set_and_running_pods_keep_theirs(
     }
     let old = until_shown(case, [2, 2, 2, 0]).await?;
 
-    case.apply(annotating(case, "9200")).await?;
+    case.apply(annotating_set(case, "9200")).await?;
     let new = until_shown(case, [2, 2, 2, 0]).await?;
     let revision = |set: &Value| set["status"]["latestRevision"].clone();
     ensure!(revision(&old) != revision(&new), "{new:#}");
@@ -58,13 +58,13 @@ async fn new_pods_get_the_annotations_of_a_set_and_running_pods_keep_theirs(
     let after = case.until_settled(3).await?;
     for pod in &after.pods {
         let uid = &pod.0["metadata"]["uid"];
-        let old = before
+        let old_pod = before
             .pods
             .iter()
             .find(|it| it.0["metadata"]["uid"] == *uid);
-        check(&pod.0, if old.is_some() { "9100" } else { "9200" })?;
+        check(&pod.0, if old_pod.is_some() { "9100" } else { "9200" })?;
         let restarts = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].clone();
-        after.ensure(old.is_none_or(|old| restarts(&old.0) == restarts(&pod.0)))?;
+        after.ensure(old_pod.is_none_or(|old| restarts(&old.0) == restarts(&pod.0)))?;
     }
     let kept = after.pods.iter().filter(|pod| {
         let uid = &pod.0["metadata"]["uid"];
@@ -79,7 +79,7 @@ async fn the_webhook_adds_annotations_to_pods_of_other_controllers(case: &mut Ca
     let installed = Webhook::install(case, "2160h").await?;
     installed.until_called(case).await?;
     label(case, "=enabled").await?;
-    case.apply(annotating(case, "9100")).await?;
+    case.apply(annotating_set(case, "9100")).await?;
     until_injecting(case, "log").await?;
     let pod = json!({
         "apiVersion": "v1",
@@ -93,7 +93,7 @@ async fn the_webhook_adds_annotations_to_pods_of_other_controllers(case: &mut Ca
     case.apply(pod).await?;
     check(&case.get("pods/a").await?, "9100")?;
 
-    let mut reserved = annotating(case, "9100");
+    let mut reserved = annotating_set(case, "9100");
     reserved["metadata"]["name"] = json!(format!("r-{}", name(case)));
     let keys = json!({"gamekeeper.tkex.tencent.com/released": "true"});
     reserved["spec"]["patchPodMetadata"][0]["annotations"] = keys;

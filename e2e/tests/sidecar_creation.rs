@@ -19,8 +19,8 @@ use crate::sidecars::{
 e2e::tests![
     a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed,
     pods_with_sidecars_are_replaced_under_a_full_quota,
-    a_set_that_is_applied_together_with_a_workload_reaches_its_first_pods,
-    pods_are_created_once_the_labels_of_their_namespace_are_known,
+    a_set_that_is_applied_together_with_a_workload_reaches_the_first_pods,
+    no_pod_is_created_before_the_labels_of_its_namespace_are_known,
     without_the_webhook_labeled_namespaces_accept_only_game_pods,
 ];
 
@@ -32,8 +32,8 @@ async fn a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed(
     let baseline = "pod-security.kubernetes.io/enforce=baseline";
     case.kubectl(&["label", "namespace", &case.namespace, baseline])
         .await?;
-    let privileged = |privileged: bool| json!([{"name": "log", "image": "log:1.0", "securityContext": {"privileged": privileged}}]);
-    case.apply(set(case, privileged(true))).await?;
+    let log_container = |privileged: bool| json!([{"name": "log", "image": "log:1.0", "securityContext": {"privileged": privileged}}]);
+    case.apply(set(case, log_container(true))).await?;
     until_shown(case, [0, 0, 0, 0]).await?;
     case.apply(Game::in_place(2)).await?;
     case.until("creations are refused", |view| {
@@ -41,12 +41,12 @@ async fn a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed(
         condition.is_some_and(|it| it.status == "True" && it.message.contains("privileged"))
     })
     .await?;
-    case.apply(set(case, privileged(false))).await?;
+    case.apply(set(case, log_container(false))).await?;
     let view = case.until_settled(2).await?;
     view.ensure(all_have(&view, &["log", "game"]))?;
 
     // A refused set affects no running pod when the game is updated.
-    case.apply(set(case, privileged(true))).await?;
+    case.apply(set(case, log_container(true))).await?;
     until_shown(case, [2, 0, 2, 0]).await?;
     case.replace("/spec/updateStrategy/type", "RollingUpdate")
         .await?;
@@ -64,7 +64,7 @@ async fn a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed(
                 .all(|pod| pod.0["spec"]["containers"][1]["image"] == "game:v1")
     })
     .await?;
-    case.apply(set(case, privileged(false))).await?;
+    case.apply(set(case, log_container(false))).await?;
     case.until_settled(2).await?;
     remove(case).await
 }
@@ -108,7 +108,7 @@ async fn pods_with_sidecars_are_replaced_under_a_full_quota(case: &mut Case) -> 
     remove(case).await
 }
 
-/// Connects the operator to the API server through a proxy.
+/// Restarts the operator so that it reaches the API server through a proxy.
 async fn restart_behind_proxy(case: &mut Case) -> Result<FaultProxy> {
     let proxy = case.plane().fault_proxy().await?;
     case.operator.terminate().await?;
@@ -117,7 +117,7 @@ async fn restart_behind_proxy(case: &mut Case) -> Result<FaultProxy> {
     Ok(proxy)
 }
 
-async fn a_set_that_is_applied_together_with_a_workload_reaches_its_first_pods(
+async fn a_set_that_is_applied_together_with_a_workload_reaches_the_first_pods(
     case: &mut Case,
 ) -> Result<()> {
     let proxy = restart_behind_proxy(case).await?;
@@ -154,17 +154,17 @@ async fn a_set_that_is_applied_together_with_a_workload_reaches_its_first_pods(
     Ok(())
 }
 
-async fn pods_are_created_once_the_labels_of_their_namespace_are_known(
+async fn no_pod_is_created_before_the_labels_of_its_namespace_are_known(
     case: &mut Case,
 ) -> Result<()> {
     let proxy = restart_behind_proxy(case).await?;
     label(case, "=disabled").await?;
-    // An operator that finds a set when it starts waits for namespaces before its first plan.
+    // If the operator found a set at its start, it would wait for namespaces before its first plan.
     case.apply(Game::in_place(0)).await?;
     case.until("the operator plans", View::is_observed).await?;
     let lag = WatchFault::Lag(Duration::from_secs(300));
     proxy.play(Script::default().watching("namespaces", lag, 0.0, 300.0));
-    // Namespaces are watched from now on, and the first list does not arrive.
+    // Namespaces are watched from now on, but the first list does not arrive.
     case.apply(set(case, log())).await?;
     until_shown(case, [0, 0, 0, 0]).await?;
     case.apply(Game::in_place(2)).await?;
@@ -185,7 +185,7 @@ async fn without_the_webhook_labeled_namespaces_accept_only_game_pods(
     case.apply(set(case, log())).await?;
     until_injecting(case, "log").await?;
     // No process listens on the webhook's port anymore.
-    installed.call_nothing(case).await?;
+    installed.redirect_injection_to_closed_port(case).await?;
     case.apply(Game::in_place(2)).await?;
     let view = case.until_settled(2).await?;
     view.ensure(all_have(&view, &["log", "game"]))?;

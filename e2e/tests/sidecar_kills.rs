@@ -19,7 +19,7 @@ use crate::sidecars::{log, mark, name, remove, set, until_shown};
 
 e2e::tests![
     a_sidecar_update_continues_after_the_operator_is_killed,
-    a_sidecar_update_in_a_game_stateful_set_continues_as_well,
+    a_sidecar_update_in_a_game_stateful_set_continues_after_a_kill,
 ];
 
 /// The number of pods. One may be unavailable, for the workload and for the set.
@@ -53,10 +53,10 @@ impl Point {
     /// Whether exactly one pod is at this point, and the others are not affected.
     fn is_now(self, case: &Case, view: &View, new: &str) -> bool {
         let reached = |pod: &&Pod| self.is_reached(case, &pod.0, new);
-        let has_run = !view.runs.is_empty();
+        let has_hook_run = !view.runs.is_empty();
         view.pods.iter().filter(reached).count() == 1
             && count(view, new) == usize::from(self == Point::Patch)
-            && (self != Point::Token || !has_run)
+            && (self != Point::Token || !has_hook_run)
     }
 }
 
@@ -65,7 +65,9 @@ async fn a_sidecar_update_continues_after_the_operator_is_killed(case: &mut Case
     kill_at(case, Game::in_place(PODS), &points).await
 }
 
-async fn a_sidecar_update_in_a_game_stateful_set_continues_as_well(case: &mut Case) -> Result<()> {
+async fn a_sidecar_update_in_a_game_stateful_set_continues_after_a_kill(
+    case: &mut Case,
+) -> Result<()> {
     case.use_stateful_set();
     let game = Game::parallel(PODS).updated_by("InplaceUpdate");
     kill_at(case, game, &[Point::Gate]).await
@@ -103,8 +105,8 @@ async fn kill_at(case: &mut Case, game: Game, points: &[Point]) -> Result<()> {
     after.ensure(uids(&after) == uids(&before))?;
     let runs = created_runs(case)?;
     let expected = points.len() * after.pods.len();
-    let is_once = runs.len() == expected && runs.values().all(|times| *times == 1);
-    ensure!(is_once, "{expected} hooks are due: {runs:#?}");
+    let is_each_created_once = runs.len() == expected && runs.values().all(|times| *times == 1);
+    ensure!(is_each_created_once, "{expected} hooks are due: {runs:#?}");
     let calls = case.hooks.calls("/").len();
     ensure!(calls == expected, "{calls} calls for {expected} hooks");
     remove(case).await
@@ -126,8 +128,8 @@ async fn update(
     case.until("the point is reached", |view| point.is_now(case, view, new))
         .await?;
     case.kill_operator().await?;
-    let killed = case.view().await?;
-    killed.ensure(point.is_now(case, &killed, new))?;
+    let at_the_kill = case.view().await?;
+    at_the_kill.ensure(point.is_now(case, &at_the_kill, new))?;
     if point == Point::Patch {
         // The operator must also notice what happens while it is not running.
         case.until("the sidecar is restarted", |view| {

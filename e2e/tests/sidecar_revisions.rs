@@ -73,11 +73,13 @@ const NEWEST: &str = "new pods get the containers";
 async fn until_injecting_reports(case: &Case, reason: &str, words: &str) -> Result<()> {
     case.eventually(&format!("Injecting reports {words:?}"), async || {
         let set = read(case).await?;
-        let mention = format!("evision {words}");
         let (_, found, message) = condition(&set, "Injecting");
+        let mentions_revision = message
+            .to_lowercase()
+            .contains(&format!("revision {words}"));
         let is_observed = set["status"]["observedGeneration"] == set["metadata"]["generation"];
         ensure!(
-            is_observed && found == reason && (message == words || message.contains(&mention)),
+            is_observed && found == reason && (message == words || mentions_revision),
             "{:#}",
             set["status"]
         );
@@ -90,7 +92,7 @@ async fn new_pods_get_the_proven_revision_while_a_partition_holds(case: &mut Cas
     create_set_and_pods(case, json!({"partition": "100%"}), 2).await?;
     let first = revisions(case).await?;
     ensure!(first.len() == 1 && first[0].0 == 1, "{first:?}");
-    // New pods keep the old revision immediately, even before the status shows the change.
+    // New pods get the old revision even before the status shows the change.
     set_image(case, "log:1.1").await?;
     case.scale(4).await?;
     let view = case.until_settled(4).await?;
@@ -110,7 +112,7 @@ async fn new_pods_get_the_proven_revision_while_a_partition_holds(case: &mut Cas
     let view = case.until_settled(5).await?;
     view.ensure(count(&view, "log:1.0") == 5)?;
 
-    // Five older pods are kept, so a sixth one may get the new revision.
+    // The partition keeps five pods at the old revision, so a sixth one may get the new one.
     set_strategy(case, json!({"partition": 5})).await?;
     until_injecting_reports(case, "Injecting", NEWEST).await?;
     case.scale(6).await?;
@@ -125,7 +127,7 @@ async fn new_pods_get_the_proven_revision_while_a_partition_holds(case: &mut Cas
     let view = case.until_settled(7).await?;
     view.ensure(count(&view, "log:1.0") == 6)?;
 
-    // Without any limit, all pods are updated, and new ones get the newest revision.
+    // Without a partition or a pause, all pods are updated, and new ones get the newest revision.
     set_strategy(case, json!({"maxUnavailable": 7})).await?;
     case.scale(8).await?;
     until_shown(case, [8, 8, 8, 0]).await?;
@@ -143,8 +145,8 @@ async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
         anyhow::bail!("{found:?}");
     };
     set_strategy(case, json!({"paused": true})).await?;
-    let lost = format!("{}-lost", name(case));
-    let patch = json!({"spec": {"injectionStrategy": {"revision": {"revisionName": lost}}}});
+    let unknown = format!("{}-unknown", name(case));
+    let patch = json!({"spec": {"injectionStrategy": {"revision": {"revisionName": unknown}}}});
     let patch = [
         "patch",
         "sidecarset",
@@ -155,7 +157,7 @@ async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
     ];
     let refused = case.refused(&patch, "").await?;
     ensure!(
-        refused.contains(&format!("{lost:?}: is not a revision of this set")),
+        refused.contains(&format!("{unknown:?}: is not a revision of this set")),
         "{refused}"
     );
     pin(case, Some(first)).await?;
@@ -163,10 +165,10 @@ async fn a_pin_chooses_the_revision_of_new_pods(case: &mut Case) -> Result<()> {
     case.scale(3).await?;
     let view = case.until_settled(3).await?;
     view.ensure(count(&view, "log:1.0") == 1 && count(&view, "log:1.1") == 2)?;
-    let pinned = view.pods.iter().filter_map(|pod| mark(&pod.0, &name(case)));
-    view.ensure(pinned.filter(|it| it["at"] == **first).count() == 1)?;
+    let marks = view.pods.iter().filter_map(|pod| mark(&pod.0, &name(case)));
+    view.ensure(marks.filter(|it| it["at"] == **first).count() == 1)?;
 
-    // A pinned revision that is lost is replaced by the newest one, and the status reports that.
+    // If the pinned revision is lost, new pods get the newest one, and the status reports that.
     let namespace = text(&read(case).await?, "/status/revisionNamespace").to_owned();
     case.kubectl(&["delete", "controllerrevision", "-n", &namespace, first])
         .await?;
@@ -203,7 +205,7 @@ async fn old_revisions_are_deleted_unless_a_pod_has_them(case: &mut Case) -> Res
         Ok(found.map(|(number, _)| number).collect())
     };
     case.eventually(
-        "the pod's revision, one old one and the newest are kept",
+        "the pod's revision, another old one and the newest are kept",
         async || {
             let found = numbers().await?;
             ensure!(found == [1, 3, 4], "{found:?}");

@@ -1,4 +1,4 @@
-//! Sidecars of running pods are updated in place: after the same hook, and within the same limits as the game.
+//! Sidecars of running pods are updated in place: after the same hook and within the same limits as the game.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ e2e::tests![
     a_change_that_is_not_possible_in_place_is_reported,
     pods_of_other_controllers_are_updated_one_at_a_time,
     a_slow_pull_in_a_pod_of_another_controller_holds_the_others_back,
-    a_pod_of_another_controller_that_has_changed_is_not_overwritten,
+    a_changed_pod_of_another_controller_is_not_overwritten,
 ];
 
 /// Creates a set with this update strategy, and pods that have its containers.
@@ -105,7 +105,7 @@ async fn a_changed_image_reaches_running_pods_after_their_hook(case: &mut Case) 
         "{shown:#}"
     );
     let after = case
-        .until("the sidecars were restarted", |view| {
+        .until("the sidecars have been restarted", |view| {
             view.is_settled(3) && view.pods.iter().all(|pod| restarts(&pod.0) == 1)
         })
         .await?;
@@ -132,8 +132,8 @@ fn native_sidecar(pod: &Pod) -> (&str, &Value) {
     (text(status, "/image"), &status["restartCount"])
 }
 
-/// What the kubelet reports about the game: it stays the same unless its container is restarted.
-fn game_container(view: &View) -> Vec<(&str, &str)> {
+/// The uids of the pods and the IDs of their game containers. An ID changes only when its container is restarted.
+fn game_container_ids(view: &View) -> Vec<(&str, &str)> {
     let pods = view.pods.iter();
     let mut containers: Vec<_> = pods
         .map(|pod| {
@@ -183,12 +183,12 @@ async fn a_native_sidecar_is_updated_in_place_after_the_hook(case: &mut Case) ->
     case.hooks.answer("/", Answer::Json(json!({"age": 45})));
     until_shown(case, [2, 2, 2, 0]).await?;
     let after = case
-        .until("the sidecars were restarted", |view| {
+        .until("the sidecars have been restarted", |view| {
             let is_new = |pod: &Pod| native_sidecar(pod) == ("mesh:1.1", &json!(1));
             view.is_settled(2) && view.pods.iter().all(is_new)
         })
         .await?;
-    after.ensure(game_container(&after) == game_container(&before))?;
+    after.ensure(game_container_ids(&after) == game_container_ids(&before))?;
     after.ensure(after.pods.iter().all(|pod| restarts(&pod.0) == 0))?;
     remove(case).await
 }
@@ -220,7 +220,7 @@ async fn the_game_and_its_sidecar_are_updated_together(case: &mut Case) -> Resul
     let before = create_set_and_pods(case, game, json!({}), 1).await?;
     case.set_image("game:v2").await?;
     set_image(case, "log:1.1").await?;
-    case.until("the hook was run for both changes", |view| {
+    case.until("the hook has run for both changes", |view| {
         let mut runs = view.runs.iter();
         runs.any(|run| {
             let target = text(
@@ -288,7 +288,7 @@ async fn until_waiting(case: &Case, message: &str) -> Result<()> {
 async fn the_set_waits_for_a_paused_workload(case: &mut Case) -> Result<()> {
     create_set_and_pods(case, Game::in_place(2), json!({}), 2).await?;
     case.replace("/spec/updateStrategy/paused", true).await?;
-    case.until("the pause was observed", View::is_observed)
+    case.until("the pause is observed", View::is_observed)
         .await?;
     set_image(case, "log:1.1").await?;
     let message = format!("/{} is paused", e2e::workload::GAME);
@@ -409,8 +409,8 @@ async fn pods_of_other_controllers_are_updated_one_at_a_time(case: &mut Case) ->
     installed.remove(case).await
 }
 
-/// The pods whose sidecar does not run the image of its spec yet.
-fn restarting(pods: &[Value]) -> usize {
+/// The number of pods whose sidecar does not run the image in the spec yet.
+fn count_restarting(pods: &[Value]) -> usize {
     let is_restarting = |pod: &&Value| {
         let statuses = pod["status"]["containerStatuses"].as_array();
         let mut statuses = statuses.into_iter().flatten();
@@ -435,7 +435,7 @@ async fn a_slow_pull_in_a_pod_of_another_controller_holds_the_others_back(
     let mut most = 0;
     case.eventually("the sidecars have been updated", async || {
         let pods = case.list("pods").await?;
-        most = most.max(restarting(&pods));
+        most = most.max(count_restarting(&pods));
         let is_new = |pod: &Value| image(pod, "log") == "log:1.1-slow5" && restarts(pod) == 1;
         ensure!(pods.iter().all(is_new), "{pods:#?}");
         Ok(())
@@ -451,9 +451,7 @@ async fn a_slow_pull_in_a_pod_of_another_controller_holds_the_others_back(
     installed.remove(case).await
 }
 
-async fn a_pod_of_another_controller_that_has_changed_is_not_overwritten(
-    case: &mut Case,
-) -> Result<()> {
+async fn a_changed_pod_of_another_controller_is_not_overwritten(case: &mut Case) -> Result<()> {
     let proxy = case.plane().fault_proxy().await?;
     case.operator.use_proxy(&proxy)?;
     let installed = e2e::addons::webhook::Webhook::install(case, "2160h").await?;

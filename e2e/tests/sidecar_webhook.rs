@@ -10,7 +10,7 @@ use crate::sidecars::{
     condition, containers, label, log, name, pod, read, remove, set, until_injecting, until_shown,
 };
 
-e2e::tests![a_set_reports_that_pods_of_other_controllers_are_not_injected];
+e2e::tests![a_set_reports_that_pods_of_other_controllers_get_no_sidecars];
 
 /// Waits until the condition Injecting is True with this reason, and returns its message.
 async fn until_reason(case: &Case, reason: &str) -> Result<String> {
@@ -27,7 +27,7 @@ async fn until_reason(case: &Case, reason: &str) -> Result<String> {
     .await
 }
 
-async fn a_set_reports_that_pods_of_other_controllers_are_not_injected(
+async fn a_set_reports_that_pods_of_other_controllers_get_no_sidecars(
     case: &mut Case,
 ) -> Result<()> {
     case.apply(set(case, log())).await?;
@@ -36,11 +36,11 @@ async fn a_set_reports_that_pods_of_other_controllers_are_not_injected(
     until_reason(case, "Injecting").await?;
     label(case, "=enabled").await?;
     let message = until_reason(case, "WebhookDisabled").await?;
-    let labeled = format!(
+    let words = format!(
         "({}) do not get them, because the operator serves no",
         case.namespace
     );
-    ensure!(message.contains(&labeled), "{message}");
+    ensure!(message.contains(&words), "{message}");
     let shown = case.game(&["tree", &format!("scs/{}", name(case))]).await?;
     ensure!(
         shown.stdout.contains("Injecting:  WebhookDisabled for "),

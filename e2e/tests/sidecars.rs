@@ -13,7 +13,7 @@ e2e::tests![
     a_set_gets_its_defaults_injects_into_pods_and_counts_them,
     game_pods_get_sidecars_from_the_operator_itself,
     a_set_that_clashes_is_left_out_and_reported,
-    a_container_name_of_a_selected_workload_causes_a_warning,
+    a_container_name_that_a_selected_workload_has_causes_a_warning,
     pods_of_a_deployment_get_the_sidecars_of_an_openkruise_manifest,
 ];
 
@@ -45,6 +45,7 @@ pub(crate) fn set(case: &Case, containers: Value) -> Value {
     })
 }
 
+/// The containers of a set: only `log`.
 pub(crate) fn log() -> Value {
     let mount = json!({"name": "logs", "mountPath": "/logs"});
     json!([{"name": "log", "image": "log:1.0", "volumeMounts": [mount]}])
@@ -221,9 +222,9 @@ async fn a_set_gets_its_defaults_injects_into_pods_and_counts_them(case: &mut Ca
     let a = case.get("pods/a").await?;
     ensure!(a["spec"]["containers"][0]["image"] == "log:1.1", "{a:#}");
     case.eventually("the webhook has the new image", async || {
-        let created = ["create", "--dry-run=server", "-o=json", "-f", "-"];
+        let create = ["create", "--dry-run=server", "-o=json", "-f", "-"];
         let created = case
-            .kubectl_with(&created, &pod("probe").to_string())
+            .kubectl_with(&create, &pod("probe").to_string())
             .await?;
         let created: Value = serde_json::from_str(&created)?;
         ensure!(
@@ -315,7 +316,9 @@ async fn a_set_that_clashes_is_left_out_and_reported(case: &mut Case) -> Result<
     remove(case).await
 }
 
-async fn a_container_name_of_a_selected_workload_causes_a_warning(case: &mut Case) -> Result<()> {
+async fn a_container_name_that_a_selected_workload_has_causes_a_warning(
+    case: &mut Case,
+) -> Result<()> {
     let installed = Webhook::install(case, "2160h").await?;
     installed.until_called(case).await?;
     case.apply(Game::in_place(1)).await?;

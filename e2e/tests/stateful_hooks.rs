@@ -1,4 +1,4 @@
-//! GameStatefulSets: hooks before a pod is deleted or updated, and after it was updated.
+//! GameStatefulSets: hooks before a pod is deleted or updated, and after it is updated.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
@@ -12,7 +12,7 @@ e2e::tests![
     an_ordered_scale_in_runs_one_hook_at_a_time,
     a_parallel_scale_in_runs_all_hooks_concurrently,
     a_failed_hook_keeps_its_pod_until_it_is_retried,
-    a_revert_while_a_hook_runs_cancels_it,
+    a_revert_cancels_a_running_hook,
     scaling_back_up_cancels_deletions,
     an_update_does_not_wait_for_a_pod_to_be_deleted,
     a_new_pod_with_the_same_ordinal_runs_its_own_hook,
@@ -29,8 +29,8 @@ async fn apply_pending_hook(case: &Case) -> Result<()> {
 }
 
 fn victims(view: &View) -> Vec<&str> {
-    let deleting = view.pods.iter().filter(|pod| pod.is_deleting());
-    deleting.map(|pod| pod.name()).collect()
+    let waiting = view.pods.iter().filter(|pod| pod.waits_for_hook());
+    waiting.map(|pod| pod.name()).collect()
 }
 
 fn name(ordinal: i64) -> String {
@@ -44,9 +44,9 @@ async fn an_ordered_scale_in_runs_one_hook_at_a_time(case: &mut Case) -> Result<
     let view = case.until_settled(3).await?;
     let revision = view.text("/status/updateRevision").to_owned();
     case.scale(1).await?;
-    let only_the_highest = |view: &View| victims(view) == [name(2)] && view.runs.len() == 1;
+    let only_the_highest_waits = |view: &View| victims(view) == [name(2)] && view.runs.len() == 1;
     let view = case
-        .until("the highest ordinal waits", only_the_highest)
+        .until("the highest ordinal waits", only_the_highest_waits)
         .await?;
     let run = &view.runs[0];
     view.ensure(run.name() == format!("pre-delete-hook-{revision}-2-test"))?;
@@ -58,7 +58,7 @@ async fn an_ordered_scale_in_runs_one_hook_at_a_time(case: &mut Case) -> Result<
         && labels["instance-id"] == "2"
         && labels["hookrun-type"] == "pre-delete-step";
     ensure!(is_labeled, "{labels}");
-    case.consistently("no other pod waits", 2, only_the_highest)
+    case.consistently("no other pod waits", 2, only_the_highest_waits)
         .await?;
     case.hooks.answer("/", example_answer());
     case.until_settled(1).await?;
@@ -99,7 +99,7 @@ async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Res
     view.ensure(view.hook_conditions("preDelete").is_empty())
 }
 
-async fn a_revert_while_a_hook_runs_cancels_it(case: &mut Case) -> Result<()> {
+async fn a_revert_cancels_a_running_hook(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_pending_hook(case).await?;
     case.apply(Game::ordered(2).pre_delete("test")).await?;

@@ -10,13 +10,13 @@ use serde_json::json;
 e2e::tests![
     pods_have_names_labels_and_host_names,
     changed_identity_labels_are_restored,
-    orphans_are_adopted_and_pods_released,
+    orphans_are_adopted_and_unmatched_pods_are_released,
     a_foreign_pod_with_the_name_of_an_ordinal_is_a_conflict,
     an_evicted_pod_is_replaced_under_its_ordinal,
     pods_that_end_are_replaced_under_their_ordinal,
     a_restarted_operator_waits_for_a_terminating_pod,
     a_pod_on_a_lost_node_holds_its_ordinal_until_force_deletion_is_allowed,
-    each_ordinal_is_created_once_although_the_operator_is_killed,
+    no_ordinal_gets_two_pods_even_if_the_operator_is_killed,
     an_orphaning_deletion_leaves_pods_for_adoption,
     an_evicted_orphan_is_replaced,
 ];
@@ -71,7 +71,7 @@ async fn changed_identity_labels_are_restored(case: &mut Case) -> Result<()> {
     view.ensure(view.pods[0].uid() == before.pods[0].uid())
 }
 
-async fn orphans_are_adopted_and_pods_released(case: &mut Case) -> Result<()> {
+async fn orphans_are_adopted_and_unmatched_pods_are_released(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::ordered(2)).await?;
     let before = case.until_settled(2).await?;
@@ -232,11 +232,11 @@ async fn a_pod_on_a_lost_node_holds_its_ordinal_until_force_deletion_is_allowed(
         );
     case.apply(game).await?;
     let before = case.until_settled(1).await?;
-    for (verb, lost) in [
+    for (verb, object) in [
         ("annotate", format!("pod/{}", name(0))),
         ("label", format!("node/{node}")),
     ] {
-        case.kubectl(&[verb, &lost, "stage.gamekeeper/lost=true"])
+        case.kubectl(&[verb, &object, "stage.gamekeeper/lost=true"])
             .await?;
     }
     case.eventually("the node is lost", async || {
@@ -259,11 +259,11 @@ async fn a_pod_on_a_lost_node_holds_its_ordinal_until_force_deletion_is_allowed(
         view.pods.len() == 1 && view.pods[0].is_terminating()
     })
     .await?;
-    // Its successor is scheduled on another node.
     let allow = json!({"spec": {"template": {
         "metadata": {"annotations": {
             "pod.gamestatefulset.bkbcs.tencent.com/node-lost-force-delete": "true",
         }},
+        // The successor of the pod is scheduled on another node.
         "spec": {"nodeName": null},
     }}});
     let allow = format!("-p={allow}");
@@ -275,9 +275,7 @@ async fn a_pod_on_a_lost_node_holds_its_ordinal_until_force_deletion_is_allowed(
     Ok(())
 }
 
-async fn each_ordinal_is_created_once_although_the_operator_is_killed(
-    case: &mut Case,
-) -> Result<()> {
+async fn no_ordinal_gets_two_pods_even_if_the_operator_is_killed(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::parallel(20)).await?;
     for _ in 0..3 {

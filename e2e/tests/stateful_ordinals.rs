@@ -22,7 +22,7 @@ e2e::tests![
 ];
 
 /// The names of the pods, in the order in which the operator created or deleted them (`verb`).
-pub fn in_order(case: &Case, verb: &str) -> Result<Vec<String>> {
+pub fn names_in_order(case: &Case, verb: &str) -> Result<Vec<String>> {
     let events = case.events()?.into_iter();
     let pod_writes = events.filter(|event| {
         let object = event.object_ref.clone().unwrap_or_default();
@@ -59,7 +59,7 @@ async fn pods_are_created_upward_and_deleted_downward_one_at_a_time(case: &mut C
         view.counts() == [4; 5]
     })
     .await?;
-    ensure!(in_order(case, "create")? == names(0..4));
+    ensure!(names_in_order(case, "create")? == names(0..4));
     case.scale(1).await?;
     case.until(
         "one pod is left, and the others were deleted one at a time",
@@ -70,7 +70,7 @@ async fn pods_are_created_upward_and_deleted_downward_one_at_a_time(case: &mut C
         },
     )
     .await?;
-    ensure!(in_order(case, "delete")? == names([3, 2, 1]));
+    ensure!(names_in_order(case, "delete")? == names([3, 2, 1]));
     Ok(())
 }
 
@@ -231,14 +231,14 @@ async fn kubectl_prints_and_scales_a_set(case: &mut Case) -> Result<()> {
         table.lines[0][..6] == [SET, "3", "3", "3", "3", "3"],
         "{table:?}"
     );
-    let ready = [
+    let wait = [
         "wait",
         "--for=condition=Ready",
         "--timeout=30s",
         "gsts",
         SET,
     ];
-    case.kubectl(&ready).await?;
+    case.kubectl(&wait).await?;
     let view = case.view().await?;
     let current = view.text("/status/currentRevision");
     view.ensure(!current.is_empty() && current == view.text("/status/updateRevision"))?;
@@ -257,7 +257,7 @@ async fn an_autoscaler_scales_a_set(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::parallel(2)).await?;
     case.until_settled(2).await?;
-    let between = |least: i64, most: i64| {
+    let autoscaler = |least: i64, most: i64| {
         json!({
             "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
             "metadata": {"name": SET},
@@ -272,9 +272,9 @@ async fn an_autoscaler_scales_a_set(case: &mut Case) -> Result<()> {
             },
         })
     };
-    case.apply(between(4, 6)).await?;
+    case.apply(autoscaler(4, 6)).await?;
     case.until_settled(4).await?;
-    case.apply(between(1, 3)).await?;
+    case.apply(autoscaler(1, 3)).await?;
     let view = case.until_settled(3).await?;
     view.ensure(view.shape() == "0:v1 1:v1 2:v1")
 }

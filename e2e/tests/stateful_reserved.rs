@@ -1,4 +1,4 @@
-//! GameStatefulSets: reserved ordinals, which have no pod and do not count.
+//! GameStatefulSets: reserved ordinals, which get no pod: other ordinals take their place.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
@@ -8,7 +8,7 @@ use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use e2e::workload::view::View;
 use serde_json::json;
 
-use crate::stateful_ordinals::in_order;
+use crate::stateful_ordinals::names_in_order;
 use crate::stateful_volumes::{retention, until_claims, with_volumes};
 
 e2e::tests![
@@ -21,7 +21,7 @@ e2e::tests![
     claims_of_a_reserved_ordinal_are_kept_and_reused,
     an_update_skips_reserved_ordinals,
     surge_pods_and_scaling_skip_reserved_ordinals,
-    no_reserved_ordinal_is_created_after_the_operator_is_killed,
+    no_pod_with_a_reserved_ordinal_is_created_after_a_kill,
 ];
 
 async fn reserve(case: &Case, ordinals: &[i64]) -> Result<()> {
@@ -39,7 +39,7 @@ async fn apply_pending_hook(case: &Case) -> Result<()> {
 }
 
 fn waiting_pods(view: &View) -> Vec<&str> {
-    let waiting = view.pods.iter().filter(|pod| pod.is_deleting());
+    let waiting = view.pods.iter().filter(|pod| pod.waits_for_hook());
     waiting.map(|pod| pod.name()).collect()
 }
 
@@ -113,12 +113,12 @@ async fn a_reserved_pod_is_kept_until_its_hook_passes(case: &mut Case) -> Result
         ensure!(tree.contains(words), "no {words:?} in:\n{tree}");
     }
     let status = case.game(&["status", SET]).await?;
-    let pod = format!(
+    let words = format!(
         "waits for PreDelete hook of pod {} (ordinal reserved)",
         name(1)
     );
     ensure!(
-        status.code == 3 && status.stdout.contains(&pod),
+        status.code == 3 && status.stdout.contains(&words),
         "{status:?}"
     );
     ensure!(
@@ -143,8 +143,8 @@ async fn reserved_pods_are_deleted_one_at_a_time_with_ordered_ready(case: &mut C
     case.consistently("no other pod waits", 2, waits).await?;
     case.hooks.answer("/", example_answer());
     until_settled_as(case, "2:v1 3:v1 4:v1").await?;
-    ensure!(in_order(case, "create")? == [0, 1, 2, 3, 4].map(name));
-    ensure!(in_order(case, "delete")? == [1, 0].map(name));
+    ensure!(names_in_order(case, "create")? == [0, 1, 2, 3, 4].map(name));
+    ensure!(names_in_order(case, "delete")? == [1, 0].map(name));
     Ok(())
 }
 
@@ -219,17 +219,17 @@ async fn an_update_skips_reserved_ordinals(case: &mut Case) -> Result<()> {
     case.until_settled(4).await?;
     case.replace("/spec/updateStrategy/paused", true).await?;
     reserve(case, &[2]).await?;
-    let shape = |shape: &'static str| {
+    let has_shape = |shape: &'static str| {
         move |view: &View| view.shape() == shape && waiting_pods(view) == [name(2)]
     };
-    let substituted = shape("0:v1 1:v1 2:v1 3:v1 4:v1");
+    let substituted = has_shape("0:v1 1:v1 2:v1 3:v1 4:v1");
     case.until("ordinal 2 has a substitute despite the pause", |view| {
         substituted(view) && view.ready_with("game:v1") == 5
     })
     .await?;
     case.replace("/spec/updateStrategy/paused", false).await?;
     case.set_image("game:v2").await?;
-    let updated = shape("0:v1 1:v1 2:v1 3:v2 4:v2");
+    let updated = has_shape("0:v1 1:v1 2:v1 3:v2 4:v2");
     case.until("the last two of the four pods are updated", &updated)
         .await?;
     case.consistently("the reserved pod is not updated", 2, &updated)
@@ -237,7 +237,7 @@ async fn an_update_skips_reserved_ordinals(case: &mut Case) -> Result<()> {
     case.replace("/spec/updateStrategy/partition", 0).await?;
     case.until(
         "all other pods are updated",
-        shape("0:v2 1:v2 2:v1 3:v2 4:v2"),
+        has_shape("0:v2 1:v2 2:v1 3:v2 4:v2"),
     )
     .await?;
     case.hooks.answer("/", example_answer());
@@ -273,9 +273,7 @@ async fn until_new_set_settles_as(case: &Case, shape: &str) -> Result<View> {
     Ok(view)
 }
 
-async fn no_reserved_ordinal_is_created_after_the_operator_is_killed(
-    case: &mut Case,
-) -> Result<()> {
+async fn no_pod_with_a_reserved_ordinal_is_created_after_a_kill(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_pending_hook(case).await?;
     case.apply(Game::parallel(3).pre_delete("test")).await?;
@@ -296,7 +294,7 @@ async fn no_reserved_ordinal_is_created_after_the_operator_is_killed(
         .until("three other pods are settled", |view| view.is_settled(3))
         .await?;
     view.ensure(view.shape() == "2:v1 3:v1 4:v1")?;
-    let created = in_order(case, "create")?;
+    let created = names_in_order(case, "create")?;
     ensure!(created.iter().filter(|it| **it == name(1)).count() == 1);
     ensure!(created.iter().filter(|it| **it == name(0)).count() == 1);
     Ok(())

@@ -300,7 +300,7 @@ async fn a_scale_in_during_an_update_leaves_updated_pods(case: &mut Case) -> Res
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
     case.until("the update has started", |view| {
-        view.with_image("game:v2") == 1
+        view.count_with("game:v2") == 1
     })
     .await?;
     case.scale(2).await?;

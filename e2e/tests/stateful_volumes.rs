@@ -22,7 +22,7 @@ e2e::tests![
     changed_claim_templates_are_refused_with_a_fix,
 ];
 
-/// A GameStatefulSet with a claim template, and volumes in a storage class of this test.
+/// Creates volumes in a storage class of this test. Returns a GameStatefulSet with a claim template for that class.
 pub async fn with_volumes(case: &mut Case, replicas: i64) -> Result<Game> {
     case.use_stateful_set();
     let class = case.namespace.clone();
@@ -82,7 +82,7 @@ async fn claims(case: &Case) -> Result<Vec<(String, Vec<String>)>> {
     Ok(claims.collect())
 }
 
-/// Waits until exactly these claims exist: their ordinals and the kinds of their owners.
+/// Waits until exactly these claims exist: their ordinals and the kinds of their owners (empty: no owner).
 pub async fn until_claims(case: &Case, expected: &[(&str, &str)]) -> Result<()> {
     let expected: Vec<(String, Vec<String>)> = expected
         .iter()

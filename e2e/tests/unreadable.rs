@@ -99,7 +99,7 @@ impl Field {
         .await
     }
 
-    /// Waits until the metric of its kind has this value.
+    /// Waits until the metric of the object's kind has this value.
     async fn until_counted(&self, case: &Case, count: u32) -> Result<()> {
         let kind = self.kind(case).await?;
         let line = format!("gamekeeper_unreadable_objects{{kind=\"{kind}\"}} {count}.0");
@@ -127,7 +127,7 @@ impl Field {
             )
             .await?;
         ensure!(
-            without_changes(&after, self) == without_changes(before, self),
+            without_changed_fields(&after, self) == without_changed_fields(before, self),
             "{after:#}"
         );
         Ok(())
@@ -142,8 +142,8 @@ fn ready(object: &Value) -> Value {
     ready.cloned().unwrap_or_default()
 }
 
-/// An object without the fields that the test and the condition change.
-fn without_changes(object: &Value, field: &Field) -> Value {
+/// An object without the fields that the test or the operator changes.
+fn without_changed_fields(object: &Value, field: &Field) -> Value {
     let mut object = object.clone();
     for key in ["managedFields", "resourceVersion", "generation"] {
         object["metadata"][key] = Value::Null;
@@ -174,8 +174,8 @@ async fn check_runbook_lists(case: &Case, kinds: &[&str]) -> Result<()> {
     let (columns, _) = columns
         .split_once("'\n")
         .context("the command does not end")?;
-    let all = "gamedeployments,gamestatefulsets,hookruns";
-    let listed = case.kubectl(&["get", all, "-o", columns]).await?;
+    let plurals = "gamedeployments,gamestatefulsets,hookruns";
+    let listed = case.kubectl(&["get", plurals, "-o", columns]).await?;
     let unreadable = listed.lines().filter(|line| line.contains(UNKNOWN));
     let found: Vec<&str> = unreadable
         .filter_map(|line| line.split(' ').next())
@@ -191,12 +191,12 @@ async fn objects_of_another_version_are_reported_until_they_are_fixed(
     // The test has a control plane of its own, because it changes the CRDs.
     let plane: &'static ControlPlane =
         Box::leak(Box::new(ControlPlane::another("versions").await?));
-    let outcome = on_own_control_plane(plane, case.folder()).await;
+    let outcome = run_on_own_control_plane(plane, case.folder()).await;
     plane.stop().await?;
     outcome
 }
 
-async fn on_own_control_plane(plane: &'static ControlPlane, folder: &Path) -> Result<()> {
+async fn run_on_own_control_plane(plane: &'static ControlPlane, folder: &Path) -> Result<()> {
     let mut case = Case::open(plane, "versions", &folder.join("versions")).await?;
     let outcome = report_until_fixed(&mut case).await;
     let verdict = case.close().await;
@@ -233,7 +233,7 @@ async fn report_until_fixed(case: &mut Case) -> Result<()> {
         field.until_counted(case, 0).await?;
     }
 
-    // A workload whose HookTemplate cannot be decoded reports that, and keeps its pod.
+    // A workload whose HookTemplate cannot be decoded reports that, and deletes no pod.
     template.store(case, UNKNOWN).await?;
     template.until_counted(case, 1).await?;
     template.until_in_events(case).await?;

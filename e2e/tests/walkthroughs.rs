@@ -39,7 +39,7 @@ async fn check_pods(case: &Case, restarts: &[(&str, i64)]) -> Result<()> {
         .collect();
     let mut shown = table.without("AGE");
     for line in &mut shown.lines {
-        // "1 (5s ago)"
+        // Without the time of the last restart, as in "1 (5s ago)".
         line[3] = line[3].split(' ').next().unwrap_or_default().to_owned();
     }
     ensure!(shown.lines == expected, "{shown:?}");
@@ -100,7 +100,7 @@ fn counts_of_status(all: i64, updated: i64) -> [(&'static str, i64); 6] {
     ]
 }
 
-/// An example, with shorter durations and the URL of the test's server. `changes` are further replacements.
+/// An example manifest, with shorter durations and the URL of the test's server. `changes` are further replacements.
 fn example(case: &Case, name: &str, changes: &[(&str, &str)]) -> Result<String> {
     let path = repository().join("examples").join(name);
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;

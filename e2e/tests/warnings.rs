@@ -46,7 +46,7 @@ async fn manifests_are_accepted_with_the_expected_warnings(case: &mut Case) -> R
 /// Applies manifests as a dry run. Returns kubectl's output for those whose warnings are not as expected.
 async fn warnings(case: &Case, paths: &[PathBuf]) -> Result<String> {
     let wrong: Vec<String> = futures::stream::iter(paths)
-        .map(|path| unexpected(case, path))
+        .map(|path| unexpected_output(case, path))
         .buffered(CONCURRENCY)
         .try_filter_map(async |wrong| Ok(wrong))
         .try_collect()
@@ -55,7 +55,7 @@ async fn warnings(case: &Case, paths: &[PathBuf]) -> Result<String> {
 }
 
 /// kubectl's output for a manifest; None if it is what the comment at the top of the manifest expects.
-async fn unexpected(case: &Case, path: &PathBuf) -> Result<Option<String>> {
+async fn unexpected_output(case: &Case, path: &PathBuf) -> Result<Option<String>> {
     let text = std::fs::read_to_string(path)?;
     let comments = text.lines().map_while(|line| line.strip_prefix("# "));
     let expected = comments.filter(|line| !line.starts_with("after: "));

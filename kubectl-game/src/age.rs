@@ -11,13 +11,13 @@ pub fn age(start: Option<&Time>, now: Timestamp) -> String {
     }
 }
 
-/// Seconds, as kubectl writes durations.
+/// A number of seconds, as kubectl writes durations.
 pub fn span(seconds: i64) -> String {
     let seconds = seconds.max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    let two_units = |whole: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
+    let two_units = |whole: i64, unit: &str, remainder: i64, smaller_unit: &str| match remainder {
         0 => format!("{whole}{unit}"),
-        _ => format!("{whole}{unit}{rest}{rest_unit}"),
+        _ => format!("{whole}{unit}{remainder}{smaller_unit}"),
     };
     match () {
         () if seconds < 120 => format!("{seconds}s"),

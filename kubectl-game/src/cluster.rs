@@ -117,7 +117,7 @@ impl Cluster {
         }
     }
 
-    /// The attempts at the scripts of Clusters.
+    /// The HookRuns of Clusters: one for each attempt at a script.
     pub fn lifecycle_runs(&self) -> Api<HookRun> {
         Api::namespaced(self.client.clone(), HOOKS_NAMESPACE)
     }
@@ -129,7 +129,7 @@ impl Cluster {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// All workloads.
+    /// All workloads of the namespace, or of all namespaces.
     pub async fn list(&self, all_namespaces: bool) -> Result<Vec<Game>, Error> {
         let any = ListParams::default();
         self.list_selected(&WorkloadKind::ALL, all_namespaces, &any)
@@ -168,7 +168,7 @@ impl Cluster {
         let params = ListParams::default();
         let runs = self.send(async || api.list(&params).await).await?;
         let games = self.list(all_namespaces).await?;
-        Ok(Scene::of_runs(games, runs.items))
+        Ok(Scene::group_runs(games, runs.items))
     }
 
     /// The workload with this name. A kind that the cluster does not serve has none: its CRD may have been deleted.
@@ -199,27 +199,27 @@ impl Cluster {
 
     /// An error that suggests a similar name, or the same name in another namespace.
     async fn not_found(&self, reference: &Reference) -> Error {
-        let here = match self.list(false).await {
+        let games = match self.list(false).await {
             Ok(games) => games,
             Err(error) => return error,
         };
         let missing = format!("no {reference} in namespace {}", self.namespace);
         let hint = |other: String| Error::NotFound(format!("{missing}: did you mean {other}?"));
-        if let Some(other) = here.iter().find(|game| game.name == reference.name) {
+        if let Some(other) = games.iter().find(|game| game.name == reference.name) {
             return hint(other.short_name());
         }
         if reference.kind.is_none() && sidecar_set::exists(self, &reference.name).await {
             return hint(sidecar_set::short_name(&reference.name));
         }
         // A user without access to other namespaces gets no hint about them.
-        let elsewhere = self.list(true).await.unwrap_or_default();
+        let all_games = self.list(true).await.unwrap_or_default();
         let is_match =
             |game: &&Game| game.name == reference.name && reference.kinds().contains(&game.kind);
-        if let Some(other) = elsewhere.iter().find(is_match) {
+        if let Some(other) = all_games.iter().find(is_match) {
             return hint(format!("{} -n {}", other.short_name(), other.namespace));
         }
-        let near = closest(&reference.name, here.iter().map(|game| game.name.as_str()));
-        match here.iter().find(|game| Some(game.name.as_str()) == near) {
+        let near = closest(&reference.name, games.iter().map(|game| game.name.as_str()));
+        match games.iter().find(|game| Some(game.name.as_str()) == near) {
             Some(game) => hint(game.short_name()),
             None => Error::NotFound(format!("{missing}: see kubectl game get")),
         }
@@ -239,7 +239,7 @@ impl Cluster {
         Ok(Scene::new(game, pods, runs, revisions))
     }
 
-    /// The HookRuns of workloads of a kind: none if their CRD was deleted.
+    /// The HookRuns of workloads of a kind: none if the CRD of HookRuns was deleted.
     async fn hook_runs(&self, kind: WorkloadKind) -> Result<Vec<HookRun>, Error> {
         match self.select(kind.type_label()).await {
             Err(error) if error.is_404() => Ok(Vec::new()),
@@ -248,7 +248,7 @@ impl Cluster {
     }
 
     /// The same cluster, with another namespace.
-    pub fn within(&self, namespace: String) -> Self {
+    pub fn in_namespace(&self, namespace: String) -> Self {
         Cluster {
             namespace,
             ..self.clone()

@@ -80,6 +80,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Writes text to stdout.
 pub fn put(text: &str) -> Result<(), Error> {
     Ok(stdout().write_all(text.as_bytes())?)
 }
@@ -92,7 +93,7 @@ async fn scene_of(target: &ClusterOptions, workload: &Workload) -> Result<Scene,
 async fn get(
     target: &ClusterOptions,
     words: &[String],
-    all: bool,
+    all_namespaces: bool,
     selector: Option<String>,
     output: Option<Output>,
 ) -> Result<(), Error> {
@@ -104,24 +105,27 @@ async fn get(
         label_selector: selector,
         ..ListParams::default()
     };
-    let games = match words {
+    let workloads = match words {
         [] => {
             cluster
-                .list_selected(&WorkloadKind::ALL, all, &params)
+                .list_selected(&WorkloadKind::ALL, all_namespaces, &params)
                 .await?
         }
         [word] if parse_kind(word).is_ok() => {
             let kind = parse_kind(word)?;
-            cluster.list_selected(&[kind], all, &params).await?
+            cluster
+                .list_selected(&[kind], all_namespaces, &params)
+                .await?
         }
         _ if params.label_selector.is_some() => {
             let why = "a name and a selector are mutually exclusive: remove one of them";
             return Err(Error::Usage(why.to_owned()));
         }
-        words if all => {
+        words if all_namespaces => {
             let words = words.join(" ");
-            let why =
-                format!("{words:?} in all namespaces: set its namespace with -n, or omit the name");
+            let why = format!(
+                "cannot look up {words:?} in all namespaces: set its namespace with -n, or omit the name"
+            );
             return Err(Error::Usage(why));
         }
         words => {
@@ -134,17 +138,17 @@ async fn get(
     };
     match output {
         Some(output) => {
-            let objects: Vec<&Value> = games.iter().map(|game| &game.object).collect();
+            let objects: Vec<&Value> = workloads.iter().map(|game| &game.object).collect();
             put(&print::list(&objects, output)?)
         }
-        None if games.is_empty() => {
-            let namespace = (!all).then_some(cluster.namespace.as_str());
+        None if workloads.is_empty() => {
+            let namespace = (!all_namespaces).then_some(cluster.namespace.as_str());
             eprintln!("{}", none_found(namespace));
             Ok(())
         }
         None => put(&list::list(
-            &games,
-            all,
+            &workloads,
+            all_namespaces,
             Style::of_stdout(),
             Timestamp::now(),
         )),
@@ -265,12 +269,12 @@ async fn show_hooks(
 
 async fn show_all_hooks(
     target: &ClusterOptions,
-    all: bool,
+    all_namespaces: bool,
     failed: bool,
     output: Option<Output>,
 ) -> Result<(), Error> {
     let cluster = Cluster::connect(target).await?;
-    let (mut scenes, mut others) = cluster.runs(all).await?;
+    let (mut scenes, mut others) = cluster.runs(all_namespaces).await?;
     for runs in scenes.iter_mut().map(|scene| &mut scene.runs) {
         runs.retain(|run| !failed || run.phase().has_failed());
     }
@@ -281,11 +285,11 @@ async fn show_all_hooks(
     match output {
         Some(output) => put(&print::list(&runs, output)?),
         None if runs.is_empty() => {
-            let namespace = (!all).then_some(cluster.namespace.as_str());
+            let namespace = (!all_namespaces).then_some(cluster.namespace.as_str());
             eprintln!("{}", none_found(namespace));
             Ok(())
         }
-        None => put(&hooks::all(&scenes, &others, all, style, now)),
+        None => put(&hooks::all(&scenes, &others, all_namespaces, style, now)),
     }
 }
 
@@ -316,8 +320,8 @@ async fn complete_words(words: &[String]) -> Result<(), Error> {
 async fn workloads_like(words: &[String]) -> Result<Vec<String>, Error> {
     let last = words.last().map_or("", String::as_str);
     let cluster = Cluster::connect(&complete::cluster_options(words)).await?;
-    let games = cluster.list(false).await?;
-    let names = games
+    let workloads = cluster.list(false).await?;
+    let names = workloads
         .iter()
         .flat_map(|game| [game.short_name(), game.name.clone()]);
     Ok(names.filter(|name| name.starts_with(last)).collect())

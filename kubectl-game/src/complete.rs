@@ -34,7 +34,7 @@ pub fn wanted(root: &Command, words: &[String]) -> Wanted {
     for word in before {
         command = command.find_subcommand(word).unwrap_or(command);
     }
-    let of_option = before.last().and_then(|word| option(root, command, word));
+    let preceding_option = before.last().and_then(|word| option(root, command, word));
     let matching = |words: Vec<String>| {
         let words = words.into_iter().filter(|word| word.starts_with(last));
         Wanted::Words(words.collect())
@@ -43,7 +43,7 @@ pub fn wanted(root: &Command, words: &[String]) -> Wanted {
         let values = arg.get_possible_values().into_iter();
         values.map(|it| it.get_name().to_owned()).collect()
     };
-    if let Some(option) = of_option {
+    if let Some(option) = preceding_option {
         return matching(values(option));
     }
     if last.starts_with('-') {
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::options::Cli;
 
-    fn after(line: &str) -> Wanted {
+    fn candidates(line: &str) -> Wanted {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         wanted(&Cli::command(), &words)
     }
@@ -118,22 +118,22 @@ mod tests {
     #[test]
     fn commands_options_values_and_workloads_are_completed() {
         assert_eq!(
-            after("re"),
+            candidates("re"),
             words(&["resume", "retry", "release", "restart"])
         );
-        assert_eq!(after("set i"), words(&["image"]));
-        assert_eq!(after("status --ti"), words(&["--timeout"]));
-        assert_eq!(after("get -o "), words(&["json", "yaml", "name"]));
-        assert_eq!(after("completion z"), words(&["zsh"]));
-        assert_eq!(after("tree "), Wanted::WorkloadOrSet);
-        assert_eq!(after("get s"), Wanted::WorkloadOrSet);
-        assert_eq!(after("undo "), Wanted::WorkloadOrSet);
-        assert_eq!(after("hooks --failed "), Wanted::Workload);
-        assert_eq!(after("tree --all"), words(&["--all-pods"]));
-        assert_eq!(after("get --as"), words(&["--as", "--as-group"]));
-        assert_eq!(after("resume -n prod ga"), Wanted::WorkloadOrSet);
-        assert_eq!(after("promote -n prod ga"), Wanted::Workload);
-        assert_eq!(after("get --namespace "), words(&[]));
+        assert_eq!(candidates("set i"), words(&["image"]));
+        assert_eq!(candidates("status --ti"), words(&["--timeout"]));
+        assert_eq!(candidates("get -o "), words(&["json", "yaml", "name"]));
+        assert_eq!(candidates("completion z"), words(&["zsh"]));
+        assert_eq!(candidates("tree "), Wanted::WorkloadOrSet);
+        assert_eq!(candidates("get s"), Wanted::WorkloadOrSet);
+        assert_eq!(candidates("undo "), Wanted::WorkloadOrSet);
+        assert_eq!(candidates("hooks --failed "), Wanted::Workload);
+        assert_eq!(candidates("tree --all"), words(&["--all-pods"]));
+        assert_eq!(candidates("get --as"), words(&["--as", "--as-group"]));
+        assert_eq!(candidates("resume -n prod ga"), Wanted::WorkloadOrSet);
+        assert_eq!(candidates("promote -n prod ga"), Wanted::Workload);
+        assert_eq!(candidates("get --namespace "), words(&[]));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub async fn config(options: &ClusterOptions) -> Result<Config, Error> {
     let files = Files::find(options.kubeconfig.as_deref(), &env);
     let mut config = match files.read()? {
         Some(kubeconfig) => from_kubeconfig(kubeconfig, options).await?,
-        // A pod has no kubeconfig, but a service account.
+        // A pod has a service account instead of a kubeconfig.
         None => Config::incluster().map_err(|_| files.missing())?,
     };
     if let Some(user) = &options.as_user {
@@ -62,7 +62,7 @@ async fn from_kubeconfig(
     Ok(config)
 }
 
-/// Checks that the wanted name, if there is one, exists.
+/// Checks that the wanted name, if one is given, exists.
 fn check_exists<'a>(
     kind: &str,
     wanted: Option<&str>,
@@ -93,8 +93,8 @@ impl Files {
         if let Some(path) = named {
             return Files::Named(path.to_owned());
         }
-        let of_env = std::env::split_paths(env).filter(|path| !path.as_os_str().is_empty());
-        let mut files: Vec<PathBuf> = of_env.collect();
+        let env_paths = std::env::split_paths(env).filter(|path| !path.as_os_str().is_empty());
+        let mut files: Vec<PathBuf> = env_paths.collect();
         if files.is_empty() {
             files.extend(std::env::home_dir().map(|home| home.join(".kube").join("config")));
         }

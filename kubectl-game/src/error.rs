@@ -8,7 +8,7 @@ use kube::core::Status;
 
 use crate::view::cut;
 
-/// How much of a response is shown if it does not come from Kubernetes, in characters.
+/// How many characters of a response are shown if it does not come from Kubernetes.
 const MAX_BODY: usize = 200;
 
 /// Why a command failed.

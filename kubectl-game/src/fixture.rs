@@ -59,7 +59,7 @@ pub fn paused_canary() -> Scene {
     )
 }
 
-/// The canary of `paused_canary`, at the hook of its last step, which failed.
+/// The canary of `paused_canary` at its last step, whose hook failed.
 pub fn failed_step() -> Scene {
     let status = json!({
         "currentStepIndex": 4,
@@ -125,12 +125,12 @@ pub fn hostile() -> Scene {
 pub fn many_pods() -> Scene {
     let mut scene = failed_pod_hook();
     let names = (0..8).map(|number| format!("game-{number}0000"));
-    let mut more: Vec<Pod> = names.map(|name| pod("game", &name, "game-old")).collect();
-    if let Some(status) = more.last_mut().and_then(|pod| pod.status.as_mut()) {
+    let mut pods: Vec<Pod> = names.map(|name| pod("game", &name, "game-old")).collect();
+    if let Some(status) = pods.last_mut().and_then(|pod| pod.status.as_mut()) {
         status.conditions = None;
     }
-    more.extend(scene.pods);
-    scene.pods = more;
+    pods.extend(scene.pods);
+    scene.pods = pods;
     scene
 }
 
@@ -196,7 +196,7 @@ pub fn unenforced() -> Scene {
     patched(guarded(), json!({"status": {"conditions": [condition]}}))
 }
 
-/// A complete set with one-digit and two-digit ordinals.
+/// A GameStatefulSet whose rollout is complete, with one-digit and two-digit ordinals.
 pub fn set() -> Scene {
     let object = json!({
         "apiVersion": "tkex.tencent.com/v1alpha1",
@@ -272,7 +272,7 @@ fn pre_delete_run(type_label: &str, revision: &str, instance: &str, status: Valu
     }))
 }
 
-/// A scene after a merge patch of its workload. The patch's field `runs` is the new phase of its HookRuns.
+/// A scene after a merge patch of its workload. The patch's field `runs` is the new phase of the HookRuns.
 pub fn patched(mut scene: Scene, mut patch: Value) -> Scene {
     let phase = patch.as_object_mut().and_then(|patch| patch.remove("runs"));
     if let Some(phase) = phase {
@@ -345,7 +345,7 @@ fn revision(workload: &str, hash: &str, number: i64, image: &str) -> ControllerR
     }))
 }
 
-/// A scene without its runs.
+/// A scene without its HookRuns.
 pub fn without_runs(scene: Scene) -> Scene {
     Scene {
         runs: Vec::<HookRun>::new(),

@@ -123,12 +123,12 @@ impl Frames {
         let mut out = stdout().lock();
         if self.style.symbols {
             // Ages do not advance while the connection is lost.
-            let seen = self.outage.as_ref().map_or(now, |outage| outage.since);
+            let last_seen = self.outage.as_ref().map_or(now, |outage| outage.since);
             let mut page = Page::new(self.style);
             if let Some(outage) = &self.outage {
                 page.line(Tone::Bad, &outage_message(outage));
             }
-            let frame = tree(scene, self.max_pods, self.style, seen);
+            let frame = tree(scene, self.max_pods, self.style, last_seen);
             write!(out, "{REDRAW}{}{frame}", page.text())?;
         } else {
             let frame = tree(scene, self.max_pods, self.style, now);
@@ -145,7 +145,7 @@ fn outage_message(outage: &Outage) -> String {
     format!("no connection since {since}: {}", sanitize(&outage.why))
 }
 
-/// Waits until a rollout is complete or stopped, and passes each state in between to `report`. The limit
+/// Waits until a rollout is complete or stopped, and passes each state before that to `report`. The limit
 /// includes the time to connect.
 pub async fn follow_status(
     target: &ClusterOptions,

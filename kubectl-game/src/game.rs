@@ -30,7 +30,7 @@ pub struct Game {
     pub update: UpdateStrategyType,
     pub order: ContainerOrder,
     pub when_impossible: WhenImpossible,
-    /// Pods to keep at the old revision; 0 if there are canary steps.
+    /// The number of pods to keep at the stable revision; 0 if there are canary steps.
     pub partition: i64,
     /// Reserved ordinals.
     pub reserved: BTreeSet<i64>,
@@ -38,9 +38,9 @@ pub struct Game {
     pub hooks: Vec<(HookPoint, PodHookStrategy)>,
     /// The pod template.
     pub template: Value,
-    /// Selector of its pods.
+    /// Selector of the pods.
     pub selector: String,
-    /// Selector of its revisions.
+    /// Selector of the revisions.
     pub revision_selector: String,
     pub status: WorkloadStatus,
     /// The object as the API server returned it.
@@ -109,12 +109,12 @@ impl Game {
         }
     }
 
-    /// Its name as kubectl prints it.
+    /// The workload's name as kubectl prints it.
     pub fn full_name(&self) -> String {
         full_name(self.kind, &self.name)
     }
 
-    /// Its name as users type it.
+    /// The workload's name as users type it.
     pub fn short_name(&self) -> String {
         short_name(self.kind, &self.name)
     }
@@ -130,7 +130,7 @@ impl Game {
         ordinal.is_some_and(|ordinal| self.reserved.contains(&ordinal))
     }
 
-    /// The first few reserved ordinals, and how many more there are; None if there are none.
+    /// The first few reserved ordinals as text, and how many more there are; None if there are none.
     pub fn reserved_ordinals(&self) -> Option<String> {
         const SHOWN: usize = 10;
         let shown = self.reserved.iter().take(SHOWN).map(i64::to_string);
@@ -160,7 +160,7 @@ impl Game {
         self.status.update_revision != self.status.canary.revision
     }
 
-    /// Whether a user paused it, rather than a canary step.
+    /// Whether the workload was paused by a user, not by a canary step.
     pub fn is_paused_by_user(&self) -> bool {
         self.paused && self.status.pause_conditions.is_empty()
     }

@@ -70,8 +70,8 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
             "a SidecarSet supports only get, status, tree, history, pause, resume and undo",
         ),
     ];
-    if let Some((_, commands)) = others.iter().find(|(kinds, _)| kinds.contains(&resource)) {
-        return Err(Error::Usage((*commands).to_owned()));
+    if let Some((_, message)) = others.iter().find(|(kinds, _)| kinds.contains(&resource)) {
+        return Err(Error::Usage((*message).to_owned()));
     }
     let known = WorkloadKind::ALL
         .iter()

@@ -80,14 +80,14 @@ async fn get(cluster: &Cluster, name: &str) -> Result<Lifecycle, Error> {
 /// Shows the tree of a Cluster; with `watch`, whenever it changes, until the Cluster is deleted.
 pub async fn show_tree(target: &ClusterOptions, name: &str, watch: bool) -> Result<(), Error> {
     let interval = watch.then_some(REDRAW_INTERVAL);
-    let read = async |cluster: &Cluster| with_runs(cluster, name).await;
+    let read = async |cluster: &Cluster| get_with_runs(cluster, name).await;
     poll::show(target, interval, read, |(found, runs), style, now| {
         tree::tree(found, runs, style, now)
     })
     .await
 }
 
-async fn with_runs(cluster: &Cluster, name: &str) -> Result<(Lifecycle, Vec<HookRun>), Error> {
+async fn get_with_runs(cluster: &Cluster, name: &str) -> Result<(Lifecycle, Vec<HookRun>), Error> {
     let found = get(cluster, name).await?;
     let api = cluster.lifecycle_runs();
     let runs = cluster.send(async || api.list(&ListParams::default()).await);
@@ -143,9 +143,11 @@ fn patch(
         (Change::Resume, false) => refuse(format!("cluster/{name} is not paused")),
         (Change::Pause, false) => Ok((json!({"spec": {"paused": true}}), "paused")),
         (Change::Resume, true) => Ok((json!({"spec": {"paused": false}}), "resumed")),
-        (Change::Retry, _) if !failed(cluster).any(|it| it.reason.starts_with("Failed")) => refuse(
-            format!("no script of cluster/{name} has failed: nothing to retry"),
-        ),
+        (Change::Retry, _) if !stopped_steps(cluster).any(|it| it.reason.starts_with("Failed")) => {
+            refuse(format!(
+                "no script of cluster/{name} has failed: nothing to retry"
+            ))
+        }
         (Change::Retry, _) => {
             let retry = json!({RETRY_ANNOTATION: now.to_string()});
             Ok((json!({"metadata": {"annotations": retry}}), "retried"))
@@ -159,7 +161,7 @@ fn conditions(cluster: &Lifecycle) -> impl Iterator<Item = &Condition> {
 }
 
 /// Conditions of steps that require action from the user.
-fn failed(cluster: &Lifecycle) -> impl Iterator<Item = &Condition> {
+fn stopped_steps(cluster: &Lifecycle) -> impl Iterator<Item = &Condition> {
     conditions(cluster).filter(|it| it.status == "False" && it.type_ != READY)
 }
 
@@ -182,7 +184,7 @@ fn exit_code(cluster: &Lifecycle) -> u8 {
     });
     if ready.is_some_and(|it| it.status == "True") {
         0
-    } else if is_held || failed(cluster).next().is_some() {
+    } else if is_held || stopped_steps(cluster).next().is_some() {
         2
     } else {
         IN_PROGRESS
@@ -322,12 +324,12 @@ mod tests {
 
     #[test]
     fn the_exit_code_shows_whether_a_user_must_act() {
-        let of_ready = |status: &str, reason: &str| {
+        let code_with_ready = |status: &str, reason: &str| {
             exit_code(&cluster(false, json!([["Ready", status, reason, ""]])))
         };
-        assert_eq!(of_ready("True", "Installed"), 0);
-        assert_eq!(of_ready("False", "Waiting"), 3);
-        assert_eq!(of_ready("False", "Paused"), 2);
+        assert_eq!(code_with_ready("True", "Installed"), 0);
+        assert_eq!(code_with_ready("False", "Waiting"), 3);
+        assert_eq!(code_with_ready("False", "Paused"), 2);
         assert_eq!(exit_code(&failing()), 2);
         assert_eq!(exit_code(&cluster(false, json!([]))), 3);
         // The operator has not observed the spec yet.

@@ -48,7 +48,7 @@ async fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // If the output is closed, there is nowhere else to report it.
+            // If the output is closed, there is nowhere else to report the error.
             let _ = error.print();
             return ExitCode::from(u8::from(error.use_stderr()));
         }

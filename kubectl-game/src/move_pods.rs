@@ -1,4 +1,4 @@
-//! `move`: requests the replacement of a pod, or of all pods on a node, as soon as their hooks allow it.
+//! `move`: requests that a pod, or all pods on a node, be replaced as soon as their hooks allow it.
 //!
 //! The request is an annotation of the pod, so the workload's manifest does not change.
 
@@ -46,9 +46,9 @@ pub async fn move_pods(target: &ClusterOptions, options: &MoveOptions) -> Result
         Moved::Pod(name) => vec![movable(cluster.pod(name).await?)?],
         Moved::Node(name) => on_node(&cluster, name, options.all_namespaces).await?,
     };
-    let differs = |pod: &&Pod| is_requested(pod) == options.cancel;
-    let to_change: Vec<&Pod> = pods.iter().filter(differs).collect();
-    let (outcome, done, unchanged) = match options.cancel {
+    let must_change = |pod: &&Pod| is_requested(pod) == options.cancel;
+    let to_change: Vec<&Pod> = pods.iter().filter(must_change).collect();
+    let (outcome, done, refusal) = match options.cancel {
         false => (
             "will be moved",
             "will be moved",
@@ -61,7 +61,7 @@ pub async fn move_pods(target: &ClusterOptions, options: &MoveOptions) -> Result
         ),
     };
     if let (Moved::Pod(name), true) = (&moved, to_change.is_empty()) {
-        return refuse(format!("pod/{name} {unchanged}"));
+        return refuse(format!("pod/{name} {refusal}"));
     }
     let changes = PodChanges {
         cluster: &cluster,
@@ -74,9 +74,9 @@ pub async fn move_pods(target: &ClusterOptions, options: &MoveOptions) -> Result
         .await?;
     if let Moved::Node(name) = &moved {
         let unchanged = pods.len() - to_change.len();
-        let pods = counted(unchanged + changed.count, "pod", "pods");
+        let count = counted(unchanged + changed.count, "pod", "pods");
         let suffix = changes.suffix();
-        put(&format!("node/{name}: {pods} {outcome}{suffix}\n"))?;
+        put(&format!("node/{name}: {count} {outcome}{suffix}\n"))?;
         if !options.cancel && cluster.is_schedulable(name).await {
             eprintln!(
                 "note: node/{name} accepts new pods, so replacements may start on it: kubectl cordon {name}"
@@ -93,7 +93,7 @@ async fn on_node(cluster: &Cluster, node: &str, everywhere: bool) -> Result<Vec<
     if pods.is_empty() {
         let place = match everywhere {
             true => "the cluster".to_owned(),
-            false => format!("namespace {} (all: -A)", cluster.namespace),
+            false => format!("namespace {} (use -A for all)", cluster.namespace),
         };
         return refuse(format!(
             "no pod of a GameDeployment or GameStatefulSet in {place} is on node/{node}"
@@ -120,7 +120,8 @@ fn is_requested(pod: &Pod) -> bool {
     pod.annotations().contains_key(MOVE_ANNOTATION)
 }
 
-/// The uid is a precondition: another pod may have the name by now.
+/// The patch that requests the replacement of a pod; without a time, the one that withdraws the request. The uid is a
+/// precondition: another pod may have the name by now.
 fn patch(pod: &Pod, at: Option<Timestamp>) -> Value {
     json!({"metadata": {
         "uid": pod.metadata.uid,

@@ -1,4 +1,4 @@
-//! Changes of several pods. A pod that no longer exists, or that cannot be changed, does not stop the others.
+//! Changes of several pods. If a pod no longer exists, or cannot be changed, the others are still changed.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -33,7 +33,9 @@ impl PodChanges<'_> {
         let mut changed = Changed::default();
         for pod in pods {
             let name = pod.name_any();
-            let cluster = self.cluster.within(pod.namespace().unwrap_or_default());
+            let cluster = self
+                .cluster
+                .in_namespace(pod.namespace().unwrap_or_default());
             match cluster.change_pod(pod, &patch, self.dry_run).await {
                 Ok(PodChange::Done) => {
                     put(&format!("pod/{name} {}{}\n", self.done, self.suffix()))?;

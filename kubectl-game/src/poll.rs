@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_is_reported_once_and_a_refusal_is_an_error() {
+    fn an_outage_is_reported_once_and_a_final_error_is_returned() {
         let mut outage = Outage::default();
         let lost = || Err::<(), _>(Error::Unreachable("no route".to_owned()));
         for _ in 0..2 {

@@ -44,7 +44,7 @@ pub fn of_kubeconfig<'a>(
     kubeconfig: &'a Kubeconfig,
     choice: &KubeConfigOptions,
 ) -> Option<&'a str> {
-    let of_context = || {
+    let cluster_of_context = || {
         let name = choice
             .context
             .as_ref()
@@ -52,7 +52,7 @@ pub fn of_kubeconfig<'a>(
         let context = kubeconfig.contexts.iter().find(|it| it.name == *name)?;
         Some(&context.context.as_ref()?.cluster)
     };
-    let name = choice.cluster.as_ref().or_else(of_context)?;
+    let name = choice.cluster.as_ref().or_else(cluster_of_context)?;
     let cluster = kubeconfig.clusters.iter().find(|it| it.name == *name)?;
     cluster.cluster.as_ref()?.proxy_url.as_deref()
 }
@@ -90,21 +90,21 @@ mod tests {
 
     #[test]
     fn the_kubeconfigs_proxy_takes_precedence() {
-        let env = [("HTTPS_PROXY", "http://of-env:3128"), ("NO_PROXY", "*")];
-        let written = chosen(Some("http://written:3128"), SERVER, &env);
-        assert_eq!(written.as_deref(), Some("http://written:3128/"));
+        let env = [("HTTPS_PROXY", "http://from-env:3128"), ("NO_PROXY", "*")];
+        let configured = chosen(Some("http://configured:3128"), SERVER, &env);
+        assert_eq!(configured.as_deref(), Some("http://configured:3128/"));
         assert_eq!(chosen(None, SERVER, &env), None);
         assert_eq!(chosen(Some(""), SERVER, &[]), None);
     }
 
     #[test]
-    fn the_environments_proxy_is_for_remote_servers_that_are_not_in_no_proxy() {
+    fn the_environments_proxy_is_used_for_remote_servers_unless_no_proxy_lists_them() {
         for (server, no_proxy, expected) in [
-            (SERVER, "", Some("http://me:secret@of-env:3128/")),
+            (SERVER, "", Some("http://me:secret@from-env:3128/")),
             (
                 SERVER,
                 "other.example",
-                Some("http://me:secret@of-env:3128/"),
+                Some("http://me:secret@from-env:3128/"),
             ),
             (SERVER, ".games.example", None),
             ("https://10.1.2.3:6443", "10.0.0.0/8", None),
@@ -114,7 +114,7 @@ mod tests {
             ("http://api.games.example", "", None),
         ] {
             let env = [
-                ("https_proxy", "me:secret@of-env:3128"),
+                ("https_proxy", "me:secret@from-env:3128"),
                 ("no_proxy", no_proxy),
             ];
             let found = chosen(None, server, &env);

@@ -115,7 +115,8 @@ fn is_guarded_for(pod: &Pod, uid: &str) -> bool {
     }
 }
 
-/// The guarded pods that a deleted workload has left; None if there are none.
+/// The guarded pods that a deleted workload has left; None if there are none. Fails if two workloads of this name have
+/// left some.
 fn left_by(reference: &Reference, pods: Vec<Pod>) -> Option<Result<GuardedPods, Error>> {
     let mut left: BTreeMap<WorkloadKind, Vec<Pod>> = BTreeMap::new();
     for pod in pods {
@@ -149,7 +150,7 @@ fn is_guarded(pod: &Pod) -> bool {
     pod.labels().contains_key(GUARDED_LABEL)
 }
 
-/// The uid is a precondition, because another pod may have the name by now.
+/// The patch that releases a pod. The uid is a precondition, because another pod may have the name by now.
 fn patch(pod: &Pod, now: Timestamp) -> Value {
     let mut annotations = json!({RELEASED_ANNOTATION: now.to_string()});
     for key in kept_by_autoscalers(pod.annotations()) {

@@ -58,7 +58,7 @@ impl Scene {
     }
 
     /// Groups HookRuns by the workload that controls them. The second list contains those that no workload controls.
-    pub fn of_runs(games: Vec<Game>, runs: Vec<HookRun>) -> (Vec<Self>, Vec<HookRun>) {
+    pub fn group_runs(games: Vec<Game>, runs: Vec<HookRun>) -> (Vec<Self>, Vec<HookRun>) {
         let mut by_owner: HashMap<String, Vec<HookRun>> = HashMap::new();
         for run in runs {
             let owner = controller(&run.metadata).unwrap_or_default().to_owned();
@@ -85,7 +85,7 @@ impl Scene {
     }
 
     /// The pod or the canary step of a run.
-    pub fn about(&self, run: &HookRun) -> String {
+    pub fn subject(&self, run: &HookRun) -> String {
         let label = |key: &str| run.labels().get(key).map_or("?", String::as_str);
         match self.pod_of(run) {
             Some(pod) => pod.name_any(),

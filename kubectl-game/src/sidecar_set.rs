@@ -58,7 +58,7 @@ pub fn are_requested(words: &[String]) -> bool {
     is_all || name_in(words).is_some()
 }
 
-/// The completions of a word: the names of sets, after the name of the kind that the word begins with.
+/// The completions of a word: `KIND/NAME` for each set, with the name of the kind that the word begins with.
 pub fn completions<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let kinds = SIDECAR_SET_KINDS.iter().map(|kind| format!("{kind}/"));
     let mut kinds = kinds.filter(|kind| kind.starts_with(word) || word.starts_with(kind));

@@ -23,7 +23,7 @@ use crate::scene::Scene;
 use crate::sidecar_set;
 
 pub async fn steer(target: &ClusterOptions, command: Steer) -> Result<(), Error> {
-    let of_cluster = match &command {
+    let cluster_change = match &command {
         Steer::Pause(options) => Some((options, lifecycle::Change::Pause)),
         Steer::Resume(options) => Some((options, lifecycle::Change::Resume)),
         Steer::Retry {
@@ -32,17 +32,17 @@ pub async fn steer(target: &ClusterOptions, command: Steer) -> Result<(), Error>
         } => Some((options, lifecycle::Change::Retry)),
         _ => None,
     };
-    if let Some((options, change)) = of_cluster
+    if let Some((options, change)) = cluster_change
         && let Some(name) = lifecycle::name_in(&options.workload.words)
     {
         return lifecycle::change(target, options, name, change).await;
     }
-    let of_set = match &command {
+    let set_change = match &command {
         Steer::Pause(options) => Some((options, sidecar_set::Change::Pause)),
         Steer::Resume(options) => Some((options, sidecar_set::Change::Resume)),
         _ => None,
     };
-    if let Some((options, change)) = of_set
+    if let Some((options, change)) = set_change
         && let Some(name) = sidecar_set::name_in(&options.workload.words)
     {
         return sidecar_set::change(target, options, name, change).await;

@@ -17,7 +17,7 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// Its color, as an ANSI code.
+    /// The tone's color, as an ANSI code.
     pub fn code(self) -> Option<&'static str> {
         match self {
             Tone::Plain => None,
@@ -47,11 +47,11 @@ impl Style {
     /// For stdout; respects <https://no-color.org>.
     pub fn of_stdout() -> Self {
         let is_terminal = std::io::stdout().is_terminal();
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let is_dumb = set("TERM").is_none_or(|term| term == "dumb");
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let is_dumb = variable("TERM").is_none_or(|term| term == "dumb");
         Style {
             symbols: is_terminal && !is_dumb,
-            color: is_terminal && !is_dumb && set("NO_COLOR").is_none(),
+            color: is_terminal && !is_dumb && variable("NO_COLOR").is_none(),
         }
     }
 

@@ -124,10 +124,10 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
         findings.push(deleting(game));
     } else if !game.is_observed() {
         findings.push(unobserved(game));
-    } else if game.status.holds(ConditionType::Ready).is_some() {
+    } else if game.status.true_condition(ConditionType::Ready).is_some() {
         findings.push(Finding::new(End::Done, "Complete", done(game)));
         if game.is_paused_by_user() {
-            findings.push(holds_next(game));
+            findings.push(pause_of_next_rollout(game));
         }
     } else {
         findings.extend(pause(scene, now));
@@ -153,7 +153,7 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
 }
 
 /// A user's pause that has no effect before the next rollout.
-fn holds_next(game: &Game) -> Finding {
+fn pause_of_next_rollout(game: &Game) -> Finding {
     let sentence = format!(
         "paused by a user (spec.updateStrategy.paused is true): the next template change waits; resume \
          with: kubectl game resume {}",
@@ -207,7 +207,7 @@ fn progress(game: &Game) -> String {
 
 /// What the creation of pods waits for.
 fn awaited(game: &Game) -> Option<&str> {
-    let progressing = game.status.holds(ConditionType::Progressing)?;
+    let progressing = game.status.true_condition(ConditionType::Progressing)?;
     let waits = [
         Reason::CreatingInBatches,
         Reason::NodeDraining,
@@ -252,16 +252,16 @@ fn pause(scene: &Scene, now: Timestamp) -> Option<Finding> {
         });
     };
     let since = span(now.duration_since(held.start_time.0).as_secs());
-    let mut found = match held.reason {
+    let mut finding = match held.reason {
         PauseReason::PausedByCanaryPauseStep => at_pause_step(game, held.start_time.0, now),
         PauseReason::PausedByStepBasedHook => at_hook_step(scene, &since),
     };
     let progressing = game.status.condition(ConditionType::Progressing);
     let reason = progressing.and_then(|it| Reason::parse(&it.reason));
     if reason == Some(Reason::ResumeByApplyIgnored) {
-        found.sentence.push_str("; `paused: false` was set by an apply, which does not resume: remove it from the manifest");
+        finding.sentence.push_str("; `paused: false` was set by an apply, which does not resume: remove it from the manifest");
     }
-    Some(found)
+    Some(finding)
 }
 
 fn at_pause_step(game: &Game, began: Timestamp, now: Timestamp) -> Finding {
@@ -313,7 +313,7 @@ fn failures(game: &Game) -> Vec<Finding> {
         (ConditionType::FailedScale, "scaling"),
     ];
     let findings = types.into_iter().filter_map(|(type_, subject)| {
-        let condition = game.status.holds(type_)?;
+        let condition = game.status.true_condition(type_)?;
         let (reason, message) = (&condition.reason, &condition.message);
         let sentence = format!("{subject} is blocked ({reason}): {message}");
         Some(Finding::new(End::Stopped, "Blocked", sentence))

@@ -33,7 +33,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time between two attempts to reconnect.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
-/// Seconds after which a watch is renewed, so a broken one is noticed.
+/// Seconds after which a watch is renewed, so that a broken one is noticed.
 const WATCH_SECONDS: u32 = 30;
 
 /// What a [`SceneWatch`] reports.
@@ -99,7 +99,7 @@ impl SceneWatch {
         loop {
             let update_at = self.update_at.filter(|_| self.missing == 0);
             let reconnect_at = self.reconnect_at;
-            let failed = tokio::select! {
+            let outage = tokio::select! {
                 event = self.reflectors.events.try_next(), if reconnect_at.is_none() => match event {
                     Ok(Some(is_first_list)) => {
                         self.on_event(is_first_list);
@@ -125,7 +125,7 @@ impl SceneWatch {
                     return self.update();
                 }
             };
-            if let Some(outage) = failed {
+            if let Some(outage) = outage {
                 return Ok(Update::Disconnected(outage));
             }
         }
@@ -152,8 +152,8 @@ impl SceneWatch {
         }
     }
 
-    /// Schedules a reconnect, and returns the outage if it has not been reported yet. A refusal is returned as
-    /// an error, because a retry would fail again.
+    /// Schedules a reconnect, and returns the outage if it has not been reported yet. A final error is
+    /// returned, because a retry would fail again.
     fn disconnect(&mut self, error: Error) -> Result<Option<Outage>, Error> {
         if error.is_final() {
             return Err(error);
@@ -176,8 +176,8 @@ impl SceneWatch {
     }
 
     fn update(&self) -> Result<Update, Error> {
-        let games = self.reflectors.games.state();
-        let Some(object) = games.first() else {
+        let workloads = self.reflectors.workload.state();
+        let Some(object) = workloads.first() else {
             return Ok(Update::Deleted);
         };
         Ok(Update::Scene(Box::new(Scene::new(
@@ -219,7 +219,7 @@ type Events = BoxStream<'static, Result<bool, watcher::Error>>;
 
 /// The objects that the watches have observed.
 struct Reflectors {
-    games: Store<DynamicObject>,
+    workload: Store<DynamicObject>,
     pods: Store<Pod>,
     runs: Store<HookRun>,
     revisions: Store<ControllerRevision>,
@@ -231,23 +231,24 @@ impl Reflectors {
     const COUNT: usize = 4;
 
     fn new(cluster: &Cluster, game: &Game) -> Self {
-        let all = watcher::Config::default().timeout(WATCH_SECONDS);
+        let config = watcher::Config::default().timeout(WATCH_SECONDS);
         let name = format!("metadata.name={}", game.name);
         let writer = Writer::new(resource(game.kind));
         let workloads = cluster.workloads(game.kind, false);
-        let (games, of_games) = reflect(workloads, all.clone().fields(&name), writer);
-        let selected = |selector: &str| all.clone().labels(selector);
-        let (pods, of_pods) = reflect(cluster.api(), selected(&game.selector), Writer::default());
+        let (workload, workload_events) = reflect(workloads, config.clone().fields(&name), writer);
+        let selected = |selector: &str| config.clone().labels(selector);
+        let (pods, pod_events) =
+            reflect(cluster.api(), selected(&game.selector), Writer::default());
         let runs = selected(game.kind.type_label());
-        let (runs, of_runs) = reflect(cluster.api(), runs, Writer::default());
+        let (runs, run_events) = reflect(cluster.api(), runs, Writer::default());
         let revisions = selected(&game.revision_selector);
-        let (revisions, of_revisions) = reflect(cluster.api(), revisions, Writer::default());
+        let (revisions, revision_events) = reflect(cluster.api(), revisions, Writer::default());
         Reflectors {
-            games,
+            workload,
             pods,
             runs,
             revisions,
-            events: select_all([of_games, of_pods, of_runs, of_revisions]).boxed(),
+            events: select_all([workload_events, pod_events, run_events, revision_events]).boxed(),
         }
     }
 }
@@ -303,7 +304,7 @@ mod tests {
         match update {
             Ok(Update::Scene(_)) => "a scene".to_owned(),
             Ok(Update::Disconnected(outage)) => format!("disconnected: {}", outage.why),
-            // The reflectors are empty.
+            // In tests, the reflectors hold no workload, so every update is a deletion.
             Ok(Update::Deleted) => "deleted".to_owned(),
             Err(error) => format!("error: {error}"),
         }

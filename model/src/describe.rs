@@ -7,29 +7,29 @@ use super::state::*;
 /// Describes a move from a state.
 pub fn describe(model: &Model, state: &State, next_move: &Move) -> String {
     match next_move {
-        Move::Kubelet(uid, change, seen) => format!("pod {uid}: {change:?}{}", caught_up(*seen)),
+        Move::Kubelet(uid, change, seen) => format!("pod {uid}: {change:?}{}", cache_note(*seen)),
         Move::Hook(index, phase, seen) => {
             let id = &state.runs.now[*index].id;
-            format!("hook {id:?} ends {phase:?}{}", caught_up(*seen))
+            format!("hook {id:?} ends {phase:?}{}", cache_note(*seen))
         }
         Move::HookAhead(index) => {
             let id = &state.runs.now[*index].id;
             format!("hook {id:?} succeeds, according to a clock that is ahead")
         }
-        Move::User(change, seen) => format!("user: {change:?}{}", caught_up(*seen)),
+        Move::User(change, seen) => format!("user: {change:?}{}", cache_note(*seen)),
         Move::Collect(uid, seen) => format!(
             "the garbage collector deletes pod {uid}{}",
-            caught_up(*seen)
+            cache_note(*seen)
         ),
         Move::Orphan(seen) => format!(
             "the garbage collector orphans the dependents{}",
-            caught_up(*seen)
+            cache_note(*seen)
         ),
         Move::Tick => "time passes".to_owned(),
         Move::Plan(seen) => {
             let mut next = state.clone();
             let begun = model.begin_reconcile(&mut next, *seen);
-            let stale = stale(state, *seen);
+            let stale = stale_note(state, *seen);
             match &next.operator.reconcile {
                 _ if begun.is_err() => format!("operator plans{stale}"),
                 Some(reconcile) => format!(
@@ -49,13 +49,13 @@ pub fn describe(model: &Model, state: &State, next_move: &Move) -> String {
             None => "operator writes nothing".to_owned(),
         },
         Move::WriteStatus => "operator writes the status".to_owned(),
-        Move::Sidecars(next_move) => sidecars(model, state, *next_move),
+        Move::Sidecars(next_move) => describe_sidecars(model, state, *next_move),
         Move::Abandon => "operator abandons the plan: the workload is newer".to_owned(),
         Move::Crash => "operator crashes".to_owned(),
     }
 }
 
-fn sidecars(model: &Model, state: &State, next_move: SidecarMove) -> String {
+fn describe_sidecars(model: &Model, state: &State, next_move: SidecarMove) -> String {
     match next_move {
         SidecarMove::SeeSet => "the cache of the SidecarSet catches up".to_owned(),
         SidecarMove::SeePods => "the SidecarSet's planner catches up with the pods".to_owned(),
@@ -69,20 +69,20 @@ fn sidecars(model: &Model, state: &State, next_move: SidecarMove) -> String {
         }
         SidecarMove::Write(index, seen) => {
             let write = &state.allotter.writes[index];
-            format!("the SidecarSet: {write:?}{}", caught_up(seen))
+            format!("the SidecarSet: {write:?}{}", cache_note(seen))
         }
     }
 }
 
-fn caught_up(seen: bool) -> &'static str {
-    if seen {
+fn cache_note(caught_up: bool) -> &'static str {
+    if caught_up {
         " (the cache had caught up)"
     } else {
         ""
     }
 }
 
-fn stale(state: &State, caught_up: [bool; 4]) -> String {
+fn stale_note(state: &State, caught_up: [bool; 4]) -> String {
     fn is_stale<T>(kind: &Kind<T>, caught_up: bool) -> bool {
         !caught_up && matches!(kind.seen, Seen::Before(_))
     }

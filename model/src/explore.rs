@@ -70,13 +70,13 @@ impl Hasher for Identity {
     }
 }
 
-pub type Fast = BuildHasherDefault<Identity>;
+pub type BuildIdentity = BuildHasherDefault<Identity>;
 
 /// States by fingerprint, each with the state from which it was first reached, and the index of the move.
-type Reached = HashMap<u128, (u128, u16), Fast>;
+type Reached = HashMap<u128, (u128, u16), BuildIdentity>;
 
 /// Fingerprints of states from which the cluster settles.
-pub type Settled = HashSet<u128, Fast>;
+pub type Settled = HashSet<u128, BuildIdentity>;
 
 /// Explores all states from a start. With `check_settling`, checks for each of them that the cluster settles.
 pub fn explore(
@@ -137,7 +137,7 @@ pub fn settles(model: &Model, state: &State, settled: &mut Settled) -> Result<()
     Ok(())
 }
 
-/// The counterexample that ends in this state, with the move that has this index.
+/// The counterexample that leads to this state, and then makes the move with this index, if there is one.
 fn trace(
     model: &Model,
     start: &State,

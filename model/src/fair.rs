@@ -10,7 +10,7 @@ use super::describe;
 use super::explore::Settled;
 use super::fingerprint::fingerprint;
 use super::kubelet;
-use super::model::{Model, Move, Violation, is_collected};
+use super::model::{Model, Move, Violation, may_collect};
 use super::sidecars;
 use super::state::*;
 
@@ -39,19 +39,19 @@ pub fn settle(
     is_favorable: bool,
     settled: &mut Settled,
 ) -> Result<State, Box<Unsettled>> {
-    let mut first = state.clone();
-    first.remaining = Remaining {
+    let mut start = state.clone();
+    start.remaining = Remaining {
         user: 0,
         crashes: 0,
         breaks: 0,
         failures: if is_favorable { 0 } else { u8::MAX },
         ticks: 0,
     };
-    let mut state = first.clone();
+    let mut state = start.clone();
     let mut passed = Vec::new();
     let mut trace = Vec::new();
     let unsettled =
-        |violation, trace: &[FairMove]| Box::new(unsettled_after(model, &first, trace, violation));
+        |violation, trace: &[FairMove]| Box::new(unsettled_after(model, &start, trace, violation));
     for _ in 0..MAX_MOVES {
         let key = fingerprint(&state);
         if settled.contains(&key) {
@@ -64,7 +64,7 @@ pub fn settle(
             settled.extend(passed);
             return Ok(state);
         };
-        let after = apply(model, &state, &fair_move, first.remaining.failures);
+        let after = apply(model, &state, &fair_move, start.remaining.failures);
         trace.push(fair_move);
         state = after.map_err(|violation| unsettled(violation, &trace))?;
     }
@@ -94,18 +94,18 @@ fn apply(
 
 fn unsettled_after(
     model: &Model,
-    first: &State,
+    start: &State,
     trace: &[FairMove],
     violation: Violation,
 ) -> Unsettled {
-    let mut state = first.clone();
+    let mut state = start.clone();
     let mut moves = Vec::new();
     for fair_move in trace {
         moves.push(match fair_move {
             FairMove::Move(next_move) => describe::describe(model, &state, next_move),
             FairMove::Wait(until) => format!("time passes until {until}"),
         });
-        match apply(model, &state, fair_move, first.remaining.failures) {
+        match apply(model, &state, fair_move, start.remaining.failures) {
             Ok(next) => state = next,
             Err(_) => break,
         }
@@ -149,7 +149,7 @@ fn collector_move(state: &State) -> Option<Move> {
         return Some(Move::Orphan(false));
     }
     let mut pods = state.pods.now.iter();
-    let pod = pods.find(|pod| is_collected(state, pod))?;
+    let pod = pods.find(|pod| may_collect(state, pod))?;
     Some(Move::Collect(pod.uid, false))
 }
 
@@ -175,7 +175,7 @@ fn hook_move(state: &State, is_favorable: bool) -> Option<Move> {
 /// Lets time pass until the operator's next reconcile is due.
 fn wait(model: &Model, state: &State) -> Option<FairMove> {
     if state.operator.refused.is_some() {
-        return None; // It repeats the dry run, which changes nothing.
+        return None; // The operator repeats the dry run, which changes nothing.
     }
     let mut current = state.clone();
     model.catch_up(&mut current, [true; 4]);
@@ -209,7 +209,7 @@ fn check_settled(model: &Model, state: &State) -> Result<(), Violation> {
         return not_settled(why);
     }
     let unmet = unmet(model, state);
-    let is_ready = status.holds(ConditionType::Ready).is_some();
+    let is_ready = status.true_condition(ConditionType::Ready).is_some();
     sidecars::check_settled(model, state)?;
     match (unmet, obstacle(model, state)) {
         (None, _) if !is_ready => not_settled(format!("complete, but not Ready: {status:?}")),
@@ -249,12 +249,12 @@ fn settled_status(model: &Model, state: &State) -> Result<GameDeploymentStatus, 
 
 /// Leftovers, which must not exist even if there is an obstacle.
 fn leftovers(model: &Model, state: &State) -> Option<String> {
-    let is_of_step = |run: &&Run| run.id.point == HookPoint::Step;
+    let is_step_hook = |run: &&Run| run.id.point == HookPoint::Step;
     if !model
         .translator
         .facts(state.workload.now.status)
         .is_rolling()
-        && let Some(run) = state.runs.now.iter().find(is_of_step)
+        && let Some(run) = state.runs.now.iter().find(is_step_hook)
     {
         return Some(format!("{run:?} is left"));
     }
@@ -283,7 +283,7 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     let is_guard_left = !guarded && (state.budget.is_some() || workload.guard.finalizer);
     let should_be_guarded = |pod: &Pod| guarded && !pod.released;
     if is_guard_left || pods.iter().any(|pod| pod.guarded != should_be_guarded(pod)) {
-        return Some(format!("the guard is not {guarded}: {:?}", workload.guard));
+        return Some(format!("guarded should be {guarded}: {:?}", workload.guard));
     }
     if let Some(pod) = pods.iter().find(|pod| pod.move_requested.is_some()) {
         return Some(format!("{pod:?} is not replaced"));
@@ -298,7 +298,7 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     }
     let ordinals = workload.ordinals(replicas);
     let is_surplus = |pod: &&Pod| !ordinals.contains(&pod.name);
-    if model.scope.set.is_some()
+    if model.scope.stateful_set.is_some()
         && let Some(pod) = pods.iter().find(is_surplus)
     {
         return Some(format!("{pod:?} has none of the ordinals {ordinals:?}"));
@@ -318,9 +318,9 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
         return Some(format!("{updated} of {replicas} - {kept} pods are updated"));
     }
     // A hook that must succeed before sidecars are updated does not keep a workload from being complete.
-    let is_of_set = |run: &Run| run.id.sidecars.is_some() && run.id.point.marks_pods();
-    let is_of_pod = |run: &&Run| run.id.pod.is_some() && !is_of_set(run);
-    if let Some(run) = state.runs.now.iter().find(is_of_pod) {
+    let is_sidecar_hook = |run: &Run| run.id.sidecars.is_some() && run.id.point.marks_pods();
+    let is_pod_hook = |run: &&Run| run.id.pod.is_some() && !is_sidecar_hook(run);
+    if let Some(run) = state.runs.now.iter().find(is_pod_hook) {
         return Some(format!("{run:?} is left"));
     }
     let steps = &model.scope.steps[usize::from(workload.steps)];
@@ -330,12 +330,12 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     if workload.paused && facts.stable != Some(workload.template) {
         return Some("the rollout is paused".to_owned());
     }
-    let is_left = workload.pause_annotation != 0
+    let has_request = workload.pause_annotation != 0
         || workload.retry_annotation != 0
         || (workload.promote_annotation != 0 && !facts.is_rolling())
         || workload.retry != 0
         || !workload.named.is_empty();
-    is_left.then(|| format!("requests by a user are left behind: {workload:?}"))
+    has_request.then(|| format!("requests by a user are left behind: {workload:?}"))
 }
 
 /// The obstacle that a user has to remove.

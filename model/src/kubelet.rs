@@ -45,7 +45,7 @@ fn should_be_ready(pod: &Pod) -> bool {
 
 /// The changes that are possible for a pod.
 pub fn moves(scope: &Scope, state: &State, pod: &Pod) -> Vec<Kubelet> {
-    // On a lost node, the pod garbage collector removes it.
+    // If the node is lost, the pod garbage collector removes the pod.
     if pod.terminating {
         return vec![Kubelet::Remove];
     }

@@ -39,12 +39,12 @@ pub enum Move {
     Tick,
     /// The garbage collector deletes a pod whose workload is deleted in the foreground.
     Collect(Uid, bool),
-    /// The garbage collector removes the owner of a pod whose workload is deleted with `--cascade=orphan`, or
+    /// The garbage collector removes the owner reference of a pod whose workload is deleted with `--cascade=orphan`, or
     /// finishes.
     Orphan(bool),
     /// The operator plans, after some caches (workload, pods, runs, revisions) have caught up.
     Plan([bool; 4]),
-    /// The operator makes one of the writes that are due, by its index.
+    /// The operator makes one of the writes that are due (by its index).
     Write(usize),
     WriteStatus,
     /// The operator abandons a plan, because the quorum GET shows a newer generation.
@@ -86,13 +86,10 @@ impl Model {
         let mut moves = Vec::new();
         self.moves_of_operator(state, &mut moves);
         sidecars::moves(self, state, &mut moves);
-        let seen = caught_up_before(self.scope.lags.pods, &state.pods);
+        let choices = caught_up_before(self.scope.lags.pods, &state.pods);
         for pod in state.pods.now.iter() {
             for change in kubelet::moves(&self.scope, state, pod) {
-                moves.extend(
-                    seen.iter()
-                        .map(|seen| Move::Kubelet(pod.uid, change, *seen)),
-                );
+                moves.extend(choices.iter().map(|it| Move::Kubelet(pod.uid, change, *it)));
             }
         }
         self.moves_of_hooks(state, &mut moves);
@@ -103,24 +100,24 @@ impl Model {
             moves.push(Move::Tick);
         }
         if state.workload.now.guard.deletion == Some(Cascade::Orphan) {
-            let seen = caught_up_before(self.scope.lags.pods, &state.pods);
-            moves.extend(seen.iter().map(|seen| Move::Orphan(*seen)));
+            let choices = caught_up_before(self.scope.lags.pods, &state.pods);
+            moves.extend(choices.iter().map(|it| Move::Orphan(*it)));
         }
-        for pod in state.pods.now.iter().filter(|pod| is_collected(state, pod)) {
-            moves.extend(seen.iter().map(|seen| Move::Collect(pod.uid, *seen)));
+        for pod in state.pods.now.iter().filter(|pod| may_collect(state, pod)) {
+            moves.extend(choices.iter().map(|it| Move::Collect(pod.uid, *it)));
         }
         moves
     }
 
     fn moves_of_hooks(&self, state: &State, moves: &mut Vec<Move>) {
-        let ends = match state.remaining.failures {
+        let phases = match state.remaining.failures {
             0 => &[HookPhase::Successful][..],
             _ => &[HookPhase::Successful, HookPhase::Failed],
         };
         let runs = state.runs.now.iter().enumerate();
         for (index, _) in runs.filter(|(_, run)| !run.phase.is_completed()) {
             for seen in caught_up_before(self.scope.lags.runs, &state.runs) {
-                moves.extend(ends.iter().map(|phase| Move::Hook(index, *phase, *seen)));
+                moves.extend(phases.iter().map(|phase| Move::Hook(index, *phase, *seen)));
             }
             if self.scope.ahead > 0 && state.remaining.failures > 0 {
                 moves.push(Move::HookAhead(index));
@@ -132,7 +129,7 @@ impl Model {
         let lags = self.scope.lags;
         let changes = self.scope.user.iter();
         for change in changes.filter(|it| user::has_effect(**it, state)) {
-            let seen = match change {
+            let choices = match change {
                 User::Delete(_)
                 | User::Evict(_)
                 | User::Move(_)
@@ -141,7 +138,7 @@ impl Model {
                 User::Sidecars(_) => &[false],
                 _ => caught_up_before(lags.workload, &state.workload),
             };
-            moves.extend(seen.iter().map(|seen| Move::User(*change, *seen)));
+            moves.extend(choices.iter().map(|it| Move::User(*change, *it)));
         }
     }
 
@@ -205,13 +202,13 @@ impl Model {
         next.revisions.tidy();
         next.sidecar_set.tidy();
         sidecars::lag(self, &mut next, &state.pods.now);
-        renumber::renumber(&mut next, self.scope.set.is_some());
+        renumber::renumber(&mut next, self.scope.stateful_set.is_some());
         Ok(next)
     }
 }
 
 /// Whether the garbage collector may delete a pod because its workload is deleted in the foreground.
-pub fn is_collected(state: &State, pod: &Pod) -> bool {
+pub fn may_collect(state: &State, pod: &Pod) -> bool {
     state.workload.now.guard.deletion == Some(Cascade::Foreground)
         && !pod.terminating
         && !user::is_kept_by_policy(pod)
@@ -238,7 +235,7 @@ fn orphan(state: &mut State, lags: Lags, seen_before: bool) {
         None => {
             let workload = state.workload.change(lags.workload, seen_before);
             workload.guard.deletion = Some(Cascade::Orphaned);
-            workload.guard.deleted = workload.guard.is_over();
+            workload.guard.deleted = workload.guard.is_deletion_complete();
         }
     }
 }

@@ -11,7 +11,7 @@ use super::fault::Fault;
 use super::fingerprint::fingerprint;
 use super::model::{Model, Move, Violation};
 use super::state::*;
-use super::translate::{View, as_set, wake_time};
+use super::translate::{View, as_stateful_set, wake_time};
 use super::{judge, pauses, sidecars, writes};
 
 /// The interval at which the operator checks whether the guard is in force.
@@ -41,7 +41,7 @@ impl Model {
     pub fn view(&self, state: &State) -> Option<View> {
         let sidecar_set = **state.sidecar_set.view()?;
         // Templates that the API server has accepted with other sidecars do not count.
-        let is_same = state.operator.accepted_with == sidecar_set.revision();
+        let has_same_sidecars = state.operator.accepted_with == sidecar_set.revision();
         Some(View {
             now: state.clock,
             workload: state.workload.view()?.clone(),
@@ -49,7 +49,7 @@ impl Model {
             runs: state.runs.view()?.clone(),
             revisions: state.revisions.view()?.clone(),
             sidecar_set,
-            accepted: match is_same {
+            accepted: match has_same_sidecars {
                 true => state.operator.accepted,
                 false => 0,
             },
@@ -77,10 +77,11 @@ impl Model {
         workload: &Workload,
         mut world: World,
     ) -> Plan<GameDeploymentStatus> {
-        let plan = |gd: &GameDeployment, world: &World| match self.scope.set {
+        let plan = |gd: &GameDeployment, world: &World| match self.scope.stateful_set {
             Some(policy) => {
-                let set = as_set(gd, self.policy(policy), &self.reserved(workload));
-                plan_for_set(&set, gd, world)
+                let reserved = self.reserved(workload);
+                let stateful_set = as_stateful_set(gd, self.policy(policy), &reserved);
+                plan_for_stateful_set(&stateful_set, gd, world)
             }
             None => plan::game_deployment::plan(gd, world).expect("a plan"),
         };
@@ -277,10 +278,10 @@ impl Model {
             reconcile.touch(&write);
             reconcile.after.extend(follow_up(state, &write));
         }
-        let is_own_patch = takes_effect && matches!(write, Write::Workload(_));
+        let changes_workload = takes_effect && matches!(write, Write::Workload(_));
         let is_newer =
-            is_own_patch && state.workload.now.generation != reconcile.planned.generation;
-        if is_own_patch {
+            changes_workload && state.workload.now.generation != reconcile.planned.generation;
+        if changes_workload {
             reconcile.planned = state.workload.now.clone();
         }
         if is_newer || (is_before && !takes_effect) {
@@ -298,7 +299,7 @@ impl Model {
         let Some(status) = reconcile.status.take() else {
             return Ok(());
         };
-        // Its resourceVersion is a precondition.
+        // The workload's resourceVersion is a precondition.
         if state.workload.now == reconcile.planned {
             pauses::check_status(self, state, &reconcile, status)?;
             let old = self.translator.facts(state.workload.now.status);
@@ -335,12 +336,12 @@ impl Model {
 
 /// The plan for the equivalent GameStatefulSet. Status fields that only GameStatefulSets have are not part of the
 /// model.
-fn plan_for_set(
-    set: &GameStatefulSet,
+fn plan_for_stateful_set(
+    stateful_set: &GameStatefulSet,
     gd: &GameDeployment,
     world: &World,
 ) -> Plan<GameDeploymentStatus> {
-    let plan = plan::game_stateful_set::plan(set, world).expect("a plan");
+    let plan = plan::game_stateful_set::plan(stateful_set, world).expect("a plan");
     let status = plan.status.map(|status| status.workload);
     Plan {
         status: status.filter(|status| Some(status) != gd.status.as_ref()),
@@ -361,7 +362,7 @@ fn forget_own_writes(state: &mut State, before: &State) {
     }
 }
 
-/// The write that follows another one without a plan: the change after the gate is closed. (Opening the gate
+/// The write that follows another one without a new plan: the change after the gate is closed. (Opening the gate
 /// of a new pod is omitted, because the next plan does the same.)
 fn follow_up(state: &State, write: &Write) -> Option<Write> {
     let Write::CloseGate(uid, _, Some(patch), _) = write else {
@@ -372,7 +373,7 @@ fn follow_up(state: &State, write: &Write) -> Option<Write> {
     if let Gate::Closed(since) = pod.gate {
         patch.record.closed_at = Some(since);
     }
-    // The write that closed the gate found the pod unchanged. Nothing may have changed since.
+    // The pod was unchanged when the gate was closed. The patch requires that it still is.
     patch.unchanged = patch.unchanged.map(|_| Rc::new(pod.clone()));
     Some(Write::Patch(patch))
 }

@@ -35,13 +35,13 @@ pub fn check_workload_change(
 ) -> Result<(), Violation> {
     let workload = &state.workload.now;
     let facts = model.translator.facts(state.last_status());
-    let own = state.memory.pause.as_ref();
+    let own_pause = state.memory.pause.as_ref();
     match change.paused {
         Some(true) if state.memory.user_paused => violation("replaces a user's pause".to_owned()),
         Some(true) => {
             let is_same =
-                |pause: &&OwnPause| pause.is_of(workload) && Some(pause.index) == facts.index;
-            match own
+                |pause: &&OwnPause| pause.belongs_to(workload) && Some(pause.index) == facts.index;
+            match own_pause
                 .filter(is_same)
                 .filter(|pause| pause.resumed && !pause.outdated)
             {
@@ -51,12 +51,12 @@ pub fn check_workload_change(
         }
         Some(false) if workload.paused => {
             let may_lift = |pause: &OwnPause| {
-                !pause.is_of(workload)
+                !pause.belongs_to(workload)
                     || facts.stable == Some(workload.template)
                     || pause.is_over(model, workload, reconcile.at)
             };
-            if state.memory.user_paused || !own.is_some_and(may_lift) {
-                return violation(format!("ends a pause without a reason: {own:?}"));
+            if state.memory.user_paused || !own_pause.is_some_and(may_lift) {
+                return violation(format!("ends a pause without a reason: {own_pause:?}"));
             }
             Ok(())
         }
@@ -65,7 +65,8 @@ pub fn check_workload_change(
 }
 
 impl OwnPause {
-    fn is_of(&self, workload: &Workload) -> bool {
+    /// Whether this is a pause of the workload's current rollout.
+    fn belongs_to(&self, workload: &Workload) -> bool {
         (self.template, self.steps) == (workload.template, workload.steps)
     }
 
@@ -164,7 +165,7 @@ pub fn check_status(
     if old.stable.is_none() {
         check_first_stable(model, state, &new)?;
     } else if new.stable != old.stable {
-        check_promotion(model, state, reconcile, &new)?;
+        check_new_stable(model, state, reconcile, &new)?;
     }
     if !new.is_rolling() {
         return Ok(());
@@ -195,7 +196,7 @@ pub fn check_status(
 }
 
 /// A revision becomes stable only when all pods have it.
-fn check_promotion(
+fn check_new_stable(
     model: &Model,
     state: &State,
     reconcile: &Reconcile,
@@ -206,7 +207,7 @@ fn check_promotion(
     let wanted = usize::from(reconcile.planned.replicas);
     if at_stable < wanted.max(1) && !model.scope.has_surprises() {
         return violation(format!(
-            "{:?} becomes stable with {at_stable} pods",
+            "{:?} becomes stable with only {at_stable} pods",
             new.stable
         ));
     }
@@ -226,10 +227,10 @@ fn check_first_stable(model: &Model, state: &State, new: &Facts) -> Result<(), V
 
 /// Whether this rollout is fully promoted.
 fn is_promoted(model: &Model, workload: &Workload) -> bool {
-    let own = model
+    let promotion = model
         .translator
         .promotion(workload.template, workload.steps);
-    workload.promote_annotation == own && !workload.paused
+    workload.promote_annotation == promotion && !workload.paused
 }
 
 fn may_leave(model: &Model, state: &State, reconcile: &Reconcile, step: Step, index: u8) -> bool {
@@ -238,11 +239,11 @@ fn may_leave(model: &Model, state: &State, reconcile: &Reconcile, step: Step, in
         return true;
     }
     let pause = state.memory.pause.as_ref();
-    let own = pause.filter(|pause| pause.index == index && pause.is_of(planned));
-    let is_resumed = own.is_some_and(|pause| pause.resumed);
+    let own_pause = pause.filter(|pause| pause.index == index && pause.belongs_to(planned));
+    let is_resumed = own_pause.is_some_and(|pause| pause.resumed);
     match step {
         Step::Pause(_) => {
-            is_resumed || own.is_some_and(|it| it.is_over(model, planned, reconcile.at))
+            is_resumed || own_pause.is_some_and(|it| it.is_over(model, planned, reconcile.at))
         }
         Step::Hook => {
             let has_passed = |run: &Run| {

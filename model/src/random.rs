@@ -20,7 +20,7 @@ use super::start::start;
 use super::state::{Node, Remaining, State};
 
 /// The maximum number of moves of a history.
-const MOVES: usize = 250;
+const MAX_MOVES: usize = 250;
 
 /// Runs random histories. At the end of each, the cluster must settle.
 fn check(name: &str, scope: Scope) {
@@ -32,7 +32,7 @@ fn check(name: &str, scope: Scope) {
         ..Config::default()
     };
     let histories = config.cases;
-    let history = vec(any::<u16>(), 1..MOVES);
+    let history = vec(any::<u16>(), 1..MAX_MOVES);
     let result = TestRunner::new(config).run(&history, |choices| {
         let end = follow(&model, &start, &choices).map_err(|(moves, violation)| {
             let trace = describe_history(&model, &start, &choices[..moves]);
@@ -46,16 +46,18 @@ fn check(name: &str, scope: Scope) {
                 last,
             } = *unsettled;
             let trace = describe_history(&model, &start, &choices);
-            let (rule, why, then) = (violation.rule, violation.why, moves.join("\n"));
-            let words =
-                format!("{rule}: {why}{trace}\n... and then, while the cluster settles:\n{then}");
-            TestCaseError::fail(format!("{words}\n{last}"))
+            let (rule, why, settling) = (violation.rule, violation.why, moves.join("\n"));
+            let text = format!(
+                "{rule}: {why}{trace}\n... and then, while the cluster settles:\n{settling}"
+            );
+            TestCaseError::fail(format!("{text}\n{last}"))
         })?;
         Ok(())
     });
     result.unwrap_or_else(|error| panic!("{name}: {error}"));
     let moves = moves.get();
-    let line = format!("model: random, {name}: {histories} histories of {moves} moves\n");
+    let line =
+        format!("model: random, {name}: {histories} histories with {moves} moves in total\n");
     std::io::stderr()
         .write_all(line.as_bytes())
         .expect("a terminal");
@@ -263,7 +265,7 @@ fn histories_with_reserved_ordinals() {
         ("reserving, parallel", PodManagementPolicy::Parallel),
     ] {
         let mut scope = Scope {
-            set: Some(policy),
+            stateful_set: Some(policy),
             ..large()
         };
         let reserved = [0, 2, 5].into_iter();
@@ -296,7 +298,7 @@ fn histories_of_guarded_pods() {
     let scope = Scope {
         protected: true,
         moves_off_nodes: true,
-        on_node: 2,
+        pods_on_node: 2,
         user: user.chain(nodes.map(User::Node)).collect(),
         remaining: Remaining {
             user: 16,

@@ -32,13 +32,13 @@ struct Renumbering {
 }
 
 /// Converts a state to its canonical form. Names that are ordinals do not change.
-pub fn renumber(state: &mut State, are_ordinals: bool) {
+pub fn renumber(state: &mut State, names_are_ordinals: bool) {
     if !state.runs.now.is_sorted_by(|a, b| a.id.key() <= b.id.key()) {
         Rc::make_mut(&mut state.runs.now).sort_by(|a, b| a.id.key().cmp(&b.id.key()));
     }
     let mut numbers = Renumbering::default();
     numbers.collect(state);
-    if are_ordinals {
+    if names_are_ordinals {
         numbers.names = Numbers(u64::from(u32::MAX));
     }
     if numbers.uids.has_gaps() || numbers.names.has_gaps() {
@@ -131,13 +131,13 @@ impl Renumbering {
     }
 
     fn apply(&self, state: &mut State) {
-        let kinds = |kind: &mut Kind<Vec<Pod>>| {
+        let renumber_kind = |kind: &mut Kind<Vec<Pod>>| {
             self.renumber_pods(Rc::make_mut(&mut kind.now));
             if let Seen::Before(pods) = &mut kind.seen {
                 self.renumber_pods(Rc::make_mut(pods));
             }
         };
-        kinds(&mut state.pods);
+        renumber_kind(&mut state.pods);
         if let Seen::Before(pods) = &mut state.allotter.pods {
             self.renumber_pods(Rc::make_mut(pods));
         }
@@ -252,7 +252,7 @@ impl Renumbering {
     }
 }
 
-/// The pod as it was observed, if it is a precondition of a write.
+/// The pod as it was observed, if a write requires it to be unchanged.
 fn unchanged_of(write: &Write) -> Option<&Unchanged> {
     match write {
         Write::DeletePod(_, _, seen) | Write::CloseGate(.., seen) => Some(seen),

@@ -11,7 +11,7 @@ use super::state::{Cascade, Name, Node, Remaining, Rev, Time};
 #[derive(Clone, Debug)]
 pub struct Scope {
     /// The policy of a GameStatefulSet; None for a GameDeployment.
-    pub set: Option<PodManagementPolicy>,
+    pub stateful_set: Option<PodManagementPolicy>,
     pub replicas: u8,
     pub strategy: UpdateStrategyType,
     pub max_unavailable: Amount,
@@ -30,7 +30,7 @@ pub struct Scope {
     /// Whether the operator moves pods off nodes that are about to be removed.
     pub moves_off_nodes: bool,
     /// How many of the first pods are on the node whose state users change.
-    pub on_node: u8,
+    pub pods_on_node: u8,
     /// The time between closing the gate and changing the pod.
     pub grace: Time,
     /// The number of containers in a pod.
@@ -162,7 +162,7 @@ impl Amount {
 impl Default for Scope {
     fn default() -> Self {
         Self {
-            set: None,
+            stateful_set: None,
             replicas: 3,
             strategy: UpdateStrategyType::RollingUpdate,
             max_unavailable: Amount::Number(1),
@@ -175,7 +175,7 @@ impl Default for Scope {
             post_inplace: false,
             protected: false,
             moves_off_nodes: false,
-            on_node: 0,
+            pods_on_node: 0,
             grace: 0,
             containers: 1,
             order: ContainerOrder::DisOrdered,
@@ -205,7 +205,7 @@ impl Default for Scope {
 impl Scope {
     /// Whether pods are created and deleted one at a time.
     pub fn is_ordered(&self) -> bool {
-        self.set == Some(PodManagementPolicy::OrderedReady)
+        self.stateful_set == Some(PodManagementPolicy::OrderedReady)
     }
 
     /// Whether a hook is configured at a point.
@@ -225,7 +225,7 @@ impl Scope {
         self.remaining.breaks > 0 || self.user.iter().any(deletes)
     }
 
-    /// Whether ordinals are reserved.
+    /// Whether users may reserve ordinals.
     pub fn reserves(&self) -> bool {
         let reserves = |user: &User| matches!(user, User::Reserve(_));
         self.user.iter().any(reserves)

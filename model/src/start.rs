@@ -61,8 +61,8 @@ pub fn start(model: &Model) -> State {
 
 /// A settled cluster with all pods at the first template.
 fn settled(model: &Model) -> State {
-    let first = new_workload(&model.scope);
-    let mut state = fair::settle(model, &first, true, &mut Settled::default())
+    let initial = new_workload(&model.scope);
+    let mut state = fair::settle(model, &initial, true, &mut Settled::default())
         .unwrap_or_else(|unsettled| panic!("{unsettled:#?}"));
     state.workload.seen = Seen::Now;
     state.pods.seen = Seen::Now;
@@ -76,7 +76,7 @@ fn settled(model: &Model) -> State {
     };
     for (number, pod) in Rc::make_mut(&mut state.pods.now).iter_mut().enumerate() {
         pod.ready = Some(0);
-        pod.on_node = number < usize::from(model.scope.on_node);
+        pod.on_node = number < usize::from(model.scope.pods_on_node);
     }
     state
 }

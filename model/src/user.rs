@@ -31,7 +31,7 @@ pub fn has_effect(change: User, state: &State) -> bool {
         User::Guard(wanted) => workload.guard.wanted != wanted,
         User::DeleteWorkload(_) => workload.guard.deletion.is_none(),
         User::Move(name) => exists(state, name) && !is_moving(state, name),
-        User::Delete(name) => exists(state, name) && !is_refused(state, name),
+        User::Delete(name) => exists(state, name) && !is_deletion_refused(state, name),
         User::Evict(name) => exists(state, name) && may_be_evicted(state, name),
         User::Release(name) => {
             let mut pods = state.pods.now.iter();
@@ -45,7 +45,7 @@ pub fn has_effect(change: User, state: &State) -> bool {
 }
 
 /// Whether the policy refuses to let other clients delete the pod with this name.
-fn is_refused(state: &State, name: Name) -> bool {
+fn is_deletion_refused(state: &State, name: Name) -> bool {
     let mut pods = state.pods.now.iter();
     pods.any(|pod| pod.name == name && is_kept_by_policy(pod))
 }
@@ -55,7 +55,7 @@ pub fn is_kept_by_policy(pod: &Pod) -> bool {
     pod.guarded && pod.up && !pod.orphan
 }
 
-/// Whether the API server would evict a pod. Pods in phase Pending, which no budget protects, are never evicted here.
+/// Whether the API server would evict a pod. The model evicts no pods in phase Pending, which no budget protects.
 fn may_be_evicted(state: &State, name: Name) -> bool {
     let pods = &state.pods.now;
     let found = pods.iter().find(|pod| pod.name == name);
@@ -86,8 +86,8 @@ fn exists(state: &State, name: Name) -> bool {
     pods.any(|pod| pod.name == name && !pod.terminating)
 }
 
-/// What Kubernetes does with a pod whose node does not report: it is no longer ready, and is deleted after some time,
-/// which the policy refuses for guarded pods.
+/// What Kubernetes does with a pod whose node does not report: it marks the pod as not ready, and deletes it after
+/// some time, unless the policy refuses the deletion.
 fn fall_silent(pod: &mut Pod, node: Node) {
     if !node.is_silent() {
         return;
@@ -166,9 +166,9 @@ pub fn act(model: &Model, state: &mut State, change: User, seen_before: bool) {
             workload.by_apply = false;
             // If the user pauses again before the operator has observed the resume, the operator's own pause
             // continues.
-            let is_own = workload.pause_annotation != 0 && !is_over;
-            state.memory.user_paused = !is_own;
-            if let Some(pause) = state.memory.pause.as_mut().filter(|_| is_own) {
+            let is_own_pause = workload.pause_annotation != 0 && !is_over;
+            state.memory.user_paused = !is_own_pause;
+            if let Some(pause) = state.memory.pause.as_mut().filter(|_| is_own_pause) {
                 pause.resumed = false;
             }
         }
@@ -203,7 +203,7 @@ pub fn act(model: &Model, state: &mut State, change: User, seen_before: bool) {
         User::Guard(wanted) => workload.guard.wanted = wanted,
         User::DeleteWorkload(cascade) => {
             workload.guard.deletion = Some(cascade);
-            workload.guard.deleted = workload.guard.is_over();
+            workload.guard.deleted = workload.guard.is_deletion_complete();
         }
         User::Delete(_)
         | User::Evict(_)

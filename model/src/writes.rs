@@ -6,11 +6,11 @@ use super::model::Model;
 use super::pauses;
 use super::state::*;
 
-/// Whether the API server accepts a write. After a refusal the operator plans again.
+/// Whether the API server accepts a write. After a refusal, the operator plans again.
 pub fn takes_effect(state: &State, reconcile: &Reconcile, write: &Write) -> bool {
     let exists = |uid: Uid| state.pod(uid).is_some();
     match write {
-        // Its resourceVersion is a precondition.
+        // The workload's resourceVersion is a precondition.
         Write::Workload(_) => state.workload.now == reconcile.planned,
         Write::CreateRevision(rev) => !state.revisions.now.contains(rev),
         Write::RenumberRevision(rev) | Write::DeleteRevision(rev) => {
@@ -31,7 +31,7 @@ pub fn takes_effect(state: &State, reconcile: &Reconcile, write: &Write) -> bool
         }
         Write::Finish(uid, _) | Write::Label(uid, _) | Write::RequestMove(uid, _) => exists(*uid),
         Write::Budget(_) => true,
-        // A quorum GET precedes it.
+        // A quorum GET of the workload precedes the adoption.
         Write::Adopt(uid) => exists(*uid) && state.workload.now.guard.deletion.is_none(),
         Write::CreateRun(id) => !state.runs.now.iter().any(|run| run.id.has_same_name(id)),
         Write::DeleteRun(id) => state.runs.now.iter().any(|run| run.id == *id),
@@ -113,7 +113,7 @@ fn change_workload(
     }
     if let Some(finalizer) = change.finalizer {
         workload.guard.finalizer = finalizer;
-        workload.guard.deleted = workload.guard.is_over();
+        workload.guard.deleted = workload.guard.is_deletion_complete();
     }
     let is_spec_changed = workload.paused != before.paused
         || workload.retry != before.retry
@@ -206,19 +206,19 @@ fn next_uid(state: &State, reconcile: &Reconcile) -> Uid {
     };
     let allotter_pods = state.pods_of_allotter().iter();
     let pods = state.pods.now.iter().chain(seen).chain(allotter_pods);
-    let written = state.allotter.writes.iter().map(|write| write.pod);
-    let pods = pods.map(|pod| pod.uid).chain(written);
+    let written_uids = state.allotter.writes.iter().map(|write| write.pod);
+    let pods = pods.map(|pod| pod.uid).chain(written_uids);
     let seen = match &state.runs.seen {
         Seen::Before(runs) => runs.iter(),
         _ => [].iter(),
     };
     let runs = state.runs.now.iter().chain(seen);
-    let used = pods.chain(runs.filter_map(|run| run.id.pod)).max();
-    let seen = (u32::BITS - reconcile.seen_ready.leading_zeros()) as Uid;
-    used.map_or(0, |uid| uid + 1).max(seen)
+    let highest = pods.chain(runs.filter_map(|run| run.id.pod)).max();
+    let above_ready = (u32::BITS - reconcile.seen_ready.leading_zeros()) as Uid;
+    highest.map_or(0, |uid| uid + 1).max(above_ready)
 }
 
-/// A name for a new pod that no earlier pod has had.
+/// A name for a new pod. No earlier pod has had it.
 fn next_name(state: &State) -> Name {
     let seen = match &state.pods.seen {
         Seen::Before(pods) => pods.iter(),

@@ -100,7 +100,7 @@ impl Applier {
             }
             Action::OwnClaim(change) => {
                 let id = (change.name.as_str(), change.uid.as_str());
-                let body = body::own(change);
+                let body = body::claim_owners(change);
                 writer
                     .patch(Kind::Claim, id, "", Content::StrategicPatch, &body)
                     .await
@@ -114,7 +114,7 @@ impl Applier {
                 writer.patch_pod(pod, "", &body).await
             }
             Action::RequestMove { pod, requested } => {
-                let value = requested.then_some(names::MOVE_OF_NODE);
+                let value = requested.then_some(names::MOVE_NODE_GOING);
                 writer
                     .annotate(pod, &[(names::MOVE_ANNOTATION, value)])
                     .await
@@ -169,17 +169,17 @@ impl Applier {
         let budgets = PodDisruptionBudget::url_path(&(), Some(&target.namespace));
         let without_ours = format!("%21{}", names::GUARDED_LABEL.replace('/', "%2F"));
         let path = format!("{budgets}?labelSelector={without_ours}&resourceVersion=0");
-        let read = self.requests.read::<List<PodDisruptionBudget>>(&path);
-        let list = read.await.inspect_err(|error| {
+        let request = self.requests.read::<List<PodDisruptionBudget>>(&path);
+        let list = request.await.inspect_err(|error| {
             debug!(%error, namespace = target.namespace, "cannot list PodDisruptionBudgets");
         });
         let items = list.map_or_else(|_| Vec::new(), |list| list.items);
-        let other = |budget: PodDisruptionBudget| {
+        let other_budget = |budget: PodDisruptionBudget| {
             let name = budget.name_any();
             let selector = Selector::try_from(budget.spec?.selector?).ok()?;
             Some(OtherBudget { name, selector })
         };
-        items.into_iter().filter_map(other).collect()
+        items.into_iter().filter_map(other_budget).collect()
     }
 }
 
@@ -233,7 +233,7 @@ impl WorkloadWriter<'_> {
                 self.report_written(kind, &existing);
                 Err(Refusal::Conflict(message))
             }
-            // A newer cache would not help: the collection is missing.
+            // The collection itself is missing, so a newer cache would not help.
             Err(Refusal::NotFound(message)) if kind == Kind::HookRun => {
                 let message = format!("{NO_HOOK_RUNS}: {}", message.trim());
                 Err(Refusal::Rejected(message))
@@ -270,7 +270,7 @@ impl WorkloadWriter<'_> {
     async fn dry_run(&self, pod: &Value) -> RequestResult {
         let requests = &self.applier.requests;
         let collection = self.collection(Kind::Pod);
-        match requests.create_dry(&collection, to_bytes(pod)).await {
+        match requests.dry_run_create(&collection, to_bytes(pod)).await {
             // The API server checks the name last, so the pod is valid.
             Err(Refusal::AlreadyExists(_)) => Ok(ResponseMetadata::default()),
             result => result,
@@ -352,15 +352,15 @@ impl WorkloadWriter<'_> {
         self.applier.requests.apply(&path, body).await
     }
 
-    /// A refusal by the policies shows that the guard is in force. Any other response shows why it is not in force.
+    /// A refusal by the policy shows that the guard is in force. Any other response shows why it is not in force.
     async fn probe_guard(&self, budget: &str) -> RequestResult {
         let path = self.budget_path(budget);
-        match self.applier.requests.delete_dry(&path).await {
+        match self.applier.requests.dry_run_delete(&path).await {
             Err(Refusal::Rejected(message)) if message.contains(POLICY_MESSAGE) => {
                 Ok(ResponseMetadata::default())
             }
             Ok(_) => Err(Refusal::Rejected(NO_POLICY.to_owned())),
-            refused => refused,
+            result => result,
         }
     }
 
@@ -368,7 +368,7 @@ impl WorkloadWriter<'_> {
         match self
             .applier
             .requests
-            .delete_any(&self.budget_path(name))
+            .delete_unconditionally(&self.budget_path(name))
             .await
         {
             Err(Refusal::NotFound(_)) => Ok(ResponseMetadata::default()),

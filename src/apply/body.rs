@@ -1,6 +1,6 @@
 //! The bodies of writes: pure functions from actions to JSON.
 //!
-//! Each has preconditions, so that a decision on old data fails instead of doing harm: the uid of a pod, and the
+//! A body contains preconditions, so a decision on old data fails instead of doing harm: the uid of a pod, and the
 //! resourceVersion of the workload. A pod's resourceVersion changes with each status that the kubelet writes, so it
 //! is a precondition only if such a change voids the decision.
 
@@ -13,7 +13,7 @@ use gamekeeper_core::plan::{
     ClaimOwnership, ImageChange, InPlacePatch, InPlaceRecord, NewRevision, PodRef, WorkloadPatch,
 };
 
-/// A strategic merge patch of a pod's annotations; None removes one.
+/// A strategic merge patch of a pod's annotations. An annotation whose value is None is removed.
 pub(super) fn annotate(uid: &str, annotations: &[(&str, Option<&str>)]) -> Value {
     let annotations: Map<String, Value> = annotations
         .iter()
@@ -39,7 +39,7 @@ pub(super) fn guard(uid: &str, label: Option<&str>, annotations: &[(&str, Option
 }
 
 /// A strategic merge patch of a claim's owner references.
-pub(super) fn own(change: &ClaimOwnership) -> Value {
+pub(super) fn claim_owners(change: &ClaimOwnership) -> Value {
     let removed = change.remove.iter();
     let removed = removed.map(|uid| json!({"$patch": "delete", "uid": uid}));
     let references: Vec<Value> = change.add.iter().cloned().chain(removed).collect();
@@ -123,9 +123,9 @@ pub(super) fn in_place(patch: &InPlacePatch) -> Value {
     let annotations = patch.annotations.iter().chain([&record]);
     for (map, (key, value)) in labels.chain(annotations.map(|entry| ("annotations", entry))) {
         let path = path(map, key);
+        // Removing a missing key would fail, so a key to be removed is added first.
         ops.push(add(&path, json!(value.as_deref().unwrap_or_default())));
         if value.is_none() {
-            // Removing a missing key would fail, so it is added first.
             ops.push(json!({"op": "remove", "path": path}));
         }
     }

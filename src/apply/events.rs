@@ -65,23 +65,23 @@ pub(crate) enum PendingEvent {
 /// Publishes events, which the [`EventWriter`] writes.
 #[derive(Clone)]
 pub(crate) struct EventRecorder {
-    waiting: mpsc::Sender<(Regarding, PendingEvent)>,
+    queue: mpsc::Sender<(Regarding, PendingEvent)>,
 }
 
 /// Writes the events of all recorders.
 pub(crate) struct EventWriter {
-    pending: mpsc::Receiver<(Regarding, PendingEvent)>,
+    queue: mpsc::Receiver<(Regarding, PendingEvent)>,
 }
 
 impl EventRecorder {
     /// A recorder and its writer, which must be run.
     pub(crate) fn new() -> (Self, EventWriter) {
-        let (waiting, pending) = mpsc::channel(QUEUE_CAPACITY);
-        (Self { waiting }, EventWriter { pending })
+        let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
+        (Self { queue: sender }, EventWriter { queue: receiver })
     }
 
     pub(crate) fn publish(&self, regarding: impl Into<Regarding>, pending: PendingEvent) {
-        if self.waiting.try_send((regarding.into(), pending)).is_err() {
+        if self.queue.try_send((regarding.into(), pending)).is_err() {
             debug!("too many events; dropping one");
         }
     }
@@ -97,7 +97,7 @@ impl EventWriter {
                 flush_at = Instant::now() + MERGE_INTERVAL;
             }
             let due = tokio::select! {
-                pending = self.pending.recv() => match pending {
+                pending = self.queue.recv() => match pending {
                     Some((regarding, pending)) => events.add(regarding, pending, Instant::now()),
                     None => return,
                 },
@@ -107,7 +107,7 @@ impl EventWriter {
                 match write(&requests, &instance, &regarding, &event).await {
                     // The event may not have been written, so it may be published again.
                     Err(Refusal::Busy { .. } | Refusal::Unavailable { .. }) => {}
-                    _ => events.written(regarding, event, Instant::now()),
+                    _ => events.record_written(regarding, event, Instant::now()),
                 }
             }
         }
@@ -125,7 +125,7 @@ impl Events {
     /// Adds an event, and returns those to write now.
     fn add(
         &mut self,
-        about: Regarding,
+        regarding: Regarding,
         pending: PendingEvent,
         now: Instant,
     ) -> Vec<(Regarding, Event)> {
@@ -135,33 +135,37 @@ impl Events {
                 done,
                 names,
             } => {
-                let pods = self.pods.entry((about, reason, done)).or_default();
+                let pods = self.pods.entry((regarding, reason, done)).or_default();
                 pods.extend(names);
                 Vec::new()
             }
             PendingEvent::Plain(event) => {
-                let same = (about.clone(), event.reason.clone(), event.message.clone());
-                match self.recent.get(&same) {
+                let key = (
+                    regarding.clone(),
+                    event.reason.clone(),
+                    event.message.clone(),
+                );
+                match self.recent.get(&key) {
                     Some(at) if now.duration_since(*at) < REPEAT_INTERVAL => Vec::new(),
-                    _ => vec![(about, event)],
+                    _ => vec![(regarding, event)],
                 }
             }
         }
     }
 
-    fn written(&mut self, about: Regarding, event: Event, now: Instant) {
+    fn record_written(&mut self, regarding: Regarding, event: Event, now: Instant) {
         if self.recent.len() > QUEUE_CAPACITY {
             self.recent
                 .retain(|_, at| now.duration_since(*at) < REPEAT_INTERVAL);
         }
         self.recent
-            .insert((about, event.reason, event.message), now);
+            .insert((regarding, event.reason, event.message), now);
     }
 
     /// Returns the merged events for pods.
     fn flush(&mut self) -> Vec<(Regarding, Event)> {
         let pods = std::mem::take(&mut self.pods);
-        let event = |((about, reason, done), names): ((_, &str, _), Vec<String>)| {
+        let event = |((regarding, reason, done), names): ((_, &str, _), Vec<String>)| {
             let message = match names.as_slice() {
                 [name] => format!("{done} pod {name}"),
                 names => format!("{done} {} pods", names.len()),
@@ -171,7 +175,7 @@ impl Events {
                 reason: reason.to_owned(),
                 message,
             };
-            (about, event)
+            (regarding, event)
         };
         pods.into_iter().map(event).collect()
     }
@@ -180,7 +184,7 @@ impl Events {
 async fn write(
     requests: &Requests,
     instance: &str,
-    about: &Regarding,
+    regarding: &Regarding,
     event: &Event,
 ) -> RequestResult {
     let now = Timestamp::now();
@@ -189,7 +193,7 @@ async fn write(
         namespace,
         name,
         uid,
-    } = about;
+    } = regarding;
     // By convention of the API server, events of cluster-scoped objects are in the namespace default.
     let event_namespace = if namespace.is_empty() {
         "default"
@@ -221,11 +225,11 @@ async fn write(
         },
     });
     let path = format!("/apis/events.k8s.io/v1/namespaces/{event_namespace}/events");
-    let written = requests.create(&path, to_bytes(&body)).await;
-    if let Err(refusal) = &written {
+    let result = requests.create(&path, to_bytes(&body)).await;
+    if let Err(refusal) = &result {
         debug!(%refusal, reason = event.reason, "an event was rejected");
     }
-    written
+    result
 }
 
 #[cfg(test)]
@@ -240,7 +244,7 @@ mod tests {
 
     use super::*;
 
-    fn about() -> Regarding {
+    fn regarding() -> Regarding {
         Regarding {
             kind: "GameDeployment",
             namespace: "games".into(),
@@ -269,8 +273,12 @@ mod tests {
     fn the_events_for_many_pods_are_merged() {
         let mut events = Events::default();
         let now = Instant::now();
-        assert!(events.add(about(), created(&["a", "b"]), now).is_empty());
-        assert!(events.add(about(), created(&["c"]), now).is_empty());
+        assert!(
+            events
+                .add(regarding(), created(&["a", "b"]), now)
+                .is_empty()
+        );
+        assert!(events.add(regarding(), created(&["c"]), now).is_empty());
         let merged = events.flush();
         assert_eq!(merged.len(), 1);
         assert_eq!(merged[0].1.message, "created 3 pods");
@@ -280,7 +288,7 @@ mod tests {
     #[test]
     fn an_event_for_a_single_pod_names_it() {
         let mut events = Events::default();
-        events.add(about(), created(&["a"]), Instant::now());
+        events.add(regarding(), created(&["a"]), Instant::now());
         assert_eq!(events.flush()[0].1.message, "created pod a");
     }
 
@@ -289,10 +297,10 @@ mod tests {
         let mut events = Events::default();
         let now = Instant::now();
         let mut publish = |message: &str, now: Instant| {
-            let due = events.add(about(), plain(message), now);
+            let due = events.add(regarding(), plain(message), now);
             let count = due.len();
-            for (about, event) in due {
-                events.written(about, event, now);
+            for (regarding, event) in due {
+                events.record_written(regarding, event, now);
             }
             count
         };
@@ -308,12 +316,12 @@ mod tests {
         let counted = Arc::clone(&sent);
         let server = service_fn(move |_: Request<Body>| {
             let code = codes.get(counted.fetch_add(1, Ordering::SeqCst));
-            let response = Response::builder().status(*code.expect("no more are sent"));
+            let response = Response::builder().status(*code.expect("a code for each request"));
             std::future::ready(response.body(Body::empty()))
         });
         let (events, writer) = EventRecorder::new();
         for message in pending {
-            events.publish(about(), plain(message));
+            events.publish(regarding(), plain(message));
         }
         drop(events);
         let requests = Requests::new(Client::new(server, "games"));
@@ -322,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_event_that_was_not_written_is_repeated() {
+    async fn an_event_that_was_not_written_may_be_published_again() {
         assert_eq!(requests(&[503, 429, 201], &["a", "a", "a", "a"]).await, 3);
         assert_eq!(requests(&[403], &["a", "a"]).await, 1, "refused for good");
     }

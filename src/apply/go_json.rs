@@ -1,8 +1,8 @@
 //! JSON in the exact form of Go's encoder.
 //!
-//! The data of a ControllerRevision is immutable, and the API server compares its bytes. A patch by another
-//! client (for example, the garbage collector) encodes the data again in Go. If we had written other bytes
-//! for the same value, the patch would be refused as a change.
+//! The data of a ControllerRevision is immutable, and the API server compares its bytes. When another client (for
+//! example, the garbage collector) patches the object, the API server encodes the data again, in Go. If we had written
+//! other bytes for the same value, the patch would be refused as a change.
 
 use std::io;
 
@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::ser::Formatter;
 
-/// Compact JSON with sorted keys, with `<`, `>`, `&`, U+2028 and U+2029 escaped and numbers as Go
-/// writes them.
+/// Compact JSON with sorted keys. `<`, `>`, `&`, U+2028 and U+2029 are escaped, and numbers are written as Go writes
+/// them.
 pub(crate) fn to_bytes(value: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Go);
@@ -27,14 +27,14 @@ impl Formatter for Go {
     where
         W: ?Sized + io::Write,
     {
-        let mut rest = fragment;
-        while let Some(at) = rest.find(SPECIAL) {
-            writer.write_all(&rest.as_bytes()[..at])?;
-            let special = rest[at..].chars().next().unwrap_or_default();
+        let mut remaining = fragment;
+        while let Some(at) = remaining.find(SPECIAL) {
+            writer.write_all(&remaining.as_bytes()[..at])?;
+            let special = remaining[at..].chars().next().unwrap_or_default();
             write!(writer, "\\u{:04x}", u32::from(special))?;
-            rest = &rest[at + special.len_utf8()..];
+            remaining = &remaining[at + special.len_utf8()..];
         }
-        writer.write_all(rest.as_bytes())
+        writer.write_all(remaining.as_bytes())
     }
 
     fn write_f64<W>(&mut self, writer: &mut W, value: f64) -> io::Result<()>

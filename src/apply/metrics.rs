@@ -25,8 +25,8 @@ const PLANNING_BUCKETS: [f64; 11] = [
     0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 ];
 
-/// How long a deleted workload's pods that ended before their hook succeeded remain counted, so that Prometheus scrapes
-/// the last of them: the workload disappears together with its last pod.
+/// How long the counts of guarded pods that ended are kept after their workload is deleted. A workload disappears
+/// together with its last pod, so Prometheus could not scrape the last count otherwise.
 const KEPT_AFTER_DELETION: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Metrics {
     lag: Timings<KindLabel>,
     plans: Timings<KindLabel>,
     guarded: Counts<GuardedLabels>,
-    /// When the deleted workloads whose series in `guarded` are kept for a while were first found missing.
+    /// Deleted workloads whose series in `guarded` are kept for a while, and when each was first seen to be missing.
     missing: Arc<Mutex<BTreeMap<WorkloadLabels, Instant>>>,
 }
 
@@ -156,7 +156,7 @@ const WHY_ENDED: [&str; 8] = [
     "other_client",
 ];
 
-fn ended_by(ending: Ending) -> &'static str {
+fn why_ended(ending: Ending) -> &'static str {
     let Ending::Unreleased(disruption) = ending else {
         return "released";
     };
@@ -234,7 +234,7 @@ impl Metrics {
             self.guarded.init(GuardedLabels::new(workload.clone(), why));
         }
         for ending in pods {
-            let why = ended_by(*ending);
+            let why = why_ended(*ending);
             self.guarded
                 .increment(GuardedLabels::new(workload.clone(), why));
         }
@@ -248,7 +248,7 @@ impl Metrics {
         took: Duration,
     ) {
         let status = ResultLabel::of(result.is_ok());
-        let written = |action| PodWriteLabels {
+        let pod_labels = |action| PodWriteLabels {
             workload: target.labels(),
             status,
             action,
@@ -261,8 +261,8 @@ impl Metrics {
                     .observe(ResultLabels { workload, status }, took);
             }
             Action::DeletePod(it) => {
-                let done = PodAction::deletion(target.kind, it.reason);
-                self.deletions.observe(written(done), took);
+                let action = PodAction::deletion(target.kind, it.reason);
+                self.deletions.observe(pod_labels(action), took);
                 let why = match it.ground {
                     Ground::Deadline => Some("deadline"),
                     Ground::Released => Some("released"),
@@ -276,14 +276,14 @@ impl Metrics {
             }
             Action::ForceDeletePod(_) => {
                 self.deletions
-                    .observe(written(PodAction::forceDeletePod), took);
+                    .observe(pod_labels(PodAction::forceDeletePod), took);
             }
             Action::PatchInPlace(patch) => {
-                let done = match patch.record.hot {
+                let action = match patch.record.hot {
                     true => PodAction::hotPatchUpdate,
                     false => PodAction::inplaceUpdate,
                 };
-                self.updates.observe(written(done), took);
+                self.updates.observe(pod_labels(action), took);
             }
             Action::CreateHookRun(run) => {
                 // bk-bcs does not count canary steps here.
@@ -302,20 +302,20 @@ impl Metrics {
         }
     }
 
-    /// Removes the series of workloads that do not exist.
+    /// Removes the series of workloads that no longer exist; the counts of guarded pods a while later.
     pub(crate) fn retain(&self, now: Instant, exists: impl Fn(WorkloadKind, &str, &str) -> bool) {
-        let is_kept = |it: &WorkloadLabels| exists(it.kind, &it.namespace, &it.name);
-        self.reconciles.retain(|it| is_kept(&it.workload));
-        self.creations.retain(|it| is_kept(&it.workload));
-        self.updates.retain(|it| is_kept(&it.workload));
-        self.deletions.retain(|it| is_kept(&it.workload));
+        let still_exists = |it: &WorkloadLabels| exists(it.kind, &it.namespace, &it.name);
+        self.reconciles.retain(|it| still_exists(&it.workload));
+        self.creations.retain(|it| still_exists(&it.workload));
+        self.updates.retain(|it| still_exists(&it.workload));
+        self.deletions.retain(|it| still_exists(&it.workload));
         let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *missing);
         self.guarded.retain(|it| {
             let Some(workload) = it.workload() else {
                 return false;
             };
-            if is_kept(&workload) {
+            if still_exists(&workload) {
                 return true;
             }
             let since = before.get(&workload).copied().unwrap_or(now);
@@ -355,7 +355,7 @@ impl Collector for Metrics {
         let name = "bkbcs_gameworkload_hookrun_create_duration_seconds";
         let help = "Duration of creating a pod's HookRun";
         self.hooks.encode(&mut to, name, help)?;
-        let help = "Time that a reconcile waited until the cache showed its last writes";
+        let help = "Time that a reconcile waited until the cache showed the workload's last writes";
         self.lag
             .encode(&mut to, "gamekeeper_cache_lag_seconds", help)?;
         let help = "Duration of planning: reading the cache and deciding";

@@ -43,11 +43,11 @@ pub(crate) struct Target {
     pub generation: i64,
     /// Updated after each of our own writes to the workload.
     pub resource_version: String,
-    /// Whether it is being deleted. Its finalizer keeps it until its pods are deleted.
+    /// Whether the workload is being deleted. Its finalizer keeps it until its pods are deleted.
     pub deleting: bool,
-    /// The labels of its selector, which its revisions also have.
+    /// The labels of the workload's selector. Its revisions have these labels, too.
     pub selector_labels: BTreeMap<String, String>,
-    /// Whether a hook runs before its pods are deleted or updated.
+    /// Whether a hook runs before the workload's pods are deleted or updated.
     pub hooked: bool,
     /// When the cache was read for the plan.
     pub read_at: Instant,
@@ -78,7 +78,7 @@ pub(crate) struct Memory {
     pub verdicts: BTreeMap<String, Verdict>,
     /// The revisions of the SidecarSets that applied to the pods of these verdicts.
     pub sidecars: Vec<String>,
-    /// Revisions whose last pod was refused: the next pod is tried alone.
+    /// Revisions whose last pod was refused. Of each, a single pod is tried next.
     pub refused: BTreeSet<String>,
     /// Names of pods and revisions that objects of another owner already have.
     pub taken: BTreeSet<String>,
@@ -86,7 +86,7 @@ pub(crate) struct Memory {
     pub failures: Failures,
     /// The delay before pods that ended as soon as they started are replaced.
     pub backoff: Option<Backoff>,
-    /// Whether the policies and the budget that guard its pods are in force.
+    /// Whether the policy and the budget that guard the workload's pods are in force.
     pub guard: Option<GuardState>,
     /// Guarded pods that may have players and that the operator has not deleted.
     pub players: GuardedPlayers,
@@ -115,8 +115,8 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Forgets verdicts on pods if the SidecarSets that apply to them have changed.
-    pub(crate) fn retain_sidecars(&mut self, revisions: Vec<String>) {
+    /// Records the SidecarSets that apply to the pods, and forgets the verdicts if these sets have changed.
+    pub(crate) fn record_sidecars(&mut self, revisions: Vec<String>) {
         if self.sidecars != revisions {
             self.verdicts.clear();
             self.refused.clear();

@@ -4,8 +4,8 @@
 //! recent. Actions that depend on the workload alone continue while the proof is renewed, so that one plan can
 //! create or delete a thousand pods without a pause.
 //!
-//! Because an [`AdaptiveTimeout`] only doubles, a process that is frozen twice in a row does not act on old decisions,
-//! and a slow API server still allows progress.
+//! An [`AdaptiveTimeout`] only doubles with each late response, so even a process that is frozen twice in a row does
+//! not act on an old decision, and a slow API server still allows progress.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,12 +19,12 @@ use super::run::Stop;
 use super::{Applier, Target};
 use gamekeeper_core::plan::Action;
 
-/// How long a proof that an object is unchanged is valid, counted from its request.
+/// The lifetime of a proof that an object is unchanged, counted from the request.
 pub(crate) const PROOF_LIFETIME: Duration = Duration::from_millis(500);
-/// How long a proof that took longer is valid, counted from its response: long enough to start writes immediately.
+/// The lifetime of a proof that took longer, counted from the response: long enough to start writes immediately.
 /// With a shorter time, no write would ever start while the API server is slow.
 const LATE_PROOF_LIFETIME: Duration = Duration::from_millis(50);
-/// How long a plan that depends on pods is valid.
+/// The lifetime of a plan that depends on pods.
 pub(super) const PLAN_LIFETIME: Duration = Duration::from_secs(1);
 /// The longest adaptive timeout.
 const MAX_TIMEOUT: Duration = Duration::from_secs(8);
@@ -39,11 +39,12 @@ const MAX_RUN_TIME: Duration = Duration::from_secs(6);
 /// row are late, the API server or the processor is slow, so the timeout doubles each time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdaptiveTimeout {
+    /// The timeout while no result is late.
     usual: Duration,
     /// The current timeout.
     limit: Duration,
     /// When the usual timeout was last exceeded.
-    late: Option<Instant>,
+    last_late: Option<Instant>,
 }
 
 impl AdaptiveTimeout {
@@ -51,19 +52,19 @@ impl AdaptiveTimeout {
         Self {
             usual,
             limit: usual,
-            late: None,
+            last_late: None,
         }
     }
 
     /// Whether something that began at `started` and has just ended was in time. If not, the timeout doubles.
     pub(crate) fn accepts(&mut self, started: Instant) -> bool {
         let took = started.elapsed();
-        let was_late = |late: Instant| started.saturating_duration_since(late) <= SLOWNESS_MEMORY;
-        if took <= self.usual || !self.late.is_some_and(was_late) {
+        let is_recent = |late: Instant| started.saturating_duration_since(late) <= SLOWNESS_MEMORY;
+        if took <= self.usual || !self.last_late.is_some_and(is_recent) {
             *self = Self::new(self.usual);
         }
         if took > self.usual {
-            self.late = Some(Instant::now());
+            self.last_late = Some(Instant::now());
         }
         let is_accepted = took <= self.limit;
         if !is_accepted {
@@ -90,7 +91,7 @@ pub(super) struct Proof {
     /// When the validity ends for actions that depend on pods.
     until: Instant,
     /// When the validity ends for actions that depend on the workload alone. None once the workload has changed, or
-    /// the proof is no longer renewed.
+    /// once the proof is no longer renewed.
     renewed_until: watch::Sender<Option<Instant>>,
     /// The number of actions that depend on the workload alone and have not started. The proof is renewed for
     /// these only.
@@ -162,7 +163,7 @@ pub(super) async fn prove(
     let deleting = now.deletion_timestamp.is_some();
     if now.uid != *uid || now.generation != *generation || deleting != target.deleting {
         return Err(Stop::Conflict(format!(
-            "its generation is now {}, but the plan was made for {generation}",
+            "it was changed or deleted: its generation is now {}, and the plan was made for {generation}",
             now.generation
         )));
     }

@@ -15,7 +15,7 @@ use gamekeeper_core::api::names::FIELD_MANAGER;
 
 /// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Requests responses that contain only metadata.
+/// The Accept header for responses that contain only metadata.
 const ACCEPT_METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
@@ -80,18 +80,18 @@ impl ResponseMetadata {
         self.annotations.workload.is_some() && !is_controlled
     }
 
-    /// Whether the object with this uid controls it.
+    /// Whether the object with this uid controls this one.
     pub(crate) fn is_controlled_by(&self, uid: &str) -> bool {
         let mut owners = self.owner_references.iter();
         owners.any(|owner| owner.controller && owner.uid == uid)
     }
 
-    /// Whether the object with this uid is one of its owners.
+    /// Whether the object with this uid is an owner of this one.
     pub(crate) fn is_owned_by(&self, uid: &str) -> bool {
         self.owner_references.iter().any(|owner| owner.uid == uid)
     }
 
-    /// The resourceVersion as a number; 0 if it is not one.
+    /// The resourceVersion as a number; 0 if it is not a number.
     pub(crate) fn version(&self) -> u64 {
         self.resource_version.parse().unwrap_or_default()
     }
@@ -160,7 +160,7 @@ impl Requests {
     }
 
     /// Like [`Self::create`], but as a server-side dry run.
-    pub(crate) async fn create_dry(&self, collection: &str, body: Vec<u8>) -> RequestResult {
+    pub(crate) async fn dry_run_create(&self, collection: &str, body: Vec<u8>) -> RequestResult {
         let path =
             format!("{collection}?dryRun=All&fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
         self.send(Method::POST, &path, Content::Object, body).await
@@ -198,13 +198,13 @@ impl Requests {
     }
 
     /// Deletes an object without preconditions, because its name is never reused.
-    pub(crate) async fn delete_any(&self, path: &str) -> RequestResult {
+    pub(crate) async fn delete_unconditionally(&self, path: &str) -> RequestResult {
         self.send(Method::DELETE, path, Content::Object, Vec::new())
             .await
     }
 
     /// Checks with a server-side dry run whether an object may be deleted.
-    pub(crate) async fn delete_dry(&self, path: &str) -> RequestResult {
+    pub(crate) async fn dry_run_delete(&self, path: &str) -> RequestResult {
         let path = format!("{path}?dryRun=All");
         self.send(Method::DELETE, &path, Content::Object, Vec::new())
             .await
@@ -249,7 +249,7 @@ impl Requests {
         content: Content,
         body: Vec<u8>,
     ) -> Result<Bytes, Refusal> {
-        let patched = method == Method::PATCH;
+        let is_patch = method == Method::PATCH;
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -281,7 +281,7 @@ impl Requests {
             ..Status::default()
         });
         let after = after.map(Duration::from_secs);
-        Err(Refusal::from_response(head.status, status, patched, after))
+        Err(Refusal::from_response(head.status, status, is_patch, after))
     }
 }
 
@@ -314,7 +314,7 @@ impl Refusal {
     fn from_response(
         code: StatusCode,
         status: Status,
-        patched: bool,
+        is_patch: bool,
         after: Option<Duration>,
     ) -> Self {
         let message = status.message.clone();
@@ -324,7 +324,7 @@ impl Refusal {
             }
             StatusCode::CONFLICT => Refusal::Conflict(message),
             StatusCode::NOT_FOUND => Refusal::NotFound(message),
-            StatusCode::UNPROCESSABLE_ENTITY if patched && is_precondition(&status) => {
+            StatusCode::UNPROCESSABLE_ENTITY if is_patch && is_failed_precondition(&status) => {
                 Refusal::Conflict(message)
             }
             StatusCode::FORBIDDEN if is_in_terminating_namespace(&status) => {
@@ -347,7 +347,7 @@ fn is_in_terminating_namespace(status: &Status) -> bool {
 }
 
 /// Whether a patch was refused because of a precondition.
-fn is_precondition(status: &Status) -> bool {
+fn is_failed_precondition(status: &Status) -> bool {
     let Some(details) = &status.details else {
         return true;
     };
@@ -361,9 +361,9 @@ mod tests {
 
     use super::*;
 
-    fn refusal(code: u16, status: Value, patched: bool) -> Refusal {
+    fn refusal(code: u16, status: Value, is_patch: bool) -> Refusal {
         let status = serde_json::from_value(status).unwrap();
-        Refusal::from_response(StatusCode::from_u16(code).unwrap(), status, patched, None)
+        Refusal::from_response(StatusCode::from_u16(code).unwrap(), status, is_patch, None)
     }
 
     #[test]

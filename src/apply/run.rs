@@ -34,11 +34,11 @@ struct Execution<'a, S> {
     memory: &'a mut Memory,
     on_write: &'a (dyn Fn(Write) + Send + Sync),
     /// When the plan was made; None if planning took too long.
-    decided: Option<Instant>,
+    decided_at: Option<Instant>,
     /// The status to write; None if it is unchanged, or once it is written.
     status: Option<S>,
     /// The end of the validity of the last proof.
-    proven: Option<Instant>,
+    proven_until: Option<Instant>,
 }
 
 /// Why the rest of a plan is dropped.
@@ -89,15 +89,15 @@ impl Applier {
             ..
         } = plan;
         let is_in_time = memory.planning_timeout.accepts(target.read_at);
-        let decided = is_in_time.then(Instant::now);
+        let decided_at = is_in_time.then(Instant::now);
         let mut execution = Execution {
             applier: self,
             target,
             memory,
             on_write,
-            decided,
+            decided_at,
             status: status.filter(|status| Some(status) != old_status),
-            proven: None,
+            proven_until: None,
         };
         let outcome = match execution.run(actions, status_first).await {
             Ok(outcome) => outcome,
@@ -105,8 +105,8 @@ impl Applier {
             Err(Stop::Late) => ApplyOutcome::Unfinished,
             Err(Stop::Failed(message, after)) => ApplyOutcome::Failed { message, after },
         };
-        let held_back = execution.status.is_some();
-        if !held_back {
+        let is_status_delayed = execution.status.is_some();
+        if !is_status_delayed {
             for event in events {
                 self.events
                     .publish(&*execution.target, PendingEvent::Plain(event));
@@ -114,13 +114,13 @@ impl Applier {
         }
         Report {
             outcome,
-            status_due: held_back.then(|| next_status(memory)),
+            status_due: is_status_delayed.then(|| next_status_write(memory)),
         }
     }
 }
 
 /// The earliest time for the next write of a status that no decision depends on.
-fn next_status(memory: &Memory) -> Instant {
+fn next_status_write(memory: &Memory) -> Instant {
     match memory.status_written {
         Some(last) => last + STATUS_INTERVAL,
         None => Instant::now(),
@@ -138,37 +138,39 @@ impl<S: Serialize> Execution<'_, S> {
         actions: Vec<Action>,
         status_first: bool,
     ) -> Result<ApplyOutcome, Stop> {
-        let (before, mut after): (Vec<_>, Vec<_>) = actions
+        let (before_status, mut after_status): (Vec<_>, Vec<_>) = actions
             .into_iter()
             .partition(|action| action.phase() == Phase::Before);
         let generation = self.target.generation;
-        if before.iter().any(is_adoption) {
+        if before_status.iter().any(is_adoption) {
             self.prove().await?;
         }
-        let mut outcome = self.batch(before, Instant::now() + PROOF_LIFETIME).await?;
+        let until = Instant::now() + PROOF_LIFETIME;
+        let mut outcome = self.batch(before_status, until).await?;
         if outcome == ApplyOutcome::Unfinished {
             return Ok(outcome);
         }
         if self.target.generation != generation {
             return Ok(ApplyOutcome::Conflict("by our own patch".to_owned()));
         }
-        if status_first || next_status(self.memory) <= Instant::now() {
+        if status_first || next_status_write(self.memory) <= Instant::now() {
             self.write_status().await?;
         }
-        let is_fresh = |decided: Instant| decided.elapsed() <= PLAN_LIFETIME;
-        if !self.decided.is_some_and(is_fresh) && !after.iter().all(Action::lasts) {
-            after.retain(Action::lasts);
+        let is_fresh = |decided_at: Instant| decided_at.elapsed() <= PLAN_LIFETIME;
+        if !self.decided_at.is_some_and(is_fresh) && !after_status.iter().all(Action::lasts) {
+            after_status.retain(Action::lasts);
             outcome = ApplyOutcome::Unfinished;
         }
-        if after.iter().any(Action::is_irrevocable) {
+        if after_status.iter().any(Action::is_irrevocable) {
             self.prove().await?;
         }
-        if !after.is_empty() {
-            let proven = self.proven;
-            let until = proven.unwrap_or_else(|| Instant::now() + PROOF_LIFETIME);
-            let rest = self.batch(after, until).await?;
-            if rest != ApplyOutcome::Done && !matches!(outcome, ApplyOutcome::Failed { .. }) {
-                outcome = rest;
+        if !after_status.is_empty() {
+            let proven_until = self.proven_until;
+            let until = proven_until.unwrap_or_else(|| Instant::now() + PROOF_LIFETIME);
+            let last_outcome = self.batch(after_status, until).await?;
+            if last_outcome != ApplyOutcome::Done && !matches!(outcome, ApplyOutcome::Failed { .. })
+            {
+                outcome = last_outcome;
             }
         }
         Ok(outcome)
@@ -195,14 +197,14 @@ impl<S: Serialize> Execution<'_, S> {
             lock().count(action, result);
             sequel
         };
-        let changes = Semaphore::new(MAX_GATE_CLOSURES);
+        let gate_permits = Semaphore::new(MAX_GATE_CLOSURES);
         let writes = stream::iter(actions).map(async |action| {
             let _permit = match action {
-                Action::CloseGate { then: Some(_), .. } => changes.acquire().await.ok(),
+                Action::CloseGate { then: Some(_), .. } => gate_permits.acquire().await.ok(),
                 _ => None,
             };
             if !proof.is_valid_for(&action).await {
-                lock().left = true;
+                lock().unfinished = true;
             } else if lock().may_begin(&action)
                 && let Some(sequel) = act(&action).await
                 && (!sequel.is_irrevocable() || Instant::now() < until + PROOF_LIFETIME)
@@ -251,37 +253,37 @@ impl<S: Serialize> Execution<'_, S> {
         });
         let path = format!("{}/status", self.target.path());
         let requested = Instant::now();
-        let written = self.applier.requests.put(&path, to_bytes(&body)).await?;
-        (self.on_write)(Write::Version(self.target.kind.into(), written.version()));
-        self.target.resource_version = written.resource_version;
+        let response = self.applier.requests.put(&path, to_bytes(&body)).await?;
+        (self.on_write)(Write::Version(self.target.kind.into(), response.version()));
+        self.target.resource_version = response.resource_version;
         self.memory.status_written = Some(Instant::now());
         self.status = None;
-        self.proven = proof::valid_until(requested, &mut self.memory.proof_timeout);
+        self.proven_until = proof::valid_until(requested, &mut self.memory.proof_timeout);
         Ok(())
     }
 
     /// Proves that the workload is unchanged, unless the last proof is recent.
     async fn prove(&mut self) -> Result<(), Stop> {
         let is_recent = |until| Instant::now() + PROOF_LIFETIME * 3 / 4 < until;
-        if !self.proven.is_some_and(is_recent) {
+        if !self.proven_until.is_some_and(is_recent) {
             let timeout = &mut self.memory.proof_timeout;
-            self.proven = Some(proof::prove(self.applier, self.target, timeout).await?);
+            self.proven_until = Some(proof::prove(self.applier, self.target, timeout).await?);
         }
         Ok(())
     }
 }
 
-/// The action that follows another one without a new plan. If the process dies in between, the next plan
+/// The action, if any, that follows another one without a new plan. If the process dies in between, the next plan
 /// continues.
-fn sequel(action: &Action, written: &ResponseMetadata, now: Timestamp) -> Option<Action> {
+fn sequel(action: &Action, response: &ResponseMetadata, now: Timestamp) -> Option<Action> {
     match action {
         // With its gate already open, the pod can be Ready in the kubelet's first status.
         Action::CreatePod(new) if new.has_gate() => Some(Action::OpenGate(PodRef {
             name: new.name.clone(),
-            uid: written.uid.clone(),
+            uid: response.uid.clone(),
             version: None,
         })),
-        // In the other order, the response would be about the previous budget.
+        // A probe before this write would examine the previous budget.
         Action::ApplyBudget(budget) => Some(Action::ProbeGuard {
             budget: budget.name.clone(),
         }),
@@ -290,8 +292,8 @@ fn sequel(action: &Action, written: &ResponseMetadata, now: Timestamp) -> Option
         } => {
             let mut patch = InPlacePatch::clone(patch);
             patch.record.gate_closed_at = Some(whole_second(now));
-            // The pod was unchanged when its gate was closed, and must be unchanged since.
-            patch.pod.version = patch.pod.version.map(|_| written.version());
+            // The pod was unchanged when its gate was closed, and must not have changed since.
+            patch.pod.version = patch.pod.version.map(|_| response.version());
             Some(Action::PatchInPlace(patch))
         }
         _ => None,

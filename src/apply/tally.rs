@@ -19,11 +19,11 @@ use gamekeeper_core::plan::{
 pub(super) struct Tally {
     /// The response to a patch of the workload.
     pub workload: Option<ResponseMetadata>,
-    /// Whether something was left for the next plan.
-    pub left: bool,
+    /// Whether something was left to the next plan.
+    pub unfinished: bool,
     /// Whether the names of pods can be chosen, rather than being determined by ordinals.
     chooses_names: bool,
-    /// Revisions whose last pod was refused: the next pod is tried alone.
+    /// Revisions whose last pod was refused. Of each, a single pod is tried next.
     on_trial: BTreeSet<String>,
     /// Revisions on trial whose single pod was tried.
     tried: BTreeSet<String>,
@@ -37,7 +37,7 @@ pub(super) struct Tally {
     failed: BTreeMap<Attempt, String>,
     /// Whether a pod that ended as soon as it started was replaced.
     backs_off: bool,
-    /// Whether the guard of pods is in force, as far as this is known.
+    /// Whether the guard of pods is in force, if that is known.
     guard: Option<GuardState>,
     /// The PodDisruptionBudgets of other clients, as last read.
     other_budgets: Vec<OtherBudget>,
@@ -51,6 +51,7 @@ pub(super) struct Tally {
     unavailable: Option<(String, Option<Duration>)>,
     conflict: Option<String>,
     rejected: Option<String>,
+    /// Whether an action was refused on which the rest of the plan depends.
     void: bool,
 }
 
@@ -78,7 +79,7 @@ impl Tally {
         }
         // If the pod on trial is accepted, the next plan creates the others.
         if self.tried.contains(&new.revision) {
-            self.left = true;
+            self.unfinished = true;
             return false;
         }
         if self.on_trial.contains(&new.revision) {
@@ -93,20 +94,20 @@ impl Tally {
     }
 
     pub(super) fn count(&mut self, action: &Action, result: RequestResult) {
-        // Without a response, the pod may have been deleted.
+        // Even if there is no response, the pod may have been deleted.
         if let (Action::DeletePod(it), Ok(_) | Err(Refusal::Unavailable { .. })) = (action, &result)
         {
             self.players.forget(&it.pod.uid);
         }
         match result {
-            Ok(metadata) => self.succeeded(action, metadata),
+            Ok(metadata) => self.record_success(action, metadata),
             Err(Refusal::Rejected(message) | Refusal::NamespaceTerminating(message)) => {
-                self.rejected(action, message);
+                self.record_rejection(action, message);
             }
             Err(Refusal::Busy { message, after } | Refusal::Unavailable { message, after }) => {
                 self.unavailable = Some((message, after));
             }
-            Err(Refusal::AlreadyExists(message)) => self.taken(action, message),
+            Err(Refusal::AlreadyExists(message)) => self.record_taken_name(action, message),
             Err(Refusal::NotFound(_)) if matches!(action, Action::ProbeGuard { .. }) => {
                 self.record_guard(Some(GuardState::no_budget(self.guard.as_ref())));
             }
@@ -116,7 +117,7 @@ impl Tally {
         }
     }
 
-    fn succeeded(&mut self, action: &Action, metadata: ResponseMetadata) {
+    fn record_success(&mut self, action: &Action, metadata: ResponseMetadata) {
         self.succeeded.extend(Attempt::of(action));
         match action {
             Action::PatchWorkload(_) => self.workload = Some(metadata),
@@ -129,7 +130,7 @@ impl Tally {
             Action::DryRun { revision, .. } => {
                 self.verdicts.insert(revision.clone(), Verdict::Accepted);
                 // The plan waits for the verdict.
-                self.left = true;
+                self.unfinished = true;
             }
             Action::ForceDeletePod(pod) => self.deleted.push(pod.name.clone()),
             Action::DeletePod(deletion) => {
@@ -142,10 +143,11 @@ impl Tally {
             }
             Action::ProbeGuard { .. } => {
                 let at = Timestamp::now();
-                // Until now, any client could change the budget, so it is applied again.
-                let was_open = matches!(self.guard, Some(GuardState::NotInForce { .. }));
+                // While the guard was not in force, any client could change the budget, so it is applied again.
+                let was_not_in_force = matches!(self.guard, Some(GuardState::NotInForce { .. }));
                 let others = std::mem::take(&mut self.other_budgets);
-                self.record_guard((!was_open).then_some(GuardState::InForce { at, others }));
+                let state = GuardState::InForce { at, others };
+                self.record_guard((!was_not_in_force).then_some(state));
             }
             Action::DeleteBudget { .. } => {
                 self.record_guard(Some(GuardState::NoBudget { times: 0 }));
@@ -157,20 +159,21 @@ impl Tally {
         }
     }
 
-    /// Remembers whether the guard is in force. The next plan shows it.
+    /// Remembers whether the guard is in force. The next plan reports that.
     fn record_guard(&mut self, guard: Option<GuardState>) {
         self.guard = guard;
-        self.left = true;
+        self.unfinished = true;
     }
 
-    fn not_in_force(&mut self, message: String) {
-        let before = self.guard.as_ref();
-        let now = GuardState::not_in_force(before, message, Timestamp::now());
-        self.record_guard(Some(now));
+    fn record_not_in_force(&mut self, message: String) {
+        let previous = self.guard.as_ref();
+        let state = GuardState::not_in_force(previous, message, Timestamp::now());
+        self.record_guard(Some(state));
     }
 
-    /// Another owner's object already has the name. If names can be chosen, the next plan chooses another one.
-    fn taken(&mut self, action: &Action, message: String) {
+    /// Records that another owner's object already has the name. If names can be chosen, the next plan chooses a new
+    /// one.
+    fn record_taken_name(&mut self, action: &Action, message: String) {
         let name = match action {
             Action::CreatePod(_) if !self.chooses_names => {
                 self.failed.insert(Attempt::CreatePod, message.clone());
@@ -179,29 +182,29 @@ impl Tally {
             }
             Action::CreatePod(new) => &new.name,
             Action::CreateRevision(new) => &new.name,
-            _ => return self.rejected(action, message),
+            _ => return self.record_rejection(action, message),
         };
         self.taken.insert(name.clone());
         self.conflict = Some(message);
     }
 
-    fn rejected(&mut self, action: &Action, message: String) {
+    fn record_rejection(&mut self, action: &Action, message: String) {
         match action {
             Action::CreatePod(new) => {
                 self.refused.insert(new.revision.clone());
-                self.refuse(&new.revision, &message);
+                self.record_refused(&new.revision, &message);
             }
             Action::DryRun { revision, .. } => {
-                self.refuse(revision, &message);
-                self.left = true;
+                self.record_refused(revision, &message);
+                self.unfinished = true;
                 return;
             }
             Action::ApplyBudget(_) => {
                 let message = format!("the PodDisruptionBudget cannot be created: {message}");
-                return self.not_in_force(message);
+                return self.record_not_in_force(message);
             }
-            Action::ProbeGuard { .. } => return self.not_in_force(message),
-            // The rest of the plan depends on these.
+            Action::ProbeGuard { .. } => return self.record_not_in_force(message),
+            // The rest of the plan depends on these actions.
             Action::PatchWorkload(_) | Action::CreateRevision(_) => self.void = true,
             _ => {}
         }
@@ -210,7 +213,8 @@ impl Tally {
         self.rejected = Some(message);
     }
 
-    fn refuse(&mut self, revision: &str, message: &str) {
+    /// Records the verdict that pods of a revision are refused.
+    fn record_refused(&mut self, revision: &str, message: &str) {
         let refused = Verdict::Refused {
             message: message.to_owned(),
             at: Timestamp::now(),
@@ -274,7 +278,7 @@ impl Tally {
         if let Some(message) = self.conflict {
             return Err(Stop::Conflict(message));
         }
-        Ok(match self.left {
+        Ok(match self.unfinished {
             true => ApplyOutcome::Unfinished,
             false => ApplyOutcome::Done,
         })

@@ -31,7 +31,7 @@ struct Harness {
     applier: Applier,
     sent: Arc<Mutex<Vec<String>>>,
     bodies: Arc<Mutex<Vec<Value>>>,
-    written: Mutex<Vec<Write>>,
+    writes: Mutex<Vec<Write>>,
     memory: Memory,
     target: Target,
     /// HookRuns that were not stored.
@@ -46,11 +46,11 @@ impl Harness {
 
     /// Uses an API server that delays responses to GET requests.
     fn with_slow_gets(delay: Duration, script: Script) -> Self {
-        Self::with_slow(Method::GET, delay, script)
+        Self::with_slow_method(Method::GET, delay, script)
     }
 
     /// Uses an API server that delays responses to requests of one method.
-    fn with_slow(slow: Method, delay: Duration, script: Script) -> Self {
+    fn with_slow_method(slow: Method, delay: Duration, script: Script) -> Self {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let bodies = Arc::new(Mutex::new(Vec::new()));
         let server = service_fn({
@@ -93,7 +93,7 @@ impl Harness {
             unstored,
             sent,
             bodies,
-            written: Mutex::default(),
+            writes: Mutex::default(),
             memory: Memory::default(),
             target: target(),
             _events: writer,
@@ -101,19 +101,20 @@ impl Harness {
     }
 
     async fn carry_out(&mut self, plan: Plan<Value>) -> Report {
-        let on_write = |write| self.written.lock().unwrap().push(write);
-        let stored = json!({"replicas": 0});
+        let on_write = |write| self.writes.lock().unwrap().push(write);
+        let old_status = json!({"replicas": 0});
         self.applier
             .carry_out(
                 &mut self.target,
                 plan,
-                Some(&stored),
+                Some(&old_status),
                 &mut self.memory,
                 &on_write,
             )
             .await
     }
 
+    /// The requests since the last call.
     fn sent(&self) -> Vec<String> {
         std::mem::take(&mut self.sent.lock().unwrap())
     }
@@ -171,6 +172,7 @@ fn delete(name: &str) -> Action {
     })
 }
 
+/// An action that deletes a pod so that it is replaced.
 fn replace(n: usize) -> Action {
     Action::DeletePod(Deletion {
         pod: pod(&format!("lobby-{n}")),

@@ -40,8 +40,8 @@ struct LastStatus {
 
 type Annotations = BTreeMap<String, String>;
 
-/// The images, by container, that will be set after a grace period. None if there are none, or if they belong to
-/// a revision other than the one in the pod's label.
+/// The images, by container, that will be set after a grace period. None if no images are postponed, or if they belong
+/// to a revision other than the one in the pod's label.
 pub(super) fn postponed(
     annotations: &Annotations,
     revision: &str,
@@ -51,7 +51,7 @@ pub(super) fn postponed(
     (grace.revision == revision).then(|| Arc::new(grace.container_images))
 }
 
-/// The record of an update whose images are set, in our own form, so that the update is completed like our own.
+/// The record of an update whose images are set, in our own form, so that it is completed like one of our updates.
 pub(super) fn record(
     annotations: &Annotations,
     revision: &str,
@@ -67,7 +67,7 @@ pub(super) fn record(
     let changes = containers.iter().filter_map(|container| {
         let last = state.last_container_statuses.get(&container.name)?;
         let change = ContainerChange {
-            from_container_id: old_container(container, last, state.update_timestamp),
+            from_container_id: old_container_id(container, last, state.update_timestamp),
             ..ContainerChange::default()
         };
         Some((container.name.clone(), Box::new(change)))
@@ -89,10 +89,10 @@ pub(super) fn record(
 }
 
 /// The containerID of a container if it has not been restarted since the update; otherwise empty.
-fn old_container(container: &Container, last: &LastStatus, updated: Timestamp) -> String {
+fn old_container_id(container: &Container, last: &LastStatus, updated_at: Timestamp) -> String {
     let status = container.status.as_ref();
     let is_old = |status: &&ContainerStatus| {
-        status.image_id == last.image_id && status.started_at.is_none_or(|at| at <= updated)
+        status.image_id == last.image_id && status.started_at.is_none_or(|at| at <= updated_at)
     };
     let old = status.filter(is_old).map(|it| it.container_id.clone());
     old.unwrap_or_default()
@@ -163,28 +163,28 @@ mod tests {
     }
 
     #[test]
-    fn a_change_with_a_closed_gate_is_completed() {
+    fn an_update_with_a_closed_gate_has_a_record() {
         let annotations = annotated(&[state()]);
         let gate = closed("2026-01-01T00:00:59Z");
-        for (container, from) in [
+        for (container, from_id) in [
             (container("id-1", BEFORE), "c"),
             (container("id-1", AFTER), ""),
             (container("id-2", AFTER), ""),
         ] {
             let record = record(&annotations, "game-2", gate, &[container]).expect("a record");
-            assert_eq!(record.containers["game"].from_container_id, from);
+            assert_eq!(record.containers["game"].from_container_id, from_id);
             assert_eq!(Gate::Closed(record.gate_closed_at.expect("a time")), gate);
         }
     }
 
     #[test]
-    fn a_completed_change_has_no_record() {
+    fn a_completed_update_has_no_record() {
         let annotations = annotated(&[state()]);
         let (old, new) = (container("id-1", BEFORE), container("id-2", AFTER));
         for (revision, gate, container) in [
             ("game-2", Gate::Open, &old),
             ("game-3", closed("2026-01-01T00:00:59Z"), &old),
-            // Closed again for the next change.
+            // Closed again for the next update.
             ("game-2", closed("2026-01-01T00:02:00Z"), &old),
             ("game-2", Gate::None, &new),
         ] {

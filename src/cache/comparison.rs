@@ -1,9 +1,9 @@
 //! Compares the cache with the newest resourceVersion of the API server.
 //!
 //! A new leader compares every kind once, and lists it again if no event or bookmark arrives soon. A reconcile
-//! compares a kind after a write that got no response. That happens mostly when the API server is overloaded, so one
-//! request serves all reconciles that wait, and a list is the last resort: it would slow down the requests of all
-//! clients, while a longer wait costs the reconciles of one workload a few seconds.
+//! compares a kind after a write that got no response. Responses are missing mostly when the API server is overloaded,
+//! so one request serves all reconciles that wait, and a list is the last resort: it would slow down the requests of
+//! all clients, while a longer wait costs the reconciles of one workload a few seconds.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ impl Cache {
         futures::future::try_join_all(kinds).await.map(|_| ())
     }
 
-    /// Waits until the cache is as new as the API server for one kind. Retries until the server responds.
+    /// For one kind, waits until the cache is as new as the API server. Retries until the server responds.
     pub(super) async fn reach_newest(&self, kind: Kind) {
         let (Some(source), Some(newest)) = (self.sources.get(&kind), self.newest.get(&kind)) else {
             return;

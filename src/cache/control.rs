@@ -75,16 +75,16 @@ mod tests {
                 "controller": controller, "blockOwnerDeletion": true,
             })
         };
-        let uncontrolled = json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"});
+        let non_controller = json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"});
         let ours = Control::Ours("u".to_owned());
         let group = "tkex.tencent.com/v1alpha1";
         let workload = owner(group, "GameDeployment", Some(true));
         let cases = [
             (json!([]), Control::None),
             (Value::Null, Control::None),
-            (json!([uncontrolled]), Control::None),
+            (json!([non_controller]), Control::None),
             (json!([workload]), ours.clone()),
-            (json!([uncontrolled, workload]), ours),
+            (json!([non_controller, workload]), ours),
             (
                 json!([owner(group, "GameDeployment", Some(false))]),
                 Control::None,

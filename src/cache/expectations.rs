@@ -1,9 +1,9 @@
-//! Expectations: own writes that the cache has yet to observe.
+//! Expectations: the operator's own writes that the cache has yet to observe.
 //!
 //! A plan made from a cache that lacks our own latest writes would create pods twice. So the resourceVersion of each
 //! write is recorded (for a deletion, the uid, because the response may have no version), and the next plan for the
-//! same object waits until the cache has observed it. After a timeout, a new list from the API server shows whether
-//! the write was made.
+//! same object waits until the cache has observed that write. After a timeout, a new list from the API server shows
+//! whether the write was made.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use super::Cache;
 use super::comparison::LIST_INTERVAL;
 use crate::objects::{Deleted, Kind, Write};
 
-/// How long the cache may take to observe a write before its kind is listed again.
+/// How long the cache may take to observe a write before the object's kind is listed again.
 const EXPECTATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Writes that the cache may not have observed yet, by the uid of the workload that they were made for.
@@ -105,7 +105,7 @@ impl Cache {
         }
         for deleted in &expected.deletions {
             let mut progress = self.progress(deleted.kind);
-            while self.lives(deleted) {
+            while self.shows_living(deleted) {
                 if progress.changed().await.is_err() {
                     return;
                 }
@@ -123,7 +123,7 @@ impl Cache {
         let versions = expected.versions.iter();
         let overdue =
             versions.filter(|(kind, version)| self.progress(**kind).borrow().version < **version);
-        let living = expected.deletions.iter().filter(|it| self.lives(it));
+        let living = expected.deletions.iter().filter(|it| self.shows_living(it));
         let kinds = overdue.map(|(kind, _)| *kind);
         let kinds: BTreeSet<Kind> = kinds.chain(living.map(|it| it.kind)).collect();
         for kind in kinds {

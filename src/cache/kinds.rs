@@ -1,4 +1,4 @@
-//! The cached forms of workloads and other whole objects, revisions and claims.
+//! The cached forms of revisions, claims, and objects that are kept whole, such as workloads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

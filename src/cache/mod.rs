@@ -1,7 +1,7 @@
 //! The observed state of the cluster: one watch per kind for the whole process, indexed by owner.
 //!
-//! Controllers read it without a request to the API server, and hold no lock across an await. Guarantees:
-//! after a change or deletion is in the store, all workloads and runs that it concerns are queued;
+//! Controllers read this state without a request to the API server, and hold no lock across an await. Guarantees:
+//! after a change or deletion is in the store, all workloads and runs that the change concerns are queued;
 //! [`Cache::caught_up`] lets a controller read its own writes; after [`Cache::catch_up_with_server`] the
 //! cache is at least as new as the API server was at the time of the call.
 
@@ -87,11 +87,11 @@ pub(crate) struct Settings {
     pub going_taints: Arc<[String]>,
     /// PriorityClass of new guarded pods whose template names none.
     pub priority_class: Option<Arc<str>>,
-    /// Whether no pod is guarded, whatever its workload specifies.
+    /// Whether pods stay unguarded, whatever their workloads specify.
     pub leaves_pods_unguarded: bool,
     /// The operator's own namespace, which holds the revisions of SidecarSets.
     pub own_namespace: Arc<str>,
-    /// Whether pods of other controllers get sidecars in namespaces without a label as well.
+    /// Whether pods of other controllers get sidecars even in namespaces that are not labeled for it.
     pub sidecars_in_all_namespaces: bool,
 }
 
@@ -185,7 +185,7 @@ impl Cache {
         }
     }
 
-    /// An empty cache for the objects of one namespace, or of all if None.
+    /// An empty cache for the objects of one namespace, or of all namespaces if None.
     pub(crate) fn new(
         client: &Client,
         namespace: Option<&str>,
@@ -226,7 +226,7 @@ impl Cache {
         let mut watches = JoinSet::new();
         for (kind, source) in &self.sources {
             let (source, router) = (source.clone(), Arc::clone(router));
-            self.start_one(*kind, source, router, &mut watches);
+            self.start_watch(*kind, source, router, &mut watches);
         }
         watches.spawn(relist_pods(
             Arc::clone(&self.pods),
@@ -235,7 +235,7 @@ impl Cache {
         watches
     }
 
-    fn start_one(
+    fn start_watch(
         &self,
         kind: Kind,
         source: Source,
@@ -315,7 +315,7 @@ impl Cache {
                 let (namespaces, sidecars) =
                     (Arc::clone(&self.namespaces), Arc::clone(&self.sidecars));
                 watches.spawn(async move {
-                    sidecars.used().await;
+                    sidecars.until_used().await;
                     let read = |_: Option<&_>, _, _: &Identity, object: Object<'_>| {
                         Ok(Some(CachedNamespace::from(object.read::<NamespaceHead>()?)))
                     };
@@ -327,7 +327,7 @@ impl Cache {
                 let (revisions, sidecars) =
                     (Arc::clone(&self.set_revisions), Arc::clone(&self.sidecars));
                 watches.spawn(async move {
-                    sidecars.used().await;
+                    sidecars.until_used().await;
                     let read = |_: Option<&_>, _, _: &Identity, object: Object<'_>| {
                         let revision = object.read_within(MAX_TEMPLATE_BYTES)?;
                         Ok(Some(CachedSetRevision::new(revision)))
@@ -406,8 +406,8 @@ impl Cache {
         reflector_of!(self, kind, reflector => reflector.relist(interval).await);
     }
 
-    /// Whether the cache shows the object, and not as Terminating.
-    fn lives(&self, deleted: &Deleted) -> bool {
+    /// Whether the cache shows this object, and shows it as not Terminating.
+    fn shows_living(&self, deleted: &Deleted) -> bool {
         reflector_of!(self, deleted.kind, reflector => {
             reflector
                 .get(&deleted.key)
@@ -428,11 +428,11 @@ async fn relist_pods(pods: Arc<Reflector<CachedPod>>, sidecars: Arc<SidecarIndex
     }
 }
 
-/// Memory that a workload or revision may take, in bytes: its pod template is kept as maps. A thousand
-/// environment variables take 1 MB, and 2 MB more in managed fields.
+/// Memory that a workload or revision may take, in bytes. Its pod template is kept as maps, in which a thousand
+/// environment variables take 1 MB; the managed fields for them take 2 MB more.
 const MAX_TEMPLATE_BYTES: usize = 16 << 20;
 /// Memory that a HookTemplate or HookRun may take while it is parsed. The cached form takes little more than
-/// its text.
+/// the JSON text.
 const MAX_HOOK_BYTES: usize = 64 << 20;
 
 /// Whether an object with this name and uid is in the cache.

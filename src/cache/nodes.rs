@@ -72,7 +72,7 @@ struct NodeInfo {
 
 /// The first minor version of a kubelet that restarts a native sidecar whose image changes
 /// (kubernetes/kubernetes#126525).
-const RESTARTS_SIDECARS: u32 = 32;
+const FIRST_MINOR_THAT_RESTARTS_SIDECARS: u32 = 32;
 
 /// A kubelet's version such as `v1.31.4-eks-1`, if the kubelet ignores new images of native sidecars.
 /// Versions that are not Kubernetes' own (kwok's for example) are ignored.
@@ -80,7 +80,7 @@ fn old_kubelet(version: &str) -> Option<Arc<str>> {
     let minor = version.trim_start_matches('v').strip_prefix("1.")?;
     let minor = minor.split(|c: char| !c.is_ascii_digit()).next()?;
     let minor: u32 = minor.parse().ok()?;
-    (minor < RESTARTS_SIDECARS).then(|| version.into())
+    (minor < FIRST_MINOR_THAT_RESTARTS_SIDECARS).then(|| version.into())
 }
 
 /// The taint that the node lifecycle controller sets on an unreachable node.
@@ -89,8 +89,8 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// The taint that an administrator sets on a node that was shut down.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// NoExecute taints that do not announce the removal of a node, but show that it no longer responds. It may come back
-/// at any moment, or it is shut down and no pod can be moved.
+/// NoExecute taints that do not announce the removal of a node, but show that it no longer responds. The node may come
+/// back at any moment, or it is shut down and no pod can be moved.
 const LOST_NODE_TAINTS: [&str; 3] = ["node.kubernetes.io/not-ready", UNREACHABLE, OUT_OF_SERVICE];
 
 /// The taint that the node lifecycle controller sets on a cordoned node.
@@ -102,7 +102,7 @@ fn announces_removal(taint: &NodeTaint, keys: &[String]) -> bool {
     ends_pods || keys.contains(&taint.key)
 }
 
-/// When the removal of a node was announced, as far as its taints show: `kubectl taint` records no time.
+/// When the removal of a node was announced, if its taints show that: `kubectl taint` records no time.
 fn going_since(node: &NodeSpec, keys: &[String]) -> Option<Timestamp> {
     let announces = |it: &&NodeTaint| {
         let is_cordon = node.unschedulable && it.key == UNSCHEDULABLE;
@@ -147,17 +147,17 @@ pub(crate) struct NodeState {
     name: String,
     uid: String,
     version: u64,
-    /// Its deletion cost, in millionths.
+    /// The node's deletion cost, in millionths.
     pub cost: Option<i64>,
-    /// Whether and how it is lost.
+    /// Whether and how the node is lost.
     pub lost: Option<LostNode>,
-    /// Its kubelet's version, if the kubelet ignores new images of native sidecars.
+    /// The kubelet's version, if the kubelet ignores new images of native sidecars.
     pub old_kubelet: Option<Arc<str>>,
     /// What plans for Clusters read, if lifecycle hooks are enabled.
     pub for_clusters: Option<Arc<ClusterNode>>,
-    /// The taints that announce its removal.
+    /// The taints that announce the node's removal.
     pub going: Arc<[Taint]>,
-    /// When the first of them was added, as far as they record that.
+    /// When the first of these taints was added, if they record that.
     pub going_since: Option<Timestamp>,
 }
 
@@ -216,7 +216,7 @@ impl NodeHead {
             lost: ready == Some("Unknown") || taints.iter().any(|it| it.key == UNREACHABLE),
             record: annotations.and_then(|it| it.get(NODE_RECORD)).cloned(),
             unschedulable: self.spec.unschedulable,
-            not_installed: taints.iter().position(|it| it.key == NOT_INSTALLED_TAINT),
+            taint_index: taints.iter().position(|it| it.key == NOT_INSTALLED_TAINT),
         }
     }
 }
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(taint("any", "NoSchedule"), none);
         let configured = "karpenter.sh/disrupted";
         assert_eq!(taint(configured, "NoSchedule"), [configured]);
-        // The node is lost, or may come back.
+        // These taints only show that the node does not respond.
         for key in LOST_NODE_TAINTS {
             assert_eq!(taint(key, "NoExecute"), none);
         }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_is_announced_by_the_first_taint() {
+    fn a_removal_is_announced_when_the_first_taint_is_added() {
         let at = |minute: i64| format!("2026-01-01T00:{minute:02}:00Z");
         let taint = |key: &str, effect: &str, minute: i64| {
             let added = at(minute);

@@ -1,11 +1,12 @@
-//! The cached forms of pods: slim for pods of our workloads, smaller still for orphans.
+//! The cached forms of pods: slim for pods of our workloads, minimal for all others.
 //!
 //! One watch delivers all pods of the cluster, because no selector matches only ours: a watch cannot select by owner
-//! reference, and users may change labels. A pod that lost a selected label would vanish from the cache although a
-//! match is still being played in it. So each event is first parsed as far as the owner references. Pods of other
-//! controllers are dropped there, unless a SidecarSet reaches their namespace. Only two things are kept of an orphan:
-//! what decides its adoption, because a workload that selects it may be created later, and what the status of a
-//! SidecarSet needs. A pod that has sidecars, and whose sets update it themselves, is also kept like our own pods.
+//! reference, and users may change labels. A pod that lost a selected label would vanish from the cache even though
+//! a match is still being played in it. So each event is first parsed as far as the owner references. Pods of other
+//! controllers are dropped there, unless a SidecarSet reaches their namespace. Of these pods and of orphans, only two
+//! things are kept: what decides an orphan's adoption, because a workload that selects it may be created later, and
+//! what the status of a SidecarSet needs. A pod that has sidecars, and whose sets update it themselves, is also kept
+//! like our own pods.
 
 mod of_sets;
 
@@ -30,9 +31,9 @@ pub enum CachedPod {
     /// A pod of one of our workloads.
     Own(Arc<Pod>),
     /// A pod without a controller.
-    Orphan(Box<Orphan>),
+    Orphan(Box<MinimalPod>),
     /// A pod of another controller, in a namespace that a SidecarSet may reach.
-    Foreign(Box<Orphan>),
+    Foreign(Box<MinimalPod>),
 }
 
 /// The controller under which all pods of other controllers are indexed. No workload has this uid.
@@ -49,9 +50,9 @@ impl CachedPod {
         keep_foreign: bool,
         interner: &mut Interner,
     ) -> Result<Option<Self>, serde_json::Error> {
-        let mut orphan = || {
-            let mut orphan = Orphan::new(object.read()?, interner);
-            if let Some(annotated) = orphan
+        let mut minimal = || {
+            let mut minimal = MinimalPod::new(object.read()?, interner);
+            if let Some(annotated) = minimal
                 .annotated
                 .as_mut()
                 .filter(|it| keep_foreign && it.is_injected())
@@ -62,12 +63,12 @@ impl CachedPod {
                     slim_with_controller(previous, origin, None, object.read()?, interner);
                 annotated.running = Some(Arc::new(running));
             }
-            Ok::<_, serde_json::Error>(Box::new(orphan))
+            Ok::<_, serde_json::Error>(Box::new(minimal))
         };
         Ok(match identity.control {
-            Control::Foreign if keep_foreign => Some(CachedPod::Foreign(orphan()?)),
+            Control::Foreign if keep_foreign => Some(CachedPod::Foreign(minimal()?)),
             Control::Foreign => None,
-            Control::None => Some(CachedPod::Orphan(orphan()?)),
+            Control::None => Some(CachedPod::Orphan(minimal()?)),
             Control::Ours(_) => {
                 let previous = previous.and_then(CachedPod::own).map(AsRef::as_ref);
                 let pod = slim(previous, origin, object.read()?, interner);
@@ -84,7 +85,8 @@ impl CachedPod {
         }
     }
 
-    /// The pod with its containers: all pods of our workloads, and those whose sidecars are updated by their sets.
+    /// The pod with its containers, if these are kept: for pods of our workloads, and pods whose sidecars are updated
+    /// by their sets.
     pub fn with_containers(&self) -> Option<&Arc<Pod>> {
         match self {
             CachedPod::Own(pod) => Some(pod),
@@ -93,7 +95,7 @@ impl CachedPod {
     }
 
     /// The pod, if it has no controller.
-    pub fn orphan(&self) -> Option<&Orphan> {
+    pub fn orphan(&self) -> Option<&MinimalPod> {
         match self {
             CachedPod::Orphan(orphan) => Some(orphan),
             CachedPod::Own(_) | CachedPod::Foreign(_) => None,
@@ -163,7 +165,7 @@ impl Cached for CachedPod {
         }
     }
 
-    /// The containers of an orphan are cached only while SidecarSets reach its namespace.
+    /// The containers of pods that are not ours are cached only while SidecarSets reach their namespace.
     fn differs_from(&self, cached: &Self) -> bool {
         let has_containers = |pod: &Self| pod.with_containers().is_some();
         self.version() != cached.version() || has_containers(self) != has_containers(cached)
@@ -179,7 +181,7 @@ impl Cached for CachedPod {
 
 /// The cached form of a pod that none of our workloads controls.
 #[derive(Clone, Debug)]
-pub struct Orphan {
+pub struct MinimalPod {
     namespace: Arc<str>,
     name: Arc<str>,
     uid: Box<str>,
@@ -187,26 +189,26 @@ pub struct Orphan {
     /// `key=value`, separated by commas. Pods with equal labels share the text.
     labels: Arc<str>,
     phase: PodPhase,
-    /// None if the pod has none of these annotations, which saves memory for most pods.
+    /// None if the pod has none of the annotations that matter, which saves memory for most pods.
     annotated: Option<Box<Annotated>>,
     terminating: bool,
     ready: bool,
 }
 
-/// The annotations of an orphan that matter.
+/// The annotations that matter in a minimal pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Annotated {
     index: Option<u32>,
-    /// The SidecarSets that were considered when it was created.
+    /// The SidecarSets that were considered when the pod was created.
     sidecars: SidecarMarks,
     /// The pod with its containers, if a SidecarSet may update it: it has sidecars, and pods of other controllers count
     /// in its namespace.
     running: Option<Arc<Pod>>,
 }
 
-/// The parts of an orphan that are parsed.
+/// The parts of a pod that are parsed for its minimal form.
 #[derive(Deserialize)]
-struct OrphanHead {
+struct ParsedPod {
     metadata: Meta,
     #[serde(default)]
     status: Status,
@@ -256,8 +258,8 @@ impl Annotated {
     }
 }
 
-impl Orphan {
-    fn new(pod: OrphanHead, interner: &mut Interner) -> Self {
+impl MinimalPod {
+    fn new(pod: ParsedPod, interner: &mut Interner) -> Self {
         let meta = pod.metadata;
         let annotations = meta.annotations.unwrap_or_default();
         let mut conditions = pod.status.conditions.iter().flatten();
@@ -295,12 +297,12 @@ impl Orphan {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
-    /// Its namespace.
+    /// The pod's namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Its labels.
+    /// The pod's labels.
     pub fn labels(&self) -> BTreeMap<String, String> {
         let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
         self.each_label().map(owned).collect()
@@ -315,7 +317,7 @@ impl Orphan {
         self.labels.split(',').filter_map(|it| it.split_once('='))
     }
 
-    /// Whether both states are the same as far as adoption is concerned.
+    /// Whether two states of a pod are the same as far as adoption is concerned.
     pub fn is_like(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
@@ -356,8 +358,9 @@ impl Store<CachedPod> {
         uid: &str,
         selected: impl Fn(&BTreeMap<String, String>) -> bool,
     ) -> Vec<Arc<Pod>> {
-        let own = self.controlled_by(namespace, Some(uid));
-        let mut pods: Vec<_> = own.iter().filter_map(|pod| pod.own().cloned()).collect();
+        let controlled = self.controlled_by(namespace, Some(uid));
+        let controlled = controlled.iter().filter_map(|pod| pod.own().cloned());
+        let mut pods: Vec<_> = controlled.collect();
         // Equal labels are compared with the selector once.
         let mut known: HashMap<Arc<str>, bool> = HashMap::new();
         for orphan in self.controlled_by(namespace, None) {

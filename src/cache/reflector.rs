@@ -85,7 +85,7 @@ impl<T: Cached> Reflector<T> {
         self.store().get(&key.namespace, &key.name)
     }
 
-    /// Why an object cannot be decoded; None if it can, or does not exist.
+    /// Why an object cannot be decoded; None if it can be decoded or does not exist.
     pub(crate) fn unreadable(&self, key: &ObjectKey) -> Option<Unreadable> {
         self.all_unreadable().get(key).cloned()
     }
@@ -119,10 +119,10 @@ impl<T: Cached> Reflector<T> {
     /// progress is completed first. Callers that wait at the same time share a list.
     pub(crate) async fn relist(&self, interval: Duration) {
         let mut progress = self.progress();
-        let now = *progress.borrow_and_update();
-        let next = now.started + 1;
+        let current = *progress.borrow_and_update();
+        let next = current.started + 1;
         let request = async {
-            if let Some(last) = now.started_at {
+            if let Some(last) = current.started_at {
                 sleep_until(last + interval).await;
             }
             self.wanted.send_if_modified(|wanted| {
@@ -194,8 +194,8 @@ pub(super) type DecodeError = serde_json::Error;
 /// A change for the router.
 pub(crate) enum Routed<T> {
     Changed(Transition<T>),
-    /// An object that cannot be decoded, or that could not be decoded and no longer exists:
-    /// [`Reflector::unreadable`] distinguishes the two.
+    /// An object that cannot be decoded, or one that could not be decoded and no longer exists:
+    /// [`Reflector::unreadable`] distinguishes the two cases.
     Unreadable(ObjectKey),
 }
 
@@ -311,8 +311,8 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
             unreadable,
         } = self.listing.take().unwrap_or_default();
         let mut concerned: BTreeSet<ObjectKey> = unreadable.keys().cloned().collect();
-        let before = std::mem::replace(&mut *self.unreadable(), unreadable);
-        concerned.extend(before.into_keys());
+        let previously_unreadable = std::mem::replace(&mut *self.unreadable(), unreadable);
+        concerned.extend(previously_unreadable.into_keys());
         let transitions = self.write().replace(objects);
         for transition in transitions {
             (self.route)(&Routed::Changed(transition));
@@ -321,7 +321,7 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
             (self.route)(&Routed::Unreadable(key));
         }
         self.reflector.progress.send_modify(|progress| {
-            // It may be lower than before, if etcd was restored from a backup.
+            // The version may be lower than before, if etcd was restored from a backup.
             progress.version = version;
             progress.listed = progress.started;
         });
@@ -367,9 +367,9 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
     fn advance(&self, version: u64) {
         if self.listing.is_none() {
             self.reflector.progress.send_if_modified(|progress| {
-                let later = version > progress.version;
+                let is_later = version > progress.version;
                 progress.version = progress.version.max(version);
-                later
+                is_later
             });
         }
     }

@@ -1,6 +1,6 @@
 //! Routes changes of objects to the queues of the workloads and runs that they concern.
 //!
-//! Both the old and the new state of an object count, so that a workload is also queued when it loses an object.
+//! Both the old and the new state of an object count, so a workload is also queued when it loses an object.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -71,7 +71,7 @@ impl Router {
         Self::new(to_workloads, nowhere(), nowhere(), sidecars, nowhere())
     }
 
-    /// Also routes to Clusters.
+    /// Also queues Clusters.
     pub(crate) fn with_clusters(mut self, queue: Sink) -> Self {
         let keys = RwLock::default();
         self.clusters = Some(Clusters { keys, queue });
@@ -166,8 +166,8 @@ impl Router {
         let known = keys.clone();
         keys.extend(new.iter().map(|new| new.key()));
         drop(keys);
-        let own = sides(transition).map(|it| it.key());
-        own.chain(known).for_each(|key| (clusters.queue)(key));
+        let changed = sides(transition).map(|it| it.key());
+        changed.chain(known).for_each(|key| (clusters.queue)(key));
     }
 
     /// Records the set, and queues it.
@@ -203,10 +203,10 @@ impl Router {
     /// Records the revision of a set, and queues the set.
     pub(crate) fn set_revision(&self, (old, new): &Transition<CachedSetRevision>) {
         for side in [old, new].into_iter().flatten() {
-            let Some(set) = side.set() else { continue };
-            let is_removed = new.as_ref().is_none_or(|new| new.set() != side.set());
+            let Some(uid) = side.set_uid() else { continue };
+            let is_removed = new.as_ref().is_none_or(|new| new.set_uid() != Some(uid));
             let revision = side.revision().filter(|_| !is_removed);
-            if let Some(name) = self.sidecars.put_revision(set, side.name(), revision) {
+            if let Some(name) = self.sidecars.put_revision(uid, side.name(), revision) {
                 (self.to_sidecar_sets)(ObjectKey::new("", name));
             }
         }
@@ -289,9 +289,9 @@ impl Router {
         }
     }
 
-    /// Queues what the change of a node concerns. If the node was lost or came back: the workloads whose pods leave lost
-    /// nodes. If its kubelet was upgraded: the workloads with native sidecars, and the SidecarSets that have some. If
-    /// its removal was announced or called off: the workloads whose pods are moved.
+    /// Queues what the change of a node concerns. If the node was lost or came back: the workloads whose pods leave
+    /// lost nodes. If its kubelet was upgraded: the workloads with native sidecars, and the SidecarSets that have some.
+    /// If its removal was announced or called off: the workloads whose pods are moved.
     pub(crate) fn node(&self, (old, new): &Transition<NodeState>) {
         self.queue_clusters(old.as_deref(), new.as_deref());
         let lost = |side: &Option<Arc<NodeState>>| side.as_ref().and_then(|node| node.lost);

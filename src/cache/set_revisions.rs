@@ -20,11 +20,11 @@ pub(crate) struct CachedSetRevision {
     uid: String,
     version: u64,
     terminating: bool,
-    /// The uid of the SidecarSet that controls it.
-    set: Option<String>,
+    /// The uid of the SidecarSet that controls the revision.
+    set_uid: Option<String>,
     /// The name of that set.
     set_name: Option<String>,
-    /// None if it neither belongs nor belonged to a SidecarSet.
+    /// What the revision records; None if it neither belongs nor ever belonged to a SidecarSet.
     revision: Option<Arc<SetRevision>>,
 }
 
@@ -33,14 +33,14 @@ impl CachedSetRevision {
         let meta = object.metadata;
         let owner = controller_of(&meta);
         let set_owner = owner.filter(|it| it.kind == "SidecarSet" && it.api_version == API_VERSION);
-        let set = set_owner.map(|owner| owner.uid.clone());
+        let set_uid = set_owner.map(|owner| owner.uid.clone());
         let set_name = set_owner.map(|owner| owner.name.clone());
         let labels = meta.labels.as_ref();
         let is_orphan =
             owner.is_none() && labels.is_some_and(|it| it.contains_key(SIDECAR_SET_LABEL));
         let data = object.data.map(|it| it.0).unwrap_or_default();
         let (name, uid) = (meta.name.unwrap_or_default(), meta.uid.unwrap_or_default());
-        let revision = (set.is_some() || is_orphan).then(|| {
+        let revision = (set_uid.is_some() || is_orphan).then(|| {
             Arc::new(SetRevision {
                 name: name.clone(),
                 uid: uid.clone(),
@@ -54,24 +54,24 @@ impl CachedSetRevision {
             uid,
             version: version_number(&meta.resource_version.unwrap_or_default()),
             terminating: meta.deletion_timestamp.is_some(),
-            set,
+            set_uid,
             set_name,
             revision,
         }
     }
 
-    /// Whether a set with this name may adopt it: no set controls it, or an earlier set with the same name does.
+    /// Whether a set with this name may adopt the revision: no set controls it, or an earlier set with this name does.
     pub(crate) fn is_adoptable_by(&self, set: &str) -> bool {
         let owner = self.set_name.as_ref();
         owner.is_none_or(|owner| owner == set)
     }
 
-    /// The uid of the SidecarSet that controls it.
-    pub(crate) fn set(&self) -> Option<&str> {
-        self.set.as_deref()
+    /// The uid of the SidecarSet that controls the revision.
+    pub(crate) fn set_uid(&self) -> Option<&str> {
+        self.set_uid.as_deref()
     }
 
-    /// What it records, if it belongs or belonged to a SidecarSet.
+    /// What the revision records, if it belongs or ever belonged to a SidecarSet.
     pub(crate) fn revision(&self) -> Option<&Arc<SetRevision>> {
         self.revision.as_ref()
     }
@@ -90,7 +90,7 @@ impl Cached for CachedSetRevision {
             uid: &self.uid,
             version: self.version,
             terminating: self.terminating,
-            controller: self.set.as_deref(),
+            controller: self.set_uid.as_deref(),
         }
     }
 }

@@ -135,7 +135,7 @@ impl SidecarIndex {
         self.read().sets.get(set).cloned()
     }
 
-    /// The names of all namespaces that a set reaches, each with whether pods of all controllers count there.
+    /// The names of all namespaces that a set reaches, and whether pods of all controllers count there.
     pub(crate) fn reached_by(&self, set: &Sidecars) -> Vec<(String, bool)> {
         let state = self.read();
         let namespaces = state.namespaces.values();
@@ -170,12 +170,12 @@ impl SidecarIndex {
     }
 
     /// Returns as soon as there is a set.
-    pub(super) async fn used(&self) {
+    pub(super) async fn until_used(&self) {
         // Cannot fail, because self holds the sender.
         let _ = self.used.subscribe().wait_for(|used| *used).await;
     }
 
-    /// Changes when pods of other controllers must be kept in more namespaces.
+    /// Reports when pods of other controllers must be kept in more namespaces.
     pub(super) fn grown(&self) -> watch::Receiver<u64> {
         self.grown.subscribe()
     }
@@ -200,7 +200,7 @@ impl SidecarIndex {
         self.read().sets.keys().cloned().collect()
     }
 
-    /// Records a changed set.
+    /// Records the new state of a set; None if it does not exist or cannot be decoded.
     pub(super) fn put_set(&self, name: &str, set: Option<&Whole<SidecarSet>>) {
         let set = set.filter(|set| self.is_ours(&set.object));
         self.change(|state| {
@@ -242,7 +242,7 @@ impl SidecarIndex {
         self.read().revisions_of(uid)
     }
 
-    /// Records a changed namespace.
+    /// Records the new state of a namespace; None if it does not exist.
     pub(super) fn put_namespace(&self, name: &str, namespace: Option<&CachedNamespace>) {
         self.change(|state| {
             match namespace {
@@ -281,7 +281,7 @@ impl SidecarIndex {
 }
 
 impl State {
-    /// Parses a set again.
+    /// Parses the set with this name again.
     fn parse(&mut self, name: &str) {
         let set = self.objects.get(name).and_then(|set| {
             let revisions = self.revisions_of(set.metadata.uid.as_deref().unwrap_or_default());

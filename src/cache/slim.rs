@@ -1,7 +1,7 @@
 //! Converts a pod from the API server to the slim [`Pod`] that the planner reads.
 //!
-//! A pure function of the pod's previous and new state, because the first status of a generation is known
-//! only from the transition (see [`FirstStatus`]).
+//! A pure function of the pod's previous and new state. It needs the previous one because the first status of a
+//! generation is known only from the transition (see [`FirstStatus`]).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Interner {
         }
         if self.texts.len() >= self.limit {
             self.texts.retain(|known| Arc::strong_count(known) > 1);
-            // Twice the number in use, or each new string would cause another pass.
+            // Twice the number in use; otherwise, each new string would cause another pass.
             self.limit = MIN_LIMIT.max(2 * self.texts.len());
         }
         let shared: Arc<str> = text.into();
@@ -75,7 +75,7 @@ pub(super) fn slim(
     ))
 }
 
-/// The slim form of a pod that this workload controls, or that none of our workloads controls.
+/// The slim form of any pod. `controller` is the uid of the workload that controls it; None if none of ours does.
 pub(super) fn slim_with_controller(
     previous: Option<&Pod>,
     origin: Origin,
@@ -122,7 +122,7 @@ pub(super) fn slim_with_controller(
         move_requested: annotations
             .get(names::MOVE_ANNOTATION)
             .map(|it| match it.as_str() {
-                names::MOVE_OF_NODE => MoveRequest::NodeGoing,
+                names::MOVE_NODE_GOING => MoveRequest::NodeGoing,
                 _ => MoveRequest::User,
             }),
         released: annotations.contains_key(names::RELEASED_ANNOTATION),
@@ -152,7 +152,7 @@ pub(super) fn slim_with_controller(
 /// A deletion cost in millionths; 0 if it is not a number, as in Kubernetes.
 pub(super) fn cost(annotation: Option<&String>) -> i64 {
     let cost = annotation.and_then(|cost| cost.parse::<f64>().ok());
-    // Saturates; NaN is 0.
+    // The cast saturates, and turns NaN into 0.
     cost.map_or(0, |cost| (cost * 1e6) as i64)
 }
 

@@ -48,7 +48,7 @@ pub trait Cached: Send + Sync + 'static {
     fn version(&self) -> u64 {
         self.head().version
     }
-    /// Whether it differs from what is cached of the same object.
+    /// Whether it differs from the cached state of the same object.
     fn differs_from(&self, cached: &Self) -> bool {
         self.version() != cached.version()
     }
@@ -80,7 +80,7 @@ pub struct Store<T> {
 
 struct Namespace<T> {
     objects: HashMap<Arc<str>, Arc<T>>,
-    /// Names by the uid of the controller, if there is one.
+    /// Names by the uid of the controller; None if there is no controller.
     controlled: HashMap<Option<Box<str>>, BTreeSet<Arc<str>>>,
     /// Names by [`Cached::index_keys`].
     indexed: HashMap<String, BTreeSet<Arc<str>>>,
@@ -110,7 +110,7 @@ impl<T: Cached> Store<T> {
         self.namespaces.get(namespace)?.objects.get(name).cloned()
     }
 
-    /// The objects with this controller, or without one, sorted by name.
+    /// The objects with this controller (None: those without a controller), sorted by name.
     pub fn controlled_by(&self, namespace: &str, controller: Option<&str>) -> Vec<Arc<T>> {
         let controller = controller.map(Box::from);
         self.objects_named(namespace, |space| space.controlled.get(&controller))

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_belongs_to_one_run_and_not_to_the_next_one_with_its_name() {
+    fn a_write_for_another_run_of_the_same_name_is_ignored() {
         let runs = UnstoredRuns::default();
         runs.add(run("run", "arena"));
         let phase = || runs.get(&key("run")).map(|it| it.object.phase());
@@ -163,7 +163,7 @@ mod tests {
         runs.remove(&key("run"), &uid);
         assert_eq!(phase(), None);
         runs.set_status(&key("run"), &uid, ended());
-        assert_eq!(phase(), None, "a late result restores nothing");
+        assert_eq!(phase(), None, "a late result does not restore the run");
     }
 
     #[test]

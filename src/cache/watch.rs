@@ -2,9 +2,9 @@
 //!
 //! `kube::runtime::watcher` is not used because it starts streaming lists at resourceVersion 0 (from the server's
 //! possibly stale cache), does not pass bookmarks on (without which a quiet kind is never known to be up to date),
-//! and drops the event of an object that cannot be decoded without naming the object.
+//! and, if an object cannot be decoded, drops its event without naming the object.
 //!
-//! Guarantees: a list is never older than its request; between two lists every change is passed on once, in
+//! Guarantees: a list is never older than its request; between two lists, every change is passed on once, in
 //! order. Only the identity and the controller of an object are decoded here. The rest is passed on as text,
 //! so that unneeded objects are not decoded at all.
 
@@ -175,7 +175,7 @@ pub(super) async fn watch<F: Future<Output = ()>>(
     let mut backoff = MIN_BACKOFF;
     loop {
         let started = Instant::now();
-        let from = position.clone();
+        let start_position = position.clone();
         let result = tokio::select! {
             biased;
             result = source.follow(&mut position, &mut pass_on) => result,
@@ -184,8 +184,8 @@ pub(super) async fn watch<F: Future<Output = ()>>(
                 continue;
             }
         };
-        // A server also ends watches whose client is too slow; a delay here would make it even slower.
-        let is_healthy = started.elapsed() > HEALTHY_AFTER || position != from;
+        // A server also ends watches whose client is too slow; a delay here would make the client even slower.
+        let is_healthy = started.elapsed() > HEALTHY_AFTER || position != start_position;
         if is_healthy {
             backoff = MIN_BACKOFF;
         }
@@ -285,14 +285,15 @@ impl Source {
     }
 
     /// The newest resourceVersion of the objects in the collection, from a list of their metadata that cannot be stale.
-    /// A watch reaches it without a bookmark, unlike that of [`Source::newest`]. Only for kinds with few objects.
+    /// A watch reaches this version without a bookmark, unlike the one that [`Source::newest`] returns. Only for kinds
+    /// with few objects.
     pub(super) async fn newest_object(&self) -> Result<u64, kube::Error> {
-        let heads = Self {
+        let metadata_source = Self {
             metadata_only: true,
             ..self.clone()
         };
-        let text = heads.read("").await?;
-        let read = || -> Result<u64, serde_json::Error> {
+        let text = metadata_source.read("").await?;
+        let parse = || -> Result<u64, serde_json::Error> {
             let page: Page = serde_json::from_str(&text)?;
             let mut newest = 0;
             for item in page.items.iter().flatten() {
@@ -301,7 +302,7 @@ impl Source {
             }
             Ok(newest)
         };
-        read().map_err(kube::Error::SerdeError)
+        parse().map_err(kube::Error::SerdeError)
     }
 
     async fn read(&self, query: &str) -> Result<String, kube::Error> {

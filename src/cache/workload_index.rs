@@ -14,6 +14,7 @@ use crate::objects::ObjectKey;
 use gamekeeper_core::api::names::{self, WorkloadKind};
 use gamekeeper_core::api::{GameWorkload, OnNodeGoing, PodProtection};
 
+/// An indexed workload.
 pub(super) struct Entry {
     pub kind: WorkloadKind,
     pub key: ObjectKey,
@@ -66,7 +67,7 @@ impl WorkloadIndex {
                 .chain(templates.map(IndexKey::HookTemplate))
                 .chain(label.map(IndexKey::Label))
                 .collect(),
-            leaves_lost_nodes: object.is_forced_off_lost_nodes()
+            leaves_lost_nodes: object.forces_pods_off_lost_nodes()
                 || object
                     .protection()
                     .is_some_and(|it| it.pods == PodProtection::Guarded),
@@ -107,12 +108,15 @@ impl WorkloadIndex {
     /// The label of a workload's selector under which the fewest other workloads are indexed.
     fn rarest_label<K: GameWorkload>(&self, workload: &Whole<K>) -> Option<(String, String)> {
         let by_key = self.by_key.get(workload.namespace());
-        let others = |label: &(String, String)| {
+        let count_others = |label: &(String, String)| {
             let found = by_key?.get(&IndexKey::Label(Some(label.clone())))?;
             Some(found.len())
         };
         let labels = workload.object.label_selector().match_labels.clone();
-        labels.unwrap_or_default().into_iter().min_by_key(others)
+        labels
+            .unwrap_or_default()
+            .into_iter()
+            .min_by_key(count_others)
     }
 
     pub(super) fn get(&self, uid: &str) -> Option<&Entry> {
@@ -123,7 +127,7 @@ impl WorkloadIndex {
         self.by_uid.values()
     }
 
-    /// The workloads in a namespace. Compares all workloads, because new namespaces are rare.
+    /// The workloads in a namespace. Iterates over all workloads; it is called only for new namespaces, which are rare.
     pub(super) fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &Entry> {
         self.all().filter(move |it| it.key.namespace == namespace)
     }

@@ -101,8 +101,8 @@ impl Clusters {
                 let wake = wake.map(|ahead| Duration::try_from(ahead).unwrap_or_default());
                 let refused = self.refused().contains_key(&key);
                 let wake = wake.map(|ahead| read_at + ahead.max(Duration::from_millis(10)));
-                let again = refused.then(|| Instant::now() + REFUSED_INTERVAL);
-                Requeue::Settled(wake.into_iter().chain(again).min())
+                let retry_at = refused.then(|| Instant::now() + REFUSED_INTERVAL);
+                Requeue::Settled(wake.into_iter().chain(retry_at).min())
             }
             Err(Stop::Conflict(message)) => {
                 debug!(message, "the object has changed; planning again");
@@ -129,7 +129,7 @@ impl Clusters {
             now: Timestamp::now(),
             nodes: nodes.collect(),
             runs: runs.filter(|run| is_own(run)).collect(),
-            older: self.older(cluster),
+            older_cluster: self.older_cluster(cluster),
             image: self.image.clone(),
             game_pods: self.game_pods(cluster),
             refused: self
@@ -140,7 +140,7 @@ impl Clusters {
         }
     }
 
-    /// The pods of game workloads that have not ended, if nodes are drained for an upgrade.
+    /// The pods of game workloads, without those that have ended; empty unless nodes are drained for an upgrade.
     fn game_pods(&self, cluster: &Whole<Cluster>) -> Vec<GamePod> {
         let strategy = &cluster.object.spec.features.upgrade.strategy;
         let status = cluster.object.status.as_ref();
@@ -163,8 +163,8 @@ impl Clusters {
         .collect()
     }
 
-    /// The name of the oldest Cluster; None if it is this one.
-    fn older(&self, cluster: &Whole<Cluster>) -> Option<String> {
+    /// The name of the oldest Cluster; None if this one is the oldest.
+    fn older_cluster(&self, cluster: &Whole<Cluster>) -> Option<String> {
         let age = |it: &Whole<Cluster>| {
             let created = it.object.metadata.creation_timestamp.as_ref();
             (created.map(|it| it.0), it.name().to_owned())
@@ -220,8 +220,8 @@ impl Clusters {
 
     async fn act(&self, cluster: &Whole<Cluster>, action: ClusterAction) -> Result<(), Stop> {
         match action {
-            ClusterAction::SetFinalizer(on) => {
-                let body = finalizers(&cluster.object, on);
+            ClusterAction::SetFinalizer(add) => {
+                let body = finalizer_patch(&cluster.object, add);
                 let path = path_of(cluster);
                 let content = Content::MergePatch;
                 let written = self.requests.patch(&path, content, to_bytes(&body)).await;
@@ -298,12 +298,15 @@ impl Clusters {
     async fn create(&self, cluster: &Whole<Cluster>, run: &HookRun) -> Result<(), Stop> {
         let name = run.metadata.name.clone().unwrap_or_default();
         let pods = Kind::Pod.collection(Some(HOOKS_NAMESPACE));
-        let dry_run = self.requests.create_dry(&pods, to_bytes(&pod(run))).await;
+        let dry_run = self
+            .requests
+            .dry_run_create(&pods, to_bytes(&pod(run)))
+            .await;
         if let Err(
             Refusal::Rejected(why) | Refusal::NamespaceTerminating(why) | Refusal::NotFound(why),
         ) = dry_run
         {
-            return self.refuse(cluster, name, why);
+            return self.record_refusal(cluster, name, why);
         }
         let runs = Kind::HookRun.collection(Some(HOOKS_NAMESPACE));
         let created = self.requests.create(&runs, to_bytes(run)).await;
@@ -319,12 +322,12 @@ impl Clusters {
                     }
                     false => {
                         let why = format!("HookRun {name} belongs to another object; delete it");
-                        self.refuse(cluster, name, why)
+                        self.record_refusal(cluster, name, why)
                     }
                 }
             }
             Err(Refusal::Rejected(why) | Refusal::NamespaceTerminating(why)) => {
-                self.refuse(cluster, name, why)
+                self.record_refusal(cluster, name, why)
             }
             created => {
                 info!(run = name, "started a script");
@@ -334,7 +337,12 @@ impl Clusters {
     }
 
     /// Remembers why a run cannot be created; the next plan shows it in a condition.
-    fn refuse(&self, cluster: &Whole<Cluster>, run: String, why: String) -> Result<(), Stop> {
+    fn record_refusal(
+        &self,
+        cluster: &Whole<Cluster>,
+        run: String,
+        why: String,
+    ) -> Result<(), Stop> {
         warn!(run, why, "cannot create a HookRun");
         self.refused()
             .entry(cluster.key())
@@ -381,11 +389,11 @@ fn regarding(cluster: &Whole<Cluster>) -> Regarding {
 }
 
 /// The merge patch that adds or removes the finalizer. It applies to this version of the Cluster only.
-fn finalizers(cluster: &Cluster, on: bool) -> Value {
+fn finalizer_patch(cluster: &Cluster, add: bool) -> Value {
     let meta = &cluster.metadata;
     let others = meta.finalizers.iter().flatten().map(String::as_str);
     let others = others.filter(|it| *it != LIFECYCLE_FINALIZER);
-    let own = on.then_some(LIFECYCLE_FINALIZER);
+    let own = add.then_some(LIFECYCLE_FINALIZER);
     let finalizers: Vec<&str> = others.chain(own).collect();
     json!({"metadata": {
         "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers,
@@ -394,7 +402,7 @@ fn finalizers(cluster: &Cluster, on: bool) -> Value {
 
 /// The JSON patch that removes the taint. It fails if the node or the index of the taint has changed.
 fn without_taint(node: &ClusterNode) -> Value {
-    let taint = format!("/spec/taints/{}", node.not_installed.unwrap_or_default());
+    let taint = format!("/spec/taints/{}", node.taint_index.unwrap_or_default());
     json!([
         {"op": "test", "path": "/metadata/uid", "value": node.uid},
         {"op": "test", "path": format!("{taint}/key"), "value": NOT_INSTALLED_TAINT},
@@ -435,11 +443,11 @@ mod tests {
             });
             serde_json::from_value(cluster).unwrap()
         };
-        let body = finalizers(&cluster(json!(["a/b"])), true);
+        let body = finalizer_patch(&cluster(json!(["a/b"])), true);
         let expected = json!(["a/b", LIFECYCLE_FINALIZER]);
         assert_eq!(body["metadata"]["finalizers"], expected);
         assert_eq!(body["metadata"]["resourceVersion"], "7");
-        let body = finalizers(&cluster(expected), false);
+        let body = finalizer_patch(&cluster(expected), false);
         assert_eq!(body["metadata"]["finalizers"], json!(["a/b"]));
     }
 
@@ -447,7 +455,7 @@ mod tests {
     fn only_the_operators_own_taint_is_removed() {
         let node = ClusterNode {
             uid: "u".to_owned(),
-            not_installed: Some(2),
+            taint_index: Some(2),
             ..ClusterNode::default()
         };
         let patch = without_taint(&node);

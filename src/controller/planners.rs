@@ -38,7 +38,7 @@ impl Planners {
             return pending().await;
         };
         match threads.spawn(async move { work() }).await {
-            Ok(done) => done,
+            Ok(result) => result,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
                 // The threads were shut down because the process ends.
@@ -70,14 +70,14 @@ mod tests {
     #[tokio::test]
     async fn long_plans_do_not_delay_other_work() {
         let planners = Planners::start().expect("threads");
-        let number = available_parallelism().map_or(1, usize::from);
-        let ends = Arc::new(Barrier::new(number + 1));
-        let plans = (0..number).map(|_| {
-            let ends = Arc::clone(&ends);
-            planners.run(move || ends.wait())
+        let thread_count = available_parallelism().map_or(1, usize::from);
+        let barrier = Arc::new(Barrier::new(thread_count + 1));
+        let plans = (0..thread_count).map(|_| {
+            let barrier = Arc::clone(&barrier);
+            planners.run(move || barrier.wait())
         });
         // Ends only if this thread continues while all plans are in progress.
-        let other_work = async { ends.wait() };
+        let other_work = async { barrier.wait() };
         tokio::join!(futures::future::join_all(plans), async {
             tokio::task::yield_now().await;
             other_work.await
@@ -90,8 +90,8 @@ mod tests {
     async fn a_panic_in_one_plan_ends_no_other() {
         let planners = Planners::start().expect("threads");
         for round in 0..10 {
-            let panics = planners.run(|| -> () { panic!("on purpose") });
-            assert!(AssertUnwindSafe(panics).catch_unwind().await.is_err());
+            let panicking = planners.run(|| -> () { panic!("on purpose") });
+            assert!(AssertUnwindSafe(panicking).catch_unwind().await.is_err());
             assert_eq!(planners.run(move || round).await, round);
         }
     }

@@ -1,7 +1,7 @@
 //! The work queue of a controller: which objects must be reconciled, and when.
 //!
 //! Guarantees:
-//! - One worker reconciles an object at a time. An event in the meantime causes one more reconcile.
+//! - An object is reconciled by one worker at a time. Events in the meantime cause one more reconcile.
 //! - An object waits once, however often it is added. The events of a burst share a reconcile.
 //! - A failed reconcile is repeated after a backoff that grows with each failure in a row.
 //! - A namespace never delays another, however many objects it has and however long they take.
@@ -109,7 +109,7 @@ struct State {
 /// A reconcile in progress.
 struct InProgress {
     since: Instant,
-    /// Whether there has been an event for its object since then.
+    /// Whether there has been an event for its object since it began.
     is_dirty: bool,
     #[expect(dead_code, reason = "held, never read")]
     permit: Permit,

@@ -10,7 +10,7 @@ use crate::apply::Refusal;
 /// How long to wait before a refused write is repeated.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
 
-/// After a failed write that can only succeed once the object or the cluster has changed.
+/// When the object is reconciled after a failed write that can only succeed once the object or the cluster has changed.
 pub(super) fn requeue_after(refusal: &Refusal) -> Requeue {
     match refusal {
         Refusal::Conflict(_) => Requeue::Conflict,
@@ -24,7 +24,7 @@ pub(super) fn requeue_after(refusal: &Refusal) -> Requeue {
     }
 }
 
-/// After a failed write, but no later than already planned.
+/// The same as [`requeue_after`], but no later than already planned.
 pub(super) fn no_later(planned: Requeue, refusal: &Refusal) -> Requeue {
     match (planned, requeue_after(refusal)) {
         (Requeue::Settled(Some(planned)), Requeue::Settled(Some(after))) => {
@@ -35,7 +35,7 @@ pub(super) fn no_later(planned: Requeue, refusal: &Refusal) -> Requeue {
     }
 }
 
-/// After a failed request that is repeated whatever the reason.
+/// When the object is reconciled after a failed request that is repeated whatever the reason.
 pub(super) fn retry(refusal: &Refusal) -> Requeue {
     match refusal {
         Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(*after),

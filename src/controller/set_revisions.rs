@@ -65,7 +65,7 @@ impl SetRevisions {
         };
         match self.write(set, &newest, &write).await {
             Ok(written) => {
-                // Otherwise the next reconcile would create it again.
+                // Without this wait, the next reconcile would create the revision again.
                 let shown = self.cache.set_revisions.reach(written.version());
                 match timeout(CACHE_TIMEOUT, shown).await {
                     Ok(()) => Ok(newest),
@@ -103,26 +103,26 @@ impl SetRevisions {
                 named.extend(mark.token.clone());
             }
         }
-        let mut last = requeue;
+        let mut requeue = requeue;
         for revision in expired(&set.object, &own, &named) {
             let path = self.path(&revision.name);
             match self.requests.delete(&path, &revision.uid, None).await {
                 Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => {}
                 Err(refusal) => {
                     warn!(set = set.name(), %refusal, "cannot delete a revision of a SidecarSet");
-                    last = no_later(last, &refusal);
+                    requeue = no_later(requeue, &refusal);
                 }
             }
         }
-        last
+        requeue
     }
 
-    /// Revisions in the operator's namespace that belong to no living set, and the names of all others.
+    /// Of the revisions that are not the set's: those that the set may adopt, and the names of the others.
     fn others(&self, set: &Whole<SidecarSet>) -> (Vec<Arc<SetRevision>>, BTreeSet<String>) {
         let (mut orphans, mut taken) = (Vec::new(), BTreeSet::new());
         for other in self.cache.set_revisions.store().all() {
             match other.revision() {
-                _ if other.set() == Some(set.uid()) => {}
+                _ if other.set_uid() == Some(set.uid()) => {}
                 Some(revision) if other.is_adoptable_by(set.name()) => {
                     orphans.push(Arc::clone(revision));
                 }
@@ -190,8 +190,8 @@ impl SetRevisions {
     }
 }
 
-/// The owner reference of a set. It does not block the set's deletion, because that would need a permission for its
-/// finalizers.
+/// The owner reference to a set. It does not block the set's deletion, because that would need a permission for the
+/// set's finalizers.
 fn owner(set: &Whole<SidecarSet>) -> Value {
     json!({
         "apiVersion": API_VERSION, "kind": "SidecarSet", "name": set.name(), "uid": set.uid(),

@@ -84,12 +84,12 @@ pub(super) fn left_pods(cache: &Cache, set: &Sidecars, now: Timestamp) -> Vec<Ma
     let namespaces = cache.sidecars.not_reached_by(set).into_iter();
     let pods = namespaces.flat_map(|namespace| {
         let pods = store.in_namespace(&namespace);
-        let own = pods.filter(|pod| {
+        let with_token = pods.filter(|pod| {
             let marks = pod.own().map(|own| &own.sidecars);
             let mark = marks.and_then(|marks| marks.get(&set.name));
             mark.is_some_and(|mark| mark.token.is_some())
         });
-        let matched = own.filter_map(|pod| pod.matched(set, false, now));
+        let matched = with_token.filter_map(|pod| pod.matched(set, false, now));
         matched.collect::<Vec<_>>()
     });
     pods.map(|pod| MatchedPod { left: true, ..pod }).collect()

@@ -1,4 +1,4 @@
-//! Updates the pods of SidecarSets as far as the sets allow, and writes their status.
+//! Updates the pods of SidecarSets within the limits of the sets, and writes the status of the sets.
 //!
 //! Containers are injected elsewhere: by the plans of workloads, and by the webhook.
 
@@ -76,7 +76,7 @@ impl SidecarSets {
         let Some(set) = sets.get(&key) else {
             self.forget(&key);
             return match sets.unreadable(&key) {
-                // An operator for one namespace does not know whether the set belongs to it.
+                // An operator for one namespace cannot tell whether the set is for that namespace.
                 Some(unreadable) if !self.cache.sidecars.is_scoped() => {
                     let reporter = &self.unreadable;
                     reporter
@@ -152,20 +152,21 @@ impl SidecarSets {
     }
 
     /// Patches pods, unless the set has changed since it was cached: a user may have paused or reverted it. The
-    /// proof is valid for half a second. Patches that have not started by then are left to the next plan.
+    /// proof that it is unchanged is valid for half a second. Patches that have not started by then are left to the
+    /// next plan.
     async fn update(
         &self,
         set: &Whole<SidecarSet>,
         patches: Vec<PodPatch>,
         requeue: Requeue,
     ) -> Requeue {
-        let until = match self.prove(set).await {
-            Ok(until) => until,
+        let deadline = match self.prove(set).await {
+            Ok(deadline) => deadline,
             Err(requeue) => return requeue,
         };
-        let mut left = patches.into_iter().peekable();
-        let in_time = std::iter::from_fn(|| left.next_if(|_| Instant::now() <= until));
-        let written = in_time.map(|patch| {
+        let mut remaining = patches.into_iter().peekable();
+        let timely = std::iter::from_fn(|| remaining.next_if(|_| Instant::now() <= deadline));
+        let written = timely.map(|patch| {
             let requests = self.requests.clone();
             async move {
                 let PodPatch {
@@ -178,20 +179,20 @@ impl SidecarSets {
             }
         });
         let mut written = futures::stream::iter(written).buffer_unordered(MAX_WRITES);
-        let mut last = requeue;
-        while let Some((pod, result)) = written.next().await {
+        let mut requeue = requeue;
+        while let Some((uid, result)) = written.next().await {
             let refusal = result.as_ref().err();
-            self.with_memory(set, |it| it.record_write(&pod, refusal, Timestamp::now()));
+            self.with_memory(set, |it| it.record_write(&uid, refusal, Timestamp::now()));
             match result {
                 Ok(pod) => self.expect(set, Write::Version(Kind::Pod, pod.version())),
-                Err(refusal) => last = self.refused(set, &refusal, last),
+                Err(refusal) => requeue = self.refused(set, &refusal, requeue),
             }
         }
         drop(written);
-        if left.next().is_some() {
-            now_unless_failed(last)
+        if remaining.next().is_some() {
+            now_unless_failed(requeue)
         } else {
-            last
+            requeue
         }
     }
 
@@ -207,17 +208,17 @@ impl SidecarSets {
             Ok(_) | Err(Refusal::NotFound(_)) => return Err(Requeue::Conflict),
             Err(refusal) => return Err(requeue_after(&refusal)),
         }
-        let until = self.with_memory(set, |it| valid_until(requested, &mut it.proof_timeout));
-        until.ok_or(Requeue::Now)
+        let deadline = self.with_memory(set, |it| valid_until(requested, &mut it.proof_timeout));
+        deadline.ok_or(Requeue::Now)
     }
 
     /// When the set is reconciled again after a refused write of a pod.
-    fn refused(&self, set: &Whole<SidecarSet>, refusal: &Refusal, last: Requeue) -> Requeue {
+    fn refused(&self, set: &Whole<SidecarSet>, refusal: &Refusal, requeue: Requeue) -> Requeue {
         match refusal {
             // A deleted pod needs no update.
-            Refusal::NotFound(_) => return last,
-            // The change need not concern the set, so it may cause no reconcile.
-            Refusal::Conflict(_) => return now_unless_failed(last),
+            Refusal::NotFound(_) => return requeue,
+            // A change of the pod that does not concern the set does not queue it.
+            Refusal::Conflict(_) => return now_unless_failed(requeue),
             Refusal::Unavailable { .. } => self.expect(set, Write::Unknown(Kind::Pod)),
             _ => {}
         }
@@ -225,7 +226,7 @@ impl SidecarSets {
         match requeue_after(refusal) {
             retry @ Requeue::Retry(_) => retry,
             // The next plan skips the pod.
-            _ => now_unless_failed(last),
+            _ => now_unless_failed(requeue),
         }
     }
 
@@ -296,12 +297,13 @@ impl SidecarSets {
         pods
     }
 
-    /// Whether a pod would get a new image for a native sidecar that its kubelet ignores.
+    /// Whether the update would change the image of a native sidecar, and the pod's kubelet would ignore that.
     fn kubelet_ignores(&self, sidecars: &Sidecars, pod: &Pod) -> bool {
         let mut native = sidecars.images().filter(|it| it.native);
         let changes_native = native.any(|it| {
             let mut containers = pod.containers.iter();
-            containers.any(|own| own.name == it.container && own.image != it.image)
+            containers
+                .any(|container| container.name == it.container && container.image != it.image)
         });
         changes_native
             && pod.node.as_ref().is_some_and(|node| {
@@ -347,7 +349,7 @@ impl SidecarSets {
         let Some(problem) = new_problem(set.object.status.as_ref(), status) else {
             return;
         };
-        let about = Regarding {
+        let regarding = Regarding {
             kind: Kind::SidecarSet.name(),
             namespace: String::new(),
             name: set.name().to_owned(),
@@ -358,7 +360,7 @@ impl SidecarSets {
             reason: problem.reason.clone(),
             message: problem.message.clone(),
         };
-        self.events.publish(about, PendingEvent::Plain(event));
+        self.events.publish(regarding, PendingEvent::Plain(event));
     }
 }
 

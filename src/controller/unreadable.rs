@@ -1,4 +1,4 @@
-//! Reports objects that cannot be decoded: by an event and, where the kind has a status, by condition Ready=False.
+//! Reports objects that cannot be decoded: by an event and, where the kind has a status, by the condition Ready=False.
 //!
 //! Only the metadata and the conditions of such an object are read, as JSON, and only the conditions are written.
 //! Once the object can be decoded again, its next reconcile replaces the condition.
@@ -48,7 +48,7 @@ impl UnreadableReporter {
 
     /// Publishes the event.
     pub(crate) fn publish(&self, kind: Kind, key: &ObjectKey, unreadable: &Unreadable) {
-        let about = Regarding {
+        let regarding = Regarding {
             kind: kind.name(),
             namespace: key.namespace.clone(),
             name: key.name.clone(),
@@ -59,7 +59,7 @@ impl UnreadableReporter {
             reason: Reason::Unreadable.to_string(),
             message: unreadable_message(&unreadable.reason),
         };
-        self.events.publish(about, PendingEvent::Plain(event));
+        self.events.publish(regarding, PendingEvent::Plain(event));
     }
 
     /// Publishes the event, and writes the condition.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_is_written_once_to_the_version_that_was_observed() {
+    fn the_condition_is_written_once_and_only_to_the_observed_version() {
         let now = Timestamp::UNIX_EPOCH;
         let patched = patch(&stored("7", Value::Null), &unreadable(), now).expect("a patch");
         assert_eq!(

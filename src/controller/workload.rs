@@ -27,7 +27,7 @@ const SLOW_PLAN: Duration = Duration::from_millis(500);
 pub(crate) struct Workloads<K> {
     shared: Shared,
     reflector: Arc<Reflector<Whole<K>>>,
-    /// By workload; removed while the workload is reconciled.
+    /// By workload. An entry is removed while its workload is reconciled.
     memories: Mutex<HashMap<ObjectKey, Remembered>>,
 }
 
@@ -118,7 +118,7 @@ impl<K: Planned> Workloads<K> {
         if workload.object.protection().is_some() {
             metrics.ended_without_hook(&target.labels(), &ended_without_hook);
         }
-        memory.retain_sidecars(sidecars);
+        memory.record_sidecars(sidecars);
         memory.retain_revisions(|name| revisions.iter().any(|it| it.name == name));
         let plan = match plan {
             Ok(plan) => plan,
@@ -161,7 +161,7 @@ impl<K: Planned> Workloads<K> {
     }
 
     /// Reads the cache and plans, on the planner threads. None if the workload waits for its namespace, whose arrival
-    /// in the cache queues it.
+    /// in the cache queues the workload.
     async fn plan(&self, workload: &Arc<Whole<K>>, memory: &Memory) -> Option<Planning<K::Status>> {
         let (cache, memory) = (Arc::clone(&self.shared.cache), MemorySnapshot::of(memory));
         let subject = Arc::clone(workload);
@@ -183,7 +183,7 @@ impl<K: Planned> Workloads<K> {
         let remembered = self.memories().remove(key);
         match remembered {
             Some(remembered) if remembered.uid == uid => remembered.memory,
-            // Another object with the same name.
+            // It belonged to a deleted object of the same name.
             Some(old) => {
                 forget(&self.shared.cache, &key.namespace, &old.uid);
                 Memory::default()
@@ -223,7 +223,7 @@ struct Planning<S> {
     plan: Result<Plan<S>, InvalidWorkload>,
     /// Guarded pods that may have players now.
     players: GuardedPlayers,
-    /// What ended guarded pods that may have had players, other than a deletion by the operator.
+    /// What ended guarded pods that may have had players, except deletions by the operator.
     ended_without_hook: Vec<Ending>,
     /// How long reading and planning took.
     took: Duration,
@@ -236,7 +236,7 @@ impl<S> Planning<S> {
         mut memory: MemorySnapshot,
     ) -> Option<Self> {
         let read_at = Instant::now();
-        let before = std::mem::take(&mut memory.players);
+        let known_players = std::mem::take(&mut memory.players);
         let world = world(cache, workload, memory)?;
         let plan = workload.object.plan(&world);
         let object = workload.object.as_ref();
@@ -245,9 +245,13 @@ impl<S> Planning<S> {
             now: world.now,
             plan,
             players: GuardedPlayers::of(object, &world),
-            ended_without_hook: before.ended(object, &world),
+            ended_without_hook: known_players.ended(object, &world),
             took: read_at.elapsed(),
-            sidecars: world.sidecars.iter().map(|it| it.injects()).collect(),
+            sidecars: world
+                .sidecars
+                .iter()
+                .map(|it| it.new_pods_identity())
+                .collect(),
             revisions: world.revisions,
         })
     }
@@ -257,7 +261,7 @@ fn target<K: Planned>(workload: &Whole<K>, read_at: Instant) -> Target {
     let meta = workload.object.meta();
     let labels = &workload.object.label_selector().match_labels;
     let [pre_delete, pre_inplace, _] = workload.object.pod_hooks();
-    let before = [pre_delete, pre_inplace];
+    let pre_hooks = [pre_delete, pre_inplace];
     Target {
         kind: K::KIND,
         namespace: workload.namespace().to_owned(),
@@ -267,7 +271,7 @@ fn target<K: Planned>(workload: &Whole<K>, read_at: Instant) -> Target {
         resource_version: meta.resource_version.clone().unwrap_or_default(),
         deleting: meta.deletion_timestamp.is_some(),
         selector_labels: labels.clone().unwrap_or_default(),
-        hooked: before.iter().any(|strategy| strategy.hook.is_some()),
+        hooked: pre_hooks.iter().any(|strategy| strategy.hook.is_some()),
         read_at,
     }
 }

@@ -85,7 +85,7 @@ pub(super) fn world<K: GameWorkload>(
     // A verdict on pods does not apply to pods with other sidecars.
     let sidecars_match = sidecars
         .iter()
-        .map(|it| it.injects())
+        .map(|it| it.new_pods_identity())
         .eq(memory.sidecars.iter().cloned());
     Some(World {
         now: Timestamp::now(),

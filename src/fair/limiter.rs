@@ -36,6 +36,7 @@ pub(crate) struct NamespaceLimiter {
 struct Namespace {
     /// Limits the shared permits of this namespace.
     share: Arc<Semaphore>,
+    /// The reserved permits of this namespace.
     own: Arc<Semaphore>,
 }
 
@@ -54,7 +55,7 @@ impl NamespaceLimiter {
         }
     }
 
-    /// Waits for a permit. Within a namespace the order is first in, first out.
+    /// Waits for a permit. Within a namespace, the order is first in, first out.
     pub(crate) async fn take(&self, namespace: &str) -> Permit {
         let Namespace { share, own } = self.namespace(namespace);
         let shared = async {
@@ -175,8 +176,8 @@ mod tests {
     async fn a_released_permit_goes_to_a_waiting_task() {
         let limiter = Arc::new(limiter());
         let mut taken = take_all(&limiter, "greedy").await;
-        let waiting = Arc::clone(&limiter);
-        let waiting = tokio::spawn(async move { waiting.take("greedy").await });
+        let shared = Arc::clone(&limiter);
+        let waiting = tokio::spawn(async move { shared.take("greedy").await });
         tokio::task::yield_now().await;
         taken.pop();
         let permit = waiting.await.expect("a permit");

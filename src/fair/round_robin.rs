@@ -1,4 +1,4 @@
-//! A queue that serves the namespaces in rotation. Within a namespace it is first in, first out.
+//! A queue that serves the namespaces in rotation. Within a namespace, it is first in, first out.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,8 +1,8 @@
 //! The limits of callers: their connections, and the memory of their requests and responses.
 //!
 //! API servers and kubelets present no client certificate, so callers cannot be authenticated. Instead, each address
-//! has its own limits: a caller that exceeds them delays no other, and all callers together cannot exhaust the
-//! process.
+//! counts as one caller, with its own limits: a caller that exceeds them delays no other, and all callers together
+//! cannot exhaust the process.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -25,10 +25,12 @@ pub(super) struct Callers {
     known: Mutex<HashMap<IpAddr, Weak<Caller>>>,
 }
 
-/// The callers from one address; kept while any of them is connected.
+/// An address that calls, with its limits; kept while it has a connection.
 pub(crate) struct Caller {
     connections: Arc<Semaphore>,
+    /// The memory of this caller, in bytes.
     own: Arc<Semaphore>,
+    /// The memory of all callers, in bytes.
     total: Arc<Semaphore>,
 }
 
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_with_too_many_connections_is_the_only_one_refused() {
+    fn only_the_caller_with_too_many_connections_is_refused() {
         let callers = Callers::default();
         let greedy = callers.caller(address(1));
         let held: Vec<_> = (0..MAX_CONNECTIONS_PER_CALLER)
@@ -144,23 +146,23 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_limited_per_caller_and_in_total_until_its_budget_is_dropped() {
+    fn memory_is_counted_per_caller_and_in_total_until_the_budget_is_dropped() {
         let callers = Callers::default();
         let mut first = callers.caller(address(1)).budget();
         assert_eq!(first.take(MAX_MEMORY_PER_CALLER), Ok(()));
-        let mut again = callers.caller(address(1)).budget();
+        let mut same_caller = callers.caller(address(1)).budget();
         assert_eq!(
-            again.take(1),
+            same_caller.take(1),
             Err(LimitExceeded),
             "another request of the same caller"
         );
         let mut second = callers.caller(address(2)).budget();
         assert_eq!(second.take(MAX_MEMORY_PER_CALLER), Ok(()));
         let mut third = callers.caller(address(3)).budget();
-        let rest = MAX_MEMORY - 2 * MAX_MEMORY_PER_CALLER;
-        assert_eq!(third.take(rest), Ok(()));
-        assert_eq!(third.take(1), Err(LimitExceeded), "all together");
-        drop((first, again));
+        let remaining = MAX_MEMORY - 2 * MAX_MEMORY_PER_CALLER;
+        assert_eq!(third.take(remaining), Ok(()));
+        assert_eq!(third.take(1), Err(LimitExceeded), "the total limit");
+        drop((first, same_caller));
         assert_eq!(third.take(1), Ok(()));
         assert_eq!(callers.caller(address(1)).budget().take(1), Ok(()));
     }

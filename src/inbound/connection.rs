@@ -30,7 +30,7 @@ const MAX_STREAMS: u32 = 32;
 const WINDOW: u32 = 256 << 10;
 
 /// Serves one connection with TLS.
-pub(super) async fn encrypted(stream: TcpStream, acceptor: TlsAcceptor, app: Router) {
+pub(super) async fn serve_tls(stream: TcpStream, acceptor: TlsAcceptor, app: Router) {
     // Small responses must not wait for acknowledgements.
     let _ = stream.set_nodelay(true);
     let stream = match timeout(FIRST_REQUEST_TIMEOUT, acceptor.accept(stream)).await {
@@ -43,7 +43,7 @@ pub(super) async fn encrypted(stream: TcpStream, acceptor: TlsAcceptor, app: Rou
 }
 
 /// Serves one connection without TLS. Kubelets and Prometheus use HTTP/1.1 without TLS.
-pub(super) async fn plain(stream: TcpStream, app: Router) {
+pub(super) async fn serve_plain(stream: TcpStream, app: Router) {
     let _ = stream.set_nodelay(true);
     serve(stream, false, app).await;
 }
@@ -97,7 +97,7 @@ fn http(is_http2: bool) -> Builder<TokioExecutor> {
     http
 }
 
-/// Counts a request until it is dropped.
+/// Counts a request as in progress until this is dropped.
 struct RequestInProgress(watch::Sender<usize>);
 
 impl RequestInProgress {

@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 pub(crate) use callers::{Caller, MemoryBudget};
 
 use callers::Callers;
-use connection::{encrypted, plain};
+use connection::{serve_plain, serve_tls};
 
 const MAX_CONNECTIONS: usize = 256;
 
@@ -49,8 +49,8 @@ pub(crate) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: 
         let tls = tls.clone();
         let served = tokio::spawn(async move {
             match tls {
-                Some(acceptor) => encrypted(stream, acceptor, app).await,
-                None => plain(stream, app).await,
+                Some(acceptor) => serve_tls(stream, acceptor, app).await,
+                None => serve_plain(stream, app).await,
             }
             drop(permit);
         });
@@ -61,6 +61,7 @@ pub(crate) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: 
 #[derive(Default)]
 struct OpenConnections {
     next: u64,
+    /// By consecutive number.
     by_age: BTreeMap<u64, (IpAddr, AbortHandle)>,
 }
 
@@ -74,16 +75,16 @@ impl OpenConnections {
         }
         self.by_age.retain(|_, (_, it)| !it.is_finished());
         if self.by_age.len() > MAX_CONNECTIONS
-            && let Some(age) = self.to_close()
-            && let Some((address, connection)) = self.by_age.remove(&age)
+            && let Some(number) = self.oldest_of_busiest()
+            && let Some((address, connection)) = self.by_age.remove(&number)
         {
             debug!(%address, "too many connections; closing the oldest one");
             connection.abort();
         }
     }
 
-    /// The oldest connection of the address with the most connections.
-    fn to_close(&self) -> Option<u64> {
+    /// The number of the oldest connection of the address with the most connections.
+    fn oldest_of_busiest(&self) -> Option<u64> {
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         for (address, _) in self.by_age.values() {
             *counts.entry(*address).or_default() += 1;
@@ -91,7 +92,7 @@ impl OpenConnections {
         let most = counts.values().max()?;
         let mut connections = self.by_age.iter();
         let oldest = connections.find(|(_, (address, _))| counts.get(address) == Some(most));
-        oldest.map(|(age, _)| *age)
+        oldest.map(|(number, _)| *number)
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) struct FencedConnector {
 
 impl FencedConnector {
     pub(super) fn new(mut inner: HttpConnector, fence: Arc<Fence>) -> Self {
-        // The operator runs on Linux. On other systems the workspace only has to build.
+        // The operator runs on Linux. On other systems, the workspace only has to build.
         #[cfg(target_os = "linux")]
         inner.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
         Self { inner, fence }
@@ -49,8 +49,8 @@ impl Service<Uri> for FencedConnector {
         self.inner.poll_ready(cx).map_err(Into::into)
     }
 
-    fn call(&mut self, to: Uri) -> Self::Future {
-        let connecting = self.inner.call(to);
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connecting = self.inner.call(uri);
         let fence = Arc::clone(&self.fence);
         Box::pin(async move {
             let stream = connecting.await?;
@@ -72,7 +72,7 @@ impl FencedStream {
     }
 
     /// The stream, if the fence is open.
-    fn open(self: Pin<&mut Self>) -> Result<Pin<&mut TokioIo<TcpStream>>, Error> {
+    fn stream_if_open(self: Pin<&mut Self>) -> Result<Pin<&mut TokioIo<TcpStream>>, Error> {
         match self.fence.is_open() {
             true => Ok(self.stream()),
             false => Err(Error::other(NotLeader)),
@@ -102,7 +102,7 @@ impl Write for FencedStream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<Result<usize, Error>> {
-        self.open()?.poll_write(cx, bytes)
+        self.stream_if_open()?.poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -110,7 +110,7 @@ impl Write for FencedStream {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<Result<usize, Error>> {
-        self.open()?.poll_write_vectored(cx, parts)
+        self.stream_if_open()?.poll_write_vectored(cx, parts)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -137,11 +137,11 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_sent_once_the_fence_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let to = format!("http://{}", listener.local_addr().unwrap());
+        let url = format!("http://{}", listener.local_addr().unwrap());
         let fence = Fence::closed();
         fence.open_until(Instant::now() + Duration::from_secs(60));
         let mut connector = FencedConnector::new(HttpConnector::new(), Arc::clone(&fence));
-        let connected = connector.call(to.parse().unwrap()).await.unwrap();
+        let connected = connector.call(url.parse().unwrap()).await.unwrap();
         let mut client = TokioIo::new(connected);
         let (mut server, _) = listener.accept().await.unwrap();
 

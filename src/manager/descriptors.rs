@@ -1,7 +1,8 @@
 //! The limit on file descriptors.
 //!
 //! Container runtimes often set a soft limit of 1,024, for programs that use select(2), and a hard limit of half a
-//! million. Hooks alone have up to 1,024 calls in progress, so the soft limit is raised, as Go's runtime does.
+//! million. Hooks alone have up to 1,024 calls in progress, so this process raises its soft limit, as Go's runtime
+//! does.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, warn};
@@ -9,7 +10,7 @@ use tracing::{debug, warn};
 /// More than hook calls, callers' connections and watches use together.
 const ENOUGH: u64 = 65_536;
 
-/// Raises the soft limit to [`ENOUGH`], or to the hard limit.
+/// Raises the soft limit to [`ENOUGH`], or to the hard limit if that is lower.
 pub(super) fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
     let Some(raised) = raised(limit) else { return };
@@ -19,7 +20,7 @@ pub(super) fn raise_limit() {
     }
 }
 
-/// The limit to set; None if the current one suffices. None within a limit means infinity.
+/// The limit to set; None if the current one suffices. In a field of a limit, None means infinity.
 fn raised(limit: Rlimit) -> Option<Rlimit> {
     let current = limit.current?;
     let raised = limit.maximum.map_or(ENOUGH, |hard| hard.min(ENOUGH));

@@ -101,14 +101,15 @@ struct CachedPage(Arc<Mutex<Option<Rendered>>>);
 type Rendered = (Instant, Arc<str>);
 
 impl CachedPage {
-    /// The cached page, or a new one. One page is rendered at a time, even if its caller has disconnected.
+    /// The cached page, or a new one. At most one page is rendered at a time, even if the caller that requested it
+    /// has disconnected.
     async fn get(
         &self,
         render: impl FnOnce() -> Result<String, fmt::Error> + Send + 'static,
     ) -> Result<Arc<str>, fmt::Error> {
         let mut cached = Arc::clone(&self.0).lock_owned().await;
-        if let Some((at, page)) = &*cached
-            && at.elapsed() < PAGE_LIFETIME
+        if let Some((rendered_at, page)) = &*cached
+            && rendered_at.elapsed() < PAGE_LIFETIME
         {
             return Ok(Arc::clone(page));
         }

@@ -1,7 +1,7 @@
 //! Leader election with a Lease, following client-go's rules.
 //!
 //! A lease expires when it has not changed for its whole duration on the candidate's own monotonic clock: no wall
-//! clock is trusted. Every write carries the resourceVersion it is based on, so that only one of two candidates can
+//! clock is trusted. Every write carries the resourceVersion it is based on, so only one of two candidates can
 //! win. The leader stops writing some time before others may take the lease: see [`Fence`].
 //!
 //! A candidate watches the lease, so that it knows immediately when the lease is released, and exactly when it
@@ -42,7 +42,7 @@ pub(super) struct Elector {
     fence: Arc<Fence>,
     /// The lease as last observed.
     observed: Option<Record>,
-    /// Whether it may have changed since then: a write failed, or got no response.
+    /// Whether the lease may have changed since then: a write failed, or got no response.
     is_stale: bool,
     /// When the last successful renewal was started.
     renewed: Instant,
@@ -97,7 +97,8 @@ impl Elector {
         warn!("lost the lease");
     }
 
-    /// Renews the lease once, and retries after errors; false if another process holds it.
+    /// Renews the lease once, and retries after errors. Returns false if another process holds it, or this one was
+    /// frozen for too long.
     async fn renew(&mut self) -> bool {
         loop {
             sleep(RETRY_PERIOD).await;
@@ -181,7 +182,7 @@ impl Elector {
             Some(lease) => self.observe(lease),
             None => {
                 if let Some(record) = &mut self.observed {
-                    record.was_deleted();
+                    record.mark_deleted();
                 }
             }
         }
@@ -209,8 +210,8 @@ impl Elector {
         Ok(())
     }
 
-    /// Waits until another attempt may succeed: the lease was released or has expired. Returns immediately if the
-    /// server has ended a watch that was longer than the pause.
+    /// Waits until an attempt may succeed, because the lease was released or has expired; otherwise for the pause
+    /// between attempts. The time of a watch counts toward the pause.
     async fn wait_for_next_attempt(&mut self) {
         let pause_end = Instant::now() + RETRY_PERIOD.mul_f64(1.0 + JITTER * random_fraction());
         if self.action() == LeaseAction::Wait

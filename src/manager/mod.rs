@@ -76,7 +76,7 @@ pub enum RunError {
     LeaseLost,
     /// The caches of the new leader did not catch up with the API server.
     #[error(
-        "the caches lag behind the API server {} s after this process became the leader; \
+        "{} s after this process became the leader, its caches still lag behind the API server; \
         releasing the lease: {why}", limit.as_secs()
     )]
     Behind {
@@ -113,7 +113,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     let instance = instance();
     let elector = match options.leader_elect {
         true => {
-            // The lease must be written before the fence opens, so this client has none.
+            // The lease must be written before the fence opens, so the fence of this client is always open.
             let client = self::client(&config, Fence::always_open(), &counters.requests)?;
             let namespace = &config.default_namespace;
             let (lease, fence) = (options.lease_name.clone(), Arc::clone(&fence));
@@ -240,7 +240,7 @@ fn instance() -> String {
     format!("{}_{random:016x}", host.trim())
 }
 
-/// Whether the API server can stream lists; waits for its response.
+/// Whether the API server can stream lists. Waits until the API server responds.
 async fn can_stream_lists(client: &Client) -> bool {
     loop {
         match client.apiserver_version().await {

@@ -164,7 +164,7 @@ impl Operator {
             tokio::select! {
                 biased;
                 _ = stopped.wait_for(|stop| *stop) => return Ok(()),
-                () = self.synced() => {}
+                () = self.wait_until_synced() => {}
             }
             match elector {
                 Some(elector) => self.lead(elector, stop).await,
@@ -177,9 +177,9 @@ impl Operator {
         }
     }
 
-    /// Waits until all caches are synced, and can be compared with the API server. A process that lacks the
+    /// Waits until all caches are synced and can be compared with the API server. A process that lacks the
     /// permissions for this does not become a candidate.
-    async fn synced(&self) {
+    async fn wait_until_synced(&self) {
         self.cache.filled().await;
         retry(|| self.cache.check_access(), |_| {}).await;
     }
@@ -220,7 +220,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Waits until the caches are as new as the API server was at the call.
+    /// Waits until the caches show everything that the API server had at the time of the call.
     async fn catch_up(&self) -> Result<(), kube::Error> {
         self.cache.catch_up_with_server().await?;
         // If the first SidecarSet was observed only now, namespaces are not in the cache yet.
@@ -228,8 +228,8 @@ impl Operator {
         Ok(())
     }
 
-    /// Runs the controllers until `stop`, once the caches are as new as the API server was at the call. All objects
-    /// are queued first, because a standby reconciles and reports nothing.
+    /// Waits until the caches have caught up with the API server, and then runs the controllers until `stop`. All
+    /// objects are queued first, because a standby reconciles and reports nothing.
     async fn control(&self, stop: watch::Receiver<bool>) -> Result<(), RunError> {
         let cache = &self.cache;
         let mut stopped = stop.clone();
@@ -310,7 +310,7 @@ impl Operator {
         ));
         let reconcile = move |key| Arc::clone(&controller).reconcile(key);
         let mut webhook = self.webhook.clone();
-        let report = async {
+        let requeue = async {
             while webhook.changed().await.is_ok() {
                 add_all(&self.sidecar_sets, &self.cache.sidecar_sets);
             }
@@ -319,7 +319,7 @@ impl Operator {
         };
         tokio::select! {
             () = work(Arc::clone(&self.sidecar_sets), stop, reconcile) => {}
-            () = report => {}
+            () = requeue => {}
         }
     }
 

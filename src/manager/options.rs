@@ -48,7 +48,7 @@ pub struct Options {
     /// The admission webhook.
     #[command(flatten)]
     pub webhook: webhook::WebhookOptions,
-    /// Namespaces in which hooks may run commands in containers, separated by commas; none when absent.
+    /// Namespaces, separated by commas, in which hooks may run commands in containers; none when absent.
     #[arg(
         long,
         env = "GAMEKEEPER_HOOK_EXEC_NAMESPACES",
@@ -56,7 +56,7 @@ pub struct Options {
         value_delimiter = ','
     )]
     pub hook_exec_namespaces: Vec<String>,
-    /// Keys of taints that mark a node that is about to be removed, separated by commas, for workloads
+    /// Keys, separated by commas, of taints that mark a node that is about to be removed, for workloads
     /// with spec.protection.onNodeGoing: Move.
     #[arg(
         long,
@@ -85,7 +85,8 @@ pub struct Options {
     /// Let hooks call loopback addresses: those of the operator itself and of other containers in its pod.
     #[arg(long, env = "GAMEKEEPER_HOOK_ALLOW_LOOPBACK")]
     pub hook_allow_loopback: bool,
-    /// Image of the operator, used by the Jobs that run the scripts of Clusters; without it, lifecycle hooks are disabled.
+    /// Image of the operator, used by the Jobs that run the scripts of Clusters; without it, lifecycle hooks are
+    /// disabled.
     #[arg(
         long,
         env = "GAMEKEEPER_LIFECYCLE_HOOKS_IMAGE",

@@ -68,8 +68,8 @@ pub async fn wait(options: &Options) -> Result<(), RunError> {
     let mut last = None;
     loop {
         let checked = match options.what {
-            Goal::Cluster => cluster(&client).await,
-            Goal::Leader => leader(&client, &options.lease_name).await,
+            Goal::Cluster => check_cluster(&client).await,
+            Goal::Leader => check_leader(&client, &options.lease_name).await,
         };
         let missing = checked.unwrap_or_else(|error| Some(with_causes(&error)));
         let Some(missing) = missing else {
@@ -84,34 +84,34 @@ pub async fn wait(options: &Options) -> Result<(), RunError> {
 }
 
 /// What the cluster still lacks; None if it is ready.
-async fn cluster(client: &Client) -> Result<Option<String>, kube::Error> {
+async fn check_cluster(client: &Client) -> Result<Option<String>, kube::Error> {
     let (group, version) = API_VERSION.split_once('/').unwrap_or_default();
     let path = format!("/apis/{group}/{version}");
     let request = http::Request::get(path).body(Vec::new());
     let request = request.map_err(kube::Error::HttpError)?;
     let served: APIResourceList = client.request(request).await?;
-    if let Some(missing) = not_served(&served) {
+    if let Some(missing) = why_not_served(&served) {
         return Ok(Some(missing));
     }
     let nodes: Api<Node> = Api::all(client.clone());
     let nodes = nodes.list(&ListParams::default()).await?;
-    Ok(not_ready(&nodes.items))
+    Ok(why_not_ready(&nodes.items))
 }
 
 /// Why no operator leads; None if one does.
-async fn leader(client: &Client, lease: &str) -> Result<Option<String>, kube::Error> {
+async fn check_leader(client: &Client, lease: &str) -> Result<Option<String>, kube::Error> {
     let leases: Api<Lease> = Api::default_namespaced(client.clone());
     let lease = leases.get_opt(lease).await?;
-    Ok(not_led(lease.as_ref(), Timestamp::now()))
+    Ok(why_not_led(lease.as_ref(), Timestamp::now()))
 }
 
-fn not_served(served: &APIResourceList) -> Option<String> {
+fn why_not_served(served: &APIResourceList) -> Option<String> {
     let is_served = |wanted: &str| served.resources.iter().any(|it| it.name == wanted);
     let missing = RESOURCES.into_iter().find(|it| !is_served(it));
     missing.map(|name| format!("the API server does not serve {name} of {API_VERSION} yet"))
 }
 
-fn not_ready(nodes: &[Node]) -> Option<String> {
+fn why_not_ready(nodes: &[Node]) -> Option<String> {
     if nodes.is_empty() {
         return Some("there is no node".to_owned());
     }
@@ -126,7 +126,7 @@ fn not_ready(nodes: &[Node]) -> Option<String> {
     Some(format!("node {} is not ready", node.name_any()))
 }
 
-fn not_led(lease: Option<&Lease>, now: Timestamp) -> Option<String> {
+fn why_not_led(lease: Option<&Lease>, now: Timestamp) -> Option<String> {
     let spec = lease.and_then(|it| it.spec.as_ref());
     let holder = spec.and_then(|it| it.holder_identity.as_deref());
     let renewed = spec.and_then(|it| it.renew_time.as_ref());
@@ -153,9 +153,9 @@ mod tests {
             let list = json!({"groupVersion": API_VERSION, "resources": resources});
             serde_json::from_value(list).expect("a list")
         };
-        assert_eq!(not_served(&served(&RESOURCES)), None);
+        assert_eq!(why_not_served(&served(&RESOURCES)), None);
         assert_eq!(
-            not_served(&served(&RESOURCES[..3])).as_deref(),
+            why_not_served(&served(&RESOURCES[..3])).as_deref(),
             Some("the API server does not serve hooktemplates of tkex.tencent.com/v1alpha1 yet")
         );
     }
@@ -167,10 +167,13 @@ mod tests {
             let node = json!({"metadata": {"name": name}, "status": {"conditions": conditions}});
             serde_json::from_value(node).expect("a node")
         };
-        assert!(not_ready(&[]).is_some());
-        assert_eq!(not_ready(&[node("a", "True")]), None);
+        assert!(why_not_ready(&[]).is_some());
+        assert_eq!(why_not_ready(&[node("a", "True")]), None);
         let nodes = [node("a", "True"), node("b", "Unknown")];
-        assert_eq!(not_ready(&nodes).as_deref(), Some("node b is not ready"));
+        assert_eq!(
+            why_not_ready(&nodes).as_deref(),
+            Some("node b is not ready")
+        );
     }
 
     #[test]
@@ -180,10 +183,10 @@ mod tests {
             let spec = json!({"holderIdentity": holder, "renewTime": renewed});
             serde_json::from_value(json!({"spec": spec})).expect("a lease")
         };
-        assert!(not_led(None, now).is_some());
-        assert!(not_led(Some(&lease("", "2026-01-01T00:00:58.000000Z")), now).is_some());
-        assert!(not_led(Some(&lease("a", "2026-01-01T00:00:01.000000Z")), now).is_some());
+        assert!(why_not_led(None, now).is_some());
+        assert!(why_not_led(Some(&lease("", "2026-01-01T00:00:58.000000Z")), now).is_some());
+        assert!(why_not_led(Some(&lease("a", "2026-01-01T00:00:01.000000Z")), now).is_some());
         let held = lease("a", "2026-01-01T00:00:58.000000Z");
-        assert_eq!(not_led(Some(&held), now), None);
+        assert_eq!(why_not_led(Some(&held), now), None);
     }
 }

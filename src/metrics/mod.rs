@@ -1,7 +1,7 @@
-//! Metric families: one value for each set of labels. Any set of labels can be removed.
+//! Metric families: one value for each set of labels. Series can be removed by a condition on their labels.
 //!
-//! prometheus-client's own families remove only one named series at a time, so all series of a deleted workload would
-//! have to be listed, and they omit a family that has no series yet.
+//! prometheus-client's own families remove only one series at a time, so all series of a deleted workload would have
+//! to be listed. A family that has no series yet would also be missing from the page.
 
 mod timing;
 
@@ -147,7 +147,8 @@ impl Value for u64 {
     }
 }
 
-/// Encodes a metric: gauges of `f64`, counters of `u64` (with `_total` added to the name), histograms of [`Timing`].
+/// Encodes a metric: a gauge for `f64`, a counter for `u64` (with `_total` added to the name), a histogram for
+/// [`Timing`].
 pub(crate) fn encode_family<L: EncodeLabelSet, V: Value>(
     to: &mut DescriptorEncoder<'_>,
     name: &str,

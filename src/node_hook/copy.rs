@@ -13,7 +13,7 @@ const MODE: u32 = 0o755;
 /// What to check if a file is missing.
 const READ_FROM: &str = "spec.features.files and sources say what is read from which ConfigMap or volume in namespace gamekeeper-hooks";
 
-/// An open source file and its destination.
+/// A source file that is open for reading, and its destination.
 pub(super) struct Copy {
     from: File,
     src: PathBuf,
@@ -26,7 +26,7 @@ pub(super) fn open(src: &Path, dst: &Path) -> Result<Vec<Copy>, NotRun> {
     let root = resolved(&root)?;
     let found = resolved_within(&root, src)?;
     if !metadata(&found)?.is_dir() {
-        return Ok(vec![regular(&root, src, dst.to_owned())?]);
+        return Ok(vec![open_regular(&root, src, dst.to_owned())?]);
     }
     let cannot = || NotRun::io(format!("cannot read {}", src.display()));
     let mut copies = Vec::new();
@@ -36,7 +36,7 @@ pub(super) fn open(src: &Path, dst: &Path) -> Result<Vec<Copy>, NotRun> {
         if name.as_encoded_bytes().starts_with(b"..") {
             continue;
         }
-        copies.push(regular(&root, &src.join(&name), dst.join(&name))?);
+        copies.push(open_regular(&root, &src.join(&name), dst.join(&name))?);
     }
     if copies.is_empty() {
         // A missing ConfigMap is mounted as an empty directory.
@@ -49,8 +49,8 @@ pub(super) fn open(src: &Path, dst: &Path) -> Result<Vec<Copy>, NotRun> {
     Ok(copies)
 }
 
-/// Opens a file, which must be regular after links are followed.
-fn regular(root: &Path, src: &Path, dst: PathBuf) -> Result<Copy, NotRun> {
+/// Opens a file, which must be a regular file after links are followed.
+fn open_regular(root: &Path, src: &Path, dst: PathBuf) -> Result<Copy, NotRun> {
     let found = resolved_within(root, src)?;
     let kind = metadata(&found)?;
     if kind.is_dir() {

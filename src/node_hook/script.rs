@@ -112,8 +112,8 @@ fn forward(mut from: ChildStderr) -> Receiver<Vec<u8>> {
 fn collect(from: Receiver<Vec<u8>>) -> String {
     let deadline = Instant::now() + STDERR_TIMEOUT;
     let mut tail = Vec::new();
-    while let Ok(more) = from.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-        tail.extend(more);
+    while let Ok(chunk) = from.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        tail.extend(chunk);
         let surplus = tail.len().saturating_sub(TAIL);
         tail.drain(..surplus);
     }

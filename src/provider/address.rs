@@ -80,7 +80,7 @@ fn embedded_v4(address: Ipv6Addr) -> Vec<Ipv4Addr> {
 
 /// The IPv4 addresses that an address in 64:ff9b:1::/48 may represent. A cluster uses a prefix of 48, 56, 64 or 96
 /// bits within it (RFC 8215), and the length of the prefix determines where the IPv4 address is (RFC 6052). The length
-/// is not known here, so the address is read with each; a reading in 0.0.0.0/8 comes from a wrong length.
+/// is not known here, so the address is read with each length; a reading in 0.0.0.0/8 comes from a wrong one.
 fn behind_local_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     let bytes = address.octets();
     let readings = [
@@ -110,8 +110,8 @@ pub(super) fn check_host(url: &Url, options: HttpOptions) -> Result<(), AddressR
 mod tests {
     use super::*;
 
-    const NOTHING: HttpOptions = options(false, false);
-    const EVERYTHING: HttpOptions = options(true, true);
+    const STRICT: HttpOptions = options(false, false);
+    const LENIENT: HttpOptions = options(true, true);
 
     const fn options(allow_link_local: bool, allow_loopback: bool) -> HttpOptions {
         HttpOptions {
@@ -171,8 +171,8 @@ mod tests {
             "2002:a9fe:a9fe::1",
         ] {
             let address = refused.parse().expect(refused);
-            assert!(check(address, NOTHING).is_err(), "{refused}");
-            assert_eq!(check(address, EVERYTHING), Ok(()), "{refused}");
+            assert!(check(address, STRICT).is_err(), "{refused}");
+            assert_eq!(check(address, LENIENT), Ok(()), "{refused}");
         }
         for allowed in [
             "10.0.0.1",
@@ -185,7 +185,7 @@ mod tests {
             "64:ff9b:1:a00:0:100::",
             "64:ff9b::10.0.0.1",
         ] {
-            assert_eq!(check(allowed.parse().expect(allowed), NOTHING), Ok(()));
+            assert_eq!(check(allowed.parse().expect(allowed), STRICT), Ok(()));
         }
     }
 
@@ -203,7 +203,7 @@ mod tests {
             "http://[::]:9091/",
         ] {
             assert!(
-                check_host(&url.parse().expect(url), NOTHING).is_err(),
+                check_host(&url.parse().expect(url), STRICT).is_err(),
                 "{url}"
             );
         }
@@ -213,7 +213,7 @@ mod tests {
             "http://example.com/",
         ] {
             assert!(
-                check_host(&url.parse().expect(url), NOTHING).is_ok(),
+                check_host(&url.parse().expect(url), STRICT).is_ok(),
                 "{url}"
             );
         }

@@ -21,7 +21,7 @@ const MAX_LOOKED_UP: usize = 256 << 10;
 /// What was looked up for one measurement.
 #[derive(Default)]
 pub(super) struct Arguments {
-    /// Values that are not in the run itself, by name.
+    /// The values that were looked up, by argument.
     values: HashMap<String, String>,
     /// The values that must not be shown.
     pub secrets: Secrets,
@@ -32,7 +32,9 @@ pub(super) struct Arguments {
 /// The sources of the arguments that a metric uses.
 #[derive(Default)]
 struct Sources {
+    /// Names of arguments, with the values of their fields.
     fields: Vec<(String, String)>,
+    /// Names of arguments, with their keys of Secrets.
     keys: Vec<(String, SecretKeyRef)>,
 }
 

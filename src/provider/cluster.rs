@@ -50,8 +50,8 @@ const HOOK_ACCESS: &str = "tkex.tencent.com/hook-access";
 #[derive(Clone)]
 pub(super) struct Cluster {
     client: Client,
-    limiter: Arc<NamespaceLimiter>,
-    commands: Arc<NamespaceLimiter>,
+    request_limiter: Arc<NamespaceLimiter>,
+    command_limiter: Arc<NamespaceLimiter>,
 }
 
 /// Why a request to the API server failed.
@@ -136,8 +136,8 @@ impl Cluster {
     pub(super) fn new(client: Client) -> Self {
         Cluster {
             client,
-            limiter: Arc::new(NamespaceLimiter::new(REQUEST_CAPACITY)),
-            commands: Arc::new(NamespaceLimiter::new(COMMAND_CAPACITY)),
+            request_limiter: Arc::new(NamespaceLimiter::new(REQUEST_CAPACITY)),
+            command_limiter: Arc::new(NamespaceLimiter::new(COMMAND_CAPACITY)),
         }
     }
 
@@ -177,7 +177,7 @@ impl Cluster {
         limit: Duration,
     ) -> Result<Ended, String> {
         let (namespace, pod) = (valid_name(namespace)?, valid_name(pod)?);
-        let _permit = self.commands.take(namespace).await;
+        let _permit = self.command_limiter.take(namespace).await;
         let ended = remote_command::run(&self.client, namespace, pod, container, command);
         with_time_limit(limit, ended).await
     }
@@ -224,7 +224,7 @@ impl Cluster {
         }
     }
 
-    /// Deletes a Job with its pods, if there is one.
+    /// Deletes a Job with its pods, if it exists.
     pub(super) async fn delete_job(&self, namespace: &str, name: &str) -> Result<(), String> {
         let path = path("/apis/batch/v1", namespace, "jobs", name)?;
         let options = json!({
@@ -238,7 +238,7 @@ impl Cluster {
         }
     }
 
-    /// The first few pods of a Job in this phase.
+    /// The first few pods of a Job that are in this phase.
     pub(super) async fn pods_of_job(
         &self,
         namespace: &str,
@@ -345,7 +345,7 @@ impl Cluster {
             read.map_err(|error| kube::Error::Service(error.into()))?;
             Ok(text)
         };
-        let _permit = self.limiter.take(namespace_of(path)).await;
+        let _permit = self.request_limiter.take(namespace_of(path)).await;
         match timeout(REQUEST_TIMEOUT, response).await {
             Ok(Ok(text)) if text.len() > max => Ok(None),
             Ok(Ok(text)) => String::from_utf8(text)

@@ -17,7 +17,7 @@ const CHUNK: usize = 4 << 10;
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Printed {
     bytes: Vec<u8>,
-    /// Whether the stream was longer, so that its rest is not kept.
+    /// Whether the stream was longer than the part that is kept.
     pub is_cut: bool,
 }
 

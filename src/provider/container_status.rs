@@ -1,4 +1,5 @@
-//! The container statuses of a pod, as far as providers read them. The other fields might be long.
+//! The fields of a pod's status that providers read: container statuses and conditions. The other fields might be
+//! long.
 
 use serde::Deserialize;
 
@@ -64,10 +65,10 @@ impl ContainerStatuses {
     }
 
     /// Why the pod could not be scheduled; None if that is not reported.
-    pub(super) fn unscheduled(&self) -> Option<&str> {
+    pub(super) fn why_unscheduled(&self) -> Option<&str> {
         let mut conditions = self.conditions.iter();
-        let scheduled = conditions.find(|it| it.kind == "PodScheduled" && it.status == "False");
-        scheduled.map(|it| it.message.as_str())
+        let unscheduled = conditions.find(|it| it.kind == "PodScheduled" && it.status == "False");
+        unscheduled.map(|it| it.message.as_str())
     }
 }
 

@@ -1,5 +1,5 @@
-//! Exec metrics: a command in a container of the pod that the run is about. Its exit code is the
-//! measurement, and conditions can judge its output.
+//! Exec metrics: a command in a container of the pod that the run is about. The command's exit
+//! code is the measurement, and conditions can judge its output.
 //!
 //! The command is run through the API server, which checks the operator's permission and logs the request. Users who
 //! may write a HookRun need not be allowed to run commands, so commands are run only in namespaces that an
@@ -22,7 +22,7 @@ use super::own_pod::{self, Pod};
 use gamekeeper_core::api::{ExecMetric, HookPhase, HookRun};
 use gamekeeper_core::expr::{Subject, brief};
 use gamekeeper_core::plan::hook_run::{
-    ExecNamespaces, MAX_COMMAND, NO_POD_OF_STEP, Outcome, SECRET_IN_COMMAND,
+    ExecNamespaces, MAX_COMMAND, Outcome, SECRET_IN_COMMAND, STEP_HAS_NO_POD,
 };
 
 /// How long a command may take, in seconds, unless its metric sets a timeout.
@@ -59,6 +59,7 @@ impl Commands {
 
 /// A command with its arguments filled in, and where to run it.
 struct Invocation {
+    /// The name of the pod, or why it is not known.
     pod: Result<String, String>,
     container: String,
     command: Vec<String>,
@@ -144,8 +145,8 @@ async fn in_container(
         container,
         command,
     } = invocation;
-    if own_pod::is_of_step(measurement.run()) {
-        return Err(NO_POD_OF_STEP.into());
+    if own_pod::is_step_run(measurement.run()) {
+        return Err(STEP_HAS_NO_POD.into());
     }
     let (cluster, pod) = (measurement.cluster()?, pod?);
     let uid = checked_pod(cluster, measurement.run(), &pod, &container, permit).await?;
@@ -171,7 +172,7 @@ async fn checked_pod(
 ) -> Result<String, String> {
     let found = read_pod(cluster, pod, permit).await?;
     own_pod::check_uid(run, pod, found.uid())?;
-    if !found.is_of_workload() {
+    if !found.belongs_to_workload() {
         return Err(format!(
             "pod {pod} belongs to no GameDeployment or GameStatefulSet: hooks run commands only in pods of these"
         ));
@@ -185,7 +186,7 @@ async fn read_pod(cluster: &Cluster, pod: &str, permit: &mut CallPermit) -> Resu
     let text = cluster.pod(&namespace, pod, permit).await?;
     let found = serde_json::from_str(&text).map_err(|error| format!("pod {pod}: {error}"));
     drop(text);
-    // What follows needs only short texts, and may take long.
+    // What follows needs only short texts, and may take a long time.
     permit.shrink();
     found
 }

@@ -19,10 +19,14 @@ pub(super) struct Filling<'a> {
 
 impl<'a> Filling<'a> {
     /// Allows as much text as the measurement's permit does.
-    pub(super) fn new(values: HashMap<&'a str, &'a str>, is_long: bool) -> Self {
+    pub(super) fn new(values: HashMap<&'a str, &'a str>, allows_long_texts: bool) -> Self {
         Filling {
             values,
-            allowance: Allowance::of(if is_long { MAX_FILLED } else { MAX_SHORT_TEXT }),
+            allowance: Allowance::of(if allows_long_texts {
+                MAX_FILLED
+            } else {
+                MAX_SHORT_TEXT
+            }),
             overflowed: false,
         }
     }
@@ -66,8 +70,8 @@ impl<'a> Filling<'a> {
             let bracketed = bracketed.get(name).map(String::as_str);
             bracketed.or_else(|| values.get(name).copied())
         });
-        // The template may already have brackets.
         let filled = self.with_field(field, filled)?;
+        // The template may already have brackets.
         Ok(filled.replace("[[", "[").replace("]]", "]"))
     }
 
@@ -177,8 +181,8 @@ mod tests {
     #[test]
     fn all_texts_of_a_measurement_are_bounded_together() {
         let text = "x".repeat(MAX_SHORT_TEXT / 2);
-        for (is_long, fit) in [(false, 2), (true, 2 * MAX_FILLED / MAX_SHORT_TEXT)] {
-            let mut filling = Filling::new(HashMap::new(), is_long);
+        for (allows_long_texts, fit) in [(false, 2), (true, 2 * MAX_FILLED / MAX_SHORT_TEXT)] {
+            let mut filling = Filling::new(HashMap::new(), allows_long_texts);
             for _ in 0..fit {
                 assert!(filling.text("body", &text).is_ok());
             }

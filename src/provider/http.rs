@@ -103,7 +103,7 @@ pub(super) struct HttpResponse {
 }
 
 impl HttpResponse {
-    /// The response without secrets. This is slow when there are many.
+    /// The response without secrets. This is slow if there are many of them.
     pub(super) fn without_secrets(self) -> Self {
         HttpResponse {
             body: self.secrets.hide_bytes(self.body),
@@ -224,8 +224,9 @@ impl Http {
     }
 }
 
-/// Reads the body. A body that is longer than the limit is an error, because the condition might be about what was
-/// cut off. So is a compressed body, which was not requested, because a few kilobytes can expand to gigabytes.
+/// Reads the body. A body that is longer than the limit is an error, because a condition might depend on the part that
+/// would be cut off. A compressed body, which was not requested, is also an error, because a few kilobytes can expand
+/// to gigabytes.
 async fn read(response: Response<Incoming>, permit: &mut CallPermit) -> Result<Vec<u8>, String> {
     if let Some(coding) = response.headers().get(CONTENT_ENCODING)
         && coding != IDENTITY

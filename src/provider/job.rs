@@ -90,9 +90,9 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
             .await?
             .ok_or_else(|| format!("job {name} was deleted before it had finished"))?,
     };
-    let own = measurement.run().metadata.uid.as_deref();
+    let run_uid = measurement.run().metadata.uid.as_deref();
     let mut owners = found.metadata.owner_references.iter();
-    if !owners.any(|owner| Some(owner.uid.as_str()) == own) {
+    if !owners.any(|owner| Some(owner.uid.as_str()) == run_uid) {
         return Err(format!(
             "job {name} has another owner: delete it, or rename the run"
         ));
@@ -100,7 +100,7 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
     if let Some(mut outcome) = ended(&name, &found) {
         if outcome.phase == HookPhase::Failed {
             let pods = cluster.pods_of_job(namespace, &name, "Failed", &mut permit);
-            // If its pods cannot be read, the Job's own reason is shown.
+            // If the Job's pods cannot be read, its own reason is shown.
             let exit = exit(&pods.await.unwrap_or_default());
             outcome.message = exit
                 .map(|exit| format!("job {name} failed: {exit}"))
@@ -109,11 +109,11 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
         return Ok(outcome);
     }
     let now = Timestamp::now();
-    let (stuck, unscheduled) = match found.status.ready {
+    let (stuck, why_unscheduled) = match found.status.ready {
         None | Some(0) => {
             let pending = cluster.pods_of_job(namespace, &name, "Pending", &mut permit);
             let pending = pending.await?;
-            (cannot_start(&pending), unscheduled(&pending))
+            (stuck_pod(&pending), why_unscheduled(&pending))
         }
         Some(_) => (None, None),
     };
@@ -129,7 +129,7 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
         }
         stuck => Ok(in_progress(
             &name,
-            stuck.map(|stuck| stuck.why).or(unscheduled),
+            stuck.map(|stuck| stuck.why).or(why_unscheduled),
             age(found.metadata.creation_timestamp, now),
         )),
     }
@@ -239,7 +239,7 @@ struct Stuck {
     why: String,
 }
 
-fn cannot_start(pods: &[Pod]) -> Option<Stuck> {
+fn stuck_pod(pods: &[Pod]) -> Option<Stuck> {
     pods.iter().find_map(|pod| {
         let mut containers = pod.status.iter();
         let (container, reason) = containers.find_map(|container| {
@@ -262,9 +262,9 @@ fn cannot_start(pods: &[Pod]) -> Option<Stuck> {
 }
 
 /// Why a pod of the Job is not scheduled. Only the Job's deadline ends the wait, because a node may become available.
-fn unscheduled(pods: &[Pod]) -> Option<String> {
+fn why_unscheduled(pods: &[Pod]) -> Option<String> {
     pods.iter().find_map(|pod| {
-        let why = pod.status.unscheduled()?;
+        let why = pod.status.why_unscheduled()?;
         Some(format!("pod {} is not scheduled: {why}", pod.metadata.name))
     })
 }
@@ -327,8 +327,8 @@ fn manifest(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<Stri
     let filled = filling.json("spec of the job", &job.spec, Place::JobSpec)?;
     let mut spec: Fields = serde_json::from_str(&filled).map_err(|error| error.to_string())?;
     let deadline = to_raw_value(&DEADLINE_SECONDS).map_err(|error| error.to_string())?;
-    let own = spec.get("activeDeadlineSeconds");
-    if own.is_none_or(|own| own.get() == "null") {
+    let specified = spec.get("activeDeadlineSeconds");
+    if specified.is_none_or(|specified| specified.get() == "null") {
         spec.insert("activeDeadlineSeconds".into(), &deadline);
     }
     let given = job.metadata.as_ref().map(RawJson::read).transpose();
@@ -374,7 +374,7 @@ fn refuse_unsupported_fields(measurement: &Measurement) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn job(conditions: Value) -> Option<Outcome> {
+    fn outcome(conditions: Value) -> Option<Outcome> {
         let job = json!({"status": {"conditions": conditions}});
         ended("backup", &serde_json::from_value(job).expect("a job"))
     }
@@ -409,7 +409,7 @@ mod tests {
             (Value::Null, None),
         ];
         for (conditions, phase) in rows {
-            let found = job(conditions.clone()).map(|outcome| outcome.phase);
+            let found = outcome(conditions.clone()).map(|outcome| outcome.phase);
             assert_eq!(found, phase, "{conditions}");
         }
     }
@@ -442,20 +442,20 @@ mod tests {
             {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"},
         ]}});
         assert_eq!(
-            unscheduled(&pods(&[json!({}), pod])).as_deref(),
+            why_unscheduled(&pods(&[json!({}), pod])).as_deref(),
             Some("pod backup-x is not scheduled: 0/3 nodes are available")
         );
     }
 
     #[test]
-    fn a_container_that_cannot_start_is_found() {
+    fn a_container_that_cannot_start_is_reported() {
         let pod = |reason: &str| {
             json!({"metadata": {"name": "backup-x"}, "status": {"containerStatuses": [
                 {"name": "a", "image": "a:1", "state": {"running": {}}},
                 {"name": "b", "image": "b:1", "state": {"waiting": {"reason": reason}}},
             ]}})
         };
-        let why = |pods: &[Value]| cannot_start(&self::tests::pods(pods)).map(|stuck| stuck.why);
+        let why = |pods: &[Value]| stuck_pod(&self::tests::pods(pods)).map(|stuck| stuck.why);
         assert_eq!(why(&[pod("ContainerCreating")]), None);
         assert_eq!(why(&[pod("CrashLoopBackOff"), json!({})]), None);
         assert_eq!(

@@ -25,7 +25,7 @@ impl Conditions {
         !is_set(&self.success) && !is_set(&self.failure)
     }
 
-    /// Judges the measured value; `note` is added to the message, if there is one. Must run on the evaluation pool.
+    /// Judges the measured value, and adds the note to the message, if there are both. Must run on the evaluation pool.
     pub(super) fn judge(&self, subject: &Subject<'_>, note: Option<&str>) -> Outcome {
         let value = subject.shown();
         let noted = |message: String| match note {

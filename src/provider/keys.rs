@@ -6,7 +6,7 @@ use super::call_permit::CallPermit;
 use super::cluster::Cluster;
 use gamekeeper_core::api::{Metric, SecretKeyRef};
 
-/// The maximum number of keys that a measurement may need, because responses are searched for the value of each key.
+/// The maximum number of keys that a measurement may need: responses are searched for the value of each key.
 const MAX_KEYS: usize = 32;
 
 /// Keys of Secrets, with their values once they are read.
@@ -27,7 +27,7 @@ impl Keys {
         keys.insert(key.key.clone());
     }
 
-    /// Adds the keys with the credentials and the CA of a metric's call.
+    /// Adds the keys that hold the credentials and the CA for a metric's call.
     pub(super) fn add_credentials(&mut self, metric: &Metric) {
         let (web, prometheus) = (&metric.provider.web, &metric.provider.prometheus);
         let web = web.as_ref().map(|it| (&it.authentication, &it.ca_secret));

@@ -25,7 +25,7 @@ pub(super) async fn measure(
     kubernetes: &KubernetesMetric,
     permit: CallPermit,
 ) -> Outcome {
-    let measured = match (concerns_pod(measurement), kubernetes.function) {
+    let measured = match (check_arguments(measurement), kubernetes.function) {
         (Err(why), _) => Err(why),
         (Ok(()), KubernetesFunction::Get) => get(measurement, permit).await,
         (Ok(()), KubernetesFunction::Patch) => patch(measurement, permit).await,
@@ -35,7 +35,7 @@ pub(super) async fn measure(
 
 /// Checks that no argument selects an object other than the pod. Where admission is enabled, it has already reported
 /// this.
-fn concerns_pod(measurement: &Measurement) -> Result<(), String> {
+fn check_arguments(measurement: &Measurement) -> Result<(), String> {
     let args = &measurement.run().spec.args;
     match args.iter().find(|argument| selects_object(&argument.name)) {
         Some(argument) => Err(format!("argument {} {ALWAYS_THE_POD}", argument.name)),
@@ -45,6 +45,7 @@ fn concerns_pod(measurement: &Measurement) -> Result<(), String> {
 
 /// A pod, and the fields that are read from it.
 struct PodFields {
+    /// Its name.
     pod: String,
     /// Paths of the fields, each with the value that the field should have, if there is one.
     fields: Vec<(String, Option<String>)>,
@@ -137,8 +138,8 @@ fn pod_patch(
     measurement: &Measurement,
     filling: &mut Filling<'_>,
 ) -> Result<(String, String), String> {
-    let own = measurement.run().controlling_workload().is_some();
-    let Some(uid) = own_pod::wanted_uid(measurement.run()).filter(|_| own) else {
+    let is_controlled = measurement.run().controlling_workload().is_some();
+    let Some(uid) = own_pod::wanted_uid(measurement.run()).filter(|_| is_controlled) else {
         return Err(
             "function patch works only in HookRuns that a workload created for one of its pods: otherwise use \
             kubectl annotate or kubectl label"
@@ -156,7 +157,7 @@ fn pod_patch(
         let (map, key) = writable(&path, &value)?;
         maps.entry(map).or_insert_with(|| json!({}))[key] = Value::from(value);
     }
-    // A later pod with the same name has another uid, so it is not changed.
+    // With the uid, the patch cannot change a later pod with the same name.
     maps.insert("uid".to_owned(), Value::from(uid));
     Ok((pod, json!({"metadata": maps}).to_string()))
 }

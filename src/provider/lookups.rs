@@ -2,7 +2,7 @@
 //!
 //! A lookup by the system's resolver blocks a thread until it returns. That may take a minute if a tenant's name
 //! server does not answer, and it cannot be canceled. So lookups have a limiter of their own, and a lookup keeps its
-//! permit until it has really ended, even if its call has timed out.
+//! permit until it has really ended, even if the call that needs it has timed out.
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;

@@ -199,23 +199,25 @@ impl Measurement {
         done.map_err(|panicked| panicked.to_string())
     }
 
-    /// Substitutes arguments in the metric's strings. If the strings become too long for the permit, this waits for a
-    /// permit for long texts and substitutes again.
+    /// Fills arguments into the metric's texts. If the texts become too long for the permit, this waits for a permit
+    /// for long texts, and fills them again.
     pub(super) async fn filled<T: Send + 'static>(
         &self,
         permit: &mut CallPermit,
         fill: fn(&Measurement, &mut Filling<'_>) -> Result<T, String>,
     ) -> Result<T, String> {
         loop {
-            let (measurement, is_long) = (self.clone(), permit.allows_long_texts());
+            let (measurement, allows_long_texts) = (self.clone(), permit.allows_long_texts());
             let filled = self.evaluated(move || {
-                let mut filling =
-                    Filling::new(measurement.arguments.values(measurement.run()), is_long);
+                let mut filling = Filling::new(
+                    measurement.arguments.values(measurement.run()),
+                    allows_long_texts,
+                );
                 let filled = fill(&measurement, &mut filling);
                 (filled, filling.overflowed())
             });
             match filled.await? {
-                (Err(_), true) if !is_long => permit.grow().await,
+                (Err(_), true) if !allows_long_texts => permit.grow().await,
                 (filled, _) => return filled,
             }
         }

@@ -44,7 +44,7 @@ pub(super) fn wanted_uid(run: &HookRun) -> Option<&str> {
 }
 
 /// Whether a workload created the run for a canary step, which concerns no pod.
-pub(super) fn is_of_step(run: &HookRun) -> bool {
+pub(super) fn is_step_run(run: &HookRun) -> bool {
     let workload = run.controlling_workload();
     workload.is_some_and(|(kind, _)| run.point(kind) == Some(HookPoint::Step))
 }
@@ -103,7 +103,7 @@ impl Pod {
     }
 
     /// Whether a workload controls the pod.
-    pub(super) fn is_of_workload(&self) -> bool {
+    pub(super) fn belongs_to_workload(&self) -> bool {
         self.metadata.owner_references.iter().any(|owner| {
             let group = owner.api_version.split('/').next();
             owner.controller && group == Some(GROUP) && WorkloadKind::parse(&owner.kind).is_some()
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_belongs_to_a_workload_when_one_of_our_kinds_controls_it() {
+    fn a_pod_belongs_to_a_workload_if_its_controller_is_of_one_of_our_kinds() {
         let owner = |version: &str, kind: &str, controller: bool| json!({"apiVersion": version, "kind": kind, "controller": controller});
         let ours = "tkex.tencent.com/v1alpha1";
         for (owners, expected) in [
@@ -163,7 +163,7 @@ mod tests {
             (json!([]), false),
         ] {
             let pod = pod(owners.clone(), json!({}));
-            assert_eq!(pod.is_of_workload(), expected, "{owners}");
+            assert_eq!(pod.belongs_to_workload(), expected, "{owners}");
         }
     }
 

@@ -20,6 +20,7 @@ use gamekeeper_core::api::PrometheusMetric;
 use gamekeeper_core::expr::{Subject, brief};
 use gamekeeper_core::plan::hook_run::Outcome;
 
+/// How long Prometheus may take to respond, in seconds, unless the metric sets a timeout.
 const DEFAULT_TIMEOUT: u64 = 30;
 
 /// Sends the query and judges its result.

@@ -35,7 +35,7 @@ impl Secrets {
     fn forms(&self) -> Vec<String> {
         let forms = self.values.iter().flat_map(|secret| {
             let json = Value::from(&**secret).to_string();
-            let [query, path] = in_url(secret);
+            let [query, path] = url_forms(secret);
             [
                 secret.to_string(),
                 json[1..json.len() - 1].to_owned(),
@@ -78,7 +78,7 @@ impl Secrets {
 }
 
 /// A text as it is encoded in a URL's query, and in its path.
-fn in_url(text: &str) -> [String; 2] {
+fn url_forms(text: &str) -> [String; 2] {
     let Ok(mut url) = Url::parse("http://h/") else {
         return Default::default();
     };

@@ -53,14 +53,14 @@ impl Tls {
             Some(Authorities::Only(pem)) => (RootCertStore::empty(), pem),
             Some(Authorities::Also(pem)) => (self.system.clone(), pem),
         };
-        let before = roots.len();
+        let count_before = roots.len();
         for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
             let certificate = certificate.map_err(|error| format!("caSecret: {error}"))?;
             roots
                 .add(certificate)
                 .map_err(|error| format!("caSecret: {error}"))?;
         }
-        if roots.len() == before {
+        if roots.len() == count_before {
             return Err("caSecret: contains no certificate; use PEM".into());
         }
         let config = config(roots).map_err(|error| format!("caSecret: {error}"))?;

@@ -1,4 +1,4 @@
-//! A cache of tokens from OAuth2 servers, which are kept until they expire.
+//! A cache of tokens from OAuth2 servers. Each token is kept until it expires.
 //!
 //! Servers choose the length and the lifetime of tokens. So both the size and the number of tokens of each namespace
 //! are bounded, and no namespace uses the tokens of another.
@@ -21,7 +21,7 @@ const MAX_TOKENS: usize = 1_024;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TokenKey {
     namespace: String,
-    /// All parameters of its request.
+    /// All parameters of the token's request.
     parameters: String,
 }
 
@@ -75,7 +75,7 @@ impl Tokens {
         let mut known = self.lock();
         known.remove(key);
         known.retain(|_, token| token.expires_at > now);
-        if let Some(crowded) = crowded(&known, &key.namespace) {
+        if let Some(crowded) = crowded_namespace(&known, &key.namespace) {
             forget_one(&mut known, &crowded);
         }
         let value = value.to_owned();
@@ -94,8 +94,9 @@ impl Tokens {
 }
 
 /// The namespace that loses a token before one more token of `namespace` is kept: `namespace` itself if it has
-/// reached its limit, or else the one with the most tokens. None if no token must be removed.
-fn crowded(known: &HashMap<TokenKey, Token>, namespace: &str) -> Option<String> {
+/// reached its limit, or else the one with the most tokens if all together have reached theirs. None if no token must
+/// be removed.
+fn crowded_namespace(known: &HashMap<TokenKey, Token>, namespace: &str) -> Option<String> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for key in known.keys() {
         *counts.entry(&key.namespace).or_default() += 1;
@@ -111,10 +112,10 @@ fn crowded(known: &HashMap<TokenKey, Token>, namespace: &str) -> Option<String> 
     Some(most.to_owned())
 }
 
-/// Forgets the token of a namespace that expires first.
+/// Forgets one token of a namespace: the one that expires first.
 fn forget_one(known: &mut HashMap<TokenKey, Token>, namespace: &str) {
-    let of_namespace = known.iter().filter(|(key, _)| key.namespace == namespace);
-    let first = of_namespace.min_by_key(|(_, token)| token.expires_at);
+    let tokens = known.iter().filter(|(key, _)| key.namespace == namespace);
+    let first = tokens.min_by_key(|(_, token)| token.expires_at);
     if let Some(key) = first.map(|(key, _)| key.clone()) {
         known.remove(&key);
     }
@@ -135,7 +136,7 @@ mod tests {
         tokens.keep(key, "t0ken", expires_at).expect("kept");
     }
 
-    fn kept(tokens: &Tokens) -> usize {
+    fn count(tokens: &Tokens) -> usize {
         tokens.lock().len()
     }
 
@@ -148,7 +149,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(11)).await;
         assert_eq!(tokens.get(&key("games", 0)), None);
         keep(&tokens, &key("other", 0), 10);
-        assert_eq!(kept(&tokens), 1, "an expired token is still kept");
+        assert_eq!(count(&tokens), 1, "an expired token is still kept");
     }
 
     #[tokio::test(start_paused = true)]
@@ -158,7 +159,7 @@ mod tests {
         for number in 0..2 * MAX_TOKENS_PER_NAMESPACE {
             keep(&tokens, &key("greedy", number), 1_000 + number as u64);
         }
-        assert_eq!(kept(&tokens), 1 + MAX_TOKENS_PER_NAMESPACE);
+        assert_eq!(count(&tokens), 1 + MAX_TOKENS_PER_NAMESPACE);
         assert!(tokens.get(&key("games", 0)).is_some());
         assert!(
             tokens
@@ -176,7 +177,7 @@ mod tests {
             let namespace = format!("greedy-{}", number % 32);
             keep(&tokens, &key(&namespace, number), 1_000);
         }
-        assert_eq!(kept(&tokens), MAX_TOKENS);
+        assert_eq!(count(&tokens), MAX_TOKENS);
         assert!(tokens.get(&key("games", 0)).is_some());
     }
 
@@ -184,9 +185,9 @@ mod tests {
     async fn tokens_and_the_parameters_of_their_requests_are_bounded() {
         let tokens = Tokens::default();
         let long = "x".repeat(MAX_TOKEN + 1);
-        let error = tokens.keep(&key("games", 0), &long, Instant::now());
-        assert_eq!(error, Err("the access_token is longer than 16 KiB".into()));
-        assert_eq!(kept(&tokens), 0);
+        let result = tokens.keep(&key("games", 0), &long, Instant::now());
+        assert_eq!(result, Err("the access_token is longer than 16 KiB".into()));
+        assert_eq!(count(&tokens), 0);
         assert!(TokenKey::new("games", &[&"x".repeat(MAX_KEY_BYTES)]).is_ok());
         assert!(TokenKey::new("games", &["", &"x".repeat(MAX_KEY_BYTES)]).is_err());
     }

@@ -1,7 +1,7 @@
 //! Web metrics: an HTTP call and its response.
 //!
-//! Only a 2xx response can be a success. Any other response is an error, because a broken endpoint knows nothing
-//! about the match that it guards.
+//! Only a 2xx response can be a success. Any other response is an error, because a broken endpoint says nothing
+//! about the game.
 
 use std::time::Duration;
 

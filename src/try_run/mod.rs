@@ -2,8 +2,8 @@
 //! measurements before a pod depends on them.
 //!
 //! Calls, conditions and limits are those of the operator. Metrics that need a cluster (Secrets, pods, Jobs) end in
-//! an error; the value of an argument can be set instead. Commands of exec metrics run on this machine, if the user
-//! allows it.
+//! an error; for an argument from a Secret, the user can set a value instead. Commands of exec metrics run on this
+//! machine, if the user allows that.
 
 mod file;
 
@@ -26,7 +26,7 @@ use gamekeeper_core::plan::hook_run::{
 };
 
 /// The wait if nothing is due.
-const MAX_WAIT: Duration = Duration::from_secs(3_600);
+const IDLE_WAIT: Duration = Duration::from_secs(3_600);
 
 /// Flags of `gamekeeper try`.
 #[derive(Args, Clone, Debug)]
@@ -127,8 +127,10 @@ impl<P: Fn(String)> TryRun<P> {
 
     /// The current time, independent of changes of the wall clock.
     fn now(&self) -> Timestamp {
-        let (at, instant) = &self.started;
-        at.checked_add(instant.elapsed()).unwrap_or(Timestamp::MAX)
+        let (timestamp, instant) = &self.started;
+        timestamp
+            .checked_add(instant.elapsed())
+            .unwrap_or(Timestamp::MAX)
     }
 
     async fn run_to_end(mut self) -> HookRunStatus {
@@ -145,11 +147,11 @@ impl<P: Fn(String)> TryRun<P> {
             for metric in next.start {
                 self.start(metric, now);
             }
-            let wait = next.wake.map_or(MAX_WAIT, |wake| {
+            let wait = next.wake.map_or(IDLE_WAIT, |wake| {
                 Duration::try_from(wake.duration_since(now)).unwrap_or_default()
             });
             measured = tokio::select! {
-                Some(Ok(ended)) = self.calls.join_next() => vec![self.ended(ended)],
+                Some(Ok(ended)) = self.calls.join_next() => vec![self.finish(ended)],
                 () = sleep(wait) => Vec::new(),
                 _ = tokio::signal::ctrl_c() => {
                     Arc::make_mut(&mut self.run).spec.terminate = true;
@@ -175,7 +177,7 @@ impl<P: Fn(String)> TryRun<P> {
         });
     }
 
-    fn ended(&mut self, (call, started, outcome): (Call, Timestamp, Outcome)) -> Measured {
+    fn finish(&mut self, (call, started, outcome): (Call, Timestamp, Outcome)) -> Measured {
         self.running.remove(&call.metric);
         let name = &call.run.spec.metrics[call.metric].name;
         let value = outcome.value.as_deref().unwrap_or_default();

@@ -127,7 +127,7 @@ impl Guards {
 
     async fn release(&self, pod: &PartialObjectMeta<Pod>) -> Result<(), kube::Error> {
         let pods = self.api::<Pod>(pod.namespace().as_deref());
-        let patch = Patch::Merge(unlabel(pod));
+        let patch = Patch::Merge(unlabel_patch(pod));
         let (name, params) = (pod.name_any(), PatchParams::default());
         pods.patch_metadata(&name, &params, &patch).await.map(drop)
     }
@@ -146,7 +146,7 @@ impl Guards {
         (kind, workload): &(ApiResource, DynamicObject),
     ) -> Result<(), kube::Error> {
         let workloads = self.dynamic(kind, workload.namespace().as_deref());
-        let patch = Patch::Merge(without_finalizer(workload));
+        let patch = Patch::Merge(finalizer_patch(workload));
         let (name, params) = (workload.name_any(), PatchParams::default());
         workloads.patch(&name, &params, &patch).await.map(drop)
     }
@@ -166,10 +166,10 @@ fn waiting_workload((kind, workload): &(ApiResource, DynamicObject)) -> Option<S
 
 /// The patch that removes the label and annotations of the guard. The uid is a precondition. Annotations that the user
 /// has set to other values stay.
-fn unlabel(pod: &PartialObjectMeta<Pod>) -> Value {
-    let ours = kept_by_autoscalers(pod.annotations());
+fn unlabel_patch(pod: &PartialObjectMeta<Pod>) -> Value {
+    let keys = kept_by_autoscalers(pod.annotations());
     let annotations: serde_json::Map<String, Value> =
-        ours.map(|key| (key.to_owned(), Value::Null)).collect();
+        keys.map(|key| (key.to_owned(), Value::Null)).collect();
     json!({"metadata": {
         "uid": pod.metadata.uid,
         "labels": {GUARDED_LABEL: null},
@@ -179,7 +179,7 @@ fn unlabel(pod: &PartialObjectMeta<Pod>) -> Value {
 
 /// The patch that removes the guard's finalizer. The resourceVersion is a precondition, because another client may add
 /// finalizers.
-fn without_finalizer(workload: &DynamicObject) -> Value {
+fn finalizer_patch(workload: &DynamicObject) -> Value {
     let others = workload.finalizers().iter();
     let others: Vec<&String> = others.filter(|it| *it != GUARD_FINALIZER).collect();
     json!({"metadata": {
@@ -225,7 +225,7 @@ mod tests {
         let (_, object) = workload(json!({"metadata": {
             "name": "arena", "resourceVersion": "7", "finalizers": ["other", GUARD_FINALIZER],
         }}));
-        let patch = without_finalizer(&object);
+        let patch = finalizer_patch(&object);
         assert_eq!(patch["metadata"]["finalizers"], json!(["other"]));
         assert_eq!(patch["metadata"]["resourceVersion"], "7");
     }

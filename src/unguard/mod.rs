@@ -1,5 +1,5 @@
-//! `gamekeeper unguard`: removes everything that guards pods. A hook runs it before the chart is uninstalled, because
-//! nothing would remove labels, budgets and finalizers afterwards.
+//! `gamekeeper unguard`: removes everything that guards pods. A Helm hook runs it before the chart is uninstalled,
+//! because nothing would remove labels, budgets and finalizers afterward.
 //!
 //! The operator would guard the pods again, so it is stopped first. The command runs as the operator's service
 //! account: the policy lets no other client change the budgets.

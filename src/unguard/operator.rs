@@ -55,7 +55,7 @@ impl Operator<'_> {
         Ok(())
     }
 
-    /// Whether there are no replicas, and none holds the lease.
+    /// Whether the operator has no replicas left, and its lease is not held.
     async fn has_stopped(&self) -> Result<bool, kube::Error> {
         let deployment = self.deployments.get_opt(self.name).await?;
         if deployment.is_some_and(|it| !has_no_replicas(&it)) {
@@ -87,12 +87,12 @@ fn remembered(deployment: &Deployment) -> Option<i32> {
 /// The patch that stops a Deployment and remembers its replicas, in one write. The number that a killed run
 /// remembered stays, unless the Deployment has been scaled up since.
 fn stop_patch(deployment: &Deployment) -> Value {
-    let before = match replicas(deployment) {
+    let former_replicas = match replicas(deployment) {
         0 => remembered(deployment).unwrap_or(0),
         replicas => replicas,
     };
     json!({
-        "metadata": {"annotations": {REPLICAS_ANNOTATION: before.to_string()}},
+        "metadata": {"annotations": {REPLICAS_ANNOTATION: former_replicas.to_string()}},
         "spec": {"replicas": 0},
     })
 }
@@ -124,8 +124,9 @@ mod tests {
 
     #[test]
     fn a_deployment_remembers_its_replicas_while_it_is_stopped() {
-        // Before: replicas and remembered replicas. After: remembered and restored replicas.
-        for (replicas, remembered, stopped, restored) in [
+        // Before: replicas, and the number remembered. After: the number that a stop remembers, and the number
+        // restored.
+        for (replicas, remembered, to_remember, restored) in [
             (json!(2), None, "2", None),
             (json!(null), None, "1", None),
             (json!(0), None, "0", None),
@@ -142,11 +143,11 @@ mod tests {
             let deployment: Deployment = serde_json::from_value(object).expect("a Deployment");
             let stop = stop_patch(&deployment);
             let annotations = &stop["metadata"]["annotations"];
-            assert_eq!(annotations[REPLICAS_ANNOTATION], stopped, "{stop}");
+            assert_eq!(annotations[REPLICAS_ANNOTATION], to_remember, "{stop}");
             assert_eq!(stop["spec"]["replicas"], 0, "{stop}");
             let restore = restore_patch(&deployment);
-            let back = restore.as_ref().map(|it| &it["spec"]["replicas"]);
-            assert_eq!(back, restored.map(Value::from).as_ref());
+            let restored_replicas = restore.as_ref().map(|it| &it["spec"]["replicas"]);
+            assert_eq!(restored_replicas, restored.map(Value::from).as_ref());
             let forgotten = restore.as_ref().is_none_or(|it| {
                 it["metadata"]["annotations"] == json!({REPLICAS_ANNOTATION: null})
             });

@@ -14,7 +14,7 @@ use super::*;
 type Script = fn(&str, usize) -> (u16, Value);
 
 const DEPLOYMENTS: &str = "/apis/tkex.tencent.com/v1alpha1/gamedeployments";
-const SETS: &str = "/apis/tkex.tencent.com/v1alpha1/gamestatefulsets";
+const STATEFUL_SETS: &str = "/apis/tkex.tencent.com/v1alpha1/gamestatefulsets";
 const BUDGETS: &str = "/apis/policy/v1/poddisruptionbudgets";
 
 /// A client of the fake API server, and the requests that it makes.
@@ -25,8 +25,8 @@ fn server(script: Script) -> (Client, Arc<Mutex<Vec<String>>>) {
         move |request: Request<Body>| {
             let line = format!("{} {}", request.method(), request.uri().path());
             let mut sent = sent.lock().unwrap();
-            let before = sent.iter().filter(|it| **it == line).count();
-            let (code, body) = script(&line, before);
+            let repeats = sent.iter().filter(|it| **it == line).count();
+            let (code, body) = script(&line, repeats);
             sent.push(line);
             let response = Response::builder().status(code);
             let response = response.body(Body::from(body.to_string().into_bytes()));
@@ -114,8 +114,8 @@ async fn objects_that_were_deleted_in_the_meantime_need_no_change() {
 /// Another controller adds or removes its own finalizer; a pod is replaced by one with the same name.
 #[tokio::test(start_paused = true)]
 async fn objects_that_changed_in_the_meantime_are_listed_again() {
-    let (client, sent) = server(|line, before| match line {
-        _ if line.starts_with("PATCH") && before == 0 => failure(409),
+    let (client, sent) = server(|line, repeats| match line {
+        _ if line.starts_with("PATCH") && repeats == 0 => failure(409),
         "GET /api/v1/pods" => (200, list(&[object("pod")])),
         _ if line == format!("GET {DEPLOYMENTS}") => (200, list(&[object("arena")])),
         _ => default_response(line),
@@ -123,25 +123,25 @@ async fn objects_that_changed_in_the_meantime_are_listed_again() {
     let guards = guards(client, None);
     guards.unguard().await.expect("the guards are removed");
     assert_eq!(count(&sent, "GET /api/v1/pods"), 2, "{sent:?}");
-    assert_eq!(count(&sent, &format!("GET {SETS}")), 2, "{sent:?}");
+    assert_eq!(count(&sent, &format!("GET {STATEFUL_SETS}")), 2, "{sent:?}");
     assert_eq!(count(&sent, "PATCH"), 4, "{sent:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn lasting_conflicts_and_other_refusals_are_reported() {
+async fn lasting_conflicts_and_refusals_are_reported() {
     let (client, _) = server(|line, _| match line {
         _ if line.starts_with("PATCH") => failure(409),
         _ => (200, list(&[object("any")])),
     });
-    let error = guards(client, None).unguard().await;
-    assert!(matches!(error, Err(UnguardError::Kube(_))), "{error:?}");
+    let result = guards(client, None).unguard().await;
+    assert!(matches!(result, Err(UnguardError::Kube(_))), "{result:?}");
 
     let (client, sent) = server(|line, _| match line {
         _ if line.starts_with("PATCH") => failure(403),
         _ => (200, list(&[object("any")])),
     });
-    let error = guards(client, None).unguard().await;
-    assert!(matches!(error, Err(UnguardError::Kube(_))), "{error:?}");
+    let result = guards(client, None).unguard().await;
+    assert!(matches!(result, Err(UnguardError::Kube(_))), "{result:?}");
     assert_eq!(count(&sent, "PATCH"), 1, "{sent:?}");
 }
 
@@ -183,7 +183,7 @@ async fn an_operator_without_its_deployment_has_stopped() {
         name: "gamekeeper",
         lease: "gamekeeper",
     };
-    operator.stop().await.expect("it has stopped");
+    operator.stop().await.expect("the operator has stopped");
     operator.restore().await.expect("nothing to restore");
     assert_eq!(count(&sent, "PATCH"), 0, "{sent:?}");
 }

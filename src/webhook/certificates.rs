@@ -1,9 +1,9 @@
 //! The certificates, and when they are due for renewal. Pure except for the random keys.
 //!
-//! Each serving certificate has its own certificate authority, which signs nothing else: its key is discarded, so it
-//! cannot be stolen. A new pair is announced first: its authority is added to the bundle that API servers trust. It
-//! is served later, when all API servers have the new bundle. The old authority stays in the bundle until it expires,
-//! because another replica may serve its certificate a little longer.
+//! Each serving certificate has its own certificate authority, which signs nothing else: the authority's key is
+//! discarded, so it cannot be stolen. A new pair is announced first: its authority is added to the bundle that API
+//! servers trust. Its certificate is served later, when all API servers have the new bundle. The old authority stays in
+//! the bundle until it expires, because another replica may serve the old certificate a little longer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -218,11 +218,11 @@ pub(super) fn due(
         return Due::Create;
     }
     if let Some(next) = next {
-        let trusted = next
+        let trusted_from = next
             .from
             .checked_add(announcement_time(lifetime))
             .unwrap_or(Timestamp::MAX);
-        return match announced && trusted <= now {
+        return match announced && trusted_from <= now {
             true => Due::Promote,
             false => Due::Nothing,
         };

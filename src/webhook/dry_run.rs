@@ -123,17 +123,17 @@ impl DryRun {
                 .create(namespace, &template, own_volumes(object).len())
                 .await;
         }
-        let template = as_object(sidecar_set::template(object));
+        let template = wrap_template(sidecar_set::template(object));
         let findings = self.create(&self.namespace, &template, usize::MAX).await?;
         Ok(findings.iter().map(sidecar_set::finding_in_set).collect())
     }
 
-    /// Creates a PodTemplate. Its first volumes, `own_volumes` of them, are those of the manifest.
+    /// Creates a PodTemplate. Of its volumes, the first `manifest_volume_count` are those of the manifest.
     async fn create(
         &self,
         namespace: &str,
         template: &Value,
-        own_volumes: usize,
+        manifest_volume_count: usize,
     ) -> Result<Vec<Finding>, Undecided> {
         if !is_dns_label(namespace) {
             // The namespace becomes a part of the path, and any caller of the port may have written it.
@@ -152,7 +152,7 @@ impl DryRun {
             .map_err(|error| Undecided::Unclear(error.to_string()))?;
         match self.client.request::<IgnoredAny>(request).await {
             Ok(_) => Ok(Vec::new()),
-            Err(kube::Error::Api(status)) => verdict(&status, own_volumes),
+            Err(kube::Error::Api(status)) => verdict(&status, manifest_volume_count),
             Err(error) => Err(Undecided::Unavailable(error.to_string())),
         }
     }
@@ -214,10 +214,10 @@ fn pod_template(workload: &Value) -> Value {
     if !volumes.is_empty() {
         template["spec"]["volumes"] = Value::Array(volumes);
     }
-    as_object(template)
+    wrap_template(template)
 }
 
-fn as_object(template: Value) -> Value {
+fn wrap_template(template: Value) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "PodTemplate",
@@ -233,23 +233,23 @@ fn own_volumes(workload: &Value) -> &[Value] {
 
 /// The findings of an error response. Policies and other webhooks may refuse a PodTemplate too, but their responses
 /// contain no causes for its fields.
-fn verdict(status: &Status, own_volumes: usize) -> Result<Vec<Finding>, Undecided> {
+fn verdict(status: &Status, manifest_volume_count: usize) -> Result<Vec<Finding>, Undecided> {
     const UNREADABLE: &str = "PodTemplate in version \"v1\" cannot be handled as a PodTemplate: ";
     let message = status.message.clone();
     match status.code {
         401 | 403 => Err(Undecided::Forbidden(message)),
         429 | 500.. => Err(Undecided::Unavailable(message)),
         400 => match message.strip_prefix(UNREADABLE) {
-            Some(why) => Ok(unreadable(why)),
+            Some(why) => Ok(decoding_findings(why)),
             None => Err(Undecided::Unclear(message)),
         },
-        422 => invalid(status, own_volumes).ok_or(Undecided::Unclear(message)),
+        422 => cause_findings(status, manifest_volume_count).ok_or(Undecided::Unclear(message)),
         _ => Err(Undecided::Unclear(message)),
     }
 }
 
 /// The findings for unknown fields, or for a field of a wrong type, for which the API server gives no path.
-fn unreadable(why: &str) -> Vec<Finding> {
+fn decoding_findings(why: &str) -> Vec<Finding> {
     let unknown = why.strip_prefix("strict decoding error: ");
     let fields = unknown.and_then(|list| {
         let mut fields = Vec::new();
@@ -273,7 +273,7 @@ fn unreadable(why: &str) -> Vec<Finding> {
 }
 
 /// One finding for each cause; None if a cause is not about the template.
-fn invalid(status: &Status, own_volumes: usize) -> Option<Vec<Finding>> {
+fn cause_findings(status: &Status, manifest_volume_count: usize) -> Option<Vec<Finding>> {
     let details = status.details.as_ref()?;
     if details.kind != "PodTemplate" || details.causes.is_empty() {
         return None;
@@ -281,17 +281,17 @@ fn invalid(status: &Status, own_volumes: usize) -> Option<Vec<Finding>> {
     let mut findings = Vec::new();
     for cause in &details.causes {
         // The operator's own rules check the names of claims, at their own paths.
-        if !is_about_claim(&cause.field, own_volumes) {
+        if !is_about_claim(&cause.field, manifest_volume_count) {
             findings.push(Finding::error(workload_path(&cause.field)?, &cause.message));
         }
     }
     Some(findings)
 }
 
-fn is_about_claim(field: &str, own_volumes: usize) -> bool {
+fn is_about_claim(field: &str, manifest_volume_count: usize) -> bool {
     let rest = field.strip_prefix("template.spec.volumes[");
     let index = rest.and_then(|rest| rest.split(']').next()?.parse::<usize>().ok());
-    index.is_some_and(|index| index >= own_volumes)
+    index.is_some_and(|index| index >= manifest_volume_count)
 }
 
 /// Converts a path in the PodTemplate to one in the workload; None if it is outside the template.

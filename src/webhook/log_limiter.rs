@@ -19,7 +19,7 @@ struct State {
     /// Lines that count toward the burst.
     used: u32,
     /// When `used` was last reduced.
-    since: Option<Instant>,
+    last_refill: Option<Instant>,
     /// Lines suppressed since the last one was written.
     suppressed: u32,
 }
@@ -29,12 +29,12 @@ impl LogLimiter {
     pub(super) fn admit(&self) -> Option<u32> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        let since = *state.since.get_or_insert(now);
-        let refilled = now.duration_since(since).as_secs() / REFILL_INTERVAL.as_secs();
+        let last_refill = *state.last_refill.get_or_insert(now);
+        let refilled = now.duration_since(last_refill).as_secs() / REFILL_INTERVAL.as_secs();
         let refilled = u32::try_from(refilled).unwrap_or(u32::MAX);
         if refilled > 0 {
             state.used = state.used.saturating_sub(refilled);
-            state.since = Some(now);
+            state.last_refill = Some(now);
         }
         if state.used >= BURST {
             state.suppressed = state.suppressed.saturating_add(1);
@@ -52,13 +52,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_flood_is_logged_as_a_few_lines_that_count_the_suppressed_ones() {
         let limiter = LogLimiter::default();
-        let written = (0..1_000).filter_map(|_| limiter.admit()).count();
-        assert_eq!(written, BURST as usize);
+        let count = (0..1_000).filter_map(|_| limiter.admit()).count();
+        assert_eq!(count, BURST as usize);
         tokio::time::advance(REFILL_INTERVAL).await;
         assert_eq!(limiter.admit(), Some(990));
         assert_eq!(limiter.admit(), None);
         tokio::time::advance(BURST * REFILL_INTERVAL).await;
-        let written = (0..1_000).filter_map(|_| limiter.admit()).count();
-        assert_eq!(written, BURST as usize);
+        let count = (0..1_000).filter_map(|_| limiter.admit()).count();
+        assert_eq!(count, BURST as usize);
     }
 }

@@ -1,4 +1,5 @@
-//! The stored objects on which the validity of a SidecarSet depends: workloads with which it conflicts, and its revisions.
+//! The stored objects on which the validity of a SidecarSet depends: workloads with which it conflicts, and its
+//! revisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +22,7 @@ pub(super) struct Neighbors {
 }
 
 impl Neighbors {
-    /// The workloads that the set of a request may select; none for other kinds.
+    /// The neighbors of the SidecarSet in a request; none for other kinds.
     pub(super) fn of(request: &AdmissionRequest, cache: &Cache) -> Self {
         let set = sidecar_set(&request.object).filter(|_| concerns_spec(request));
         let Some(set) = set else {

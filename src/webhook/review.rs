@@ -67,8 +67,8 @@ pub(super) fn review(
     sidecar_sets: &[Arc<Whole<SidecarSet>>],
     neighbors: &Neighbors,
 ) -> AdmissionResponse {
-    let findings_of = |object: &Value, by_server: &[Finding]| {
-        let mut findings = findings(object, templates, by_server);
+    let findings_of = |object: &Value, server_findings: &[Finding]| {
+        let mut findings = findings(object, templates, server_findings);
         findings.extend(disabled_commands(object, &request.namespace, commands));
         let others = sidecar_sets.iter().map(|it| it.object.as_ref());
         findings.extend(conflicts_of_sidecar_sets(object, others));
@@ -77,8 +77,8 @@ pub(super) fn review(
             namespaces,
             revisions,
         } = neighbors;
-        let known = revisions.iter();
-        findings.extend(known.flat_map(|known| unknown_revision(object, known)));
+        let revisions = revisions.iter();
+        findings.extend(revisions.flat_map(|revisions| unknown_revision(object, revisions)));
         findings.extend(conflicts_with_workloads(object, workloads, namespaces));
         findings
     };
@@ -115,7 +115,7 @@ pub(super) fn concerns_spec(request: &AdmissionRequest) -> bool {
 }
 
 /// The findings of the operator's own rules, which also tell what to write instead, and the API server's errors about
-/// other fields. Of a warning and an error of the API server about the same field, only the error is kept.
+/// other fields. If a warning and an error of the API server concern the same field, only the error is kept.
 fn findings(object: &Value, templates: &Templates, dry_run: &[Finding]) -> Vec<Finding> {
     let mut findings = check(object, templates);
     let errors = findings.iter().filter(|it| it.is_error());

@@ -1,8 +1,8 @@
 //! Rotation of the certificates: checks the Secret at intervals, renews the certificates when they are due, serves
 //! the current one, and writes the CA bundle to the webhook's configuration.
 //!
-//! Every replica does this. The Secret is replaced with the resourceVersion that the decision is based on, so that
-//! one of two replicas gets a conflict, and uses the other's certificates.
+//! Every replica does this. The Secret is replaced with the resourceVersion that the decision is based on, so if
+//! two replicas write, one of them gets a conflict, and uses the other's certificates.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ enum RotationError {
 }
 
 impl RotationError {
-    /// Whether the object has changed since it was read, or its change is invalid.
+    /// Whether the object has changed since it was read, or the write is invalid.
     fn is_conflict(&self) -> bool {
         matches!(self, RotationError::Api(kube::Error::Api(status)) if [409, 422].contains(&status.code))
     }
@@ -135,10 +135,10 @@ impl Rotation {
             return;
         };
         let (served, configured) = (self.served.as_ref(), self.configured.as_ref());
-        let found = webhook_state(&self.name, served, configured, error, Timestamp::now());
+        let current = webhook_state(&self.name, served, configured, error, Timestamp::now());
         state.send_if_modified(|old| {
-            let is_new = *old != found;
-            *old = found;
+            let is_new = *old != current;
+            *old = current;
             is_new
         });
     }
@@ -201,8 +201,8 @@ impl Rotation {
         Ok(())
     }
 
-    /// Writes the CA bundle to the webhook's configurations. Returns whether there is a configuration, which now has the
-    /// bundle.
+    /// Writes the CA bundle to the webhook's configurations. Returns whether there is a configuration, which now has
+    /// the bundle.
     async fn announce(&mut self, certificates: &Certificates) -> Result<bool, RotationError> {
         let bundle = certificates.bundle();
         let mut announced = false;
@@ -253,7 +253,8 @@ impl Rotation {
     }
 }
 
-/// The patch that sets the CA bundle wherever a configuration has a different one; None if it has none.
+/// The patch that sets the CA bundle wherever a configuration has a different one; None if each of its webhooks has
+/// this one.
 fn patch<'a>(
     bundle: &str,
     version: Option<&str>,

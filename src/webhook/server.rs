@@ -33,7 +33,7 @@ use gamekeeper_core::admission::{Templates, is_dns_label};
 use gamekeeper_core::plan::hook_run::ExecNamespaces;
 use gamekeeper_core::plan::sidecars::{Namespace, Sidecars};
 
-/// The timeout for reading a body. API servers wait three seconds for the whole response.
+/// The timeout for reading a body: longer than API servers wait for a response (three seconds, in the chart).
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout for reading a namespace, well below the webhook's timeout in the chart.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
@@ -165,14 +165,14 @@ impl Reviewer {
     /// The workloads with which a SidecarSet conflicts, and their namespaces. No namespace is cached before the first
     /// set exists.
     async fn neighbors(&self, cache: &Cache, request: &AdmissionRequest) -> Neighbors {
-        let mut found = Neighbors::of(request, cache);
-        let unknown = found.unknown_namespaces();
+        let mut neighbors = Neighbors::of(request, cache);
+        let unknown = neighbors.unknown_namespaces();
         let reads = unknown.iter().map(|name| self.read_namespace(name));
         let read = join_all(reads).await.into_iter().flatten();
-        found
+        neighbors
             .namespaces
             .extend(read.map(|it| (it.name.clone(), it)));
-        found
+        neighbors
     }
 
     /// The SidecarSets that reach the namespace of a pod of another controller; None if the namespace cannot be read.
@@ -185,7 +185,7 @@ impl Reviewer {
         let known = index.namespace(name).filter(|it| is_open(it));
         let namespace = match known {
             Some(namespace) => namespace,
-            // The API server calls the webhook only for open namespaces, so the labels are newer than the cache.
+            // The API server calls the webhook only for open namespaces, so this one's labels are newer than the cache.
             None => Arc::new(self.read_namespace(name).await?),
         };
         Some(match is_open(&namespace) {

@@ -7,7 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use super::certificates::Pair;
 use gamekeeper_core::plan::sidecars::WebhookState;
 
-/// The path at which pods are injected.
+/// The path of the webhook that injects sidecars.
 const PATH: &str = "/inject";
 
 /// How API servers are told to call the webhook.
@@ -25,9 +25,9 @@ impl Configured {
         let webhooks = configuration.and_then(|it| it.webhooks.as_ref());
         let mut clients = webhooks.into_iter().flatten().map(|it| &it.client_config);
         let client = clients.find(|it| {
-            let service = it.service.as_ref().and_then(|it| it.path.as_deref());
+            let service_path = it.service.as_ref().and_then(|it| it.path.as_deref());
             let url = it.url.as_deref();
-            service == Some(PATH) || url.is_some_and(|url| url.ends_with(PATH))
+            service_path == Some(PATH) || url.is_some_and(|url| url.ends_with(PATH))
         });
         match client {
             Some(client) => {
@@ -47,20 +47,20 @@ pub(super) fn webhook_state(
     error: Option<&str>,
     now: Timestamp,
 ) -> WebhookState {
-    let error = |otherwise: String| match error {
+    let not_trusted = |reason: String| match error {
         Some(error) => WebhookState::NotTrusted(error.to_owned()),
-        None => WebhookState::NotTrusted(otherwise),
+        None => WebhookState::NotTrusted(reason),
     };
     match (configured, served) {
         (Some(Configured::No), _) => WebhookState::NotConfigured(name.to_owned()),
-        (_, None) => error("it has no certificate yet".to_owned()),
+        (_, None) => not_trusted("it has no certificate yet".to_owned()),
         (_, Some(served)) if served.until <= now => {
-            error(format!("its certificate expired at {}", served.until))
+            not_trusted(format!("its certificate expired at {}", served.until))
         }
         (Some(Configured::With(bundle)), Some(served))
             if !bundle.contains(served.authority.trim()) =>
         {
-            error("its authority is not in the CA bundle of the configuration".to_owned())
+            not_trusted("its authority is not in the CA bundle of the configuration".to_owned())
         }
         _ => WebhookState::InForce,
     }

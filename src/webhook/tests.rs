@@ -52,12 +52,12 @@ fn reviewed(operation: &str, object: Value, old_object: Value) -> AdmissionRespo
         old_object,
         ..AdmissionRequest::default()
     };
-    let nowhere = ExecNamespaces::default();
+    let no_namespaces = ExecNamespaces::default();
     review(
         &request,
         &NO_TEMPLATES,
         &DryRunFindings::default(),
-        &nowhere,
+        &no_namespaces,
         &[],
         &Neighbors::default(),
     )
@@ -95,8 +95,8 @@ fn a_refusal_has_the_format_of_the_api_server() {
 
 #[test]
 fn only_new_errors_are_refused() {
-    let changed = |mut object: Value, pointer: &str, value: Value| {
-        object["metadata"][pointer] = value;
+    let changed = |mut object: Value, field: &str, value: Value| {
+        object["metadata"][field] = value;
         object
     };
     let labels = json!({"a": "b"});
@@ -193,19 +193,19 @@ fn findings_of_the_api_server_are_used_for_fields_that_have_no_other_finding() {
         ],
         ..DryRunFindings::default()
     };
-    let nowhere = ExecNamespaces::default();
+    let no_namespaces = ExecNamespaces::default();
     let create = request(workload(""), Value::Null);
     let response = review(
         &create,
         &NO_TEMPLATES,
         &dry_run,
-        &nowhere,
+        &no_namespaces,
         &[],
         &Neighbors::default(),
     );
     let message = response.status.expect("a refusal")["message"].clone();
-    let own = "Required value: set the image of the container";
-    assert_eq!(message, format!("{image}: {own}; {unknown}"));
+    let advice = "Required value: set the image of the container";
+    assert_eq!(message, format!("{image}: {advice}; {unknown}"));
 
     let update = request(workload(""), workload("game:1"));
     dry_run.old_object = vec![unknown.clone()];
@@ -213,12 +213,12 @@ fn findings_of_the_api_server_are_used_for_fields_that_have_no_other_finding() {
         &update,
         &NO_TEMPLATES,
         &dry_run,
-        &nowhere,
+        &no_namespaces,
         &[],
         &Neighbors::default(),
     );
     let message = response.status.expect("a refusal")["message"].clone();
-    assert_eq!(message, format!("{image}: {own}"));
+    assert_eq!(message, format!("{image}: {advice}"));
     assert_eq!(response.warnings, [unknown.to_string()]);
 }
 
@@ -329,11 +329,14 @@ fn a_new_pair_is_announced_before_it_is_served_and_the_old_one_stays_trusted() {
     }
     let first = stored.current.clone();
     stored.next = Some(Pair::new(&names(), after(start, 610), LIFETIME).expect("a pair"));
-    let trusted = 610 + announcement_time(LIFETIME).as_secs();
-    assert_eq!(due_at(&stored, start, trusted - 1, true), Due::Nothing);
-    let not_announced = due_at(&stored, start, trusted, false);
+    let trusted_after = 610 + announcement_time(LIFETIME).as_secs();
+    assert_eq!(
+        due_at(&stored, start, trusted_after - 1, true),
+        Due::Nothing
+    );
+    let not_announced = due_at(&stored, start, trusted_after, false);
     assert_eq!(not_announced, Due::Nothing);
-    assert_eq!(due_at(&stored, start, trusted, true), Due::Promote);
+    assert_eq!(due_at(&stored, start, trusted_after, true), Due::Promote);
     let bundle = stored.bundle();
     let stored = stored.promote();
     assert_eq!(stored.current.until, after(start, 610 + 900));
@@ -389,7 +392,7 @@ async fn post(address: &str, bundle: &str, review: &Value) -> Result<(u16, Value
 }
 
 /// Starts a webhook without HookTemplates; returns its address.
-async fn start(certificate: &Arc<ServingCertificate>, metrics: AdmissionMetrics) -> String {
+async fn start_webhook(certificate: &Arc<ServingCertificate>, metrics: AdmissionMetrics) -> String {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -407,12 +410,12 @@ async fn start(certificate: &Arc<ServingCertificate>, metrics: AdmissionMetrics)
     format!("https://localhost:{port}")
 }
 
-/// An API server that must not be called.
+/// A client of an API server that must not be called.
 fn unused_client() -> Client {
-    let silent = service_fn(|_: http::Request<Body>| async {
+    let unreachable = service_fn(|_: http::Request<Body>| async {
         Err::<http::Response<Body>, _>(std::io::Error::other("not reachable"))
     });
-    Client::new(silent, "games")
+    Client::new(unreachable, "games")
 }
 
 #[tokio::test]
@@ -421,7 +424,7 @@ async fn new_connections_get_the_current_certificate() {
     let (first, second) = (new_certificates(now), new_certificates(now));
     let certificate = Arc::new(ServingCertificate::default());
     let metrics = AdmissionMetrics::default();
-    let address = start(&certificate, metrics.clone()).await;
+    let address = start_webhook(&certificate, metrics.clone()).await;
     let review = json!({"request": {"uid": "7", "operation": "CREATE", "object": template(BAD)}});
 
     let without_certificate = post(&address, &first.bundle(), &review).await;

@@ -35,11 +35,11 @@ pub fn disabled_commands(
 
 /// Finds arguments from Secrets in commands. They would be readable in the audit log.
 pub(super) fn secrets_in_commands(metrics: &[Metric], args: &[Argument]) -> Vec<Finding> {
-    let from_secret = args.iter().filter(|argument| {
+    let secret_args = args.iter().filter(|argument| {
         let source = argument.value_from.as_ref();
         argument.value.is_none() && source.is_some_and(|it| it.secret_key_ref.is_some())
     });
-    let from_secret: HashSet<&str> = from_secret.map(|it| it.name.as_str()).collect();
+    let secret_args: HashSet<&str> = secret_args.map(|it| it.name.as_str()).collect();
     let mut findings = Vec::new();
     for (index, metric) in metrics.iter().enumerate() {
         if metric.provider.exec.is_none() {
@@ -47,7 +47,7 @@ pub(super) fn secrets_in_commands(metrics: &[Metric], args: &[Argument]) -> Vec<
         }
         visit_strings(metric, &mut |field, text| {
             let used = arguments_in(text).unwrap_or_default();
-            if used.iter().any(|name| from_secret.contains(name)) && findings.len() < MAX_FINDINGS {
+            if used.iter().any(|name| secret_args.contains(name)) && findings.len() < MAX_FINDINGS {
                 let field = format!("spec.metrics[{index}].{field}");
                 findings.push(Finding::invalid(field, text, SECRET_IN_COMMAND));
             }

@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_path_lies_in_itself_and_its_parents_but_not_in_other_prefixes() {
-        for (within, field, expected) in [
+        for (path, field, expected) in [
             ("spec.a", "spec.a", true),
             ("spec.a.b", "spec.a", true),
             ("spec.a[0].b", "spec.a", true),
@@ -99,7 +99,7 @@ mod tests {
             ("spec.a", "", true),
             ("", "spec.a", false),
         ] {
-            assert_eq!(lies_in(within, field), expected, "{within} in {field}");
+            assert_eq!(lies_in(path, field), expected, "{path} in {field}");
         }
     }
 }

@@ -7,7 +7,9 @@ use super::{Finding, Templates};
 use crate::api::names::HookPoint;
 use crate::api::{Argument, CanaryStep, GameWorkload, HookStep, HookTemplate};
 use crate::plan::CannotMake;
-use crate::plan::hook_run::{NO_POD_OF_STEP, check_can_succeed, missing_arguments, used_arguments};
+use crate::plan::hook_run::{
+    STEP_HAS_NO_POD, check_can_succeed, missing_arguments, used_arguments,
+};
 
 struct Hook<'a> {
     field: String,
@@ -64,11 +66,11 @@ fn check_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
     if let Some(metric) = commands.next().filter(|_| !hook.is_for_pod) {
         let metric = &metric.name;
         let why = format!(
-            "metric {metric} of HookTemplate {name:?} runs a command, but {NO_POD_OF_STEP}"
+            "metric {metric} of HookTemplate {name:?} runs a command, but {STEP_HAS_NO_POD}"
         );
         findings.push(invalid(why));
     }
-    let no_value = |names: Vec<String>| {
+    let no_value_message = |names: Vec<String>| {
         let (template, names) = (name.clone(), names.join(", "));
         CannotMake::NoValue { template, names }.to_string()
     };
@@ -76,11 +78,11 @@ fn check_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
         .into_iter()
         .partition(|name| is_set_by_operator(name));
     if !missing.is_empty() {
-        findings.push(invalid(no_value(missing)));
+        findings.push(invalid(no_value_message(missing)));
     }
     if !set_by_operator.is_empty() {
         // A warning, so that bk-bcs manifests with such steps can be applied unchanged.
-        let why = no_value(set_by_operator);
+        let why = no_value_message(set_by_operator);
         let why =
             format!("{why}: a canary step concerns no pod, so the operator cannot supply one");
         findings.push(invalid(why).as_warning());

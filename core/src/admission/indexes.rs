@@ -14,7 +14,7 @@ pub(super) fn check_deployment(workload: &GameDeployment) -> Vec<Finding> {
     let none = BTreeMap::new();
     let annotations = workload.metadata.annotations.as_ref().unwrap_or(&none);
     match IndexRange::of(annotations) {
-        Ok(None) => not_turned_on(annotations).into_iter().collect(),
+        Ok(None) => invalid_switch(annotations).into_iter().collect(),
         Ok(Some(range)) => {
             let mut findings = check_environment(&workload.spec.template);
             findings.extend(too_few(workload, range));
@@ -31,7 +31,7 @@ pub(super) fn check_deployment(workload: &GameDeployment) -> Vec<Finding> {
 }
 
 /// Finds a value that is neither "true" nor "false" in the annotation that turns indexes on.
-fn not_turned_on(annotations: &BTreeMap<String, String>) -> Option<Finding> {
+fn invalid_switch(annotations: &BTreeMap<String, String>) -> Option<Finding> {
     let value = annotations
         .get(INDEX_ON)
         .filter(|value| *value != "false")?;
@@ -57,9 +57,9 @@ fn check_environment(template: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
     for list in ["initContainers", "containers"] {
         for (index, container) in items(&template["spec"][list]) {
-            for (place, variable) in items(&container["env"]) {
+            for (number, variable) in items(&container["env"]) {
                 if variable["name"] == INDEX_ENV {
-                    let field = format!("spec.template.spec.{list}[{index}].env[{place}].name");
+                    let field = format!("spec.template.spec.{list}[{index}].env[{number}].name");
                     let fix = "is set to the pod's index by the operator; remove it";
                     findings.push(Finding::invalid(field, INDEX_ENV, fix).as_warning());
                 }

@@ -1,4 +1,4 @@
-//! Labels and annotations: the keys that Kubernetes accepts, and the values that the operator's own keys accept.
+//! Labels and annotations: the keys that Kubernetes accepts, and the values of those that the operator reads.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ pub(super) fn is_key(key: &str) -> bool {
         None => (None, key),
     };
     let is_name_character = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let ends = |c: char| c.is_ascii_alphanumeric();
-    let fits = (1..=63).contains(&name.len())
+    let is_letter_or_digit = |c: char| c.is_ascii_alphanumeric();
+    let is_name = (1..=63).contains(&name.len())
         && name.chars().all(is_name_character)
-        && name.starts_with(ends)
-        && name.ends_with(ends);
-    fits && prefix.is_none_or(is_subdomain)
+        && name.starts_with(is_letter_or_digit)
+        && name.ends_with(is_letter_or_digit);
+    is_name && prefix.is_none_or(is_subdomain)
 }
 
 fn is_subdomain(name: &str) -> bool {
@@ -29,11 +29,11 @@ fn is_subdomain(name: &str) -> bool {
 
 /// Whether a name is a DNS label.
 pub fn is_dns_label(name: &str) -> bool {
-    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_letter_or_digit = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     (1..=63).contains(&name.len())
-        && name.chars().all(|c| ends(c) || c == '-')
-        && name.starts_with(ends)
-        && name.ends_with(ends)
+        && name.chars().all(|c| is_letter_or_digit(c) || c == '-')
+        && name.starts_with(is_letter_or_digit)
+        && name.ends_with(is_letter_or_digit)
 }
 
 /// Finds the invalid keys of a field.
@@ -51,7 +51,7 @@ pub(super) fn check_workload(
     labels: Option<&BTreeMap<String, String>>,
     annotations: Option<&BTreeMap<String, String>>,
 ) -> Vec<Finding> {
-    let one_of =
+    let require_one_of =
         |field: &str, map: Option<&BTreeMap<String, String>>, key: &str, values: [&str; 2]| {
             let value = map?.get(key)?;
             let [first, second] = values;
@@ -63,14 +63,14 @@ pub(super) fn check_workload(
                 )
             })
         };
-    let labels = one_of(
+    let labels = require_one_of(
         "metadata.labels",
         labels,
         DELETION_ALLOW,
         ["Always", "Cascading"],
     );
     let methods = ["ascend", "descend"];
-    let annotations = one_of(
+    let annotations = require_one_of(
         "metadata.annotations",
         annotations,
         COST_SORT_METHOD,

@@ -27,7 +27,7 @@ pub(super) const MAX_FINDINGS: usize = 32;
 /// Checks a HookTemplate. Its arguments may lack a value, because the workload can set it.
 pub(super) fn check_template(spec: &HookTemplateSpec) -> Vec<Finding> {
     let mut findings = check_metrics(&spec.metrics);
-    findings.extend(sources(&spec.args));
+    findings.extend(check_sources(&spec.args));
     findings.extend(other_objects(&spec.args, &spec.metrics));
     let declared = declared(&spec.args);
     let is_known = |name: &str| declared.contains(name) || is_set_by_operator(name);
@@ -38,11 +38,11 @@ pub(super) fn check_template(spec: &HookTemplateSpec) -> Vec<Finding> {
         findings.push(Finding::error(field, message));
     }
     for (index, metric) in spec.metrics.iter().enumerate() {
-        let alone = HookTemplateSpec {
+        let single = HookTemplateSpec {
             metrics: vec![metric.clone()],
             ..HookTemplateSpec::default()
         };
-        if let Err(why) = check_can_succeed(&alone) {
+        if let Err(why) = check_can_succeed(&single) {
             let message = format!("Invalid value: can never end Successful: {why}");
             findings.push(Finding::error(format!("spec.metrics[{index}]"), message));
         }
@@ -54,7 +54,7 @@ pub(super) fn check_template(spec: &HookTemplateSpec) -> Vec<Finding> {
 /// Checks a HookRun. All of its arguments need a value.
 pub(super) fn check_run(spec: &HookRunSpec) -> Vec<Finding> {
     let mut findings = check_metrics(&spec.metrics);
-    findings.extend(sources(&spec.args));
+    findings.extend(check_sources(&spec.args));
     findings.extend(other_objects(&spec.args, &spec.metrics));
     let declared = declared(&spec.args);
     for (field, name) in unknown_arguments(&spec.metrics, |name| declared.contains(name)) {
@@ -114,18 +114,18 @@ fn unknown_arguments(metrics: &[Metric], is_known: impl Fn(&str) -> bool) -> Vec
 }
 
 /// Finds invalid field paths in the sources of arguments.
-fn sources(args: &[Argument]) -> Vec<Finding> {
+fn check_sources(args: &[Argument]) -> Vec<Finding> {
     let args = args.iter().enumerate();
     let paths = args.filter_map(|(index, argument)| {
         let path = &argument.value_from.as_ref()?.field_ref.as_ref()?.field_path;
         let field = format!("spec.args[{index}].valueFrom.fieldRef.fieldPath");
-        field_path(&field, path)
+        check_field_path(&field, path)
     });
     paths.collect()
 }
 
 /// Finds an invalid path. A path with a placeholder such as `{{ args.NAME }}` cannot be checked before a run.
-fn field_path(field: &str, path: &str) -> Option<Finding> {
+fn check_field_path(field: &str, path: &str) -> Option<Finding> {
     if metadata_key(path).is_some() || path.contains("{{") {
         return None;
     }
@@ -137,8 +137,8 @@ fn check_metrics(metrics: &[Metric]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, metric) in metrics.iter().enumerate() {
         let at = format!("spec.metrics[{index}]");
-        findings.extend(interval(&at, metric));
-        findings.extend(conditions(&at, metric));
+        findings.extend(check_interval(&at, metric));
+        findings.extend(check_conditions(&at, metric));
         findings.extend(check_provider(&at, metric));
         let mut unreadable = Vec::new();
         visit_strings(metric, &mut |field, text| {
@@ -155,7 +155,7 @@ fn check_metrics(metrics: &[Metric]) -> Vec<Finding> {
 
 /// Finds an interval below the minimum. This is not a rule of the CRD, because the operator creates runs from templates
 /// that were stored before this check existed.
-fn interval(at: &str, metric: &Metric) -> Option<Finding> {
+fn check_interval(at: &str, metric: &Metric) -> Option<Finding> {
     let text = metric.interval.as_deref()?;
     let is_short = parse_duration(text).ok()? < SHORTEST_INTERVAL;
     let fix = "must be at least 1s";
@@ -163,20 +163,20 @@ fn interval(at: &str, metric: &Metric) -> Option<Finding> {
 }
 
 /// Finds conditions that are invalid, or that compare `result` with a value of the wrong type.
-fn conditions(at: &str, metric: &Metric) -> Vec<Finding> {
-    let both = [
+fn check_conditions(at: &str, metric: &Metric) -> Vec<Finding> {
+    let conditions = [
         ("successCondition", &metric.success_condition),
         ("failureCondition", &metric.failure_condition),
     ];
-    let given = both
+    let given = conditions
         .into_iter()
         .filter_map(|(field, source)| Some((field, source.as_deref()?)));
     given
-        .filter_map(|(field, source)| condition(format!("{at}.{field}"), source, metric))
+        .filter_map(|(field, source)| check_condition(format!("{at}.{field}"), source, metric))
         .collect()
 }
 
-fn condition(field: String, source: &str, metric: &Metric) -> Option<Finding> {
+fn check_condition(field: String, source: &str, metric: &Metric) -> Option<Finding> {
     let condition = match Condition::compile(source) {
         Ok(condition) => condition,
         Err(error) => return Some(Finding::invalid(field, source, error.why())),
@@ -188,12 +188,12 @@ fn condition(field: String, source: &str, metric: &Metric) -> Option<Finding> {
              asInt(result) < 30 or asFloat(result) < 0.5"
         )
     };
-    let one_field = |it: &KubernetesMetric| it.fields.len() == 1;
+    let has_one_field = |it: &KubernetesMetric| it.fields.len() == 1;
     let why = if condition.compares_result_with_number() && provider.web.is_some() {
         // The CRD has a rule with the same message, but a regular expression cannot find every such comparison.
         text_compared_with_number("a web call's result")
     } else if condition.compares_result_with_number()
-        && provider.kubernetes.as_ref().is_some_and(one_field)
+        && provider.kubernetes.as_ref().is_some_and(has_one_field)
     {
         text_compared_with_number("a field's result")
     } else if condition.compares_result_with_number() && provider.exec.is_some() {
@@ -223,13 +223,13 @@ fn check_provider(at: &str, metric: &Metric) -> Vec<Finding> {
                 error.why(),
             ));
         }
-        findings.extend(url(&format!("{at}.url"), &web.url));
-        findings.extend(headers(&at, &web.headers));
+        findings.extend(check_url(&format!("{at}.url"), &web.url));
+        findings.extend(check_headers(&at, &web.headers));
     }
     if let Some(prometheus) = &metric.provider.prometheus {
         let at = format!("{at}.provider.prometheus");
-        findings.extend(url(&format!("{at}.address"), &prometheus.address));
-        findings.extend(headers(&at, &prometheus.headers));
+        findings.extend(check_url(&format!("{at}.address"), &prometheus.address));
+        findings.extend(check_headers(&at, &prometheus.headers));
     }
     if let Some(job) = &metric.provider.job {
         let at = format!("{at}.provider.job.spec.template");
@@ -237,7 +237,10 @@ fn check_provider(at: &str, metric: &Metric) -> Vec<Finding> {
         findings.extend(pods::check_template(&at, &spec["template"], &[]));
     }
     if let Some(kubernetes) = &metric.provider.kubernetes {
-        findings.extend(fields(&format!("{at}.provider.kubernetes"), kubernetes));
+        findings.extend(check_fields(
+            &format!("{at}.provider.kubernetes"),
+            kubernetes,
+        ));
     }
     if let Some(exec) = &metric.provider.exec {
         findings.extend(exec::check_container(&format!("{at}.provider.exec"), exec));
@@ -245,8 +248,8 @@ fn check_provider(at: &str, metric: &Metric) -> Vec<Finding> {
     findings
 }
 
-/// Finds a URL that is invalid whatever the values of its arguments.
-fn url(field: &str, url: &str) -> Option<Finding> {
+/// Finds a URL that is invalid, whatever values its arguments have.
+fn check_url(field: &str, url: &str) -> Option<Finding> {
     // An argument at the start may be the whole URL.
     if url.starts_with("{{") {
         return None;
@@ -262,7 +265,7 @@ fn url(field: &str, url: &str) -> Option<Finding> {
     ))
 }
 
-fn headers(at: &str, headers: &[WebHeader]) -> Vec<Finding> {
+fn check_headers(at: &str, headers: &[WebHeader]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, header) in headers.iter().enumerate() {
         let at = format!("{at}.headers[{index}]");
@@ -280,13 +283,13 @@ fn headers(at: &str, headers: &[WebHeader]) -> Vec<Finding> {
 }
 
 /// Checks the fields of a Kubernetes metric.
-fn fields(at: &str, kubernetes: &KubernetesMetric) -> Vec<Finding> {
+fn check_fields(at: &str, kubernetes: &KubernetesMetric) -> Vec<Finding> {
     let fields = kubernetes.fields.iter().enumerate();
     fields
         .filter_map(|(index, it)| {
             let field = format!("{at}.fields[{index}].path");
             match kubernetes.function {
-                KubernetesFunction::Get => field_path(&field, &it.path),
+                KubernetesFunction::Get => check_field_path(&field, &it.path),
                 KubernetesFunction::Patch if it.path.contains("{{") => None,
                 KubernetesFunction::Patch => {
                     // A warning, so that bk-bcs manifests can be applied unchanged: their hooks may write keys of

@@ -50,7 +50,7 @@ pub const KINDS: [&str; 6] = [
 
 /// The HookTemplates that a workload can name.
 pub struct Templates<'a> {
-    /// Finds one by its name.
+    /// Finds a template by its name.
     pub find: &'a dyn Fn(&str) -> Option<Arc<HookTemplate>>,
     /// Where the templates were looked up, as worded in messages.
     pub place: &'static str,

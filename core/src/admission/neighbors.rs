@@ -216,9 +216,9 @@ mod tests {
             );
             assert_eq!(found[0].to_string(), expected);
         }
-        let others = set(json!({"containers": [{"name": "ship"}]}));
+        let unrelated = set(json!({"containers": [{"name": "ship"}]}));
         let workloads = [workload("GameDeployment", "games", "arena", "containers")];
-        assert!(conflicts_with_workloads(&others, &workloads, &none).is_empty());
+        assert!(conflicts_with_workloads(&unrelated, &workloads, &none).is_empty());
         let init = set(json!({"initContainers": [{"name": "game"}]}));
         let found = conflicts_with_workloads(&init, &workloads, &none);
         assert_eq!(found[0].field, "spec.initContainers[0].name");

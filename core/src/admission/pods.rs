@@ -38,7 +38,7 @@ pub(super) fn check_spec(at: &str, spec: &Value, claims: &[Value]) -> Vec<Findin
             let field = format!("{at}.{list}[{index}]");
             findings.extend(check_container(&field, container, &volumes));
             let name = container["name"].as_str().unwrap_or_default();
-            // The CRD finds duplicates within a list.
+            // The CRD refuses duplicates within a list.
             if list == "initContainers" && regular.contains(name) {
                 let fix = "is also the name of a regular container; rename one of them";
                 findings.push(Finding::duplicate(format!("{field}.name"), name, fix));
@@ -48,7 +48,7 @@ pub(super) fn check_spec(at: &str, spec: &Value, claims: &[Value]) -> Vec<Findin
     findings
 }
 
-/// The volumes of a spec, and the field in which more can be added.
+/// The volumes of a spec, and the field to which more can be added.
 struct Volumes<'a> {
     field: String,
     names: BTreeSet<&'a str>,
@@ -73,7 +73,7 @@ fn check_container(field: &str, container: &Value, volumes: &Volumes) -> Vec<Fin
         let fix = "must not have leading or trailing whitespace";
         findings.push(Finding::invalid(format!("{field}.image"), image, fix));
     }
-    findings.extend(quantities(field, &container["resources"]));
+    findings.extend(check_quantities(field, &container["resources"]));
     let mounts = container["volumeMounts"].as_array().into_iter().flatten();
     for (index, mount) in mounts.enumerate() {
         let name = mount["name"].as_str().unwrap_or_default();
@@ -89,7 +89,7 @@ fn check_container(field: &str, container: &Value, volumes: &Volumes) -> Vec<Fin
 
 /// Finds quantities that are neither strings nor numbers. A structural schema cannot require "a string or a number", and
 /// the API server does not name the field.
-fn quantities(field: &str, resources: &Value) -> Vec<Finding> {
+fn check_quantities(field: &str, resources: &Value) -> Vec<Finding> {
     let lists = ["limits", "requests"].into_iter();
     let all = lists.flat_map(|list| {
         let quantities = resources[list].as_object().into_iter().flatten();

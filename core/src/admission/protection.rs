@@ -12,7 +12,9 @@ use crate::api::{GameWorkload, OnNodeGoing, PodProtection};
 
 /// Findings about a workload's protection, and about the label that the operator sets for it.
 pub(super) fn check_workload(workload: &impl GameWorkload) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = labeled(workload.pod_template()).into_iter().collect();
+    let mut findings: Vec<Finding> = label_in_template(workload.pod_template())
+        .into_iter()
+        .collect();
     let Some(protection) = workload.protection() else {
         return findings;
     };
@@ -90,8 +92,9 @@ pub fn another_budget(workload: &Value, name: &str, selector: &Selector) -> Opti
     })
 }
 
-/// The label belongs to the operator: a pod that gets it from its template could not be deleted.
-fn labeled(template: &Value) -> Option<Finding> {
+/// Finds the label of guarded pods in a template. It belongs to the operator: a pod that gets it from its template
+/// could not be deleted.
+fn label_in_template(template: &Value) -> Option<Finding> {
     let labels = template.pointer("/metadata/labels")?;
     labels.get(GUARDED_LABEL)?;
     let field = format!("spec.template.metadata.labels[{GUARDED_LABEL}]");

@@ -19,7 +19,7 @@ pub(super) fn check_sidecar_set(set: &SidecarSet, object: &Value) -> Vec<Finding
     let spec = &object["spec"];
     let mut findings = pods::check_spec("spec", spec, &[]);
     findings.extend(restart_all_rules(spec));
-    findings.extend(annotations(&set.spec.patch_pod_metadata));
+    findings.extend(check_annotations(&set.spec.patch_pod_metadata));
     let selectors = [
         ("spec.selector", Some(&set.spec.selector)),
         (
@@ -39,11 +39,11 @@ pub(super) fn check_sidecar_set(set: &SidecarSet, object: &Value) -> Vec<Finding
     }
     findings.extend(without_effect(spec));
     let name = set.metadata.name.as_deref().unwrap_or_default();
-    let is_of_set = |revision: &str| revision.starts_with(&format!("{name}-"));
+    let has_set_prefix = |revision: &str| revision.starts_with(&format!("{name}-"));
     findings.extend(
         pinned(set)
-            .filter(|it| !is_of_set(it))
-            .map(|it| no_revision(name, it)),
+            .filter(|it| !has_set_prefix(it))
+            .map(|it| not_a_revision(name, it)),
     );
     findings
 }
@@ -53,7 +53,7 @@ fn pinned(set: &SidecarSet) -> impl Iterator<Item = &str> {
     set.spec.injection_strategy.pinned().into_iter()
 }
 
-fn no_revision(set: &str, name: &str) -> Finding {
+fn not_a_revision(set: &str, name: &str) -> Finding {
     let field = "spec.injectionStrategy.revision.revisionName";
     let fix = format!(
         "is not a revision of this set; write one that kubectl game history sidecarset/{set} shows"
@@ -61,21 +61,21 @@ fn no_revision(set: &str, name: &str) -> Finding {
     Finding::invalid(field, name, fix)
 }
 
-/// Finds a revision that a SidecarSet pins although it does not exist. `known` are the names of the set's
+/// Finds the revision that a SidecarSet pins, if it does not exist. `known` are the names of the set's
 /// ControllerRevisions.
 pub fn unknown_revision(object: &Value, known: &[String]) -> Vec<Finding> {
     let Some(set) = sidecar_set(object) else {
         return Vec::new();
     };
     let name = set.metadata.name.as_deref().unwrap_or_default();
-    let own = Sidecars::of(&set).map(|it| it.revision);
+    let current = Sidecars::of(&set).map(|it| it.revision);
     // A name that does not begin with the set's is reported by `check_sidecar_set`, which does not know the revisions.
     let is_known = |it: &&str| {
-        let is_own = own.as_deref() == Some(*it);
-        is_own || known.iter().any(|name| name == it) || !it.starts_with(&format!("{name}-"))
+        let is_current = current.as_deref() == Some(*it);
+        is_current || known.iter().any(|name| name == it) || !it.starts_with(&format!("{name}-"))
     };
     let unknown = pinned(&set).filter(|it| !is_known(it));
-    unknown.map(|it| no_revision(name, it)).collect()
+    unknown.map(|it| not_a_revision(name, it)).collect()
 }
 
 /// Finds restart rules by which a sidecar would restart the game.
@@ -97,7 +97,7 @@ fn restart_all_rules(spec: &Value) -> Vec<Finding> {
 }
 
 /// Finds annotations that new pods cannot get.
-fn annotations(patches: &[PodMetadataPatch]) -> Vec<Finding> {
+fn check_annotations(patches: &[PodMetadataPatch]) -> Vec<Finding> {
     let why = "is reserved for Kubernetes and its controllers; choose another annotation";
     let mut findings = Vec::new();
     let mut known = BTreeSet::new();
@@ -130,8 +130,8 @@ fn without_effect(spec: &Value) -> Vec<Finding> {
 
 /// Decodes a SidecarSet; None for other kinds, and if the object cannot be decoded.
 pub fn sidecar_set(object: &Value) -> Option<SidecarSet> {
-    let is_set = object["kind"] == "SidecarSet";
-    is_set.then(|| SidecarSet::deserialize(object).ok())?
+    let is_sidecar_set = object["kind"] == "SidecarSet";
+    is_sidecar_set.then(|| SidecarSet::deserialize(object).ok())?
 }
 
 /// If this object is a SidecarSet, warnings about its conflicts with other sets.
@@ -199,15 +199,17 @@ fn name_of(object: &Value) -> &str {
 
 /// Whether there may be a pod that both sets select.
 fn may_select_same_pods(one: &SidecarSetSpec, other: &SidecarSetSpec) -> bool {
-    let is_same_namespace = match (&one.namespace, &other.namespace) {
+    let namespaces_may_overlap = match (&one.namespace, &other.namespace) {
         (Some(one), Some(other)) => one == other,
         _ => true,
     };
-    let may_be_same_namespace = match (&one.namespace_selector, &other.namespace_selector) {
+    let selectors_may_overlap = match (&one.namespace_selector, &other.namespace_selector) {
         (Some(one), Some(other)) => may_both_match(one, other),
         _ => true,
     };
-    is_same_namespace && may_be_same_namespace && may_both_match(&one.selector, &other.selector)
+    namespaces_may_overlap
+        && selectors_may_overlap
+        && may_both_match(&one.selector, &other.selector)
 }
 
 /// Whether there may be an object that both selectors match, which is false if they require different values of a
@@ -283,7 +285,7 @@ mod tests {
         let own = Sidecars::of(&set("log", json!({})))
             .expect("a set")
             .revision;
-        for (name, offline, online) in [
+        for (name, offline_findings, online_findings) in [
             ("", 0, 0),
             ("log-1", 0, 0),
             (&own, 0, 0),
@@ -293,11 +295,15 @@ mod tests {
             let mut set = serde_json::to_value(set("log", pin(name))).expect("a value");
             set["kind"] = json!("SidecarSet");
             let parsed = sidecar_set(&set).expect("a set");
-            assert_eq!(check_sidecar_set(&parsed, &set).len(), offline, "{name}");
+            assert_eq!(
+                check_sidecar_set(&parsed, &set).len(),
+                offline_findings,
+                "{name}"
+            );
             let found = unknown_revision(&set, &["log-1".to_owned()]);
-            assert_eq!(found.len(), online, "{name}");
+            assert_eq!(found.len(), online_findings, "{name}");
         }
-        let finding = no_revision("log", "log-2").to_string();
+        let finding = not_a_revision("log", "log-2").to_string();
         assert_eq!(
             finding,
             "spec.injectionStrategy.revision.revisionName: Invalid value: \"log-2\": is not a revision of this set; \
@@ -309,7 +315,7 @@ mod tests {
     fn only_sets_that_may_select_the_same_pods_conflict() {
         let labels = |value: &str| json!({"matchLabels": {"team": value}});
         let one_of = |values: Value| json!({"matchExpressions": [{"key": "team", "operator": "In", "values": values}]});
-        let not = |value: &str| json!({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": [value]}]});
+        let not_in = |value: &str| json!({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": [value]}]});
         for (field, one, other, may_conflict) in [
             ("namespace", json!("games"), json!("games"), true),
             ("namespace", json!("games"), json!("tools"), false),
@@ -324,7 +330,7 @@ mod tests {
                 json!({"matchLabels": {"app": "arena"}}),
                 true,
             ),
-            ("selector", labels("a"), not("b"), true),
+            ("selector", labels("a"), not_in("b"), true),
             ("namespaceSelector", labels("a"), labels("b"), false),
             ("namespaceSelector", labels("a"), Value::Null, true),
         ] {

@@ -76,10 +76,10 @@ fn step(hook: Value) -> Value {
 
 #[test]
 fn arguments_come_from_the_template_the_workload_or_the_operator() {
-    let urls = "http://{{ args.PodIP }}/{{ args.PodContainer[0] }}/{{ args.team }}/{{ args.mode }}";
+    let url = "http://{{ args.PodIP }}/{{ args.PodContainer[0] }}/{{ args.team }}/{{ args.mode }}";
     let check = template(
         json!([{"name": "team"}, {"name": "mode", "value": "x"}]),
-        urls,
+        url,
     );
     let given = json!({"templateName": "check", "args": [{"name": "team", "value": "red"}]});
     let templates = [("check", check)];
@@ -148,7 +148,7 @@ fn fields_without_effect_are_warnings() {
     let hook = json!({"hook": {"templateName": "check"}});
     let rolling = json!({"type": "RollingUpdate"});
     let in_place = json!({"type": "InplaceUpdate"});
-    let hot = json!({"type": "HotPatchUpdate"});
+    let hot_patch = json!({"type": "HotPatchUpdate"});
     let recreating = json!({"type": "HotPatchUpdate",
         "inPlaceUpdateStrategy": {"whenImpossible": "Recreate"}});
     for (strategy, hooks, without_effect) in [
@@ -161,7 +161,7 @@ fn fields_without_effect_are_warnings() {
         // PreInplace guards recreation unless PreDelete does.
         (&rolling, &["preInplace"], None),
         (&rolling, &["preDelete", "preInplace"], Some("preInplace")),
-        (&hot, &["preInplace"], Some("preInplace")),
+        (&hot_patch, &["preInplace"], Some("preInplace")),
         (&recreating, &["preInplace"], None),
         (
             &recreating,
@@ -221,14 +221,14 @@ fn fields_without_effect_are_warnings() {
             "{found:?}"
         );
     }
-    // The last step has more pods than the first, although fewer than the second.
+    // The last step keeps more pods at the old revision than the first, but fewer than the second.
     assert_eq!(steps([json!(5), json!(8), json!(6)]).len(), 2);
 }
 
 /// The findings about a GameDeployment whose pods get indexes from this range.
-fn messages_for_range(range: Option<&str>, on: &str, spec: Value) -> Vec<String> {
+fn messages_for_range(range: Option<&str>, enabled: &str, spec: Value) -> Vec<String> {
     let mut object = workload("GameDeployment", spec);
-    let mut annotations = json!({crate::api::names::INDEX_ON: on});
+    let mut annotations = json!({crate::api::names::INDEX_ON: enabled});
     if let Some(range) = range {
         annotations[crate::api::names::INDEX_RANGE] = range.into();
     }
@@ -338,11 +338,11 @@ fn a_reserved_ordinal_below_the_first_one_is_a_warning() {
 
 #[test]
 fn batches_with_ordered_ready_are_a_warning() {
-    for (policy, findings) in [("OrderedReady", 1), ("Parallel", 0)] {
+    for (policy, count) in [("OrderedReady", 1), ("Parallel", 0)] {
         let batch = json!({"createBatch": "20%"});
         let spec = json!({"podManagementPolicy": policy, "scaleStrategy": batch});
         let found = messages_for_kind("GameStatefulSet", spec, &[]);
-        assert_eq!(found.len(), findings, "{found:?}");
+        assert_eq!(found.len(), count, "{found:?}");
         let expected = "warning: spec.scaleStrategy.createBatch: Invalid value: has no effect with";
         assert!(found.iter().all(|it| it.starts_with(expected)), "{found:?}");
     }
@@ -417,7 +417,7 @@ fn objects_of_another_version_are_not_refused() {
 
 /// The cluster may be newer than the operator.
 #[test]
-fn an_unknown_field_is_a_warning_in_jobs_and_claims_and_ignored_in_pod_templates() {
+fn an_unknown_field_is_a_warning_in_jobs_but_is_ignored_in_pod_templates() {
     let container = json!({"name": "backup", "image": "backup:1", "imagee": "x"});
     let pod = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
     let metric = json!({"name": "backup", "provider": {"job": {"spec": {"template": pod}}}});
@@ -442,7 +442,7 @@ fn an_unknown_field_is_a_warning_in_jobs_and_claims_and_ignored_in_pod_templates
 }
 
 #[test]
-fn protection_without_effect_and_a_template_with_its_label_are_found() {
+fn protection_without_effect_and_a_template_with_its_label_are_reported() {
     let guarded = json!({"pods": "Guarded", "askAgainSeconds": 60});
     let found = messages(json!({"protection": guarded}), &[]);
     assert_eq!(found.len(), 1);
@@ -450,8 +450,8 @@ fn protection_without_effect_and_a_template_with_its_label_are_found() {
         found[0].starts_with("warning: spec.protection.pods: Invalid value: Guarded has no effect"),
         "{found:?}"
     );
-    let off = json!({"pods": "None", "askAgainSeconds": 60, "deadlineSeconds": 600});
-    let found = messages(json!({"protection": off}), &[]);
+    let unguarded = json!({"pods": "None", "askAgainSeconds": 60, "deadlineSeconds": 600});
+    let found = messages(json!({"protection": unguarded}), &[]);
     assert!(
         found[0]
             .starts_with("warning: spec.protection.deadlineSeconds: Invalid value: has no effect"),

@@ -109,8 +109,8 @@ pub(super) fn check_game_stateful_set(
         ("partition", strategy.partition.as_ref()),
         ("rollingUpdate.partition", inner),
     ];
-    let without_effect = |(place, partition)| partition_without_effect(workload, place, partition);
-    findings.extend(partitions.into_iter().filter_map(without_effect));
+    let check = |(place, partition)| partition_without_effect(workload, place, partition);
+    findings.extend(partitions.into_iter().filter_map(check));
     findings
 }
 
@@ -118,8 +118,8 @@ pub(super) fn check_game_stateful_set(
 fn reserved_without_effect(spec: &GameStatefulSetSpec) -> impl Iterator<Item = Finding> {
     let start = spec.ordinals.start;
     let reserved = spec.reserve_orders.iter().enumerate();
-    let below = reserved.filter(move |(_, ordinal)| **ordinal < start);
-    below.map(move |(index, _)| {
+    let too_low = reserved.filter(move |(_, ordinal)| **ordinal < start);
+    too_low.map(move |(index, _)| {
         let why = format!("below ordinals.start, which is {start}; remove it");
         without_effect(&format!("spec.reserveOrders[{index}]"), &why)
     })
@@ -203,13 +203,13 @@ fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Fin
         "Invalid value: has no effect with updateStrategy.type {type_:?}, which {recreates} after \
          their PreDelete hook; remove it, or use InplaceUpdate"
     );
-    let before = match (update.may_recreate(), pre_delete.hook.is_some()) {
+    let pre_inplace_message = match (update.may_recreate(), pre_delete.hook.is_some()) {
         (true, false) => None,
         (true, true) => Some(recreating),
         (false, _) => Some(not_in_place.clone()),
     };
     let points = [
-        ("preInplaceUpdateStrategy", pre_inplace, before),
+        ("preInplaceUpdateStrategy", pre_inplace, pre_inplace_message),
         (
             "postInplaceUpdateStrategy",
             post_inplace,
@@ -282,23 +282,23 @@ fn order_without_effect(update: Update) -> Option<Finding> {
 fn steps_without_effect(workload: &impl GameWorkload) -> Vec<Finding> {
     let steps = workload.canary().map_or(&[][..], |canary| &canary.steps);
     let mut findings = Vec::new();
-    let mut before: Option<&IntOrString> = None;
+    let mut earlier: Option<&IntOrString> = None;
     for (index, step) in steps.iter().enumerate() {
         let Some(partition) = &step.partition else {
             continue;
         };
-        if let Some(before) = before.filter(|before| is_larger(partition, before)) {
+        if let Some(earlier) = earlier.filter(|earlier| is_larger(partition, earlier)) {
             let message = format!(
                 "Invalid value: {}: an earlier step keeps only {}, and pods are never moved back; \
                  use decreasing partitions",
                 shown(partition),
-                shown(before)
+                shown(earlier)
             );
             let field = format!("spec.updateStrategy.canary.steps[{index}].partition");
             findings.push(Finding::error(field, message).as_warning());
             continue;
         }
-        before = Some(partition);
+        earlier = Some(partition);
     }
     findings
 }

@@ -1,4 +1,4 @@
-//! Conditions: their types, and the reasons of those of workloads.
+//! Conditions: their types, and the reasons of workloads' conditions.
 
 use std::fmt;
 
@@ -67,7 +67,7 @@ pub enum Reason {
     PausedByCanaryPauseStep,
     /// The hook of a canary step was not successful.
     PausedByStepBasedHook,
-    /// An apply set `paused` to false, which does not resume.
+    /// An apply set `paused` to false, which does not resume the rollout.
     ResumeByApplyIgnored,
     /// The API server rejects pods of the template.
     TemplateRefused,
@@ -113,7 +113,7 @@ pub enum Reason {
     PodsGuarded,
     /// Guarded, but another PodDisruptionBudget also selects the pods.
     AnotherBudget,
-    /// Not Guarded: the policy or the budget is not in force, or this is not known yet.
+    /// Not Guarded: the policy or the budget is not in force, or the operator has yet to check that.
     GuardNotInForce,
     /// Not Guarded: pods do not have the label yet.
     PodsUnlabeled,
@@ -151,14 +151,14 @@ impl fmt::Display for Reason {
 }
 
 impl WorkloadStatus {
-    /// A condition, whether it is True or not.
+    /// The condition of this type, whether it is True or not.
     pub fn condition(&self, type_: ConditionType) -> Option<&Condition> {
         let mut conditions = self.conditions.iter();
         conditions.find(|it| it.type_ == type_.as_str())
     }
 
-    /// A condition that is True.
-    pub fn holds(&self, type_: ConditionType) -> Option<&Condition> {
+    /// The condition of this type, if it is True.
+    pub fn true_condition(&self, type_: ConditionType) -> Option<&Condition> {
         self.condition(type_).filter(|it| it.status == "True")
     }
 }

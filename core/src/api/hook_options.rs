@@ -26,7 +26,8 @@ pub struct MeasurementRetention {
     pub limit: i32,
 }
 
-/// How long a finished run is kept. Ignored for runs that a workload controls: the operator deletes those when the workload no longer needs them.
+/// How long a finished run is kept. Ignored for runs that a workload controls: the operator deletes such a run when the
+/// workload no longer needs it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [schema::some_time_to_live()]))]

@@ -50,7 +50,7 @@ pub struct HookRunSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), transform = schema::merged_by("metricName"))]
     pub measurement_retention: Vec<MeasurementRetention>,
-    /// Stop immediately.
+    /// Whether the run is to end immediately.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub terminate: bool,
     /// How long the run is kept after its end; forever when absent.
@@ -170,7 +170,7 @@ pub struct MetricResult {
     /// Reason for the phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Whether it has no effect on the result of the run.
+    /// Whether the metric has no effect on the result of the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
     /// Measurements, excluding errors.

@@ -38,7 +38,10 @@ impl IndexRange {
     /// # Errors
     /// If indexes are enabled and the range is missing, empty or cannot be parsed.
     pub fn of(annotations: &BTreeMap<String, String>) -> Result<Option<Self>, InvalidIndexRange> {
-        if annotations.get(INDEX_ON).is_none_or(|on| on != "true") {
+        if annotations
+            .get(INDEX_ON)
+            .is_none_or(|value| value != "true")
+        {
             return Ok(None);
         }
         let Some(text) = annotations.get(INDEX_RANGE) else {
@@ -101,8 +104,8 @@ mod tests {
 
     #[test]
     fn only_true_turns_indexes_on() {
-        for on in ["True", "1", "false", ""] {
-            assert_eq!(read(on, None), Ok(None), "{on}");
+        for value in ["True", "1", "false", ""] {
+            assert_eq!(read(value, None), Ok(None), "{value}");
         }
         assert_eq!(IndexRange::of(&BTreeMap::new()), Ok(None));
     }

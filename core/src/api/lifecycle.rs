@@ -60,7 +60,7 @@ impl LifecycleStep {
         Self::EnsurePostClusterInstallHook,
     ];
 
-    /// The steps of an upgrade, in order. A node completes those that run on every node before the next one begins.
+    /// The steps of an upgrade, in order. A node completes those that run on every node before the next node begins.
     pub const UPGRADE: [Self; 5] = [
         Self::EnsurePreClusterUpgradeHook,
         Self::EnsurePreUpgradeHook,

@@ -25,7 +25,7 @@ pub struct Protection {
     #[schemars(range(min = 1, max = 86400))]
     pub ask_again_seconds: i32,
     /// Seconds after which a guarded pod that waits for its PreDelete hook is deleted even though the hook does
-    /// not allow it. Without it, the pod waits until the hook does.
+    /// not allow it. Without a deadline, the pod waits until the hook allows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub deadline_seconds: Option<i32>,
@@ -118,6 +118,6 @@ pub enum WaitReason {
     HookNotSuccessful,
     /// Its hook cannot be run.
     HookCannotRun,
-    /// Its hook was removed from the workload, which has to be confirmed.
+    /// Its hook was removed from the workload, and the removal has to be confirmed.
     HookRemoved,
 }

@@ -169,7 +169,7 @@ pub struct InjectionRevision {
     #[schemars(length(max = 253))]
     pub custom_version: Option<String>,
     /// Only Always is accepted.
-    #[schemars(extend("x-kubernetes-validations" = [schema::always()]), length(max = 63))]
+    #[schemars(extend("x-kubernetes-validations" = [schema::policy_always()]), length(max = 63))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
 }
@@ -241,10 +241,10 @@ pub enum ShareVolumeType {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TransferEnv {
-    /// The container that defines it.
+    /// The container that defines the variable.
     #[schemars(length(min = 1, max = 63))]
     pub source_container_name: String,
-    /// Its name.
+    /// The variable's name.
     #[schemars(length(min = 1, max = 1024))]
     pub env_name: String,
 }

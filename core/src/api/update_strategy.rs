@@ -10,7 +10,7 @@ use super::{HookStep, schema};
 /// How pods are updated to a new revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum UpdateStrategyType {
-    /// Delete the pod (after its PreDelete hook, or else its PreInplace hook) and create a new one.
+    /// Delete the pod (after its PreDelete hook or, if there is none, its PreInplace hook) and create a new one.
     #[default]
     RollingUpdate,
     /// Change the running pod: images, labels, annotations and resources, restarting only what changed.
@@ -40,7 +40,7 @@ pub enum WhenImpossible {
     /// Refuse it with condition FailedUpdate; running pods do not change.
     #[default]
     Refuse,
-    /// Recreate the pod instead, after its PreDelete (or else PreInplace) hook.
+    /// Recreate the pod instead, after its PreDelete hook or, if there is none, its PreInplace hook.
     Recreate,
 }
 

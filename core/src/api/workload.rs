@@ -74,8 +74,8 @@ pub trait GameWorkload:
         templates.map(move |template| claim_prefix(template, workload))
     }
 
-    /// Whether its pods on lost nodes are force-deleted.
-    fn is_forced_off_lost_nodes(&self) -> bool {
+    /// Whether the workload's pods on lost nodes are force-deleted.
+    fn forces_pods_off_lost_nodes(&self) -> bool {
         let annotations = self.pod_template().pointer("/metadata/annotations");
         let annotation = annotations.and_then(|it| it.get(FORCE_OFF_LOST_NODES));
         annotation.is_some_and(|it| it == "true")

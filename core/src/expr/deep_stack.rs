@@ -6,7 +6,7 @@ use std::thread;
 /// system allocates the memory on use.
 pub const STACK_BYTES: usize = 16 << 20;
 
-/// The work panicked.
+/// The work panicked, or its thread could not be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("internal error (bug in gamekeeper), please report it")]
 pub struct Panicked;

@@ -33,7 +33,8 @@ pub fn writable<'a>(path: &'a str, value: &str) -> Result<(&'static str, &'a str
             .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
     let is_exception = domain == NETWORK || (key == DELETING_ANNOTATION && value == "false");
-    let is_reserved = RESERVED.iter().any(|domain| is_in(domain)) || RESERVED_LABELS.contains(&key);
+    let is_reserved =
+        RESERVED.iter().any(|reserved| is_in(reserved)) || RESERVED_LABELS.contains(&key);
     if is_reserved && !is_exception {
         return Err(format!(
             "{path} cannot be written by hooks: use a key of your own"

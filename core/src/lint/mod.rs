@@ -1,6 +1,7 @@
 //! The linter: reports what the API server and the webhook would refuse, with file and line.
 //!
-//! A workload is also checked against the HookTemplates in the same sources. Objects of other kinds are ignored.
+//! An object is also checked against others in the same files: HookTemplates, SidecarSets, workloads, Namespaces and
+//! PodDisruptionBudgets. Objects of other API groups are not checked themselves.
 
 mod objects;
 #[cfg(test)]
@@ -24,7 +25,7 @@ pub struct Source {
 /// A finding and its position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Diagnostic {
-    /// The name of the source.
+    /// The name of the file.
     pub file: String,
     /// The line, from 1.
     pub line: usize,

@@ -23,7 +23,7 @@ struct Budget {
     selector: Selector,
 }
 
-/// The contents of the files that an object is checked against.
+/// The objects in the files that an object may conflict with or refer to.
 struct Others {
     templates: TemplatesByName,
     budgets: Vec<Budget>,
@@ -55,8 +55,8 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
                         .iter()
                         .filter_map(|it| admission::namespace(&it.object)),
                 );
-                let own = documents.into_iter().filter(has_own_group);
-                objects.extend(own.map(|document| Object::new(name, document, &schemas)));
+                let ours = documents.into_iter().filter(is_in_our_group);
+                objects.extend(ours.map(|document| Object::new(name, document, &schemas)));
             }
             Err((line, why)) => diagnostics.push(Diagnostic {
                 file: name.clone(),
@@ -88,9 +88,9 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
     diagnostics
 }
 
-fn has_own_group(document: &Document) -> bool {
-    let is_own = |version: &str| version.split('/').next() == Some(GROUP);
-    document.object["apiVersion"].as_str().is_some_and(is_own)
+fn is_in_our_group(document: &Document) -> bool {
+    let is_ours = |version: &str| version.split('/').next() == Some(GROUP);
+    document.object["apiVersion"].as_str().is_some_and(is_ours)
 }
 
 fn key(object: &Value, name: &str) -> (String, String) {
@@ -106,7 +106,7 @@ fn template(object: &Object) -> Option<((String, String), Arc<HookTemplate>)> {
     Some((key(object, name), Arc::new(template)))
 }
 
-/// A budget without a selector selects nothing.
+/// The PodDisruptionBudget in a document. One without a selector is ignored, because it selects nothing.
 fn budget(document: &Document) -> Option<Budget> {
     let object = &document.object;
     if object["kind"] != "PodDisruptionBudget" {
@@ -123,11 +123,12 @@ fn budget(document: &Document) -> Option<Budget> {
 
 impl Budget {
     /// A finding if the budget selects the pods of a guarded workload. A budget without a namespace may be applied to
-    /// any.
+    /// any namespace.
     fn finding_about(&self, workload: &Value) -> Option<Finding> {
         let (namespace, _) = key(workload, "");
-        let may_apply = self.namespace.is_empty() || self.namespace == namespace;
-        may_apply.then(|| admission::another_budget(workload, &self.name, &self.selector))?
+        let may_share_namespace = self.namespace.is_empty() || self.namespace == namespace;
+        may_share_namespace
+            .then(|| admission::another_budget(workload, &self.name, &self.selector))?
     }
 }
 
@@ -176,12 +177,12 @@ impl<'a> Object<'a> {
         let fields = findings.iter().map(|it| &it.field);
         let fields: Vec<_> = fields.filter(|field| !field.is_empty()).cloned().collect();
         let overlaps = |one: &str, other: &str| lies_in(one, other) || lies_in(other, one);
-        let rules = admission::check(object, &templates).into_iter();
+        let rule_findings = admission::check(object, &templates).into_iter();
         let budget_findings = others
             .budgets
             .iter()
             .filter_map(|it| it.finding_about(object));
-        let rules = rules
+        let rule_findings = rule_findings
             .chain(budget_findings)
             .chain(admission::conflicts_of_sidecar_sets(
                 object,
@@ -192,7 +193,9 @@ impl<'a> Object<'a> {
                 &others.workloads,
                 &others.namespaces,
             ));
-        findings.extend(rules.filter(|it| !fields.iter().any(|field| overlaps(&it.field, field))));
+        let is_about_other_field =
+            |it: &Finding| !fields.iter().any(|field| overlaps(&it.field, field));
+        findings.extend(rule_findings.filter(is_about_other_field));
         let file = self.file;
         let document = &self.document;
         findings

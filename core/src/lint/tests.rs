@@ -315,7 +315,7 @@ fn findings_about_the_whole_object_do_not_hide_those_about_fields() {
 }
 
 #[test]
-fn fields_with_any_keys_are_accepted_in_templates() {
+fn fields_with_arbitrary_keys_are_accepted_in_templates() {
     let fields = "managedFields: [{manager: me, fieldsV1: {\"f:spec\": {\"f:x\": {}}}}], annotations: {a: b}";
     let managed = WORKLOAD.replace(
         "metadata: {labels: {app: game}}",

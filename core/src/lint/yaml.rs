@@ -31,7 +31,7 @@ impl Document {
         }
     }
 
-    /// The line of a field; if it does not exist, that of its nearest parent.
+    /// The line of a field; if the field does not exist, that of its nearest parent that does.
     pub fn line(&self, field: &str) -> usize {
         let mut field = field;
         loop {

@@ -1,5 +1,5 @@
-//! The plan for a workload that is being deleted while its pods are guarded. The finalizer keeps it until the last
-//! match is over.
+//! The plan for a workload that is being deleted while its pods are guarded. The finalizer keeps the workload until the
+//! last of its games is over.
 //!
 //! Without the finalizer there is nothing to do: the garbage collector deletes the pods.
 
@@ -31,7 +31,7 @@ pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<Workl
     let mut draft = Draft::default();
     // With `--cascade=orphan`, the pods are left to the user; without protection, to the garbage collector.
     if workload.guard_marks.is_orphaning() || workload.guarded.is_none() {
-        guard(&mut draft, take_down(workload, world, &own));
+        add_guarding(&mut draft, take_down(workload, world, &own));
         let is_refused = world.failures.of(Attempt::DeleteBudget).is_some();
         let hooks = Hooks::new(workload, world);
         let status = is_refused.then(|| status(workload, world, &own, &hooks, old_status));
@@ -39,26 +39,26 @@ pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<Workl
     }
     let mut hooks = Hooks::new(workload, world);
     draft.patch_workload(retry::begin(workload));
-    let left: Vec<&Pod> = own.iter().copied().filter(|pod| !pod.terminating).collect();
-    for pod in &left {
+    let remaining: Vec<&Pod> = own.iter().copied().filter(|pod| !pod.terminating).collect();
+    for pod in &remaining {
         // For `--cascade=orphan`, the garbage collector may be removing the pod's owner at this moment. The pod then
         // differs from what was observed, and must not be deleted.
         let cleared = may_touch(pod, &removal(world.now), &mut hooks);
         draft.extend(cleared.map(|it| it.delete_unchanged(DeletionReason::WorkloadDeleted)));
     }
     draft.extend(hooks.settle(&own));
-    draft.patch_workload(hooks.ended_retry());
+    draft.patch_workload(hooks.end_retry());
     draft.wake_at(hooks.wake);
-    let guarding = match left.is_empty() {
+    let guarding = match remaining.is_empty() {
         true => take_down(workload, world, &own),
         false => keep_in_force(workload, world),
     };
-    guard(&mut draft, guarding);
+    add_guarding(&mut draft, guarding);
     let status = status(workload, world, &own, &hooks, old_status);
     finish(draft, Some(status), old_status)
 }
 
-fn guard(draft: &mut Draft, guarding: Guarding) {
+fn add_guarding(draft: &mut Draft, guarding: Guarding) {
     draft.extend(guarding.actions);
     draft.patch_workload(guarding.patch);
     draft.wake_at(guarding.wake);

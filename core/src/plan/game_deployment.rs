@@ -10,7 +10,7 @@ use crate::plan::hooks::guard::may_touch;
 use crate::plan::hooks::{Hooks, guard};
 use crate::plan::in_place::is_at;
 use crate::plan::observed::Pod;
-use crate::plan::outline::{Beginning, begin, collided, conclude, stop};
+use crate::plan::outline::{Beginning, begin, conclude, status_with_collisions, stop};
 use crate::plan::pods::active;
 use crate::plan::pods::creation::{MAX_CREATIONS, PodNames};
 use crate::plan::pods::index;
@@ -51,7 +51,7 @@ pub fn plan(
         mut draft,
     } = begin(&workload, world);
     let Some(revisions) = found.revisions else {
-        let status = collided(old_status, found.collisions);
+        let status = status_with_collisions(old_status, found.collisions);
         return Ok(stop(&workload, &own, hooks, draft, old_status, status));
     };
     let active = active(&own);
@@ -84,7 +84,7 @@ pub fn plan(
     };
 
     let missing = workload.replicas + sizes.surge - sizes.kept.len() as i64;
-    let held = Held::of(&own, |pod| sizes.creates_like(pod), missing, world);
+    let held = Held::of(&own, |pod| sizes.may_create_like(pod), missing, world);
     draft.extend(remove(&scene, &held, &mut hooks));
     let Created {
         pods,
@@ -95,14 +95,14 @@ pub fn plan(
     draft.block(obstacles);
     draft.waits_for = waits_for;
     draft.block(Obstacles {
-        scale: index::invalid(&workload),
+        scale: index::why_invalid(&workload),
         update: None,
     });
     let mut budget = Budget::of(&scene);
     draft.extend(update::replace_requested(&scene, &mut budget, &mut hooks));
     let updates = update::update_pods(&scene, &mut budget, &mut hooks);
-    draft.update(updates.decided);
-    draft.update(follow(&scene, &updates.changing, &mut hooks));
+    draft.add_updates(updates.decided);
+    draft.add_updates(follow(&scene, &updates.changing, &mut hooks));
     if let Some(pruned) = prune_names(&workload, &own) {
         draft.patch_workload(pruned.patch);
         draft.events.extend(pruned.event);
@@ -136,7 +136,7 @@ fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &mut Hooks<'a>) -> Vec<
     let pods = held.others(scene.own).into_iter();
     let deletions = pods.filter_map(|pod| {
         let reason = if pod.ended() {
-            DeletionReason::of_end(pod)
+            DeletionReason::of_ended_pod(pod)
         } else if scene.sizes.victims.contains(&pod.uid()) {
             DeletionReason::ScaleIn
         } else if hooks.is_on_lost_node(pod) {
@@ -195,10 +195,10 @@ fn create(scene: &Scene, held: &Held) -> Created {
         };
         match indexes.take() {
             Ok(index) => pods.push(names.new_pod(revision, index)),
-            Err(why) => {
-                match why {
-                    NoIndex::Awaited(by) => waits_for = Some(by),
-                    NoIndex::Blocked(by) => new_pods.obstacles.scale = Some(by),
+            Err(no_index) => {
+                match no_index {
+                    NoIndex::Awaited(why) => waits_for = Some(why),
+                    NoIndex::Blocked(why) => new_pods.obstacles.scale = Some(why),
                 }
                 break;
             }
@@ -227,7 +227,7 @@ fn prune_names(workload: &Workload, own: &[&Pod]) -> Option<PrunedNames> {
     let own: HashMap<&str, &Pod> = own.iter().map(|pod| (pod.name.as_str(), *pod)).collect();
     let is_needed = |name: &String| own.get(name.as_str()).is_some_and(|pod| !pod.terminating);
     let names = workload.pods_to_delete.iter().cloned();
-    let (left, obsolete): (Vec<_>, Vec<_>) = names.partition(is_needed);
+    let (needed, obsolete): (Vec<_>, Vec<_>) = names.partition(is_needed);
     if obsolete.is_empty() {
         return None;
     }
@@ -237,7 +237,7 @@ fn prune_names(workload: &Workload, own: &[&Pod]) -> Option<PrunedNames> {
     Some(PrunedNames {
         event: not_found(unknown.collect()),
         patch: WorkloadPatch {
-            pods_to_delete: Some(left),
+            pods_to_delete: Some(needed),
             ..WorkloadPatch::default()
         },
     })

@@ -12,7 +12,7 @@ use crate::plan::deletion;
 use crate::plan::hooks::guard::may_touch;
 use crate::plan::hooks::{Hooks, Intent, guard};
 use crate::plan::observed::{Pod, PodPhase, PodUid};
-use crate::plan::outline::{Beginning, begin, collided, conclude, stop};
+use crate::plan::outline::{Beginning, begin, conclude, status_with_collisions, stop};
 use crate::plan::pods::active;
 use crate::plan::pods::creation::{MAX_CREATIONS, pod_with_ordinal};
 use crate::plan::protection::Vacated;
@@ -52,7 +52,7 @@ pub fn plan(
         mut draft,
     } = begin(&workload, world);
     let Some(revisions) = found.revisions else {
-        let status = collided(old_status, found.collisions);
+        let status = status_with_collisions(old_status, found.collisions);
         return Ok(stop(&workload, &own, hooks, draft, old_status, status));
     };
     let ordinals = Ordinals::new(&workload, identity, world, &own);
@@ -88,7 +88,7 @@ pub fn plan(
 
     let wanted = ordinals.wanted(sizes.surge);
     let is_replaced =
-        |pod: &Pod| sizes.creates_like(pod) && wanted.contains(ordinals.ordinal_of(pod));
+        |pod: &Pod| sizes.may_create_like(pod) && wanted.contains(ordinals.ordinal_of(pod));
     let held = Held::of(&own, is_replaced, i64::MAX, world);
     let mut vacated = Vacated::of(&workload, world);
     let mut created = create(&scene, &ordinals, &vacated, &mut claims);
@@ -106,32 +106,32 @@ pub fn plan(
         claims: &mut claims,
         hooks: &mut hooks,
     };
-    let removed = removal.remove(held.others(&own), keeps_claims);
-    let scales = !removed.is_empty() || (!created.pods.is_empty() && !is_refused);
+    let removals = removal.remove(held.others(&own), keeps_claims);
+    let scales = !removals.is_empty() || (!created.pods.is_empty() && !is_refused);
     // Deleting the pod of a reserved ordinal relies on its substitute, which is not updated at the same time.
-    let mut budget = match (identity.ordered && scales) || removed.iter().any(deletes_reserved) {
+    let mut budget = match (identity.ordered && scales) || removals.iter().any(deletes_reserved) {
         true => Budget::spent(),
         false => Budget::of(&scene),
     };
-    let replaced = update::replace_requested(&scene, &mut budget, &mut hooks);
+    let replacements = update::replace_requested(&scene, &mut budget, &mut hooks);
     let updates = update::update_pods(&scene, &mut budget, &mut hooks);
     let mut attempts = updates.decided.actions.iter().filter_map(Attempt::of);
-    let is_updating = attempts.any(Attempt::updates) || !replaced.is_empty();
+    let is_updating = attempts.any(Attempt::updates) || !replacements.is_empty();
     if identity.ordered && is_updating {
         created.pods.clear();
     }
-    draft.extend(removed);
-    draft.extend(replaced);
+    draft.extend(removals);
+    draft.extend(replacements);
     draft.extend(created.pods.into_iter().map(Action::CreatePod));
     draft.block(created.obstacles);
     draft.waits_for = created.waits_for;
-    draft.update(updates.decided);
-    draft.update(follow(&scene, &updates.changing, &mut hooks));
+    draft.add_updates(updates.decided);
+    draft.add_updates(follow(&scene, &updates.changing, &mut hooks));
     draft.extend(repair(&scene, &ordinals, &identity, &mut claims));
     draft.extend(claims.settle(&own, keeps_claims));
     vacated.add(&workload, world, &own, &draft);
     draft.wake_at(vacated.wake());
-    let show = |status| show(status, &sizes, &vacated);
+    let show = |status| whole_status(status, &sizes, &vacated);
     Ok(conclude(&scene, &held, hooks, draft, old_status, show))
 }
 
@@ -170,7 +170,7 @@ impl<'a> Removal<'_, 'a> {
     /// Why a pod is to be deleted, and whether its turn has come. None if the pod is to be kept.
     fn reason(&mut self, pod: &Pod) -> Option<(DeletionReason, bool)> {
         if pod.ended() {
-            return Some((DeletionReason::of_end(pod), true));
+            return Some((DeletionReason::of_ended_pod(pod), true));
         }
         if self.hooks.is_on_lost_node(pod) {
             return Some((DeletionReason::NodeLost, true));
@@ -248,11 +248,11 @@ fn repair(
     let mut actions = Vec::new();
     for pod in scene.own {
         let ordinal = ordinals.ordinal_of(pod);
-        let lost = &scene.world.lost_nodes;
-        let node = pod.node.as_ref().and_then(|node| lost.get(node));
-        let is_lost = node.is_some_and(|node| node.unreachable);
+        let lost_nodes = &scene.world.lost_nodes;
+        let lost_node = pod.node.as_ref().and_then(|node| lost_nodes.get(node));
+        let is_unreachable = lost_node.is_some_and(|node| node.unreachable);
         if pod.terminating {
-            if identity.forced_off_lost_nodes && is_lost {
+            if identity.forced_off_lost_nodes && is_unreachable {
                 actions.push(Action::ForceDeletePod(PodRef::of(pod)));
             }
             continue;
@@ -273,7 +273,12 @@ fn repair(
     actions
 }
 
-fn show(mut workload: WorkloadStatus, sizes: &Sizes, vacated: &Vacated) -> GameStatefulSetStatus {
+/// The status of a GameStatefulSet: that of any workload, and what only a GameStatefulSet shows.
+fn whole_status(
+    mut workload: WorkloadStatus,
+    sizes: &Sizes,
+    vacated: &Vacated,
+) -> GameStatefulSetStatus {
     if let Some(protection) = &mut workload.protection {
         protection.vacated = vacated.status();
     }

@@ -12,8 +12,8 @@ pub fn partition(partition: Option<&IntOrString>, replicas: i64) -> i64 {
         Some(IntOrString::Int(count)) => i64::from(*count).clamp(0, replicas),
         Some(text @ IntOrString::String(_)) => {
             let kept = resolve(text, replicas, rounded_up).clamp(0, replicas);
-            let all = percent(text).is_none_or(|percent| percent >= 100);
-            if all || kept < replicas {
+            let keeps_all = percent(text).is_none_or(|percent| percent >= 100);
+            if keeps_all || kept < replicas {
                 kept
             } else {
                 (replicas - 1).max(0)
@@ -46,7 +46,7 @@ pub fn limits(unavailable: &IntOrString, surge: Option<&IntOrString>, replicas: 
     }
 }
 
-/// A limit that is never 0, for `total` pods: 1 if it is absent, and a percentage rounded down.
+/// A limit for `total` pods, never 0: 1 if it is absent; a percentage is rounded down.
 pub fn at_least_one(limit: Option<&IntOrString>, total: i64) -> i64 {
     limit.map_or(1, |limit| resolve(limit, total, rounded_down).max(1))
 }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_round_up_but_down_with_surge_and_are_never_both_zero() {
+    fn max_unavailable_rounds_down_only_with_surge_and_the_limits_are_never_both_zero() {
         for (unavailable, surge, replicas, expected) in [
             (text("20%"), None, 4, (1, 0)),
             (text("20%"), None, 10, (2, 0)),

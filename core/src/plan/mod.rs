@@ -17,7 +17,7 @@
 //! | [`cluster`] | lifecycle hooks of a Cluster, independent of workloads |
 //! | [`hook_run`] | the state of a HookRun, from its measurements |
 //! | [`workload`] | a workload with defaults and percentages resolved |
-//! | [`world`] | everything observed around a workload at one moment |
+//! | [`world`] | everything observed about a workload at one moment |
 //! | [`hooks`] | which HookRun allows which action; when a pod may be deleted or changed |
 //! | [`protection`] | what guards pods against other clients: label, budget, finalizer |
 //! | [`revision`] | ControllerRevisions |
@@ -63,7 +63,7 @@ pub use decision::{
 };
 pub use hooks::run_maker::{CannotMake, OPERATOR_ARGUMENTS};
 pub use hooks::{makes_same_plan, token_hook};
-pub use in_place::{changing, changing_other, has_sidecars, record_of_other};
+pub use in_place::{changing, has_sidecars, progress_in_other_pod, record_of_other_pod};
 pub use observed::{
     Claim, ClaimOwner, Container, ContainerChange, ContainerStatus, Disruption, FirstStatus, Gate,
     InPlaceRecord, Labels, LostNode, MoveRequest, Pod, PodPhase, PodUid, Resize, RevisionName,

@@ -7,9 +7,9 @@ use crate::plan::decision::{Action, Concern, Draft, Obstacles, Plan};
 use crate::plan::hooks::run_maker::CannotMake;
 use crate::plan::hooks::{Hooks, retry};
 use crate::plan::observed::{Pod, RevisionName};
-use crate::plan::pods::{Own, own_pods};
+use crate::plan::pods::{OwnPods, own_pods};
 use crate::plan::protection::{move_off_nodes, protect};
-use crate::plan::revision::Found;
+use crate::plan::revision::FoundRevisions;
 use crate::plan::status::{Reasons, conclusion, events};
 use crate::plan::update::Scene;
 use crate::plan::update::held::Held;
@@ -24,14 +24,14 @@ pub struct Beginning<'a> {
     /// Its hooks.
     pub hooks: Hooks<'a>,
     /// Its revisions.
-    pub found: Found<'a>,
+    pub found: FoundRevisions<'a>,
     /// What has been decided so far.
     pub draft: Draft,
 }
 
 /// Begins a plan.
 pub fn begin<'a>(workload: &'a Workload<'a>, world: &'a World) -> Beginning<'a> {
-    let Own { pods, actions } = own_pods(workload, world);
+    let OwnPods { pods, actions } = own_pods(workload, world);
     let mut found = revision::find(workload, world);
     let mut draft = Draft::default();
     draft.patch_workload(retry::begin(workload));
@@ -62,18 +62,18 @@ pub fn stop<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
 ) -> Plan<S> {
     hooks.keep_only_removals(own);
     draft.extend(hooks.settle(own));
-    draft.patch_workload(hooks.ended_retry());
+    draft.patch_workload(hooks.end_retry());
     close(workload, draft, old_status, status)
 }
 
 /// The status to write if only the number of name collisions of revisions has changed.
-pub fn collided<S: Clone + Default + AsMut<WorkloadStatus>>(
+pub fn status_with_collisions<S: Clone + Default + AsMut<WorkloadStatus>>(
     old_status: Option<&S>,
     collisions: i32,
 ) -> Option<S> {
     let mut status = old_status.cloned().unwrap_or_default();
-    let before = std::mem::replace(&mut status.as_mut().collision_count, collisions);
-    (before != collisions).then_some(status)
+    let previous = std::mem::replace(&mut status.as_mut().collision_count, collisions);
+    (previous != collisions).then_some(status)
 }
 
 /// Ends a plan, with its status.
@@ -86,11 +86,11 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     show: impl FnOnce(WorkloadStatus) -> S,
 ) -> Plan<S> {
     let update = scene.revisions.update.name();
-    draft.update(scene.dry_run().into());
+    draft.add_updates(scene.dry_run().into());
     draft.wake_at(held.wake());
     draft.wake_at(hooks.wake);
     draft.extend(hooks.settle(scene.own));
-    draft.patch_workload(hooks.ended_retry());
+    draft.patch_workload(hooks.end_retry());
     draft.extend(unused_revisions(scene));
     draft.block(held.obstacles(update, scene.sizes.stable));
     draft.block(obstacles_of_hooks(scene, &hooks));
@@ -112,7 +112,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     close(scene.workload, draft, old_status, Some(show(status)))
 }
 
-/// Deletes revisions beyond the history limit to which neither a pod nor the status refers.
+/// Deletes revisions to which neither a pod nor the status refers, if they exceed the history limit.
 fn unused_revisions(scene: &Scene) -> Vec<Action> {
     let Scene {
         workload, world, ..

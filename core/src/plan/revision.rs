@@ -30,7 +30,7 @@ impl<'a> Revisions<'a> {
 }
 
 /// The revisions of a workload, and what has to be done first.
-pub struct Found<'a> {
+pub struct FoundRevisions<'a> {
     /// None if the update revision has to be created or adopted first; plan again once that is observed.
     pub revisions: Option<Revisions<'a>>,
     /// Creates, adopts or renumbers the update revision.
@@ -40,17 +40,17 @@ pub struct Found<'a> {
 }
 
 /// Finds the revision of the current template.
-pub fn find<'a>(workload: &Workload, world: &'a World) -> Found<'a> {
+pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
     let mut collisions = workload.progress.collision_count;
     let revisions = &world.revisions;
     let wanted = canonical(workload.template);
     let highest = revisions.iter().map(|it| it.number).max().unwrap_or(0);
-    let same = revisions
+    let matching = revisions
         .iter()
         .filter(|it| canonical(&it.template) == wanted)
         .max_by_key(|it| it.number);
     let number = highest + 1;
-    let (revisions, action) = match same {
+    let (revisions, action) = match matching {
         Some(update) if update.controlled => {
             let name = update.name.clone();
             let renumber = Action::RenumberRevision { name, number };
@@ -81,7 +81,7 @@ pub fn find<'a>(workload: &Workload, world: &'a World) -> Found<'a> {
             (None, Some(Action::CreateRevision(new)))
         }
     };
-    Found {
+    FoundRevisions {
         revisions,
         action,
         collisions,
@@ -119,7 +119,7 @@ pub fn prune(
 }
 
 /// The pod template in a ControllerRevision's data, without the marker that makes it a patch; null
-/// if there is none.
+/// if there is no template.
 pub fn recorded_template(mut data: Value) -> Value {
     let template = data.pointer_mut("/spec/template").map(Value::take);
     let mut template = template.unwrap_or_default();
@@ -219,7 +219,7 @@ fn prune_empty(value: &Value) -> Option<Value> {
             let kept: Map<String, Value> = map
                 .iter()
                 .filter_map(|(key, value)| {
-                    let pruned = prune_empty(value).or_else(|| keeps_empty(key, value));
+                    let pruned = prune_empty(value).or_else(|| meaningful_empty(key, value));
                     pruned.map(|value| (key.clone(), value))
                 })
                 .collect();
@@ -236,12 +236,12 @@ fn prune_empty(value: &Value) -> Option<Value> {
 }
 
 /// An empty object that has a meaning: without `emptyDir: {}`, for example, a volume has no source.
-fn keeps_empty(key: &str, value: &Value) -> Option<Value> {
-    let meant = !matches!(
+fn meaningful_empty(key: &str, value: &Value) -> Option<Value> {
+    let has_meaning = !matches!(
         key,
         "metadata" | "resources" | "securityContext" | "labels" | "annotations"
     ) && value.is_object();
-    meant.then(|| value.clone())
+    has_meaning.then(|| value.clone())
 }
 
 #[cfg(test)]

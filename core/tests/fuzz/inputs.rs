@@ -1,5 +1,4 @@
-//! The inputs: words that are combined at random, and generators of mostly valid texts, which reach more than the
-//! parsers.
+//! The inputs: words that are combined at random, and generators of mostly valid texts, which get past the parsers.
 
 use serde_json::{Value, json};
 

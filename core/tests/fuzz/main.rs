@@ -47,18 +47,18 @@ fn series(kind: &str, input: impl Fn(&mut Random) -> String, call: impl Fn(&str)
             started.elapsed(),
             ALLOCATOR.peak_usage().saturating_sub(before),
         );
-        let shown: String = text.chars().take(2_000).collect();
+        let excerpt: String = text.chars().take(2_000).collect();
         assert!(
             ended.is_ok(),
-            "{kind} {number} of seed {seed} panics: {shown:?}"
+            "{kind} {number} of seed {seed} panics: {excerpt:?}"
         );
         assert!(
             time < MAX_TIME,
-            "{kind} {number} of seed {seed} takes {time:?}: {shown:?}"
+            "{kind} {number} of seed {seed} takes {time:?}: {excerpt:?}"
         );
         assert!(
             memory < MAX_MEMORY,
-            "{kind} {number} of seed {seed} takes {memory} bytes: {shown:?}"
+            "{kind} {number} of seed {seed} takes {memory} bytes: {excerpt:?}"
         );
         results += u64::from(ended.is_ok_and(|result| result));
         slowest = slowest.max(time);

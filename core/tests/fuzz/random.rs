@@ -15,15 +15,15 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    pub fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        from[self.below(from.len())]
+    pub fn pick<'a>(&mut self, choices: &[&'a str]) -> &'a str {
+        choices[self.below(choices.len())]
     }
 
-    /// A sequence of words, some of them repeated many times. It ends once it is longer than `enough` bytes.
-    pub fn words(&mut self, from: &[&str], enough: usize) -> String {
+    /// A sequence of words, some of them repeated many times. It ends once it is longer than `limit` bytes.
+    pub fn words(&mut self, vocabulary: &[&str], limit: usize) -> String {
         let mut text = String::new();
         for _ in 0..=self.below(24) {
-            let word = self.pick(from);
+            let word = self.pick(vocabulary);
             let times = match self.below(40) {
                 0 => 1 + self.below(400),
                 1..=4 => 2 + self.below(8),
@@ -32,7 +32,7 @@ impl Random {
             for _ in 0..times {
                 text.push_str(word);
             }
-            if text.len() > enough {
+            if text.len() > limit {
                 break;
             }
         }

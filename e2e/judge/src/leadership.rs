@@ -28,10 +28,10 @@ pub fn takeovers(events: &[Event]) -> usize {
 /// Writes by operators that were received while another one was the leader, or none was.
 pub fn writes_without_lease(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<String> {
     let leases = leases(events);
-    let is_of_lease = |event: &Event| event.resource() == "leases";
+    let is_lease_write = |event: &Event| event.resource() == "leases";
     let writes = events
         .iter()
-        .filter(|event| is_operator(&event.user.username) && !is_of_lease(event));
+        .filter(|event| is_operator(&event.user.username) && !is_lease_write(event));
     let wrong = writes.filter_map(|event| {
         let reason = reason(&leases, event)?;
         Some(format!(
@@ -42,7 +42,7 @@ pub fn writes_without_lease(events: &[Event], is_operator: impl Fn(&str) -> bool
     wrong.collect()
 }
 
-/// The reason why a write is a violation, if it is.
+/// The reason why a write is a violation, if it is one.
 fn reason(leases: &[LeaseVersion<'_>], event: &Event) -> Option<String> {
     let before = leases.iter().rev().find(|it| it.from <= event.received);
     let Some(newest) = before else {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_by_an_operator_that_is_not_the_leader_is_found() {
+    fn a_write_by_an_operator_that_is_not_the_leader_is_a_violation() {
         let mut scenario = vec![event(1, "a", Some("a1")), event(2, "b", None)];
         assert_eq!(wrong(&scenario), 1);
         scenario = vec![
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_after_the_lease_was_released_is_found() {
+    fn a_write_after_the_lease_was_released_is_a_violation() {
         let scenario = [
             event(1, "a", Some("a1")),
             event(2, "a", Some("")),

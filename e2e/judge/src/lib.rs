@@ -1,7 +1,7 @@
 //! The judge: checks from outside whether gamekeeper's invariants held.
 //!
 //! It does not rely on anything that the operator reports, and shares no code with it. What both need,
-//! such as the names of labels, is defined here a second time, so that a mistake on one side is found.
+//! such as the names of labels, is defined here a second time, so that a mistake on one side is noticed.
 //!
 //! # What is checked
 //!
@@ -19,7 +19,7 @@
 //! | 8: nothing is written for a settled workload | `rules/settled.rs`; budgets of guarded pods are written and checked only for a reason: `rules/guard_checks.rs` |
 //! | 9: only the leader writes | [`writes_without_lease`], for tests with several operators |
 //! | 10: all of it after crashes, on stale caches and on errors | every rule, because the rules make no exception for crashes and faults |
-//! | 11: no client ends a guarded pod before its hook allows it | `rules/guard.rs`, about all users |
+//! | 11: no client ends a guarded pod before its hook allows it | `rules/guard.rs`, which checks all users |
 //! | 12: scripts of a Cluster run in order, once, and one at a time on a node | `lifecycle`, for tests with a Cluster |
 //! | 13: containers of a SidecarSet change only with its token | `rules/sidecars.rs` |
 //!

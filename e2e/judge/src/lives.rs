@@ -69,11 +69,11 @@ pub fn pod_lives(events: &[Event]) -> Vec<Life> {
 /// The end of a pod's life, if a write ends its running containers.
 fn end_of(write: &Write) -> Option<End> {
     let before = write.before.as_deref()?;
-    let ends = match write.after.as_deref() {
+    let ends_containers = match write.after.as_deref() {
         None => true,
         Some(after) => is_terminating(after) || images(before) != images(after),
     };
-    let is_end = ends && runs(before) && !is_terminating(before);
+    let is_end = ends_containers && runs(before) && !is_terminating(before);
     is_end.then(|| End {
         at: write.received,
         user: write.user.clone(),
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(version: u32, spec: Value, is_running: bool) -> Value {
+    fn pod(version: u32, container: Value, is_running: bool) -> Value {
         let state = if is_running { "running" } else { "waiting" };
         json!({
             "kind": "Pod",
@@ -101,7 +101,7 @@ mod tests {
                 "name": "x", "uid": "pod", "resourceVersion": version.to_string(),
                 "ownerReferences": [{"uid": "game", "controller": true}],
             },
-            "spec": {"containers": [spec]},
+            "spec": {"containers": [container]},
             "status": {"containerStatuses": [{"name": "game", "state": {state: {}}}]},
         })
     }
@@ -118,7 +118,7 @@ mod tests {
         .expect("an event")
     }
 
-    /// The user who ended the pod's life, if any; None if the pod has no life.
+    /// None if the pod has no life; otherwise the user who ended it, if it ended.
     fn ended_by(is_running: bool, end: Event) -> Option<Option<String>> {
         let container = json!({"name": "game", "image": "game:v1"});
         let events = [

@@ -46,25 +46,25 @@ pub(crate) fn resource_version(object: &Value) -> Option<u64> {
     text.parse().ok()
 }
 
-/// Uid of the object that controls it.
+/// Uid of an object's controller.
 pub fn controller(object: &Value) -> Option<&str> {
     let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
     let controls = |owner: &&Value| owner.get("controller") == Some(&Value::Bool(true));
     owners.iter().find(controls)?.get("uid")?.as_str()
 }
 
-/// Whether it is being deleted.
+/// Whether an object is being deleted.
 pub fn is_terminating(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
-/// A condition of its status.
+/// A condition in an object's status.
 pub(crate) fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
     let conditions = object.pointer("/status/conditions")?.as_array()?;
     conditions.iter().find(|c| text(c, "/type") == type_)
 }
 
-/// Whether a condition of its status is True.
+/// Whether a condition in an object's status is True.
 pub fn is_true(object: &Value, type_: &str) -> bool {
     condition(object, type_).is_some_and(|c| text(c, "/status") == "True")
 }
@@ -164,7 +164,7 @@ pub(crate) fn containers(pod: &Value) -> Vec<(String, String, Value)> {
         .collect()
 }
 
-/// The containers of a pod that have another image in a later version of it.
+/// The names of the containers whose image differs between two versions of a pod.
 pub(crate) fn changed_images(before: &Value, after: &Value) -> Vec<String> {
     let (before, after) = (containers(before), containers(after));
     let pairs = before.into_iter().zip(after);
@@ -172,7 +172,7 @@ pub(crate) fn changed_images(before: &Value, after: &Value) -> Vec<String> {
     changed.map(|((name, ..), _)| name).collect()
 }
 
-/// Whether a resize restarts a container: it changes a resource whose resizePolicy is RestartContainer. The
+/// Whether a resize restarts a container, because it changes a resource whose resizePolicy is RestartContainer. The
 /// policy is immutable.
 pub(crate) fn is_restarted_by_resize(before: &Value, after: &Value) -> bool {
     let lists = ["/spec/initContainers", "/spec/containers"];
@@ -225,8 +225,8 @@ pub(crate) fn images(pod: &Value) -> Vec<(String, String)> {
     containers.map(|(name, image, _)| (name, image)).collect()
 }
 
-/// The labels and annotations that come from the template. This excludes the operator's annotations, those for
-/// autoscalers, which have a rule of their own (`rules/autoscalers.rs`), and the labels of identity and guard, which
+/// The labels and annotations that come from the template. This excludes the operator's annotations; those for
+/// autoscalers, which have a rule of their own (`rules/autoscalers.rs`); and the labels of identity and guard, which
 /// the operator restores.
 pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String, Value>) {
     let map = |pointer| {
@@ -234,7 +234,7 @@ pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String,
         found.cloned().unwrap_or_default()
     };
     let mut annotations = map("/metadata/annotations");
-    let own = [
+    let operator_annotations = [
         names::DELETING,
         names::RECORD,
         names::WAITING_SINCE,
@@ -242,7 +242,7 @@ pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String,
         names::HOOK_RESULT,
     ];
     let guard_annotations = names::KEPT_BY_AUTOSCALERS.map(|(key, _)| key);
-    for annotation in own.into_iter().chain(guard_annotations) {
+    for annotation in operator_annotations.into_iter().chain(guard_annotations) {
         annotations.remove(annotation);
     }
     annotations.retain(|key, _| !key.starts_with(names::SIDECARS));

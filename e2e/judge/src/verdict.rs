@@ -64,7 +64,7 @@ pub fn violations(
                 rules::completion,
                 rules::gate,
                 rules::order,
-                rules::kept_guard,
+                rules::guard_without_hook,
                 rules::autoscalers,
                 rules::sidecars,
             ];

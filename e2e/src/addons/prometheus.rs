@@ -66,7 +66,7 @@ impl Prometheus {
         let result = run(&mut promtool, "").await?;
         let result: Value = serde_json::from_str(&result)
             .with_context(|| format!("the result of {query} is not a vector: {result}"))?;
-        let series = result.as_array().context("a vector")?;
+        let series = result.as_array().context("the result is not an array")?;
         series.iter().map(sample).collect()
     }
 
@@ -117,6 +117,8 @@ fn sample(series: &Value) -> Result<Sample> {
     let value = series["value"][1].as_str();
     Ok(Sample {
         labels: series["metric"].clone(),
-        value: value.and_then(|it| it.parse().ok()).context("a number")?,
+        value: value
+            .and_then(|it| it.parse().ok())
+            .context("the value is not a number")?,
     })
 }

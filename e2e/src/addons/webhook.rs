@@ -55,8 +55,8 @@ impl Webhook {
         let installed = Webhook { name, port };
         case.operator.terminate().await?;
         case.operator.add_args(installed.flags(port, lifetime));
-        installed.call(case, port).await?;
-        installed.call_mutating(case, port).await?;
+        installed.redirect_calls(case, port).await?;
+        installed.redirect_mutating_calls(case, port).await?;
         case.operator.start().await?;
         Ok(installed)
     }
@@ -71,13 +71,13 @@ impl Webhook {
     }
 
     /// Makes the API server call this port.
-    pub async fn call(&self, case: &Case, port: u16) -> Result<()> {
-        call(case.plane(), &self.name, port).await
+    pub async fn redirect_calls(&self, case: &Case, port: u16) -> Result<()> {
+        redirect_calls(case.plane(), &self.name, port).await
     }
 
     /// Makes the API server call this port to set the defaults of SidecarSets and to inject sidecars. The operator
     /// runs outside the cluster, so its namespace needs no exception.
-    async fn call_mutating(&self, case: &Case, port: u16) -> Result<()> {
+    async fn redirect_mutating_calls(&self, case: &Case, port: u16) -> Result<()> {
         let mut patch = Vec::new();
         for (index, path) in ["default", "inject"].into_iter().enumerate() {
             let url = format!("https://localhost:{port}/{path}");
@@ -96,8 +96,8 @@ impl Webhook {
         Ok(())
     }
 
-    /// Makes the API server call a port on which nothing listens.
-    pub async fn call_nothing(&self, case: &Case) -> Result<()> {
+    /// Makes the API server call a port on which nothing listens, to inject sidecars.
+    pub async fn redirect_injection_to_closed_port(&self, case: &Case) -> Result<()> {
         let port = free_port().await?;
         let url = format!("https://localhost:{port}/inject");
         let patch = json!([{"op": "add", "path": "/webhooks/1/clientConfig/url", "value": url}]);
@@ -110,7 +110,7 @@ impl Webhook {
     }
 
     /// The current serving certificate.
-    pub async fn served(&self, case: &Case) -> Result<String> {
+    pub async fn served_certificate(&self, case: &Case) -> Result<String> {
         let secret = case.get(&format!("secrets/{}", self.name)).await?;
         let served = secret["data"]["tls.crt"].as_str();
         Ok(served.context("no certificate")?.to_owned())
@@ -128,11 +128,11 @@ impl Webhook {
 
     /// Waits until the API server calls the webhook.
     pub async fn until_called(&self, case: &Case) -> Result<()> {
-        case.eventually("the webhook is called", async || refused(case).await)
+        case.eventually("the webhook is called", async || ensure_refused(case).await)
             .await
     }
 
-    /// Removes its cluster-scoped objects.
+    /// Removes the cluster-scoped objects of the webhook.
     pub async fn remove(&self, case: &Case) -> Result<()> {
         for kind in [
             "validatingwebhookconfiguration",
@@ -158,7 +158,7 @@ fn mutating(name: &str) -> String {
 }
 
 /// Makes the API server call a port of this machine instead of a Service.
-pub async fn call(plane: &ControlPlane, name: &str, port: u16) -> Result<()> {
+pub async fn redirect_calls(plane: &ControlPlane, name: &str, port: u16) -> Result<()> {
     let url = format!("https://localhost:{port}/validate");
     let patch = json!([
         // `add` replaces an existing value.
@@ -215,7 +215,7 @@ pub async fn rendered(case: &Case, name: &str, value: &str) -> Result<Vec<Value>
 }
 
 /// Fails unless the webhook refuses a template that the CRD accepts.
-pub async fn refused(case: &Case) -> Result<()> {
+pub async fn ensure_refused(case: &Case) -> Result<()> {
     let apply = ["apply", "--dry-run=server", "-f", "-"];
     let error = case.refused(&apply, BAD).await?;
     let expected = "The HookTemplate \"probe\" is invalid: spec.metrics[0].successCondition: ";

@@ -60,7 +60,8 @@ async fn campaign(first: u64, count: u64) -> Result<Figures> {
 
 /// Where the files of failed histories are kept.
 fn folder() -> Result<PathBuf> {
-    let own = std::env::current_exe()?;
-    let target = own.ancestors().nth(2).context("this runs from target/")?;
+    let program = std::env::current_exe()?;
+    let target = program.ancestors().nth(2);
+    let target = target.context("the program is not in target/")?;
     Ok(target.join("e2e/campaign"))
 }

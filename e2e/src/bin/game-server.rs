@@ -3,9 +3,9 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `VERSION` | the version; without one it only waits, as a pod's sandbox does |
-//! | `ANSWER_AFTER_MS` | it answers only after this time, like a server that is loading its maps |
-//! | `EXIT_AFTER_MS` | it never answers, and exits with code 1 after this time |
+//! | `VERSION` | the version; without one the server only waits, as a pod's sandbox does |
+//! | `ANSWER_AFTER_MS` | the server answers only after this time, as if it were loading its maps |
+//! | `EXIT_AFTER_MS` | the server never answers, and exits with code 1 after this time |
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! `make guard-campaign`: plays seeded histories of guarded pods, and prints the table of docs/guard.md.
 //!
 //! Usage: `guard-campaign [COUNT [SEED]]`, by default 100 histories starting at seed 0. With RESUME=1, histories that
-//! this operator has already played are skipped. The outcomes are in target/e2e/guard-campaign, with the files of
+//! were already played with this build of the operator are skipped. The outcomes are in target/e2e/guard-campaign, with the files of
 //! histories that failed.
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use ring::digest::{SHA256, digest};
 
 /// The default number of histories.
 const COUNT: u64 = 100;
-/// How many run at a time. They mostly wait.
+/// How many histories run at a time. They mostly wait.
 const CONCURRENCY: usize = 4;
 
 #[tokio::main]
@@ -30,8 +30,8 @@ async fn main() -> Result<ExitCode> {
     let (count, first) = (number(COUNT)?, number(0)?);
     let folder = folder()?;
     let build = Build::read()?;
-    let ran = tokio::select! {
-        ran = campaign(first, count, &folder, &build) => ran,
+    let outcome = tokio::select! {
+        outcome = campaign(first, count, &folder, &build) => outcome,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted; continue with RESUME=1")),
     };
     stop_all().await;
@@ -42,7 +42,7 @@ async fn main() -> Result<ExitCode> {
         }
     }
     println!("{table}");
-    let is_complete = ran.unwrap_or_else(|error| {
+    let is_complete = outcome.unwrap_or_else(|error| {
         eprintln!("{error:#}");
         false
     });
@@ -107,7 +107,7 @@ fn file(folder: &Path, seed: u64, variant: Variant) -> PathBuf {
     folder.join(format!("{seed}-{}.json", variant.short()))
 }
 
-/// The outcome of a history, if this operator has played this history.
+/// The recorded outcome of a history, if it was played with this build of the operator.
 fn recorded(folder: &Path, seed: u64, variant: Variant, build: &Build) -> Option<Record> {
     let record = std::fs::read(file(folder, seed, variant)).ok()?;
     let record: Record = serde_json::from_slice(&record).ok()?;
@@ -116,8 +116,9 @@ fn recorded(folder: &Path, seed: u64, variant: Variant, build: &Build) -> Option
 
 /// Where outcomes are recorded.
 fn folder() -> Result<PathBuf> {
-    let own = std::env::current_exe()?;
-    let target = own.ancestors().nth(2).context("this runs from target/")?;
+    let program = std::env::current_exe()?;
+    let target = program.ancestors().nth(2);
+    let target = target.context("the program is not in target/")?;
     let folder = target.join("e2e/guard-campaign");
     std::fs::create_dir_all(&folder)?;
     Ok(folder)

@@ -1,4 +1,4 @@
-//! A history, with all of its actions, generated from a seed.
+//! A history generated from a seed: a workload, and everything that happens to it.
 
 use std::fmt;
 use std::time::Duration;
@@ -87,11 +87,11 @@ impl History {
     fn add_burst(&mut self, random: &mut Random) {
         let at = random.between(0, 2_500);
         self.add(at, Stimulus::Scale(8 + random.below(9) as i64));
-        let back = at + random.between(400, 2_600);
-        self.add(back, Stimulus::Scale(random.below(4) as i64));
+        let scale_in_at = at + random.between(400, 2_600);
+        self.add(scale_in_at, Stimulus::Scale(random.below(4) as i64));
         if random.below(2) == 0 {
             let lag = WatchFault::Lag(random.between(1_000, 3_000));
-            let until = (back + Duration::from_secs(2)).as_secs_f64();
+            let until = (scale_in_at + Duration::from_secs(2)).as_secs_f64();
             let script = std::mem::take(&mut self.script);
             self.script = script.watching("pods", lag, at.as_secs_f64(), until);
         }
@@ -117,7 +117,7 @@ impl History {
         Duration::from_secs(SECONDS)
     }
 
-    /// Whether the operator's clock jumps, so it needs one of its own.
+    /// Whether the operator's clock jumps, so the operator needs a clock of its own.
     pub fn has_jumps(&self) -> bool {
         let mut stimuli = self.stimuli.iter();
         stimuli.any(|(_, stimulus)| matches!(stimulus, Stimulus::Clock(_)))

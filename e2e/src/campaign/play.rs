@@ -32,7 +32,7 @@ pub struct Outcome {
     pub writes: u64,
     /// How often the operator was killed.
     pub kills: u64,
-    /// How often its clock jumped.
+    /// How often the operator's clock jumped.
     pub jumps: u64,
     /// What the judge found.
     pub violations: Vec<Violation>,
@@ -80,7 +80,7 @@ async fn try_play(
     }
     let name = format!("history-{}", outcome.history.seed);
     let mut case = Case::prepare(plane, &name, folder).await?;
-    let played = in_case(&mut case, outcome).await;
+    let played = play_in_case(&mut case, outcome).await;
     let judged = judge(&mut case, outcome).await;
     let result = played.and(judged);
     if let Err(error) = &result {
@@ -102,7 +102,7 @@ async fn try_play(
 }
 
 /// Plays the history, without judging it.
-async fn in_case(case: &mut Case, outcome: &mut Outcome) -> Result<()> {
+async fn play_in_case(case: &mut Case, outcome: &mut Outcome) -> Result<()> {
     let history = outcome.history.clone();
     if history.kind == Kind::Set {
         case.use_stateful_set();
@@ -123,8 +123,8 @@ async fn in_case(case: &mut Case, outcome: &mut Outcome) -> Result<()> {
     case.create(&history.workload.hook_template(&case.hooks))
         .await?;
     case.create(&history.workload.game.clone().into()).await?;
-    let up = |view: &View| view.counts() == [history.replicas; 5];
-    case.until("all pods are up", up).await?;
+    let are_up = |view: &View| view.counts() == [history.replicas; 5];
+    case.until("all pods are up", are_up).await?;
 
     let disturbed = disturb(case, &proxy, clock.as_ref(), outcome).await;
     proxy.heal();
@@ -159,7 +159,7 @@ async fn disturb(
             }
             Stimulus::Clock(seconds) => {
                 clock
-                    .context("a history with jumps has a clock")?
+                    .context("the history has jumps, but no clock")?
                     .jump(seconds)?;
                 outcome.jumps += 1;
             }

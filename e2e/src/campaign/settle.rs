@@ -9,7 +9,7 @@ use super::stimulus::{HookAnswer, Stimulus};
 use crate::case::Case;
 use crate::workload::view::View;
 
-/// How long a workload may take to settle. After a refused template, the operator tries again after half a minute.
+/// How long a workload may take to settle. After a template was refused, the operator tries again in half a minute.
 const LIMIT: Duration = Duration::from_secs(100);
 /// How often the workload is read.
 const POLL: Duration = Duration::from_millis(300);
@@ -17,12 +17,12 @@ const POLL: Duration = Duration::from_millis(300);
 const ACTION_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Makes hooks answer yes, sets replicas and, if necessary, a good image. Then resumes pauses and retries
-/// failed hooks until the workload has settled. Returns its state if that takes too long.
+/// failed hooks until the workload has settled. Returns the workload's state if that takes too long.
 pub async fn settle(case: &Case, replicas: i64) -> Result<Option<String>> {
     Stimulus::Answer(HookAnswer::Yes).apply(case).await?;
     Stimulus::Scale(replicas).apply(case).await?;
-    let image = case.view().await?;
-    let image = image.text("/spec/template/spec/containers/0/image");
+    let view = case.view().await?;
+    let image = view.text("/spec/template/spec/containers/0/image");
     if ["nope", "neverready"]
         .iter()
         .any(|bad| image.ends_with(bad))
@@ -30,7 +30,7 @@ pub async fn settle(case: &Case, replicas: i64) -> Result<Option<String>> {
         Stimulus::Image("v1".to_owned()).apply(case).await?;
     }
     let started = Instant::now();
-    let mut acted: Option<Instant> = None;
+    let mut last_action: Option<Instant> = None;
     loop {
         let view = case.view().await?;
         if view.is_settled(replicas) {
@@ -39,21 +39,21 @@ pub async fn settle(case: &Case, replicas: i64) -> Result<Option<String>> {
         if started.elapsed() > LIMIT {
             return Ok(Some(view.summary()));
         }
-        if acted.is_none_or(|acted| acted.elapsed() >= ACTION_INTERVAL) {
+        if last_action.is_none_or(|at| at.elapsed() >= ACTION_INTERVAL) {
             let needed = [
                 (view.is_paused(), Stimulus::Pause(false)),
                 (has_failed_hooks(&view), Stimulus::Retry),
             ];
             for (_, stimulus) in needed.iter().filter(|(is_needed, _)| *is_needed) {
                 stimulus.apply(case).await?;
-                acted = Some(Instant::now());
+                last_action = Some(Instant::now());
             }
         }
         sleep(POLL).await;
     }
 }
 
-/// Whether the hook of a pod has failed. A resume skips the hook of a step.
+/// Whether the hook of a pod has failed. Hooks of steps do not count, because a resume skips them.
 fn has_failed_hooks(view: &View) -> bool {
     let mut runs = view.runs.iter().filter(|run| run.point() != "Step");
     runs.any(|run| matches!(run.phase(), "Failed" | "Error" | "Inconclusive"))

@@ -84,8 +84,8 @@ async fn retry(case: &Case) -> Result<()> {
     let points = ["preDelete", "preInplace", "postInplace"];
     let strategies = points.map(|point| format!("/spec/{point}UpdateStrategy"));
     let has_hook = |it: &&String| workload.pointer(&format!("{it}/hook")).is_some();
-    let retry = |it| json!({"op": "add", "path": format!("{it}/retry"), "value": true});
-    let operations = strategies.iter().filter(has_hook).map(retry).collect();
+    let set_retry = |it| json!({"op": "add", "path": format!("{it}/retry"), "value": true});
+    let operations = strategies.iter().filter(has_hook).map(set_retry).collect();
     let operations = Value::Array(operations);
     case.plane().patch(&case.path(), &operations).await?;
     Ok(())

@@ -97,7 +97,7 @@ fn canary(replicas: i64, random: &mut Random) -> Game {
         hook,
         json!({"partition": "50%"}),
     ];
-    // At least one of these steps; if several, consecutive ones.
+    // One or more of these steps, all of them consecutive.
     let first = random.index(steps.len());
     let length = 1 + random.index(steps.len() - first);
     let steps = Value::from(&steps[first..first + length]);

@@ -1,5 +1,5 @@
 //! Manifests that must be refused. Each begins with the error that kubectl prints. The linter's unit tests
-//! use the same files, so both must print the same message.
+//! use the same files, so kubectl and the linter must print the same message.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub struct BadManifest {
     pub path: PathBuf,
     /// Its content.
     pub text: String,
-    /// The manifest that is applied before it.
+    /// The manifest that must be applied before this one.
     pub after: Option<PathBuf>,
     /// The lines of the error. The API server lists several errors in no fixed order.
     message: BTreeSet<String>,
@@ -73,7 +73,7 @@ impl BadManifest {
         let error = case.refused(&["apply", "-f", "-"], &self.text).await?;
         let (_, stderr) = error
             .split_once("stderr: ")
-            .context("kubectl prints an error")?;
+            .context("kubectl printed no error")?;
         let lines = stderr.lines().filter(|line| !line.starts_with("Warning: "));
         let found: BTreeSet<String> = lines.map(|line| line.trim_end().into()).collect();
         Ok((found != self.message).then(|| format!("{}:\n{stderr}", self.path.display())))
@@ -93,9 +93,9 @@ impl BadManifest {
 
     /// Applies the manifests that must exist before these.
     pub async fn prepare_all(bad: &[Self], case: &Case) -> Result<()> {
-        let before: BTreeSet<_> = bad.iter().filter_map(|bad| bad.after.as_ref()).collect();
-        for before in before {
-            let apply = ["apply", "-f", &before.to_string_lossy()];
+        let prerequisites: BTreeSet<_> = bad.iter().filter_map(|bad| bad.after.as_ref()).collect();
+        for path in prerequisites {
+            let apply = ["apply", "-f", &path.to_string_lossy()];
             case.kubectl(&apply).await?;
         }
         Ok(())

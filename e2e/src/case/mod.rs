@@ -108,19 +108,21 @@ impl Case {
             events.extend(unanswered);
         }
         let operator = self.operator.username();
-        let (namespace, _) = operator.rsplit_once(':').context("a service account")?;
-        let accounts = format!("{namespace}:");
-        let own = events
+        let (namespace, _) = operator
+            .rsplit_once(':')
+            .context("the operator's user is not a service account")?;
+        let prefix = format!("{namespace}:");
+        let by_operators = events
             .iter()
-            .filter(|event| event.user.username.starts_with(&accounts));
-        let refused: Vec<&str> = own.filter_map(Event::missing_permission).collect();
+            .filter(|event| event.user.username.starts_with(&prefix));
+        let missing: Vec<&str> = by_operators.filter_map(Event::missing_permission).collect();
         ensure!(
-            refused.is_empty(),
+            missing.is_empty(),
             "the operator lacks permissions:\n{}",
-            refused.join("\n")
+            missing.join("\n")
         );
         Ok(judge::violations(&events, self.operator.starts(), |user| {
-            user.starts_with(&accounts)
+            user.starts_with(&prefix)
         }))
     }
 
@@ -220,7 +222,7 @@ impl Case {
     /// Runs kubectl patch --type=json on KIND/NAME.
     pub async fn patch(&self, resource: &str, operations: Value) -> Result<String> {
         let operations = format!("-p={operations}");
-        let (kind, name) = resource.split_once('/').context("KIND/NAME")?;
+        let (kind, name) = resource.split_once('/').context("not KIND/NAME")?;
         self.kubectl(&["patch", kind, name, "--type=json", &operations])
             .await
     }
@@ -272,7 +274,7 @@ impl Case {
 
     /// Reads an API path below this namespace, such as `pods`, `pods/NAME` or `hookruns`.
     pub async fn get(&self, path: &str) -> Result<Value> {
-        let own_kinds = [
+        let operator_kinds = [
             "gamedeployments",
             "gamestatefulsets",
             "hookruns",
@@ -280,7 +282,7 @@ impl Case {
         ];
         let resource = path.split(['/', '?']).next().unwrap_or_default();
         let api = match resource {
-            _ if own_kinds.contains(&resource) => "/apis/tkex.tencent.com/v1alpha1",
+            _ if operator_kinds.contains(&resource) => "/apis/tkex.tencent.com/v1alpha1",
             "controllerrevisions" => "/apis/apps/v1",
             "jobs" => "/apis/batch/v1",
             "leases" => "/apis/coordination.k8s.io/v1",
@@ -425,7 +427,7 @@ fn user_config(plane: &ControlPlane, namespace: &str) -> Result<Vec<u8>> {
     let config = std::fs::read_to_string(&plane.kubeconfig)?;
     let mut config: Value = serde_yaml_ng::from_str(&config)?;
     let contexts = config["contexts"].as_array_mut();
-    for context in contexts.context("a kubeconfig has contexts")? {
+    for context in contexts.context("the kubeconfig has no contexts")? {
         context["context"]["namespace"] = json!(namespace);
     }
     Ok(serde_json::to_vec(&config)?)

@@ -42,19 +42,19 @@ pub async fn render_as(
     let documents = serde_yaml_ng::Deserializer::from_str(&printed).map(Value::deserialize);
     let mut objects: Vec<Value> = documents
         .collect::<Result<_, _>>()
-        .context("helm template prints YAML")?;
+        .context("helm template did not print YAML")?;
     objects.retain(|object| !object.is_null());
     Ok(objects)
 }
 
 /// The chart's service account, roles and bindings, with all permissions that hooks may have.
 pub async fn permissions(program: &Path) -> Result<Vec<Value>> {
-    let all = [
+    let options = [
         "--set=crds.install=false",
         "--set=hooks.allSecrets=true",
         "--set=hooks.exec={gamekeeper-system}",
     ];
-    let mut objects = render(program, &all).await?;
+    let mut objects = render(program, &options).await?;
     let is_permission = |kind: &str| kind.contains("Role") || kind == "ServiceAccount";
     objects.retain(|object| object["kind"].as_str().is_some_and(is_permission));
     Ok(objects)

@@ -81,8 +81,8 @@ impl ControlPlane {
     }
 
     async fn bare(name: &str, options: &[&str]) -> Result<Self> {
-        let mut up = Command::new(scripts().join("up.sh"));
-        let printed = run(up.args(options).arg(name), "").await?;
+        let mut script = Command::new(scripts().join("up.sh"));
+        let printed = run(script.args(options).arg(name), "").await?;
         let lines = printed.lines().filter_map(|line| line.split_once('='));
         let settings: HashMap<&str, &str> = lines.collect();
         let path = |name: &str| -> Result<PathBuf> {
@@ -111,17 +111,17 @@ impl ControlPlane {
         let mut roles = self.permissions.clone();
         roles.retain(|object| object["kind"] == "ClusterRole");
         self.apply(&roles).await?;
-        let crds = ["wait", "--for=condition=Established", "crd", "--all"];
-        self.kubectl(&crds, "").await?;
+        let wait = ["wait", "--for=condition=Established", "crd", "--all"];
+        self.kubectl(&wait, "").await?;
         self.wait_for_discovery().await
     }
 
     /// Waits until every kind is served and discovered. The API server publishes discovery some time
     /// after the CRD is Established.
     pub(crate) async fn wait_for_discovery(&self) -> Result<()> {
-        let found = ["api-resources", "--api-group=tkex.tencent.com", "-o=name"];
+        let list = ["api-resources", "--api-group=tkex.tencent.com", "-o=name"];
         eventually("kubectl finds the kinds", LIMIT, async || {
-            let found = self.kubectl(&found, "").await?;
+            let found = self.kubectl(&list, "").await?;
             for (kind, path) in KINDS {
                 ensure!(
                     found.contains(&format!("{kind}.")),
@@ -149,10 +149,10 @@ impl ControlPlane {
         let programs = [&plugin, &operator, &self.kubectl, &self.helm];
         let folders = programs.into_iter().filter_map(|program| program.parent());
         let completion = repository().join("kubectl-game");
-        let rest = std::env::var_os("PATH").unwrap_or_default();
-        let own = folders.map(Path::to_owned).chain([completion]);
+        let inherited = std::env::var_os("PATH").unwrap_or_default();
+        let folders = folders.map(Path::to_owned).chain([completion]);
         Ok(std::env::join_paths(
-            own.chain(std::env::split_paths(&rest)),
+            folders.chain(std::env::split_paths(&inherited)),
         )?)
     }
 
@@ -290,13 +290,13 @@ async fn stop_selected(is_selected: impl Fn(u32) -> bool) {
         return;
     };
     let names = found.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let is_stopped = |name: &String| {
-        let rest = name.strip_prefix(PREFIX);
-        let id = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+    let has_selected_id = |name: &String| {
+        let suffix = name.strip_prefix(PREFIX);
+        let id = suffix.and_then(|suffix| suffix.split('-').next()?.parse::<u32>().ok());
         id.is_some_and(&is_selected)
     };
-    for name in names.filter(is_stopped) {
-        // The next run tries again.
+    for name in names.filter(has_selected_id) {
+        // If this fails, the next run tries again.
         if let Err(error) = run(Command::new(scripts().join("down.sh")).arg(&name), "").await {
             eprintln!("{error:#}");
         }

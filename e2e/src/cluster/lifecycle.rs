@@ -1,4 +1,4 @@
-//! A separate control plane with the chart's operator and lifecycle hooks enabled, for tests of Clusters.
+//! For tests of Clusters: a separate control plane with the chart's operator, whose lifecycle hooks are enabled.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -74,10 +74,10 @@ impl Stage {
         let established = async || plane.kubectl(&wait, "").await;
         eventually("the CRDs are established", LIMIT, established).await?;
         let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
-        // Otherwise, a new operator would wait for the lease of a killed one.
+        // Otherwise, a new operator would wait until the lease of a killed one expires.
         operator.disable_leader_election();
         operator.start().await?;
-        let witness = Witness::of_lifecycle(&plane.client()).await?;
+        let witness = Witness::start_for_lifecycle(&plane.client()).await?;
         let folder = folder.to_owned();
         Ok(Self {
             plane,
@@ -93,7 +93,7 @@ impl Stage {
         self.operator.start().await
     }
 
-    /// Combines a test's outcome with the judge's verdict. If that is a failure, saves objects and writes for
+    /// Combines a test's outcome with the judge's verdict. If either is a failure, saves objects and writes for
     /// debugging.
     async fn close(&mut self, outcome: Result<()>) -> Result<()> {
         let outcome = match (outcome, self.verdict().await) {
@@ -122,8 +122,8 @@ impl Stage {
         events.extend(self.plane.audit.writes(HOOKS)?);
         let unanswered = self.witness.unanswered(&events).await?;
         events.extend(unanswered);
-        let own = self.operator.username();
-        let is_operator = |user: &str| user == own;
+        let username = self.operator.username();
+        let is_operator = |user: &str| user == username;
         let mut games = self.plane.audit.writes(GAMES)?;
         // Events about cluster-scoped objects are in this namespace, too.
         games.retain(|event| event.resource() != "events");
@@ -136,8 +136,8 @@ impl Stage {
             refused.is_empty(),
             "the operator lacks permissions: {refused:#?}"
         );
-        let scripts = events.iter().filter(|event| event.resource() == "hookruns");
-        ensure!(scripts.count() > 0, "the audit log shows no script");
+        let runs = events.iter().filter(|event| event.resource() == "hookruns");
+        ensure!(runs.count() > 0, "the audit log shows no HookRun");
         let mut found = lifecycle_violations(&events, is_operator);
         found.extend(violations(&games, self.operator.starts(), is_operator));
         let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
@@ -145,7 +145,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The name and tag of the operator's image, without its registry.
+    /// The name and tag of the operator's image, without the registry.
     pub async fn image(&self) -> Result<String> {
         let path = format!("/apis/apps/v1/namespaces/{SYSTEM}/deployments/gamekeeper");
         let deployment = self.plane.get(&path).await?;
@@ -161,7 +161,7 @@ impl Stage {
         self.plane.kubectl_line(line).await
     }
 
-    /// Runs `kubectl game` with the words of a line as arguments. It may fail.
+    /// Runs `kubectl game` with the words of a line as arguments. The command may fail.
     pub async fn game(&self, line: &str) -> Result<CommandOutput> {
         let mut command = go_command(&self.plane.kubectl);
         command
@@ -214,7 +214,7 @@ impl Stage {
         .await
     }
 
-    /// The names of all HookRuns that were created, in order.
+    /// The names of all HookRuns, in order of creation.
     pub fn created_runs(&self) -> Result<Vec<String>> {
         let writes = self.plane.audit.writes(HOOKS)?;
         let created = writes.iter().filter(|event| {

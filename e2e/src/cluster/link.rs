@@ -68,18 +68,18 @@ async fn carry(mut client: TcpStream, server: u16, mut link: watch::Receiver<boo
         let mut server = TcpStream::connect(("127.0.0.1", server)).await?;
         copy_bidirectional(&mut client, &mut server).await
     };
-    let is_over = tokio::select! {
+    let has_ended = tokio::select! {
         biased;
         () = until_state(&mut link, false) => false,
         _ = forwarding => true,
     };
     // Keeps the connection open, without forwarding data, until the link is restored.
-    if !is_over {
+    if !has_ended {
         until_state(&mut link, true).await;
     }
 }
 
-/// Waits until the link is up, or until it is cut.
+/// Waits until the link is up, or, if `is_up` is false, until it is cut.
 async fn until_state(link: &mut watch::Receiver<bool>, is_up: bool) {
     // An error means that the link, and with it the sender, was dropped.
     let _ = link.wait_for(|state| *state == is_up).await;

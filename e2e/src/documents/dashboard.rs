@@ -14,7 +14,7 @@ pub struct Query {
     pub expr: String,
 }
 
-/// The queries of one of the chart's dashboards, with these values of its variables.
+/// The queries of one of the chart's dashboards, with these values for the dashboard's variables.
 pub fn queries(dashboard: &str, variables: &[(&str, &str)]) -> Result<Vec<Query>> {
     let path = format!("charts/gamekeeper/files/dashboards/{dashboard}.json");
     let text = std::fs::read_to_string(repository().join(path))?;
@@ -32,7 +32,7 @@ pub fn queries(dashboard: &str, variables: &[(&str, &str)]) -> Result<Vec<Query>
     }
     for query in &mut queries {
         query.expr = label_values(&query.expr).unwrap_or_else(|| query.expr.clone());
-        // Covers the whole test: on a busy machine nothing may have happened within the last minute.
+        // The range covers the whole test: on a busy machine, the last minute may contain no event.
         query.expr = query.expr.replace("$__rate_interval", "10m");
         for (name, value) in variables {
             query.expr = query.expr.replace(&format!("${name}"), value);
@@ -47,14 +47,17 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 
 fn query(source: &Value, expr: &Value) -> Result<Query> {
     Ok(Query {
-        source: source.as_str().context("a title")?.to_owned(),
-        expr: expr.as_str().context("an expression")?.to_owned(),
+        source: source.as_str().context("a query has a title")?.to_owned(),
+        expr: expr
+            .as_str()
+            .context("a query has an expression")?
+            .to_owned(),
     })
 }
 
 /// PromQL for `label_values(SERIES, LABEL)`, which is a function of Grafana.
 fn label_values(expr: &str) -> Option<String> {
-    let inside = expr.strip_prefix("label_values(")?.strip_suffix(')')?;
-    let (series, label) = inside.rsplit_once(", ")?;
+    let arguments = expr.strip_prefix("label_values(")?.strip_suffix(')')?;
+    let (series, label) = arguments.rsplit_once(", ")?;
     Some(format!("count by ({label}) ({series})"))
 }

@@ -56,20 +56,20 @@ impl Shell {
 
     async fn try_check(&self, documented: &DocCommand, workload: &str) -> Result<()> {
         let line = &documented.command;
-        let shown = |text: &str| ensure_documented(text, &documented.output, workload);
+        let check_output = |text: &str| ensure_documented(text, &documented.output, workload);
         if line.ends_with(" -w") {
-            return timeout(LIMIT, watch(self.command(line), shown)).await?;
+            return timeout(LIMIT, watch(self.command(line), check_output)).await?;
         }
         if line.contains(" --watch ") {
             // Only the last lines are checked; the progress before them varies.
             let CommandOutput { stdout, .. } = run_unchecked(&mut self.command(line)).await?;
             let lines: Vec<&str> = stdout.lines().collect();
-            let end = lines.len().saturating_sub(documented.output.len().max(1));
-            return shown(&lines[end..].join("\n"));
+            let start = lines.len().saturating_sub(documented.output.len().max(1));
+            return check_output(&lines[start..].join("\n"));
         }
         if READ_ONLY.iter().any(|start| line.starts_with(start)) {
             return eventually("the output is as documented", LIMIT, async || {
-                shown(&run(&mut self.command(line), "").await?)
+                check_output(&run(&mut self.command(line), "").await?)
             })
             .await;
         }
@@ -77,7 +77,7 @@ impl Shell {
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let expected = words(&documented.output.join(" "));
         if !REFUSED.iter().any(|it| expected.contains(it)) {
-            return shown(&run(&mut self.command(line), "").await?);
+            return check_output(&run(&mut self.command(line), "").await?);
         }
         let CommandOutput {
             code,
@@ -86,9 +86,12 @@ impl Shell {
         } = run_unchecked(&mut self.command(line)).await?;
         ensure!(code == 1, "exit code {code}: {stdout}{stderr}");
         let output = words(&(stdout + &stderr));
-        let [shown, documented] =
+        let [printed_text, documented_text] =
             [&output, &expected].map(|it| normalized([it.as_str()], workload));
-        ensure!(shown == documented, "{output}\nis not\n{expected}");
+        ensure!(
+            printed_text == documented_text,
+            "{output}\nis not\n{expected}"
+        );
         Ok(())
     }
 
@@ -120,7 +123,7 @@ fn ensure_documented(text: &str, expected: &[String], workload: &str) -> Result<
 }
 
 /// Runs a command that does not end on its own, until a frame of its output is as expected.
-async fn watch(mut command: Command, is_shown: impl Fn(&str) -> Result<()>) -> Result<()> {
+async fn watch(mut command: Command, check: impl Fn(&str) -> Result<()>) -> Result<()> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().context("no output of the command")?;
     let mut lines = BufReader::new(output).lines();
@@ -133,7 +136,7 @@ async fn watch(mut command: Command, is_shown: impl Fn(&str) -> Result<()>) -> R
         }
         frame.push_str(&line);
         frame.push('\n');
-        if is_shown(&frame).is_ok() {
+        if check(&frame).is_ok() {
             return Ok(());
         }
     }

@@ -9,7 +9,7 @@ const PROGRAMS: [&str; 5] = ["make", "docker", "helm", "kubectl", "gamekeeper"];
 /// A command in a document, with its output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DocCommand {
-    /// Its section.
+    /// The heading of its section.
     pub section: String,
     /// The command line.
     pub command: String,
@@ -17,8 +17,8 @@ pub struct DocCommand {
     pub output: Vec<String>,
 }
 
-/// The commands in the indented blocks of a Markdown document, in order. In a block with a `$`, commands
-/// begin with it, and their output follows. A block that begins with the name of a program has a command
+/// The commands in the indented blocks of a Markdown document, in order. In a block with a `$`, each
+/// command begins with `$`, and its output follows. A block that begins with the name of a program has a command
 /// on each line. A backslash at the end of a line continues the command. Any other block must be YAML or
 /// PromQL; otherwise it might be a command that no test runs.
 pub fn commands(document: &str) -> Result<Vec<DocCommand>> {
@@ -140,7 +140,7 @@ impl Branch {
     }
 }
 
-/// The trees of lines with their indents.
+/// The trees that lines form, each with its indent.
 fn branches(mut lines: &[(usize, String)]) -> Vec<Branch> {
     let mut branches = Vec::new();
     while let Some(((indent, line), rest)) = lines.split_first() {
@@ -193,14 +193,17 @@ fn random_part(rest: &str) -> String {
 /// `AGE` for 5s, 3m12s, 2h and the like.
 fn age(word: &str) -> &str {
     let bare = word.trim_matches(['(', ')', ',', '.', ':']);
-    let digits = bare
+    let has_digit_first = bare
         .chars()
         .next()
         .is_some_and(|letter| letter.is_ascii_digit());
-    let units = bare
+    let has_digits_and_units_only = bare
         .chars()
         .all(|letter| letter.is_ascii_digit() || "smhd".contains(letter));
-    match digits && units && !bare.chars().all(|letter| letter.is_ascii_digit()) {
+    match has_digit_first
+        && has_digits_and_units_only
+        && !bare.chars().all(|letter| letter.is_ascii_digit())
+    {
         true => "AGE",
         false => word,
     }

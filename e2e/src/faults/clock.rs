@@ -13,15 +13,15 @@ const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
 #[derive(Debug)]
 pub struct Clock {
     library: PathBuf,
-    offset: PathBuf,
+    offset_file: PathBuf,
 }
 
 impl Clock {
-    /// A clock without an offset. The offset is kept in a file in this folder.
+    /// A clock that shows the real time at first. Its offset is kept in a file in this folder.
     pub fn new(folder: &Path) -> Result<Self> {
         let clock = Clock {
             library: library()?,
-            offset: folder.join("clock"),
+            offset_file: folder.join("clock"),
         };
         clock.jump(0)?;
         Ok(clock)
@@ -32,7 +32,7 @@ impl Clock {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         [
             ("LD_PRELOAD", text(&self.library)),
-            ("FAKETIME_TIMESTAMP_FILE", text(&self.offset)),
+            ("FAKETIME_TIMESTAMP_FILE", text(&self.offset_file)),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
             // The process notices a jump after this many seconds.
             ("FAKETIME_CACHE_DURATION", "1".to_owned()),
@@ -42,17 +42,17 @@ impl Clock {
     /// Sets the offset from the real time.
     pub fn jump(&self, seconds: i64) -> Result<()> {
         // Renamed into place, because the process may read the file at any time.
-        let new = self.offset.with_extension("new");
+        let new = self.offset_file.with_extension("new");
         std::fs::write(&new, format!("{seconds:+}\n"))?;
-        Ok(std::fs::rename(new, &self.offset)?)
+        Ok(std::fs::rename(new, &self.offset_file)?)
     }
 }
 
 fn library() -> Result<PathBuf> {
     for dir in LIBRARY_DIRS.map(Path::new) {
-        let below = std::fs::read_dir(dir).into_iter().flatten();
-        let below = below.filter_map(|entry| Some(entry.ok()?.path()));
-        let mut dirs = below.chain([dir.to_owned()]);
+        let entries = std::fs::read_dir(dir).into_iter().flatten();
+        let entries = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let mut dirs = entries.chain([dir.to_owned()]);
         if let Some(found) =
             dirs.find_map(|dir| Some(dir.join(LIBRARY)).filter(|file| file.exists()))
         {

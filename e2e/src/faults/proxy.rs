@@ -54,7 +54,8 @@ impl Broken {
     /// The server's response broke off.
     const BY_SERVER: Broken = Broken("the server's response broke off");
 
-    /// Returns the error after a pause, because data sent right before it would stay in the buffer.
+    /// Returns the error after a pause. Without the pause, data sent right before the error would stay in the
+    /// buffer.
     pub(super) async fn after_flush(why: &'static str) -> Self {
         sleep(Duration::from_millis(20)).await;
         Broken(why)
@@ -158,7 +159,7 @@ impl FaultProxy {
         &self.url
     }
 
-    /// The CA of its certificate (PEM).
+    /// The CA of the proxy's certificate (PEM).
     pub fn ca(&self) -> &str {
         &self.ca
     }
@@ -244,10 +245,10 @@ impl Shared {
             }
             Some(Fault::Delay(time)) => {
                 let response = self.forward_and_read(&head, body).await?;
-                let mut healed = self.playing.subscribe();
+                let mut scripts = self.playing.subscribe();
                 tokio::select! {
                     () = sleep(time) => {}
-                    _ = healed.changed() => {}
+                    _ = scripts.changed() => {}
                 }
                 Ok(response.map(whole))
             }
@@ -260,7 +261,7 @@ impl Shared {
                 if fault == Fault::Lost {
                     self.forward_and_read(&head, body).await?;
                 }
-                let refused = refusal(fault).context("a fault that refuses")?;
+                let refused = refusal(fault).context("any other fault refuses the request")?;
                 Ok(refused.map(|body| whole(body.into())))
             }
         }
@@ -350,6 +351,6 @@ fn whole(body: Bytes) -> Outgoing {
 /// The first half of a body, after which the stream breaks off, although the headers announce the whole body.
 fn half(body: Bytes) -> Outgoing {
     let first = Ok(Frame::data(body.slice(..body.len() / 2)));
-    let breaks = once(async { Err(Broken::after_flush("cut off in the middle").await) });
-    StreamBody::new(iter([first]).chain(breaks)).boxed_unsync()
+    let error = once(async { Err(Broken::after_flush("cut off in the middle").await) });
+    StreamBody::new(iter([first]).chain(error)).boxed_unsync()
 }

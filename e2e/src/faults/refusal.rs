@@ -43,7 +43,7 @@ pub fn refusal(fault: Fault) -> Option<Response<Vec<u8>>> {
         ),
         Fault::Delay(_) | Fault::Duplicate | Fault::Truncate => return None,
     };
-    // The error for an invalid object names its kind; the error for a failed JSON patch test does not.
+    // `details` names a kind, as in the error for an invalid object. The error for a failed JSON patch test names none.
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code.as_u16(),

@@ -24,7 +24,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Whether it changes anything.
+    /// Whether a request with this verb changes anything.
     pub fn is_write(self) -> bool {
         !matches!(self, Verb::Get | Verb::List | Verb::Watch)
     }
@@ -51,7 +51,7 @@ pub struct RequestInfo {
     pub verb: Verb,
     /// Plural name of the resource; empty for paths without one, such as /version.
     pub resource: String,
-    /// Whether it is a dry run.
+    /// Whether the request is a dry run.
     pub is_dry_run: bool,
 }
 
@@ -59,7 +59,7 @@ impl RequestInfo {
     /// Parses a request's method and URI.
     pub fn parse(method: &Method, uri: &Uri) -> Self {
         let query = uri.query().unwrap_or_default();
-        let has = |pair: &str| query.split('&').any(|found| found == pair);
+        let has = |pair: &str| query.split('&').any(|other| other == pair);
         let (resource, is_named) = resource(uri.path());
         let verb = match *method {
             Method::POST => Verb::Create,
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn verb_and_resource_follow_from_method_and_path() {
-        let game = "/apis/tkex.tencent.com/v1alpha1/namespaces/x/gamedeployments";
+        let games = "/apis/tkex.tencent.com/v1alpha1/namespaces/x/gamedeployments";
         let cases = [
             ("GET", "/version", Verb::Get, ""),
             ("GET", "/api/v1/nodes?limit=1", Verb::List, "nodes"),
@@ -130,11 +130,11 @@ mod tests {
             ),
             (
                 "PUT",
-                &format!("{game}/g/status"),
+                &format!("{games}/g/status"),
                 Verb::Update,
                 "gamedeployments",
             ),
-            ("GET", &format!("{game}/g"), Verb::Get, "gamedeployments"),
+            ("GET", &format!("{games}/g"), Verb::Get, "gamedeployments"),
         ];
         for (method, uri, verb, resource) in cases {
             let method = method.parse().expect("a method");

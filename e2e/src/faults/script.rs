@@ -11,7 +11,7 @@ use crate::random::mix;
 pub struct Script {
     /// Rules for requests. The first one that applies decides.
     pub request_rules: Vec<RequestRule>,
-    /// Rules for watches. The first one that applies at a time decides.
+    /// Rules for watches. At any time, the first one that applies decides.
     pub watch_rules: Vec<WatchRule>,
 }
 
@@ -91,14 +91,14 @@ pub enum WatchFault {
     Truncate,
 }
 
-/// Which of its requests a rule hits.
+/// Which of a rule's requests are hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frequency {
     /// All.
     Always,
     /// The first n.
     Times(u32),
-    /// A percentage, chosen by a seed.
+    /// A percentage. The seed decides which ones.
     Percent(u32, u64),
 }
 
@@ -157,7 +157,7 @@ impl Frequency {
 }
 
 impl WatchRule {
-    /// Whether it applies at this time after the start of the script.
+    /// Whether the rule applies at this time, counted from the start of the script.
     pub fn applies_at(&self, time: Duration) -> bool {
         (self.from..self.until).contains(&time)
     }
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seed_alone_chooses_a_percentage_of_requests() {
+    fn the_seed_decides_which_requests_are_hit() {
         let chosen = |seed| -> Vec<u32> {
             let frequency = Frequency::Percent(10, seed);
             (0..1000).filter(|index| frequency.hits(*index)).collect()
@@ -259,12 +259,12 @@ mod tests {
 
     #[test]
     fn a_script_prints_one_line_for_each_rule() {
-        let late = Fault::Delay(Duration::from_secs(2));
+        let delay = Fault::Delay(Duration::from_secs(2));
         let script = Script::default()
             .with(Requests::Writes, Fault::Lost, Frequency::Percent(5, 1))
             .with(
                 Requests::To(Verb::Get, "gamedeployments"),
-                late,
+                delay,
                 Frequency::Times(3),
             )
             .watching("pods", WatchFault::Lag(Duration::from_secs(1)), 0.5, 4.0);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Faults by name.
+/// The number of faults by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally(pub BTreeMap<&'static str, u64>);
 

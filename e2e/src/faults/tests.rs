@@ -121,7 +121,7 @@ impl Fixture {
 
     /// Starts a watch of pods.
     async fn watch(&self, query: &str) -> Watch {
-        let before = self.server.watches.lock().expect("a lock").len();
+        let index = self.server.watches.lock().expect("a lock").len();
         let path = format!("{PODS}?watch=1{query}");
         let request = Request::get(path).body(Body::empty()).expect("a request");
         let pending = self.client.send(request);
@@ -129,7 +129,7 @@ impl Fixture {
             .await
             .expect("in time")
             .expect("a response");
-        let server = self.server.watches.lock().expect("a lock")[before].clone();
+        let server = self.server.watches.lock().expect("a lock")[index].clone();
         Watch {
             server,
             body: response.into_body(),
@@ -284,9 +284,9 @@ async fn a_refused_write_never_reaches_the_server() {
             200,
             "a read is not refused"
         );
-        let dry = format!("{PODS}?dryRun=All");
+        let dry_run = format!("{PODS}?dryRun=All");
         assert_eq!(
-            fixture.send(Method::POST, &dry).await.0,
+            fixture.send(Method::POST, &dry_run).await.0,
             200,
             "a dry run is not refused"
         );
@@ -337,9 +337,9 @@ async fn a_delayed_response_arrives_after_its_delay_or_when_faults_stop() {
         tokio::time::sleep(QUIET_TIME).await;
         fixture.proxy.heal();
     };
-    let answered = timeout(SOON, fixture.send(Method::PATCH, POD));
-    let (answered, ()) = tokio::join!(answered, heal);
-    assert_eq!(answered.expect("in time").0, 200);
+    let response = timeout(SOON, fixture.send(Method::PATCH, POD));
+    let (response, ()) = tokio::join!(response, heal);
+    assert_eq!(response.expect("in time").0, 200);
 }
 
 #[tokio::test]
@@ -387,7 +387,7 @@ async fn a_lagging_watch_keeps_all_events_in_order() {
 }
 
 #[tokio::test]
-async fn other_resources_do_not_lag() {
+async fn a_fault_does_not_hit_watches_of_other_resources() {
     let script = Script::default().watching("hookruns", WatchFault::Stall, 0.0, 1_000.0);
     let fixture = Fixture::start(script).await;
     let mut watch = fixture.watch("&resourceVersion=1").await;

@@ -1,8 +1,8 @@
 //! Forwards one watch, with the faults of the script.
 //!
 //! A watch is a stream of lines, each an event. Faults delay, drop or replace lines. A watch that has
-//! dropped a line ends with the fault, because its client would never get that event: it then resumes
-//! or lists again, as after a broken connection.
+//! dropped a line ends with the fault, because its client would never get that event. The
+//! client then resumes or lists again, as after a broken connection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl<C: Fn(&'static str)> Watch<C> {
             let next = next.into_iter().chain(until).min();
             tokio::select! {
                 () = sender.closed() => return,
-                () = at(next) => {}
+                () = wait_until(next) => {}
                 changed = playing.changed() => {
                     if changed.is_err() {
                         return;
@@ -166,7 +166,7 @@ impl<C: Fn(&'static str)> Watch<C> {
         let (Some((_, since, _)), Some(fault)) = (rule, fault) else {
             return self.hold(now, line);
         };
-        let is_older = self.start < since;
+        let began_before_fault = self.start < since;
         match fault {
             WatchFault::Lag(time) => self.hold(now + time, line),
             WatchFault::Stall => self.dropped_by = Some(fault),
@@ -176,11 +176,11 @@ impl<C: Fn(&'static str)> Watch<C> {
                 self.held.extend(bookmark.map(|line| (now, line)));
             }
             // A watch that began during the fault is not hit again.
-            WatchFault::Expire if is_older => {
+            WatchFault::Expire if began_before_fault => {
                 self.hold(now, gone());
                 self.end = Some(Ok(()));
             }
-            WatchFault::Truncate if is_older => {
+            WatchFault::Truncate if began_before_fault => {
                 self.hold(now, line.slice(..line.len() / 2));
                 self.end = Some(Err("cut off in an event"));
             }
@@ -202,7 +202,7 @@ impl<C: Fn(&'static str)> Watch<C> {
     }
 }
 
-async fn at(time: Option<Instant>) {
+async fn wait_until(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
         None => std::future::pending().await,
@@ -217,8 +217,8 @@ fn lines(unfinished: &mut Vec<u8>) -> Vec<Bytes> {
     let rest = unfinished.split_off(end + 1);
     let whole = Bytes::from(std::mem::replace(unfinished, rest));
     let mut begin = 0;
-    let ends = (0..whole.len()).filter(|at| whole[*at] == b'\n');
-    ends.map(|at| whole.slice(std::mem::replace(&mut begin, at + 1)..=at))
+    let ends = (0..whole.len()).filter(|index| whole[*index] == b'\n');
+    ends.map(|end| whole.slice(std::mem::replace(&mut begin, end + 1)..=end))
         .collect()
 }
 

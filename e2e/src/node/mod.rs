@@ -1,7 +1,7 @@
-//! A node with a real kubelet, containerd and runc in addition to the simulated nodes.
+//! A node with a real kubelet, containerd and runc, in addition to the simulated nodes.
 //!
-//! The first test that needs it starts it. It stops with the tests, however they end, because it ends when its pipe
-//! to this process is closed (`e2e/node/run.sh`).
+//! The first test that needs the node starts it. The node stops with the tests, however they end, because it stops
+//! when its pipe to this process is closed (`e2e/node/run.sh`).
 
 mod image;
 
@@ -40,7 +40,8 @@ pub struct Node {
     /// The layer of all its images.
     layer: Bytes,
     plane: &'static ControlPlane,
-    /// Its process, and the standard input that keeps it running until closed. None after it was stopped.
+    /// The node's process, and the standard input that keeps the process running until closed. None after the node was
+    /// stopped.
     running: Mutex<Option<(Child, Option<ChildStdin>)>>,
 }
 
@@ -73,7 +74,7 @@ pub async fn stop() {
 }
 
 impl Node {
-    /// Publishes an image of another program as `NAME:TAG`.
+    /// Publishes an image of another program. `tag` is its `NAME:TAG`.
     pub async fn publish_program(&self, tag: &str, program: &Path) -> Result<()> {
         let layer = image::layer(program, &self.folder).await?;
         self.registry
@@ -83,12 +84,12 @@ impl Node {
 
     /// A file on the node, by its path without the leading slash.
     pub fn file(&self, path: &str) -> Result<PathBuf> {
-        Ok(self.process()?.join("root").join(path))
+        Ok(self.process_folder()?.join("root").join(path))
     }
 
     /// Kills the kubelet (kill -9), which is then restarted. Containers keep running.
     pub async fn kill_kubelet(&self) -> Result<()> {
-        let namespace = std::fs::read_link(self.process()?.join("ns/mnt"))?;
+        let namespace = std::fs::read_link(self.process_folder()?.join("ns/mnt"))?;
         let is_kubelet = |process: &Path| {
             let name = std::fs::read_to_string(process.join("comm"));
             name.is_ok_and(|name| name.trim() == "kubelet")
@@ -104,14 +105,14 @@ impl Node {
     }
 
     /// The folder in /proc of a process in the node's mount namespace.
-    fn process(&self) -> Result<PathBuf> {
+    fn process_folder(&self) -> Result<PathBuf> {
         let id = self.folder.join("pid");
         let id = std::fs::read_to_string(&id).with_context(|| id.display().to_string())?;
         Ok(Path::new("/proc").join(id.trim()))
     }
 
-    /// Publishes an image of the game server with these environment variables as `NAME:TAG`, and returns its
-    /// full name and its digest.
+    /// Publishes an image of the game server with these environment variables. `tag` is its `NAME:TAG`. Returns the
+    /// image's full name and its digest.
     pub fn publish(&self, tag: &str, environment: &[String]) -> (String, String) {
         let image = image::from_layer(&self.layer, &self.game_server, environment);
         self.registry.publish(tag, &image)
@@ -135,7 +136,7 @@ impl Node {
             .arg(registry.url())
             .arg(&folder)
             .stdin(Stdio::piped())
-            // An interrupt from the terminal must not reach it: it ends when its standard input is closed.
+            // An interrupt from the terminal must not reach the process, which ends when its standard input is closed.
             .process_group(0)
             .spawn()?;
         let input = process.stdin.take();
@@ -165,7 +166,7 @@ impl Node {
         drop(input);
         let status = process.wait().await?;
         ensure!(status.success(), "e2e/node/run.sh: {status}");
-        // A cluster that stays up would schedule pods on it.
+        // A cluster that stays up would schedule pods on the stopped node.
         self.plane.delete(&format!("/api/v1/nodes/{NAME}")).await
     }
 }

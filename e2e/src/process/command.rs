@@ -8,11 +8,11 @@ use anyhow::{Context, Result, bail};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-/// Disables garbage collection in Go programs. In kubectl and helm, which exit soon, it takes up to a third of the CPU
-/// time.
+/// Disables garbage collection in Go programs. In kubectl and helm, which exit soon, collection would take up to a
+/// third of the CPU time.
 pub const WITHOUT_GC: (&str, &str) = ("GOGC", "off");
 
-/// A command that runs kubectl or helm.
+/// A command that runs kubectl or helm, without garbage collection.
 pub fn go_command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env(WITHOUT_GC.0, WITHOUT_GC.1);

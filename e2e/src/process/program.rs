@@ -17,12 +17,12 @@ const PACKAGES: [&str; 2] = ["gamekeeper", "kubectl-game"];
 /// programs.
 pub async fn program(package: &str) -> Result<PathBuf> {
     static BUILT: OnceCell<()> = OnceCell::const_new();
-    let own = std::env::current_exe()?;
+    let executable = std::env::current_exe()?;
     let is_profile = |folder: &&Path| folder.ends_with("debug") || folder.ends_with("release");
-    let folder = own
+    let folder = executable
         .ancestors()
         .find(is_profile)
-        .context("this runs from target/PROFILE")?;
+        .context("this program is not in target/debug or target/release")?;
     BUILT.get_or_try_init(async || build(folder).await).await?;
     Ok(folder.join(package))
 }

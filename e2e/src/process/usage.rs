@@ -12,10 +12,14 @@ pub fn processor_time(id: u32) -> Result<Duration> {
         .rsplit_once(')')
         .context("unexpected format of /proc/PID/stat")?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at).and_then(|ticks| ticks.parse::<u64>().ok());
-    let ticks = ticks(11)
+    let ticks = |index: usize| {
+        fields
+            .get(index)
+            .and_then(|ticks| ticks.parse::<u64>().ok())
+    };
+    let (user, system) = ticks(11)
         .zip(ticks(12))
         .context("unexpected format of /proc/PID/stat")?;
-    // The unit is 1/100 s on every Linux machine.
-    Ok(Duration::from_millis((ticks.0 + ticks.1) * 10))
+    // A tick is 1/100 s on every Linux machine.
+    Ok(Duration::from_millis((user + system) * 10))
 }

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 /// An acceptor for TLS on 127.0.0.1 with these ALPN protocols and a certificate from a new authority. Also returns
 /// the authority's certificate (PEM).
 pub fn acceptor(protocols: &[&str]) -> Result<(TlsAcceptor, String)> {
-    let ca = CertifiedIssuer::self_signed(authority()?, KeyPair::generate()?)?;
+    let ca = CertifiedIssuer::self_signed(authority_params()?, KeyPair::generate()?)?;
     let key = KeyPair::generate()?;
     let certificate = CertificateParams::new(["127.0.0.1".to_owned()])?.signed_by(&key, &ca)?;
     let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
@@ -25,7 +25,7 @@ pub fn acceptor(protocols: &[&str]) -> Result<(TlsAcceptor, String)> {
     Ok((TlsAcceptor::from(Arc::new(config)), ca.pem()))
 }
 
-fn authority() -> Result<CertificateParams> {
+fn authority_params() -> Result<CertificateParams> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     Ok(params)

@@ -21,15 +21,15 @@ impl ConnectProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
         let tunnels = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&tunnels);
+        let counter = Arc::clone(&tunnels);
         let mut serving = JoinSet::new();
         serving.spawn(async move {
-            let mut open = JoinSet::new();
+            let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let counted = Arc::clone(&counted);
+                let counter = Arc::clone(&counter);
                 // If this fails, the client sees that the connection is closed.
-                open.spawn(async move {
-                    let _ = tunnel(stream, &counted).await;
+                connections.spawn(async move {
+                    let _ = tunnel(stream, &counter).await;
                 });
             }
         });
@@ -40,7 +40,7 @@ impl ConnectProxy {
         })
     }
 
-    /// Its URL.
+    /// The proxy's URL.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
@@ -51,7 +51,7 @@ impl ConnectProxy {
     }
 }
 
-async fn tunnel(stream: TcpStream, counted: &AtomicUsize) -> Result<()> {
+async fn tunnel(stream: TcpStream, counter: &AtomicUsize) -> Result<()> {
     let mut stream = BufReader::new(stream);
     let mut request = String::new();
     stream.read_line(&mut request).await?;
@@ -62,7 +62,7 @@ async fn tunnel(stream: TcpStream, counted: &AtomicUsize) -> Result<()> {
     let address = request.strip_prefix("CONNECT ").context("no CONNECT")?;
     let address = address.split(' ').next().context("no address")?;
     let mut server = TcpStream::connect(address).await?;
-    counted.fetch_add(1, Ordering::Relaxed);
+    counter.fetch_add(1, Ordering::Relaxed);
     stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
     copy_bidirectional(&mut stream, &mut server).await?;
     Ok(())

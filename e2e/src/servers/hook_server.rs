@@ -67,7 +67,7 @@ pub struct Call {
     /// Body.
     pub body: String,
     /// The address that was called.
-    pub to: IpAddr,
+    pub address: IpAddr,
 }
 
 /// The answer in the examples of the documentation.
@@ -96,7 +96,7 @@ impl HookServer {
         Ok(HookServer { port, script, task })
     }
 
-    /// Its port.
+    /// The server's port.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -158,7 +158,7 @@ impl Connected<IncomingStream<'_, TcpListener>> for LocalAddress {
 
 async fn answer(
     State(script): State<Arc<Mutex<Script>>>,
-    ConnectInfo(LocalAddress(to)): ConnectInfo<LocalAddress>,
+    ConnectInfo(LocalAddress(address)): ConnectInfo<LocalAddress>,
     method: axum::http::Method,
     uri: Uri,
     headers: HeaderMap,
@@ -174,7 +174,7 @@ async fn answer(
             .map(|(name, value)| (name.to_string(), text(value)))
             .collect(),
         body: String::from_utf8_lossy(&body).into_owned(),
-        to,
+        address,
     };
     let answer = {
         let mut script = script.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,7 +182,7 @@ async fn answer(
             .queued
             .get_mut(&call.path)
             .and_then(VecDeque::pop_front);
-        let pod_answer = script.by_pod.get(&(to, call.path.clone())).cloned();
+        let pod_answer = script.by_pod.get(&(address, call.path.clone())).cloned();
         let answer = queued
             .or(pod_answer)
             .or_else(|| script.answers.get(&call.path).cloned())

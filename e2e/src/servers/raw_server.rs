@@ -33,7 +33,7 @@ impl Raw {
 
 /// The server. It stops when dropped.
 pub struct RawServer {
-    /// Its URL.
+    /// The server's URL.
     pub url: String,
     task: JoinHandle<()>,
 }

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The host in the names of its images. The node's containerd maps it to the registry's address.
+/// The host in the names of the registry's images. The node's containerd maps it to the registry's address.
 const HOST: &str = "registry.test";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
@@ -77,12 +77,12 @@ impl Registry {
         })
     }
 
-    /// Its URL on this machine.
+    /// The registry's URL on this machine.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Adds an image as `NAME:TAG`, and returns its full name and its digest.
+    /// Adds an image. `tag` is its `NAME:TAG`. Returns the image's full name and its digest.
     pub fn publish(&self, tag: &str, image: &Image) -> (String, String) {
         let mut added = Vec::new();
         let mut add = |bytes: Bytes| {
@@ -174,15 +174,15 @@ async fn answer(State(contents): State<Arc<watch::Sender<Contents>>>, uri: Uri) 
     contents.send_modify(|contents| {
         contents.requested.insert(tag.clone());
     });
-    let mut latest = contents.subscribe();
-    let Ok(found) = latest
+    let mut receiver = contents.subscribe();
+    let Ok(contents) = receiver
         .wait_for(|contents| !contents.held.contains(&tag))
         .await
     else {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };
-    let digest = found.tags.get(&tag).map_or(reference, String::as_str);
-    let Some(bytes) = found.blobs.get(digest).cloned() else {
+    let digest = contents.tags.get(&tag).map_or(reference, String::as_str);
+    let Some(bytes) = contents.blobs.get(digest).cloned() else {
         let error =
             json!({"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]});
         return (StatusCode::NOT_FOUND, error.to_string()).into_response();

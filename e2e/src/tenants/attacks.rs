@@ -1,6 +1,6 @@
 //! Attacks by a tenant who may write HookRuns, HookTemplates and Secrets in a namespace, and whose pods
-//! can reach the operator's ports. An attack's check passes if the API server refuses its objects, or if
-//! its HookRuns end with a reason.
+//! can reach the operator's ports. An attack's check passes if the API server refuses the attack's
+//! objects, or if the attack's HookRuns end with a reason.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::wait::eventually;
 /// How long an attack may take.
 const LIMIT: Duration = Duration::from_secs(240);
 /// How many objects are created concurrently.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 
 /// An attack with its checks.
 pub struct Attack {
@@ -59,7 +59,7 @@ attacks![
     names_that_fill_the_log,
 ];
 
-fn run(name: &str, spec: Value) -> Value {
+fn hook_run(name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookRun",
         "metadata": {"name": name}, "spec": spec,
@@ -72,17 +72,19 @@ fn web(name: &str, web: Value, fields: &Value) -> Value {
     for (field, value) in fields.as_object().into_iter().flatten() {
         metric[field] = value.clone();
     }
-    run(name, json!({"metrics": [metric]}))
+    hook_run(name, json!({"metrics": [metric]}))
 }
 
 /// Creates HookRuns. Returns the names of those that the API server accepted.
 async fn store(stage: &Stage, runs: impl IntoIterator<Item = Value>) -> Result<Vec<String>> {
     let stored = stream::iter(runs).map(async |run| {
         let stored = stage.store("hookruns", &run).await?;
-        let name = run["metadata"]["name"].as_str().context("a name")?;
+        let name = run["metadata"]["name"]
+            .as_str()
+            .context("a HookRun has a name")?;
         anyhow::Ok(stored.map(|_| name.to_owned()))
     });
-    let stored: Vec<_> = stored.buffer_unordered(AT_ONCE).try_collect().await?;
+    let stored: Vec<_> = stored.buffer_unordered(CONCURRENCY).try_collect().await?;
     Ok(stored.into_iter().flatten().collect())
 }
 
@@ -157,8 +159,8 @@ async fn references_that_take_too_long(stage: &Stage) -> Result<()> {
     for name in stored {
         eventually("the run ends", LIMIT, async || {
             let status = stage.run(&name).await?["status"].take();
-            let is_over = !status["finishedAt"].is_null();
-            ensure!(is_over, "{status:#}");
+            let has_ended = !status["finishedAt"].is_null();
+            ensure!(has_ended, "{status:#}");
             Ok(())
         })
         .await?;
@@ -277,17 +279,13 @@ async fn tokens_that_fill_the_memory(stage: &Stage) -> Result<()> {
     });
     stage.store("secrets", &secret).await?;
     let runs = keys.keys().map(|key| {
-        let key = json!({"name": "clients", "key": key});
+        let reference = json!({"name": "clients", "key": key});
         let oauth2 = json!({
-            "tokenUrl": stage.hooks.url("/token"), "clientId": key, "clientSecret": key,
+            "tokenUrl": stage.hooks.url("/token"), "clientId": reference, "clientSecret": reference,
         });
         let authentication = json!({"oauth2": oauth2});
         let url = json!({"url": stage.hooks.url("/"), "authentication": authentication});
-        web(
-            &format!("token-{}", key["key"].as_str().unwrap_or_default()),
-            url,
-            &json!({}),
-        )
+        web(&format!("token-{key}"), url, &json!({}))
     });
     let runs = store(stage, runs).await?;
     until_error(stage, &runs).await
@@ -299,12 +297,15 @@ async fn a_pod_of_another_run(stage: &Stage) -> Result<()> {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"},
         "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
     });
-    stage.store("pods", &pod).await?.context("a pod")?;
+    stage
+        .store("pods", &pod)
+        .await?
+        .context("the API server refused the pod")?;
     let field = json!({"path": "metadata.labels.mine", "value": "yes"});
     let patch = json!({"kubernetes": {"function": "patch", "fields": [field]}});
     let args = json!([{"name": "PodName", "value": "other"}]);
     let metric = json!({"name": "m", "consecutiveErrorLimit": 0, "provider": patch});
-    let run = run("label", json!({"args": args, "metrics": [metric]}));
+    let run = hook_run("label", json!({"args": args, "metrics": [metric]}));
     let runs = store(stage, [run]).await?;
     until_error(stage, &runs).await?;
     let pods = format!("/api/v1/namespaces/{ATTACKER}/pods");
@@ -373,7 +374,7 @@ async fn names_that_fill_the_log(stage: &Stage) -> Result<()> {
         "the log does not mention the reviews"
     );
     match log.lines().map(str::len).max() {
-        Some(longest) if longest > 10_000 => bail!("a line of {longest} bytes is logged"),
+        Some(longest) if longest > 10_000 => bail!("the log has a line of {longest} bytes"),
         _ => Ok(()),
     }
 }

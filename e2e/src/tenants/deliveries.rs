@@ -20,7 +20,7 @@ use super::VICTIM;
 /// The first delivery of each HookRun, by name.
 type Seen = Arc<Mutex<BTreeMap<String, Timestamp>>>;
 
-/// Watches the victim's HookRuns until it is dropped.
+/// Watches the victim's HookRuns until dropped.
 pub struct Deliveries {
     seen: Seen,
     watch: JoinHandle<()>,
@@ -54,7 +54,7 @@ impl Drop for Deliveries {
 async fn follow(api: Api<DynamicObject>, seen: Seen, started: oneshot::Sender<()>) {
     let mut started = Some(started);
     let events = watcher(api, watcher::Config::default());
-    let followed = events.try_for_each(|event| {
+    let watching = events.try_for_each(|event| {
         match event {
             watcher::Event::InitApply(run) | watcher::Event::Apply(run) => {
                 let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +69,7 @@ async fn follow(api: Api<DynamicObject>, seen: Seen, started: oneshot::Sender<()
         }
         std::future::ready(Ok(()))
     });
-    if let Err(error) = followed.await {
+    if let Err(error) = watching.await {
         eprintln!("no longer watching the victim's HookRuns: {error:#}");
     }
 }

@@ -18,7 +18,7 @@ const RECONCILES: &str = "bkbcs_gamedeployment_reconcile_duration_seconds_bucket
 type Reconciles = BTreeMap<u64, f64>;
 
 /// The start of a measurement.
-pub struct Since {
+pub struct MeasurementStart {
     moment: Timestamp,
     started: Instant,
     busy: [Duration; 2],
@@ -32,13 +32,13 @@ pub struct Figures {
     pub hooks: usize,
     /// From a HookRun's creation to its end.
     pub hook: [Duration; 2],
-    /// The part of that from the response to the creation until a watch delivers the HookRun.
+    /// The part of `hook` from the response to the creation until a watch delivers the HookRun.
     pub delivery: [Duration; 2],
-    /// The part of that from the delivery until the API server receives the write that ends the HookRun.
+    /// The part of `hook` from the delivery until the API server receives the write that ends the HookRun.
     pub operator: [Duration; 2],
     /// The workload's reconciles.
     pub reconcile: [Duration; 2],
-    /// Writes in the victim's namespace, from when the API server receives them to its response.
+    /// Writes in the victim's namespace, from the API server's receipt of the request to its response.
     pub write: [Duration; 2],
     /// Processors that the operator and the API server used on average.
     pub busy: [f64; 2],
@@ -46,8 +46,8 @@ pub struct Figures {
 
 impl Stage {
     /// Starts a measurement.
-    pub async fn since_now(&self) -> Result<Since> {
-        Ok(Since {
+    pub async fn start_measurement(&self) -> Result<MeasurementStart> {
+        Ok(MeasurementStart {
             moment: Timestamp::now(),
             started: Instant::now(),
             busy: self.processor_time()?,
@@ -56,9 +56,9 @@ impl Stage {
     }
 
     /// Ends a measurement.
-    pub async fn figures(&self, since: &Since) -> Result<Figures> {
+    pub async fn figures(&self, since: &MeasurementStart) -> Result<Figures> {
         let events = self.plane.audit.writes(VICTIM)?;
-        let [hooks, delivered, handled] =
+        let [hooks, deliveries, operator] =
             hook_times(&events, since.moment, &self.deliveries.by_name());
         let mut reconciles = self.reconciles().await?;
         for (bound, count) in &mut reconciles {
@@ -78,8 +78,8 @@ impl Stage {
             write: [50, 99].map(|percent| percentile(&writes, percent)),
             busy: [0, 1].map(|i| (busy[i] - since.busy[i]).div_duration_f64(elapsed)),
             hook: [50, 99].map(|percent| percentile(&hooks, percent)),
-            delivery: [50, 99].map(|percent| percentile(&delivered, percent)),
-            operator: [50, 99].map(|percent| percentile(&handled, percent)),
+            delivery: [50, 99].map(|percent| percentile(&deliveries, percent)),
+            operator: [50, 99].map(|percent| percentile(&operator, percent)),
             reconcile: [0.5, 0.99].map(|part| quantile(&reconciles, part)),
         })
     }
@@ -124,17 +124,17 @@ fn hook_times(
     let mut created = BTreeMap::new();
     let mut times = BTreeMap::new();
     for event in events.iter().filter(|event| event.received >= since) {
-        let (Some(about), Some(sent)) = (&event.object_ref, &event.request_object) else {
+        let (Some(object), Some(body)) = (&event.object_ref, &event.request_object) else {
             continue;
         };
-        if about.resource != "hookruns" {
+        if object.resource != "hookruns" {
             continue;
         }
         if event.verb == "create" {
-            created.insert(text(sent, "/metadata/name").to_owned(), event);
-        } else if text(sent, "/status/phase") == "Successful"
-            && let Some(create) = created.get(&about.name)
-            && let Some(delivered) = delivered.get(&about.name)
+            created.insert(text(body, "/metadata/name").to_owned(), event);
+        } else if text(body, "/status/phase") == "Successful"
+            && let Some(create) = created.get(&object.name)
+            && let Some(delivered) = delivered.get(&object.name)
         {
             let parts = [
                 event.done.duration_since(create.received),
@@ -143,11 +143,11 @@ fn hook_times(
             ];
             // One watch may lag slightly behind the other: a negative time counts as zero.
             let parts = parts.map(|part| Duration::try_from(part).unwrap_or_default());
-            times.entry(about.name.clone()).or_insert(parts);
+            times.entry(object.name.clone()).or_insert(parts);
         }
     }
-    [0, 1, 2].map(|part| {
-        let mut part: Vec<Duration> = times.values().map(|parts| parts[part]).collect();
+    [0, 1, 2].map(|index| {
+        let mut part: Vec<Duration> = times.values().map(|parts| parts[index]).collect();
         part.sort();
         part
     })
@@ -156,27 +156,27 @@ fn hook_times(
 /// A percentile of ascending times.
 fn percentile(times: &[Duration], percent: usize) -> Duration {
     let last = times.len().saturating_sub(1);
-    let at = times.get((last * percent).div_ceil(100));
-    at.copied().unwrap_or_default()
+    let time = times.get((last * percent).div_ceil(100));
+    time.copied().unwrap_or_default()
 }
 
 /// A quantile of a histogram, interpolated as Prometheus does.
 fn quantile(reconciles: &Reconciles, part: f64) -> Duration {
-    let all = reconciles.values().copied().fold(0.0, f64::max);
-    let wanted = all * part;
-    let (mut low, mut before) = (0, 0.0);
+    let total = reconciles.values().copied().fold(0.0, f64::max);
+    let rank = total * part;
+    let (mut lower_bound, mut count_below) = (0, 0.0);
     for (&bound, &count) in reconciles {
-        if count >= wanted && count > before {
+        if count >= rank && count > count_below {
             if bound == u64::MAX {
                 break;
             }
-            let share = (wanted - before) / (count - before);
-            let micros = low as f64 + (bound - low) as f64 * share.clamp(0.0, 1.0);
+            let share = (rank - count_below) / (count - count_below);
+            let micros = lower_bound as f64 + (bound - lower_bound) as f64 * share.clamp(0.0, 1.0);
             return Duration::from_micros(micros as u64);
         }
-        (low, before) = (bound, count);
+        (lower_bound, count_below) = (bound, count);
     }
-    Duration::from_micros(low)
+    Duration::from_micros(lower_bound)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Two tenants of one operator on a cluster of their own: the chart as users install it, an operator with
-//! the chart's memory limit, a victim whose rollouts wait for hooks, and an attacker in another namespace.
+//! Two tenants of one operator, on a cluster of their own. The chart is installed as users install it, and the
+//! operator runs with the chart's memory limit. One tenant is the victim, whose rollouts wait for hooks; the
+//! other one attacks from another namespace.
 
 mod attacks;
 mod deliveries;
@@ -14,9 +15,9 @@ use serde_json::{Value, json};
 
 pub use attacks::{ATTACKS, Attack};
 use deliveries::Deliveries;
-pub use figures::{Figures, Since};
+pub use figures::{Figures, MeasurementStart};
 
-use crate::addons::webhook::call;
+use crate::addons::webhook::redirect_calls;
 use crate::cluster::chart::CHART;
 use crate::cluster::control_plane::ControlPlane;
 use crate::cluster::operator::Operator;
@@ -99,7 +100,7 @@ impl Stage {
         operator.start().await?;
         operator.limit_memory(MEMORY).await?;
         // A Service cannot reach the operator, because it runs outside the cluster.
-        call(plane, "gamekeeper-webhook", operator.webhook_port()?).await?;
+        redirect_calls(plane, "gamekeeper-webhook", operator.webhook_port()?).await?;
         let deliveries = Deliveries::start(plane.client()).await?;
         Ok((operator, HookServer::start().await?, deliveries))
     }
@@ -119,9 +120,9 @@ impl Stage {
 
     /// Stops the operator and the cluster.
     pub async fn stop(mut self) -> Result<()> {
-        let ended = self.operator.terminate().await;
+        let outcome = self.operator.terminate().await;
         self.plane.stop().await?;
-        ended
+        outcome
     }
 
     async fn apply(&self, namespace: &str, manifest: &str) -> Result<()> {
@@ -132,8 +133,8 @@ impl Stage {
 
     async fn game(&self) -> Result<Value> {
         let name = crate::workload::GAME;
-        let kind = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{VICTIM}/gamedeployments");
-        self.plane.get(&format!("{kind}/{name}")).await
+        let games = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{VICTIM}/gamedeployments");
+        self.plane.get(&format!("{games}/{name}")).await
     }
 
     async fn until_complete(&self) -> Result<()> {
@@ -154,10 +155,10 @@ impl Stage {
         let started = Instant::now();
         let path = "/spec/template/spec/containers/0/image";
         let name = crate::workload::GAME;
-        let kind = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{VICTIM}/gamedeployments");
+        let games = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{VICTIM}/gamedeployments");
         let operation = json!([{"op": "replace", "path": path, "value": image}]);
         self.plane
-            .patch(&format!("{kind}/{name}"), &operation)
+            .patch(&format!("{games}/{name}"), &operation)
             .await?;
         self.until_complete().await?;
         Ok(started.elapsed())
@@ -183,9 +184,9 @@ impl Stage {
         let series = "apiserver_flowcontrol_dispatched_requests_total\
             {flow_schema=\"gamekeeper-lease\",priority_level=\"leader-election\"}";
         eventually("the lease has a flow schema", LIMIT, async || {
-            let metrics = ["get", "--raw", "/metrics"];
-            let figures = self.plane.kubectl(&metrics, "").await?;
-            let mut lines = figures.lines();
+            let get = ["get", "--raw", "/metrics"];
+            let metrics = self.plane.kubectl(&get, "").await?;
+            let mut lines = metrics.lines();
             let is_used = lines.any(|line| line.starts_with(series) && !line.ends_with(" 0"));
             ensure!(is_used, "no {series}");
             Ok(())

@@ -29,12 +29,12 @@ impl Table {
         let head = lines.next().unwrap_or_default();
         let mut starts: Vec<usize> = Vec::new();
         let mut spaces = 2;
-        for (at, letter) in head.char_indices() {
+        for (index, letter) in head.char_indices() {
             match letter {
                 ' ' => spaces += 1,
                 _ => {
                     if spaces >= 2 {
-                        starts.push(at);
+                        starts.push(index);
                     }
                     spaces = 0;
                 }
@@ -66,10 +66,10 @@ impl Table {
 
     /// The table without a column, such as one with ages.
     pub fn without(mut self, heading: &str) -> Self {
-        if let Some(at) = self.headings.iter().position(|found| found == heading) {
-            self.headings.remove(at);
+        if let Some(index) = self.headings.iter().position(|found| found == heading) {
+            self.headings.remove(index);
             for line in &mut self.lines {
-                line.remove(at);
+                line.remove(index);
             }
         }
         self

@@ -155,7 +155,7 @@ impl View {
     }
 
     /// How many pods have this image in their spec.
-    pub fn with_image(&self, image: &str) -> usize {
+    pub fn count_with(&self, image: &str) -> usize {
         let has_image = |pod: &&Pod| pod.image() == image && !pod.is_terminating();
         self.pods.iter().filter(has_image).count()
     }
@@ -226,7 +226,7 @@ impl Pod {
         object::runs(&self.0)
     }
 
-    /// Whether it is terminating.
+    /// Whether the pod is terminating.
     pub fn is_terminating(&self) -> bool {
         object::is_terminating(&self.0)
     }
@@ -236,8 +236,8 @@ impl Pod {
         object::restarts(&self.0)
     }
 
-    /// Whether it waits for its PreDelete or PreInplace hook.
-    pub fn is_deleting(&self) -> bool {
+    /// Whether the pod waits for its PreDelete or PreInplace hook.
+    pub fn waits_for_hook(&self) -> bool {
         self.annotation(names::DELETING) == Some("true")
     }
 
@@ -267,7 +267,11 @@ impl Pod {
             object::phase(&self.0),
             self.is_ready(),
             self.restarts(),
-            if self.is_deleting() { " deleting" } else { "" },
+            if self.waits_for_hook() {
+                " deleting"
+            } else {
+                ""
+            },
             if self.is_terminating() {
                 " terminating"
             } else {
@@ -298,7 +302,7 @@ impl Run {
         object::phase(&self.0)
     }
 
-    /// Instance ID of its pod.
+    /// Instance ID of the HookRun's pod.
     pub fn instance(&self) -> &str {
         label(&self.0, "InstanceID").unwrap_or_default()
     }

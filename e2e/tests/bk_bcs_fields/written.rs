@@ -10,7 +10,8 @@ use judge::Event;
 use judge::object::text;
 use serde_json::{Value, json};
 
-/// Checks that the operator has created a HookRun of a template with an argument.
+/// Checks that the operator has created a HookRun from this template, and that the argument with this name had this
+/// value.
 pub(super) fn ensure_run_with(case: &Case, template: &str, name: &str, value: &str) -> Result<()> {
     let mut found = BTreeSet::new();
     for event in case.events()? {
@@ -98,11 +99,12 @@ fn images(event: &Event) -> Vec<String> {
 /// The time that the operator writes when it sets the readiness gate to a status.
 fn gate_time(event: &Event, status: &str) -> Option<Timestamp> {
     let conditions = event.request_object.as_ref()?["status"]["conditions"].as_array()?;
-    let is_set = |it: &&Value| it["type"] == "InPlaceUpdateReady" && it["status"] == status;
-    let condition = conditions.iter().find(is_set)?;
+    let is_gate = |it: &&Value| it["type"] == "InPlaceUpdateReady" && it["status"] == status;
+    let condition = conditions.iter().find(is_gate)?;
     text(condition, "/lastTransitionTime").parse().ok()
 }
 
+/// Whether a patch records that an in-place update is done.
 fn records_end(event: &Event) -> bool {
     const RECORD: &str = "/metadata/annotations/gamekeeper.tkex.tencent.com~1in-place-record";
     let record = event.request_object.as_ref().map(|it| text(it, RECORD));
@@ -128,7 +130,7 @@ pub(super) fn ensure_status_is_complete(case: &Case, plural: &str, except: &[&st
     Ok(())
 }
 
-/// The fields of a schema that have no subfields, such as `status.conditions[].type`.
+/// Adds the fields of a schema that have no subfields, such as `status.conditions[].type`.
 fn add_fields_of_schema(schema: &Value, field: &str, found: &mut BTreeSet<String>) {
     let (fields, name) = match schema["items"]["properties"].as_object() {
         Some(fields) => (Some(fields), format!("{field}[]")),
@@ -143,7 +145,7 @@ fn add_fields_of_schema(schema: &Value, field: &str, found: &mut BTreeSet<String
     }
 }
 
-/// The fields of an object that have no subfields.
+/// Adds the fields of an object that have no subfields.
 fn add_fields(value: &Value, field: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {

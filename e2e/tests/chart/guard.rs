@@ -15,7 +15,7 @@ const NAMESPACE: &str = "guarded";
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Creates a guarded workload, whose hook cannot be reached.
+/// Creates a guarded workload whose hook cannot be reached.
 pub async fn create_workload(plane: &ControlPlane) -> Result<()> {
     plane.create_namespace(NAMESPACE).await?;
     let template = hook_template("test", "http://unreachable.invalid/");
@@ -48,7 +48,7 @@ pub async fn ensure_guarded(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-/// Waits until an operator that was installed without the guard of pods has removed it.
+/// Waits until an operator that was installed without the guard of pods has removed the guard.
 pub async fn ensure_left_out(plane: &ControlPlane) -> Result<()> {
     eventually("the guard is left out", LIMIT, async || {
         let game = game(plane).await?;
@@ -73,13 +73,16 @@ pub async fn ensure_left_out(plane: &ControlPlane) -> Result<()> {
     .await
 }
 
-/// Switches the guard off and deletes the workload. Switching it off requires writes that the policy allows only to
-/// the operator.
+/// Switches the guard off and deletes the workload. Switching the guard off requires writes that the policy
+/// allows only the operator to make.
 pub async fn delete_workload(plane: &ControlPlane) -> Result<()> {
     let name = format!("gamedeployment/{GAME}");
-    let none = r#"-p={"spec":{"protection":{"pods":"None"}}}"#;
+    let patch = r#"-p={"spec":{"protection":{"pods":"None"}}}"#;
     plane
-        .kubectl(&["patch", &name, "-n", NAMESPACE, "--type=merge", none], "")
+        .kubectl(
+            &["patch", &name, "-n", NAMESPACE, "--type=merge", patch],
+            "",
+        )
         .await?;
     eventually("the guard is removed", LIMIT, async || {
         let finalizers = game(plane).await?["metadata"]["finalizers"].take();

@@ -21,8 +21,8 @@ use super::{GAMES, SYSTEM, guard, release};
 
 e2e::tests![a_release_is_installed_upgraded_rolled_back_and_uninstalled];
 
-/// Installs, upgrades, rolls back and uninstalls a release, and installs it for one namespace. The operator
-/// runs with the permissions of the chart.
+/// Installs, upgrades, rolls back and uninstalls a release, and installs another release for a single namespace.
+/// The operator runs with the permissions of the chart.
 async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled(
     case: &mut Case,
 ) -> Result<()> {
@@ -63,9 +63,9 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     .await?;
     let nodes = format!("get pods -n {SYSTEM} -o jsonpath={{.items[*].spec.nodeName}}");
     let nodes = kubectl(&nodes).await?;
-    let apart: BTreeSet<&str> = nodes.split(' ').collect();
-    ensure!(apart.len() == 2, "both operators on {apart:?}");
-    release::services_reach_pods(plane).await?;
+    let nodes: BTreeSet<&str> = nodes.split(' ').collect();
+    ensure!(nodes.len() == 2, "both operators are on {nodes:?}");
+    release::ensure_services_reach_pods(plane).await?;
     let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
     operator.start().await?;
     let game = Game::in_place(3).to_string();
@@ -114,7 +114,7 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     operator.terminate().await?;
     ensure_permitted(plane, &operator)?;
     let mut operator = leave_guards_out(plane, &upgrade, folder).await?;
-    release::upgrade_restores_secret(plane, &operator, &upgrade).await?;
+    release::ensure_upgrade_restores_secret(plane, &operator, &upgrade).await?;
     guard::delete_workload(plane).await?;
     operator.terminate().await?;
     ensure_permitted(plane, &operator)?;
@@ -137,7 +137,7 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     ensure!(kept == uid, "{uid} became {kept}");
 
     install_for_one_namespace(plane, folder).await?;
-    // The same release may reuse the CRDs; another one must take ownership of them.
+    // The same release may reuse the CRDs; another release must take ownership of them.
     plane.helm(&install).await?;
     plane
         .helm(&["uninstall", "gamekeeper", "--namespace", SYSTEM])
@@ -163,17 +163,17 @@ async fn leave_guards_out(
     upgrade: &[&str],
     folder: &Path,
 ) -> Result<Operator> {
-    let upgraded = async |value: &str| {
+    let upgrade_with = async |value: &str| {
         plane.helm(&[upgrade, &["--set", value]].concat()).await?;
         let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
         operator.start().await?;
         anyhow::Ok(operator)
     };
-    let mut operator = upgraded("admission.guardedPods=false").await?;
+    let mut operator = upgrade_with("admission.guardedPods=false").await?;
     guard::ensure_left_out(plane).await?;
     operator.terminate().await?;
     ensure_permitted(plane, &operator)?;
-    let operator = upgraded("admission.guardedPods=true").await?;
+    let operator = upgrade_with("admission.guardedPods=true").await?;
     guard::ensure_guarded(plane).await?;
     Ok(operator)
 }
@@ -182,18 +182,18 @@ async fn leave_guards_out(
 /// the Service.
 pub async fn trusted_certificates(plane: &ControlPlane, operator: &Operator) -> Result<[Value; 2]> {
     let configuration = plane.get(&configuration("gamekeeper-webhook")).await?;
-    let called = &configuration["webhooks"][0]["clientConfig"];
-    let field = |name: &str| called["service"][name].as_str().unwrap_or_default();
+    let client_config = &configuration["webhooks"][0]["clientConfig"];
+    let field = |name: &str| client_config["service"][name].as_str().unwrap_or_default();
     let host = format!("{}.{}.svc", field("name"), field("namespace"));
     ensure!(
         host == "gamekeeper-webhook.gamekeeper-system.svc",
-        "{called:#}"
+        "{client_config:#}"
     );
     tls_handshake(&configuration, operator.webhook_port()?, &host).await?;
     let secret = format!("/api/v1/namespaces/{SYSTEM}/secrets/gamekeeper-webhook");
     let data = plane.get(&secret).await?["data"].clone();
     ensure!(data["tls.key"].is_string(), "the Secret is empty");
-    Ok([data, called["caBundle"].clone()])
+    Ok([data, client_config["caBundle"].clone()])
 }
 
 /// Installs a release that watches only the namespace of the workloads, and uses the existing CRDs.

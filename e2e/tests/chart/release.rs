@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use e2e::addons::webhook::{BAD, call};
+use e2e::addons::webhook::{BAD, redirect_calls};
 use e2e::checkout::repository;
 use e2e::cluster::control_plane::ControlPlane;
 use e2e::cluster::operator::Operator;
@@ -18,8 +18,8 @@ use super::{GAMES, SYSTEM};
 /// How long controllers and discovery may take.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Recreates the nodes so that pods get addresses that are valid in EndpointSlices. In other tests they have loopback
-/// addresses, which the API server refuses there.
+/// Recreates the nodes so that pods get addresses that are valid in EndpointSlices. In other tests, pods have
+/// loopback addresses, which the API server refuses in EndpointSlices.
 pub async fn use_valid_pod_addresses(plane: &ControlPlane) -> Result<()> {
     let nodes = std::fs::read_to_string(repository().join("e2e/cluster/nodes.yaml"))?;
     let nodes = nodes.replace("podCIDR: 127.", "podCIDR: 10.");
@@ -30,10 +30,10 @@ pub async fn use_valid_pod_addresses(plane: &ControlPlane) -> Result<()> {
 }
 
 /// Checks that the Services reach the pods at their ports, and that the PodDisruptionBudget counts the pods.
-pub async fn services_reach_pods(plane: &ControlPlane) -> Result<()> {
+pub async fn ensure_services_reach_pods(plane: &ControlPlane) -> Result<()> {
     for (service, port) in [("gamekeeper-webhook", 9443), ("gamekeeper-metrics", 8080)] {
-        let waited_for = format!("{service} reaches the pods");
-        eventually(&waited_for, LIMIT, async || {
+        let description = format!("{service} reaches the pods");
+        eventually(&description, LIMIT, async || {
             ensure_reaches_pods(plane, service, port).await
         })
         .await?;
@@ -104,8 +104,8 @@ pub async fn roll_back(plane: &ControlPlane) -> Result<()> {
 
 /// The operator's kinds as kubectl discovers them. This command does not use kubectl's discovery cache.
 async fn kinds(plane: &ControlPlane) -> Result<String> {
-    let find = ["api-resources", "--api-group=tkex.tencent.com"];
-    plane.kubectl(&find, "").await
+    let list = ["api-resources", "--api-group=tkex.tencent.com"];
+    plane.kubectl(&list, "").await
 }
 
 /// The uids and generations of workloads and pods.
@@ -118,7 +118,7 @@ async fn identities(plane: &ControlPlane) -> Result<Vec<Value>> {
 
 /// Deletes the webhook's Secret and upgrades. The running operator must create a new certificate, and the
 /// webhook must work.
-pub async fn upgrade_restores_secret(
+pub async fn ensure_upgrade_restores_secret(
     plane: &ControlPlane,
     operator: &Operator,
     upgrade: &[&str],
@@ -142,11 +142,11 @@ pub async fn upgrade_restores_secret(
 /// Makes the API server call the operator's port, because Services have no data plane here, and waits until
 /// the webhook refuses a manifest.
 async fn ensure_bad_manifest_is_refused(plane: &ControlPlane, operator: &Operator) -> Result<()> {
-    call(plane, "gamekeeper-webhook", operator.webhook_port()?).await?;
+    redirect_calls(plane, "gamekeeper-webhook", operator.webhook_port()?).await?;
     let apply = ["apply", "--dry-run=server", "-n", GAMES, "-f", "-"];
     eventually("a bad manifest is refused", LIMIT, async || {
         let error = match plane.kubectl(&apply, BAD).await {
-            Ok(error) => bail!("{error}"),
+            Ok(output) => bail!("{output}"),
             Err(error) => format!("{error:#}"),
         };
         ensure!(

@@ -1,5 +1,5 @@
-//! What the chart renders for SidecarSets: the webhook that injects them into pods of other controllers, and the role of
-//! their editors.
+//! What the chart renders for SidecarSets: the webhook that injects sidecars into pods of other controllers, and the
+//! role for editors of SidecarSets.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -54,11 +54,14 @@ async fn the_injecting_webhook_fails_closed_in_labeled_namespaces_only(
     ] {
         ensure!(webhook[field] == expected, "{field}: {webhook:#}");
     }
-    ensure!(!has_flag(&objects)?, "the operator's default is Labeled");
+    ensure!(
+        !has_flag_for_all_namespaces(&objects)?,
+        "the operator's default is Labeled"
+    );
     let scoped = render(&case.plane().helm, &["--set=watchNamespace=games"]).await?;
     let selector = &injecting_webhook(&scoped)?["namespaceSelector"];
-    let only = json!({"kubernetes.io/metadata.name": "games"});
-    ensure!(selector["matchLabels"] == only, "{selector:#}");
+    let labels = json!({"kubernetes.io/metadata.name": "games"});
+    ensure!(selector["matchLabels"] == labels, "{selector:#}");
     ensure!(
         selector["matchExpressions"] == webhook["namespaceSelector"]["matchExpressions"],
         "{selector:#}"
@@ -67,15 +70,18 @@ async fn the_injecting_webhook_fails_closed_in_labeled_namespaces_only(
 }
 
 async fn all_namespaces_that_are_not_excluded_can_get_sidecars(case: &mut Case) -> Result<()> {
-    let all = render(&case.plane().helm, &["--set=sidecars.namespaces=All"]).await?;
-    let selector = &injecting_webhook(&all)?["namespaceSelector"];
+    let objects = render(&case.plane().helm, &["--set=sidecars.namespaces=All"]).await?;
+    let selector = &injecting_webhook(&objects)?["namespaceSelector"];
     let expected = json!({"matchExpressions": [
         {"key": LABEL, "operator": "NotIn", "values": ["disabled"]},
         not_the_operators_namespace(),
     ]});
     ensure!(*selector == expected, "{selector:#}");
-    ensure!(has_flag(&all)?, "the operator lacks the flag");
-    // The scripts of lifecycle hooks run even while the webhook does not.
+    ensure!(
+        has_flag_for_all_namespaces(&objects)?,
+        "the operator lacks the flag"
+    );
+    // Scripts of lifecycle hooks must run even while the webhook does not, so their namespace is excluded.
     let values = "--set=sidecars.namespaces=All,lifecycleHooks.enabled=true";
     let hooks = render(&case.plane().helm, &[values]).await?;
     let namespace = of_kind(&hooks, "Namespace")[0];
@@ -100,7 +106,7 @@ fn injecting_webhook(objects: &[Value]) -> Result<&Value> {
 }
 
 /// Whether the operator has the flag that lets pods of other controllers get sidecars in all namespaces.
-fn has_flag(objects: &[Value]) -> Result<bool> {
+fn has_flag_for_all_namespaces(objects: &[Value]) -> Result<bool> {
     let deployment = of_kind(objects, "Deployment")[0];
     let args = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
     let args = args.as_array().context("no arguments")?;
@@ -125,8 +131,8 @@ async fn editors_of_sidecar_sets_get_a_role_that_no_other_role_contains(
         let bindings = of_kind(&objects, kind);
         ensure!(bindings.iter().all(|it| it["roleRef"]["name"] != name));
     }
-    let without = render(&case.plane().helm, &["--set=sidecars.enabled=false"]).await?;
-    let roles = of_kind(&without, "ClusterRole");
+    let without_sidecars = render(&case.plane().helm, &["--set=sidecars.enabled=false"]).await?;
+    let roles = of_kind(&without_sidecars, "ClusterRole");
     ensure!(roles.iter().all(|it| it["metadata"]["name"] != name));
     Ok(())
 }

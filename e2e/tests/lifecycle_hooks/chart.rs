@@ -62,7 +62,10 @@ async fn a_disabled_feature_adds_nothing_to_the_chart(case: &mut Case) -> Result
     );
     let error = format!(
         "{:#}",
-        refused.await.err().context("Helm did not refuse it")?
+        refused
+            .await
+            .err()
+            .context("Helm did not refuse the values")?
     );
     ensure!(error.contains("lifecycleHooks.enabled"), "{error}");
     Ok(())
@@ -72,7 +75,10 @@ async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
     let helm = &case.plane().helm;
     let config_map = "--set=bootstrapHooks.configMap=bootstrap";
     let refused = e2e::cluster::chart::render(helm, &[config_map]).await;
-    let error = format!("{:#}", refused.err().context("Helm did not refuse it")?);
+    let error = format!(
+        "{:#}",
+        refused.err().context("Helm did not refuse the values")?
+    );
     ensure!(
         error.contains("bootstrapHooks.image: set an image"),
         "{error}"
@@ -110,7 +116,7 @@ async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
         ],
     ];
     ensure!(found == expected, "{found:#?}");
-    scripts_are_retried(jobs[0], case.folder()).await?;
+    ensure_scripts_are_retried(jobs[0], case.folder()).await?;
 
     // A cluster with an operator has everything that the Jobs wait for.
     for goal in ["cluster", "leader"] {
@@ -123,7 +129,7 @@ async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
 }
 
 /// Runs the command of a Job on this machine: a missing script is skipped, and a failing one is retried.
-async fn scripts_are_retried(job: &Value, folder: &Path) -> Result<()> {
+async fn ensure_scripts_are_retried(job: &Value, folder: &Path) -> Result<()> {
     let folder = folder.display().to_string();
     let words = &job["spec"]["template"]["spec"]["containers"][0]["command"];
     let script = text(words, "/2").replace("/app/hooks", &folder);
@@ -137,9 +143,9 @@ async fn scripts_are_retried(job: &Value, folder: &Path) -> Result<()> {
     );
     let path = format!("{folder}/pre-install");
     // The script fails until the third attempt.
-    let third =
+    let failing_twice =
         format!("#!/bin/sh\necho x >> {folder}/attempts\ntest $(wc -l < {folder}/attempts) = 3\n");
-    std::fs::write(&path, third)?;
+    std::fs::write(&path, failing_twice)?;
     std::fs::set_permissions(&path, Permissions::from_mode(0o755))?;
     run(&mut shell, "").await?;
     let attempts = std::fs::read_to_string(format!("{folder}/attempts"))?;
@@ -151,16 +157,16 @@ async fn an_installation_runs_bootstrap_scripts_and_uses_no_lifecycle_hooks(
     case: &mut Case,
 ) -> Result<()> {
     let plane = ControlPlane::empty("bootstrap").await?;
-    let outcome = installation(&plane, case.folder()).await;
+    let outcome = check_installation(&plane, case.folder()).await;
     plane.stop().await?;
     outcome
 }
 
-async fn installation(plane: &ControlPlane, folder: &Path) -> Result<()> {
+async fn check_installation(plane: &ControlPlane, folder: &Path) -> Result<()> {
     let kubectl = async |line: &str| plane.kubectl_line(line).await;
     kubectl(&format!("create namespace {SYSTEM}")).await?;
-    let script = "create configmap bootstrap --from-literal=pre-install=true";
-    kubectl(&format!("{script} -n {SYSTEM}")).await?;
+    let create_config_map = "create configmap bootstrap --from-literal=pre-install=true";
+    kubectl(&format!("{create_config_map} -n {SYSTEM}")).await?;
     let install = [
         "install",
         "gamekeeper",
@@ -199,12 +205,12 @@ async fn installation(plane: &ControlPlane, folder: &Path) -> Result<()> {
     // The audit log shows a watch once it has ended.
     operator.terminate().await?;
     ensure!(!has_read_clusters(plane)?, "the operator reads Clusters");
-    let own = operator.username();
+    let username = operator.username();
     let writes = plane.audit.writes("")?;
-    let to_nodes = writes
+    let node_write = writes
         .iter()
-        .find(|it| it.user.username == own && it.resource() == "nodes");
-    ensure!(to_nodes.is_none(), "{to_nodes:#?}");
+        .find(|it| it.user.username == username && it.resource() == "nodes");
+    ensure!(node_write.is_none(), "{node_write:#?}");
     let scripts = plane.audit.requests(HOOKS)?;
     ensure!(scripts.is_empty(), "{scripts:#?}");
     let kinds = kubectl("api-resources --api-group=tkex.tencent.com -o=name").await?;

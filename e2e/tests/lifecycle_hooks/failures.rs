@@ -125,11 +125,11 @@ async fn check_plugin_output(stage: &Stage) -> Result<usize> {
     ensure!(status.code == 2, "{status:?}");
     let tree = stage.game("tree cluster/one").await?;
     ensure!(tree.code == 0, "{tree:?}");
-    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let has_line = |text: &str, start: &str| -> Result<()> {
+    let single_spaced = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let ensure_has_line = |text: &str, start: &str| -> Result<()> {
         let mut lines = text
             .lines()
-            .map(|it| words(it.trim_start_matches(['|', '`', '-', ' '])));
+            .map(|it| single_spaced(it.trim_start_matches(['|', '`', '-', ' '])));
         ensure!(
             lines.any(|it| it.starts_with(start)),
             "no {start:?} in:\n{text}"
@@ -147,19 +147,19 @@ async fn check_plugin_output(stage: &Stage) -> Result<usize> {
         "EnsurePostInstallHook NotConfigured",
         &format!("Ready FailedInit EnsurePreInstallHook: {failure}"),
     ] {
-        has_line(&status.stdout, line)?;
+        ensure_has_line(&status.stdout, line)?;
     }
     let runs = stage.created_runs()?;
     let start = "pre-install-hook-one-node-0-";
     let on_node: Vec<&String> = runs.iter().filter(|it| it.starts_with(start)).collect();
     let last = on_node.last().context("no run on node-0")?;
-    has_line(&tree.stdout, "one Cluster Initializing ")?;
-    has_line(&tree.stdout, "EnsurePreInstallHook Condition FailedInit ")?;
-    has_line(&tree.stdout, &format!("{last} HookRun "))?;
+    ensure_has_line(&tree.stdout, "one Cluster Initializing ")?;
+    ensure_has_line(&tree.stdout, "EnsurePreInstallHook Condition FailedInit ")?;
+    ensure_has_line(&tree.stdout, &format!("{last} HookRun "))?;
 
     let folder = repository();
-    let lint = folder.join("examples/lifecycle/directories/cluster.yaml");
-    let found = stage.game(&format!("lint {}", lint.display())).await?;
+    let good = folder.join("examples/lifecycle/directories/cluster.yaml");
+    let found = stage.game(&format!("lint {}", good.display())).await?;
     let has_warnings = found
         .stdout
         .contains("warning: spec.clusterCIDR: has no effect");
@@ -176,11 +176,13 @@ async fn check_plugin_output(stage: &Stage) -> Result<usize> {
 
 /// Checks what the API server itself refuses.
 async fn check_refusals(stage: &Stage) -> Result<()> {
-    let refused = async |cluster: Value, words: &str| {
+    let ensure_refused = async |cluster: Value, words: &str| {
         let outcome = stage.apply(&cluster).await;
         let error = format!(
             "{:#}",
-            outcome.err().context("the API server did not refuse it")?
+            outcome
+                .err()
+                .context("the API server did not refuse the Cluster")?
         );
         ensure!(error.contains(words), "{error}");
         Ok(())
@@ -188,14 +190,14 @@ async fn check_refusals(stage: &Stage) -> Result<()> {
     let hook = "/tmp/hooks/pre-install";
     let machine = json!({"ip": "1.2.3.4", "port": 22, "username": "root", "password": "MTIzNDU2"});
     let message = "spec.machines[0].password: Invalid value";
-    refused(cluster_one(hook, machine), message).await?;
+    ensure_refused(cluster_one(hook, machine), message).await?;
     let mut relative = cluster_one(hook, json!({"ip": "1.2.3.4"}));
     relative["spec"]["features"]["files"][0]["dst"] = json!("tmp/../x");
-    refused(relative, "must be an absolute path").await?;
+    ensure_refused(relative, "must be an absolute path").await?;
     let mut outside = cluster_one(hook, json!({"ip": "1.2.3.4"}));
     outside["spec"]["features"]["files"][0]["src"] = json!("../etc/passwd");
-    refused(outside, "must be a path without a leading").await?;
-    // A user who may write Clusters, but may not create pods in the namespace of the scripts, is refused.
+    ensure_refused(outside, "must be a path without a leading").await?;
+    // A Cluster of a user who must not create pods in the namespace of the scripts is refused.
     stage
         .kubectl("create clusterrole clusters --verb=* --resource=clusters.tkex.tencent.com")
         .await?;
@@ -211,7 +213,9 @@ async fn check_refusals(stage: &Stage) -> Result<()> {
             .await;
         let error = format!(
             "{:#}",
-            outcome.err().context("the API server did not refuse it")?
+            outcome
+                .err()
+                .context("the API server did not refuse the Cluster")?
         );
         ensure!(
             error.contains("may create pods in namespace gamekeeper-hooks"),

@@ -70,15 +70,15 @@ async fn lifecycle(stage: &mut Stage) -> Result<()> {
     deletion(stage).await
 }
 
-/// Checks the node's record, and the Job of a cluster hook: its script gets the Cluster's labels and annotations as
+/// Checks the node's record, and the Job of a cluster hook, whose script gets the Cluster's labels and annotations as
 /// arguments.
 async fn check_job(stage: &Stage) -> Result<()> {
     let jobs = stage.jobs().await?;
-    let is_wanted =
+    let is_pre_cluster_install =
         |job: &&Value| text(job, "/metadata/name").starts_with("pre-cluster-install-hook-xa");
     let job = jobs
         .iter()
-        .find(is_wanted)
+        .find(is_pre_cluster_install)
         .context("no Job of PreClusterInstall")?;
     let container = &job["spec"]["template"]["spec"]["containers"][0];
     let expected = json!([
@@ -148,8 +148,8 @@ async fn nodes_join_and_leave(stage: &mut Stage) -> Result<()> {
         .until_condition("xa", "EnsurePostInstallHook", "4 of 4")
         .await?;
     let runs = stage.created_runs()?;
-    let on_new = runs.iter().filter(|run| run.contains("-xa-node-9-"));
-    ensure!(on_new.count() == 3 && runs.len() == 14, "{runs:#?}");
+    let on_new_node = runs.iter().filter(|run| run.contains("-xa-node-9-"));
+    ensure!(on_new_node.count() == 3 && runs.len() == 14, "{runs:#?}");
 
     stage.kubectl("cordon node-1").await?;
     stage

@@ -63,8 +63,8 @@ async fn kill_repeatedly(stage: &mut Stage) -> Result<()> {
     let mut runs = stage.created_runs()?;
     let names = ["copy-files", "pre-install-hook", "pre-upgrade-hook"];
     let expected = 2 * names.len() + 2;
-    let are_first = runs.iter().all(|it| it.ends_with("-1"));
-    ensure!(kills > 30 && are_first, "{kills} kills: {runs:#?}");
+    let are_first_attempts = runs.iter().all(|it| it.ends_with("-1"));
+    ensure!(kills > 30 && are_first_attempts, "{kills} kills: {runs:#?}");
     ensure!(runs.len() == expected, "{runs:#?}");
     runs.sort();
     runs.dedup();
@@ -72,20 +72,20 @@ async fn kill_repeatedly(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the operator whenever it has written, until `is_over`. Returns how many times.
+/// Replaces the operator whenever it has written, until `is_over`. Returns the number of replacements.
 async fn kill_until(
     stage: &mut Stage,
     is_over: impl AsyncFn(&Stage) -> Result<bool>,
 ) -> Result<usize> {
-    let (mut kills, mut known) = (0, writes(stage)?);
+    let (mut kills, mut known_writes) = (0, writes(stage)?);
     while !eventually(
         "the operator writes, or the phase is over",
         LIMIT,
         async || {
             let is_over = is_over(stage).await?;
             let now = writes(stage)?;
-            ensure!(is_over || now > known, "{now} writes");
-            known = now;
+            ensure!(is_over || now > known_writes, "{now} writes");
+            known_writes = now;
             Ok(is_over)
         },
     )

@@ -1,4 +1,4 @@
-//! Upgrades go node by node, each after its games have been moved, and keep the user's own cordons.
+//! Upgrades go node by node, wait until the games on a node have been moved, and keep the user's own cordons.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;

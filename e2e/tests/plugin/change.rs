@@ -47,14 +47,17 @@ async fn control_canary(case: &mut Case, game: Game) -> Result<()> {
     case.until_settled(4).await?;
     let workload = case.workload();
     let (kind, name) = workload.split_once('/').context("not KIND/NAME")?;
-    let full = format!("{kind}.tkex.tencent.com/{name}");
+    let full_name = format!("{kind}.tkex.tencent.com/{name}");
     check_contains(
         &status(case, 0, name).await?,
         &["Complete: rollout complete: 4 of 4 pods"],
     )?;
 
-    let printed = exits_with(case, 0, &["set", "image", &full, "game=game:v2"]).await?;
-    ensure!(printed == format!("{full} image updated\n"), "{printed}");
+    let printed = exits_with(case, 0, &["set", "image", &full_name, "game=game:v2"]).await?;
+    ensure!(
+        printed == format!("{full_name} image updated\n"),
+        "{printed}"
+    );
     let printed = status(case, 2, name).await?;
     check_contains(
         &printed,
@@ -81,15 +84,15 @@ async fn control_canary(case: &mut Case, game: Game) -> Result<()> {
 
     let printed = exits_with(case, 0, &["promote", name]).await?;
     ensure!(
-        printed == format!("{full} promoted past canary step 1 (pause)\n"),
+        printed == format!("{full_name} promoted past canary step 1 (pause)\n"),
         "{printed}"
     );
-    let run = case
+    let view = case
         .until("the hook has failed", |view| {
             view.phases("Step") == ["Failed"]
         })
         .await?;
-    let run = run.run_names()[0].to_owned();
+    let run = view.run_names()[0].to_owned();
     let printed = status(case, 2, name).await?;
     check_contains(
         &printed,
@@ -119,7 +122,7 @@ async fn control_canary(case: &mut Case, game: Game) -> Result<()> {
     fails_with(case, &["retry", name], "belongs to a canary step").await?;
 
     let printed = exits_with(case, 0, &["resume", &workload]).await?;
-    ensure!(printed == format!("{full} resumed\n"), "{printed}");
+    ensure!(printed == format!("{full_name} resumed\n"), "{printed}");
     status(case, 0, name).await?;
     case.until_settled(4).await?;
     fails_with(case, &["resume", name], "is not paused").await?;
@@ -138,7 +141,7 @@ async fn control_canary(case: &mut Case, game: Game) -> Result<()> {
     );
     let printed = exits_with(case, 0, &["undo", name]).await?;
     ensure!(
-        printed == format!("{full} rolled back to revision 2\n"),
+        printed == format!("{full_name} rolled back to revision 2\n"),
         "{printed}"
     );
     status(case, 0, name).await?;
@@ -189,15 +192,18 @@ async fn retry_pod_hook(case: &mut Case, game: Game) -> Result<()> {
         "{tree}"
     );
     ensure!(line(&tree, run)?[1..3] == ["HookRun", "Failed"], "{tree}");
-    let anywhere = exits_with(case, 0, &["hooks", "-A", "--failed"]).await?;
-    let own = anywhere.lines().find(|line| line.contains(run));
-    let own: Vec<&str> = own.context(anywhere.clone())?.split_whitespace().collect();
+    let failed_hooks = exits_with(case, 0, &["hooks", "-A", "--failed"]).await?;
+    let row = failed_hooks.lines().find(|line| line.contains(run));
+    let row: Vec<&str> = row
+        .context(failed_hooks.clone())?
+        .split_whitespace()
+        .collect();
     let (_, name) = workload.split_once('/').context("not KIND/NAME")?;
     ensure!(
-        own[0] == case.namespace && own[1].ends_with(name),
-        "{own:?}"
+        row[0] == case.namespace && row[1].ends_with(name),
+        "{row:?}"
     );
-    ensure!(own[2..6] == [run, "PreDelete", pod, "Failed"], "{own:?}");
+    ensure!(row[2..6] == [run, "PreDelete", pod, "Failed"], "{row:?}");
     let yaml = exits_with(case, 0, &["hooks", &workload, "-o", "yaml"]).await?;
     let runs: Value = serde_yaml_ng::from_str(&yaml)?;
     ensure!(runs["items"][0]["status"]["phase"] == "Failed", "{yaml}");
@@ -232,9 +238,9 @@ async fn a_pause_with_a_duration_becomes_a_users_pause(case: &mut Case) -> Resul
         &exits_with(case, 0, &["pause", GAME]).await?,
         &["took over the pause of canary step 1"],
     )?;
-    let is_users =
+    let is_users_pause =
         |view: &View| view.is_paused() && view.step() == 1 && view.pause_reasons().is_empty();
-    case.until("the pause is a user's", is_users).await?;
+    case.until("the pause is a user's", is_users_pause).await?;
     check_contains(
         &exits_with(case, 2, &["status", GAME]).await?,
         &["Paused: paused by a user"],
@@ -290,7 +296,7 @@ async fn promote_fully(case: &mut Case, game: Game) -> Result<()> {
     check_contains(&history, &["the first one", "winter event"])?;
     // The next rollout goes through its steps again.
     case.set_image("game:v3").await?;
-    let at_hook = |view: &View| view.step() == 1 && view.with_image("game:v3") == 1;
+    let at_hook = |view: &View| view.step() == 1 && view.count_with("game:v3") == 1;
     case.until("one pod is updated, and the hook runs", at_hook)
         .await?;
     case.consistently("the steps hold", 2, at_hook).await
@@ -299,8 +305,8 @@ async fn promote_fully(case: &mut Case, game: Game) -> Result<()> {
 async fn an_image_is_set_and_rolled_back(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
-    let dry = exits_with(case, 0, &["set", "image", GAME, "*=game:v2", "--dry-run"]).await?;
-    check_contains(&dry, &["image updated (server dry run)"])?;
+    let dry_run = exits_with(case, 0, &["set", "image", GAME, "*=game:v2", "--dry-run"]).await?;
+    check_contains(&dry_run, &["image updated (server dry run)"])?;
     exits_with(case, 0, &["set", "image", GAME, "*=game:v2"]).await?;
     case.until_settled(2).await?;
     exits_with(case, 0, &["pause", GAME]).await?;
@@ -311,7 +317,7 @@ async fn an_image_is_set_and_rolled_back(case: &mut Case) -> Result<()> {
         "{stderr}"
     );
     case.consistently("no pod is updated", 2, |view| {
-        view.with_image("game:v2") == 2
+        view.count_with("game:v2") == 2
     })
     .await?;
     exits_with(case, 0, &["resume", GAME]).await?;

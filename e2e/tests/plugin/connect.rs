@@ -15,13 +15,13 @@ e2e::tests![
 
 async fn a_proxy_is_used_as_in_kubectl(case: &mut Case) -> Result<()> {
     let proxy = ConnectProxy::start().await?;
-    let through_proxy = kubeconfig(case, "with-proxy", |config| {
+    let proxy_config = kubeconfig(case, "with-proxy", |config| {
         config["clusters"][0]["cluster"]["proxy-url"] = json!(proxy.url());
     })?;
     for args in [&["get", "gamedeployments"][..], &["game", "get"]] {
         let before = proxy.tunnels();
         let mut command = case.kubectl_command(args).await?;
-        command.env("KUBECONFIG", &through_proxy);
+        command.env("KUBECONFIG", &proxy_config);
         let output = run_unchecked(&mut command).await?;
         ensure!(output.code == 0, "{args:?}: {output:?}");
         ensure!(proxy.tunnels() > before, "{args:?} did not use the proxy");

@@ -76,8 +76,8 @@ async fn create_two_workloads(case: &Case) -> Result<()> {
     for name in ["game", "world"] {
         status(case, 0, name).await?;
     }
-    let world = ["scale", "--replicas=2", "gamestatefulset/world"];
-    case.kubectl(&world).await?;
+    let scale_in = ["scale", "--replicas=2", "gamestatefulset/world"];
+    case.kubectl(&scale_in).await?;
     Ok(())
 }
 
@@ -85,7 +85,7 @@ async fn create_two_workloads(case: &Case) -> Result<()> {
 struct Document(Vec<DocCommand>);
 
 impl Document {
-    /// Runs a command and compares its output. A command that changes nothing is repeated until it matches.
+    /// Runs a command and compares its output. A command that changes nothing is repeated until its output matches.
     async fn check(&mut self, case: &Case, command: &str) -> Result<()> {
         let command = format!("kubectl game {command}");
         let index = self.0.iter().position(|it| it.command == command);
@@ -128,6 +128,6 @@ async fn check_output(case: &Case, documented: &DocCommand) -> Result<()> {
 
 /// The lines, with the parts that differ from run to run replaced.
 fn comparable(lines: &[&str]) -> Vec<String> {
-    let of_game = normalized(lines.iter().copied(), "game");
-    normalized(of_game.iter().map(String::as_str), "world")
+    let partly_normalized = normalized(lines.iter().copied(), "game");
+    normalized(partly_normalized.iter().map(String::as_str), "world")
 }

@@ -25,19 +25,19 @@ e2e::tests![
 ];
 
 /// A running command with its output.
-pub(super) struct Following {
+pub(super) struct RunningCommand {
     child: Child,
     stdout: Lines<BufReader<ChildStdout>>,
     stderr: Lines<BufReader<ChildStderr>>,
 }
 
-impl Following {
+impl RunningCommand {
     pub(super) fn start(command: &mut Command) -> Result<Self> {
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn()?;
         let stdout = child.stdout.take().context("no pipe")?;
         let stderr = child.stderr.take().context("no pipe")?;
-        Ok(Following {
+        Ok(RunningCommand {
             child,
             stdout: BufReader::new(stdout).lines(),
             stderr: BufReader::new(stderr).lines(),
@@ -46,16 +46,19 @@ impl Following {
 
     /// Waits for a line of standard output that contains these words.
     pub(super) async fn until_printed(&mut self, words: &str) -> Result<String> {
-        next(&mut self.stdout, words).await
+        next_line_with(&mut self.stdout, words).await
     }
 
     /// Waits for a line of standard error that contains these words.
     async fn until_reported(&mut self, words: &str) -> Result<String> {
-        next(&mut self.stderr, words).await
+        next_line_with(&mut self.stderr, words).await
     }
 }
 
-async fn next(lines: &mut Lines<impl AsyncBufRead + Unpin>, words: &str) -> Result<String> {
+async fn next_line_with(
+    lines: &mut Lines<impl AsyncBufRead + Unpin>,
+    words: &str,
+) -> Result<String> {
     let found = timeout(Duration::from_secs(60), async {
         while let Some(line) = lines.next_line().await? {
             if line.contains(words) {
@@ -72,7 +75,7 @@ async fn tree_follows_a_rollout(case: &mut Case) -> Result<()> {
         .await?;
     case.until_settled(2).await?;
     let mut command = case.kubectl_command(&["game", "tree", GAME, "-w"]).await?;
-    let mut tree = Following::start(&mut command)?;
+    let mut tree = RunningCommand::start(&mut command)?;
     tree.until_printed("Complete").await?;
     case.set_image("game:v2").await?;
     tree.until_printed("canary step 1 is paused until resumed")
@@ -94,7 +97,7 @@ async fn the_first_tree_waits_briefly_for_the_operator(case: &mut Case) -> Resul
     case.set_image("game:v2").await?;
     let mut command = case.kubectl_command(&["game", "tree", GAME, "-w"]).await?;
     let started = Instant::now();
-    let mut tree = Following::start(&mut command)?;
+    let mut tree = RunningCommand::start(&mut command)?;
     let first = tree.until_printed("Status: ").await?;
     ensure!(first.ends_with(" Unseen"), "{first}");
     let waited = started.elapsed();
@@ -117,25 +120,25 @@ async fn a_lost_connection_is_reported_and_restored(case: &mut Case) -> Result<(
     })?;
     let follow = async |args: &[&str]| {
         let mut command = case.kubectl_command(args).await?;
-        Following::start(command.env("KUBECONFIG", &config))
+        RunningCommand::start(command.env("KUBECONFIG", &config))
     };
     let mut tree = follow(&["game", "tree", GAME, "-w"]).await?;
     let mut status = follow(&["game", "status", GAME, "--watch"]).await?;
-    for following in [&mut tree, &mut status] {
-        following
+    for command in [&mut tree, &mut status] {
+        command
             .until_printed("canary step 1 is paused until 20")
             .await?;
     }
     link.cut();
-    for following in [&mut tree, &mut status] {
-        following.until_reported("no connection since 20").await?;
+    for command in [&mut tree, &mut status] {
+        command.until_reported("no connection since 20").await?;
     }
     case.resume().await?;
     case.until_settled(2).await?;
     link.restore();
-    for following in [&mut tree, &mut status] {
-        following.until_reported("connection restored").await?;
-        following
+    for command in [&mut tree, &mut status] {
+        command.until_reported("connection restored").await?;
+        command
             .until_printed("rollout complete: 2 of 2 pods")
             .await?;
     }

@@ -72,7 +72,7 @@ fn check_contains(text: &str, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The words of the first line that starts with this text, after the symbols of a tree.
+/// The words of the first line that, without the symbols of a tree, starts with this text.
 fn line<'t>(text: &'t str, start: &str) -> Result<Vec<&'t str>> {
     let mut lines = text.lines();
     let found = lines.find(|line| {
@@ -88,8 +88,8 @@ fn line<'t>(text: &'t str, start: &str) -> Result<Vec<&'t str>> {
 
 /// A changed copy of the user's kubeconfig.
 fn kubeconfig(case: &Case, name: &str, change: impl FnOnce(&mut Value)) -> Result<PathBuf> {
-    let own = std::fs::read(case.folder().join("kubeconfig"))?;
-    let mut config: Value = serde_json::from_slice(&own)?;
+    let original = std::fs::read(case.folder().join("kubeconfig"))?;
+    let mut config: Value = serde_json::from_slice(&original)?;
     change(&mut config);
     let path = case.folder().join(format!("kubeconfig-{name}"));
     std::fs::write(&path, config.to_string())?;

@@ -29,12 +29,12 @@ async fn a_pause_of_a_complete_workload_is_shown(case: &mut Case) -> Result<()> 
         paused.code == 0 && paused.stderr.contains("the next template change waits"),
         "{paused:?}"
     );
-    let waits =
+    let pause_note =
         "also: paused by a user (spec.updateStrategy.paused is true): the next template change";
-    check_contains(&status(case, 0, GAME).await?, &["Complete: ", waits])?;
+    check_contains(&status(case, 0, GAME).await?, &["Complete: ", pause_note])?;
     check_contains(
         &exits_with(case, 0, &["tree", GAME]).await?,
-        &[waits, "Complete,Paused"],
+        &[pause_note, "Complete,Paused"],
     )?;
     check_contains(&exits_with(case, 0, &["get"]).await?, &["Complete,Paused"])?;
     exits_with(case, 0, &["resume", GAME]).await?;
@@ -61,9 +61,9 @@ async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result
         stdout,
         stderr,
     } = case.game(&["get"]).await?;
-    let nothing = format!("No resources found in {} namespace.\n", case.namespace);
+    let no_resources = format!("No resources found in {} namespace.\n", case.namespace);
     ensure!(
-        (code, stdout.as_str(), stderr.as_str()) == (0, "", nothing.as_str()),
+        (code, stdout.as_str(), stderr.as_str()) == (0, "", no_resources.as_str()),
         "{code} {stdout} {stderr}"
     );
     case.apply(Game::in_place(1)).await?;
@@ -164,7 +164,7 @@ async fn symbols_and_colors_follow_the_terminal_and_environment(case: &mut Case)
     check_contains(&piped, &["`- "])
 }
 
-/// kubectl on a terminal with symbols and colors, simulated by `script`.
+/// kubectl on a terminal that supports symbols and colors, simulated by `script`.
 async fn terminal(case: &Case, args: &[&str]) -> Result<Command> {
     let line = format!("script -qec 'kubectl {}' /dev/null", args.join(" "));
     let mut terminal = case.shell().await?.command(&line);

@@ -8,7 +8,7 @@ use e2e::workload::GAME;
 use e2e::workload::manifest::{Game, hook_template};
 use serde_json::{Value, json};
 
-use super::follow::Following;
+use super::follow::RunningCommand;
 use super::{check_contains, exits_with, fails_with, line};
 use crate::sidecar_updates::set_image;
 use crate::sidecars::{log, name, read, remove, set, until_shown};
@@ -40,7 +40,7 @@ async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) ->
     let mut command = case
         .kubectl_command(&["game", "tree", &short, "-w"])
         .await?;
-    let mut tree = Following::start(&mut command)?;
+    let mut tree = RunningCommand::start(&mut command)?;
     tree.until_printed("2 of 2 pods have the newest containers")
         .await?;
     set_image(case, "log:1.1").await?;
@@ -50,8 +50,8 @@ async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) ->
         .eventually("the tree shows the pod with the token", async || {
             let new = text(&read(case).await?, "/status/latestRevision").to_owned();
             let printed = exits_with(case, 0, &["tree", &short]).await?;
-            let waits = format!("at {old}, has held a token for ");
-            let with_token = printed.lines().find(|line| line.contains(&waits));
+            let words = format!("at {old}, has held a token for ");
+            let with_token = printed.lines().find(|line| line.contains(&words));
             ensure!(old != new && with_token.is_some(), "{old} {printed}");
             let pod = with_token.unwrap_or_default();
             let pod = pod.trim_start_matches(['|', '`', '-', ' ']);
@@ -127,8 +127,8 @@ async fn a_pod_that_was_left_out_is_shown_with_the_reason(case: &mut Case) -> Re
             &format!("left out: {reason}"),
         ],
     )?;
-    let older = line(&printed, old.pods[0].name())?.join(" ");
-    check_contains(&older, &["not injected: the pod is older than the set"])?;
+    let old_pod = line(&printed, old.pods[0].name())?.join(" ");
+    check_contains(&old_pod, &["not injected: the pod is older than the set"])?;
     check_contains(
         &exits_with(case, 0, &["tree", GAME]).await?,
         &[&format!(
@@ -197,8 +197,8 @@ async fn sets_are_found_by_all_names_of_their_kind(case: &mut Case) -> Result<()
         &format!("did you mean scs/{name}?"),
     )
     .await?;
-    let only = "a SidecarSet supports only get, status, tree, history, pause, resume and undo";
-    fails_with(case, &["promote", &format!("scs/{name}")], only).await?;
+    let supported = "a SidecarSet supports only get, status, tree, history, pause, resume and undo";
+    fails_with(case, &["promote", &format!("scs/{name}")], supported).await?;
     for kind in ["scs", "sidecarset", "sidecarsets"] {
         let typed = format!("{kind}/{}", &name[..5]);
         let words = ["__complete", "game", "tree", &typed];

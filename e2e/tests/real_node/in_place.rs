@@ -1,5 +1,5 @@
-//! In-place updates of real containers. A pod's gate is never open while nothing answers, or while a version other
-//! than its image's answers.
+//! In-place updates of real containers. A pod's gate is never open while nothing answers, or while the version that
+//! answers is not that of the pod's image.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
@@ -11,7 +11,7 @@ use crate::observation::{GATE, Observation};
 
 e2e::tests![
     a_new_version_replaces_the_old_one,
-    another_name_for_the_same_content_completes_an_update,
+    an_update_to_another_name_of_the_same_content_completes,
     a_slow_pull_keeps_the_gate_closed,
     a_crashing_version_can_be_reverted,
     a_change_can_be_reverted_during_the_pull,
@@ -28,7 +28,7 @@ async fn start(case: &Case, image: &str) -> Result<Observation> {
     Observation::start(&case.until_settled(2).await?.pods)
 }
 
-/// Waits until both pods run this image, and checks how often their containers were restarted in place.
+/// Waits until both pods run this image, and checks how often their containers were restarted in total.
 async fn until_updated(case: &Case, image: &str, restarts: i64) -> Result<()> {
     let view = case.until_settled(2).await?;
     view.ensure(view.ready_with(image) == 2)?;
@@ -52,8 +52,8 @@ async fn until_one_serves(case: &Case, seconds: u64) -> Result<()> {
 /// Whether one pod serves and the gate of the other is closed.
 fn one_serves(view: &View) -> bool {
     let count = |condition: &str| {
-        let has = |pod: &&Pod| is_true(&pod.0, condition);
-        view.pods.iter().filter(has).count()
+        let has_condition = |pod: &&Pod| is_true(&pod.0, condition);
+        view.pods.iter().filter(has_condition).count()
     };
     count(GATE) == 1 && count("Ready") == 1
 }
@@ -68,7 +68,7 @@ async fn a_new_version_replaces_the_old_one(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn another_name_for_the_same_content_completes_an_update(case: &mut Case) -> Result<()> {
+async fn an_update_to_another_name_of_the_same_content_completes(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     // If one content has several names, the node reports the first.
     let (v1, other) = (images.publish("v1", "v1"), images.publish("v1-retag", "v1"));
@@ -136,7 +136,7 @@ async fn a_change_can_be_superseded_during_the_pull(case: &mut Case) -> Result<(
     images.until_requested(&v2).await;
     case.set_image(&v3).await?;
     case.until("the change has been superseded", |view| {
-        view.with_image(&v3) == 1
+        view.count_with(&v3) == 1
     })
     .await?;
     drop(held);

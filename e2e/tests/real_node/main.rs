@@ -1,5 +1,5 @@
-//! Tests on a node with a real kubelet and real containers, in addition to simulated nodes. On a machine that cannot
-//! run such a node, they are skipped, and the reason is printed.
+//! Tests on a node with a real kubelet and real containers, in addition to those on simulated nodes. On a machine
+//! that cannot run such a node, they are skipped, and the reason is printed.
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@
 //! gate was open from before the request until after the response.
 //!
 //! What this cannot see: a gate that opens too early or closes too late by less than the time between two requests.
-//! Therefore the versions respond only some time after their start, and pulls are held back. The judge (rule gate)
+//! Therefore the versions respond only some time after their start, and pulls are held back. The judge's rule `gate`
 //! checks that a gate is closed before the write that changes the pod, which takes effect a moment later.
 
 use std::collections::BTreeMap;
@@ -84,8 +84,8 @@ impl Observation {
         Ok(Observation { pods })
     }
 
-    /// Compares all responses so far with the times at which a condition of the pods, the gate or Ready, was True.
-    /// `versions` has the response of each image.
+    /// Compares all responses with the times at which a condition of the pods (the gate or Ready) was True. `versions`
+    /// maps each image to its response.
     pub fn compare(
         &self,
         case: &Case,
@@ -104,8 +104,8 @@ impl Observation {
         Ok(findings)
     }
 
-    /// Fails if a pod whose gate was open did not respond with the version of its image, or if one of these
-    /// versions was never observed while the gate was open.
+    /// Fails if a pod whose gate was open did not respond with the version of its image, or if one of the
+    /// `expected` versions was never observed while the gate was open.
     pub fn check(
         &self,
         case: &Case,
@@ -177,22 +177,22 @@ impl Span {
     }
 }
 
-/// The periods during which a pod had a condition. A version of the pod certainly exists from the completion of the
-/// response to its write until the arrival of the request for the next write.
+/// The periods during which a pod had a condition. A stored state of the pod certainly exists from the completion of
+/// the response to the write that created it until the arrival of the request for the next write.
 fn spans(writes: &[Event], name: &str, condition: &str) -> Vec<Span> {
-    let version = |event: &Event| {
+    let state = |event: &Event| {
         let pod = event.response_object.clone()?;
         let is_this_pod = text(&pod, "/kind") == "Pod" && text(&pod, "/metadata/name") == name;
         let number: u64 = text(&pod, "/metadata/resourceVersion").parse().ok()?;
         is_this_pod.then_some((number, event.done, event.received, pod))
     };
-    let mut versions: Vec<_> = writes.iter().filter_map(version).collect();
-    versions.sort_by_key(|(number, done, ..)| (*number, *done));
-    // The response to a write that changes nothing contains the version that exists.
-    versions.dedup_by_key(|(number, ..)| *number);
+    let mut states: Vec<_> = writes.iter().filter_map(state).collect();
+    states.sort_by_key(|(number, done, ..)| (*number, *done));
+    // The response to a write that changes nothing contains the state that exists.
+    states.dedup_by_key(|(number, ..)| *number);
     let mut spans: Vec<Span> = Vec::new();
     let mut current: Option<Span> = None;
-    for (_, done, received, pod) in versions {
+    for (_, done, received, pod) in states {
         let image = open_image(&pod, condition);
         if current.as_ref().map(|span| span.image.as_str()) == image {
             continue;

@@ -1,4 +1,4 @@
-//! Gates that are open at the wrong time: the observation that the other tests rely on must find them.
+//! Gates that are open at the wrong time: the observation that the other tests rely on must detect them.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
@@ -9,11 +9,9 @@ use serde_json::json;
 use crate::fixture::{Images, pod_fields};
 use crate::observation::{GATE, Observation};
 
-e2e::tests![an_open_gate_is_found_while_nothing_or_another_version_answers];
+e2e::tests![a_gate_that_is_open_at_the_wrong_time_is_detected];
 
-async fn an_open_gate_is_found_while_nothing_or_another_version_answers(
-    case: &mut Case,
-) -> Result<()> {
+async fn a_gate_that_is_open_at_the_wrong_time_is_detected(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish_quick("v2", "v2"));
     let v3 = images.publish("v3", "v3");
@@ -52,24 +50,31 @@ async fn an_open_gate_is_found_while_nothing_or_another_version_answers(
         let image = format!("game={image}");
         case.kubectl(&["set", "image", "pod/game", &image]).await
     };
-    let until_found = async |waited_for: &str, wrong: &str| {
+    let until_detected = async |waited_for: &str, wrong: &str| {
         case.eventually(waited_for, async || {
             let findings = observation.compare(case, GATE, &images.versions())?;
-            let is_found = findings.wrong.iter().any(|line| line.contains(wrong));
+            let is_detected = findings.wrong.iter().any(|line| line.contains(wrong));
             let (count, last) = (findings.wrong.len(), findings.wrong.last());
-            ensure!(is_found, "{count} wrong responses, the last one: {last:?}");
+            ensure!(
+                is_detected,
+                "{count} wrong responses, the last one: {last:?}"
+            );
             Ok(())
         })
         .await
     };
     let (held, next_held) = (images.hold(&v2), images.hold(&v3));
     set_image(&v2).await?;
-    until_found("nothing answers", "version: None").await?;
-    // Otherwise the kubelet might go straight to v3.
+    until_detected("the gate is open while nothing answers", "version: None").await?;
+    // Without this wait, the kubelet might go straight to v3.
     images.until_requested(&v2).await;
     set_image(&v3).await?;
     drop(held);
-    until_found("the superseded version answers", "Some(\"v2\")").await?;
+    until_detected(
+        "the gate is open while the superseded version answers",
+        "Some(\"v2\")",
+    )
+    .await?;
     drop(next_held);
     case.eventually("the right version answers", async || {
         let findings = observation.compare(case, GATE, &images.versions())?;

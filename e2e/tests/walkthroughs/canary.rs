@@ -99,7 +99,7 @@ async fn the_steps_pause_as_documented(case: &mut Case) -> Result<()> {
     check_pause(&view, "PausedByCanaryPauseStep", 1, 1, &stable)?;
     check_counts(case, [4, 1, 1, 4, 4]).await?;
     case.consistently("one pod is updated", 2, |view| {
-        view.with_image("python:3.5") == 1
+        view.count_with("python:3.5") == 1
     })
     .await?;
 

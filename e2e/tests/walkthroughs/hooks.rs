@@ -1,4 +1,4 @@
-//! The walkthrough of deletions that are guarded by a hook.
+//! The walkthrough of deletions and updates that wait for a hook.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -14,7 +14,7 @@ use super::{
 
 e2e::tests![
     a_scale_in_and_an_update_wait_for_a_hook,
-    a_failed_hook_keeps_its_pod_and_a_retry_releases_it,
+    a_failed_hook_keeps_its_pod_until_it_is_retried,
     hooks_get_arguments,
 ];
 
@@ -52,7 +52,7 @@ async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()>
     let victim = waiting
         .pods
         .iter()
-        .find(|pod| pod.is_deleting())
+        .find(|pod| pod.waits_for_hook())
         .context("no victim")?;
     check_runs(case, &[(&run_name(victim), "Running")]).await?;
     case.until("the spec is observed", View::is_observed)
@@ -101,20 +101,20 @@ async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()>
     check_pods(case, &restarts).await?;
     check_runs(case, &[]).await?;
     case.consistently("the partition holds", 2, |view| {
-        view.with_image("python:3.5") == 3
+        view.count_with("python:3.5") == 3
     })
     .await
 }
 
-/// Names of the HookRuns of pods that wait for deletion, in kubectl's order.
+/// Names of the HookRuns of pods that wait for a hook, in kubectl's order.
 fn waiting_runs(view: &View) -> Vec<String> {
-    let waiting = view.pods.iter().filter(|pod| pod.is_deleting());
+    let waiting = view.pods.iter().filter(|pod| pod.waits_for_hook());
     let mut names: Vec<String> = waiting.map(run_name).collect();
     names.sort();
     names
 }
 
-async fn a_failed_hook_keeps_its_pod_and_a_retry_releases_it(case: &mut Case) -> Result<()> {
+async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Result<()> {
     let template = pod_template(case, "fail")?;
     create(case, template, pod_example(case, "gamedeployment")?, 6).await?;
     case.scale(5).await?;
@@ -126,7 +126,7 @@ async fn a_failed_hook_keeps_its_pod_and_a_retry_releases_it(case: &mut Case) ->
     let victim = view
         .pods
         .iter()
-        .find(|pod| pod.is_deleting())
+        .find(|pod| pod.waits_for_hook())
         .context("no victim")?;
     check_counts(case, [5, 6, 6, 6, 6]).await?;
     check_runs(case, &[(&run_name(victim), "Failed")]).await?;
@@ -195,7 +195,7 @@ async fn hooks_get_arguments(case: &mut Case) -> Result<()> {
     }
     let calls = case.hooks.calls("/");
     ensure!(
-        calls.iter().all(|call| called.contains(&call.to)),
+        calls.iter().all(|call| called.contains(&call.address)),
         "{calls:?}"
     );
     let view = case.until_settled(2).await?;

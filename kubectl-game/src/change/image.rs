@@ -7,7 +7,7 @@ use crate::error::{Error, refuse};
 use crate::game::Game;
 use crate::suggest::closest;
 
-/// A container (`*` for all) and its image.
+/// A container (`*` for all) and its new image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewImage {
     container: String,

@@ -1,7 +1,7 @@
 //! What commands change: pure functions from the observed objects to the new workload.
 //!
-//! The difference is sent as a JSON patch with the observed resourceVersion, so a command never resumes, rolls
-//! back or overwrites a state that its user has not seen.
+//! The difference between the two is sent as a JSON patch with the observed resourceVersion, so a command never
+//! resumes, rolls back or overwrites a state that its user has not seen.
 
 pub mod image;
 pub mod pause;
@@ -42,7 +42,7 @@ impl Change {
     }
 }
 
-/// The patch from an observed object to another one, if they differ.
+/// The patch from the observed state of an object to another state, if they differ.
 pub fn patch_between(before: &Value, after: &Value) -> Option<Patch> {
     let mut patch = json_patch::diff(before, after);
     if patch.is_empty() {

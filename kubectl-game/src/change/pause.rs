@@ -21,7 +21,8 @@ pub fn pause(game: &Game) -> Result<Change, Error> {
     let mut after = game.object.clone();
     if !game.paused {
         set(&mut after, &PAUSED, true);
-        let is_complete = game.is_observed() && game.status.holds(ConditionType::Ready).is_some();
+        let is_complete =
+            game.is_observed() && game.status.true_condition(ConditionType::Ready).is_some();
         let note = "its rollout is complete: the next template change waits until resumed";
         return Ok(Change {
             note: is_complete.then(|| note.to_owned()),

@@ -7,7 +7,7 @@ use super::{Change, set};
 use crate::error::{Error, refuse};
 use crate::scene::Scene;
 
-/// Requests a retry of the failed hooks of pods, at one hook point or at all of them.
+/// Requests a retry of the failed hooks of pods, at one hook point or at all hook points.
 pub fn retry(scene: &Scene, point: Option<HookPoint>) -> Result<Change, Error> {
     let game = &scene.game;
     let mut after = game.object.clone();

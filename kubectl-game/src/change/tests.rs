@@ -114,15 +114,15 @@ fn a_full_promotion_names_its_rollout() {
     let scene = patched(paused_canary(), hashed.clone());
     let (outcome, patch) = outcome_and_patch(&scene, promote_fully(&scene.game));
     assert_eq!(outcome, "fully promoted: skips canary steps 1 to 4");
-    let note = json!({
+    let annotation = json!({
         "op": "add", "path": "/metadata/annotations/gamekeeper.tkex.tencent.com~1promote",
         "value": r#"{"revision":"game-new","stepHash":"steps"}"#,
     });
-    assert_eq!(patch, json!([note, replace(PAUSED, false)[0]]));
+    assert_eq!(patch, json!([annotation, replace(PAUSED, false)[0]]));
     let scene = patched(running(), hashed);
     assert_eq!(
         outcome_and_patch(&scene, promote_fully(&scene.game)).1,
-        json!([note])
+        json!([annotation])
     );
     assert!(refused(promote_fully(&paused_by_user().game)).contains("paused by a user"));
     assert!(refused(promote_fully(&set().game)).contains("not at a canary step"));
@@ -226,8 +226,8 @@ fn restart_is_refused_where_no_pod_would_be_recreated() {
         patch,
         json!([{"op": "add", "path": "/spec/template/metadata/annotations", "value": annotations}])
     );
-    let by_name = refused(restart(&paused_canary().game, now()));
-    assert!(by_name.ends_with("podsToDelete to replace them one by one"));
+    let message = refused(restart(&paused_canary().game, now()));
+    assert!(message.ends_with("podsToDelete to replace them one by one"));
     let hook = json!({"hook": {"templateName": "nobody-plays"}});
     let hooked = patched(
         paused_canary(),
@@ -243,14 +243,14 @@ fn restart_is_refused_where_no_pod_would_be_recreated() {
 
 #[test]
 fn retry_is_requested_for_failed_hooks() {
-    let retried =
+    let retry_patch =
         json!([{"op": "add", "path": "/spec/preDeleteUpdateStrategy/retry", "value": true}]);
     for scene in [failed_pod_hook(), without_runs(failed_pod_hook())] {
         for point in [None, Some(HookPoint::PreDelete)] {
             let (outcome, patch) = outcome_and_patch(&scene, retry(&scene, point));
             assert_eq!(
                 (outcome.as_str(), &patch),
-                ("retried: 1 PreDelete hook", &retried)
+                ("retried: 1 PreDelete hook", &retry_patch)
             );
         }
     }

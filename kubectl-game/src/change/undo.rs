@@ -12,9 +12,9 @@ use crate::error::{Error, refuse};
 use crate::scene::{Scene, template_of};
 
 /// Rolls back to a revision; by default, to the stable one during a rollout, and to the previous one otherwise.
-pub fn undo(scene: &Scene, to: Option<i64>) -> Result<Change, Error> {
+pub fn undo(scene: &Scene, to_revision: Option<i64>) -> Result<Change, Error> {
     let game = &scene.game;
-    let revision = match to {
+    let revision = match to_revision {
         Some(number) if number > 0 => revision_numbered(scene, number)?,
         _ => previous(scene)?,
     };
@@ -27,8 +27,9 @@ pub fn undo(scene: &Scene, to: Option<i64>) -> Result<Change, Error> {
         ))
     })?;
     if canonical(&template) == canonical(&game.template) {
-        let why = format!("skipped rollback (current template already matches revision {number})");
-        return Ok(Change::new(game.object.clone(), why));
+        let outcome =
+            format!("skipped rollback (current template already matches revision {number})");
+        return Ok(Change::new(game.object.clone(), outcome));
     }
     let mut after = game.object.clone();
     set(&mut after, &["spec", "template"], template);

@@ -24,11 +24,11 @@ pub enum Needs {
     Scene,
 }
 
-/// The outcome of a pod's change.
+/// The outcome of changing a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodChange {
     Done,
-    /// It no longer exists.
+    /// The pod no longer exists.
     NoPod,
 }
 
@@ -73,7 +73,7 @@ impl Cluster {
     }
 
     /// Changes a pod with a merge patch, which is computed again if another client has changed the pod in the meantime.
-    /// The patch has the pod's uid as a precondition, because another pod may have its name by now.
+    /// The patch has the pod's uid as a precondition, because another pod may have the same name by now.
     pub async fn change_pod(
         &self,
         pod: &Pod,

@@ -1,4 +1,4 @@
-//! Which kinds the cluster serves. It may have the CRD of only one kind of workload, or of neither.
+//! Which kinds the cluster serves. It may have the CRDs of both kinds of workloads, of only one, or of neither.
 
 use gamekeeper_core::api::names::WorkloadKind;
 
@@ -8,12 +8,12 @@ use crate::kind::short_name;
 /// Which of the requested kinds the cluster serves.
 #[derive(Default)]
 pub(super) struct Served {
-    is_any: bool,
+    serves_any: bool,
     missing: Option<WorkloadKind>,
 }
 
 impl Served {
-    /// Records whether the cluster serves a kind. Returns the response, or None if it does not.
+    /// Records whether the cluster serves a kind. Returns the response; None if the kind is not served.
     pub(super) fn record<T>(
         &mut self,
         kind: WorkloadKind,
@@ -25,7 +25,7 @@ impl Served {
                 Ok(None)
             }
             response => {
-                self.is_any = true;
+                self.serves_any = true;
                 response.map(Some)
             }
         }
@@ -34,7 +34,7 @@ impl Served {
     /// Fails if the cluster serves none of the kinds.
     pub(super) fn check(&self) -> Result<(), Error> {
         match self.missing {
-            Some(kind) if !self.is_any => {
+            Some(kind) if !self.serves_any => {
                 Err(not_installed(kind.as_str(), &short_name(kind, "NAME")))
             }
             _ => Ok(()),

@@ -66,7 +66,7 @@ impl History {
             ));
         }
         let selector = format!("{SIDECAR_SET_LABEL}={}", set.name());
-        let revisions = cluster.within(namespace).select(&selector).await?;
+        let revisions = cluster.in_namespace(namespace).select(&selector).await?;
         Ok(Self::new(set, revisions))
     }
 
@@ -110,8 +110,8 @@ impl History {
         table.render(style)
     }
 
-    /// The roles of a revision: the set's newest one, the one that is proven, and the one that a user has pinned for
-    /// new pods.
+    /// The roles of a revision: `latest` if it is the set's newest, `stable` if it is proven, and `pinned` if a user
+    /// has chosen it for new pods.
     fn roles(&self, name: &str) -> Vec<&'static str> {
         let status = self.set.status();
         let pinned = self.set.spec().injection_strategy.pinned();
@@ -120,7 +120,7 @@ impl History {
             ("stable", status.stable_revision == name),
             ("pinned", pinned == Some(name)),
         ];
-        let roles = roles.into_iter().filter(|(_, has)| *has);
+        let roles = roles.into_iter().filter(|(_, has_role)| *has_role);
         roles.map(|(role, _)| role).collect()
     }
 
@@ -141,7 +141,7 @@ impl History {
         let set = &self.set;
         let revision = match to {
             Some(number) if number > 0 => self.revision_numbered(number)?,
-            _ => self.previous()?,
+            _ => self.default_target()?,
         };
         let (number, content) = (revision.revision, content_of(revision));
         let has_containers = ["containers", "initContainers"]
@@ -178,7 +178,7 @@ impl History {
         })
     }
 
-    fn previous(&self) -> Result<&ControllerRevision, Error> {
+    fn default_target(&self) -> Result<&ControllerRevision, Error> {
         let status = self.set.status();
         let mut revisions = self.revisions.iter();
         let is_rolling = status.stable_revision != status.latest_revision;
@@ -198,7 +198,7 @@ impl History {
         self.set.status().observed_generation == self.set.generation()
     }
 
-    /// What keeps the rollback from reaching pods.
+    /// A note on what keeps the rollback from reaching pods, if anything does.
     fn note(&self, revision: &str) -> Option<String> {
         let (spec, name) = (self.set.spec(), short_name(self.set.name()));
         let pinned = spec.injection_strategy.pinned();
@@ -290,11 +290,11 @@ mod tests {
 
     #[test]
     fn revisions_are_listed_with_their_roles() {
-        let held = json!({
+        let change = json!({
             "spec": {"injectionStrategy": {"revision": {"revisionName": "log-1"}}},
             "status": {"stableRevision": "log-2"},
         });
-        insta::assert_snapshot!(history(held).table(Style::PLAIN, now()), @r"
+        insta::assert_snapshot!(history(change).table(Style::PLAIN, now()), @r"
         REVISION   STATE    IMAGES   AGE   NAME
         1          pinned   log:1    25m   log-1
         2          stable   log:2    25m   log-2
@@ -312,8 +312,8 @@ mod tests {
 
     #[test]
     fn undo_prefers_the_stable_revision_to_the_previous_one() {
-        let held = history(json!({"status": {"stableRevision": "log-1"}}));
-        let undo = held.undo(None).expect("a change");
+        let rolling = history(json!({"status": {"stableRevision": "log-1"}}));
+        let undo = rolling.undo(None).expect("a change");
         assert_eq!(
             (image(&undo), undo.outcome.as_str()),
             ("log:1", "rolled back to revision 1")
@@ -333,13 +333,16 @@ mod tests {
     fn undo_rolls_back_to_the_given_revision() {
         let found = history(json!({}));
         assert_eq!(image(&found.undo(Some(1)).expect("a change")), "log:1");
-        let same = found.undo(Some(3)).expect("a change");
-        assert_eq!(same.after, found.set.object);
+        let skipped = found.undo(Some(3)).expect("a change");
+        assert_eq!(skipped.after, found.set.object);
         assert_eq!(
-            same.outcome,
+            skipped.outcome,
             "skipped rollback (current containers already match revision 3)"
         );
-        let error = found.undo(Some(9)).expect_err("another set's").to_string();
+        let error = found
+            .undo(Some(9))
+            .expect_err("a revision of another set")
+            .to_string();
         assert_eq!(
             error,
             "scs/log has no revision 9; its revisions are 1, 2, 3"
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn undo_notes_what_keeps_it_from_reaching_pods() {
+    fn undo_reports_what_keeps_it_from_reaching_pods() {
         let paused = json!({"spec": {"updateStrategy": {"paused": true}}});
         let note = history(paused).undo(None).expect("a change").note;
         assert!(note.is_some_and(|it| it.contains("kubectl game resume scs/log")));

@@ -48,29 +48,29 @@ impl SidecarScene {
             };
             let is_selected =
                 sidecars.reaches(namespace, &policy) && sidecars.selects(pod.labels());
-            // Whether the operator injects into pods of other controllers in namespaces without a label is not known
-            // here, but such pods have the set's mark.
+            // It is not known here whether the operator injects into pods of other controllers in namespaces without a
+            // label, but if it does, such pods have the set's mark.
             let is_open = namespace.is_open_to_all(&policy);
-            let counts = is_of_game(pod) || is_open || pod.annotations().contains_key(&mark);
+            let counts = has_workload(pod) || is_open || pod.annotations().contains_key(&mark);
             is_selected && !has_ended(pod) && counts
         });
         pods.sort_by_cached_key(|pod| (pod.namespace(), pod.name_any()));
         SidecarScene { set, pods, games }
     }
 
-    /// Reads the pods of a set, in all namespaces or in one.
-    pub async fn read(cluster: &Cluster, set: Set, within: Option<&str>) -> Result<Self, Error> {
-        let within = within.or(set.spec().namespace.as_deref());
-        let within = within.map(str::to_owned);
-        let namespaces = read_namespaces(cluster, within.as_deref()).await?;
+    /// Reads the pods of a set, in all namespaces or in this one.
+    pub async fn read(cluster: &Cluster, set: Set, namespace: Option<&str>) -> Result<Self, Error> {
+        let namespace = namespace.or(set.spec().namespace.as_deref());
+        let namespace = namespace.map(str::to_owned);
+        let namespaces = read_namespaces(cluster, namespace.as_deref()).await?;
         let params = ListParams {
             label_selector: set.selector(),
             ..ListParams::default().match_any()
         };
-        let api = cluster.pods_in(within.as_deref());
+        let api = cluster.pods_in(namespace.as_deref());
         let pods = cluster.send(async || api.list(&params).await).await?.items;
-        let games = match within {
-            Some(namespace) => cluster.within(namespace).list(false).await?,
+        let games = match namespace {
+            Some(namespace) => cluster.in_namespace(namespace).list(false).await?,
             None => cluster.list(true).await?,
         };
         Ok(SidecarScene::new(set, namespaces, pods, games))
@@ -100,9 +100,10 @@ impl SidecarScene {
     }
 }
 
-async fn read_namespaces(cluster: &Cluster, within: Option<&str>) -> Result<Vec<Namespace>, Error> {
+/// Reads all namespaces, or the one with this name.
+async fn read_namespaces(cluster: &Cluster, name: Option<&str>) -> Result<Vec<Namespace>, Error> {
     let api = cluster.namespaces();
-    let found = match within {
+    let found = match name {
         Some(name) => {
             let found = cluster.send(async || api.get_metadata_opt(name).await);
             found.await?.into_iter().collect()
@@ -131,7 +132,7 @@ fn has_ended(pod: &Pod) -> bool {
 }
 
 /// Whether a GameDeployment or GameStatefulSet controls a pod.
-fn is_of_game(pod: &Pod) -> bool {
+fn has_workload(pod: &Pod) -> bool {
     let Some(owner) = controller_of(&pod.metadata) else {
         return false;
     };

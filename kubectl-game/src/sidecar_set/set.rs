@@ -35,7 +35,7 @@ impl Set {
         self.typed.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Its name as kubectl prints it.
+    /// The set's name as kubectl prints it.
     pub fn full_name(&self) -> String {
         format!("sidecarset.{}/{}", gamekeeper_core::api::GROUP, self.name())
     }
@@ -60,7 +60,7 @@ impl Set {
         self.typed.metadata.generation.unwrap_or_default()
     }
 
-    /// The selector of its pods, as text; None if it is invalid.
+    /// The selector of the set's pods, as text; None if it is invalid.
     pub fn selector(&self) -> Option<String> {
         let selector = Selector::try_from(self.spec().selector.clone()).ok()?;
         Some(selector.to_string())

@@ -56,7 +56,7 @@ fn set(change: Value) -> Set {
     Set::read(serde_json::from_value(object).expect("an object")).expect("a SidecarSet")
 }
 
-/// The set with other conditions: type, status, reason and message.
+/// The set with these counts, and with these conditions: type, status, reason and message.
 fn with_conditions(counts: Value, conditions: &[[&str; 4]]) -> Set {
     let conditions = conditions.iter().map(|[type_, status, reason, message]| {
         json!({"type": type_, "status": status, "reason": reason, "message": message,
@@ -245,8 +245,8 @@ fn only_pods_that_the_set_selects_in_namespaces_that_it_reaches_are_shown() {
         names(set(json!({}))),
         ["games/a", "games/web-with-sidecars", "web/a"]
     );
-    let of_operator = json!({"status": {"revisionNamespace": "games"}});
-    assert_eq!(names(set(of_operator)), ["web/a"]);
+    let operator_in_games = json!({"status": {"revisionNamespace": "games"}});
+    assert_eq!(names(set(operator_in_games)), ["web/a"]);
     assert_eq!(names(set(json!({"spec": {"namespace": "web"}}))), ["web/a"]);
     let deleted = set(json!({"metadata": {"deletionTimestamp": "2026-11-21T09:40:00Z"}}));
     assert!(names(deleted).is_empty());

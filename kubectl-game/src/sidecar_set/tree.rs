@@ -21,7 +21,7 @@ use crate::style::{Style, Tone};
 use crate::table::Cell;
 use crate::verdict::{Verdict, judge as judge_game};
 use crate::view::head::plain;
-use crate::view::tree::{Node, more, render};
+use crate::view::tree::{Node, hidden_pods, render};
 use crate::view::{pod as pods, sidecars};
 
 /// The head and the tree, with at most `max_pods` pods.
@@ -148,15 +148,15 @@ fn children(
         let is_shown = |pod: &&&Pod| shown.contains(&key(pod));
         let (visible, others): (Vec<&&Pod>, Vec<&&Pod>) = pods.iter().partition(is_shown);
         let settled = others.iter().filter(|pod| is_settled(scene, pod)).count();
-        let rest = [
+        let hidden = [
             (others.len() - settled, "not ready, or to be updated"),
             (settled, "ready, with the newest containers"),
         ];
-        let rest = rest.into_iter().filter(|(count, _)| *count > 0);
+        let hidden = hidden.into_iter().filter(|(count, _)| *count > 0);
         let visible = visible
             .into_iter()
             .map(|pod| pod_node(scene, pod, controller.is_none(), now));
-        let nodes = visible.chain(rest.map(|(count, how)| more(count, how)));
+        let nodes = visible.chain(hidden.map(|(count, info)| hidden_pods(count, info)));
         match controller {
             Some(controller) => children.push(Node {
                 children: nodes.collect(),
@@ -195,9 +195,9 @@ fn controller_node(
     };
     let verdict = judge_game(&Scene::of_game(game.clone()), now);
     if game.paused && updated < pods.len() {
-        info += "; they wait, because it is paused";
+        info += "; the update waits, because the workload is paused";
     } else if keeps_sidecars(game.update) {
-        info += &format!("; running pods keep theirs ({:?})", game.update);
+        info += &format!("; running pods keep their sidecars ({:?})", game.update);
     }
     Node {
         name,
@@ -226,7 +226,7 @@ fn pod_node(scene: &SidecarScene, pod: &Pod, is_alone: bool, now: Timestamp) -> 
     let is_older = created.as_ref().map(|it| it.0) < scene.set.created().map(|it| it.0);
     let latest = scene.set.status().latest_revision;
     let mark = scene.mark(pod);
-    // While its hook runs, a pod with a token has the annotation of a deletion, although it will only be changed.
+    // While its hook runs, a pod with a token has the annotation of a deletion, even though it will only be changed.
     let is_for_update = mark.as_ref().is_some_and(|mark| mark.token.is_some());
     let mark = sidecars::describe_mark(mark.as_ref(), &latest, is_older, now);
     Node {

@@ -35,8 +35,8 @@ fn state(set: &Set) -> (End, &'static str, String, Option<String>) {
         return (End::InProgress, "Deleting", sentence, None);
     }
     let status = set.status();
-    let unreadable = set.condition(ConditionType::Ready);
-    if let Some(unreadable) = unreadable.filter(|it| it.reason == "Unreadable") {
+    let ready = set.condition(ConditionType::Ready);
+    if let Some(unreadable) = ready.filter(|it| it.reason == "Unreadable") {
         return (End::Stopped, "Blocked", unreadable.message.clone(), None);
     }
     let progressing = set.condition(ConditionType::Progressing);

@@ -18,7 +18,7 @@ pub(super) fn failed_hooks(scene: &Scene) -> Vec<Finding> {
         let is_run = |run: &&HookRun| {
             scene.point(run) == Some(point)
                 && run.phase().has_failed()
-                && scene.about(run) == first.pod_name
+                && scene.subject(run) == first.pod_name
         };
         let run = scene.runs.iter().find(is_run);
         let message = run.map_or_else(|| first.message.clone(), summary);
@@ -66,7 +66,7 @@ fn is_run_again(scene: &Scene, point: HookPoint) -> bool {
 }
 
 pub(super) fn running_hooks(scene: &Scene) -> Vec<Finding> {
-    let of_point = |point: HookPoint| {
+    let finding = |point: HookPoint| {
         let is_running =
             |run: &&HookRun| scene.point(run) == Some(point) && !run.phase().is_completed();
         let runs: Vec<&HookRun> = scene.runs.iter().filter(is_running).collect();
@@ -79,7 +79,7 @@ pub(super) fn running_hooks(scene: &Scene) -> Vec<Finding> {
                 summary(first)
             ),
             _ => {
-                let describe = |run: &&HookRun| describe_pod(scene, point, scene.about(run));
+                let describe = |run: &&HookRun| describe_pod(scene, point, scene.subject(run));
                 let pods: Vec<String> = runs.iter().map(describe).collect();
                 let hooks = match pods.len() {
                     1 => "hook of pod",
@@ -96,7 +96,7 @@ pub(super) fn running_hooks(scene: &Scene) -> Vec<Finding> {
         Some(Finding::new(End::InProgress, "Waiting", sentence))
     };
     let points = std::iter::once(HookPoint::Step).chain(HookPoint::OF_PODS);
-    points.filter_map(of_point).collect()
+    points.filter_map(finding).collect()
 }
 
 /// The name of a pod with a hook at this point, with a remark if it is deleted because its ordinal is reserved.

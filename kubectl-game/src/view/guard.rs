@@ -35,7 +35,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// For the head of a tree, and for `status`.
+    /// The guard in a sentence, for the head of a tree and for `status`.
     pub fn sentence(&self) -> String {
         if !self.is_in_force() {
             return format!("not in force: {}", self.condition.message);
@@ -65,7 +65,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// For programs.
+    /// The guard as JSON, for programs.
     pub fn data(&self) -> Value {
         json!({
             "inForce": self.is_in_force(),

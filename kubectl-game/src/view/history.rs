@@ -52,12 +52,13 @@ pub fn images(revision: &ControllerRevision) -> String {
 }
 
 fn cause(revision: &ControllerRevision) -> String {
-    let of_template = || {
+    let cause_in_template = || {
         let cause = &template_of(revision)?["metadata"]["annotations"][CHANGE_CAUSE];
         cause.as_str().map(str::to_owned)
     };
-    let own = revision.annotations().get(CHANGE_CAUSE).cloned();
-    own.or_else(of_template)
+    let annotated = revision.annotations().get(CHANGE_CAUSE).cloned();
+    annotated
+        .or_else(cause_in_template)
         .unwrap_or_else(|| "<none>".to_owned())
 }
 

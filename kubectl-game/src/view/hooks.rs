@@ -77,8 +77,11 @@ fn line(
 ) -> [Cell; 9] {
     let point = scene.and_then(|scene| scene.point(run));
     let none = || "-".to_owned();
-    let of_run = || run.status.as_ref()?.message.clone();
-    let message = metric.and_then(message).or_else(of_run).unwrap_or_default();
+    let run_message = || run.status.as_ref()?.message.clone();
+    let message = metric
+        .and_then(message)
+        .or_else(run_message)
+        .unwrap_or_default();
     let name = |metric: &MetricResult| match metric.dry_run {
         true => format!("{} (dry run)", metric.name),
         false => metric.name.clone(),
@@ -87,7 +90,7 @@ fn line(
     [
         run.name_any().into(),
         point.map_or("-", HookPoint::as_str).into(),
-        scene.map_or_else(none, |scene| scene.about(run)).into(),
+        scene.map_or_else(none, |scene| scene.subject(run)).into(),
         phase_cell(metric.map_or(run.phase(), |metric| metric.phase)),
         metric.map_or_else(none, name).into(),
         measured.to_string().into(),
@@ -115,7 +118,7 @@ mod tests {
         stray.metadata.owner_references = None;
         stray.metadata.namespace = Some("test".to_owned());
         let runs = [step.runs, pod.runs, vec![stray]].concat();
-        let (scenes, others) = Scene::of_runs(vec![set().game, step.game], runs);
+        let (scenes, others) = Scene::group_runs(vec![set().game, step.game], runs);
         insta::assert_snapshot!(all(&scenes, &others, true, Style::PLAIN, now()));
     }
 }

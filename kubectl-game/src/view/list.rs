@@ -12,14 +12,14 @@ use crate::verdict::judge;
 use crate::view::guard::Guard;
 
 pub fn list(games: &[Game], all_namespaces: bool, style: Style, now: Timestamp) -> String {
-    let with_guard = games.iter().any(|game| Guard::of(game).is_some());
+    let is_any_guarded = games.iter().any(|game| Guard::of(game).is_some());
     let mut headings = Vec::new();
     if all_namespaces {
         headings.push("NAMESPACE");
     }
     headings.extend(["NAME", "STATUS", "STEP", "DESIRED"]);
     headings.extend(["UPDATED", "UPDATED_READY", "READY", "TOTAL"]);
-    if with_guard {
+    if is_any_guarded {
         headings.extend(["GUARDED", "WAITING"]);
     }
     headings.push("AGE");
@@ -30,7 +30,7 @@ pub fn list(games: &[Game], all_namespaces: bool, style: Style, now: Timestamp) 
             line.push(Cell::from(game.namespace.as_str()));
         }
         line.extend(rollout(game, now));
-        if with_guard {
+        if is_any_guarded {
             line.extend(guard(game));
         }
         line.push(age(game.created.as_ref(), now).into());
@@ -65,7 +65,7 @@ fn guard(game: &Game) -> [Cell; 2] {
     }
 }
 
-/// The number of completed steps, and of all steps.
+/// The numbers of completed steps and of all steps, such as `1/5`.
 pub fn step(game: &Game) -> String {
     match game.step_index() {
         Some(index) => format!("{index}/{}", game.steps.len()),

@@ -88,8 +88,8 @@ fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a str> {
     Some(&found.status)
 }
 
-/// Ready containers, restarts, and what the operator is doing with the pod. `is_for_update`: its hook runs for an
-/// update, not for a deletion.
+/// Ready containers, restarts, and what the operator is doing with the pod. `is_for_update`: the pod's hook runs
+/// for an update, not for a deletion.
 pub fn info(pod: &Pod, is_for_update: bool, is_reserved: bool) -> String {
     let native = native_sidecars(pod);
     let all = pod.spec.as_ref().map_or(0, |spec| spec.containers.len()) + native.len();
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_index_of_a_pod_is_shown() {
-        let pod = |annotations| {
+        let shown = |annotations| {
             let pod = json!({
                 "metadata": {"name": "a", "annotations": annotations},
                 "spec": {"containers": [{"name": "game"}]},
@@ -148,9 +148,9 @@ mod tests {
             });
             info(&serde_json::from_value(pod).expect("a pod"), false, false)
         };
-        assert_eq!(pod(json!({})), "1/1 ready, 1 restart");
+        assert_eq!(shown(json!({})), "1/1 ready, 1 restart");
         assert_eq!(
-            pod(json!({INDEX_ID: "100"})),
+            shown(json!({INDEX_ID: "100"})),
             "1/1 ready, index 100, 1 restart"
         );
     }
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn native_sidecars_are_counted_and_other_init_containers_are_not() {
         let status = |name: &str, ready: bool, restarts: i32| json!({"name": name, "ready": ready, "restartCount": restarts, "image": "", "imageID": ""});
-        let pod = |is_ready: bool| {
+        let shown = |is_ready: bool| {
             let pod = json!({
                 "metadata": {"name": "a"},
                 "spec": {
@@ -172,7 +172,7 @@ mod tests {
             });
             info(&serde_json::from_value(pod).expect("a pod"), false, false)
         };
-        assert_eq!(pod(true), "2/2 ready, 1 restart");
-        assert_eq!(pod(false), "1/2 ready, 1 restart");
+        assert_eq!(shown(true), "2/2 ready, 1 restart");
+        assert_eq!(shown(false), "1/2 ready, 1 restart");
     }
 }

@@ -26,13 +26,15 @@ pub fn last_measured(metric: &MetricResult) -> Option<String> {
     Some(value.unwrap_or_else(|| last.phase.to_string()))
 }
 
-/// The reason for a metric's phase. Its message usually repeats that of the last measurement.
+/// The reason for a metric's phase. The metric's message usually repeats that of its last measurement.
 pub fn message(metric: &MetricResult) -> Option<String> {
     let last = metric.measurements.last();
-    let of_last = last.and_then(|it| it.message.as_deref());
-    match (metric.message.as_deref(), of_last) {
-        (Some(own), Some(of_last)) if !own.contains(of_last) => Some(format!("{own}: {of_last}")),
-        (own, of_last) => of_last.or(own).map(str::to_owned),
+    let last_message = last.and_then(|it| it.message.as_deref());
+    match (metric.message.as_deref(), last_message) {
+        (Some(message), Some(last_message)) if !message.contains(last_message) => {
+            Some(format!("{message}: {last_message}"))
+        }
+        (message, last_message) => last_message.or(message).map(str::to_owned),
     }
 }
 

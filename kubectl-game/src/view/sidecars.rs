@@ -7,14 +7,14 @@ use kube::ResourceExt;
 
 use crate::age::span;
 
-/// Whether a set lets the pod's workload update its sidecars, and the workload has not begun.
+/// Whether a set lets the pod's workload update the pod's sidecars, and the workload has not begun.
 pub fn has_token(pod: &Pod) -> bool {
     let marks = sidecar_marks(pod.annotations());
     marks.values().any(|mark| mark.token.is_some())
 }
 
-/// The information about a pod, followed by the sidecars that wait for an update, and by those that it lacks.
-pub fn with_waiting(info: String, pod: &Pod, now: Timestamp) -> String {
+/// The information about a pod, followed by the sidecars that wait for an update, and by those that the pod lacks.
+pub fn info_with_sidecars(info: String, pod: &Pod, now: Timestamp) -> String {
     let marks = sidecar_marks(pod.annotations());
     let tokens = marks.iter().filter_map(|(set, mark)| {
         let age = token_age(mark, now)?;
@@ -94,21 +94,21 @@ mod tests {
     fn a_pod_shows_the_sidecars_that_it_waits_for_and_lacks() {
         let both = pod(&[("log", TOKEN), ("mesh", CLASH)]);
         assert_eq!(
-            with_waiting("2/2 ready".to_owned(), &both, now()),
+            info_with_sidecars("2/2 ready".to_owned(), &both, now()),
             "2/2 ready, sidecars of log to be updated for 12s, without the sidecars of mesh: the pod has another \
              container \"mesh\"; rename one of the two"
         );
         assert!(has_token(&both));
-        // After a token is withdrawn, its time remains.
-        let quiet = pod(&[(
+        // After a token is withdrawn, the time at which it was given remains.
+        let withdrawn = pod(&[(
             "log",
             r#"{"at":"log-1","in":["log"],"since":"2026-11-21T10:04:48Z"}"#,
         )]);
         assert_eq!(
-            with_waiting("2/2 ready".to_owned(), &quiet, now()),
+            info_with_sidecars("2/2 ready".to_owned(), &withdrawn, now()),
             "2/2 ready"
         );
-        assert!(!has_token(&quiet));
+        assert!(!has_token(&withdrawn));
     }
 
     #[test]

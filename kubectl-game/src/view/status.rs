@@ -8,7 +8,7 @@ use crate::style::{Style, Tone};
 use crate::verdict::{End, Verdict};
 use crate::view::guard::Guard;
 
-/// For people.
+/// The status as text, for people.
 pub fn status(game: &Game, verdict: &Verdict, style: Style) -> String {
     let mut notes = Vec::new();
     if let Some(ordinals) = game.reserved_ordinals() {
@@ -46,7 +46,7 @@ pub fn sentence(name: &str, verdict: &Verdict) -> String {
     page.text()
 }
 
-/// For programs.
+/// The status as JSON, for programs.
 pub fn data(game: &Game, verdict: &Verdict) -> Value {
     let mut data = verdict_data(verdict);
     data["kind"] = json!(game.kind.as_str());

@@ -31,7 +31,7 @@ pub struct Node {
     pub children: Vec<Node>,
 }
 
-/// Pods that are shown without --all-pods.
+/// The number of pods that are shown without --all-pods.
 pub const MAX_PODS: usize = 50;
 
 /// The head and the tree, with at most `max_pods` pods.
@@ -48,7 +48,7 @@ pub fn render(root: &Node, style: Style) -> String {
     table.render(style)
 }
 
-fn draw(node: &Node, lead: &str, below: &str, style: Style, table: &mut Table) {
+fn draw(node: &Node, lead: &str, child_lead: &str, style: Style, table: &mut Table) {
     table.push([
         format!("{lead}{}", node.name).into(),
         node.kind.as_str().into(),
@@ -57,9 +57,9 @@ fn draw(node: &Node, lead: &str, below: &str, style: Style, table: &mut Table) {
         cut(&node.info, MAX_INFO).into(),
     ]);
     for (index, child) in node.children.iter().enumerate() {
-        let (branch, rest) = style.branch(index + 1 == node.children.len());
-        let (lead, below) = (format!("{below}{branch}"), format!("{below}{rest}"));
-        draw(child, &lead, &below, style, table);
+        let (branch, indent) = style.branch(index + 1 == node.children.len());
+        let lead = format!("{child_lead}{branch}");
+        draw(child, &lead, &format!("{child_lead}{indent}"), style, table);
     }
 }
 
@@ -85,14 +85,14 @@ impl<'a> Shown<'a> {
         let is_shown = |pod: &&&Pod| self.names.contains(pod.name_any().as_str());
         let (shown, others): (Vec<&&Pod>, Vec<&&Pod>) = pods.iter().partition(is_shown);
         let settled = others.iter().filter(|pod| is_settled(scene, pod)).count();
-        let rest = [
+        let hidden = [
             (others.len() - settled, "not ready, or in progress"),
             (settled, "ready, nothing in progress"),
         ];
-        let rest = rest.into_iter().filter(|(count, _)| *count > 0);
+        let hidden = hidden.into_iter().filter(|(count, _)| *count > 0);
         let nodes = shown.into_iter().map(|pod| pod_node(scene, pod, now));
         nodes
-            .chain(rest.map(|(count, how)| more(count, how)))
+            .chain(hidden.map(|(count, info)| hidden_pods(count, info)))
             .collect()
     }
 }
@@ -104,14 +104,14 @@ fn is_settled(scene: &Scene, pod: &Pod) -> bool {
     is_settled && !scene.runs.iter().any(|run| is_about(run, pod)) && !is_reserved()
 }
 
-/// The node in place of pods that are not shown.
-pub fn more(count: usize, how: &str) -> Node {
+/// The node in place of pods that are not shown. `info` says what they have in common.
+pub fn hidden_pods(count: usize, info: &str) -> Node {
     Node {
         name: format!("... and {count} more"),
         kind: "Pod".into(),
         state: "".into(),
         age: String::new(),
-        info: how.to_owned(),
+        info: info.to_owned(),
         children: Vec::new(),
     }
 }
@@ -187,7 +187,7 @@ fn pod_node(scene: &Scene, pod: &Pod, now: Timestamp) -> Node {
         kind: "Pod".into(),
         state: pod::state(pod),
         age: age(pod.creation_timestamp().as_ref(), now),
-        info: sidecars::with_waiting(pod::info(pod, is_for_update, is_reserved), pod, now),
+        info: sidecars::info_with_sidecars(pod::info(pod, is_for_update, is_reserved), pod, now),
         children: runs().map(|run| run_node(scene, run, now)).collect(),
     }
 }

@@ -197,7 +197,7 @@ async fn shells_can_parse_their_completion_scripts() {
 }
 
 #[tokio::test]
-async fn a_timeout_includes_the_first_response() {
+async fn the_timeout_includes_the_wait_for_the_first_response() {
     let (_listener, server) = silent_server();
     let config = kubeconfig("silent-timeout", &server);
     let started = Instant::now();

@@ -9,15 +9,15 @@ use super::{kubeconfig, program, reply, run, start_server, text};
 
 const GUARDED: &str = "gamekeeper.tkex.tencent.com/guarded";
 
-/// A cluster with at most one GameDeployment and some pods. It refuses patches of a pod with the given statuses, one
-/// for each attempt.
+/// A cluster with at most one GameDeployment and some pods.
 #[derive(Clone, Default)]
 struct Server {
     workloads: Vec<Value>,
     pods: Vec<Value>,
+    /// The status codes with which patches of a pod are refused, one for each attempt.
     refusals: Arc<Mutex<BTreeMap<&'static str, Vec<u16>>>>,
-    /// What reading a pod returns after a patch was refused.
-    later: BTreeMap<&'static str, Value>,
+    /// What reading a single pod returns, if the pod was replaced after it was listed.
+    successors: BTreeMap<&'static str, Value>,
     patched: Arc<Mutex<Vec<String>>>,
 }
 
@@ -64,9 +64,9 @@ impl Server {
             }
             (_, "pods") => {
                 // A selector that includes the label's value does not match a pod whose label was changed.
-                let value = query.contains("guarded%3Dw");
+                let has_value = query.contains("guarded%3Dw");
                 let is_selected =
-                    |pod: &&Value| !value || pod["metadata"]["labels"][GUARDED] == "w";
+                    |pod: &&Value| !has_value || pod["metadata"]["labels"][GUARDED] == "w";
                 let pods: Vec<Value> = self.pods.iter().filter(is_selected).cloned().collect();
                 list(&pods)
             }
@@ -82,7 +82,7 @@ impl Server {
     fn pod(&self, name: &str) -> Option<&Value> {
         let mut pods = self.pods.iter();
         let found = pods.find(|pod| pod["metadata"]["name"] == name);
-        self.later.get(name).or(found)
+        self.successors.get(name).or(found)
     }
 
     fn patch(&self, pod: &str) -> String {
@@ -146,7 +146,7 @@ fn pod(name: &str) -> Value {
     })
 }
 
-/// The pod that replaced another one of the same name.
+/// The pod that replaces one of the same name.
 fn successor(name: &str) -> Value {
     let mut pod = pod(name);
     pod["metadata"]["uid"] = json!("another");
@@ -159,7 +159,7 @@ fn changing_pods() -> Server {
     for name in ["a", "b", "c", "d"] {
         server = server.with_pod(pod(name));
     }
-    server.later.insert("c", successor("c"));
+    server.successors.insert("c", successor("c"));
     server
         .refusing("a", &[404])
         .refusing("b", &[409])

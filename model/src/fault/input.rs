@@ -108,10 +108,12 @@ impl Fault {
                 }
             }
             Fault::NoTokenNeeded => {
-                let set = world.sidecars.first().map(|set| set.revision.clone());
+                let set_revision = world.sidecars.first().map(|set| set.revision.clone());
                 let pods = world.pods.iter_mut().map(Arc::make_mut);
                 for mark in pods.flat_map(|pod| pod.sidecars.values_mut()) {
-                    mark.token = set.clone().filter(|newest| *newest != mark.revision);
+                    mark.token = set_revision
+                        .clone()
+                        .filter(|newest| *newest != mark.revision);
                 }
             }
             Fault::MistakenForGame => {
@@ -266,9 +268,9 @@ fn name_victims(gd: &mut GameDeployment, world: &World) {
 /// Removes a retry, and returns whether there was one.
 fn forget_retry(gd: &mut GameDeployment) -> bool {
     let strategy = &mut gd.spec.pre_delete_update_strategy;
-    let is_set = std::mem::take(&mut strategy.retry);
+    let was_set = std::mem::take(&mut strategy.retry);
     let annotation = gd.annotations_mut().remove(names::RETRY_ANNOTATION);
-    is_set || annotation.is_some()
+    was_set || annotation.is_some()
 }
 
 fn annotate(run: &mut HookRun, key: &str, value: &str) {
@@ -308,7 +310,7 @@ fn add_sidecars(run: &mut HookRun, world: &World) {
     let target = run.annotations().get(names::RUN_TARGET).cloned();
     let target = target.filter(|it| !it.is_empty() && !it.contains('+'));
     if let (Some(target), Some(set)) = (target, world.sidecars.first()) {
-        let both = format!("{target}+{}", set.revision);
-        annotate(run, names::RUN_TARGET, &both);
+        let combined = format!("{target}+{}", set.revision);
+        annotate(run, names::RUN_TARGET, &combined);
     }
 }

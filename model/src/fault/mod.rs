@@ -1,7 +1,7 @@
 //! Deliberate bugs, each of which the checker must find.
 //!
-//! They need no change of production code: they corrupt the planner's [`input`] or [`output`], or, where the model
-//! checks for them, the execution of a plan.
+//! They need no change of production code: they corrupt the planner's [`input`] or [`output`], or the model's
+//! execution of a plan, which checks for them.
 
 mod input;
 mod output;
@@ -102,7 +102,7 @@ pub enum Fault {
     ReleaseForgotten,
     /// If a user has released one pod, all pods count as released.
     AllReleased,
-    /// The taints of a node count although pods tolerate them.
+    /// The taints of a node count even if pods tolerate them.
     TolerationIgnored,
     /// Nodes that are about to be removed are overlooked.
     GoingOverlooked,
@@ -112,7 +112,7 @@ pub enum Fault {
     OutdatedRequestCounts,
     /// A node that does not respond counts as lost immediately.
     SilentMeansLost,
-    /// The deadline of a guarded pod has passed as soon as it waits for its hook.
+    /// The deadline of a guarded pod passes as soon as the pod waits for its hook.
     DeadlinePassesImmediately,
     /// The update of a sidecar does not test its token.
     TokenUntested,

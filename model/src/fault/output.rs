@@ -81,7 +81,7 @@ impl Fault {
         }
     }
 
-    /// Lets the budget of guarded pods allow evictions.
+    /// Makes the budget of guarded pods allow evictions.
     fn weaken_budget(self, action: &mut Action) {
         let Action::ApplyBudget(it) = action else {
             return;
@@ -111,7 +111,7 @@ impl Fault {
             Action::CreatePod(pod) if self == Fault::InjectionForgotten => {
                 let containers = pod.pod["spec"]["containers"].as_array_mut();
                 let containers = containers.into_iter();
-                containers.for_each(|it| it.retain(|it| it["name"] != sidecars::NAME));
+                containers.for_each(|it| it.retain(|it| it["name"] != sidecars::CONTAINER));
             }
             _ => {}
         }
@@ -125,7 +125,9 @@ impl Fault {
                 let changes = &mut patch.record.containers;
                 changes.retain(|name, _| images.iter().any(|image| image.name == *name));
             }
-            Fault::GameRestarted if patch.images.iter().all(|it| it.name == sidecars::NAME) => {
+            Fault::GameRestarted
+                if patch.images.iter().all(|it| it.name == sidecars::CONTAINER) =>
+            {
                 let game = patch.images.first().cloned();
                 let game = game.map(|image| ImageChange {
                     name: "game".to_owned(),
@@ -143,7 +145,7 @@ impl Fault {
         stepless: Plan<GameDeploymentStatus>,
     ) {
         let is_of_sidecars =
-            |patch: &InPlacePatch| patch.images.iter().all(|it| it.name == sidecars::NAME);
+            |patch: &InPlacePatch| patch.images.iter().all(|it| it.name == sidecars::CONTAINER);
         let updates_sidecars = |action: &Action| match action {
             Action::PatchInPlace(patch) => is_of_sidecars(patch),
             Action::CloseGate { then, .. } => then.as_ref().is_some_and(|it| is_of_sidecars(it)),

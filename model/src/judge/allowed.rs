@@ -43,22 +43,22 @@ impl Case<'_> {
         }
         let at_entry = i64::from(self.state.memory.replicas_at_partition);
         let last = pauses::last_partition(steps, index);
-        last.map_or(0, |kept| {
-            let now = all - kept.kept(all);
-            now.min(at_entry - kept.kept(at_entry)).max(0)
+        last.map_or(0, |partition| {
+            let now = all - partition.kept(all);
+            now.min(at_entry - partition.kept(at_entry)).max(0)
         })
     }
 
     /// How many pods may have the update revision during a user's pause of a rollout without steps: as many as
-    /// when it began.
+    /// when the pause began.
     fn held(&self) -> Option<i64> {
         let held = self.state.memory.held.filter(|_| self.workload.paused);
         let (rev, pods) = held?;
         (rev == self.workload.template).then_some(i64::from(pods))
     }
 
-    /// The number of lowest ordinals that must not have the update revision.
-    pub(super) fn first_to_update(&self) -> i64 {
+    /// How many of the lowest ordinals must not have the update revision.
+    pub(super) fn kept_count(&self) -> i64 {
         if !self.is_rollout() {
             return 0;
         }
@@ -72,7 +72,7 @@ impl Case<'_> {
         if index >= steps.len() && self.max_updated() > 0 {
             return 0;
         }
-        pauses::last_partition(steps, index).map_or(all, |kept| kept.kept(all))
+        pauses::last_partition(steps, index).map_or(all, |partition| partition.kept(all))
     }
 
     /// How many surge pods an update may have.
@@ -82,9 +82,9 @@ impl Case<'_> {
         self.surge_for(old - (self.replicas() - self.max_updated()))
     }
 
-    /// How many surge pods there may be for an update, or for pods that will be moved. A user may request or cancel a
-    /// move that the cache does not show yet, so surge pods for a move may be missing, and pods that are surplus
-    /// without it may be deleted.
+    /// How many surge pods there may be for an update, or for pods that will be moved. The cache may not show yet
+    /// that a user requested or canceled a move, so surge pods for a move may be missing, and pods that are surplus
+    /// without the move may be deleted.
     pub(super) fn surge_with_moves(&self) -> i64 {
         let moved = self
             .active()
@@ -123,7 +123,7 @@ impl Case<'_> {
 
     /// Whether a pod is chosen for deletion because there are too many.
     pub(super) fn is_victim(&self, pod: &Pod) -> bool {
-        match self.model.scope.set {
+        match self.model.scope.stateful_set {
             Some(_) => !self.wanted(self.surge()).contains(&pod.name) && !self.is_surge(pod),
             None => self.excess() > 0 && self.is_waiting(pod) && pod.move_requested.is_none(),
         }

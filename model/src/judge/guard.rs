@@ -37,17 +37,19 @@ pub(super) fn state(model: &Model, state: &State) -> Result<(), Violation> {
     let is_exposed =
         |pod: &&Pod| pod.up && !pod.guarded && !pod.released && !pod.terminating && !pod.orphan;
     match pods.iter().find(is_exposed) {
-        Some(pod) if is_kept(model, state) => violation(GUARDED, format!("{pod:?} has no label")),
+        Some(pod) if must_guard_all(model, state) => {
+            violation(GUARDED, format!("{pod:?} has no label"))
+        }
         _ => Ok(()),
     }
 }
 
-/// Whether all pods with players must be guarded: the guard is not being switched, and the pods are not left to the
-/// user.
-fn is_kept(model: &Model, state: &State) -> bool {
+/// Whether all pods with players must be guarded: users do not switch the guard on or off in this scope, and the pods
+/// are not left to the user.
+fn must_guard_all(model: &Model, state: &State) -> bool {
     let guard = state.workload.now.guard;
-    let mut switches = model.scope.user.iter();
-    let is_switched = switches.any(|it| matches!(it, User::Guard(_)));
+    let mut changes = model.scope.user.iter();
+    let is_switched = changes.any(|it| matches!(it, User::Guard(_)));
     let is_orphaning = matches!(guard.deletion, Some(Cascade::Orphan | Cascade::Orphaned));
     guard.wanted && guard.finalizer && !is_switched && !is_orphaning && state.workload.now.hooked
 }
@@ -73,7 +75,7 @@ pub fn collection(model: &Model, state: &State, uid: Uid) -> Result<(), Violatio
     let pod = state.pod(uid);
     let is_playing = |pod: &&Pod| pod.up && !pod.released && !pod.orphan;
     match pod.filter(is_playing) {
-        Some(pod) if is_kept(model, state) => {
+        Some(pod) if must_guard_all(model, state) => {
             violation(GUARDED, format!("{pod:?} is collected with its workload"))
         }
         _ => Ok(()),
@@ -93,7 +95,8 @@ impl Case<'_> {
         (pod.released || is_lost) && self.workload.guard.wanted
     }
 
-    /// Checks the deletion of a pod because its node is lost. When the node is back, the pod's next status shows that.
+    /// Checks the deletion of a pod because its node is lost. A pod whose kubelet reports again is no
+    /// longer lost.
     pub(super) fn on_lost_node(&self, pod: &Pod) -> Result<(), Violation> {
         if self.may_go_without_hook(pod) || !pod.up {
             return Ok(());

@@ -42,17 +42,17 @@ struct Case<'a> {
 /// does not show whether there are too many.
 pub fn deletions(model: &Model, state: &State, reconcile: &Reconcile) -> Result<(), Violation> {
     let case = Case::new(model, state, reconcile);
-    let scale_in =
+    let is_scale_in =
         |write: &&Write| matches!(write, Write::DeletePod(_, DeletionReason::ScaleIn, _));
-    if model.scope.set.is_some() {
+    if model.scope.stateful_set.is_some() {
         return Ok(()); // The ordinal alone shows whether a pod is one too many.
     }
-    let too_many = reconcile.after.iter().filter(scale_in).count() as i64;
+    let deleted = reconcile.after.iter().filter(is_scale_in).count() as i64;
     let excess = case.excess();
-    if too_many > excess.max(0) && !model.scope.has_surprises() {
+    if deleted > excess.max(0) && !model.scope.has_surprises() {
         return violation(
             "2: enough pods",
-            format!("{too_many} pods are deleted, but {excess} are surplus"),
+            format!("{deleted} pods are deleted, but {excess} are surplus"),
         );
     }
     Ok(())
@@ -148,11 +148,11 @@ pub fn state(model: &Model, state: &State) -> Result<(), Violation> {
     }
     let runs = &state.runs.now;
     for (index, run) in runs.iter().enumerate() {
-        let same = |other: &&Run| match run.id.pod {
+        let is_duplicate = |other: &&Run| match run.id.pod {
             Some(_) => (other.id.pod, other.id.point) == (run.id.pod, run.id.point),
             None => other.id.has_same_name(&run.id),
         };
-        if let Some(other) = runs[index + 1..].iter().find(same) {
+        if let Some(other) = runs[index + 1..].iter().find(is_duplicate) {
             return violation("6: one HookRun", format!("{run:?} and {other:?}"));
         }
     }
@@ -284,7 +284,7 @@ impl<'a> Case<'a> {
         point: HookPoint,
         target: Option<Rev>,
         at: Time,
-        is_for: impl Fn(Option<Rev>) -> bool,
+        may_have_sidecars: impl Fn(Option<Rev>) -> bool,
     ) -> Result<(), Violation> {
         if !pod.up || !self.has_hook(point) {
             return Ok(());
@@ -293,7 +293,7 @@ impl<'a> Case<'a> {
             run.id.point == point
                 && run.id.pod == Some(pod.uid)
                 && run.id.target == target
-                && is_for(run.id.sidecars)
+                && may_have_sidecars(run.id.sidecars)
                 && run.id.hook == self.workload.hook
                 && run.phase == HookPhase::Successful
                 && run.finished + FRESH >= at
@@ -315,10 +315,10 @@ impl<'a> Case<'a> {
             return violation("on delete", format!("an update of {pod:?} starts"));
         }
         if self.workload.paused {
-            return violation("5: paused", format!("an update of {pod:?} begins"));
+            return violation("5: paused", format!("an update of {pod:?} starts"));
         }
         if self.model.scope.refused == Some(self.workload.template) {
-            return violation("accepted first", format!("an update of {pod:?} begins"));
+            return violation("accepted first", format!("an update of {pod:?} starts"));
         }
         Ok(())
     }
@@ -358,7 +358,7 @@ impl<'a> Case<'a> {
                 format!("revision {rev} instead of {update}"),
             );
         }
-        if self.model.scope.set.is_some() {
+        if self.model.scope.stateful_set.is_some() {
             return self.ordinal_updated(name);
         }
         if !self.is_rollout() {
@@ -409,11 +409,11 @@ impl<'a> Case<'a> {
         }
         violation(
             "batches",
-            format!("a pod is created next to {awaited} that are not available"),
+            format!("a pod is created while {awaited} others are not available"),
         )
     }
 
-    /// The gate opens only when the new image runs and the PostInplace hook was Successful.
+    /// The gate opens only when the new image runs and the PostInplace hook was successful.
     fn gate_opened(&self, uid: Uid) -> Result<(), Violation> {
         let Some(pod) = self.state.pod(uid).filter(|pod| pod.is_patched()) else {
             return Ok(());
@@ -461,7 +461,7 @@ impl<'a> Case<'a> {
             return Ok(());
         }
         let waiting = self.active().filter(|pod| self.is_waiting(pod)).count() as i64;
-        let is_in_order = self.model.scope.set.is_some();
+        let is_in_order = self.model.scope.stateful_set.is_some();
         if is_in_order && self.wanted(self.surge()).contains(&id.name) {
             return Ok(());
         }

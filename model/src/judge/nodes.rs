@@ -1,4 +1,4 @@
-//! `onNodeGoing: Move`: pods leave nodes that are about to be removed, and no others.
+//! `onNodeGoing: Move`: pods leave nodes that are about to be removed, and no other nodes.
 
 use gamekeeper_core::plan::DeletionReason;
 
@@ -18,16 +18,16 @@ pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), 
                 pod(*uid).filter(|pod| !is_going || !pod.on_node || pod.move_requested.is_some())
             }
             Write::RequestMove(uid, false) => {
-                let is_own = |pod: &&Pod| pod.move_requested == Some(Requester::Operator);
-                pod(*uid).filter(|pod| is_going || !is_own(pod))
+                let is_by_operator = |pod: &&Pod| pod.move_requested == Some(Requester::Operator);
+                pod(*uid).filter(|pod| is_going || !is_by_operator(pod))
             }
             Write::DeletePod(uid, DeletionReason::Replace, _) => pod(*uid).filter(|pod| {
                 let is_named = view.workload.named.contains(&pod.name);
                 pod.move_requested == Some(Requester::Operator) && !is_going && !is_named
             }),
             Write::DeletePod(uid, DeletionReason::NodeLost, _) => {
-                let may_go = view.node == Node::Lost;
-                pod(*uid).filter(|pod| !may_go || !pod.on_node)
+                let is_lost = view.node == Node::Lost;
+                pod(*uid).filter(|pod| !is_lost || !pod.on_node)
             }
             _ => None,
         };

@@ -32,7 +32,7 @@ impl Case<'_> {
     /// Checks the deletion of a pod for a scale-in, or because its ordinal is reserved. A surge pod is part of an
     /// update, whose budget applies.
     pub(super) fn scaled_in(&self, pod: &Pod) -> Result<(), Violation> {
-        if self.model.scope.set.is_none() {
+        if self.model.scope.stateful_set.is_none() {
             return Ok(());
         }
         let wanted = self.wanted(0);
@@ -105,11 +105,11 @@ impl Case<'_> {
 
     /// Checks the update of a pod.
     pub(super) fn ordinal_updated(&self, ordinal: Name) -> Result<(), Violation> {
-        let kept = self.workload.ordinals(self.first_to_update());
+        let kept = self.workload.ordinals(self.kept_count());
         if kept.contains(&ordinal) || self.workload.is_reserved(ordinal) {
             return violation(
                 "3: partition",
-                format!("ordinal {ordinal} is updated, which is reserved or one of {kept:?}"),
+                format!("ordinal {ordinal} is updated, but it is reserved or one of {kept:?}"),
             );
         }
         Ok(())

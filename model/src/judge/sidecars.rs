@@ -1,6 +1,6 @@
 //! Invariant 13: sidecars change in a running pod only with a token of their set, within the limits of the set and of
-//! the workload, and without changing the game. Creating or deleting a set affects no running pod, and no new pod
-//! lacks its containers.
+//! the workload, and without changing the game. Creating or deleting a set affects no running pod, and every new pod
+//! gets the set's containers.
 
 use super::{Case, violation};
 use crate::model::{Model, Violation};
@@ -18,8 +18,8 @@ const ONE_CHANGE: &str = "13: one change";
 const STEP: &str = "13: canary steps";
 const INJECTED: &str = "13: injected";
 
-/// Checks a plan of the workload against what its caches show: new pods have the sidecars, a pod that is at its target
-/// and has no token is not touched, and no update of sidecars starts at a canary step.
+/// Checks a plan of the workload against what the caches show: new pods have the sidecars; a pod that is at its target
+/// and has no token is not touched; and no update of sidecars starts at a canary step.
 pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violation> {
     let set = &view.sidecar_set;
     let is_at_step = is_at_step(model, view, planned);
@@ -52,7 +52,8 @@ pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), 
     Ok(())
 }
 
-/// Whether the rollout has canary steps left, according to the status before or after a plan.
+/// Whether the rollout has canary steps left, according to the status that the plan writes first, if any, or else the
+/// current one.
 fn is_at_step(model: &Model, view: &View, planned: &Planned) -> bool {
     let steps = &model.scope.steps[usize::from(view.workload.steps)];
     let status = planned.status.unwrap_or(view.workload.status);
@@ -68,16 +69,17 @@ pub(super) fn is_outdated(view: &View, run: &Run) -> bool {
     run.id.sidecars.is_some() && run.id.sidecars != token
 }
 
-/// Checks a state: a pod's mark names the image that its container has.
+/// Checks a state: a pod's mark names the image of its sidecar.
 pub(super) fn state(model: &Model, state: &State) -> Result<(), Violation> {
     let is_wrong = |pod: &&Pod| {
         let image = pod.containers[SIDECAR].map(|it| it.image);
         image != pod.mark.map(|mark| mark.at)
     };
     match state.pods.now.iter().find(is_wrong) {
-        Some(pod) if model.scope.order == ContainerOrder::DisOrdered => {
-            violation(TOKEN, format!("{pod:?} has another image than its mark"))
-        }
+        Some(pod) if model.scope.order == ContainerOrder::DisOrdered => violation(
+            TOKEN,
+            format!("the sidecar of {pod:?} does not have the image that the mark names"),
+        ),
         _ => Ok(()),
     }
 }
@@ -98,8 +100,8 @@ pub fn mark(model: &Model, state: &State, write: &MarkWrite) -> Result<(), Viola
         return violation(SET, format!("{write:?} with {set:?}"));
     }
     let others = |uids: u32| {
-        let others = state.pods.now.iter().filter(move |it| it.uid != pod.uid);
-        others.filter(move |it| it.is_active() && uids & (1 << it.uid) != 0)
+        let pods = state.pods.now.iter().filter(move |it| it.uid != pod.uid);
+        pods.filter(move |it| it.is_active() && uids & (1 << it.uid) != 0)
     };
     let has_newest = |pod: &&Pod| {
         let mark = pod.mark.iter();
@@ -118,11 +120,14 @@ pub fn mark(model: &Model, state: &State, write: &MarkWrite) -> Result<(), Viola
         .scope
         .sidecars
         .map_or(0, |it| usize::from(it.max_unavailable));
-    let due = others(judged.counted).filter(|it| it.is_sidecar_due());
-    let due = due.count();
+    let updating = others(judged.counted).filter(|it| it.may_be_updating_sidecar());
+    let updating = updating.count();
     let is_charged = judged.charged & (1 << pod.uid) != 0;
-    if is_charged && due >= max_unavailable {
-        return violation(LIMIT, format!("{write:?}, with {due} others due"));
+    if is_charged && updating >= max_unavailable {
+        return violation(
+            LIMIT,
+            format!("{write:?} while {updating} other pods may be updating"),
+        );
     }
     Ok(())
 }
@@ -131,17 +136,17 @@ impl Case<'_> {
     /// Checks the change of a pod, as far as sidecars are concerned.
     pub(super) fn sidecar_patched(&self, pod: &Pod, patch: &Patch) -> Result<(), Violation> {
         let is_in_order = self.model.scope.order != ContainerOrder::DisOrdered;
-        let [own @ .., sidecar] = &patch.images;
-        let to = patch.mark.map(|mark| mark.at).or(sidecar.map(|it| it.1));
-        let Some(to) = to else {
+        let [template_images @ .., sidecar] = &patch.images;
+        let target = patch.mark.map(|mark| mark.at).or(sidecar.map(|it| it.1));
+        let Some(target) = target else {
             return Ok(());
         };
-        let is_next = is_in_order && pod.mark.is_some_and(|mark| mark.at == to);
-        let has_token = pod.mark.is_some_and(|mark| mark.token == Some(to));
+        let is_next = is_in_order && pod.mark.is_some_and(|mark| mark.at == target);
+        let has_token = pod.mark.is_some_and(|mark| mark.token == Some(target));
         if !has_token && !is_next {
             return violation(TOKEN, format!("{patch:?} of {pod:?}"));
         }
-        if patch.rev == pod.rev && own.iter().any(Option::is_some) && !is_in_order {
+        if patch.rev == pod.rev && template_images.iter().any(Option::is_some) && !is_in_order {
             return violation(GAME, format!("{patch:?} of {pod:?}"));
         }
         let is_lost =
@@ -160,8 +165,8 @@ impl Case<'_> {
         let Some(record) = pod.record.as_ref().filter(|_| pod.is_patched()) else {
             return false;
         };
-        let is_of_template = record.sidecar.is_none() && patch.mark.is_none();
+        let is_template_only = record.sidecar.is_none() && patch.mark.is_none();
         let mut changed = patch.images.iter().zip(&record.from);
-        is_of_template || changed.all(|(image, from)| image.is_none() || from.is_some())
+        is_template_only || changed.all(|(image, from)| image.is_none() || from.is_some())
     }
 }

@@ -38,7 +38,7 @@ pub enum Fault {
     RecordsIgnored,
     /// Steps that passed in an earlier upgrade count for this one.
     AnyUpgradeCounts,
-    /// The upgrade of another node starts before that of the previous one is complete.
+    /// The upgrade of a node starts before that of the previous one is complete.
     NodesAtOnce,
     /// PostUpgrade does not wait for the kubelet.
     KubeletIgnored,
@@ -95,11 +95,11 @@ impl Fault {
             Self::CordonIgnored => change_nodes(world, |node| node.unschedulable = true),
             Self::NodesAtOnce => cluster.spec.features.parallelism = 2,
             Self::KubeletIgnored => change_nodes(world, |node| {
-                let is_begun = node
+                let has_begun = node
                     .record
                     .as_deref()
                     .is_some_and(|it| it.contains("upgraded"));
-                if let (true, Some(upgrade)) = (is_begun, &upgrade) {
+                if let (true, Some(upgrade)) = (has_begun, &upgrade) {
                     node.version.clone_from(&upgrade.to);
                 }
             }),
@@ -116,10 +116,7 @@ impl Fault {
     pub fn corrupt_output(self, plan: &mut ClusterPlan, world: &ClusterWorld) {
         match self {
             Self::TaintRemovedFirst => {
-                let tainted = world
-                    .nodes
-                    .iter()
-                    .filter(|node| node.not_installed.is_some());
+                let tainted = world.nodes.iter().filter(|node| node.taint_index.is_some());
                 let actions = tainted.cloned().map(ClusterAction::AdmitNode);
                 plan.actions.extend(actions);
             }

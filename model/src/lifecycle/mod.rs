@@ -1,6 +1,6 @@
 //! The model of lifecycle hooks: the real planner, caches that lag per kind, crashes between any two writes, scripts
-//! that fail, nodes that join, are lost or deleted, and a user who edits, pauses and deletes. For every state, it also
-//! checks that the Cluster settles once nothing else happens.
+//! that fail, nodes that join, are lost or are deleted, and a user who edits, pauses and deletes. For every state, it
+//! also checks that the Cluster settles once nothing else happens.
 
 mod fault;
 mod moves;
@@ -69,24 +69,27 @@ const MAX_MOVES: usize = 400;
 /// Checks that everything settles if scripts pass and nothing else happens.
 fn settles(state: &State, settled: &mut HashSet<String>) -> Result<(), String> {
     let mut current = state.clone();
-    let mut passed = Vec::new();
+    let mut visited = Vec::new();
     for _ in 0..MAX_MOVES {
         let key = current.key();
         if settled.contains(&key) {
-            settled.extend(passed);
+            settled.extend(visited);
             return Ok(());
         }
-        passed.push(key);
+        visited.push(key);
         match moves::fair(&current) {
             Some(next) => current.make(next)?,
             None => {
                 rules::check_settled(&current)?;
-                settled.extend(passed);
+                settled.extend(visited);
                 return Ok(());
             }
         }
     }
-    Err(format!("it does not settle: {:?}", current.pending))
+    Err(format!(
+        "the Cluster does not settle: {:?}",
+        current.pending
+    ))
 }
 
 fn check(name: &str, scope: &Scope) {

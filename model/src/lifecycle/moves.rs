@@ -29,12 +29,12 @@ pub enum Move {
 /// All moves from a state.
 pub fn moves(state: &State) -> Vec<Move> {
     let mut moves = operator_moves(state);
-    let left = &state.left;
+    let remaining = &state.remaining;
     let cluster = state.stored.cluster.as_ref();
     let is_deleted = cluster.is_none_or(|it| it.metadata.deletion_timestamp.is_some());
     for run in live(state) {
         moves.push(Move::End(run, HookPhase::Successful));
-        if left.failures > 0 {
+        if remaining.failures > 0 {
             moves.push(Move::End(run, HookPhase::Failed));
         }
     }
@@ -44,18 +44,18 @@ pub fn moves(state: &State) -> Vec<Move> {
             moves.push(next);
         }
     };
-    add_if(left.crashes > 0, Move::Crash);
-    add_if(left.deletions > 0 && !is_deleted, Move::Delete);
-    add_if(left.edits > 0 && !is_deleted, Move::Edit);
-    add_if(left.versions > 0 && !is_deleted, Move::SetVersion);
-    add_if(left.pauses > 0 && cluster.is_some(), Move::Pause);
-    add_if(left.joins > 0, Move::Join);
+    add_if(remaining.crashes > 0, Move::Crash);
+    add_if(remaining.deletions > 0 && !is_deleted, Move::Delete);
+    add_if(remaining.edits > 0 && !is_deleted, Move::Edit);
+    add_if(remaining.versions > 0 && !is_deleted, Move::SetVersion);
+    add_if(remaining.pauses > 0 && cluster.is_some(), Move::Pause);
+    add_if(remaining.joins > 0, Move::Join);
     for (index, node) in state.stored.nodes.iter().enumerate() {
         let is_worker = node.name != "master";
-        add_if(is_worker && left.losses > 0, Move::Lose(index));
+        add_if(is_worker && remaining.losses > 0, Move::Lose(index));
         add_if(is_worker && node.lost, Move::DeleteNode(index));
         let is_older = cluster.is_some_and(|it| it.spec.version.as_ref() != Some(&node.version));
-        let may_change = left.early_kubelets > 0 || state.is_awaited(node);
+        let may_change = remaining.early_kubelets > 0 || state.is_awaited(node);
         add_if(is_older && may_change, Move::Kubelet(index));
     }
     moves
@@ -71,11 +71,11 @@ fn operator_moves(state: &State) -> Vec<Move> {
     ];
     let outdated = kinds
         .into_iter()
-        .filter(|(is_old, kind)| *is_old || state.own.contains(kind));
+        .filter(|(is_outdated, kind)| *is_outdated || state.own_writes.contains(kind));
     let mut moves: Vec<Move> = outdated.map(|(_, kind)| Move::CatchUp(kind)).collect();
     if !state.pending.is_empty() {
         moves.push(Move::Write);
-    } else if (state.own.is_empty() || state.fault == Some(Fault::OwnWritesUnseen))
+    } else if (state.own_writes.is_empty() || state.fault == Some(Fault::OwnWritesUnseen))
         && state.has_work()
     {
         moves.push(Move::Plan);
@@ -90,6 +90,7 @@ fn live(state: &State) -> impl Iterator<Item = usize> {
     live.map(|(index, _)| index)
 }
 
+/// The failed runs whose backoff is not over.
 fn backoffs(state: &State) -> impl Iterator<Item = usize> {
     let runs = state.stored.runs.iter().enumerate();
     let waiting = runs.filter(|(_, run)| {

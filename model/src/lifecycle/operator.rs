@@ -22,7 +22,7 @@ impl State {
             now: NOW,
             nodes: self.cached.nodes.iter().cloned().map(Arc::new).collect(),
             runs: self.cached.runs.iter().cloned().map(Arc::new).collect(),
-            older: None,
+            older_cluster: None,
             image: "gamekeeper:1".to_owned(),
             game_pods: Vec::new(),
             refused: BTreeMap::new(),
@@ -58,7 +58,7 @@ impl State {
         !after.pending.is_empty()
     }
 
-    /// Makes the next write of the plan. If its precondition does not hold, the rest is dropped.
+    /// Makes the next write of the plan. If its precondition does not hold, the rest of the plan is dropped.
     pub(super) fn write(&mut self) -> Result<(), String> {
         let step = self.pending.remove(0);
         rules::check(self, &step)?;
@@ -80,8 +80,8 @@ impl State {
                 };
                 stored.status = wanted.status;
                 stored.metadata.resource_version = Some(version.clone());
-                self.own_version(version);
-                self.own.push(Cache::Cluster);
+                self.record_own_version(version);
+                self.own_writes.push(Cache::Cluster);
                 true
             }
             Step::Get => {
@@ -96,8 +96,8 @@ impl State {
         }
     }
 
-    /// Our own writes do not make the rest of the plan outdated.
-    fn own_version(&mut self, version: String) {
+    /// Records the version of the operator's own write, which does not make the rest of the plan outdated.
+    fn record_own_version(&mut self, version: String) {
         if let Some(cluster) = &mut self.planned_for {
             cluster.metadata.resource_version = Some(version);
         }
@@ -117,7 +117,7 @@ impl State {
                 stored.metadata.finalizers = on.then(|| vec![LIFECYCLE_FINALIZER.to_owned()]);
                 stored.metadata.resource_version = Some(version);
                 self.remove_if_done();
-                self.own.push(Cache::Cluster);
+                self.own_writes.push(Cache::Cluster);
             }
             ClusterAction::CreateHookRun(mut run) => {
                 let name = run.metadata.name.clone();
@@ -132,13 +132,13 @@ impl State {
                     run.metadata.uid = name.map(|name| format!("{name}-{}", self.version));
                     self.stored.runs.push(*run);
                 }
-                self.own.push(Cache::Runs);
+                self.own_writes.push(Cache::Runs);
             }
             ClusterAction::DeleteHookRun { uid, .. } => {
                 self.stored
                     .runs
                     .retain(|run| run.metadata.uid.as_ref() != Some(&uid));
-                self.own.push(Cache::Runs);
+                self.own_writes.push(Cache::Runs);
             }
             // There are no pods in the model.
             ClusterAction::MovePod(_) => {}
@@ -153,7 +153,7 @@ impl State {
                 };
                 stored.unschedulable = cordon.unwrap_or(stored.unschedulable);
                 (stored.record, stored.resource_version) = (record, version);
-                self.own.push(Cache::Nodes);
+                self.own_writes.push(Cache::Nodes);
             }
             ClusterAction::AdmitNode(node) => {
                 let version = self.next_version();
@@ -161,11 +161,11 @@ impl State {
                 let Some(stored) = nodes.find(|it| it.uid == node.uid) else {
                     return false;
                 };
-                (stored.not_installed, stored.resource_version) = (None, version);
-                self.own.push(Cache::Nodes);
+                (stored.taint_index, stored.resource_version) = (None, version);
+                self.own_writes.push(Cache::Nodes);
             }
         }
-        self.own.dedup();
+        self.own_writes.dedup();
         true
     }
 

@@ -53,7 +53,7 @@ fn bugs_in_the_order_of_an_install_are_found() {
     };
     find(Fault::RunningMeansPassed, UNPROVEN, &INSTALL);
     find(Fault::FailureMeansPassed, UNPROVEN, &failing);
-    find(Fault::NeverRetried, "it hangs", &failing);
+    find(Fault::NeverRetried, "the Cluster hangs", &failing);
     find(Fault::FirstHookIgnored, "too early", &INSTALL);
     find(Fault::WorkerIsMaster, "not the first master", &INSTALL);
     let nodes = Scope {
@@ -103,7 +103,7 @@ fn bugs_in_upgrades_are_found() {
     find(Fault::CordonKept, "left cordoned", &UPGRADE);
     find(
         Fault::NodesAtOnce,
-        "while another node is upgraded",
+        "while another node is being upgraded",
         &UPGRADE,
     );
     let back = Scope {

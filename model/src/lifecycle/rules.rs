@@ -30,17 +30,17 @@ pub fn check(state: &State, step: &Step) -> Result<(), String> {
     }
 }
 
-/// Whether a script has passed: on a node, or anywhere; in an upgrade, or outside of one.
+/// Whether a script has passed: on the node with this uid, or anywhere; in an upgrade, or outside of one.
 fn has_passed(
     state: &State,
     step: LifecycleStep,
-    node: Option<&str>,
+    node_uid: Option<&str>,
     upgrade: Option<i64>,
 ) -> bool {
     let upgrade = upgrade.filter(|_| LifecycleStep::UPGRADE.contains(&step));
     let mut passed = state.passed.iter();
-    passed.any(|(passed, uid, number)| {
-        *passed == step && *number == upgrade && node.is_none_or(|node| node == uid)
+    passed.any(|(passed_step, uid, number)| {
+        *passed_step == step && *number == upgrade && node_uid.is_none_or(|it| it == uid)
     })
 }
 
@@ -72,18 +72,19 @@ fn check_status(state: &State, cluster: &Cluster) -> Result<(), String> {
     let is_awaited = |node: &&ClusterNode| {
         let mut conditions = status.conditions.iter();
         let words = format!("node {} has version", node.name);
-        let is_of = |it: &Condition| it.reason == "Waiting" && it.message.contains(&words);
-        conditions.any(|it| it.type_ == LifecycleStep::EnsureUpgrade.to_string() && is_of(it))
+        let waits_for_node = |it: &Condition| it.reason == "Waiting" && it.message.contains(&words);
+        conditions
+            .any(|it| it.type_ == LifecycleStep::EnsureUpgrade.to_string() && waits_for_node(it))
     };
     let mut nodes = state.planned_nodes.iter().filter(is_awaited);
     if let Some(node) = nodes.find(|it| !has_passed(state, hook, Some(&it.uid), upgrade)) {
         return Err(format!("{hook} was skipped on {}", node.name));
     }
-    let before = state.planned_for.as_ref().and_then(version_of);
-    let last = LifecycleStep::EnsurePostClusterUpgradeHook;
-    let is_over = before.is_some() && before != status.version.as_deref();
-    match is_over && !has_passed(state, last, None, upgrade) {
-        true => Err(format!("the upgrade ends before {last}")),
+    let old_version = state.planned_for.as_ref().and_then(version_of);
+    let last_hook = LifecycleStep::EnsurePostClusterUpgradeHook;
+    let is_over = old_version.is_some() && old_version != status.version.as_deref();
+    match is_over && !has_passed(state, last_hook, None, upgrade) {
+        true => Err(format!("the upgrade ends before {last_hook}")),
         false => Ok(()),
     }
 }
@@ -118,11 +119,13 @@ fn check_start(state: &State, run: &HookRun) -> Result<(), String> {
     let is_other = |it: &HookRun| it.metadata.name != run.metadata.name;
     if runs.any(|it| !it.phase().is_completed() && annotation(it, RUN_NODE) == node && is_other(it))
     {
-        return Err(format!("two scripts on {node}"));
+        return Err(format!("two scripts run on {node}"));
     }
     let step = LifecycleStep::parse(&step).ok_or("a run without a step")?;
     if step.scope() == StepScope::FirstMaster && node != "master" {
-        return Err(format!("{step} on {node}, which is not the first master"));
+        return Err(format!(
+            "{step} starts on {node}, which is not the first master"
+        ));
     }
     let mut nodes = state.planned_nodes.iter();
     if nodes.any(|it| it.uid == uid && it.lost) {
@@ -134,7 +137,7 @@ fn check_start(state: &State, run: &HookRun) -> Result<(), String> {
     };
     let is_deleted = cluster.metadata.deletion_timestamp.is_some();
     if is_deleted != LifecycleStep::DELETE.contains(&step) {
-        return Err(format!("{step} in the wrong phase"));
+        return Err(format!("{step} starts in the wrong phase"));
     }
     if cluster.spec.paused {
         return Err(format!("{step} starts while paused"));
@@ -149,7 +152,8 @@ fn check_start(state: &State, run: &HookRun) -> Result<(), String> {
         StepScope::Nodes => has_passed(state, step, Some(&uid), upgrade),
         StepScope::FirstMaster => has_passed(state, step, None, upgrade),
     };
-    // Before a success is recorded, an edit may turn the script into another one; an upgrade has its own number.
+    // A script that was edited before its success was recorded may run again. In upgrades, users edit only the version,
+    // and each upgrade has a number of its own.
     let is_same_script =
         cluster.metadata.generation == Some(1) || LifecycleStep::UPGRADE.contains(&step);
     match is_repeated && is_same_script {
@@ -191,35 +195,37 @@ fn check_upgrade(
     let upgrade = upgrade_of(cluster);
     let passed =
         |step: LifecycleStep, node: &ClusterNode| has_passed(state, step, Some(&node.uid), upgrade);
-    let (before, after) = (
+    let (pre_hook, post_hook) = (
         LifecycleStep::EnsurePreUpgradeHook,
         LifecycleStep::EnsurePostUpgradeHook,
     );
     let mut nodes = state.planned_nodes.iter();
     let node = nodes.find(|node| node.uid == uid);
     let has_version = node.is_some_and(|node| Some(node.version.as_str()) == wanted);
-    if step == before && node.is_some_and(|node| !node.unschedulable) {
+    if step == pre_hook && node.is_some_and(|node| !node.unschedulable) {
         return Err(format!("{step} starts before its node is cordoned"));
     }
-    let first = LifecycleStep::EnsurePreClusterUpgradeHook;
+    let first_hook = LifecycleStep::EnsurePreClusterUpgradeHook;
     let is_due = match step {
         LifecycleStep::EnsurePreClusterUpgradeHook => true,
         LifecycleStep::EnsurePostUpgradeHook => {
-            has_version && has_passed(state, first, None, upgrade)
+            has_version && has_passed(state, first_hook, None, upgrade)
         }
         LifecycleStep::EnsurePostClusterUpgradeHook => {
             let mut nodes = state.planned_nodes.iter();
-            nodes.all(|node| passed(after, node))
+            nodes.all(|node| passed(post_hook, node))
         }
-        _ => has_passed(state, first, None, upgrade),
+        _ => has_passed(state, first_hook, None, upgrade),
     };
     if !is_due {
         return Err(format!("{step} starts too early"));
     }
     let mut others = state.planned_nodes.iter().filter(|node| node.uid != uid);
-    let is_begun = |node: &ClusterNode| passed(before, node) && !passed(after, node);
-    match step == before && others.any(is_begun) {
-        true => Err(format!("{step} starts while another node is upgraded")),
+    let is_being_upgraded = |node: &ClusterNode| passed(pre_hook, node) && !passed(post_hook, node);
+    match step == pre_hook && others.any(is_being_upgraded) {
+        true => Err(format!(
+            "{step} starts while another node is being upgraded"
+        )),
         false => Ok(()),
     }
 }
@@ -244,11 +250,11 @@ pub fn check_settled(state: &State) -> Result<(), String> {
     let ready = status.conditions.iter().find(|it| it.type_ == READY);
     let is_ready = ready.is_some_and(|it| it.status == "True");
     let mut nodes = state.stored.nodes.iter();
-    let is_complete = nodes.all(|node| node.not_installed.is_none());
+    let are_admitted = nodes.all(|node| node.taint_index.is_none());
     let has_version =
         status.phase == ClusterPhase::Running && status.version == cluster.spec.version;
-    match is_ready && is_complete && has_version {
+    match is_ready && are_admitted && has_version {
         true => Ok(()),
-        false => Err(format!("it hangs: {ready:?}")),
+        false => Err(format!("the Cluster hangs: {ready:?}")),
     }
 }

@@ -48,7 +48,7 @@ fn hooks(scope: &Scope) -> Value {
 /// A node that joins.
 pub fn joining_node() -> ClusterNode {
     ClusterNode {
-        not_installed: Some(0),
+        taint_index: Some(0),
         ..node("late", &[])
     }
 }
@@ -78,12 +78,12 @@ impl State {
         State {
             cached: stored.clone(),
             stored,
-            own: Vec::new(),
+            own_writes: Vec::new(),
             pending: Vec::new(),
             planned_for: None,
             planned_nodes: Vec::new(),
             confirmed: None,
-            left: *scope,
+            remaining: *scope,
             fault,
             passed: BTreeSet::new(),
             upgrades: BTreeMap::new(),

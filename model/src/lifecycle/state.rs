@@ -38,7 +38,7 @@ pub struct Objects {
     pub runs: Vec<HookRun>,
 }
 
-/// A kind. Each has its own cache.
+/// The operator's caches: one for each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cache {
     Cluster,
@@ -58,8 +58,8 @@ pub enum Step {
 pub struct State {
     pub stored: Objects,
     pub cached: Objects,
-    /// The kinds whose caches must show the operator's own writes before it plans again.
-    pub own: Vec<Cache>,
+    /// The caches that must show the operator's own writes before it plans again.
+    pub own_writes: Vec<Cache>,
     /// The rest of the plan.
     pub pending: Vec<Step>,
     /// The Cluster that the plan was made for.
@@ -69,7 +69,7 @@ pub struct State {
     /// The Cluster as the last quorum GET of this plan returned it.
     pub confirmed: Option<Cluster>,
     /// What may still happen.
-    pub left: Scope,
+    pub remaining: Scope,
     /// The deliberate bug, if any.
     pub fault: Option<Fault>,
     /// Scripts that have passed.
@@ -109,7 +109,7 @@ impl State {
                         node.lost,
                         (&node.version, node.unschedulable),
                         &node.record,
-                        node.not_installed,
+                        node.taint_index,
                     )
                 })
                 .collect();
@@ -128,9 +128,9 @@ impl State {
             "{}\n{}\n{:?} {pending:?} {:?} {:?} {:?}",
             objects(&self.stored),
             objects(&self.cached),
-            self.own,
+            self.own_writes,
             self.outdated(),
-            self.left,
+            self.remaining,
             self.passed,
         )
     }
@@ -155,8 +155,8 @@ impl State {
             Step::Act(ClusterAction::MovePod(pod)) => format!("move {}", pod.name),
             Step::Act(ClusterAction::RecordNode { node, record, .. }) => {
                 let mut nodes = self.stored.nodes.iter();
-                let is_new = nodes.any(|it| it.resource_version == node.resource_version);
-                format!("record {} {record:?} {is_new}", node.name)
+                let is_current = nodes.any(|it| it.resource_version == node.resource_version);
+                format!("record {} {record:?} {is_current}", node.name)
             }
             Step::Act(ClusterAction::AdmitNode(node)) => format!("admit {}", node.name),
             Step::Act(ClusterAction::SetFinalizer(on)) => format!("finalizer {on}"),
@@ -189,10 +189,10 @@ impl State {
             Move::Plan => self.plan(),
             Move::Write => self.write()?,
             Move::Crash => {
-                self.left.crashes -= 1;
+                self.remaining.crashes -= 1;
                 // A new leader begins with caches that have caught up.
                 self.pending.clear();
-                self.own.clear();
+                self.own_writes.clear();
                 self.cached = self.stored.clone();
             }
             Move::CatchUp(cache) => self.catch_up(cache),
@@ -203,12 +203,12 @@ impl State {
                 }
             }
             Move::Delete => {
-                self.left.deletions -= 1;
+                self.remaining.deletions -= 1;
                 self.edit(|cluster| cluster.metadata.deletion_timestamp = Some(Time(NOW)));
                 self.remove_if_done();
             }
             Move::Edit => {
-                self.left.edits -= 1;
+                self.remaining.edits -= 1;
                 self.edit(|cluster| {
                     let hooks = &mut cluster.spec.features.hooks;
                     let is_original = hooks.pre_install.as_deref() == Some("/b");
@@ -216,7 +216,7 @@ impl State {
                 });
             }
             Move::SetVersion => {
-                self.left.versions -= 1;
+                self.remaining.versions -= 1;
                 self.edit(|cluster| {
                     let is_old = cluster.spec.version.as_deref() == Some(VERSIONS[0]);
                     cluster.spec.version = Some(VERSIONS[usize::from(is_old)].to_owned());
@@ -224,11 +224,11 @@ impl State {
             }
             Move::Kubelet(node) => self.upgrade_kubelet(node),
             Move::Pause => {
-                self.left.pauses -= 1;
+                self.remaining.pauses -= 1;
                 self.edit(|cluster| cluster.spec.paused = !cluster.spec.paused);
             }
             Move::Join => {
-                self.left.joins -= 1;
+                self.remaining.joins -= 1;
                 let version = self.next_version();
                 let node = ClusterNode {
                     resource_version: version,
@@ -237,7 +237,7 @@ impl State {
                 self.stored.nodes.push(node);
             }
             Move::Lose(node) => {
-                self.left.losses -= 1;
+                self.remaining.losses -= 1;
                 let version = self.next_version();
                 let node = &mut self.stored.nodes[node];
                 (node.ready, node.lost, node.resource_version) = (false, true, version);
@@ -252,7 +252,7 @@ impl State {
     /// Upgrades a kubelet to the version in the spec.
     fn upgrade_kubelet(&mut self, node: usize) {
         if !self.is_awaited(&self.stored.nodes[node]) {
-            self.left.early_kubelets -= 1;
+            self.remaining.early_kubelets -= 1;
         }
         let wanted = self.wanted_version().unwrap_or_default();
         let version = self.next_version();
@@ -288,6 +288,7 @@ impl State {
         }
     }
 
+    /// Removes the Cluster if it is deleted and has no finalizer left.
     pub(super) fn remove_if_done(&mut self) {
         self.stored.cluster.take_if(|cluster| {
             let finalizers = cluster.metadata.finalizers.as_deref().unwrap_or_default();
@@ -301,7 +302,7 @@ impl State {
             Cache::Nodes => self.cached.nodes.clone_from(&self.stored.nodes),
             Cache::Runs => self.cached.runs.clone_from(&self.stored.runs),
         }
-        self.own.retain(|own| *own != cache);
+        self.own_writes.retain(|it| *it != cache);
     }
 
     fn end(&mut self, run: usize, phase: HookPhase) {
@@ -319,12 +320,12 @@ impl State {
                 let success = (step, annotation(run, RUN_NODE_UID), upgrade.copied());
                 self.passed.insert(success);
             }
-            _ => self.left.failures -= 1,
+            _ => self.remaining.failures -= 1,
         }
     }
 }
 
-/// An annotation of a run.
+/// An annotation of a run; empty if the run does not have it.
 pub fn annotation(run: &HookRun, key: &str) -> String {
     let annotations = run.metadata.annotations.as_ref();
     annotations

@@ -19,7 +19,7 @@ fn bugs_in_guards_are_found() {
     };
     let background = deleted(Cascade::Background);
     find(Fault::FinalizerFirst, GUARDED, background);
-    // A pod that a scale-in has chosen is orphaned, and its hook allows the deletion afterwards.
+    // A pod that a scale-in has chosen is orphaned, and its hook allows the deletion afterward.
     let orphan = deleted(Cascade::Orphan);
     find(Fault::NoVersionPrecondition, GUARDED, orphan);
     let user = vec![User::Scale(1)];
@@ -32,7 +32,7 @@ fn bugs_in_guards_are_found() {
 
 #[test]
 fn bugs_in_the_budget_of_guarded_pods_are_found() {
-    // The budget that is in force at the start was applied without the bug.
+    // The initial budget was applied without the bug, so the guard is switched off and on again.
     let applied = |user: Vec<User>| Scope {
         user: [vec![User::Guard(false), User::Guard(true)], user].concat(),
         remaining: remaining(4, 0, 0),
@@ -73,17 +73,20 @@ fn bugs_in_releases_are_found() {
 
 #[test]
 fn bugs_in_moves_off_nodes_are_found() {
-    let with = |nodes: &[Node]| Scope {
+    let node_becomes = |nodes: &[Node]| Scope {
         user: nodes.iter().copied().map(User::Node).collect(),
         ..leaving()
     };
-    find(Fault::TolerationIgnored, NODES, with(&[Node::Tolerated]));
-    find(Fault::GoingOverlooked, SETTLES, with(&[Node::Cordoned]));
-    find(Fault::GoingOverlooked, SETTLES, with(&[Node::Going]));
-    let uncordoned = with(&[Node::Cordoned, Node::Fine]);
+    let tolerated = node_becomes(&[Node::Tolerated]);
+    find(Fault::TolerationIgnored, NODES, tolerated);
+    let cordoned = node_becomes(&[Node::Cordoned]);
+    find(Fault::GoingOverlooked, SETTLES, cordoned);
+    let going = node_becomes(&[Node::Going]);
+    find(Fault::GoingOverlooked, SETTLES, going);
+    let uncordoned = node_becomes(&[Node::Cordoned, Node::Fine]);
     find(Fault::RequestKept, SETTLES, uncordoned.clone());
     find(Fault::OutdatedRequestCounts, NODES, uncordoned);
-    find(Fault::SilentMeansLost, NODES, with(&[Node::Silent]));
-    let back = with(&[Node::Lost, Node::Fine]);
-    find(Fault::NoVersionPrecondition, GUARDED, back);
+    find(Fault::SilentMeansLost, NODES, node_becomes(&[Node::Silent]));
+    let recovered = node_becomes(&[Node::Lost, Node::Fine]);
+    find(Fault::NoVersionPrecondition, GUARDED, recovered);
 }

@@ -11,15 +11,8 @@ use crate::state::Remaining;
 
 #[test]
 fn bugs_in_the_validity_of_successes_are_found() {
-    let both = [scaled(), updated()].concat();
-    find(
-        Fault::AnyTargetCounts,
-        HOOK,
-        Scope {
-            user: both,
-            ..hooked()
-        },
-    );
+    let user = [scaled(), updated()].concat();
+    find(Fault::AnyTargetCounts, HOOK, Scope { user, ..hooked() });
     let scope = Scope {
         user: scaled(),
         ticks: vec![7],
@@ -56,11 +49,11 @@ fn bugs_in_the_protection_of_running_pods_are_found() {
         user: vec![User::Scale(4), User::Scale(3)],
         ..hooked()
     };
-    let late = Scope {
+    let late_sidecars = Scope {
         late_sidecars: true,
         ..grown()
     };
-    find(Fault::PhaseDecides, HOOK, late);
+    find(Fault::PhaseDecides, HOOK, late_sidecars);
     find(Fault::NoVersionPrecondition, HOOK, grown());
     let crashes = Scope {
         user: vec![User::Scale(2)],

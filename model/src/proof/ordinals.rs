@@ -3,7 +3,7 @@
 use super::{ENOUGH, HOOK, INDEXES, ORDINALS, PARTITION, PAUSED, RESERVED, find, scaled, updated};
 use crate::fault::Fault;
 use crate::scope::{Amount, Scope, Step, User};
-use crate::scopes::{indexed, remaining, set, surging};
+use crate::scopes::{indexed, remaining, stateful_set, surging};
 
 #[test]
 fn bugs_in_ordinals_are_found() {
@@ -11,46 +11,46 @@ fn bugs_in_ordinals_are_found() {
     let grown = || Scope {
         pre_delete: false,
         user: vec![User::Scale(5)],
-        ..set(OrderedReady)
+        ..stateful_set(OrderedReady)
     };
     find(Fault::OrderIgnored, ORDINALS, grown());
     find(Fault::HealthIgnored, ORDINALS, grown());
     let shrunk = Scope {
         user: vec![User::Scale(1)],
-        ..set(OrderedReady)
+        ..stateful_set(OrderedReady)
     };
     find(Fault::OrderIgnored, ORDINALS, shrunk);
-    let kept = Scope {
+    let updated_in_order = Scope {
         pre_delete: false,
         user: vec![User::Template(1)],
-        ..set(OrderedReady)
+        ..stateful_set(OrderedReady)
     };
-    find(Fault::NoBudget, ENOUGH, kept);
-    let step = Scope {
+    find(Fault::NoBudget, ENOUGH, updated_in_order);
+    let canary = Scope {
         steps: vec![vec![Step::Partition(Amount::Number(2)), Step::Pause(None)]],
         pre_delete: false,
         user: vec![User::Template(1)],
-        ..set(Parallel)
+        ..stateful_set(Parallel)
     };
-    find(Fault::NoPartition, PARTITION, step);
-    let scope = || Scope {
+    find(Fault::NoPartition, PARTITION, canary);
+    let changed = || Scope {
         user: [scaled(), updated()].concat(),
-        ..set(Parallel)
+        ..stateful_set(Parallel)
     };
-    let more = Scope {
+    let changed_more = Scope {
         remaining: remaining(3, 0, 0),
-        ..scope()
+        ..changed()
     };
-    find(Fault::AnyTargetCounts, HOOK, more);
-    find(Fault::SuccessKept, HOOK, scope());
-    find(Fault::OffByOne, ENOUGH, scope());
+    find(Fault::AnyTargetCounts, HOOK, changed_more);
+    find(Fault::SuccessKept, HOOK, changed());
+    find(Fault::OffByOne, ENOUGH, changed());
     let user = vec![User::Template(1), User::Pause];
     find(
         Fault::NoQuorumGet,
         PAUSED,
         Scope {
             user,
-            ..set(Parallel)
+            ..stateful_set(Parallel)
         },
     );
 }
@@ -71,13 +71,13 @@ fn bugs_in_reserved_ordinals_are_found() {
     let grown = || Scope {
         pre_delete: false,
         user: vec![User::Reserve(3), User::Scale(4)],
-        ..set(Parallel)
+        ..stateful_set(Parallel)
     };
     find(Fault::ReservationIgnored, RESERVED, grown());
     find(Fault::NoQuorumGet, RESERVED, grown());
     let reserved = |policy| Scope {
         user: vec![User::Reserve(1)],
-        ..set(policy)
+        ..stateful_set(policy)
     };
     find(Fault::HealthIgnored, ENOUGH, reserved(Parallel));
     find(Fault::HealthIgnored, ENOUGH, reserved(OrderedReady));
@@ -85,10 +85,10 @@ fn bugs_in_reserved_ordinals_are_found() {
 
 #[test]
 fn bugs_in_indexes_are_found() {
-    let scope = || Scope {
+    let scope = Scope {
         pre_delete: false,
         user: vec![User::Template(1), User::Scale(2)],
         ..indexed()
     };
-    find(Fault::TerminatingIndexFree, INDEXES, scope());
+    find(Fault::TerminatingIndexFree, INDEXES, scope);
 }

@@ -43,12 +43,12 @@ fn bugs_in_tokens_are_found() {
 #[test]
 fn bugs_in_limits_of_sidecars_are_found() {
     use SetChange::Image;
-    let two = SidecarScope {
+    let two_unavailable = SidecarScope {
         max_unavailable: 2,
         ..SidecarScope::default()
     };
     let scope = Scope {
-        sidecars: Some(two),
+        sidecars: Some(two_unavailable),
         ..changed(&[Image(1)])
     };
     find(Fault::NoBudget, ENOUGH, scope);

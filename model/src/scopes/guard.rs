@@ -1,5 +1,5 @@
-//! Guarded pods: the guard is switched on and off, the workload is deleted, pods are evicted and released, and a node
-//! is cordoned, about to be removed, given a taint that pods tolerate, silent or lost.
+//! Guarded pods: the guard is switched on and off; the workload is deleted; pods are evicted and released; and a node
+//! is cordoned, tainted with what pods tolerate, about to be removed, silent or lost.
 
 use gamekeeper_core::api::PodManagementPolicy;
 
@@ -137,12 +137,12 @@ fn nodes_that_are_lost() {
 }
 
 #[test]
-fn pods_of_a_set_leave_a_node() {
+fn pods_of_a_game_stateful_set_leave_a_node() {
     let user = [Node::Going, Node::Lost, Node::Fine].map(User::Node);
     check(
-        "pods of a set leave a node",
+        "pods of a GameStatefulSet leave a node",
         Scope {
-            set: Some(PodManagementPolicy::Parallel),
+            stateful_set: Some(PodManagementPolicy::Parallel),
             user: user.to_vec(),
             ..leaving()
         },

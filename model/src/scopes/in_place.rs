@@ -121,7 +121,7 @@ fn containers_in_order() {
 }
 
 #[test]
-fn containers_in_order_of_readiness() {
+fn containers_in_order_once_the_previous_one_is_ready() {
     check(
         "containers in order, each once the previous one is ready",
         Scope {

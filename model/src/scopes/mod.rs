@@ -8,7 +8,7 @@ mod rolling;
 mod sidecars;
 
 pub use canary::{paused_without_steps, recreated};
-pub use ordinals::{set, surging};
+pub use ordinals::{stateful_set, surging};
 pub use sidecars::{sidecars_with_steps, with_sidecars};
 
 use std::io::Write as _;
@@ -78,7 +78,7 @@ pub fn protected() -> Scope {
 pub fn leaving() -> Scope {
     Scope {
         moves_off_nodes: true,
-        on_node: 1,
+        pods_on_node: 1,
         ..protected()
     }
 }

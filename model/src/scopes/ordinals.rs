@@ -6,9 +6,9 @@ use super::*;
 use crate::scope::{Amount, Step, User};
 
 /// A GameStatefulSet of three pods with a PreDelete hook.
-pub fn set(policy: PodManagementPolicy) -> Scope {
+pub fn stateful_set(policy: PodManagementPolicy) -> Scope {
     Scope {
-        set: Some(policy),
+        stateful_set: Some(policy),
         ..hooked()
     }
 }
@@ -29,7 +29,7 @@ fn ordered() {
         "ordered",
         Scope {
             user,
-            ..set(OrderedReady)
+            ..stateful_set(OrderedReady)
         },
     );
 }
@@ -41,7 +41,7 @@ fn parallel() {
         "parallel",
         Scope {
             user,
-            ..set(Parallel)
+            ..stateful_set(Parallel)
         },
     );
 }
@@ -59,8 +59,8 @@ fn moved_pods() {
             },
         ),
         ("moved, protected", protected()),
-        ("moved, ordered", set(OrderedReady)),
-        ("moved, parallel", set(Parallel)),
+        ("moved, ordered", stateful_set(OrderedReady)),
+        ("moved, parallel", stateful_set(Parallel)),
     ] {
         let user = vec![User::Move(0), User::Scale(1), User::Template(1)];
         check(name, Scope { user, ..scope });
@@ -83,7 +83,7 @@ fn ordered_with_pods_that_break() {
                 breaks: 1,
                 ..remaining(2, 1, 0)
             },
-            ..set(OrderedReady)
+            ..stateful_set(OrderedReady)
         },
     );
 }
@@ -102,7 +102,7 @@ fn ordered_with_a_broken_template() {
                 User::Scale(2),
             ],
             remaining: remaining(3, 1, 0),
-            ..set(OrderedReady)
+            ..stateful_set(OrderedReady)
         },
     );
 }
@@ -112,7 +112,7 @@ fn ordinals_in_place() {
     check(
         "ordinals in place",
         Scope {
-            set: Some(OrderedReady),
+            stateful_set: Some(OrderedReady),
             user: vec![
                 User::Template(1),
                 User::Template(0),
@@ -138,7 +138,7 @@ fn ordinals_in_steps() {
                 User::Scale(4),
             ],
             remaining: remaining(3, 1, 0),
-            ..set(Parallel)
+            ..stateful_set(Parallel)
         },
     );
 }
@@ -148,7 +148,7 @@ pub fn surging() -> Scope {
     Scope {
         max_unavailable: Amount::Number(0),
         max_surge: Amount::Number(1),
-        ..set(Parallel)
+        ..stateful_set(Parallel)
     }
 }
 
@@ -191,7 +191,7 @@ fn reserved_in_order() {
         "reserved, ordered",
         Scope {
             user: reserved(),
-            ..set(OrderedReady)
+            ..stateful_set(OrderedReady)
         },
     );
 }
@@ -202,7 +202,7 @@ fn reserved_in_parallel() {
         "reserved, parallel",
         Scope {
             user: reserved(),
-            ..set(Parallel)
+            ..stateful_set(Parallel)
         },
     );
 }
@@ -221,7 +221,7 @@ fn reserved_without_hooks() {
                 User::Template(1),
             ],
             remaining: remaining(3, 1, 0),
-            ..set(Parallel)
+            ..stateful_set(Parallel)
         },
     );
 }

@@ -313,11 +313,11 @@ fn first_pods_in_batches() {
 }
 
 #[test]
-fn first_pods_of_a_set_in_batches() {
+fn first_pods_of_a_game_stateful_set_in_batches() {
     check(
-        "batches of a set",
+        "batches of a GameStatefulSet",
         Scope {
-            set: Some(PodManagementPolicy::Parallel),
+            stateful_set: Some(PodManagementPolicy::Parallel),
             user: vec![User::Reserve(0), User::Scale(2), User::Template(1)],
             ..batches()
         },

@@ -1,9 +1,9 @@
 //! A SidecarSet: its planner, which allots tokens to pods while the workload's planner acts on them, and its users.
 //!
 //! Both planners share a cache of the set. The set's planner sends a quorum GET of the set before it writes, so a
-//! plan for an older set is discarded; in the model, it always plans for the current one. Its cache of pods lags, but
-//! it waits until that cache shows its own writes. What it reads of the workload and its HookRuns is current when it
-//! plans, and may have changed when it writes.
+//! plan for an older set is discarded; in the model, the planner always plans for the current set. Its cache of pods
+//! lags, but it waits until that cache shows its own writes. What it reads of the workload and its HookRuns is
+//! current when it plans, and may have changed when it writes.
 
 mod scope;
 mod settled;
@@ -22,7 +22,7 @@ use super::state::*;
 
 pub use self::scope::{SetChange, SidecarScope};
 pub use self::settled::{check_settled, has_run, obstacle};
-pub use self::translate::{NAME, Sets};
+pub use self::translate::{CONTAINER, Sets};
 pub use self::user::{change, has_effect};
 
 /// A move of the set's planner, or of a cache.
@@ -34,7 +34,7 @@ pub enum SidecarMove {
     SeePods,
     Plan,
     /// The planner makes one of its writes. If the `bool` is true, the workload's cache of pods catches up right
-    /// before.
+    /// before it.
     Write(usize, bool),
 }
 
@@ -64,15 +64,16 @@ pub fn moves(model: &Model, state: &State, moves: &mut Vec<Move>) {
         }
         return;
     }
-    let seen = match model.scope.lags.pods && state.pods.seen != Seen::Now {
+    let choices = match model.scope.lags.pods && state.pods.seen != Seen::Now {
         true => &[false, true][..],
         false => &[false],
     };
     for index in 0..state.allotter.writes.len() {
-        seen.iter()
-            .for_each(|seen| add(SidecarMove::Write(index, *seen)));
+        choices
+            .iter()
+            .for_each(|it| add(SidecarMove::Write(index, *it)));
     }
-    // During a reconcile, this is a move of the workload's planner.
+    // During a reconcile, a crash is already among the operator's moves.
     if state.remaining.crashes > 0 && state.operator.reconcile.is_none() {
         moves.push(Move::Crash);
     }
@@ -86,7 +87,7 @@ pub fn fair_move(model: &Model, state: &State) -> Option<Move> {
 }
 
 /// When the set's planner passes on tokens that are not used. None if the pods wait for a user, because tokens would
-/// otherwise be passed on among them forever.
+/// otherwise be passed around among them forever.
 pub fn wake(model: &Model, state: &State) -> Option<Time> {
     model.scope.sidecars?;
     if settled::waits_for_user(model, state) {

@@ -5,16 +5,16 @@ use crate::state::Rev;
 /// The configuration of the SidecarSet.
 #[derive(Clone, Copy, Debug)]
 pub struct SidecarScope {
-    /// Whether it exists at the start.
+    /// Whether the set exists at the start.
     pub exists: bool,
     pub max_unavailable: u8,
-    /// The number of its images.
+    /// The number of its revisions, each with an image of its own.
     pub revisions: u8,
     /// An image with which pods never become ready.
     pub broken: Option<Rev>,
     /// Whether the cache of the set lags.
     pub set_lags: bool,
-    /// Whether the planner's cache of pods lags.
+    /// Whether the cache of pods of the set's planner lags.
     pub pods_lag: bool,
 }
 

@@ -8,7 +8,7 @@ use crate::state::*;
 
 /// Whether the workload updates no sidecars until a user does something.
 pub(super) fn waits_for_user(model: &Model, state: &State) -> bool {
-    let restarts = matches!(
+    let updates_sidecars = matches!(
         model.scope.strategy,
         UpdateStrategyType::RollingUpdate | UpdateStrategyType::InplaceUpdate
     );
@@ -16,7 +16,7 @@ pub(super) fn waits_for_user(model: &Model, state: &State) -> bool {
     let all_fail = state.remaining.failures == u8::MAX;
     let is_of_set = |run: &Run| run.id.sidecars.is_some() && !all_fail;
     let has_failed = |run: &Run| run.phase == HookPhase::Failed && !is_of_set(run);
-    state.workload.now.paused || !restarts || state.runs.now.iter().any(has_failed)
+    state.workload.now.paused || !updates_sidecars || state.runs.now.iter().any(has_failed)
 }
 
 /// The obstacle that a user has to remove: a broken image of the set, or of pods that do not get the set's newer one.
@@ -28,8 +28,8 @@ pub fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
         return None;
     }
     let mut pods = state.pods.now.iter();
-    let has_broken = |pod: &Pod| pod.mark.is_some_and(|mark| mark.at == broken);
-    pods.any(has_broken)
+    let has_broken_image = |pod: &Pod| pod.mark.is_some_and(|mark| mark.at == broken);
+    pods.any(has_broken_image)
         .then_some("the sidecar's image is broken")
 }
 
@@ -65,7 +65,7 @@ fn is_held(model: &Model, state: &State, set: &SidecarSet) -> bool {
         || obstacle(model, state).is_some()
 }
 
-/// How the pods differ from the set.
+/// How the pods differ from the set; None if enough of them are updated.
 fn unmet(state: &State, set: &SidecarSet) -> Option<String> {
     let marked = || {
         let active = state.pods.now.iter().filter(|pod| pod.is_active());
@@ -81,10 +81,10 @@ fn unmet(state: &State, set: &SidecarSet) -> Option<String> {
     (updated + kept < all).then(|| format!("{updated} of {all} sidecars are updated: {set:?}"))
 }
 
-/// Checks that no pod keeps a token that the set would not allot, and that each HookRun that is left belongs to a token
-/// or to an update. Nothing removes the tokens of a set that no longer exists.
+/// Checks that no pod keeps a token that the set would not allot, and that each remaining HookRun belongs to a token or
+/// to an update. Nothing removes the tokens of a set that no longer exists.
 fn leftovers(state: &State, set: &SidecarSet) -> Result<(), Violation> {
-    let left = |why: String| {
+    let violation = |why: String| {
         Err(Violation {
             rule: "settles",
             why,
@@ -95,9 +95,9 @@ fn leftovers(state: &State, set: &SidecarSet) -> Result<(), Violation> {
     let is_void = |token: Rev| set.exists && (token != set.image || is_paused);
     let mut active = state.pods.now.iter().filter(|pod| pod.is_active());
     if let Some(pod) = active.find(|pod| token(pod).is_some_and(is_void)) {
-        return left(format!("{pod:?} has a token without a reason: {set:?}"));
+        return violation(format!("{pod:?} has a token without a reason: {set:?}"));
     }
-    let is_void = |run: &&Run| {
+    let is_leftover = |run: &&Run| {
         let pod = run.id.pod.and_then(|uid| state.pod(uid));
         let reason = pod.and_then(|pod| match run.id.point {
             HookPoint::PostInplace => pod.record.as_ref()?.sidecar,
@@ -105,8 +105,8 @@ fn leftovers(state: &State, set: &SidecarSet) -> Result<(), Violation> {
         });
         run.id.sidecars.is_some() && run.id.sidecars != reason
     };
-    match state.runs.now.iter().find(is_void) {
-        Some(run) => left(format!("{run:?} is left: {set:?}")),
+    match state.runs.now.iter().find(is_leftover) {
+        Some(run) => violation(format!("{run:?} is left over: {set:?}")),
         None => Ok(()),
     }
 }

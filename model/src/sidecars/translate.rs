@@ -16,10 +16,10 @@ use crate::translate::{Translator, clock, image_in, parse_uid, rev_of_image, tim
 
 /// The name of the set.
 const SET: &str = "proxies";
-/// The name of its container.
-pub const NAME: &str = "proxy";
+/// The name of the set's container.
+pub const CONTAINER: &str = "proxy";
 
-/// The real sets.
+/// The real SidecarSets.
 #[derive(Default)]
 pub struct Sets {
     max_unavailable: u8,
@@ -62,7 +62,7 @@ impl Sets {
             "spec": {
                 "selector": {"matchLabels": {"app": "game"}},
                 "containers": [{
-                    "name": NAME, "image": image_in(NAME, set.image), "podInjectPolicy": "AfterAppContainer",
+                    "name": CONTAINER, "image": image_in(CONTAINER, set.image), "podInjectPolicy": "AfterAppContainer",
                 }],
                 "updateStrategy": {
                     "paused": set.paused,
@@ -80,7 +80,7 @@ impl Sets {
         found.expect("a revision of the set") as Rev
     }
 
-    /// The revisions in the target of a hook.
+    /// The target of a hook that names these revisions.
     pub fn target(&self, revision: &str, sidecars: Option<Rev>) -> String {
         match sidecars {
             None => revision.to_owned(),
@@ -109,7 +109,7 @@ impl Sets {
         SidecarMark {
             revision: name(mark.at),
             shape: self.shape.clone(),
-            containers: vec![NAME.to_owned()],
+            containers: vec![CONTAINER.to_owned()],
             left_out: None,
             token: mark.token.map(name),
             token_since: mark.since.map(clock),
@@ -129,16 +129,16 @@ impl Sets {
         self.mark(&serde_json::from_str(text).expect("a mark"))
     }
 
-    /// The mark that a patch tests, and the one that it leaves.
+    /// The mark that a patch tests, and the one that it sets.
     pub fn marks_of_patch(&self, patch: &plan::InPlacePatch) -> (Option<Mark>, Option<Mark>) {
         let mut tested = patch.tokens.iter();
         let tested = tested.find(|(key, _)| *key == mark_key(SET));
-        let mut left = patch.annotations.iter();
-        let left = left.find(|(key, _)| *key == mark_key(SET));
-        let left = left.and_then(|(_, text)| text.as_deref());
+        let mut annotations = patch.annotations.iter();
+        let new_mark = annotations.find(|(key, _)| *key == mark_key(SET));
+        let new_mark = new_mark.and_then(|(_, text)| text.as_deref());
         (
             tested.map(|(_, text)| self.parse_mark(text)),
-            left.map(|text| self.parse_mark(text)),
+            new_mark.map(|text| self.parse_mark(text)),
         )
     }
 
@@ -157,7 +157,7 @@ impl Sets {
     /// The revision of the set that a new pod has, if it has the container and the mark.
     pub fn injected(&self, pod: &Value) -> Option<Rev> {
         let containers = pod["spec"]["containers"].as_array()?;
-        let container = containers.iter().find(|it| it["name"] == NAME)?;
+        let container = containers.iter().find(|it| it["name"] == CONTAINER)?;
         let text = pod["metadata"]["annotations"][mark_key(SET)].as_str()?;
         let mark = self.parse_mark(text);
         let image = rev_of_image(container["image"].as_str()?);

@@ -17,7 +17,7 @@ pub enum Seen<T> {
     Now,
     /// An earlier state.
     Before(Rc<T>),
-    /// A state older than the operator's own writes or the start of its leadership: it must wait.
+    /// A state older than the operator's own writes or the start of its leadership: the operator must wait.
     TooOld,
 }
 
@@ -29,7 +29,7 @@ impl<T: Clone + PartialEq> Kind<T> {
         }
     }
 
-    /// A change by another client. `seen_before`: the cache caught up right before it.
+    /// A change by another client. `seen_before`: the cache caught up right before the change.
     pub fn change(&mut self, lags: bool, seen_before: bool) -> &mut T {
         if lags && (seen_before || self.seen == Seen::Now) {
             self.seen = Seen::Before(self.now.clone());

@@ -136,9 +136,9 @@ pub struct Guard {
 
 impl Guard {
     /// Whether the workload is deleted and nothing keeps it from being removed.
-    pub fn is_over(self) -> bool {
-        let by_collector = matches!(self.deletion, Some(Cascade::Orphan | Cascade::Foreground));
-        let is_kept = self.finalizer || by_collector;
+    pub fn is_deletion_complete(self) -> bool {
+        let is_collecting = matches!(self.deletion, Some(Cascade::Orphan | Cascade::Foreground));
+        let is_kept = self.finalizer || is_collecting;
         self.deletion.is_some() && !is_kept
     }
 }
@@ -157,7 +157,8 @@ pub enum Cascade {
     /// The workload stays until the garbage collector has deleted its pods.
     Foreground,
     Orphan,
-    /// Like `Orphan`, once the garbage collector has finished: nothing shows any longer how the workload was deleted.
+    /// Like `Orphan`, once the garbage collector has finished. From then on, nothing shows how the workload was
+    /// deleted.
     Orphaned,
 }
 
@@ -174,7 +175,7 @@ impl Workload {
     }
 }
 
-/// The bit of a point's retry.
+/// The bit of a hook point in [`Workload::retry`].
 pub fn retry_bit(point: HookPoint) -> u8 {
     match point {
         HookPoint::PreDelete => 1,
@@ -208,7 +209,7 @@ pub struct RunId {
     pub sidecars: Option<Rev>,
     /// Version of the hook's arguments.
     pub hook: u8,
-    /// The workload's generation when it was created.
+    /// The workload's generation when the HookRun was created.
     pub generation: u8,
 }
 

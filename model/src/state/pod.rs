@@ -21,7 +21,7 @@ pub struct Pod {
     /// Since when it has been Ready.
     pub ready: Option<Time>,
     pub terminating: bool,
-    /// Whether the garbage collector has removed its owner.
+    /// Whether the garbage collector has removed its owner reference.
     pub orphan: bool,
     /// Whether it has the label of guarded pods.
     pub guarded: bool,
@@ -37,7 +37,9 @@ pub struct Pod {
     pub disrupted: bool,
     /// Since when it has waited for its PreDelete hook.
     pub waiting_since: Option<Time>,
+    /// Whether it has the annotation game-pod-deleting.
     pub marked: bool,
+    /// Whether it has the hot-patch annotation.
     pub hot: bool,
     pub gate: Gate,
     /// Its index, if pods have indexes.
@@ -76,11 +78,14 @@ impl Pod {
 
     /// Whether its containers run the images of its revisions, and the kubelet has observed the spec.
     pub fn runs_its_revisions(&self) -> bool {
-        let [own @ .., sidecar] = &self.containers;
+        let [template_containers @ .., sidecar] = &self.containers;
         let runs = |it: &Container, rev| it.runs == it.image && it.image == rev;
         let sidecars = sidecar.iter().zip(&self.mark);
         self.observed
-            && own.iter().flatten().all(|it| runs(it, self.rev))
+            && template_containers
+                .iter()
+                .flatten()
+                .all(|it| runs(it, self.rev))
             && sidecars.into_iter().all(|(it, mark)| runs(it, mark.at))
     }
 }
@@ -93,8 +98,8 @@ pub enum Requester {
     Operator,
 }
 
-/// One value for each container of a pod: those of the template, in order, then that of the SidecarSet. A scope may
-/// have fewer.
+/// One value for each container of a pod: those of the template, in order, then that of the SidecarSet. Pods may
+/// have fewer containers.
 pub type Each<T> = [Option<T>; 3];
 
 /// A container.

@@ -15,7 +15,7 @@ pub struct Operator {
     pub accepted_with: Option<Rev>,
     /// A revision that the API server has refused, and when.
     pub refused: Option<(Rev, Time)>,
-    /// Whether the budget exists, if that is known. The policies are in force.
+    /// Whether the budget exists, if that is known. The policies are always in force in the model.
     pub budget: Option<bool>,
     pub reconcile: Option<Rc<Reconcile>>,
 }
@@ -75,7 +75,7 @@ pub enum Write {
     CreatePod {
         rev: Rev,
         gate: bool,
-        /// For GameStatefulSets. It is also the name.
+        /// The ordinal of a pod of a GameStatefulSet, which is also its name.
         ordinal: Option<Name>,
         /// Its index, if pods have indexes.
         index: Option<u8>,

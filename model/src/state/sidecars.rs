@@ -46,7 +46,7 @@ impl Mark {
 /// The set's planner, which runs independently of the workload's planner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Allotter {
-    /// Its cache of pods. It waits until the cache shows its own writes.
+    /// Its cache of pods. The planner waits until the cache shows its own writes.
     pub pods: Seen<Vec<Pod>>,
     /// The remaining writes of its plan, in any order.
     pub writes: Vec<MarkWrite>,
@@ -59,7 +59,7 @@ pub struct Allotter {
 pub struct Judged {
     /// The set that the quorum GET returned.
     pub set: SidecarSet,
-    /// The pods with its container, one bit per uid.
+    /// The pods with the set's container, one bit per uid.
     pub matched: u32,
     /// The matched pods that were ready, or not ready because of their update.
     pub counted: u32,
@@ -74,7 +74,7 @@ pub struct MarkWrite {
     /// The mark that the patch tests.
     pub from: Mark,
     pub to: Mark,
-    /// Whether it changes the image as well, as in pods of other controllers.
+    /// Whether the write changes the image as well, as in pods of other controllers.
     pub updates: bool,
 }
 
@@ -89,8 +89,8 @@ impl State {
 }
 
 impl Pod {
-    /// Whether an update of its sidecar may be in progress: it has a token, or its change is not complete.
-    pub fn is_sidecar_due(&self) -> bool {
+    /// Whether an update of its sidecar may be in progress: it has a token, or the update is not complete.
+    pub fn may_be_updating_sidecar(&self) -> bool {
         self.mark.is_some_and(|mark| mark.token.is_some()) || self.changes_sidecar()
     }
 

@@ -50,7 +50,7 @@ impl Translator {
             Action::CreatePod(pod) => Write::CreatePod {
                 rev: rev(&pod.revision),
                 gate: pod.pod["spec"].get("readinessGates").is_some(),
-                ordinal: self.set.map(|_| parse_name(&pod.name)),
+                ordinal: self.stateful_set.map(|_| parse_name(&pod.name)),
                 index: pod.pod["metadata"]["annotations"][names::INDEX_ID]
                     .as_str()
                     .map(|index| index.parse().expect("a small index")),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use self::naming::*;
 pub use self::naming::{clock, image_in, parse_uid, rev_of_image, time_of, wake_time};
-pub use self::objects::{DEADLINE, as_set};
+pub use self::objects::{DEADLINE, as_stateful_set};
 use super::scope::Scope;
 use super::sidecars::Sets;
 use super::state::*;
@@ -26,7 +26,7 @@ mod objects;
 /// The constant objects of a scope, and the tables of strings and statuses.
 pub struct Translator {
     /// The policy of a GameStatefulSet; None for a GameDeployment.
-    set: Option<PodManagementPolicy>,
+    stateful_set: Option<PodManagementPolicy>,
     moves_off_nodes: bool,
     base: GameDeployment,
     step_lists: Vec<Value>,
@@ -38,7 +38,7 @@ pub struct Translator {
     pub sets: Sets,
 }
 
-/// Values by index; index 0 is the empty one.
+/// Values by index; index 0 has the empty one.
 struct Table<T> {
     indices: HashMap<String, u16>,
     values: Vec<T>,
@@ -85,7 +85,7 @@ impl Translator {
         let empty_status = GameDeploymentStatus::default();
         let empty_status = serde_json::to_string(&empty_status).expect("JSON");
         let mut translator = Self {
-            set: scope.set,
+            stateful_set: scope.stateful_set,
             moves_off_nodes: scope.moves_off_nodes,
             base: objects::base(scope),
             step_lists: scope
@@ -114,13 +114,13 @@ impl Translator {
     }
 
     fn kind(&self) -> WorkloadKind {
-        match self.set {
+        match self.stateful_set {
             Some(_) => WorkloadKind::GameStatefulSet,
             None => WorkloadKind::GameDeployment,
         }
     }
 
-    /// The planner's own name for a revision.
+    /// The name that the planner gives to a revision.
     fn name_of(&self, rev: Rev) -> String {
         let mut gd = self.base.clone();
         gd.spec.template = self.templates[usize::from(rev)].clone();
@@ -238,7 +238,7 @@ impl Facts {
         self.stable.is_some() && self.stable != self.update
     }
 
-    /// Whether both belong to the same rollout.
+    /// Whether both statuses belong to the same rollout.
     pub fn is_same_rollout(&self, other: &Facts) -> bool {
         self.is_rolling()
             && other.is_rolling()

@@ -11,11 +11,11 @@ pub(super) const WORKLOAD: &str = "gd";
 /// The HookTemplate's name.
 pub(super) const TEMPLATE: &str = "check";
 /// Names of a pod's containers.
-pub(super) const CONTAINERS: [&str; 3] = ["game", "log", sidecars::NAME];
+pub(super) const CONTAINERS: [&str; 3] = ["game", "log", sidecars::CONTAINER];
 /// Seconds per tick of the model's time.
 pub(super) const SECONDS: i64 = 10;
 
-/// The time at the start.
+/// The time at which the model starts.
 pub(super) fn beginning() -> Timestamp {
     Timestamp::from_second(1_700_000_000).expect("a time")
 }
@@ -25,11 +25,12 @@ pub(super) fn timestamp(time: Time) -> Timestamp {
     beginning() + SignedDuration::from_secs(SECONDS * i64::from(time))
 }
 
-/// The time of a closure.
+/// The time at which a gate was closed, as a timestamp.
 pub(super) fn closure(closure: Closure) -> Timestamp {
     timestamp(closure.at) + SignedDuration::from_secs(i64::from(closure.nth))
 }
 
+/// The inverse of [`closure`].
 pub(super) fn closure_of(timestamp: Timestamp) -> Closure {
     let seconds = timestamp.duration_since(beginning()).as_secs();
     Closure {
@@ -38,12 +39,12 @@ pub(super) fn closure_of(timestamp: Timestamp) -> Closure {
     }
 }
 
-/// A timestamp in the model's time.
+/// A timestamp as a time of the model, rounded down.
 pub fn time_of(timestamp: Timestamp) -> Time {
     (timestamp.duration_since(beginning()).as_secs() / SECONDS) as Time
 }
 
-/// The operator's clock, which is a little ahead of all events at that time.
+/// What the operator's clock shows at a time of the model: a little more than the time of that tick's events.
 pub fn clock(time: Time) -> Timestamp {
     timestamp(time) + SignedDuration::from_secs(SECONDS / 2)
 }
@@ -68,7 +69,7 @@ pub(super) fn image(rev: Rev) -> String {
 /// The image of a container.
 pub fn image_in(container: &str, rev: Rev) -> String {
     match container {
-        sidecars::NAME => format!("{container}:v{rev}"),
+        sidecars::CONTAINER => format!("{container}:v{rev}"),
         _ => image(rev),
     }
 }
@@ -128,7 +129,7 @@ pub(super) fn hook_step(version: u8) -> HookStep {
     }
 }
 
-/// The hash of the hook in a HookRun's annotation.
+/// The hash of the hook, which a HookRun has as an annotation.
 pub(super) fn hook_hash(version: u8) -> String {
     names::safe_hash(&serde_json::to_vec(&hook_step(version)).expect("JSON"))
 }

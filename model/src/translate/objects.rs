@@ -66,7 +66,7 @@ impl Translator {
         for (key, text) in annotations.into_iter().filter(|(_, text)| *text != 0) {
             gd.annotations_mut().insert(key.to_owned(), self.text(text));
         }
-        self.guard(workload, &mut gd);
+        self.set_guard(workload, &mut gd);
         if workload.by_apply {
             gd.metadata.managed_fields = Some(vec![ManagedFieldsEntry {
                 manager: Some("argocd".to_owned()),
@@ -85,8 +85,8 @@ impl Translator {
         gd
     }
 
-    /// spec.protection, the finalizers, and the deletion.
-    fn guard(&self, workload: &Workload, gd: &mut GameDeployment) {
+    /// Sets spec.protection, the finalizers, the deletion, and the annotation that keeps the hook.
+    fn set_guard(&self, workload: &Workload, gd: &mut GameDeployment) {
         let Guard {
             wanted,
             finalizer,
@@ -102,20 +102,20 @@ impl Translator {
             ask_again_seconds: SECONDS as i32,
             deadline_seconds: Some(SECONDS as i32 * i32::from(DEADLINE)),
         });
-        let own = finalizer.then_some(names::GUARD_FINALIZER);
-        let by_server = match deletion {
+        let guard_finalizer = finalizer.then_some(names::GUARD_FINALIZER);
+        let cascade_finalizer = match deletion {
             Some(Cascade::Orphan) => Some(names::ORPHAN_FINALIZER),
             Some(Cascade::Foreground) => Some("foregroundDeletion"),
             _ => None,
         };
-        let finalizers = own.into_iter().chain(by_server).map(str::to_owned);
-        gd.metadata.finalizers = Some(finalizers.collect());
+        let finalizers = guard_finalizer.into_iter().chain(cascade_finalizer);
+        gd.metadata.finalizers = Some(finalizers.map(str::to_owned).collect());
         gd.metadata.deletion_timestamp = deletion.map(|_| Date(beginning()));
         if finalizer {
             let spec = serde_json::to_string(&self.hook_template.spec).expect("JSON");
-            let kept = format!("{{\"templateName\":\"{TEMPLATE}\",\"spec\":{spec}}}");
+            let kept_hook = format!("{{\"templateName\":\"{TEMPLATE}\",\"spec\":{spec}}}");
             let key = names::KEPT_HOOK_ANNOTATION.to_owned();
-            gd.annotations_mut().insert(key, kept);
+            gd.annotations_mut().insert(key, kept_hook);
         }
     }
 
@@ -168,7 +168,7 @@ impl Translator {
     }
 
     pub fn pod(&self, pod: &Pod) -> plan::Pod {
-        let is_ordinal = self.set.is_some();
+        let is_ordinal = self.stateful_set.is_some();
         let mut labels = vec![
             ("app", "game".to_owned()),
             (
@@ -268,7 +268,7 @@ impl Translator {
     pub fn run(&self, run: &Run) -> HookRun {
         let id = &run.id;
         let part = match id.pod {
-            Some(_) => instance(id.name, self.set.is_some()),
+            Some(_) => instance(id.name, self.stateful_set.is_some()),
             None => id.name.to_string(),
         };
         let mut annotations = vec![
@@ -342,7 +342,7 @@ fn observe_node(world: &mut plan::World, node: Node) {
 }
 
 /// The GameStatefulSet that is equivalent to a GameDeployment, with reserved ordinals.
-pub fn as_set(
+pub fn as_stateful_set(
     gd: &GameDeployment,
     policy: PodManagementPolicy,
     reserved: &[i32],

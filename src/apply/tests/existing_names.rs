@@ -31,8 +31,8 @@ async fn the_cache_must_show_an_existing_pod_of_the_workload_before_the_next_pla
     });
     let report = harness.carry_out(plan(vec![create(1)])).await;
     assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
-    let written = harness.written.lock().unwrap();
-    assert_eq!(*written, [Write::Version(Kind::Pod, 99)]);
+    let writes = harness.writes.lock().unwrap();
+    assert_eq!(*writes, [Write::Version(Kind::Pod, 99)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,7 +49,7 @@ async fn a_name_that_another_owner_has_taken_is_remembered() {
 #[tokio::test(start_paused = true)]
 async fn a_run_of_a_deleted_workload_is_deleted_and_a_users_run_is_kept() {
     const RUN: &str = "/apis/tkex.tencent.com/v1alpha1/hookruns/run";
-    fn exists() -> (u16, Value) {
+    fn already_exists() -> (u16, Value) {
         (409, json!({"reason": "AlreadyExists", "message": "exists"}))
     }
     let create = || {
@@ -61,7 +61,7 @@ async fn a_run_of_a_deleted_workload_is_deleted_and_a_users_run_is_kept() {
         plan(vec![Action::CreateHookRun(Box::new(run))])
     };
     let mut harness = Harness::new(|request, _| match request.split_once(' ') {
-        Some(("POST", _)) => exists(),
+        Some(("POST", _)) => already_exists(),
         Some(("GET", RUN)) => {
             let mut run = object("old", 1, 99);
             run["metadata"]["annotations"] = json!({names::RUN_WORKLOAD_UID: "before"});
@@ -77,7 +77,7 @@ async fn a_run_of_a_deleted_workload_is_deleted_and_a_users_run_is_kept() {
     assert!(harness.sent().contains(&format!("DELETE {RUN}")));
 
     let mut harness = Harness::new(|request, _| match request.split_once(' ') {
-        Some(("POST", _)) => exists(),
+        Some(("POST", _)) => already_exists(),
         Some(("GET", RUN)) => (200, object("of a user", 1, 99)),
         _ => accepting(request, 0),
     });

@@ -20,7 +20,7 @@ async fn gates_are_opened_before_the_status_is_written_and_other_actions_follow(
         "POST /api/v1/pods".to_owned(),
     ];
     assert_eq!(harness.sent(), expected);
-    assert_eq!(harness.written.lock().unwrap().len(), 3);
+    assert_eq!(harness.writes.lock().unwrap().len(), 3);
     assert_eq!(harness.memory.verdicts["lobby-1"], Verdict::Accepted);
 }
 
@@ -48,21 +48,21 @@ async fn a_status_without_actions_is_written_at_most_once_a_second() {
 async fn the_gates_of_new_pods_are_opened_immediately() {
     let mut harness = Harness::new(accepting);
     let gates = json!([{"conditionType": "InPlaceUpdateReady"}]);
-    let gated = |n: usize| {
+    let create_with_gate = |n: usize| {
         Action::CreatePod(NewPod {
             name: format!("lobby-{n}"),
             revision: "lobby-1".into(),
             pod: json!({"spec": {"readinessGates": gates}}),
         })
     };
-    let report = harness.carry_out(plan(vec![gated(1)])).await;
+    let report = harness.carry_out(plan(vec![create_with_gate(1)])).await;
     assert_eq!(report.outcome, ApplyOutcome::Done);
     assert_eq!(
         harness.sent()[1..],
         ["POST /api/v1/pods", "PATCH /api/v1/pods/lobby-1/status"]
     );
     let report = harness
-        .carry_out(plan((0..1_000).map(gated).collect()))
+        .carry_out(plan((0..1_000).map(create_with_gate).collect()))
         .await;
     assert_eq!(report.outcome, ApplyOutcome::Done);
     let sent = harness.sent();

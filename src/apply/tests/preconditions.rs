@@ -45,7 +45,7 @@ async fn a_conflict_on_a_pod_delays_no_other_pod() {
         .carry_out(plan(vec![delete("a"), delete("b")]))
         .await;
     assert_eq!(report.outcome, ApplyOutcome::Conflict("m".into()));
-    assert_eq!(*harness.written.lock().unwrap(), [deleted("b")]);
+    assert_eq!(*harness.writes.lock().unwrap(), [deleted("b")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,6 +56,6 @@ async fn the_deletion_of_a_deleted_pod_succeeds() {
     });
     let report = harness.carry_out(plan(vec![delete("a")])).await;
     assert_eq!(report.outcome, ApplyOutcome::Done);
-    let written = harness.written.lock().unwrap();
-    assert_eq!(*written, [deleted("a")]);
+    let writes = harness.writes.lock().unwrap();
+    assert_eq!(*writes, [deleted("a")]);
 }

@@ -51,7 +51,7 @@ async fn a_refused_pod_delays_only_its_own_revision() {
     assert_eq!(
         created(&harness),
         200,
-        "all pods, because the one that was tried succeeded"
+        "all pods, because the pod that was tried was accepted"
     );
 }
 
@@ -142,8 +142,8 @@ async fn all_pods_that_a_plan_replaces_count_as_one_round_of_backoff() {
         harness.carry_out(plan((0..10).map(ended).collect())).await;
         due.push(harness.memory.backoff.expect("a backoff").due());
     }
-    let longer = due[1].duration_since(due[0]);
-    assert!(longer.as_secs() >= 10, "10 s, then 20 s: {longer}");
+    let difference = due[1].duration_since(due[0]);
+    assert!(difference.as_secs() >= 10, "10 s, then 20 s: {difference}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,7 +163,7 @@ async fn the_servers_retry_after_is_returned() {
         None,
         "the pod was not refused"
     );
-    assert_eq!(*harness.written.lock().unwrap(), [], "nothing was written");
+    assert_eq!(*harness.writes.lock().unwrap(), [], "nothing was written");
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,8 +177,8 @@ async fn the_cache_must_catch_up_after_a_write_without_a_response() {
         matches!(report.outcome, ApplyOutcome::Failed { .. }),
         "{report:?}"
     );
-    let written = harness.written.lock().unwrap();
-    assert_eq!(*written, [Write::Unknown(Kind::Pod)]);
+    let writes = harness.writes.lock().unwrap();
+    assert_eq!(*writes, [Write::Unknown(Kind::Pod)]);
 }
 
 fn refusing_hook_runs(request: &str, count: usize) -> (u16, Value) {

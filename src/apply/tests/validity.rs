@@ -66,7 +66,7 @@ async fn a_proof_is_renewed_only_while_actions_wait_for_it() {
         (Method::PATCH, change(pod("a"))),
         (Method::DELETE, delete("a")),
     ] {
-        let mut harness = Harness::with_slow(slow, Duration::from_secs(5), accepting);
+        let mut harness = Harness::with_slow_method(slow, Duration::from_secs(5), accepting);
         harness.carry_out(plan(vec![action])).await;
         let sent = harness.sent();
         let proofs = sent
@@ -103,25 +103,29 @@ async fn the_first_late_proof_is_not_accepted() {
 async fn all_actions_are_done_eventually_with_a_slow_api_server() {
     for seconds in [0.7, 1.2, 3.0, 7.0] {
         let mut harness = Harness::with_slow_gets(Duration::from_secs_f64(seconds), accepting);
-        let mut left: Vec<usize> = (0..200).collect();
+        let mut remaining: Vec<usize> = (0..200).collect();
         for _ in 0..12 {
             harness.target.read_at = Instant::now();
             let report = harness
-                .carry_out(plan(left.iter().copied().map(replace).collect()))
+                .carry_out(plan(remaining.iter().copied().map(replace).collect()))
                 .await;
-            let deleted = harness.sent();
-            left.retain(|n| !deleted.contains(&format!("DELETE /api/v1/pods/lobby-{n}")));
+            let sent = harness.sent();
+            remaining.retain(|n| !sent.contains(&format!("DELETE /api/v1/pods/lobby-{n}")));
             if report.outcome == ApplyOutcome::Done {
                 break;
             }
         }
-        assert!(left.is_empty(), "proofs after {seconds} s: {left:?}");
+        assert!(
+            remaining.is_empty(),
+            "not replaced, with proofs that take {seconds} s: {remaining:?}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn actions_that_depend_on_pods_are_dropped_after_a_slow_status_write() {
-    let mut harness = Harness::with_slow(Method::PUT, Duration::from_millis(1_100), accepting);
+    let mut harness =
+        Harness::with_slow_method(Method::PUT, Duration::from_millis(1_100), accepting);
     let report = harness
         .carry_out(Plan {
             status: Some(json!({"replicas": 1})),
@@ -139,7 +143,7 @@ async fn actions_that_depend_on_pods_are_dropped_after_a_slow_status_write() {
     assert_eq!(sent, expected);
 }
 
-/// What a process has read about pods is long outdated if it was frozen while it planned.
+/// If a process was frozen while it planned, what it has read about pods is long outdated.
 #[tokio::test(start_paused = true)]
 async fn actions_that_depend_on_pods_are_dropped_after_the_first_slow_plan() {
     for seconds in [1.1, 60.0] {
@@ -157,12 +161,12 @@ async fn all_actions_are_done_eventually_with_slow_plans() {
     for seconds in [1.1, 3.0, 7.0] {
         let mut harness = Harness::new(accepting);
         let mut plans = 0;
-        let planned_slowly = async |harness: &mut Harness| {
+        let plan_slowly = async |harness: &mut Harness| {
             harness.target.read_at = Instant::now();
             tokio::time::advance(Duration::from_secs_f64(seconds)).await;
             harness.carry_out(plan(vec![replace(1)])).await.outcome
         };
-        while planned_slowly(&mut harness).await != ApplyOutcome::Done {
+        while plan_slowly(&mut harness).await != ApplyOutcome::Done {
             plans += 1;
             assert!(plans < 5, "plans of {seconds} s are never carried out");
         }

@@ -70,7 +70,7 @@ async fn a_thousand_writes_without_a_response_cost_a_request_per_second_and_two_
     let _watches = cache.start(&Arc::new(router));
     cache.filled().await;
     let started = Instant::now();
-    let waiting: Vec<_> = (0..1_000)
+    let reconciles: Vec<_> = (0..1_000)
         .map(|n| {
             let cache = Arc::clone(&cache);
             tokio::spawn(async move {
@@ -81,8 +81,8 @@ async fn a_thousand_writes_without_a_response_cost_a_request_per_second_and_two_
             })
         })
         .collect();
-    for waiting in waiting {
-        waiting.await.unwrap();
+    for reconcile in reconciles {
+        reconcile.await.unwrap();
     }
     let seconds = started.elapsed().as_secs() as usize;
     assert!(seconds < 50 + 40, "{seconds} s");
@@ -117,7 +117,7 @@ async fn a_response_serves_the_callers_that_waited_when_it_was_requested() {
     assert_eq!(
         second.await.unwrap(),
         1,
-        "not the response requested before the call"
+        "not the response that was requested before the call"
     );
     assert_eq!(third.await.unwrap(), 1, "shared with the second");
 }
@@ -159,7 +159,7 @@ async fn a_new_workload_waits_until_the_cache_shows_the_newest_set() {
     let set = Whole::new(serde_json::from_value(set).expect("a set"), true);
     cache.sidecar_sets.show(5, Vec::new());
     cache.see_current_sets().await.expect("no request");
-    assert!(queries.lock().expect("no panic").is_empty(), "without sets");
+    assert!(queries.lock().expect("no panic").is_empty(), "no sets");
     cache.sidecars.put_set("log", Some(&set));
     let waiting = tokio::spawn({
         let cache = Arc::clone(&cache);

@@ -4,24 +4,26 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 
-use super::{CachedPod, Orphan};
+use super::{CachedPod, MinimalPod};
 use crate::cache::store::Cached;
 use gamekeeper_core::plan::sidecars::{Changing, MatchedPod, Sidecars};
-use gamekeeper_core::plan::{Container, Pod, SidecarMark, changing, changing_other, has_sidecars};
+use gamekeeper_core::plan::{
+    Container, Pod, SidecarMark, changing, has_sidecars, progress_in_other_pod,
+};
 
 /// What the status of a SidecarSet depends on in one of its pods.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SidecarPod<'a> {
     mark: Option<&'a SidecarMark>,
     selected: bool,
-    /// Whether the set's update strategy chooses it.
+    /// Whether the set's update strategy chooses the pod.
     chosen: bool,
-    /// The uid of its workload, which decides whether it is counted, and when it is updated.
+    /// The uid of the pod's workload, which decides whether the pod is counted, and when it is updated.
     workload: Option<&'a str>,
     ready: bool,
-    /// The progress of an update that its workload makes.
+    /// The progress of an update that the pod's workload makes.
     changing: Changing,
-    /// What the progress of an update that the set makes depends on.
+    /// What decides the progress of an update that the set makes.
     running: Option<Running<'a>>,
 }
 
@@ -68,8 +70,8 @@ impl CachedPod {
         })
     }
 
-    /// The pod as the set's planner reads it; None if it does not count. `all`: whether pods outside our workloads
-    /// count.
+    /// The pod as the set's planner reads it; None if the pod does not count. If `all` is set, pods outside our
+    /// workloads count, too.
     pub fn matched(&self, set: &Sidecars, all: bool, now: Timestamp) -> Option<MatchedPod> {
         let SidecarPod {
             selected,
@@ -113,7 +115,7 @@ impl<'a> Running<'a> {
     }
 }
 
-impl Orphan {
+impl MinimalPod {
     /// The pod as the set's planner reads it. A mark that names containers that the pod does not have proves nothing.
     fn matched(&self, set: &Sidecars, pod: MatchedPod, now: Timestamp) -> Option<MatchedPod> {
         let mut marks = self.sidecars().cloned().unwrap_or_default();
@@ -124,9 +126,9 @@ impl Orphan {
                 if can_change && !has_sidecars(running, set) {
                     marks.remove(&set.name);
                 }
-                changing_other(running, &set.name, now)
+                progress_in_other_pod(running, &set.name, now)
             }
-            // Its namespace was labeled just now, and pods are being listed again.
+            // The pod's namespace was labeled just now, and pods are being listed again.
             None if self.annotated.as_ref().is_some_and(|it| it.is_injected()) => return None,
             None => (Changing::No, None),
         };

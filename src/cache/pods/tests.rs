@@ -73,14 +73,14 @@ fn a_workload_sees_its_pods_and_the_orphans_that_it_selects() {
 #[test]
 fn the_fields_that_decide_the_adoption_of_an_orphan_are_kept() {
     let labels = json!({"app": "game", names::REVISION_LABEL: "game-1"});
-    let mut before = pod("game-1", labels, None);
+    let mut orphan = pod("game-1", labels, None);
     let mut store = Store::default();
-    let mut shown = |pod: &Value| {
+    let mut show = |pod: &Value| {
         store.put(read(pod).unwrap());
         let pods = store.of_workload("games", "u", |_| true);
         Pod::clone(&pods[0])
     };
-    let running = shown(&before);
+    let running = show(&orphan);
     assert_eq!(
         (running.name.as_str(), running.uid.as_str()),
         ("game-1", "uid-game-1")
@@ -91,12 +91,12 @@ fn the_fields_that_decide_the_adoption_of_an_orphan_are_kept() {
     );
     assert_eq!(running.controller, None);
     assert!(!running.ended() && !running.terminating);
-    before["status"]["phase"] = json!("Failed");
-    assert!(shown(&before).ended());
-    before["metadata"]["annotations"] = json!({names::INDEX_ID: "7", "other": "x"});
-    assert_eq!((running.index, shown(&before).index), (None, Some(7)));
-    before["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    assert!(shown(&before).terminating);
+    orphan["status"]["phase"] = json!("Failed");
+    assert!(show(&orphan).ended());
+    orphan["metadata"]["annotations"] = json!({names::INDEX_ID: "7", "other": "x"});
+    assert_eq!((running.index, show(&orphan).index), (None, Some(7)));
+    orphan["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert!(show(&orphan).terminating);
 }
 
 #[test]

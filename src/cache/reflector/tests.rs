@@ -84,7 +84,7 @@ fn listed(name: &str, version: u64, size: u64) -> Change<Thing> {
 }
 
 #[test]
-fn a_deletion_that_the_watch_missed_is_found_by_the_next_list() {
+fn a_deletion_that_the_watch_missed_is_detected_by_the_next_list() {
     let reflector = Reflector::default();
     let routed = feed(
         &reflector,
@@ -275,12 +275,12 @@ async fn callers_share_the_next_list_and_interrupt_none() {
     assert!(second.as_mut().now_or_never().is_none());
     assert!(
         reflector.list_is_due().now_or_never().is_none(),
-        "the list in progress is completed"
+        "none is due while a list is in progress"
     );
     end();
     assert!(
         first.as_mut().now_or_never().is_none(),
-        "that list started before the call"
+        "the completed list had started before the call"
     );
     assert!(reflector.list_is_due().now_or_never().is_some());
     begin();
@@ -289,6 +289,6 @@ async fn callers_share_the_next_list_and_interrupt_none() {
     assert!(first.now_or_never().is_some() && second.now_or_never().is_some());
     assert!(
         reflector.list_is_due().now_or_never().is_none(),
-        "one list was enough for both"
+        "one list served both callers"
     );
 }

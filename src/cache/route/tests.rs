@@ -180,7 +180,7 @@ fn a_workload_that_holds_back_sidecar_updates_concerns_the_sets_that_reach_it() 
 }
 
 #[test]
-fn the_hook_of_a_token_concerns_the_set_when_it_ends() {
+fn the_end_of_a_tokens_hook_concerns_the_set() {
     let (router, keys) = router();
     add_set(&router);
     let revision = router.sidecars.get("log").unwrap().revision.clone();

@@ -1,4 +1,4 @@
-//! The namespaces and pods that SidecarSets need, and the requests that are made if there is none.
+//! The namespaces and pods that SidecarSets need, and the requests that are made if there is no set.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -92,7 +92,7 @@ fn pods_of_all_controllers_are_kept_everywhere_except_in_excluded_namespaces() {
 }
 
 #[test]
-fn which_sets_reach_a_namespace_is_unknown_until_it_is_in_the_cache() {
+fn which_sets_reach_a_namespace_is_unknown_until_the_namespace_is_cached() {
     let index = SidecarIndex::new(None, NamespacePolicy::default());
     assert_eq!(index.reaching("new").map(|sets| sets.len()), Some(0));
     index.put_set("log", Some(&set("log", None)));

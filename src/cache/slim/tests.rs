@@ -81,7 +81,7 @@ fn a_known_first_status_stays_known_after_a_list() {
 }
 
 #[test]
-fn a_first_status_is_forgotten_with_its_generation_and_with_its_pod() {
+fn a_first_status_is_forgotten_when_the_generation_or_the_pod_changes() {
     let before = watched(&[pod(2, 1, "old"), pod(2, 2, "old")]);
     let changed = slim_form(Some(&before), Origin::Watch, &pod(3, 2, "old")).unwrap();
     assert_eq!(changed.first_status, None);
@@ -127,7 +127,7 @@ fn the_gate_is_read_from_spec_and_condition() {
 }
 
 #[test]
-fn resizes_that_wait_cannot_succeed_or_are_in_progress_are_distinguished() {
+fn deferred_infeasible_and_running_resizes_are_distinguished() {
     let resize = |type_: &str, reason: &str| {
         let mut pod = pod(1, 1, "c");
         pod["status"]["conditions"] =
@@ -166,8 +166,8 @@ fn init_containers_are_kept_only_if_they_are_native_sidecars() {
         "state": {"running": {"startedAt": "2026-01-01T00:00:09Z"}},
     }]);
     let slim = slim_form(None, Origin::Watch, &pod).unwrap();
-    let names = |container: &Container| (container.name.clone(), container.init, container.index);
-    let found: Vec<_> = slim.containers.iter().map(names).collect();
+    let summary = |container: &Container| (container.name.clone(), container.init, container.index);
+    let found: Vec<_> = slim.containers.iter().map(summary).collect();
     assert_eq!(
         found,
         [("game".into(), false, 0), ("proxy".into(), true, 1)]
@@ -213,7 +213,7 @@ fn invalid_annotations_are_ignored() {
 }
 
 #[test]
-fn a_pod_that_ended_as_soon_as_it_started_has_a_reason() {
+fn pods_that_ended_as_soon_as_they_started_are_recognized() {
     let why = |status: Value| {
         let mut pod = pod(1, 1, "");
         pod["status"] = status;

@@ -302,24 +302,24 @@ async fn requests_without_a_response_time_out_and_are_repeated() {
         let limit = Duration::from_secs(100);
         let followed = watch(source, std::future::pending, |_| {});
         let _ = timeout(limit, followed).await;
-        assert_eq!(*requests.lock().unwrap(), 1 + 4, "{streaming}");
+        assert_eq!(*requests.lock().unwrap(), 1 + 4, "streaming: {streaming}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_without_progress_starts_again() {
-    let half = service_fn(|_: Request<Body>| async {
-        let started = stream::iter([Ok::<_, Infallible>(line("ADDED", "a", 1))]);
-        let body = axum::body::Body::from_stream(started.chain(stream::pending()));
+    let stalled = service_fn(|_: Request<Body>| async {
+        let first_event = stream::iter([Ok::<_, Infallible>(line("ADDED", "a", 1))]);
+        let body = axum::body::Body::from_stream(first_event.chain(stream::pending()));
         Ok::<_, Infallible>(Response::new(body))
     });
     let (source, _) = scripted(Vec::new());
-    let client = Client::new(half, "default");
+    let client = Client::new(stalled, "default");
     let changes = followed(Source { client, ..source }).await;
     assert_eq!(changes, ["begin", "listed a", "begin", "listed a"]);
 }
 
-/// Without this limit, every replica would keep such an object in memory, even after a restart.
+/// Without this limit, every replica would keep a huge object in memory, even after a restart.
 #[test]
 fn an_object_that_would_take_too_much_memory_is_refused_before_it_is_parsed() {
     let object = |maps: usize| {
@@ -328,10 +328,12 @@ fn an_object_that_would_take_too_much_memory_is_refused_before_it_is_parsed() {
     };
     let read = |text: &str, max| {
         let line = format!("{{\"type\":\"ADDED\",\"object\":{text}}}\n");
-        let read = Object::Line(line.as_bytes()).read_within::<Thing>(max);
-        let item = Object::Item(text).read_within::<Thing>(max);
-        assert_eq!(read.is_ok(), item.is_ok());
-        item.map(|thing| thing.size).map_err(|why| why.to_string())
+        let from_line = Object::Line(line.as_bytes()).read_within::<Thing>(max);
+        let from_item = Object::Item(text).read_within::<Thing>(max);
+        assert_eq!(from_line.is_ok(), from_item.is_ok());
+        from_item
+            .map(|thing| thing.size)
+            .map_err(|why| why.to_string())
     };
     assert_eq!(read(&object(1_000), 1 << 20), Ok(1));
     let large = object(2_000);

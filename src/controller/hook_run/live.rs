@@ -91,7 +91,7 @@ impl Live {
         &self.uid
     }
 
-    /// The rules of a run, if they are those of its current spec.
+    /// The known rules, if they are those of this run's current spec.
     pub(super) fn rules(&self, run: &CachedHookRun) -> Option<Arc<Rules>> {
         let (generation, rules) = &self.rules;
         let known = self.uid == run.uid() && *generation == run.object.metadata.generation;
@@ -225,7 +225,8 @@ impl Live {
         std::mem::take(&mut self.failing)
     }
 
-    /// The phase in which the run ended, and its duration; None if it had ended before it was resumed.
+    /// The phase in which the run ended, and how long it took; None if it has not ended, or had ended before it was
+    /// resumed.
     pub(super) fn end(&self) -> Option<(HookPhase, Duration)> {
         let HookRunStatus {
             phase,

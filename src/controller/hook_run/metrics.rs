@@ -237,7 +237,7 @@ mod tests {
     fn the_owner_of_a_run_is_an_existing_workload_that_controls_it() {
         let owner = |api: &str, kind: &str, uid: &str, controller: bool| json!([{"apiVersion": api, "kind": kind, "name": "lobby", "uid": uid, "controller": controller}]);
         let ours = "tkex.tencent.com/v1alpha1";
-        for (owners, named) in [
+        for (owners, expected) in [
             (
                 owner(ours, "GameDeployment", "u-1", true),
                 "GameDeployment|lobby",
@@ -248,10 +248,10 @@ mod tests {
             (owner("v1", "GameDeployment", "u-1", true), ""),
             (json!([]), ""),
         ] {
-            let found = RunOwner::of(&run(owners.clone()), |_, namespace, owner| {
+            let run_owner = RunOwner::of(&run(owners.clone()), |_, namespace, owner| {
                 (namespace, &*owner.name, &*owner.uid) == ("games", "lobby", "u-1")
             });
-            assert_eq!(found.owner, named, "{owners}");
+            assert_eq!(run_owner.owner, expected, "{owners}");
         }
     }
 

@@ -55,7 +55,7 @@ const WRITE_CAPACITY: Capacity = Capacity {
     per_namespace: 48,
     reserved: 4,
 };
-/// The longest wait until a run that expires later is reconciled again.
+/// A run that expires later than this is reconciled again after this time.
 const MAX_WAIT: Duration = Duration::from_secs(86_400);
 
 impl HookRuns {
@@ -205,7 +205,7 @@ impl HookRuns {
             body,
             hash,
         } = status_patch;
-        // Another run may have this name by now. This status does not contain its results.
+        // Another run may have this name by now. The status is not written to that one.
         let unstored = self.cache.unstored_runs.get(key);
         let written = match unstored.filter(|run| run.uid() == uid) {
             Some(run) => self.store_in_memory(&run, status).await,

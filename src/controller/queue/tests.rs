@@ -36,7 +36,7 @@ async fn an_object_waits_once_however_often_it_is_added() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_during_a_reconcile_causes_another_one_after_it() {
+async fn an_event_during_a_reconcile_causes_one_more_reconcile() {
     let queue = Queue::default();
     queue.add(key("a"));
     ready(&queue);
@@ -49,7 +49,7 @@ async fn an_event_during_a_reconcile_causes_another_one_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timer_fires_and_an_event_before_it_replaces_it() {
+async fn a_timer_fires_unless_an_event_comes_first() {
     let queue = Queue::default();
     queue.add(key("a"));
     ready(&queue);
@@ -138,7 +138,7 @@ async fn the_events_of_a_burst_share_reconciles() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_brings_a_retry_forward_but_never_before_the_retry_after() {
+async fn an_event_brings_a_retry_forward_but_respects_retry_after() {
     let queue = Queue::default();
     queue.add(key("a"));
     for _ in 0..14 {
@@ -177,11 +177,11 @@ async fn a_panic_fails_the_reconcile_of_one_object_only() {
     let reconciled = Arc::new(AtomicUsize::new(0));
     let worker = tokio::spawn(work(Arc::clone(&queue), stopped, {
         let reconciled = Arc::clone(&reconciled);
-        move |found: ObjectKey| {
+        move |key: ObjectKey| {
             let reconciled = Arc::clone(&reconciled);
             async move {
-                let before = reconciled.fetch_add(1, Ordering::SeqCst);
-                assert!(found.name != "bad" || before > 0, "on purpose");
+                let earlier_calls = reconciled.fetch_add(1, Ordering::SeqCst);
+                assert!(key.name != "bad" || earlier_calls > 0, "on purpose");
                 Requeue::Settled(None)
             }
         }
@@ -210,8 +210,8 @@ async fn an_aborted_reconcile_is_no_longer_in_progress() {
     let limit = Duration::from_secs(1);
     assert!(tokio::time::timeout(limit, worker).await.is_err());
     let limit = Duration::from_secs(60);
-    let again = tokio::time::timeout(limit, queue.next()).await;
-    assert_eq!(again.ok(), Some(key("a")));
+    let next = tokio::time::timeout(limit, queue.next()).await;
+    assert_eq!(next.ok(), Some(key("a")));
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn no_key_is_lost_when_many_are_added_concurrently() {
 }
 
 #[tokio::test]
-async fn a_namespace_with_more_objects_than_permits_delays_no_other() {
+async fn a_namespace_with_a_thousand_objects_delays_no_other_namespace() {
     let queue = Queue::default();
     for number in 0..1_000 {
         queue.add(ObjectKey::new("greedy", number.to_string()));

@@ -57,7 +57,7 @@ impl Memory {
         due
     }
 
-    /// The refused writes at this generation of the set. A changed set may be accepted.
+    /// The refused writes at this generation of the set. The writes of a changed set may be accepted.
     pub(super) fn refused(&mut self, generation: i64) -> &HashMap<String, RefusedWrite> {
         if self.generation != generation {
             self.generation = generation;

@@ -7,7 +7,7 @@ use crate::apply::{Content, to_bytes};
 use crate::objects::Kind;
 use gamekeeper_core::api::names::IN_PLACE_RECORD;
 use gamekeeper_core::plan::sidecars::{MarkWrite, MatchedPod, Sidecars};
-use gamekeeper_core::plan::{Pod, mark_key, record_of_other};
+use gamekeeper_core::plan::{Pod, mark_key, record_of_other_pod};
 
 /// A patch of a pod.
 pub(super) struct PodPatch {
@@ -49,12 +49,12 @@ fn mark_patch(set: &Sidecars, write: &MarkWrite) -> Value {
     let path = format!("/metadata/annotations/{key}");
     json!([
         {"op": "test", "path": "/metadata/uid", "value": write.pod.uid},
-        {"op": "test", "path": path, "value": write.from.found()},
+        {"op": "test", "path": path, "value": write.from.as_read()},
         {"op": "replace", "path": path, "value": write.to.text()},
     ])
 }
 
-/// The strategic merge patch that updates a pod of another controller, if it has not changed. Its in-place record
+/// The strategic merge patch that updates a pod of another controller, if the pod has not changed. The in-place record
 /// says what to wait for, even after this process restarts.
 fn update_patch(set: &Sidecars, write: &MarkWrite, running: &Pod, now: Timestamp) -> Value {
     let images = |native: bool| -> Vec<Value> {
@@ -62,7 +62,7 @@ fn update_patch(set: &Sidecars, write: &MarkWrite, running: &Pod, now: Timestamp
         let containers = images.map(|it| json!({"name": it.container, "image": it.image}));
         containers.collect()
     };
-    let record = json!(record_of_other(running, set, now)).to_string();
+    let record = json!(record_of_other_pod(running, set, now)).to_string();
     let annotations = json!({
         mark_key(&set.name): write.to.text(),
         IN_PLACE_RECORD: record,

@@ -76,7 +76,7 @@ impl Server {
         self.sent.lock().expect("the requests")
     }
 
-    /// The requests since the last call that begin with `start`: the rest of each line, and its body.
+    /// Takes all recorded requests, and returns those that begin with `start`: the rest of each line, and the body.
     fn take(&self, start: &str) -> Vec<(String, Value)> {
         let sent = std::mem::take(&mut *self.sent());
         let found = sent.into_iter().filter_map(|(line, body)| {
@@ -344,7 +344,7 @@ async fn an_old_kubelet_holds_back_only_its_own_pods_and_only_if_a_native_sideca
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_revision_of_another_living_set_is_not_taken_over() {
+async fn only_a_revision_of_a_deleted_set_of_the_same_name_is_adopted() {
     let world = World::new(set(log("log:2"), json!({})), |_| None);
     let revision = world.new_revision().await;
     for (owner, adopted) in [("other", false), ("log", true)] {
@@ -360,7 +360,7 @@ async fn the_revision_of_another_living_set_is_not_taken_over() {
             let owners = &body["metadata"]["ownerReferences"];
             assert_eq!(owners[0]["uid"], "uid-log", "{path}");
         } else {
-            // Its name is taken, so the revision gets another one.
+            // The name is taken, so the new revision gets another one.
             assert_eq!(*path, format!("{SET}/status"));
             assert_eq!(body["status"]["collisionCount"], 1);
         }

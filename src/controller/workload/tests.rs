@@ -40,7 +40,7 @@ fn controller() -> Workloads<GameDeployment> {
     Workloads::new(shared, reflector)
 }
 
-/// A controller that remembers a name of the workload with this uid.
+/// A controller that remembers a taken name for the workload with this uid.
 fn controller_with_memory(uid: &str) -> Workloads<GameDeployment> {
     let controller = controller();
     let mut memory = Memory::default();
@@ -70,7 +70,7 @@ async fn a_recreated_workload_inherits_nothing_from_the_deleted_one() {
 }
 
 #[tokio::test]
-async fn a_workload_remembers_what_it_learned() {
+async fn what_was_learned_about_a_workload_is_remembered() {
     let controller = controller_with_memory("same");
     let cache = &controller.shared.cache;
     cache.expectations.record("same", Write::Unknown(Kind::Pod));

@@ -42,14 +42,14 @@ async fn get(server: SocketAddr, host: u8, path: &str) -> String {
     response
 }
 
-/// Whether the server closes an idle connection.
+/// Whether the server closes a connection on which nothing more is sent.
 async fn is_closed(mut stream: TcpStream) -> bool {
     let end = async { while stream.read(&mut [0; 1024]).await.is_ok_and(|it| it > 0) {} };
     timeout(TEST_TIMEOUT, end).await.is_ok()
 }
 
 #[tokio::test]
-async fn probes_get_responses_while_other_callers_hold_all_their_connections() {
+async fn a_probe_gets_a_response_while_other_callers_hold_all_connections() {
     let server = serve().await;
     let silent = join_all((0..400).map(|number| connect(server, 2 + (number % 10) as u8)));
     let _silent = silent.await;
@@ -101,8 +101,8 @@ async fn concurrent_scrapes_share_one_rendered_page() {
         pages.iter().all(|page| page.as_ref() == Ok(&first)),
         "{pages:?}"
     );
-    if let Some((at, _)) = &mut *page.0.lock().await {
-        *at = Instant::now().checked_sub(PAGE_LIFETIME).expect("a time");
+    if let Some((rendered_at, _)) = &mut *page.0.lock().await {
+        *rendered_at = Instant::now().checked_sub(PAGE_LIFETIME).expect("a time");
     }
     assert_eq!(get().await, Ok("page 1".into()), "after a second");
 }

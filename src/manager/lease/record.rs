@@ -36,8 +36,8 @@ impl Record {
         Self { lease, since }
     }
 
-    /// Records that the lease was deleted. Its spec still counts, because the holder may not know.
-    pub(super) fn was_deleted(&mut self) {
+    /// Records that the lease was deleted. Its spec still counts, because the holder may not know of the deletion.
+    pub(super) fn mark_deleted(&mut self) {
         self.lease.metadata = ObjectMeta::default();
     }
 

@@ -58,13 +58,13 @@ impl Server {
         Client::new(service, "default")
     }
 
-    /// The current lease, unless the client has that version, and all changes from then on.
+    /// The events of a watch: the current lease, unless the client has that version, and all changes from then on.
     fn changes(&self, query: &str) -> impl Stream<Item = Result<String, Infallible>> + use<> {
         let mut parameters = query.split('&');
         let known = parameters.find_map(|it| it.strip_prefix("resourceVersion="));
         let mut changes = self.0.subscribe();
-        let now = changes.borrow().as_ref().map_or(0, version);
-        if known != Some(&now.to_string()) {
+        let current = changes.borrow().as_ref().map_or(0, version);
+        if known != Some(&current.to_string()) {
             changes.mark_changed();
         }
         let events = stream::unfold(changes, async |mut changes| {
@@ -79,16 +79,16 @@ impl Server {
     }
 
     fn respond(&self, method: &Method, lease: Option<Value>) -> (u16, Value) {
-        let now = self.0.borrow().clone();
+        let current = self.0.borrow().clone();
         let not_found = (404, json!({"code": 404, "reason": "NotFound"}));
-        let mut next = match (method.as_str(), now.as_ref(), lease) {
-            ("GET", Some(now), _) => return (200, now.clone()),
+        let mut next = match (method.as_str(), current.as_ref(), lease) {
+            ("GET", Some(current), _) => return (200, current.clone()),
             ("GET" | "PUT", None, _) => return not_found,
             ("POST", None, Some(lease)) => lease,
-            ("PUT", Some(now), Some(lease)) if version(now) == version(&lease) => lease,
+            ("PUT", Some(current), Some(lease)) if version(current) == version(&lease) => lease,
             _ => return (409, json!({"code": 409, "reason": "Conflict"})),
         };
-        let number = now.as_ref().map_or(0, version) + 1;
+        let number = current.as_ref().map_or(0, version) + 1;
         next["metadata"]["resourceVersion"] = json!(number.to_string());
         self.0.send_replace(Some(next.clone()));
         (200, next)
@@ -200,7 +200,7 @@ async fn a_leader_keeps_the_lease_during_a_short_outage() {
         sleep(LEASE_DURATION * 3).await;
     };
     tokio::select! {
-        () = a.elector.hold() => panic!("lost"),
+        () = a.elector.hold() => panic!("the leader lost the lease"),
         () = outage => {}
     }
     assert!(a.fence.is_open());
@@ -302,8 +302,8 @@ async fn a_deleted_lease_stays_with_its_holder() {
         sleep(LEASE_DURATION * 3).await;
     };
     tokio::select! {
-        () = a.elector.hold() => panic!("lost"),
-        () = b.elector.acquire() => panic!("acquired"),
+        () = a.elector.hold() => panic!("the holder lost the lease"),
+        () = b.elector.acquire() => panic!("the other candidate acquired the lease"),
         () = deleted => {}
     }
     assert!(a.fence.is_open());
@@ -322,7 +322,7 @@ async fn a_lease_is_released_after_an_aborted_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_attempts_have_jitter() {
+async fn the_pauses_between_attempts_have_jitter() {
     let server = Server::default();
     let mut pauses = Vec::new();
     for name in ["a", "b", "c", "d"] {

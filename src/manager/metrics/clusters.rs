@@ -27,7 +27,7 @@ pub(super) struct Clusters {
 pub(super) fn read(cache: &Cache, now: Timestamp) -> Clusters {
     let clusters = cache.clusters.store().all();
     if clusters.is_empty() {
-        // There may be thousands of HookRuns of workloads.
+        // The HookRuns are not even read, because workloads may have thousands of them.
         return Clusters::default();
     }
     let since = |time: Timestamp| now.duration_since(time).as_secs_f64().max(0.0);
@@ -54,7 +54,7 @@ pub(super) fn read(cache: &Cache, now: Timestamp) -> Clusters {
     }
 }
 
-/// Cluster, condition and start of an attempt in progress.
+/// The Cluster, the condition and the start of an attempt; None if the run is not an attempt in progress.
 fn attempt(run: &HookRun) -> Option<((String, String), Timestamp)> {
     let meta = &run.metadata;
     let step = meta.annotations.as_ref()?.get(RUN_STEP)?;

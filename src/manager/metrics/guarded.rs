@@ -17,14 +17,14 @@ use gamekeeper_core::plan::{Taint, delays_removal};
 
 #[derive(Default)]
 pub(super) struct Guarded {
-    /// The longest time that a node has waited for pods of a workload; 0 if none waits.
+    /// The longest time that a node has waited for pods of a workload; 0 if no node waits.
     node_waits: BTreeMap<WorkloadLabels, f64>,
     /// Guarded pods without a workload, by namespace.
     orphans: BTreeMap<String, f64>,
 }
 
-/// When it was first observed that a node is going to be removed, by uid, because not every taint records a time. Each
-/// replica keeps its own, even while another one leads.
+/// When it was first observed that a node is going to be removed, by the node's uid: not every taint records a time.
+/// Each replica keeps its own record, even while another one leads.
 #[derive(Debug, Default)]
 pub(super) struct FirstSeen(Mutex<BTreeMap<String, Timestamp>>);
 
@@ -56,10 +56,10 @@ impl FirstSeen {
         now: Timestamp,
     ) -> GoingNodes<'a> {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::take(&mut *seen);
+        let previous = std::mem::take(&mut *seen);
         let going = nodes.filter(|node| !node.going.is_empty());
         let going = going.map(|node| {
-            let first = before.get(node.uid()).copied().unwrap_or(now);
+            let first = previous.get(node.uid()).copied().unwrap_or(now);
             seen.insert(node.uid().to_owned(), first);
             let going = GoingNode {
                 taints: &node.going,
@@ -106,7 +106,7 @@ impl Guarded {
     }
 }
 
-/// Since when a node has waited for pods of a workload; None if none does.
+/// Since when a node has waited for pods of a workload; None if no node waits.
 fn waiting_since<K: GameWorkload>(
     cache: &Cache,
     workload: &Whole<K>,
@@ -179,16 +179,16 @@ mod tests {
             .show(1, vec![Whole::new(workload, false)]);
     }
 
-    /// A running pod on the node `node`, with the label of a workload, and controlled by it.
-    fn pod(name: &str, workload: &str, changes: Value) -> Value {
+    /// A running pod on the node `node`, guarded and controlled by the workload with this uid, with these changes.
+    fn pod(name: &str, workload_uid: &str, changes: Value) -> Value {
         let mut pod = json!({
             "metadata": {
                 "namespace": "games", "name": name, "uid": name, "resourceVersion": "1",
                 "creationTimestamp": at(0).to_string(),
-                "labels": {GUARDED_LABEL: workload},
+                "labels": {GUARDED_LABEL: workload_uid},
                 "ownerReferences": [{
                     "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "GameDeployment", "name": "arena",
-                    "uid": workload, "controller": true,
+                    "uid": workload_uid, "controller": true,
                 }],
             },
             "spec": {"nodeName": "node", "containers": [{"name": "game"}]},
@@ -217,7 +217,7 @@ mod tests {
         cache.nodes.show(1, node.into_iter().collect());
     }
 
-    /// The minutes that a node has waited for pods of the workload at this minute.
+    /// How many minutes a node has waited for pods of the workload, observed at this minute.
     fn waited(cache: &Cache, seen: &FirstSeen, minute: i64) -> Option<f64> {
         let guarded = read(cache, seen, at(minute));
         guarded.node_waits.values().next().map(|it| it / 60.0)
@@ -298,7 +298,7 @@ mod tests {
             &cache,
             &[
                 pod("own", "uid-arena", json!({})),
-                pod("left", "uid-deleted", json!({})),
+                pod("left-behind", "uid-deleted", json!({})),
                 pod("orphaned", "uid-deleted", no_owner),
                 pod("labeled", "any", never_owned),
                 pod("terminating", "uid-deleted", terminating),

@@ -46,10 +46,10 @@ pub(super) fn read(cache: &Cache, owners: &Owners, waits: &Waits, now: Timestamp
     }
     waits.remove_old(now);
     for workload in cache.game_deployments.store().all() {
-        hooks.add_guarded(&*workload.object, now);
+        hooks.add_guarded_waits(&*workload.object, now);
     }
     for workload in cache.game_stateful_sets.store().all() {
-        hooks.add_guarded(&*workload.object, now);
+        hooks.add_guarded_waits(&*workload.object, now);
     }
     hooks
 }
@@ -66,19 +66,19 @@ impl Hooks {
             };
             raise(&mut self.survival, labels, seconds(started.0, end));
         }
-        let Some(at) = workload_point(run, owners) else {
+        let Some(key) = workload_point(run, owners) else {
             return;
         };
         // Nothing waits for a finished run of a step: the rollout continues, or is paused.
-        if at.point != HookPoint::Step || status.finished_at.is_none() {
-            let since = waits.since(run, at.point, now);
-            raise(&mut self.waits, at.clone(), seconds(since, now));
+        if key.point != HookPoint::Step || status.finished_at.is_none() {
+            let since = waits.since(run, key.point, now);
+            raise(&mut self.waits, key.clone(), seconds(since, now));
         }
-        *self.runs.entry((at, phase)).or_default() += 1.0;
+        *self.runs.entry((key, phase)).or_default() += 1.0;
     }
 
-    /// Guarded pods also wait while they have no HookRun, because none can be created, or their hook was removed.
-    fn add_guarded<K: GameWorkload>(&mut self, workload: &K, now: Timestamp) {
+    /// Guarded pods also wait without a HookRun, if none can be created or if their hook was removed.
+    fn add_guarded_waits<K: GameWorkload>(&mut self, workload: &K, now: Timestamp) {
         let status = workload.status().map(AsRef::as_ref);
         let protection = status.and_then(|it: &WorkloadStatus| it.protection.as_ref());
         let waiting = protection.map_or(&[][..], |it| &it.waiting);
@@ -103,12 +103,12 @@ impl Hooks {
         let name = "bkbcs_hook_hookrun_survive_time_seconds";
         let help = "Longest time that a HookRun of an owner has been running, or ran";
         encode_family(to, name, help, self.survival.clone())?;
-        let runs = self.runs.iter().map(|((at, phase), count)| {
-            let [kind, namespace, name, point] = at.labels();
+        let runs = self.runs.iter().map(|((key, phase), count)| {
+            let [kind, namespace, name, point] = key.labels();
             ([kind, namespace, name, point, ("phase", phase)], *count)
         });
         encode_family(to, "gamekeeper_hook_runs", "HookRuns of a workload", runs)?;
-        let waits = self.waits.iter().map(|(at, wait)| (at.labels(), *wait));
+        let waits = self.waits.iter().map(|(key, wait)| (key.labels(), *wait));
         let help =
             "Longest time that a pod has waited for its hook, or a canary step for its HookRun";
         encode_family(to, "gamekeeper_hook_wait_seconds", help, waits)
@@ -122,7 +122,7 @@ impl WorkloadPoint {
     }
 }
 
-/// The hook point that a run was created for, if its workload exists.
+/// The workload and the hook point that a run was created for; None if the workload does not exist.
 fn workload_point(run: &HookRun, owners: &Owners) -> Option<WorkloadPoint> {
     let (kind, point) = point(run)?;
     let namespace = run.metadata.namespace.as_deref()?;

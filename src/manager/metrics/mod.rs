@@ -113,7 +113,7 @@ impl MetricsRegistry {
 /// The metrics that are read from the caches at each scrape.
 struct State {
     cache: Arc<Cache>,
-    /// Whether this process may write.
+    /// Open while this process leads.
     fence: Arc<Fence>,
     progress: Progress,
     waits: Waits,

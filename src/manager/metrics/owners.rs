@@ -63,7 +63,7 @@ impl Owners {
         })
     }
 
-    /// All possible owners of runs, and the empty owner of each namespace.
+    /// All possible owners of runs, including an empty owner for each namespace with runs.
     pub(super) fn owners(&self) -> BTreeSet<RunOwner> {
         let mut owners = BTreeSet::new();
         for kind in WorkloadKind::ALL {

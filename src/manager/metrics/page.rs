@@ -12,7 +12,7 @@ pub(super) fn render(registry: &Registry) -> Result<String, fmt::Error> {
     Ok(with_short_bounds(&page))
 }
 
-/// Writes whole numbers without `.0`: dashboards made for bk-bcs select `le="10"`, not `le="10.0"`.
+/// Writes bounds that are whole numbers without `.0`: dashboards made for bk-bcs select `le="10"`, not `le="10.0"`.
 fn with_short_bounds(page: &str) -> String {
     const LABEL: &str = "{le=\"";
     let mut parts = page.split(LABEL);

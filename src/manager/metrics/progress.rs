@@ -78,9 +78,9 @@ impl Best {
             true => best.existing.max(snapshot.desired),
             false => snapshot.existing.max(snapshot.desired),
         };
-        let has_fewer_surplus = (snapshot.desired..fewest).contains(&snapshot.existing);
-        let is_resumed = best.paused && !snapshot.paused;
-        let is_progress = has_more || has_fewer_surplus || is_resumed;
+        let has_less_surplus = (snapshot.desired..fewest).contains(&snapshot.existing);
+        let was_resumed = best.paused && !snapshot.paused;
+        let is_progress = has_more || has_less_surplus || was_resumed;
         let [updated, ready, available] = snapshot.counts;
         Self {
             since: if is_progress { now } else { self.since },
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn another_revision_another_step_and_the_end_of_a_pause_are_progress() {
+    fn a_new_revision_a_new_step_and_the_end_of_a_pause_are_progress() {
         let done = || snapshot(10, [10, 10, 10]);
         let paused = || Snapshot {
             paused: true,
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_scaling_creates_or_deletes_are_progress_and_a_change_of_replicas_is_not() {
+    fn each_pod_that_scaling_creates_or_deletes_is_progress_but_a_change_of_replicas_is_not() {
         let scaled = |desired, existing| Snapshot {
             desired,
             ..snapshot(existing, [existing, existing, existing])

@@ -8,7 +8,7 @@ use crate::cache::{Cache, Cached};
 use crate::metrics::encode_family;
 use gamekeeper_core::api::SidecarSetStatus;
 
-/// The number of pods of a SidecarSet in a state.
+/// The number of a SidecarSet's pods that are in a state.
 type Count = fn(&SidecarSetStatus) -> i32;
 
 const STATES: [(&str, Count); 5] = [

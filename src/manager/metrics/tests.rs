@@ -153,11 +153,11 @@ fn a_rollout_shows_its_step_its_state_and_its_age() {
 fn hook_runs_are_counted_by_owner_with_the_age_of_the_oldest() {
     let world = World::leader(json!({}));
     let run = |name: &str, seconds: i64| {
-        let ago = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
+        let started = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
         let run = json!({
             "metadata": {
                 "namespace": "games", "name": name, "uid": name, "resourceVersion": "1",
-                "creationTimestamp": ago.to_string(),
+                "creationTimestamp": started.to_string(),
                 "labels": {"gamedeployment-type": "PreDelete"},
                 "ownerReferences": [{
                     "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment",
@@ -165,7 +165,7 @@ fn hook_runs_are_counted_by_owner_with_the_age_of_the_oldest() {
                 }],
             },
             "spec": {"metrics": []},
-            "status": {"phase": "Running", "startedAt": ago.to_string()},
+            "status": {"phase": "Running", "startedAt": started.to_string()},
         });
         let run: HookRun = serde_json::from_value(run).expect("a run");
         Whole::new(run, true)
@@ -229,7 +229,7 @@ fn owners_that_do_not_exist_have_no_series() {
 #[test]
 fn generations_are_unobserved_until_the_status_reflects_them() {
     let world = World::leader(json!({}));
-    let game = |version: &str, observed: i64, deleted: Option<&str>| {
+    let deployment = |version: &str, observed: i64, deleted: Option<&str>| {
         json!({
             "metadata": {
                 "namespace": "games", "name": "lobby", "uid": "u-1", "resourceVersion": version,
@@ -244,7 +244,7 @@ fn generations_are_unobserved_until_the_status_reflects_them() {
     for (version, observed, deleted, unobserved) in
         [("2", 3, None, 2), ("3", 5, None, 0), ("4", 4, deleted, 0)]
     {
-        world.show(vec![game(version, observed, deleted)]);
+        world.show(vec![deployment(version, observed, deleted)]);
         world.assert_line(&format!(
             "gamekeeper_unobserved_generations{{{labels}}} {unobserved}.0"
         ));

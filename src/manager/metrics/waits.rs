@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::{self, HookPoint};
 
-/// A wait continues through a gap of at most this length in which its pod has no HookRun: a retry deletes one before
-/// it creates the next.
+/// A wait continues through a gap of at most this length in which its pod has no HookRun: a retry deletes the
+/// old HookRun before it creates a new one.
 const MAX_GAP: SignedDuration = SignedDuration::from_mins(5);
 
 /// The observed waits. Each replica keeps its own, even while another one leads.
@@ -88,15 +88,15 @@ mod tests {
         let waits = Waits::default();
         waits.since(&run("first", "pod", 0), HookPoint::PreDelete, at(1));
         waits.remove_old(at(7));
-        let again = run("second", "pod", 20);
-        assert_eq!(waits.since(&again, HookPoint::PreDelete, at(20)), at(20));
+        let second = run("second", "pod", 20);
+        assert_eq!(waits.since(&second, HookPoint::PreDelete, at(20)), at(20));
     }
 
     #[test]
     fn each_point_has_its_own_wait() {
         let waits = Waits::default();
         waits.since(&run("first", "pod", 0), HookPoint::PreInplace, at(1));
-        let after = run("second", "pod", 2);
-        assert_eq!(waits.since(&after, HookPoint::PostInplace, at(3)), at(2));
+        let second = run("second", "pod", 2);
+        assert_eq!(waits.since(&second, HookPoint::PostInplace, at(3)), at(2));
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Workload {
     status: WorkloadStatus,
     steps: usize,
     uid: String,
-    /// Generations of the spec that the status does not reflect.
+    /// The number of generations of the spec that the status does not reflect.
     unobserved: i64,
     /// Seconds without progress.
     idle: f64,
@@ -177,8 +177,8 @@ pub(super) fn encode(
             }
         });
         for (name, help, count) in counts {
-            let of_kind = workloads.iter().filter(|it| it.key.kind == kind);
-            let rows = of_kind.map(|it| (it.key.clone(), f64::from(count(it))));
+            let selected = workloads.iter().filter(|it| it.key.kind == kind);
+            let rows = selected.map(|it| (it.key.clone(), f64::from(count(it))));
             encode_family(to, &format!("{prefix}_{name}"), help, rows)?;
         }
     }
@@ -195,14 +195,14 @@ fn encode_state(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::
         })
     });
     encode_family(to, "gamekeeper_pods", "Pods of a workload", pods)?;
-    let stepping = || workloads.iter().filter(|it| it.steps > 0);
-    let step = stepping().map(|it| {
+    let with_steps = || workloads.iter().filter(|it| it.steps > 0);
+    let step = with_steps().map(|it| {
         let step = it.status.current_step_index.unwrap_or_default();
         (it.labels(), f64::from(step))
     });
     let help = "Index of the canary step; the number of steps when all are completed";
     encode_family(to, "gamekeeper_rollout_step", help, step)?;
-    let steps = stepping().map(|it| (it.labels(), it.steps as f64));
+    let steps = with_steps().map(|it| (it.labels(), it.steps as f64));
     encode_family(
         to,
         "gamekeeper_rollout_steps",

@@ -1,4 +1,4 @@
-//! Measurements of the pod that the run is about, with a fake API server that also has Secrets.
+//! Measurements of a run's own pod, with a fake API server that also has Secrets.
 
 use std::convert::Infallible;
 
@@ -196,7 +196,7 @@ async fn conditions_can_judge_a_field() {
 
 #[tokio::test]
 async fn only_the_runs_own_pod_can_be_reached() {
-    let with = |name: &str, value: &str| {
+    let with_argument = |name: &str, value: &str| {
         let mut spec = get("{.status.phase}", None);
         let args = spec["args"].as_array_mut().expect("args");
         args.retain(|argument| argument["name"] != name);
@@ -205,20 +205,20 @@ async fn only_the_runs_own_pod_can_be_reached() {
     };
     let rows = [
         (
-            with("PodNamespace", "kube-system"),
+            with_argument("PodNamespace", "kube-system"),
             "pods of namespace kube-system are not accessible",
         ),
         (
-            with("PodName", "../secrets/hooks"),
+            with_argument("PodName", "../secrets/hooks"),
             "\"../secrets/hooks\" is not an object name",
         ),
         (
-            with("PodName", ""),
+            with_argument("PodName", ""),
             "the pod is not known: set a value for the argument PodName",
         ),
-        (with("PodName", "game-2"), "no such object"),
+        (with_argument("PodName", "game-2"), "no such object"),
         (
-            with("Kind", "Deployment"),
+            with_argument("Kind", "Deployment"),
             "argument Kind would select another object in bk-bcs; here a kubernetes metric always reads the pod",
         ),
     ];
@@ -233,7 +233,7 @@ async fn only_the_runs_own_pod_can_be_reached() {
         .outcome;
     assert_eq!(
         other.phase, Error,
-        "a new pod with the same name is not the run's"
+        "a new pod with the same name was measured"
     );
     let same = measure_run(get("{.status.phase}", None), &[(RUN_POD_UID, "pod-uid")])
         .await
@@ -247,9 +247,9 @@ async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
         {"path": "metadata.annotations.example.com/drain", "value": "{{ args.PodName }}"},
         {"path": "metadata.labels.drain", "value": "yes"},
     ]}));
-    let own = Some("GameDeployment");
+    let workload = Some("GameDeployment");
     let uid_of_pod: &[_] = &[(RUN_POD_UID, "pod-uid")];
-    let measured = measure_controlled_run(spec.clone(), uid_of_pod, own).await;
+    let measured = measure_controlled_run(spec.clone(), uid_of_pod, workload).await;
     assert_eq!(measured.outcome.phase, Successful);
     let expected = json!({"metadata": {
         "uid": "pod-uid",
@@ -261,7 +261,7 @@ async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
     // A user who may create HookRuns can name any pod in them.
     for (annotations, kind) in [
         (&[][..], None),
-        (&[], own),
+        (&[], workload),
         (uid_of_pod, None),
         (uid_of_pod, Some("Pod")),
     ] {
@@ -277,7 +277,7 @@ async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
     let mut foreign = spec;
     foreign["metrics"][0]["provider"]["kubernetes"]["fields"][0]["path"] =
         json!("metadata.annotations.io.tencent.bcs.dev/game-pod-deleting");
-    let measured = measure_controlled_run(foreign, uid_of_pod, own).await;
+    let measured = measure_controlled_run(foreign, uid_of_pod, workload).await;
     let message = measured.outcome.message.unwrap_or_default();
     assert!(message.contains("cannot be written by hooks"), "{message}");
     assert_eq!((measured.outcome.phase, measured.patches.len()), (Error, 0));
@@ -285,7 +285,7 @@ async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
 
 /// The API server never responds to requests for one of the namespaces.
 #[tokio::test]
-async fn unanswered_requests_of_a_namespace_delay_no_other() {
+async fn unanswered_requests_of_one_namespace_do_not_delay_another() {
     let service = tower::service_fn(|request: Request<Body>| async move {
         if request.uri().path().contains("/namespaces/greedy/") {
             std::future::pending::<()>().await;

@@ -156,11 +156,11 @@ async fn calls_can_have_basic_or_bearer_credentials() {
     }
 }
 
-/// The token server reports the lifetime of a token, and may report any.
+/// The token server reports the lifetime of a token, and may report any value.
 #[tokio::test]
 async fn a_token_that_never_expires_is_accepted() {
-    let life = u64::MAX;
-    let tokens = format!("{{\"access_token\":\"t0ken\",\"expires_in\":{life}}}");
+    let lifetime = u64::MAX;
+    let tokens = format!("{{\"access_token\":\"t0ken\",\"expires_in\":{lifetime}}}");
     let tokens = Server::answering("200 OK", &tokens).await;
     let server = Server::answering("200 OK", "ok").await;
     let authentication = json!({"oauth2": {
@@ -191,7 +191,7 @@ async fn a_token_that_is_too_long_is_an_error() {
 }
 
 #[tokio::test]
-async fn oauth2_tokens_are_requested_once_and_again_when_refused() {
+async fn an_oauth2_token_is_reused_until_it_is_refused() {
     let tokens =
         Server::answering("200 OK", "{\"access_token\":\"t0ken\",\"expires_in\":3600}").await;
     let refused = response("401 Unauthorized", "", "no");
@@ -231,7 +231,7 @@ async fn oauth2_tokens_are_requested_once_and_again_when_refused() {
 }
 
 #[tokio::test]
-async fn a_token_server_that_fails_is_an_error_without_secrets() {
+async fn the_error_of_a_failed_token_request_contains_no_secrets() {
     for (status, body) in [
         ("400 Bad Request", "s3cret"),
         ("200 OK", "{\"token\":\"t0ken\"}"),

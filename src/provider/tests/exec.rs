@@ -43,7 +43,7 @@ enum Answer {
 
 struct ApiServer {
     answer: Answer,
-    /// The pod's uid when it is read first, and when it is read again.
+    /// The pod's uid at the first read, and at later reads.
     uids: [&'static str; 2],
     controller: &'static str,
     reads: AtomicUsize,
@@ -305,7 +305,7 @@ async fn an_argument_fills_one_element_regardless_of_its_contents() {
     );
 }
 
-/// Commands are run only in the pod that the run is about, and only if a workload controls it.
+/// A command is run only in the run's own pod, and only if a workload controls that pod.
 #[tokio::test]
 async fn a_command_that_is_not_allowed_is_not_started() {
     let plain = || run(&["/game/ctl", "{{ args.map }}"]);
@@ -315,29 +315,30 @@ async fn a_command_that_is_not_allowed_is_not_started() {
         run.metadata.annotations = None;
         run
     };
-    let with = |name: &str, value: &str| {
+    let with_argument = |name: &str, value: &str| {
         let mut run = plain();
         let mut args = run.spec.args.iter_mut();
         let argument = args.find(|argument| argument.name == name);
         argument.expect("the argument").value = Some(value.to_owned());
         run
     };
-    let mut for_other_pod = plain();
-    for_other_pod.metadata.annotations =
+    let mut run_for_other_pod = plain();
+    run_for_other_pod.metadata.annotations =
         Some([(RUN_POD_UID.to_owned(), "older".to_owned())].into());
-    let mut for_step = plain();
+    let mut run_for_step = plain();
     let label = WorkloadKind::GameDeployment.type_label().to_owned();
-    for_step.metadata.labels = Some([(label, HookPoint::Step.as_str().to_owned())].into());
-    let mut secret = with("map", "");
+    run_for_step.metadata.labels = Some([(label, HookPoint::Step.as_str().to_owned())].into());
+    let mut run_with_secret = with_argument("map", "");
     let key = json!({"secretKeyRef": {"name": "hooks", "key": "token"}});
-    for argument in secret.spec.args.iter_mut().filter(|it| it.name == "map") {
+    let args = run_with_secret.spec.args.iter_mut();
+    for argument in args.filter(|it| it.name == "map") {
         argument.value = None;
         argument.value_from = Some(serde_json::from_value(key.clone()).expect("a source"));
     }
     let long = "x".repeat(17 << 10);
     let rows = [
         (
-            for_other_pod,
+            run_for_other_pod,
             "GameDeployment",
             "pod game-1 is not the one that the run was created for",
         ),
@@ -351,24 +352,28 @@ async fn a_command_that_is_not_allowed_is_not_started() {
             "ReplicaSet",
             "pod game-1 belongs to no GameDeployment",
         ),
-        (for_step, "GameDeployment", "a canary step concerns no pod"),
         (
-            with("PodNamespace", "other"),
+            run_for_step,
+            "GameDeployment",
+            "a canary step concerns no pod",
+        ),
+        (
+            with_argument("PodNamespace", "other"),
             "GameDeployment",
             "pods of namespace other are not accessible",
         ),
         (
-            with("PodName", "../nodes/a"),
+            with_argument("PodName", "../nodes/a"),
             "GameDeployment",
             "\"../nodes/a\" is not an object name",
         ),
         (
-            with("container", "none"),
+            with_argument("container", "none"),
             "GameDeployment",
             "pod game-1 has no container none: use one of game",
         ),
         (
-            secret,
+            run_with_secret,
             "GameDeployment",
             "a secret argument would be readable in the audit log",
         ),

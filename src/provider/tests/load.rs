@@ -121,8 +121,8 @@ async fn the_number_of_long_responses_in_memory_is_limited() {
 #[tokio::test]
 async fn the_number_of_long_requests_in_memory_is_limited() {
     let probe = probe(MANY, capacity(2, 1, 1));
-    let (tarpit, game) = (Server::start(&[Reply::Silence]).await, "ready");
-    let game = Server::answering("200 OK", game).await;
+    let tarpit = Server::start(&[Reply::Silence]).await;
+    let game = Server::answering("200 OK", "ready").await;
     let long = "x".repeat(100_000);
     let calls: Vec<_> = (0..10)
         .map(|_| call_with(&probe, "tarpit", &tarpit, &long))

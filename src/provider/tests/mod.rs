@@ -194,9 +194,9 @@ fn message(outcome: &Outcome, server: &Server) -> String {
         .replace(&server.url, "SERVER");
     let words = message.split(' ').collect::<Vec<_>>();
     let mut steady = Vec::new();
-    for (at, word) in words.iter().enumerate() {
+    for (index, word) in words.iter().enumerate() {
         let timed = words
-            .get(at + 1)
+            .get(index + 1)
             .is_some_and(|unit| unit.trim_end_matches(':') == "ms");
         steady.push(if timed { "N" } else { word });
     }

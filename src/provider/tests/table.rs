@@ -107,10 +107,10 @@ fn play(row: &Row) -> HookRunStatus {
         .collect();
     let mut status = HookRunStatus::default();
     let mut now: Timestamp = "2020-11-10T09:02:05Z".parse().expect("a time");
-    let (mut started, mut measured) = (0, Vec::new());
+    let (mut calls, mut measured) = (0, Vec::new());
     let rules = Rules::of(&spec);
     loop {
-        spec.terminate = row.terminate.is_some_and(|after| started >= after);
+        spec.terminate = row.terminate.is_some_and(|after| calls >= after);
         let next = assess(&spec, &rules, &status, &measured, &BTreeSet::new(), now);
         status = next.status;
         measured.clear();
@@ -127,7 +127,7 @@ fn play(row: &Row) -> HookRunStatus {
                 finished: now,
                 outcome,
             });
-            started += 1;
+            calls += 1;
         }
         if measured.is_empty() {
             match next.wake {

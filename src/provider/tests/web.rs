@@ -226,8 +226,8 @@ async fn a_text_that_contains_a_long_value_many_times_is_an_error() {
         assert_eq!((outcome.phase, message), (Error, expected));
     }
     assert!(server.requests().is_empty());
-    let once = web(json!({"body": "{{ args.long }}"}));
-    let outcome = measure_with(once, &[("long", &value)], HERE).await;
+    let short = web(json!({"body": "{{ args.long }}"}));
+    let outcome = measure_with(short, &[("long", &value)], HERE).await;
     assert_eq!(outcome.phase, Successful, "{outcome:?}");
     assert!(server.requests()[0].ends_with(&value));
 }
@@ -264,13 +264,13 @@ async fn the_message_explains_why_a_call_cannot_be_made() {
         assert!(message.contains(expected), "{message}");
         assert!(!message.contains("cret"), "{message}");
     }
-    let nothing = measure(Metric {
+    let outcome = measure(Metric {
         name: "ready".into(),
         ..Metric::default()
     })
     .await;
     assert_eq!(
-        nothing.message.as_deref(),
+        outcome.message.as_deref(),
         Some("metric ready has no provider: add one")
     );
 }

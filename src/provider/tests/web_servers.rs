@@ -48,7 +48,7 @@ async fn calls_to_servers_that_send_too_slowly_or_too_much_are_cut_off() {
     }
 }
 
-/// If connections were kept, servers could exhaust the process's file descriptors with abandoned ones.
+/// If connections were kept, abandoned ones could exhaust the process's file descriptors.
 #[tokio::test]
 async fn a_connection_ends_with_its_call() {
     let kept = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_vec();
@@ -119,8 +119,8 @@ async fn a_redirect_sends_no_body_to_another_server() {
     ] {
         let other = Server::answering("200 OK", "fine").await;
         let location = format!("location: {}\r\n", url.replace("OTHER", &other.url));
-        let here = response("200 OK", "", "fine");
-        let server = Server::start(&[response(status, &location, ""), here]).await;
+        let final_response = response("200 OK", "", "fine");
+        let server = Server::start(&[response(status, &location, ""), final_response]).await;
         let web = json!({"url": server.url, "method": "POST", "body": "secret"});
         let outcome = measure(metric(web, json!({}))).await;
         assert_eq!(outcome.phase, Successful, "{status} to {url}: {outcome:?}");
@@ -154,7 +154,7 @@ async fn a_redirect_sends_no_body_to_another_server() {
     }
 }
 
-/// A terminal would execute control characters.
+/// A terminal would act on control characters.
 #[tokio::test]
 async fn a_response_cannot_control_a_terminal() {
     let odd = "a\u{1b}[2J\u{1b}]0;title\u{7}b\u{9b}31m\r\nc";
@@ -242,8 +242,8 @@ async fn refused_addresses_are_not_called_unless_allowed() {
     assert!(!outcome.message.unwrap_or_default().contains("is refused"));
 }
 
-/// The operator serves its own metrics there, and other containers of its pod may serve what is meant only for the
-/// operator.
+/// The operator serves its own metrics on loopback addresses, and other containers of its pod may serve what is meant
+/// only for the operator.
 #[tokio::test]
 async fn the_operator_itself_is_not_called_unless_allowed() {
     let server = Server::answering("200 OK", "metrics").await;

@@ -40,7 +40,7 @@ fn request(object: Value, old_object: Value) -> AdmissionRequest {
     }
 }
 
-/// A fake API server, and the paths and bodies of its requests.
+/// A fake API server, and the paths and bodies of the requests that it received.
 struct Server {
     client: Client,
     requests: Arc<Mutex<Vec<(String, Value)>>>,
@@ -152,33 +152,33 @@ async fn unknown_fields_are_separate_findings_and_a_wrong_type_is_a_finding_abou
             "spec.template.metadata.a\"b, c: unknown field \"spec.template.metadata.a\\\"b, c\"",
         ]
     );
-    let type_ =
+    let wrong_type =
         "json: cannot unmarshal string into Go struct field X.template.spec.x of type int32";
     assert_eq!(
-        finding_texts(containers("a"), bad_request(type_)).await,
-        [format!("spec.template: Invalid value: {type_}")]
+        finding_texts(containers("a"), bad_request(wrong_type)).await,
+        [format!("spec.template: Invalid value: {wrong_type}")]
     );
 }
 
 #[tokio::test]
 async fn only_changed_templates_are_sent() {
     let server = Server::responding(|_| (201, json!({})));
-    let before = workload(containers("a"));
-    let mut scaled = before.clone();
+    let original = workload(containers("a"));
+    let mut scaled = original.clone();
     scaled["spec"]["replicas"] = json!(2);
     let mut deleted = workload(containers("b"));
     deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let hooks = json!({"kind": "HookTemplate", "spec": {"metrics": []}});
     for (object, old) in [
-        (scaled, before.clone()),
-        (deleted, before.clone()),
+        (scaled, original.clone()),
+        (deleted, original.clone()),
         (hooks, Value::Null),
     ] {
         server.check(&request(object, old)).await;
     }
     assert_eq!(server.requests(), []);
     server
-        .check(&request(workload(containers("b")), before))
+        .check(&request(workload(containers("b")), original))
         .await;
     let requests = server.requests();
     let (path, body) = &requests[0];
@@ -328,7 +328,7 @@ fn logged_parts_of_a_request_are_cut_to_the_length_of_a_name() {
 }
 
 #[tokio::test]
-async fn containers_of_a_sidecar_set_are_sent_as_a_template_and_findings_have_its_paths() {
+async fn containers_of_a_sidecar_set_are_sent_as_a_template_and_findings_have_the_sets_paths() {
     let set = |lists: Value| {
         let mut set = json!({"kind": "SidecarSet", "metadata": {"name": "log"}, "spec": lists});
         set["spec"]["selector"] = json!({"matchLabels": {"app": "game"}});

@@ -54,8 +54,8 @@ async fn writes_in_a_minute(code: u16) -> usize {
         }
     });
     let rotation = rotation(service, watch::Sender::default());
-    let minute = timeout(Duration::from_secs(60), rotation.run()).await;
-    assert!(minute.is_err(), "the rotation ended");
+    let ended = timeout(Duration::from_secs(60), rotation.run()).await;
+    assert!(ended.is_err(), "the rotation ended");
     writes.load(Ordering::Relaxed)
 }
 

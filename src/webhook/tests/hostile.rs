@@ -26,7 +26,7 @@ struct Webhook {
 impl Webhook {
     async fn start() -> Self {
         let certificate = Arc::new(ServingCertificate::default());
-        let address = super::start(&certificate, AdmissionMetrics::default()).await;
+        let address = super::start_webhook(&certificate, AdmissionMetrics::default()).await;
         let certificates = new_certificates(Timestamp::now());
         certificate.set(certificates.current.serving_key().expect("a key"));
         let bundle = certificates.bundle();
@@ -83,17 +83,17 @@ async fn connections_that_are_silent_after_the_handshake_are_closed() {
 #[tokio::test]
 async fn reviews_get_responses_while_silent_callers_hold_all_their_connections() {
     let webhook = Webhook::start().await;
-    let all = (2..12).flat_map(|host| [host; 32]);
-    let held =
-        stream::iter(all).map(|host| timeout(Duration::from_secs(10), webhook.connect(host, &[])));
+    let hosts = (2..12).flat_map(|host| [host; 32]);
+    let held = stream::iter(hosts)
+        .map(|host| timeout(Duration::from_secs(10), webhook.connect(host, &[])));
     let held: Vec<_> = held.buffer_unordered(16).collect().await;
-    let held = held.into_iter().flatten().flatten().count();
-    assert!(held >= 100, "only {held} connections");
+    let held_count = held.into_iter().flatten().flatten().count();
+    assert!(held_count >= 100, "only {held_count} connections");
     webhook.assert_served().await;
 }
 
 #[tokio::test]
-async fn a_caller_with_too_many_connections_is_refused_and_others_are_served() {
+async fn excess_connections_of_one_caller_are_refused_and_other_callers_are_served() {
     let webhook = Webhook::start().await;
     let streams = join_all((0..40).map(|_| webhook.connect(2, &[]))).await;
     assert_eq!(streams.iter().flatten().count(), 32);
@@ -132,8 +132,8 @@ async fn large_slow_requests_are_refused_or_time_out() {
     };
     let (statuses, ()) = tokio::join!(slow, webhook.assert_served());
     let refused = statuses.iter().filter(|status| **status == 503).count();
-    let late = statuses.iter().filter(|status| **status == 408).count();
+    let timed_out = statuses.iter().filter(|status| **status == 408).count();
     // How many requests get which status depends on the machine; callers.rs tests the exact limit.
-    assert_eq!(refused + late, 20, "{statuses:?}");
+    assert_eq!(refused + timed_out, 20, "{statuses:?}");
     assert!(refused > 0, "{statuses:?}");
 }

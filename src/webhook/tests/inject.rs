@@ -47,7 +47,7 @@ const PLACES: [&str; 6] = [
 /// The names of the sets. A pod's author may write annotations that contain them.
 const SETS: [&str; 2] = ["a", "b"];
 
-/// Any JSON that consists of these words.
+/// Any JSON whose keys and texts are among `WORDS`.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -88,17 +88,17 @@ fn any_volume() -> impl Strategy<Value = Value> {
 
 /// Annotations that the author of a pod may write, including marks of sets.
 fn any_annotations() -> impl Strategy<Value = Value> {
-    let claim = (select(&SETS[..]), vec(select(&NAMES[..]), 0..3));
-    let claims = vec(claim, 0..3).prop_map(|claims| {
-        let marks = claims.into_iter().map(|(set, containers)| {
+    let mark = (select(&SETS[..]), vec(select(&NAMES[..]), 0..3));
+    let annotations = vec(mark, 0..3).prop_map(|marks| {
+        let marks = marks.into_iter().map(|(set, containers)| {
             let mark = json!({"at": "x", "shape": "y", "in": containers}).to_string();
             let key = format!("sidecars.gamekeeper.tkex.tencent.com/{set}");
             (key, Value::from(mark))
         });
-        let own = [("team".to_owned(), Value::from("own"))];
-        Value::Object(marks.chain(own).collect())
+        let team = [("team".to_owned(), Value::from("own"))];
+        Value::Object(marks.chain(team).collect())
     });
-    prop_oneof![Just(Value::Null), claims]
+    prop_oneof![Just(Value::Null), annotations]
 }
 
 /// Any pod that the sets select.
@@ -123,21 +123,21 @@ fn any_pod() -> impl Strategy<Value = Value> {
 fn any_object() -> impl Strategy<Value = Value> {
     let damaged = (any_pod(), select(&PLACES[..]), any_json());
     let damaged = damaged.prop_map(|(mut pod, place, part)| {
-        *pod.pointer_mut(place).expect("pods have it") = part;
+        *pod.pointer_mut(place).expect("each pod has this part") = part;
         pod
     });
     prop_oneof![4 => any_pod(), 2 => damaged, 1 => any_json()]
 }
 
-/// Up to two sets that select these pods.
+/// Up to two sets that select the pods of [`any_pod`].
 fn any_sets() -> impl Strategy<Value = Vec<Arc<Sidecars>>> {
-    let one = (
+    let parts = (
         vec(any_container(), 0..2),
         vec(any_container(), 1..3),
         vec(any_volume(), 0..3),
         select(&["Retain", "Overwrite"][..]),
     );
-    vec(one, 0..=SETS.len()).prop_map(|sets| {
+    vec(parts, 0..=SETS.len()).prop_map(|sets| {
         let sets = SETS.into_iter().zip(sets);
         let sets = sets.map(|(name, (init, containers, volumes, policy))| {
             let annotations = json!({"team": name, "port": name, name: policy});
@@ -150,7 +150,7 @@ fn any_sets() -> impl Strategy<Value = Vec<Arc<Sidecars>>> {
                 },
             });
             let set: SidecarSet = serde_json::from_value(set).expect("a set");
-            Arc::new(Sidecars::of(&set).expect("it selects something"))
+            Arc::new(Sidecars::of(&set).expect("the set selects something"))
         });
         sets.collect()
     })
@@ -172,7 +172,7 @@ fn changed(object: &Value, answer: &Value) -> Value {
     if let Some(patch) = answer["response"]["patch"].as_str() {
         let patch = STANDARD.decode(patch).expect("base64");
         let patch: json_patch::Patch = serde_json::from_slice(&patch).expect("a JSON patch");
-        json_patch::patch(&mut changed, &patch).expect("it fits the object");
+        json_patch::patch(&mut changed, &patch).expect("the patch fits the object");
     }
     changed
 }
@@ -197,9 +197,9 @@ proptest! {
 
     #[test]
     fn a_second_call_changes_nothing(object in any_object(), sets in any_sets()) {
-        let once = changed(&object, &answer(&object, &sets));
-        let again = answer(&once, &sets);
-        prop_assert_eq!(&again["response"]["allowed"], &json!(true));
-        prop_assert_eq!(changed(&once, &again), once);
+        let patched = changed(&object, &answer(&object, &sets));
+        let second_answer = answer(&patched, &sets);
+        prop_assert_eq!(&second_answer["response"]["allowed"], &json!(true));
+        prop_assert_eq!(changed(&patched, &second_answer), patched);
     }
 }

@@ -23,10 +23,10 @@ impl Bounds {
         }
         self.check_enum(schema, value, path);
         match value {
-            Value::Object(fields) => self.object(schema, fields, path),
-            Value::Array(items) => self.list(schema, items, path),
-            Value::String(text) => self.text(schema, text, path),
-            Value::Number(_) => self.number(schema, value, path),
+            Value::Object(fields) => self.check_object(schema, fields, path),
+            Value::Array(items) => self.check_list(schema, items, path),
+            Value::String(text) => self.check_text(schema, text, path),
+            Value::Number(_) => self.check_number(schema, value, path),
             _ => {}
         }
     }
@@ -64,7 +64,12 @@ impl Bounds {
         }
     }
 
-    fn object(&mut self, schema: &Value, fields: &serde_json::Map<String, Value>, path: &str) {
+    fn check_object(
+        &mut self,
+        schema: &Value,
+        fields: &serde_json::Map<String, Value>,
+        path: &str,
+    ) {
         for name in schema["required"].as_array().into_iter().flatten() {
             let name = name.as_str().unwrap_or_default();
             if !fields.contains_key(name) {
@@ -79,12 +84,12 @@ impl Bounds {
         }
     }
 
-    fn list(&mut self, schema: &Value, items: &[Value], path: &str) {
+    fn check_list(&mut self, schema: &Value, items: &[Value], path: &str) {
         if let Some(min) = schema["minItems"].as_u64()
             && (items.len() as u64) < min
         {
             let why = format!("{path} in body should have at least {min} items");
-            self.out_of_bounds(path, &json!(items.len()), &why);
+            self.push_out_of_bounds(path, &json!(items.len()), &why);
         }
         self.check_max(&schema["maxItems"], items.len(), path);
         let mut seen = BTreeSet::new();
@@ -128,7 +133,7 @@ impl Bounds {
         }
     }
 
-    fn text(&mut self, schema: &Value, text: &str, path: &str) {
+    fn check_text(&mut self, schema: &Value, text: &str, path: &str) {
         let length = text.chars().count() as u64;
         if let Some(max) = schema["maxLength"].as_u64()
             && length > max
@@ -139,26 +144,26 @@ impl Bounds {
             && length < min
         {
             let why = format!("{path} in body should be at least {min} chars long");
-            self.out_of_bounds(path, &json!(text), &why);
+            self.push_out_of_bounds(path, &json!(text), &why);
         }
         if let Some(pattern) = schema["pattern"].as_str()
             && Regex::new(pattern).is_ok_and(|regex| !regex.is_match(text))
         {
             let why = format!("{path} in body should match '{pattern}'");
-            self.out_of_bounds(path, &json!(text), &why);
+            self.push_out_of_bounds(path, &json!(text), &why);
         }
     }
 
-    fn number(&mut self, schema: &Value, number: &Value, path: &str) {
+    fn check_number(&mut self, schema: &Value, number: &Value, path: &str) {
         let bound = |name: &str| schema[name].as_f64();
         let value = number.as_f64().unwrap_or_default();
         if let Some(min) = bound("minimum").filter(|min| value < *min) {
             let why = format!("{path} in body should be greater than or equal to {min}");
-            self.out_of_bounds(path, number, &why);
+            self.push_out_of_bounds(path, number, &why);
         }
         if let Some(max) = bound("maximum").filter(|max| value > *max) {
             let why = format!("{path} in body should be less than or equal to {max}");
-            self.out_of_bounds(path, number, &why);
+            self.push_out_of_bounds(path, number, &why);
         }
     }
 
@@ -171,7 +176,7 @@ impl Bounds {
         }
     }
 
-    fn out_of_bounds(&mut self, path: &str, value: &Value, why: &str) {
+    fn push_out_of_bounds(&mut self, path: &str, value: &Value, why: &str) {
         let message = format!("Invalid value: {value}: {why}");
         self.findings.push(Finding::error(path, message));
     }

@@ -1,6 +1,7 @@
 //! Names, labels and annotations of the objects that the operator creates.
 //!
-//! Those of bk-bcs are kept unchanged. The operator's own begin with `gamekeeper.tkex.tencent.com/`.
+//! Those of bk-bcs are kept unchanged. The operator's own labels and annotations are in the domain
+//! `gamekeeper.tkex.tencent.com` or a subdomain of it.
 
 mod hook_point;
 mod unique;
@@ -22,9 +23,9 @@ pub const FIELD_MANAGER: &str = "gamekeeper";
 /// `kubectl game` in managed fields; its writes are those of a user.
 pub const PLUGIN_FIELD_MANAGER: &str = "kubectl-game";
 
-/// Pod label: the ControllerRevision it was created from or updated to (Kubernetes convention).
+/// Pod label: the ControllerRevision that the pod was created from or updated to (Kubernetes convention).
 pub const REVISION_LABEL: &str = "controller-revision-hash";
-/// Pod label: the five characters at the end of its name.
+/// Pod label: the five characters at the end of the pod's name.
 pub const INSTANCE_LABEL: &str = "tkex.bkbcs.tencent.com/gamedeployment-instance-id";
 /// Pod annotation, set from the start of the PreDelete or PreInplace hook until the guarded action is done or
 /// canceled.
@@ -123,7 +124,7 @@ pub const RELEASED_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/released";
 /// Pod annotation of `kubectl game move`: the pod must be replaced as soon as its hook and the budget allow it.
 pub const MOVE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/move-requested";
 /// The value of [`MOVE_ANNOTATION`] that the operator sets when the pod's node is going to be removed.
-pub const MOVE_OF_NODE: &str = "node-going";
+pub const MOVE_NODE_GOING: &str = "node-going";
 /// Pod annotation in a namespace that is being deleted: how the pod's last hook ended, because no HookRun there can
 /// show it.
 pub const HOOK_RESULT_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/hook-result";

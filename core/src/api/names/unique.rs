@@ -112,8 +112,8 @@ mod tests {
             job_name(long, "uid-1", "backup", 1)
         );
         for name in names {
-            let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-            assert!(name.len() <= 63 && name.chars().all(valid), "{name}");
+            let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(name.len() <= 63 && name.chars().all(is_valid), "{name}");
         }
     }
 }

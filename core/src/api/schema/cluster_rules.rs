@@ -31,7 +31,7 @@ pub fn relative_path(_: &mut SchemaGenerator) -> Schema {
             "!self.startsWith('/') && !self.endsWith('/') && !self.contains('//') && \
              !self.contains('{{') && !('/' + self + '/').contains('/../') && \
              !('/' + self + '/').contains('/./')",
-            "must be a path without a leading or trailing /, //, {{, . or .., such as hooks/pre-install",
+            "must be a path such as hooks/pre-install: no / at either end, no //, no {{, and no part that is . or ..",
         )],
     })
 }
@@ -47,8 +47,8 @@ pub fn node_path(_: &mut SchemaGenerator) -> Schema {
             "self.startsWith('/') && !self.endsWith('/') && !self.contains('//') && \
              !self.contains(' ') && !self.contains('{{') && !(self + '/').contains('/../') && \
              !(self + '/').contains('/./')",
-            "must be an absolute path without a trailing /, //, blanks, {{, . or .., such as \
-             /tmp/hooks/pre-install",
+            "must be an absolute path such as /tmp/hooks/pre-install: no / at the end, no //, no blanks, no {{, and \
+             no part that is . or ..",
         )],
     })
 }

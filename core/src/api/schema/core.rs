@@ -90,7 +90,7 @@ pub fn volume_claim_templates(_: &mut SchemaGenerator) -> Schema {
 /// The maximum number of containers, init containers or volumes of a SidecarSet.
 const MAX_SIDECARS: u32 = 64;
 
-/// Schema of the containers of a SidecarSet: those of a pod, and how they are injected.
+/// Schema of the containers of a SidecarSet: that of a pod's containers, with options for the injection.
 pub fn sidecar_containers(generator: &mut SchemaGenerator) -> Schema {
     let mut container = core_schema::<Container>();
     let mut options = generator.subschema_for::<SidecarOptions>().to_value();

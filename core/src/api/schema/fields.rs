@@ -77,11 +77,11 @@ pub fn delay(_: &mut SchemaGenerator) -> Schema {
     )
 }
 
-fn duration(at_least: &str, message: &str) -> Schema {
+fn duration(comparison: &str, message: &str) -> Schema {
     // The pattern comes first, so that other strings get the message rather than a CEL error.
     let rule = format!(
         "self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && \
-         duration(self) {at_least} duration('0s') && duration(self) <= duration('876000h')"
+         duration(self) {comparison} duration('0s') && duration(self) <= duration('876000h')"
     );
     json_schema!({
         "type": "string",

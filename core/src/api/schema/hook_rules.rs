@@ -154,7 +154,7 @@ pub fn patched_fields() -> [Rule; 3] {
         rule(
             "fields",
             format!("{patch}, field.path.matches('^metadata[.](annotations|labels)[.].'))"),
-            "can only be patched below metadata.annotations. and metadata.labels., for example \
+            "can only be patched below metadata.annotations and metadata.labels, for example \
              path: metadata.annotations.example.com/drained",
         ),
         rule(
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comparison_of_result_with_a_number_is_found() {
+    fn a_comparison_of_result_with_a_number_is_detected() {
         for condition in [
             "result < 30",
             "result<30",

@@ -40,7 +40,7 @@ pub(super) use hook_rules::{
 };
 pub(super) use rules::{exactly_one_of, immutable};
 pub(super) use sidecar_rules::{
-    always, cold_upgrade, revision_by_name, sidecar_container_rules, sidecar_set_name,
+    cold_upgrade, policy_always, revision_by_name, sidecar_container_rules, sidecar_set_name,
     sidecar_set_rules, sidecar_update_rules,
 };
 pub(super) use workload_rules::{

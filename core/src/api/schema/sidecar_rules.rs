@@ -96,6 +96,6 @@ pub fn retain_or_overwrite() -> Rule {
 }
 
 /// Partial would need the pods of two revisions in a fixed proportion.
-pub fn always() -> Rule {
+pub fn policy_always() -> Rule {
     rule("", "self == 'Always'", "is not supported; write Always")
 }

@@ -83,9 +83,7 @@ pub(super) enum LoopKind {
 
 pub(super) fn compile(source: &str) -> Result<Node> {
     if source.len() > MAX_SOURCE {
-        return Err(format!(
-            "it is longer than {MAX_SOURCE} characters: shorten it"
-        ));
+        return Err(format!("it is longer than {MAX_SOURCE} bytes: shorten it"));
     }
     if bracket_depth(source) > MAX_BRACKETS {
         return Err(format!(
@@ -105,7 +103,7 @@ pub(super) fn compile(source: &str) -> Result<Node> {
     .node(&tree, 0)
 }
 
-/// The maximum nesting of brackets. Those in quotes are counted too, which only makes the limit stricter.
+/// The depth of the most deeply nested brackets. Those in quotes are counted too, which only makes the limit stricter.
 fn bracket_depth(source: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     for c in source.chars() {
@@ -152,7 +150,11 @@ impl Compiler {
         trees.iter().map(|tree| self.node(tree, depth)).collect()
     }
 
-    fn boxed<const N: usize>(&mut self, call: &CallExpr, depth: usize) -> Result<Box<[Node; N]>> {
+    fn operands<const N: usize>(
+        &mut self,
+        call: &CallExpr,
+        depth: usize,
+    ) -> Result<Box<[Node; N]>> {
         let nodes = self.nodes(&call.args, depth)?;
         let nodes: [Node; N] = nodes.try_into().map_err(|_| "an operator has no operand")?;
         Ok(Box::new(nodes))
@@ -171,24 +173,24 @@ impl Compiler {
 
     fn call(&mut self, call: &CallExpr, depth: usize) -> Result<Node> {
         if let Some(operator) = binary_operator(&call.func_name) {
-            return Ok(Node::Binary(operator, self.boxed(call, depth)?));
+            return Ok(Node::Binary(operator, self.operands(call, depth)?));
         }
         match call.func_name.as_str() {
-            operators::LOGICAL_AND => Ok(Node::And(self.boxed(call, depth)?)),
-            operators::LOGICAL_OR => Ok(Node::Or(self.boxed(call, depth)?)),
-            operators::CONDITIONAL => Ok(Node::Conditional(self.boxed(call, depth)?)),
-            operators::INDEX => Ok(Node::Index(self.boxed(call, depth)?)),
+            operators::LOGICAL_AND => Ok(Node::And(self.operands(call, depth)?)),
+            operators::LOGICAL_OR => Ok(Node::Or(self.operands(call, depth)?)),
+            operators::CONDITIONAL => Ok(Node::Conditional(self.operands(call, depth)?)),
+            operators::INDEX => Ok(Node::Index(self.operands(call, depth)?)),
             operators::LOGICAL_NOT => {
-                let [operand] = *self.boxed(call, depth)?;
+                let [operand] = *self.operands(call, depth)?;
                 Ok(Node::Not(Box::new(operand)))
             }
             operators::NEGATE => {
-                let [operand] = *self.boxed(call, depth)?;
+                let [operand] = *self.operands(call, depth)?;
                 Ok(Node::Negate(Box::new(operand)))
             }
             "has" => self.has(call, depth),
             "default" if call.target.is_none() && call.args.len() == 2 => {
-                Ok(Node::Default(self.boxed(call, depth)?))
+                Ok(Node::Default(self.operands(call, depth)?))
             }
             name => match (loop_kind(name), &call.target) {
                 (Some(kind), Some(range)) => self.loop_node(kind, range, call, depth),
@@ -226,7 +228,7 @@ impl Compiler {
         let name = &call.func_name;
         if self.locals.len() >= MAX_LOOPS {
             return Err(format!(
-                "{name} is nested in more than {MAX_LOOPS} loops: simplify it"
+                "loops are nested more than {MAX_LOOPS} levels deep: simplify it"
             ));
         }
         let range = self.node(range, depth)?;
@@ -338,7 +340,7 @@ impl Node {
             | Node::Binary(_, nodes)
             | Node::Default(nodes) => nodes.iter().collect(),
             Node::Conditional(nodes) => nodes.iter().collect(),
-            Node::Loop(each) => [Some(&each.range), each.filter.as_ref(), Some(&each.body)]
+            Node::Loop(loop_) => [Some(&loop_.range), loop_.filter.as_ref(), Some(&loop_.body)]
                 .into_iter()
                 .flatten()
                 .collect(),
@@ -358,12 +360,12 @@ impl Node {
         self.compares_result_with(|node| matches!(node, Node::Text(_)))
     }
 
-    fn compares_result_with(&self, other: impl Fn(&Node) -> bool) -> bool {
+    fn compares_result_with(&self, fits: impl Fn(&Node) -> bool) -> bool {
         self.any(&|node| match node {
             Node::Binary(operator, operands) if operator.is_comparison() => {
                 let [left, right] = operands.as_ref();
-                matches!(left, Node::Result) && other(right)
-                    || other(left) && matches!(right, Node::Result)
+                matches!(left, Node::Result) && fits(right)
+                    || fits(left) && matches!(right, Node::Result)
             }
             _ => false,
         })
@@ -374,7 +376,7 @@ impl Node {
             Node::Call(Function::Size, operands) => matches!(operands.as_slice(), [Node::Result]),
             Node::Index(operands) => matches!(operands[0], Node::Result),
             Node::Binary(Operator::In, operands) => matches!(operands[1], Node::Result),
-            Node::Loop(each) => matches!(each.range, Node::Result),
+            Node::Loop(loop_) => matches!(loop_.range, Node::Result),
             _ => false,
         })
     }

@@ -124,7 +124,7 @@ impl<'a> Eval<'a, '_> {
                 }
                 functions::call(*function, &values, &mut self.budget)
             }
-            Node::Loop(each) => self.run_loop(each),
+            Node::Loop(loop_) => self.run_loop(loop_),
         }
     }
 
@@ -138,16 +138,16 @@ impl<'a> Eval<'a, '_> {
         }
     }
 
-    /// `&&` and `||`. As in CEL, one operand can decide the result even if the other one is an error.
-    fn and_or(&mut self, operands: &[Node; 2], decides: bool) -> Result<Val<'a>> {
+    /// `&&` and `||`. As in CEL, an operand that equals `deciding` decides the result, even if the other is an error.
+    fn and_or(&mut self, operands: &[Node; 2], deciding: bool) -> Result<Val<'a>> {
         let left = match self.bool(&operands[0]) {
             Err(Fault::Spent) => return Err(Fault::Spent),
-            Ok(left) if left == decides => return Ok(Val::Bool(decides)),
+            Ok(left) if left == deciding => return Ok(Val::Bool(deciding)),
             left => left,
         };
         let right = self.bool(&operands[1])?;
-        if right == decides {
-            return Ok(Val::Bool(decides));
+        if right == deciding {
+            return Ok(Val::Bool(deciding));
         }
         left.map(|_| Val::Bool(right))
     }
@@ -199,8 +199,8 @@ impl<'a> Eval<'a, '_> {
         }
     }
 
-    fn run_loop(&mut self, each: &Loop) -> Result<Val<'a>> {
-        let items: Box<dyn Iterator<Item = Val<'a>>> = match self.node(&each.range)? {
+    fn run_loop(&mut self, loop_: &Loop) -> Result<Val<'a>> {
+        let items: Box<dyn Iterator<Item = Val<'a>>> = match self.node(&loop_.range)? {
             Val::List(list) => {
                 // The list is shared, not copied.
                 Box::new((0..list.len()).filter_map(move |index| list.get(index)))
@@ -212,31 +212,31 @@ impl<'a> Eval<'a, '_> {
                 return wrong(format!("a loop needs a list, but got {}", other.kind()));
             }
         };
-        match each.kind {
-            LoopKind::All => self.any(each, items, false).map(|found| Val::Bool(!found)),
-            LoopKind::Exists => self.any(each, items, true).map(Val::Bool),
+        match loop_.kind {
+            LoopKind::All => self.any(loop_, items, false).map(|found| Val::Bool(!found)),
+            LoopKind::Exists => self.any(loop_, items, true).map(Val::Bool),
             LoopKind::ExistsOne => {
-                let results = self.results(each, items)?;
+                let results = self.results(loop_, items)?;
                 Ok(Val::Bool(results.len() == 1))
             }
             LoopKind::Map | LoopKind::Filter => {
-                let results: Rc<[Val<'a>]> = self.results(each, items)?.into();
+                let results: Rc<[Val<'a>]> = self.results(loop_, items)?.into();
                 Ok(Val::List(List::Built(results)))
             }
         }
     }
 
-    /// Whether the body returns `decides` for any element; if so, errors in other elements are ignored.
+    /// Whether the body returns `deciding` for any element; if so, errors in other elements are ignored.
     fn any(
         &mut self,
-        each: &Loop,
+        loop_: &Loop,
         items: impl Iterator<Item = Val<'a>>,
-        decides: bool,
+        deciding: bool,
     ) -> Result<bool> {
         let mut fault = None;
         for item in items {
-            match self.with_item(item, |eval| eval.bool(&each.body)) {
-                Ok(result) if result == decides => return Ok(true),
+            match self.with_item(item, |eval| eval.bool(&loop_.body)) {
+                Ok(result) if result == deciding => return Ok(true),
                 Ok(_) => {}
                 Err(Fault::Spent) => return Err(Fault::Spent),
                 Err(other) => fault = Some(other),
@@ -248,18 +248,18 @@ impl<'a> Eval<'a, '_> {
     /// The elements for which the body holds, or the results of map.
     fn results(
         &mut self,
-        each: &Loop,
+        loop_: &Loop,
         items: impl Iterator<Item = Val<'a>>,
     ) -> Result<Vec<Val<'a>>> {
         let mut results = Vec::new();
         for item in items {
             let result = self.with_item(item.clone(), |eval| {
-                if each.kind != LoopKind::Map {
-                    return Ok(eval.bool(&each.body)?.then_some(item));
+                if loop_.kind != LoopKind::Map {
+                    return Ok(eval.bool(&loop_.body)?.then_some(item));
                 }
-                match &each.filter {
+                match &loop_.filter {
                     Some(filter) if !eval.bool(filter)? => Ok(None),
-                    _ => eval.node(&each.body).map(Some),
+                    _ => eval.node(&loop_.body).map(Some),
                 }
             })?;
             results.extend(result);

@@ -64,7 +64,7 @@ fn brief(message: &str) -> &str {
     message.lines().next().unwrap_or(message)
 }
 
-/// Whether the source contains a single =.
+/// Whether the source contains an = that is not part of a comparison.
 fn is_assignment(source: &str) -> bool {
     let bytes = source.as_bytes();
     (0..bytes.len()).any(|at| {

@@ -1,10 +1,10 @@
 //! Conditions: CEL expressions over `result` (what jsonPath selects, with scalars as text) and `value` (the same,
 //! typed).
 //!
-//! The parser is that of the `cel` crate, but not the evaluator, which lacks three things: a limit on time and memory
-//! for any input; errors for comparisons of text with numbers (`result != 0` would hold for the text
-//! "0"); and messages that suggest what to write. So [`compile`] parses and checks an expression, and [`eval`]
-//! evaluates it in a small tree walk that borrows the response and counts every step.
+//! The parser comes from the `cel` crate. Its evaluator is not used, because it lacks three things: a limit on time and
+//! memory for any input; errors for comparisons of text with numbers (`result != 0` would hold for the text "0"); and
+//! messages that suggest what to write. So [`compile`] parses and checks an expression, and [`eval`] evaluates it in a
+//! small tree walk that borrows the response and counts every step.
 //!
 //! The parser recurses deeply: call [`Condition::compile`] on a thread with a stack of
 //! [`STACK_BYTES`](super::STACK_BYTES).
@@ -76,12 +76,12 @@ impl Condition {
         }
     }
 
-    /// Whether it compares `result` itself with a number.
+    /// Whether the condition compares `result` itself with a number.
     pub fn compares_result_with_number(&self) -> bool {
         self.root.compares_result_with_number()
     }
 
-    /// Whether it compares `result` itself with text.
+    /// Whether the condition compares `result` itself with text.
     pub fn compares_result_with_text(&self) -> bool {
         self.root.compares_result_with_text()
     }
@@ -99,8 +99,8 @@ impl Condition {
             })
     }
 
-    /// Refuses expressions whose result would depend on the type of `result` instead of its value, even if another
-    /// part of the expression decides the result.
+    /// Refuses expressions whose outcome would depend on the type of `result` instead of its value, even if another
+    /// part of the expression decides the outcome.
     fn check_types(&self, subject: &Subject<'_>) -> Result<(), String> {
         if subject.result_is_text() && self.root.compares_result_with_number() {
             return Err(

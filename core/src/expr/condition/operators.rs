@@ -1,7 +1,7 @@
 //! The operators in conditions: arithmetic, comparisons and `in`.
 //!
-//! Text is never converted to a number implicitly: mixing the two is an error that says which conversion to write,
-//! because a comparison that was merely false would silently decide about a match.
+//! Text is never converted to a number implicitly: mixing the two is an error that says which conversion to write. A
+//! comparison that merely returned false would silently decide the result of a hook.
 
 use std::cmp::Ordering;
 
@@ -102,7 +102,7 @@ fn compare(
     right: &Val<'_>,
     budget: &mut Budget,
 ) -> Result<bool> {
-    let equality = matches!(operator, Operator::Equal | Operator::NotEqual);
+    let is_equality = matches!(operator, Operator::Equal | Operator::NotEqual);
     let order = match (left, right) {
         (Val::Int(_) | Val::Double(_), Val::Int(_) | Val::Double(_)) => {
             match number_order(left, right) {
@@ -114,7 +114,7 @@ fn compare(
             budget.spend_bytes(left.as_str().len().min(right.as_str().len()))?;
             left.as_str().cmp(right.as_str())
         }
-        _ if equality && may_be_equal(left, right) => {
+        _ if is_equality && may_be_equal(left, right) => {
             if equal(left, right, budget)? {
                 Ordering::Equal
             } else {
@@ -192,7 +192,7 @@ fn equal(left: &Val<'_>, right: &Val<'_>, budget: &mut Budget) -> Result<bool> {
     })
 }
 
-/// `in`: an element of a list, or a key of an object.
+/// `in`: whether the item is an element of a list, or a key of an object.
 fn contains(item: &Val<'_>, container: &Val<'_>, budget: &mut Budget) -> Result<bool> {
     match (item, container) {
         (_, Val::List(list)) => {

@@ -7,7 +7,7 @@ use super::*;
 use crate::expr::jsonpath::JsonPath;
 use crate::expr::on_deep_stack;
 
-/// The parser needs a deep stack.
+/// Runs work on a deep stack, which the parser needs.
 fn deep<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     on_deep_stack(work).expect("no panic")
 }
@@ -189,7 +189,7 @@ fn every_comparison_with_nan_is_false() {
 }
 
 #[test]
-fn evaluation_errors_contain_a_fix() {
+fn evaluation_errors_contain_the_condition_and_the_problem() {
     // Path, condition, part of the message.
     let rows = [
         ("{$.age}", "result < 30", "write asInt(result)"),
@@ -326,7 +326,7 @@ fn invalid_expressions_are_errors_with_a_fix() {
         ("args.PodIP == ''", "args cannot be used"),
         (
             "result.all(a, result.all(b, result.all(c, true)))",
-            "all is nested in more than 2 loops",
+            "loops are nested more than 2 levels deep",
         ),
     ];
     deep(move || {
@@ -392,7 +392,7 @@ fn the_steps_of_an_evaluation_are_limited() {
             let started = std::time::Instant::now();
             let message = evaluate(condition, "{$}", response).expect_err(condition);
             assert!(message.contains("too many steps"), "{condition}: {message}");
-            // A debug build is slower: a release build stays far below 200 ms.
+            // Two seconds leave room for a debug build: a release build stays far below 200 ms.
             assert!(
                 started.elapsed().as_millis() < 2_000,
                 "{condition}: {:?}",

@@ -82,7 +82,7 @@ impl<'a> Subject<'a> {
         matches!(self.result, Val::Text(_))
     }
 
-    /// Whether it was selected by a filter. If so, the number of matches decides whether `result` is a list.
+    /// Whether a filter selected the value. If so, the number of matches decides whether `result` is a list.
     pub(super) fn is_filtered(&self) -> bool {
         self.filtered
     }
@@ -200,7 +200,7 @@ impl<'a> Val<'a> {
     /// Writes the value as JSON (text without quotes), and stops soon after `max` characters.
     fn write(&self, out: &mut String, max: usize) -> std::fmt::Result {
         use std::fmt::Write;
-        let enough = |out: &String| out.len() > max.saturating_mul(4);
+        let is_long_enough = |out: &String| out.len() > max.saturating_mul(4);
         match self {
             Val::Null => out.write_str("null"),
             Val::Bool(value) => write!(out, "{value}"),
@@ -213,7 +213,7 @@ impl<'a> Val<'a> {
             Val::List(list) => {
                 out.push('[');
                 for (index, item) in list.iter().enumerate() {
-                    if enough(out) {
+                    if is_long_enough(out) {
                         break;
                     }
                     if index > 0 {
@@ -227,7 +227,7 @@ impl<'a> Val<'a> {
             Val::Object(fields) => {
                 out.push('{');
                 for (index, (key, value)) in fields.iter().enumerate() {
-                    if enough(out) {
+                    if is_long_enough(out) {
                         break;
                     }
                     if index > 0 {
@@ -266,7 +266,7 @@ pub(super) fn number_order(left: &Val<'_>, right: &Val<'_>) -> Option<Ordering> 
     }
 }
 
-/// Exact for all values, although f64 cannot represent every i64.
+/// The order of an integer and a float, exact even if f64 cannot represent the integer; None if the float is NaN.
 fn int_order(int: i64, double: f64) -> Option<Ordering> {
     const TWO_63: f64 = 9_223_372_036_854_775_808.0;
     if double.is_nan() {

@@ -27,6 +27,7 @@ impl PathError {
     }
 }
 
+/// The maximum length of a template, in bytes.
 const MAX_LENGTH: usize = 4096;
 /// The longest path in a message, in characters.
 const MAX_SHOWN: usize = 100;
@@ -60,7 +61,7 @@ pub enum Selection<'v> {
     Many {
         /// In document order.
         values: Vec<&'v Value>,
-        /// Whether it can match several only because of filters, in which case users expect a single match.
+        /// Whether the path can match several only because of filters, in which case users expect a single match.
         filtered: bool,
     },
     /// The text of a template that is more than a single path.
@@ -131,7 +132,7 @@ impl JsonPath {
         };
         if source.len() > MAX_LENGTH {
             return Err(error(format!(
-                "it is longer than {MAX_LENGTH} characters: shorten it"
+                "it is longer than {MAX_LENGTH} bytes: shorten it"
             )));
         }
         let parts = parse::template(source).map_err(error)?;

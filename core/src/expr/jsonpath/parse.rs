@@ -17,21 +17,22 @@ pub(super) fn template(source: &str) -> Result<Vec<Part>> {
         rest: source,
         in_filter: false,
     };
-    let (parts, ended) = parts(&mut reader, 0)?;
-    if ended {
+    let (parts, has_end) = parts(&mut reader, 0)?;
+    if has_end {
         return Err("{end} has no {range}: remove it".into());
     }
     Ok(parts)
 }
 
 /// The contents of braces.
-enum Action {
+enum Braces {
     Path(Vec<Step>),
     Range(Vec<Step>),
     End,
 }
 
-/// Parses parts up to the end of the template or the `{end}` of a range. The flag is true if it was `{end}`.
+/// Parses parts up to the end of the template or the `{end}` of a range. Returns the parts, and whether `{end}` was
+/// there.
 fn parts(reader: &mut Reader<'_>, depth: usize) -> Result<(Vec<Part>, bool)> {
     let mut parts = Vec::new();
     while !reader.rest.is_empty() {
@@ -42,12 +43,12 @@ fn parts(reader: &mut Reader<'_>, depth: usize) -> Result<(Vec<Part>, bool)> {
         if !reader.eat("{") {
             break;
         }
-        match action(reader, depth)? {
-            Action::Path(steps) => parts.push(Part::Path(steps)),
-            Action::End => return Ok((parts, true)),
-            Action::Range(steps) => {
-                let (body, ended) = self::parts(reader, deeper(depth)?)?;
-                if !ended {
+        match braces(reader, depth)? {
+            Braces::Path(steps) => parts.push(Part::Path(steps)),
+            Braces::End => return Ok((parts, true)),
+            Braces::Range(steps) => {
+                let (body, has_end) = self::parts(reader, deeper(depth)?)?;
+                if !has_end {
                     return Err("{range} is not closed: write {end} after what it repeats".into());
                 }
                 parts.push(Part::Range(steps, body));
@@ -66,26 +67,26 @@ fn deeper(depth: usize) -> Result<usize> {
     Ok(depth + 1)
 }
 
-/// Parses the contents of braces, after the opening one.
-fn action(reader: &mut Reader<'_>, depth: usize) -> Result<Action> {
+/// Parses what follows an opening brace, up to and including the closing one.
+fn braces(reader: &mut Reader<'_>, depth: usize) -> Result<Braces> {
     reader.skip_spaces();
     let keyword = reader
         .clone()
         .take_while(|c| c.is_alphanumeric() || c == '_');
-    let action = match keyword {
+    let braces = match keyword {
         "end" => {
             reader.eat("end");
-            Action::End
+            Braces::End
         }
         "range" => {
             reader.eat("range");
-            Action::Range(path(reader, depth)?)
+            Braces::Range(path(reader, depth)?)
         }
-        _ => Action::Path(path(reader, depth)?),
+        _ => Braces::Path(path(reader, depth)?),
     };
     reader.skip_spaces();
     if reader.eat("}") {
-        return Ok(action);
+        return Ok(braces);
     }
     match reader.rest.chars().next() {
         None => Err("a brace is not closed: write } at the end of the path".into()),
@@ -238,7 +239,7 @@ fn slice(inside: &str) -> Result<Slice> {
 
 /// Parses a filter after `[?(`.
 fn filter(reader: &mut Reader<'_>, depth: usize) -> Result<Step> {
-    let outer = std::mem::replace(&mut reader.in_filter, true);
+    let was_in_filter = std::mem::replace(&mut reader.in_filter, true);
     let left = path(reader, depth)?;
     reader.skip_spaces();
     let comparison = match operator(reader)? {
@@ -246,7 +247,7 @@ fn filter(reader: &mut Reader<'_>, depth: usize) -> Result<Step> {
         Some(operator) => Some((operator, path(reader, depth)?)),
     };
     reader.skip_spaces();
-    reader.in_filter = outer;
+    reader.in_filter = was_in_filter;
     if !reader.eat(")]") {
         return Err(format!(
             "a filter cannot be parsed at {:?}: write [?(@.KEY == 'VALUE')]",

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Filter, Operator, Part, Selection, Slice, Step, is_filtered, is_single, text_of};
 
-/// The maximum number of values that a selection may visit: paths such as `{..*..*}` would exhaust the memory.
+/// The maximum number of values that a selection may visit: paths such as `{..*..*}` could exhaust the memory.
 const MAX_VISITS: usize = 500_000;
 
 /// The longest text that a template may create, in bytes.
@@ -39,8 +39,8 @@ struct Walk {
 }
 
 impl Walk {
-    fn visit(&mut self, places: usize) -> Result<()> {
-        self.visits = self.visits.saturating_add(places);
+    fn visit(&mut self, count: usize) -> Result<()> {
+        self.visits = self.visits.saturating_add(count);
         if self.visits > MAX_VISITS {
             return Err("it selects too much: write a narrower path".into());
         }
@@ -48,13 +48,13 @@ impl Walk {
     }
 
     /// Writes parts as text, with spaces between the values of a path.
-    fn text(&mut self, parts: &[Part], here: &Value, text: &mut String) -> Result<()> {
+    fn text(&mut self, parts: &[Part], current: &Value, text: &mut String) -> Result<()> {
         for part in parts {
             self.visit(1)?;
             match part {
                 Part::Text(plain) => text.push_str(plain),
                 Part::Path(steps) => {
-                    for (index, place) in self.path(steps, vec![here])?.into_iter().enumerate() {
+                    for (index, place) in self.path(steps, vec![current])?.into_iter().enumerate() {
                         if index > 0 {
                             text.push(' ');
                         }
@@ -63,7 +63,7 @@ impl Walk {
                     }
                 }
                 Part::Range(steps, body) => {
-                    for place in self.path(steps, vec![here])? {
+                    for place in self.path(steps, vec![current])? {
                         self.text(body, place, text)?;
                     }
                 }
@@ -125,7 +125,7 @@ impl Walk {
         Ok(found)
     }
 
-    /// Finds the non-empty lists and objects from this value downwards.
+    /// Finds the non-empty lists and objects from this value downward.
     fn descend<'v>(&mut self, place: &'v Value, found: &mut Vec<&'v Value>) -> Result<()> {
         self.visit(1)?;
         let mut inner = children(place).peekable();

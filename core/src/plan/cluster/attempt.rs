@@ -16,7 +16,7 @@ pub enum Progress {
     Due {
         /// Its number.
         attempt: u32,
-        /// Why the last one failed.
+        /// The failure of the attempt before it, if there was one.
         failure: Option<Failure>,
     },
     /// An attempt is in progress.
@@ -25,17 +25,17 @@ pub enum Progress {
         attempt: u32,
         /// What prevents it from starting.
         obstacle: Option<String>,
-        /// Why the last one failed.
+        /// The failure of the attempt before it, if there was one.
         failure: Option<Failure>,
     },
-    /// The last one failed, and the next one is not due yet.
+    /// The last attempt failed, and the next one is not due yet.
     Failed {
         /// Why it failed.
         failure: Failure,
         /// When the next one is due.
         next: Timestamp,
     },
-    /// The last one was successful.
+    /// The last attempt was successful.
     Passed,
 }
 
@@ -107,7 +107,7 @@ pub fn outdated<'a>(runs: &[&'a HookRun]) -> Vec<&'a HookRun> {
     old.copied().collect()
 }
 
-/// When the next attempt is due.
+/// When the attempt after this one is due.
 fn next(run: &HookRun) -> Timestamp {
     let status = run.status.as_ref();
     let finished = status.and_then(|status| status.finished_at.as_ref());

@@ -44,7 +44,7 @@ fn machines(spec: &ClusterSpec) -> Vec<ClusterProblem> {
         .collect()
 }
 
-/// A src must have a source, and a ConfigMap has no directories.
+/// Problems of files: a src without a source, or with a directory in a ConfigMap, which has none.
 fn files(spec: &ClusterSpec) -> Vec<ClusterProblem> {
     let features = &spec.features;
     let files = features.files.iter().enumerate();
@@ -80,7 +80,7 @@ fn is_object_name(name: &str) -> bool {
         && name.ends_with(is_alphanumeric)
 }
 
-/// A hook must be a file that is copied.
+/// Problems of hooks: each must run a file that is copied.
 fn hooks(spec: &ClusterSpec) -> Vec<ClusterProblem> {
     let features = &spec.features;
     let commands =

@@ -29,7 +29,7 @@ pub enum LifecycleReason {
     FailedUpdate,
     /// A script of the deletion failed.
     FailedDelete,
-    /// No first master was found.
+    /// There is no first master.
     NoMaster,
     /// The user has paused the Cluster.
     Paused,
@@ -86,7 +86,7 @@ impl StepState {
         }
     }
 
-    /// Appends how many nodes have passed to the message. A new count is no reason for an event.
+    /// Appends to the message on how many nodes the step has passed. A new count alone causes no event.
     pub fn with_count(mut self, count: &str) -> Self {
         self.message = format!("{}; {count}", self.message);
         self
@@ -120,7 +120,7 @@ impl StepState {
 }
 
 /// The conditions, with those of these steps and Ready replaced. Ready is True only if the install or upgrade
-/// `is_recorded`, so that it never precedes the phase and the version.
+/// `is_recorded`, so it is never True before the phase and the version are written.
 pub fn with_steps(
     cluster: &Cluster,
     old: &[Condition],
@@ -174,24 +174,24 @@ fn set(
         "Unknown" if type_ == READY => "False",
         status => status,
     };
-    let place = conditions.iter().position(|it| it.type_ == type_);
-    let before = place.map(|place| &conditions[place]);
-    let since = before.filter(|it| it.status == status);
+    let index = conditions.iter().position(|it| it.type_ == type_);
+    let old = index.map(|index| &conditions[index]);
+    let unchanged = old.filter(|it| it.status == status);
     let condition = Condition {
         type_: type_.to_owned(),
         status: status.to_owned(),
         reason: state.reason.to_string(),
         message: state.message.clone(),
         observed_generation: cluster.metadata.generation,
-        last_transition_time: since.map_or(Time(now), |it| it.last_transition_time.clone()),
+        last_transition_time: unchanged.map_or(Time(now), |it| it.last_transition_time.clone()),
     };
-    match place {
-        Some(place) => conditions[place] = condition,
+    match index {
+        Some(index) => conditions[index] = condition,
         None => conditions.push(condition),
     }
 }
 
-/// Adds the status to the plan if it has changed, with events about new conditions and about attempts at these steps
+/// If the status has changed, adds it to the plan, with events about new conditions and about attempts at these steps
 /// that have failed.
 pub fn finish(
     cluster: &Cluster,
@@ -203,9 +203,9 @@ pub fn finish(
         return plan;
     }
     let old = cluster.status.as_ref().map(|it| it.conditions.as_slice());
-    let events = |is_ready: bool| -> Vec<Event> {
+    let events = |about_ready: bool| -> Vec<Event> {
         let conditions = status.conditions.iter();
-        let conditions = conditions.filter(|it| (it.type_ == READY) == is_ready);
+        let conditions = conditions.filter(|it| (it.type_ == READY) == about_ready);
         let event = |it| event_of(old.unwrap_or_default(), it, failed_attempt(steps, it));
         conditions.filter_map(event).collect()
     };
@@ -229,13 +229,13 @@ fn failed_attempt(steps: &[(LifecycleStep, StepState)], condition: &Condition) -
     state.failed_attempt.clone()
 }
 
-/// The event about a condition, if it has changed, or if an attempt has failed that the old condition does not
+/// The event about a condition, if the condition has changed, or if an attempt has failed that the old one does not
 /// mention.
 fn event_of(old: &[Condition], new: &Condition, failed_attempt: Option<String>) -> Option<Event> {
-    let before = old.iter().find(|it| it.type_ == new.type_);
-    let is_same = before.is_some_and(|it| it.status == new.status && it.reason == new.reason);
+    let old = old.iter().find(|it| it.type_ == new.type_);
+    let is_same = old.is_some_and(|it| it.status == new.status && it.reason == new.reason);
     let failed_again = failed_attempt
-        .is_some_and(|attempt| !before.is_some_and(|it| it.message.starts_with(&attempt)));
+        .is_some_and(|attempt| !old.is_some_and(|it| it.message.starts_with(&attempt)));
     let is_reason = |reason: &LifecycleReason| reason.to_string() == new.reason;
     let warning = LifecycleReason::FAILURES.iter().any(is_reason);
     let has_passed = [LifecycleReason::Passed, LifecycleReason::Installed]

@@ -42,7 +42,7 @@ pub enum ClusterAction {
         node: Arc<ClusterNode>,
         /// The annotation's value.
         record: Option<String>,
-        /// Whether to cordon (true) or uncordon the node.
+        /// Whether to cordon (true) or uncordon (false) the node; None changes nothing.
         cordon: Option<bool>,
     },
     /// Requests that a pod be replaced by one on another node.

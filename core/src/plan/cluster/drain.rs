@@ -20,7 +20,7 @@ impl Walk<'_> {
     }
 
     /// What a node that is selected for upgrade still waits for before its scripts may start.
-    pub(super) fn undrained(&self, node: &ClusterNode) -> Option<String> {
+    pub(super) fn why_undrained(&self, node: &ClusterNode) -> Option<String> {
         if !self.drains() || self.has_new_kubelet(node) {
             return None;
         }
@@ -46,16 +46,16 @@ impl Walk<'_> {
     /// cordoned them.
     pub(super) fn cordon_nodes(&mut self) {
         let scene = self.scene;
-        for (node, written) in &scene.nodes {
+        for (node, old_record) in &scene.nodes {
             let is_selected = self.drains() && self.selected.contains(&node.uid);
             let may_start = !scene.cluster.spec.paused && !self.has_new_kubelet(node);
             let cordoned = match is_selected {
                 true if !node.unschedulable && may_start => true,
-                true => written.cordoned,
+                true => old_record.cordoned,
                 false => false,
             };
-            if cordoned != written.cordoned {
-                self.record_of(node, written).cordoned = cordoned;
+            if cordoned != old_record.cordoned {
+                self.record_of(node, old_record).cordoned = cordoned;
             }
         }
     }
@@ -87,7 +87,7 @@ impl Walk<'_> {
         }
         for (node, _) in &scene.nodes {
             let is_selected = self.selected.contains(&node.uid);
-            if !is_selected || !node.unschedulable || self.undrained(node).is_none() {
+            if !is_selected || !node.unschedulable || self.why_undrained(node).is_none() {
                 continue;
             }
             let requests = self.pods_on(node).filter(|pod| !pod.move_requested);

@@ -1,8 +1,8 @@
 //! Lifecycle hooks of a Cluster: which script runs on which node, and which steps have passed.
 //!
 //! A phase is a table of steps ([`LifecycleStep::INSTALL`], `UPGRADE`, `DELETE`), walked from the top at every
-//! reconcile ([`walk`]). What has passed is recorded before anything that depends on it begins: for a node in an
-//! annotation of the node ([`record`]), for the Cluster in its status. An attempt at a step on a node is a HookRun
+//! reconcile ([`walk`]). What has passed is recorded before anything that depends on it begins: for a node, in an
+//! annotation of the node ([`record`]); for the Cluster, in its status. An attempt at a step on a node is a HookRun
 //! whose name identifies step, node and attempt ([`run`]), so a new leader finds it, and no attempt is started twice.
 //!
 //! Invariant 12, in detail: a step begins after those before it have passed; there is at most one live run per node;
@@ -125,15 +125,15 @@ fn upgrade(scene: &Scene) -> ClusterPlan {
 /// the finalizer.
 fn delete(scene: &Scene) -> ClusterPlan {
     let mut walk = Walk::new(scene);
-    let [before, after] = LifecycleStep::DELETE;
+    let [pre_delete, post_delete] = LifecycleStep::DELETE;
     walk.cancel_unwanted(&LifecycleStep::DELETE);
-    let is_over = walk.steps(&[before]) && walk.remove_records() && walk.steps(&[after]);
+    let is_over = walk.steps(&[pre_delete]) && walk.remove_records() && walk.steps(&[post_delete]);
     if is_over {
         return ClusterPlan {
             actions: vec![ClusterAction::SetFinalizer(false)],
             ..ClusterPlan::default()
         };
     }
-    walk.show_waiting(&[after]);
+    walk.show_waiting(&[post_delete]);
     walk.end(ClusterPhase::Terminating)
 }

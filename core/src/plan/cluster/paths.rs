@@ -1,4 +1,4 @@
-//! Which source a file is read from, and where that is in the container.
+//! Which source a file is read from, and where that source is mounted in the container.
 
 use crate::api::{ClusterFeatures, FileSource};
 
@@ -14,7 +14,7 @@ pub struct Origin<'a> {
     pub path: &'a str,
 }
 
-/// What a file is read from.
+/// A volume that files are read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Volume<'a> {
     /// A ConfigMap.
@@ -23,17 +23,18 @@ pub enum Volume<'a> {
     Claim(&'a str),
 }
 
-/// The origin of a src: the source with the longest matching path, or the ConfigMap that the first part of src names.
+/// The origin of a src: the source with the longest matching path; if none matches, the ConfigMap that the first part
+/// of src names.
 pub fn origin<'a>(features: &'a ClusterFeatures, src: &'a str) -> Origin<'a> {
-    let within = |source: &'a FileSource| {
+    let matching = |source: &'a FileSource| {
         let rest = src.strip_prefix(&source.path)?;
         match rest {
             "" => Some((source, rest)),
             rest => Some((source, rest.strip_prefix('/')?)),
         }
     };
-    let found = features.sources.iter().filter_map(within);
-    if let Some((source, path)) = found.max_by_key(|(source, _)| source.path.len())
+    let matches = features.sources.iter().filter_map(matching);
+    if let Some((source, path)) = matches.max_by_key(|(source, _)| source.path.len())
         && let Some(volume) = volume(source)
     {
         return Origin { volume, path };

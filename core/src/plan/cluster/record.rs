@@ -11,7 +11,7 @@ use crate::api::LifecycleStep;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRecord {
-    /// Uid of the Cluster; the record of another one is ignored.
+    /// Uid of the Cluster; a record of another Cluster is ignored.
     pub cluster: String,
     /// Uid of the node; an annotation that was copied from another node is ignored.
     pub node: String,
@@ -27,18 +27,18 @@ pub struct NodeRecord {
     /// The steps of that upgrade that have passed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub upgraded: BTreeSet<LifecycleStep>,
-    /// Whether the operator has cordoned the node; it uncordons no other.
+    /// Whether the operator has cordoned the node. It uncordons no other node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cordoned: bool,
 }
 
 impl NodeRecord {
-    /// The record of this Cluster in a node's annotation.
+    /// The record of this Cluster in a node's annotation; an empty one if there is none.
     pub fn of(node: &ClusterNode, cluster: &str) -> Self {
         let text = node.record.as_deref().unwrap_or_default();
-        let written = serde_json::from_str::<Self>(text).ok();
-        let own = written.filter(|it| it.cluster == cluster && it.node == node.uid);
-        own.unwrap_or_else(|| Self::empty(node, cluster))
+        let record = serde_json::from_str::<Self>(text).ok();
+        let record = record.filter(|it| it.cluster == cluster && it.node == node.uid);
+        record.unwrap_or_else(|| Self::empty(node, cluster))
     }
 
     /// The record of a node on which nothing has passed.

@@ -21,7 +21,7 @@ const SCRIPT: &str = "script";
 const KEPT_SECONDS: i32 = 3_600;
 /// The maximum number of labels and annotations that become arguments.
 const MAX_PAIRS: usize = 200;
-/// The maximum length of each, in bytes.
+/// The maximum length of such an argument, in bytes.
 const MAX_PAIR: usize = 65_536;
 
 /// A step on a node.
@@ -35,7 +35,7 @@ impl Task<'_> {
     /// What distinguishes this task from others with the same step and node name: an edit starts new attempts.
     pub fn hash(&self, scene: &Scene) -> String {
         let features = scene.features;
-        let whole = json!([
+        let identity = json!([
             scene.uid,
             self.node.uid,
             scene.cluster.spec.version,
@@ -44,7 +44,7 @@ impl Task<'_> {
             features.files,
             features.sources,
         ]);
-        instance_id(whole.to_string().as_bytes())
+        instance_id(identity.to_string().as_bytes())
     }
 
     /// Whether a run is an attempt at this task.
@@ -115,15 +115,15 @@ impl Task<'_> {
             annotations.insert(RETRY_ANNOTATION.to_owned(), retry.to_owned());
         }
         if let Some(metric) = run.spec.metrics.first_mut()
-            && let Some(metric) = &mut metric.provider.job
+            && let Some(job_metric) = &mut metric.provider.job
         {
-            metric.spec = RawJson::from(&job);
+            job_metric.spec = RawJson::from(&job);
         }
         let arguments = pairs.into_iter().enumerate();
         run.spec.args = arguments
             .map(|(index, pair)| Argument {
                 name: argument(index),
-                value: Some(unexpanded(&pair)),
+                value: Some(escaped(&pair)),
                 value_from: None,
             })
             .collect();
@@ -131,7 +131,7 @@ impl Task<'_> {
     }
 
     /// The spec of the Job.
-    fn job(&self, scene: &Scene, attempt: u32, pairs: usize) -> Value {
+    fn job(&self, scene: &Scene, attempt: u32, pair_count: usize) -> Value {
         let features = scene.features;
         let (mut arguments, mut volumes) = (vec!["node-hook".to_owned()], Vec::new());
         for file in &features.files {
@@ -144,12 +144,12 @@ impl Task<'_> {
                 "" => mount,
                 path => format!("{mount}/{path}"),
             };
-            arguments.extend(["--copy".to_owned(), unexpanded(&src), unexpanded(&file.dst)]);
+            arguments.extend(["--copy".to_owned(), escaped(&src), escaped(&file.dst)]);
         }
         if let Some(command) = self.step.command(&features.hooks) {
             arguments.push("--".to_owned());
-            arguments.extend(command.split_whitespace().map(unexpanded));
-            let pairs = (0..pairs).map(|index| format!("{{{{ args.{} }}}}", argument(index)));
+            arguments.extend(command.split_whitespace().map(escaped));
+            let pairs = (0..pair_count).map(|index| format!("{{{{ args.{} }}}}", argument(index)));
             arguments.extend(pairs);
         }
         let numbered = volumes.iter().enumerate();
@@ -200,7 +200,7 @@ impl Task<'_> {
                             {"name": "CLUSTER", "value": name},
                             {"name": "NODE", "value": self.node.name},
                             {"name": "HOOK", "value": self.step.hook()},
-                            {"name": "VERSION", "value": unexpanded(version)},
+                            {"name": "VERSION", "value": escaped(version)},
                             {"name": "ATTEMPT", "value": attempt.to_string()},
                         ],
                         "securityContext": {"privileged": true, "runAsUser": 0, "runAsNonRoot": false},
@@ -228,18 +228,18 @@ fn volume_name(number: usize) -> String {
 }
 
 /// Escapes text so that the kubelet's expansion of `$(NAME)` restores it.
-fn unexpanded(text: &str) -> String {
+fn escaped(text: &str) -> String {
     text.replace('$', "$$")
 }
 
-/// Labels, then annotations, each sorted by its key.
+/// The Cluster's labels, then its annotations, as KEY=VALUE, each sorted by key.
 fn pairs(scene: &Scene) -> Result<Vec<String>, String> {
     let metadata = &scene.cluster.metadata;
     let labels = metadata.labels.iter().flatten();
     let annotations = metadata.annotations.iter().flatten();
-    // kubectl's copy of the whole manifest is not passed.
-    let own = [LAST_APPLIED, RETRY_ANNOTATION];
-    let annotations = annotations.filter(|(key, _)| !own.contains(&key.as_str()));
+    // Neither kubectl's copy of the whole manifest nor a request for another attempt is passed.
+    let omitted = [LAST_APPLIED, RETRY_ANNOTATION];
+    let annotations = annotations.filter(|(key, _)| !omitted.contains(&key.as_str()));
     let pairs: Vec<String> = labels
         .chain(annotations)
         .map(|(key, value)| format!("{key}={value}"))
@@ -252,7 +252,7 @@ fn pairs(scene: &Scene) -> Result<Vec<String>, String> {
         ));
     }
     // Doubled characters count toward the limit.
-    match pairs.iter().find(|it| unexpanded(it).len() > MAX_PAIR) {
+    match pairs.iter().find(|it| escaped(it).len() > MAX_PAIR) {
         Some(long) => Err(format!(
             "metadata.annotations: {} is too long to be an argument of a cluster hook; shorten it to \
              {MAX_PAIR} bytes",

@@ -1,4 +1,4 @@
-//! A Cluster with references resolved: the selected nodes, the first master, the upgrade in progress.
+//! A Cluster with its references resolved: the selected nodes, the first master, the upgrade in progress.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct Scene<'a> {
 
 /// Resolves a Cluster; an error states why nothing may start.
 pub fn resolve<'a>(cluster: &'a Cluster, world: &'a ClusterWorld) -> Result<Scene<'a>, StepState> {
-    if let Some(older) = &world.older {
+    if let Some(older) = &world.older_cluster {
         return Err(StepState::new(
             LifecycleReason::AnotherCluster,
             format!("Cluster {older} is older, and only one can run scripts; delete one of them"),
@@ -84,16 +84,17 @@ impl Scene<'_> {
     }
 }
 
-/// The upgrade that the spec requests: the one in progress, or a new one with the next number.
+/// The upgrade that the spec requests: the one in progress, or a new one with the next number; None if the Cluster
+/// already has the version.
 fn upgrade(cluster: &Cluster, old: &ClusterStatus) -> Option<ClusterUpgrade> {
     let (wanted, version) = (cluster.spec.version.as_ref()?, old.version.as_ref()?);
     if is_same_version(wanted, version) {
         return None;
     }
     let last = old.upgrade.as_ref();
-    let begun =
+    let in_progress =
         last.filter(|it| old.phase == ClusterPhase::Upgrading && is_same_version(&it.to, wanted));
-    Some(begun.cloned().unwrap_or_else(|| ClusterUpgrade {
+    Some(in_progress.cloned().unwrap_or_else(|| ClusterUpgrade {
         number: last.map_or(0, |it| it.number) + 1,
         to: wanted.clone(),
     }))
@@ -117,8 +118,8 @@ fn deletes_without_script(cluster: &Cluster) -> bool {
     })
 }
 
-/// The first master: the node that the spec names; otherwise the one recorded in this phase while it exists, or the
-/// oldest control-plane node.
+/// The first master: the node that the spec names; otherwise the recorded one while it exists (a deletion records its
+/// own); otherwise the oldest control-plane node.
 fn master(
     cluster: &Cluster,
     world: &ClusterWorld,

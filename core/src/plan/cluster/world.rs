@@ -1,4 +1,4 @@
-//! What was observed around a Cluster at one moment.
+//! What was observed about a Cluster at one moment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct ClusterWorld {
     /// The HookRuns that the Cluster owns.
     pub runs: Vec<Arc<HookRun>>,
     /// The name of an older Cluster; only the oldest one runs scripts.
-    pub older: Option<String>,
+    pub older_cluster: Option<String>,
     /// The image of the operator, which runs the scripts.
     pub image: String,
     /// The pods of game workloads that have not ended; empty unless nodes are drained.
@@ -52,7 +52,7 @@ pub struct ClusterNode {
     /// Whether it is cordoned.
     pub unschedulable: bool,
     /// The index of the taint that is removed when the install is complete.
-    pub not_installed: Option<usize>,
+    pub taint_index: Option<usize>,
 }
 
 /// A pod of a game workload.
@@ -82,7 +82,7 @@ impl ClusterNode {
         CONTROL_PLANE.iter().any(|it| self.labels.contains_key(*it))
     }
 
-    /// Whether it equals another one in everything that a plan reads, except the resourceVersion.
+    /// Whether the two nodes differ in nothing that a plan reads, except perhaps in their resourceVersion.
     pub fn is_like(&self, other: &Self) -> bool {
         let other = Self {
             resource_version: self.resource_version.clone(),

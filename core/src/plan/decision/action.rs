@@ -80,14 +80,14 @@ pub enum Action {
     RequestMove {
         /// The pod.
         pod: PodRef,
-        /// Whether to request the replacement, or to withdraw the request.
+        /// True to request the replacement, false to withdraw the request.
         requested: bool,
     },
     /// Set the annotation game-pod-deleting.
     MarkDeleting {
         /// The pod.
         pod: PodRef,
-        /// When it began to wait for its PreDelete hook; recorded on guarded pods.
+        /// When the pod began to wait for its PreDelete hook; recorded on guarded pods.
         since: Option<Timestamp>,
     },
     /// Remove the annotation game-pod-deleting, and the time that was recorded with it.
@@ -105,7 +105,7 @@ pub enum Action {
     CloseGate {
         /// The pod.
         pod: PodRef,
-        /// The revision it is closed for.
+        /// The revision that the gate is closed for.
         revision: String,
         /// The change that follows immediately if there is no grace period. If the process ends in between, the next
         /// plan continues from the closed gate.
@@ -145,7 +145,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// When it is carried out.
+    /// When the action is carried out.
     pub fn phase(&self) -> Phase {
         match self {
             Action::DeleteHookRun { .. }
@@ -180,7 +180,7 @@ impl Action {
         }
     }
 
-    /// Whether it cannot be undone, and so requires a quorum GET of the workload first.
+    /// Whether the action cannot be undone, and so requires a quorum GET of the workload first.
     pub fn is_irrevocable(&self) -> bool {
         match self {
             Action::DeletePod(_)
@@ -215,7 +215,7 @@ impl Action {
         }
     }
 
-    /// The pod that it writes to.
+    /// The pod that the action writes to.
     pub fn pod(&self) -> Option<&PodRef> {
         match self {
             Action::DeletePod(it) => Some(&it.pod),
@@ -236,7 +236,7 @@ impl Action {
         }
     }
 
-    /// Whether it stays valid while the workload does not change, whatever happens to other pods.
+    /// Whether the action stays valid while the workload does not change, whatever happens to other pods.
     pub fn lasts(&self) -> bool {
         match self {
             Action::CreatePod(_) => true,

@@ -15,7 +15,7 @@ pub struct Blocked {
 impl Blocked {
     /// Pods of a deleted revision cannot be recreated, and a build that the rollout has not proven yet must not
     /// replace them.
-    pub fn by_lost(revision: RevisionName) -> Self {
+    pub fn by_deleted_revision(revision: RevisionName) -> Self {
         Self {
             reason: Reason::RevisionNotFound,
             message: format!(

@@ -40,8 +40,8 @@ impl Decided {
             Decision::Wait => {}
             Decision::Until(at) => self.wake = earlier(self.wake, Some(at)),
             Decision::Do(action) => self.actions.push(action),
-            Decision::Blocked(by) => {
-                self.blocked.get_or_insert(by);
+            Decision::Blocked(blocked) => {
+                self.blocked.get_or_insert(blocked);
             }
         }
     }

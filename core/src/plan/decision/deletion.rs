@@ -56,7 +56,7 @@ pub enum DeletionReason {
 
 impl DeletionReason {
     /// The reason to delete a pod that has ended on its own.
-    pub fn of_end(pod: &Pod) -> Self {
+    pub fn of_ended_pod(pod: &Pod) -> Self {
         match pod.ended_at_once {
             Some(_) => Self::EndedAtOnce,
             None => Self::Ended,

@@ -29,7 +29,7 @@ impl Draft {
     }
 
     /// Adds what was decided about updates of pods.
-    pub fn update(&mut self, decided: Decided) {
+    pub fn add_updates(&mut self, decided: Decided) {
         self.extend(decided.actions);
         self.wake_at(decided.wake);
         self.block(Obstacles {
@@ -48,8 +48,8 @@ impl Draft {
     }
 
     /// Adds obstacles. For each concern, the first one added is reported.
-    pub fn block(&mut self, by: Obstacles) {
-        self.obstacles = std::mem::take(&mut self.obstacles).or(by);
+    pub fn block(&mut self, obstacles: Obstacles) {
+        self.obstacles = std::mem::take(&mut self.obstacles).or(obstacles);
     }
 
     /// Plans again at this time at the latest.
@@ -101,18 +101,19 @@ impl Draft {
 /// would make it fail.
 fn drop_conflicting(actions: &mut Vec<Action>) {
     let needs_unchanged = |action: &Action| action.pod().is_some_and(|pod| pod.version.is_some());
-    let pods = actions.iter().filter(|action| needs_unchanged(action));
-    let pods: BTreeSet<String> = pods
+    let needing = actions.iter().filter(|action| needs_unchanged(action));
+    let pod_uids: BTreeSet<String> = needing
         .filter_map(|action| Some(action.pod()?.uid.clone()))
         .collect();
-    if !pods.is_empty() {
-        let is_other = |action: &Action| action.pod().is_none_or(|pod| !pods.contains(&pod.uid));
-        actions.retain(|action| needs_unchanged(action) || is_other(action));
+    if !pod_uids.is_empty() {
+        let is_on_other_pod =
+            |action: &Action| action.pod().is_none_or(|pod| !pod_uids.contains(&pod.uid));
+        actions.retain(|action| needs_unchanged(action) || is_on_other_pod(action));
     }
 }
 
-/// Whether no pod is deleted or changed by two actions of one plan, each of which would rely on the
-/// other not having happened.
+/// Whether at most one action of a plan deletes or changes each pod: of two, each would rely on the other not having
+/// happened.
 fn touch_each_pod_once(actions: &[Action]) -> bool {
     let mut touched = BTreeSet::new();
     let mut touching = actions.iter().filter_map(|action| match action {

@@ -45,7 +45,7 @@ pub enum ArgumentError {
 /// How much may still be filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
-    text: usize,
+    bytes: usize,
     references: usize,
 }
 
@@ -56,17 +56,18 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// An allowance for this much text, in bytes.
-    pub fn of(text: usize) -> Self {
+    /// An allowance for this many bytes of text.
+    pub fn of(bytes: usize) -> Self {
         Allowance {
-            text,
+            bytes,
             references: MAX_REFERENCES,
         }
     }
 
-    /// Uses up this much of the text, in bytes.
-    pub(super) fn take(&mut self, text: usize) -> Result<(), ArgumentError> {
-        self.text = self.text.checked_sub(text).ok_or(ArgumentError::TooLong)?;
+    /// Uses up this many bytes.
+    pub(super) fn take(&mut self, bytes: usize) -> Result<(), ArgumentError> {
+        let left = self.bytes.checked_sub(bytes);
+        self.bytes = left.ok_or(ArgumentError::TooLong)?;
         Ok(())
     }
 
@@ -86,9 +87,9 @@ fn parts(text: &str) -> impl Iterator<Item = Result<Part<'_>, ArgumentError>> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
         let part = part(rest.take()?);
-        Some(part.map(|(found, after)| {
+        Some(part.map(|(part, after)| {
             rest = after;
-            found
+            part
         }))
     })
 }
@@ -101,15 +102,15 @@ fn part(text: &str) -> Result<(Part<'_>, Option<&str>), ArgumentError> {
     let (inside, after) = after.split_once("}}").ok_or(ArgumentError::NotClosed)?;
     let name = inside.trim().strip_prefix("args.");
     let name = name.filter(|name| (1..=MAX_NAME).contains(&name.len()));
-    let no_argument = || ArgumentError::NotAnArgument(inside.chars().take(MAX_NAME).collect());
-    let name = name.ok_or_else(no_argument)?;
+    let not_an_argument = || ArgumentError::NotAnArgument(inside.chars().take(MAX_NAME).collect());
+    let name = name.ok_or_else(not_an_argument)?;
     Ok(((plain, Some(name)), Some(after)))
 }
 
 /// Replaces each `{{ args.NAME }}` with its value.
 ///
 /// # Errors
-/// If a name has no value, braces contain something else or are not closed, or the allowance is exceeded.
+/// If a name has no value, braces contain anything else or are not closed, or the allowance is exceeded.
 pub fn fill<'v>(
     text: &str,
     allowance: &mut Allowance,
@@ -153,7 +154,7 @@ fn used_names<'m>(metrics: impl IntoIterator<Item = &'m Metric>) -> Vec<String> 
 /// Names of the arguments that a string uses, in order of appearance.
 ///
 /// # Errors
-/// If braces contain something else or are not closed.
+/// If braces contain anything other than an argument, or are not closed.
 pub fn arguments_in(text: &str) -> Result<Vec<&str>, ArgumentError> {
     let names = parts(text).map(|part| part.map(|(_, name)| name));
     names.filter_map(Result::transpose).collect()
@@ -191,9 +192,9 @@ fn by_name(given: &[Argument]) -> HashMap<&str, &Argument> {
 /// Names of arguments that a template's metrics use and that have a value neither in the template
 /// nor in `given`.
 pub fn missing_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec<String> {
-    let (given, own) = (by_name(given), by_name(&template.args));
+    let (given, defaults) = (by_name(given), by_name(&template.args));
     let is_missing =
-        |name: &String| !given.contains_key(name.as_str()) && !own.contains_key(name.as_str());
+        |name: &String| !given.contains_key(name.as_str()) && !defaults.contains_key(name.as_str());
     let names = used_names(&template.metrics).into_iter();
     names.filter(is_missing).collect()
 }
@@ -201,19 +202,19 @@ pub fn missing_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec
 /// Arguments that name the run's pod: commands run in it, and kubernetes metrics read or write its fields.
 const POD_ARGUMENTS: [&str; 2] = ["PodName", "PodNamespace"];
 
-/// The arguments of a run: first those that the template declares, in its order, where a given value
-/// takes precedence over the template's own; then given ones that its metrics use although it does not
-/// declare them. Commands and kubernetes metrics also use the arguments that name their pod.
+/// The arguments of a run. First come those that the template declares, in the template's order; a given
+/// value takes precedence over the template's. Then come given arguments that the metrics use but the
+/// template does not declare. Commands and kubernetes metrics also use the arguments that name their pod.
 ///
 /// Arguments that a template neither declares nor uses are left out, so that a HookRun shows only what
 /// matters to it.
 pub fn run_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec<Argument> {
     let given = by_name(given);
     let declared = template.args.iter().filter_map(|argument| {
-        let own = Some(argument).filter(|own| has_value(own));
-        given.get(argument.name.as_str()).copied().or(own)
+        let default = Some(argument).filter(|argument| has_value(argument));
+        given.get(argument.name.as_str()).copied().or(default)
     });
-    let names: HashSet<&str> = template.args.iter().map(|it| it.name.as_str()).collect();
+    let declared_names: HashSet<&str> = template.args.iter().map(|it| it.name.as_str()).collect();
     let mut used = used_names(&template.metrics);
     let mut metrics = template.metrics.iter();
     let uses_pod = |it: &MetricProvider| it.exec.is_some() || it.kubernetes.is_some();
@@ -222,7 +223,9 @@ pub fn run_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec<Arg
         added.retain(|name| !used.contains(name));
         used.extend(added);
     }
-    let undeclared = used.iter().filter(|name| !names.contains(name.as_str()));
+    let undeclared = used
+        .iter()
+        .filter(|name| !declared_names.contains(name.as_str()));
     let undeclared = undeclared.filter_map(|name| given.get(name.as_str()).copied());
     declared.chain(undeclared).cloned().collect()
 }
@@ -385,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_uses_its_pod_gets_the_arguments_that_name_it() {
+    fn a_run_that_uses_its_pod_gets_the_arguments_that_name_the_pod() {
         let exec = json!({"container": "game", "command": ["/bin/idle", "{{ args.PodName }}"]});
         let fields = json!([{"path": "metadata.annotations.example.com/idle", "value": "true"}]);
         let kubernetes = json!({"function": "get", "fields": fields});
@@ -405,19 +408,19 @@ mod tests {
     }
 
     #[test]
-    fn the_length_and_the_references_of_filled_strings_are_bounded() {
+    fn the_length_and_the_number_of_references_of_filled_strings_are_bounded() {
         let value = "x".repeat(1 << 20);
         let value_of = |name: &str| Some(if name == "long" { value.as_str() } else { "" });
         assert!(fill("{{ args.long }}", value_of).is_ok());
         let twice = "{{ args.long }}{{ args.long }}";
         assert_eq!(fill(twice, value_of), Err(ArgumentError::TooLong));
-        let (many, more) = (4_096, 4_097);
+        let (most, too_many) = (4_096, 4_097);
         assert_eq!(
-            fill(&"{{ args.a }}".repeat(many), value_of),
+            fill(&"{{ args.a }}".repeat(most), value_of),
             Ok(String::new())
         );
-        let more = fill(&"{{ args.a }}".repeat(more), value_of);
-        assert_eq!(more, Err(ArgumentError::TooMany));
+        let refused = fill(&"{{ args.a }}".repeat(too_many), value_of);
+        assert_eq!(refused, Err(ArgumentError::TooMany));
         // All strings of a measurement share one allowance.
         let mut allowance = Allowance::of(10);
         assert_eq!(

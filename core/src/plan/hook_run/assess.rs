@@ -70,7 +70,7 @@ pub struct Assessment {
 
 impl Assessment {
     /// The assessment of a run that has ended.
-    fn over(status: HookRunStatus, stop: Vec<usize>) -> Self {
+    fn ended(status: HookRunStatus, stop: Vec<usize>) -> Self {
         Assessment {
             status,
             start: Vec::new(),
@@ -80,8 +80,8 @@ impl Assessment {
     }
 }
 
-/// Assesses a run. `measured` are the calls that have ended since `status`, `running` the metrics (by
-/// index) with a call in progress, and `rules` those of the spec.
+/// Assesses a run. `measured` are the calls that have ended since `status` was computed; `running` are
+/// the metrics (by index) with a call in progress; `rules` are those of the spec.
 pub fn assess(
     spec: &HookRunSpec,
     rules: &Rules,
@@ -91,10 +91,10 @@ pub fn assess(
     now: Timestamp,
 ) -> Assessment {
     let mut status = status.clone();
-    // Only a run that cannot be decoded has conditions.
+    // Conditions only report that a run cannot be decoded, and this one was decoded.
     status.conditions.clear();
     if status.phase.is_completed() {
-        return Assessment::over(status, Vec::new());
+        return Assessment::ended(status, Vec::new());
     }
     status.phase = HookPhase::Running;
     let started = status.started_at.get_or_insert(Time(now)).0;
@@ -102,10 +102,10 @@ pub fn assess(
         status.phase = HookPhase::Error;
         status.message = Some(why.clone());
         status.finished_at = Some(Time(now));
-        return Assessment::over(status, Vec::new());
+        return Assessment::ended(status, Vec::new());
     }
-    for measured in measured {
-        record(spec, rules, &mut status, measured);
+    for call in measured {
+        record(spec, rules, &mut status, call);
     }
     if !measured.is_empty() {
         limit_size(&mut status);
@@ -163,7 +163,7 @@ fn settle(metric: &Metric, result: &mut MetricResult) {
     }
 }
 
-/// Ends the run: metrics that have not ended are judged by their counters so far, and the worst metric decides.
+/// Ends the run: metrics that have not ended are judged by their current counters, and the worst metric decides.
 fn finish(
     spec: &HookRunSpec,
     rules: &Rules,
@@ -187,16 +187,16 @@ fn finish(
         }
     }
     let deciding = status.metric_results.iter().filter(|it| !it.dry_run);
-    (status.phase, status.message) = match deciding.min_by_key(|it| severity(it.phase)) {
+    (status.phase, status.message) = match deciding.min_by_key(|it| rank(it.phase)) {
         Some(worst) => (worst.phase, worst.message.clone()),
         None => (HookPhase::Successful, Some(NOTHING_DECIDES.to_owned())),
     };
     status.finished_at = Some(Time(now));
-    Assessment::over(status, stop)
+    Assessment::ended(status, stop)
 }
 
 /// The rank of a phase; the worst one has rank 0.
-fn severity(phase: HookPhase) -> u8 {
+fn rank(phase: HookPhase) -> u8 {
     match phase {
         HookPhase::Failed => 0,
         HookPhase::Error => 1,

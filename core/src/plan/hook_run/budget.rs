@@ -27,9 +27,9 @@ pub(super) fn limit_size(status: &mut HookRunStatus) {
     let sizes = { status.metric_results.iter() }.map(|result| result.measurements.iter().map(size));
     let mut total: usize = sizes.flatten().sum();
     while total > MEASUREMENTS {
-        let spare = { status.metric_results.iter_mut() }.filter(|it| it.measurements.len() > 1);
+        let reducible = { status.metric_results.iter_mut() }.filter(|it| it.measurements.len() > 1);
         let ended = |measurement: &Measurement| measurement.finished_at.as_ref().map(|at| at.0);
-        let Some(oldest) = spare.min_by_key(|result| ended(&result.measurements[0])) else {
+        let Some(oldest) = reducible.min_by_key(|result| ended(&result.measurements[0])) else {
             return;
         };
         total -= size(&oldest.measurements.remove(0));

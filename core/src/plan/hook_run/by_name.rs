@@ -22,7 +22,7 @@ pub struct Rules {
 /// How the rules apply to one metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MetricRules {
-    /// Whether it has no effect on the result of the run.
+    /// Whether the metric has no effect on the result of the run.
     pub dry_run: bool,
     /// How many of its measurements the status keeps.
     pub kept: usize,
@@ -51,8 +51,8 @@ impl Rules {
             })
             .collect();
         let metric_rules = |metric: &Metric| {
-            let mut last_first = retentions.iter().rev();
-            let rule = last_first.find(|(rule, _)| rule.matches(&metric.name));
+            let mut reversed = retentions.iter().rev();
+            let rule = reversed.find(|(rule, _)| rule.matches(&metric.name));
             MetricRules {
                 dry_run: dry_runs.iter().any(|rule| rule.matches(&metric.name)),
                 kept: rule.map_or(KEPT_MEASUREMENTS, |(_, kept)| *kept),
@@ -70,8 +70,8 @@ impl Rules {
     }
 }
 
-/// A name, or an expression that must match the whole name: if a part were enough, it would apply to
-/// other metrics by accident.
+/// A name, or an expression that must match the whole name: if matching a part were enough, the rule
+/// would apply to other metrics by accident.
 struct Rule<'a> {
     name: &'a str,
     expression: Option<Regex>,
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_matches_no_metric_is_found() {
+    fn a_rule_that_matches_no_metric_is_reported() {
         let metrics = [named("ready")];
         assert_eq!(
             unmatched_dry_run(&rules(&["ready", "re.*"]), &metrics),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// part of a URL of at most 64 KiB, in which each byte may take three characters.
 pub const MAX_COMMAND: usize = 16 << 10;
 /// Why a canary step cannot run a command.
-pub const NO_POD_OF_STEP: &str = "a canary step concerns no pod, so there is no container to run \
+pub const STEP_HAS_NO_POD: &str = "a canary step concerns no pod, so there is no container to run \
                                   the command in: use provider job";
 /// Why a Secret cannot be part of a command.
 pub const SECRET_IN_COMMAND: &str = "a secret argument would be readable in the audit log: pass the \

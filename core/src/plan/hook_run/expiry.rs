@@ -14,12 +14,12 @@ pub fn expires_at(run: &HookRun) -> Option<Timestamp> {
     }
     let status = run.status.as_ref()?;
     let ttl = run.spec.ttl_strategy.as_ref()?;
-    let own = match status.phase {
+    let specific = match status.phase {
         HookPhase::Pending | HookPhase::Running => return None,
         HookPhase::Successful => ttl.seconds_after_success,
         HookPhase::Failed | HookPhase::Error | HookPhase::Inconclusive => ttl.seconds_after_failure,
     };
-    let seconds = own.or(ttl.seconds_after_completion)?;
+    let seconds = specific.or(ttl.seconds_after_completion)?;
     let finished = status.finished_at.as_ref()?.0;
     let kept = SignedDuration::from_secs(i64::from(seconds.max(0)));
     Some(finished.checked_add(kept).unwrap_or(Timestamp::MAX))

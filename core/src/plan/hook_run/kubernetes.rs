@@ -1,4 +1,4 @@
-//! Kubernetes metrics read only the pod: what admission and measurements have in common.
+//! Kubernetes metrics, which concern only the pod: what admission and measurements have in common.
 
 /// Why an argument that selects another object is refused.
 pub const ALWAYS_THE_POD: &str = "would select another object in bk-bcs; here a kubernetes metric always reads \

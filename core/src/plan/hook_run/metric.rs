@@ -2,7 +2,7 @@
 
 use crate::api::{HookPhase, Metric, MetricResult};
 
-/// Number of consecutive errors to tolerate unless the metric specifies another.
+/// Number of consecutive errors to tolerate unless the metric specifies it.
 const DEFAULT_CONSECUTIVE_ERROR_LIMIT: i32 = 4;
 
 /// How a metric has ended.
@@ -14,10 +14,11 @@ pub(super) struct Verdict {
 }
 
 /// Number of measurements made so far, including errors.
-pub(super) fn made(result: &MetricResult) -> i32 {
+pub(super) fn total(result: &MetricResult) -> i32 {
     result.count.saturating_add(result.error)
 }
 
+/// This number of measurements, in words.
 fn measurements(count: i32) -> String {
     match count {
         1 => "1 measurement".to_owned(),
@@ -71,7 +72,7 @@ pub(super) fn verdict_when_stopped(metric: &Metric, result: &MetricResult, cause
             message: None,
         };
     }
-    let made = measurements(made(result));
+    let made = measurements(total(result));
     let message = format!("metric {} was stopped after {made}: {cause}", metric.name);
     Verdict {
         phase: HookPhase::Inconclusive,
@@ -136,7 +137,7 @@ fn explain(
     let last = last.map_or_else(|| format!("it is {phase}"), str::to_owned);
     let message = format!(
         "measurement {} of metric {}: {last}",
-        made(result),
+        total(result),
         metric.name
     );
     match (counter, phase) {

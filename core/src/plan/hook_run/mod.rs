@@ -22,7 +22,7 @@ mod tests;
 pub use arguments::*;
 pub use assess::*;
 pub use by_name::Rules;
-pub use exec::{ExecNamespaces, MAX_COMMAND, NO_POD_OF_STEP, SECRET_IN_COMMAND};
+pub use exec::{ExecNamespaces, MAX_COMMAND, SECRET_IN_COMMAND, STEP_HAS_NO_POD};
 pub use expiry::expires_at;
 pub use judge::*;
 pub use kubernetes::{ALWAYS_THE_POD, selects_object};

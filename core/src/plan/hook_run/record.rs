@@ -11,12 +11,12 @@ use crate::api::{HookPhase, HookRunSpec, HookRunStatus, Measurement, Metric, Met
 
 /// Number of the measurement that a metric makes next; the first is 1.
 pub fn next_number(status: &HookRunStatus, metric: &Metric) -> i32 {
-    result(status, &metric.name).map_or(1, |result| metric::made(result) + 1)
+    result(status, &metric.name).map_or(1, |result| metric::total(result) + 1)
 }
 
-/// Whether a metric's measurement is in progress, so it is only checked again.
+/// Whether a measurement of a metric is in progress. If so, the next call only checks on it.
 pub fn is_in_progress(status: &HookRunStatus, metric: &Metric) -> bool {
-    result(status, &metric.name).is_some_and(|result| in_progress(result).is_some())
+    result(status, &metric.name).is_some_and(|result| measurement_in_progress(result).is_some())
 }
 
 pub(super) fn result<'a>(status: &'a HookRunStatus, name: &str) -> Option<&'a MetricResult> {
@@ -36,19 +36,19 @@ pub(super) fn result_mut<'a>(
         .find(|result| result.name == name)
 }
 
-/// The measurement of a metric that is in progress.
-pub(super) fn in_progress(result: &MetricResult) -> Option<&Measurement> {
+/// A metric's measurement in progress, if there is one.
+pub(super) fn measurement_in_progress(result: &MetricResult) -> Option<&Measurement> {
     let last = result.measurements.last();
     last.filter(|last| last.phase == HookPhase::Running)
 }
 
 /// Removes the measurement in progress from the list.
 pub(super) fn take_in_progress(result: &mut MetricResult) -> Option<Measurement> {
-    in_progress(result)?;
+    measurement_in_progress(result)?;
     result.measurements.pop()
 }
 
-/// The result of a metric. It is created when it is first needed, in the order of the spec.
+/// The result of a metric. If there is none yet, an empty one is inserted, in the order of the spec.
 pub(super) fn entry<'a>(
     spec: &HookRunSpec,
     rules: &Rules,
@@ -61,12 +61,15 @@ pub(super) fn entry<'a>(
         .iter()
         .position(|result| result.name == *name)
         .unwrap_or_else(|| {
-            let before = |result: &MetricResult| {
+            let comes_before = |result: &MetricResult| {
                 spec.metrics[..index]
                     .iter()
                     .any(|metric| metric.name == result.name)
             };
-            let place = results.iter().take_while(|result| before(result)).count();
+            let place = results
+                .iter()
+                .take_while(|result| comes_before(result))
+                .count();
             results.insert(
                 place,
                 MetricResult {
@@ -95,7 +98,7 @@ pub(super) fn record(
     if result.phase.is_completed() {
         return;
     }
-    let began_at = take_in_progress(result).and_then(|begun| begun.started_at);
+    let began_at = take_in_progress(result).and_then(|earlier| earlier.started_at);
     let outcome = &measured.outcome;
     let resume = (outcome.phase == HookPhase::Running).then_some(outcome.resume_after);
     if resume.is_none() {

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::record::{in_progress, result};
+use super::record::{measurement_in_progress, result};
 use crate::api::{HookPhase, HookPolicy, HookRunSpec, HookRunStatus, Metric, MetricResult};
 use crate::plan::time::parse_duration;
 
 /// Time from an error to the next measurement if the metric has no interval.
 const ERROR_RETRY: SignedDuration = SignedDuration::from_secs(10);
 
-/// Minimum interval. It replaces shorter ones in objects that are already stored: each measurement is a
-/// write, and all runs share the operator.
+/// Minimum interval, because each measurement is a write, and all runs share the operator. It replaces
+/// shorter intervals in objects that are already stored.
 pub const SHORTEST_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 
 /// The metrics that are due.
@@ -63,13 +63,13 @@ fn open_metrics(spec: &HookRunSpec, status: &HookRunStatus) -> Vec<usize> {
 
 /// When a metric's turn came: at the run's start or, with the policy Ordered, when the one before it ended.
 fn turn(spec: &HookRunSpec, status: &HookRunStatus, index: usize, started: Timestamp) -> Timestamp {
-    let before = match spec.policy {
+    let previous = match spec.policy {
         HookPolicy::Ordered => index
             .checked_sub(1)
-            .map(|before| &spec.metrics[before].name),
+            .map(|previous| &spec.metrics[previous].name),
         HookPolicy::Parallel => None,
     };
-    before
+    previous
         .and_then(|name| {
             result(status, name)?
                 .measurements
@@ -123,7 +123,7 @@ fn due(
         interval,
         initial_delay,
     } = waits(metric)?;
-    if let Some(in_progress) = result.and_then(in_progress) {
+    if let Some(in_progress) = result.and_then(measurement_in_progress) {
         return Ok(in_progress.resume_at.as_ref().map_or(turn, |at| at.0));
     }
     let last = result.and_then(|result| result.measurements.last());

@@ -1,6 +1,6 @@
 //! The strings of a metric into which arguments are filled, with their field paths.
 //!
-//! JSON is processed while it is parsed: as maps, it would take many times its length in memory.
+//! JSON is processed while it is parsed: parsed into maps, it would take many times its length in memory.
 //! Arguments are filled into all strings of a jsonBody, and into command, args and env of a Job's containers.
 
 use std::fmt::{self, Display};
@@ -35,10 +35,10 @@ pub fn visit_strings(metric: &Metric, visit: Visit<'_>) {
     }
     if let Some(kubernetes) = &provider.kubernetes {
         for (index, field) in kubernetes.fields.iter().enumerate() {
-            let at = format!("provider.kubernetes.fields[{index}]");
-            visit(&format_args!("{at}.path"), &field.path);
+            let path = format!("provider.kubernetes.fields[{index}]");
+            visit(&format_args!("{path}.path"), &field.path);
             if let Some(value) = &field.value {
-                visit(&format_args!("{at}.value"), value);
+                visit(&format_args!("{path}.value"), value);
             }
         }
     }
@@ -53,9 +53,12 @@ pub fn visit_strings(metric: &Metric, visit: Visit<'_>) {
     }
 }
 
-fn header_values(at: &str, headers: &[WebHeader], visit: Visit<'_>) {
+fn header_values(path: &str, headers: &[WebHeader], visit: Visit<'_>) {
     for (index, header) in headers.iter().enumerate() {
-        visit(&format_args!("{at}.headers[{index}].value"), &header.value);
+        visit(
+            &format_args!("{path}.headers[{index}].value"),
+            &header.value,
+        );
     }
 }
 
@@ -102,8 +105,8 @@ impl Place {
 }
 
 /// Visits the strings in JSON up to the first syntax error, which is reported when the JSON is used.
-fn visit_json(json: &RawJson, at: &dyn Display, place: Place, visit: Visit<'_>) {
-    let _ = walk(json, at, place, &mut Visiting(visit));
+fn visit_json(json: &RawJson, path: &dyn Display, place: Place, visit: Visit<'_>) {
+    let _ = walk(json, path, place, &mut Visiting(visit));
 }
 
 /// JSON with arguments filled in; everything else is unchanged.
@@ -127,8 +130,8 @@ pub fn fill_json<'v>(
 
 /// Receives the pieces of JSON in a walk.
 trait Sink {
-    /// A string into which arguments are filled, and its field.
-    fn text(&mut self, at: &dyn Display, text: &str) -> Result<(), ArgumentError>;
+    /// A string into which arguments are filled, and its field path.
+    fn text(&mut self, path: &dyn Display, text: &str) -> Result<(), ArgumentError>;
 
     /// Any other piece of JSON.
     fn json(&mut self, _: &str) -> Result<(), ArgumentError> {
@@ -139,8 +142,8 @@ trait Sink {
 struct Visiting<'a>(Visit<'a>);
 
 impl Sink for Visiting<'_> {
-    fn text(&mut self, at: &dyn Display, text: &str) -> Result<(), ArgumentError> {
-        (self.0)(at, text);
+    fn text(&mut self, path: &dyn Display, text: &str) -> Result<(), ArgumentError> {
+        (self.0)(path, text);
         Ok(())
     }
 }
@@ -173,16 +176,16 @@ fn quoted(text: &str) -> String {
 
 fn walk(
     json: &RawJson,
-    at: &dyn Display,
+    path: &dyn Display,
     place: Place,
     sink: &mut dyn Sink,
 ) -> Result<(), ArgumentError> {
     let mut reader = serde_json::Deserializer::from_str(json.text());
     let mut stopped = None;
     let walk = Walk {
-        at,
+        path,
         place,
-        before: "",
+        prefix: "",
         sink,
         stopped: &mut stopped,
     };
@@ -196,34 +199,34 @@ fn walk(
 
 /// A walk through JSON as it is read.
 struct Walk<'a> {
-    at: &'a dyn Display,
+    path: &'a dyn Display,
     place: Place,
     /// The JSON between the previous value and this one.
-    before: &'a str,
+    prefix: &'a str,
     sink: &'a mut dyn Sink,
-    /// Why the sink stopped the walk. Kept here, because the reader's errors have another type.
+    /// Why the sink stopped the walk. Kept here, because the reader's errors have a different type.
     stopped: &'a mut Option<ArgumentError>,
 }
 
 impl Walk<'_> {
     fn json<E: de::Error>(&mut self, json: &str) -> Result<(), E> {
-        let taken = self.sink.json(json);
-        self.proceed(taken)
+        let result = self.sink.json(json);
+        self.proceed(result)
     }
 
-    fn proceed<E: de::Error>(&mut self, taken: Result<(), ArgumentError>) -> Result<(), E> {
-        taken.map_err(|error| {
+    fn proceed<E: de::Error>(&mut self, result: Result<(), ArgumentError>) -> Result<(), E> {
+        result.map_err(|error| {
             *self.stopped = Some(error);
             E::custom("stopped")
         })
     }
 
     /// A walk through a value inside this one.
-    fn below<'b>(&'b mut self, at: &'b dyn Display, place: Place, before: &'b str) -> Walk<'b> {
+    fn inside<'b>(&'b mut self, path: &'b dyn Display, place: Place, prefix: &'b str) -> Walk<'b> {
         Walk {
-            at,
+            path,
             place,
-            before,
+            prefix,
             sink: &mut *self.sink,
             stopped: &mut *self.stopped,
         }
@@ -234,7 +237,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(mut self, deserializer: D) -> Result<(), D::Error> {
-        self.json(self.before)?;
+        self.json(self.prefix)?;
         match self.place {
             Place::Plain => self.json(<&RawValue>::deserialize(deserializer)?.get()),
             _ => deserializer.deserialize_any(self),
@@ -250,20 +253,20 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_str<E: de::Error>(mut self, text: &str) -> Result<(), E> {
-        let taken = match self.place {
-            Place::Text => self.sink.text(self.at, text),
+        let result = match self.place {
+            Place::Text => self.sink.text(self.path, text),
             _ => self.sink.json(&quoted(text)),
         };
-        self.proceed(taken)
+        self.proceed(result)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
-        let (above, place) = (self.at, self.place.item());
+        let (parent, place) = (self.path, self.place.item());
         self.json("[")?;
         for index in 0.. {
-            let before = if index == 0 { "" } else { "," };
-            let at = Item { above, index };
-            let item = self.below(&at, place, before);
+            let prefix = if index == 0 { "" } else { "," };
+            let path = Item { parent, index };
+            let item = self.inside(&path, place, prefix);
             if items.next_element_seed(item)?.is_none() {
                 break;
             }
@@ -272,13 +275,13 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut fields: A) -> Result<(), A::Error> {
-        let above = self.at;
+        let parent = self.path;
         self.json("{")?;
-        let mut before = "";
+        let mut comma = "";
         while let Some(name) = fields.next_key::<String>()? {
-            let before = &format!("{}{}:", std::mem::replace(&mut before, ","), quoted(&name));
+            let prefix = &format!("{}{}:", std::mem::replace(&mut comma, ","), quoted(&name));
             let (name, place) = (&name, self.place.field(&name));
-            fields.next_value_seed(self.below(&Field { above, name }, place, before))?;
+            fields.next_value_seed(self.inside(&Field { parent, name }, place, prefix))?;
         }
         self.json("}")
     }
@@ -304,27 +307,27 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 }
 
-/// A field below another one.
+/// The path of a field.
 struct Field<'a> {
-    above: &'a dyn Display,
+    parent: &'a dyn Display,
     name: &'a str,
 }
 
 impl Display for Field<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.above, self.name)
+        write!(f, "{}.{}", self.parent, self.name)
     }
 }
 
-/// An item of a list.
+/// The path of an item of a list.
 struct Item<'a> {
-    above: &'a dyn Display,
+    parent: &'a dyn Display,
     index: usize,
 }
 
 impl Display for Item<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[{}]", self.above, self.index)
+        write!(f, "{}[{}]", self.parent, self.index)
     }
 }
 
@@ -357,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_job_command_args_and_env_of_containers_are_filled_in() {
+    fn command_args_and_env_of_a_jobs_containers_are_filled_in() {
         let argument = json!(["{{ args.a }}"]);
         let container =
             json!({"args": argument, "command": argument, "env": argument, "name": argument});

@@ -36,7 +36,7 @@ pub fn check_can_succeed(template: &HookTemplateSpec) -> Result<(), String> {
             .min_by_key(|(_, limit)| *limit)
         {
             Some((field, limit)) if limit > count => Err(format!(
-                "metric {name} ends after count {count} measurements, before {field} {limit} can \
+                "metric {name} ends after {count} measurements (count), before {field} {limit} can \
                  be reached: raise count or lower {field}"
             )),
             _ => Ok(()),
@@ -63,7 +63,7 @@ fn check_metrics(metrics: &[Metric], dry_run: &[DryRun]) -> Result<(), String> {
     }
     match unmatched_dry_run(dry_run, metrics) {
         Some(rule) => Err(format!(
-            "dryRun names {rule}, but there is no such metric: use the name of one"
+            "dryRun names {rule}, but there is no such metric: use the name of a metric"
         )),
         None => Ok(()),
     }
@@ -167,7 +167,7 @@ mod tests {
 
     /// A template may have been stored before today's rules existed.
     #[test]
-    fn what_the_api_server_would_refuse_is_refused_with_the_field() {
+    fn what_the_api_server_would_refuse_is_refused_and_the_field_is_named() {
         for (result, expected) in [
             (
                 check(|m| m.count = Some(3)),

@@ -15,7 +15,7 @@ pub(super) struct Hook<'a> {
     pub step: &'a HookStep,
     /// Part of the identity of its runs.
     pub hash: String,
-    /// Creates its runs; it is built when the first one is needed.
+    /// Creates its runs; built when the first run is needed.
     maker: OnceCell<Result<HookMaker<'a>, CannotMake>>,
 }
 

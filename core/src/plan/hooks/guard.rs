@@ -25,7 +25,7 @@ impl<'a> Cleared<'a> {
         self.pod
     }
 
-    /// The first write of its in-place update, after which the pod gets no new traffic. If there is nothing
+    /// The first write of the pod's in-place update, after which the pod gets no new traffic. If there is nothing
     /// to wait for, the change follows immediately.
     pub fn close_gate(self, revision: RevisionName, then: Option<InPlacePatch>) -> Action {
         let pod = self.pod_ref();
@@ -138,11 +138,11 @@ fn ground<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Gr
     if intent.deletes && hooks.is_on_lost_node(pod) {
         return Some(Ground::NodeLost);
     }
-    if hooks.has_released(pod) {
+    if hooks.is_released(pod) {
         return Some(Ground::Released);
     }
     match hooks.clear(pod, intent) {
-        Clearance::Cleared => Some(Ground::Hook),
+        Clearance::Allowed => Some(Ground::Hook),
         Clearance::PastDeadline => Some(Ground::Deadline),
         Clearance::Held => None,
     }

@@ -49,9 +49,9 @@ impl<'a> Target<'a> {
 /// An action on a pod, as far as its hook is concerned.
 #[derive(Clone, Copy, Debug)]
 pub struct Intent<'a> {
-    /// The hook point that guards it.
+    /// The hook point that guards the action.
     pub point: HookPoint,
-    /// What it leads to.
+    /// What the action leads to.
     pub target: Target<'a>,
     /// Containers whose image changes.
     pub modified: &'a [String],

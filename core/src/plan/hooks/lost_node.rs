@@ -39,7 +39,7 @@ pub fn given_up_at(workload: &Workload, world: &World, pod: &Pod) -> Option<Time
     }
 }
 
-/// How long a pod stays on an unreachable node; None without limit.
+/// How long a pod stays on an unreachable node; None if there is no limit.
 fn toleration(workload: &Workload, world: &World, pod: &Pod) -> Option<SignedDuration> {
     let mut revisions = world.revisions.iter();
     let revision = revisions.find(|it| it.name() == pod.revision());

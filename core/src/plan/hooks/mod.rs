@@ -46,7 +46,7 @@ const MAX_STARTS: usize = 500;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clearance {
     /// No hook guards the action, or the hook was successful.
-    Cleared,
+    Allowed,
     /// The hook is running, ended without success, is about to start, or cannot be created.
     Held,
     /// The action has been held for longer than spec.protection allows.
@@ -66,6 +66,7 @@ pub struct Hooks<'a> {
     /// The names of all runs, collected before the first one is created.
     names: OnceCell<HashSet<&'a str>>,
     retry: Option<Retry>,
+    /// The names of the runs to keep.
     wanted: HashSet<&'a str>,
     /// Pods that get the annotation game-pod-deleting, and whether a second annotation records when they began to
     /// wait for their PreDelete hook.
@@ -123,8 +124,8 @@ impl<'a> Hooks<'a> {
     }
 
     /// Whether a user released this pod from its guard.
-    pub fn has_released(&self, pod: &Pod) -> bool {
-        self.workload.has_released(pod)
+    pub fn is_released(&self, pod: &Pod) -> bool {
+        self.workload.is_released(pod)
     }
 
     /// Whether an action on this pod needs a hook at this point: one is configured, or the pod is still guarded
@@ -142,24 +143,24 @@ impl<'a> Hooks<'a> {
             }
             let message = "its PreDelete hook was removed from the workload; configure a hook, or confirm with \
                            kubectl game release";
-            self.wait(pod, intent, WaitReason::HookRemoved, message.to_owned());
+            self.record_wait(pod, intent, WaitReason::HookRemoved, message.to_owned());
             return self.past_deadline(pod, intent).unwrap_or(Clearance::Held);
         }
         match self.state(pod, intent) {
             Clearance::Held => {
                 let (reason, message) = (WaitReason::HookRunning, String::new());
-                self.wait(pod, intent, reason, message);
+                self.record_wait(pod, intent, reason, message);
                 self.past_deadline(pod, intent).unwrap_or(Clearance::Held)
             }
             clearance => clearance,
         }
     }
 
-    /// Whether the pod's hook allows an action. The hook is started when the pod has no run at this point, in
-    /// whatever phase (invariant 6). A run that is not checked here is deleted by [`Hooks::settle`].
+    /// Whether the pod's hook allows an action. The hook is started only if the pod has no run at this point,
+    /// whatever the run's phase (invariant 6). A run that is not checked here is deleted by [`Hooks::settle`].
     fn state(&mut self, pod: &'a Pod, intent: &Intent) -> Clearance {
         if !self.is_configured(intent.point) {
-            return Clearance::Cleared;
+            return Clearance::Allowed;
         }
         let Some(run) = self.run_for(pod, intent) else {
             if intent.possible && !self.has_run(intent.point, pod) {
@@ -173,7 +174,7 @@ impl<'a> Hooks<'a> {
         match run.phase() {
             HookPhase::Successful if self.is_fresh(run, intent.at) => {
                 self.keep(run, pod, intent);
-                Clearance::Cleared
+                Clearance::Allowed
             }
             // `settle` deletes the run, and the next plan starts another one. The pod stays marked meanwhile.
             HookPhase::Successful if intent.possible => {
@@ -244,9 +245,9 @@ impl<'a> Hooks<'a> {
     }
 
     /// Ends a retry when no run that it covers is left. A retry that begins now includes the points of
-    /// the previous one, so its annotation stays.
-    pub fn ended_retry(&self) -> Option<WorkloadPatch> {
-        let begins = !self.workload.hooks.retries().is_empty();
+    /// the previous one, so the annotation stays.
+    pub fn end_retry(&self) -> Option<WorkloadPatch> {
+        let begins = !self.workload.hooks.points_to_retry().is_empty();
         let retry = self.retry.as_ref().filter(|_| !begins)?;
         let is_left = self.runs.iter().any(|((point, _), runs)| {
             let mut runs = runs.iter();
@@ -273,7 +274,7 @@ impl<'a> Hooks<'a> {
         let status = run.status.as_ref();
         let message = || status.and_then(|it| it.message.clone()).unwrap_or_default();
         let why = format!("its PreDelete hook ended {:?}: {}", run.phase(), message());
-        self.wait(pod, intent, WaitReason::HookNotSuccessful, why);
+        self.record_wait(pod, intent, WaitReason::HookNotSuccessful, why);
         match self.rerun_at(run, pod, intent) {
             // `settle` deletes the run, and the next plan starts another one.
             Some(at) if at <= self.world.now => return,
@@ -308,7 +309,7 @@ impl<'a> Hooks<'a> {
             // Enough runs are being started, or a run with that name belongs to an earlier pod with the
             // same ordinal and has to be deleted first.
             Ok(maker)
-                if self.starts.len() >= MAX_STARTS || self.is_taken(&maker.name(&subject)) =>
+                if self.starts.len() >= MAX_STARTS || self.is_name_taken(&maker.name(&subject)) =>
             {
                 if pod.marked_deleting {
                     self.mark(pod, intent);
@@ -323,7 +324,7 @@ impl<'a> Hooks<'a> {
                 let start = Action::CreateHookRun(Box::new(run));
                 let failures = &self.world.failures;
                 if let Some(why) = Attempt::of(&start).and_then(|it| failures.of(it)) {
-                    self.wait(pod, intent, WaitReason::HookCannotRun, why.to_owned());
+                    self.record_wait(pod, intent, WaitReason::HookCannotRun, why.to_owned());
                 }
                 self.starts.push(start);
                 self.mark(pod, intent);
@@ -331,9 +332,9 @@ impl<'a> Hooks<'a> {
             Err(problem) => {
                 let is_guarded = self.workload.guarded.is_some();
                 if is_guarded && intent.point == HookPoint::PreDelete {
-                    // Its deadline starts now.
+                    // The pod's deadline starts now.
                     self.mark(pod, intent);
-                    self.wait(pod, intent, WaitReason::HookCannotRun, problem.to_string());
+                    self.record_wait(pod, intent, WaitReason::HookCannotRun, problem.to_string());
                 }
                 self.problems.insert((intent.target.concern(), problem));
             }

@@ -17,7 +17,7 @@ use crate::api::{HookPhase, HookRun};
 /// A retry in progress, as stored in an annotation of the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
-    /// The workload's generation when it began.
+    /// The workload's generation when the retry began.
     generation: i64,
     /// The hook points to retry, as in the type label of HookRuns.
     points: Vec<String>,
@@ -29,8 +29,8 @@ impl Retry {
         serde_json::from_str(workload.annotations.get(names::RETRY_ANNOTATION)?).ok()
     }
 
-    /// Whether this retry covers a run of this hook point: it is unsuccessful, and was created before the
-    /// retry.
+    /// Whether this retry covers a run of this hook point: whether the run is unsuccessful, and was created
+    /// before the retry.
     pub fn covers(&self, point: HookPoint, run: &HookRun) -> bool {
         let generation = run
             .annotations()
@@ -45,9 +45,9 @@ impl Retry {
     }
 }
 
-/// Begins a retry when the user has requested one.
+/// Begins a retry if the user has requested one.
 pub fn begin(workload: &Workload) -> Option<WorkloadPatch> {
-    let retry_off = workload.hooks.retries();
+    let retry_off = workload.hooks.points_to_retry();
     if retry_off.is_empty() {
         return None;
     }

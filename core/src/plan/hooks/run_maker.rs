@@ -188,25 +188,25 @@ impl<'a> HookMaker<'a> {
 
     fn labels(&self, subject: &Subject) -> BTreeMap<String, String> {
         let kind = self.workload.kind;
-        let (revision, own) = match subject {
+        let (revision, specific) = match subject {
             Subject::Step { revision, index } => {
                 let index = index.to_string();
-                let own = [
+                let specific = [
                     (kind.revision_label(), revision.to_string()),
                     (names::RUN_STEP_LABEL, index.clone()),
                     (names::RUN_STEP_INDEX_LABEL, index),
                 ];
-                (*revision, own)
+                (*revision, specific)
             }
             Subject::Pod { pod, target, .. } => {
                 let revision = revision_in_name(self.point, pod, *target);
                 let instance = pod.instance().to_owned();
-                let own = [
+                let specific = [
                     (names::RUN_POD_REVISION_LABEL, revision.to_string()),
                     (names::RUN_INSTANCE_LABEL, instance.clone()),
                     (names::RUN_INSTANCE_ID_LABEL, instance),
                 ];
-                (revision, own)
+                (revision, specific)
             }
         };
         let common = [
@@ -214,7 +214,7 @@ impl<'a> HookMaker<'a> {
             (names::RUN_TYPE_LABEL, self.point.type_value().to_owned()),
             (names::RUN_WORKLOAD_REVISION_LABEL, revision.to_string()),
         ];
-        let labels = own.into_iter().chain(common);
+        let labels = specific.into_iter().chain(common);
         labels.map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
@@ -237,8 +237,8 @@ impl<'a> HookMaker<'a> {
 
 /// A template that was deleted before the workload that names it, as `kubectl delete -f FOLDER` can do.
 fn kept_template<'a>(workload: &'a Workload, name: &str) -> Option<&'a HookTemplate> {
-    let (kept, template) = workload.guard_marks.kept_template.as_ref()?;
-    (kept == name).then_some(template)
+    let (kept_name, template) = workload.guard_marks.kept_template.as_ref()?;
+    (kept_name == name).then_some(template)
 }
 
 /// Names of the arguments that the operator passes to pod hooks; those that end in `[` are lists of containers.
@@ -270,7 +270,7 @@ fn given_by_operator(workload: &Workload, subject: &Subject) -> Vec<(String, Str
             .map(|ip| ("HostIP".to_owned(), ip.clone())),
     );
     given.extend(
-        own_before_injected(pod)
+        template_containers_first(pod)
             .enumerate()
             .map(|(i, it)| (format!("PodContainer[{i}]"), it.name.clone())),
     );
@@ -285,14 +285,14 @@ fn given_by_operator(workload: &Workload, subject: &Subject) -> Vec<(String, Str
 
 /// The pod's containers: those of its template first, so that the indexes in argument names do not depend on
 /// injected sidecars.
-fn own_before_injected(pod: &Pod) -> impl Iterator<Item = &Container> {
+fn template_containers_first(pod: &Pod) -> impl Iterator<Item = &Container> {
     let is_injected = |container: &&Container| {
         let mut marks = pod.sidecars.values();
         marks.any(|mark| mark.containers.contains(&container.name))
     };
     let containers = pod.containers.iter().filter(|container| !container.init);
-    let (injected, own): (Vec<_>, Vec<_>) = containers.partition(is_injected);
-    own.into_iter().chain(injected)
+    let (injected, from_template): (Vec<_>, Vec<_>) = containers.partition(is_injected);
+    from_template.into_iter().chain(injected)
 }
 
 /// The run's arguments. The user's value takes precedence over the operator's, and the operator's over the
@@ -300,14 +300,14 @@ fn own_before_injected(pod: &Pod) -> impl Iterator<Item = &Container> {
 fn arguments(
     template: &HookTemplate,
     hook: &HookStep,
-    by_operator: Vec<(String, String)>,
+    operator_args: Vec<(String, String)>,
 ) -> Result<Vec<Argument>, CannotMake> {
-    let by_user = hook
+    let user_args = hook
         .args
         .iter()
         .map(|arg| (arg.name.clone(), arg.value.clone()));
     let mut given: Vec<Argument> = Vec::new();
-    for (name, value) in by_user.chain(by_operator) {
+    for (name, value) in user_args.chain(operator_args) {
         if !given.iter().any(|arg| arg.name == name) {
             given.push(Argument {
                 name,

@@ -2,7 +2,7 @@
 //!
 //! A HookRun counts only for the action that it was created for: the same pod (uid), target revision,
 //! workload (uid) and hook (template and arguments). It must also have the name that the operator gives
-//! such a run, so a copy with another name never counts.
+//! such a run, so a copy with a different name never counts.
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -12,9 +12,9 @@ use crate::api::{HookPhase, HookRun};
 use crate::plan::hooks::{Hooks, Intent, Target, guard, run_maker};
 use crate::plan::observed::Pod;
 
-/// How long a success is valid: players may have joined since.
+/// How long a success is valid. It expires because players may have joined since.
 const SUCCESS_VALIDITY: SignedDuration = SignedDuration::from_secs(60);
-/// How far the clock of the leader that wrote a time may be ahead of this one. A success further in the
+/// How far the clock of the leader that wrote a time may be ahead of ours. A success further in the
 /// future would stay valid for too long, so it does not count.
 pub const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(5);
 
@@ -79,7 +79,7 @@ impl<'a> Hooks<'a> {
         })
     }
 
-    pub(super) fn is_taken(&self, name: &str) -> bool {
+    pub(super) fn is_name_taken(&self, name: &str) -> bool {
         let names = self.names.get_or_init(|| {
             let runs = self.world.runs.iter();
             let names = runs.filter_map(|it| it.metadata.name.as_deref());

@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn only_the_hook_of_an_update_to_this_revision_counts() {
         let at = "2026-01-01T00:00:00Z";
-        for (target, phase, found) in [
+        for (target, phase, expected) in [
             ("game-1+log-2", "Running", Some(TokenHook::Running)),
             ("game-1+log-2+mesh-1", "Pending", Some(TokenHook::Running)),
             ("game-1+log-2", "Failed", Some(TokenHook::Refused)),
@@ -53,8 +53,8 @@ mod tests {
                 "status": {"phase": phase, "finishedAt": at},
             });
             let mut run: HookRun = serde_json::from_value(run).expect("a run");
-            let found = found.map(|hook| ("pod", hook));
-            assert_eq!(token_hook(&run, "log-2"), found, "{target} {phase}");
+            let expected = expected.map(|hook| ("pod", hook));
+            assert_eq!(token_hook(&run, "log-2"), expected, "{target} {phase}");
             run.metadata.deletion_timestamp =
                 Some(serde_json::from_value(json!(at)).expect("a time"));
             assert_eq!(token_hook(&run, "log-2"), None);

@@ -29,7 +29,7 @@ impl<'a> Hooks<'a> {
     }
 
     /// Records why a guarded pod waits. The reason recorded first is more precise, and is kept.
-    pub(super) fn wait(
+    pub(super) fn record_wait(
         &mut self,
         pod: &'a Pod,
         intent: &Intent,
@@ -74,10 +74,10 @@ impl<'a> Hooks<'a> {
 
     /// Whether this is a guarded pod on a lost node.
     pub fn is_on_lost_node(&mut self, pod: &Pod) -> bool {
-        let given_up = lost_node::given_up_at(self.workload, self.world, pod);
-        let is_lost = given_up.is_some_and(|at| at <= self.world.now);
+        let given_up_at = lost_node::given_up_at(self.workload, self.world, pod);
+        let is_lost = given_up_at.is_some_and(|at| at <= self.world.now);
         if !is_lost {
-            self.wake = earlier(self.wake, given_up);
+            self.wake = earlier(self.wake, given_up_at);
         }
         is_lost
     }

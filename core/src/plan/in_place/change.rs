@@ -20,9 +20,9 @@ pub struct Change {
     pub annotations: Vec<(String, Option<String>)>,
     /// Containers with new resources: (name, resources).
     pub resources: Vec<(String, Value)>,
-    /// Path of the first changed image of a native sidecar, which not every kubelet restarts.
-    pub sidecar: Option<String>,
-    /// SidecarSets whose containers change with it. Their images are among `images`.
+    /// Path of the first image that changes in a native sidecar. Not every kubelet restarts native sidecars for that.
+    pub native_sidecar_path: Option<String>,
+    /// Updates of containers of SidecarSets that are part of the change. Their images are among `images`.
     pub marks: Vec<MarkChange>,
 }
 
@@ -48,7 +48,7 @@ pub struct NotInPlace {
 }
 
 /// What changes from one template to another.
-pub fn between(from: &Value, to: &Value) -> Result<Change, NotInPlace> {
+pub fn change_between(from: &Value, to: &Value) -> Result<Change, NotInPlace> {
     let (old, new) = (canonical(from), canonical(to));
     if let Some(path) = first_difference(&fixed_part(&old), &fixed_part(&new), "") {
         let why = "cannot be changed in a running pod".to_owned();
@@ -70,22 +70,23 @@ pub fn between(from: &Value, to: &Value) -> Result<Change, NotInPlace> {
     };
     for list in LISTS {
         for (index, container) in items(&new, list).enumerate() {
-            let Some(before) = items(&old, list).nth(index) else {
+            let Some(old_container) = items(&old, list).nth(index) else {
                 continue;
             };
             let name = text(container, "name");
-            if text(before, "image") != text(container, "image") {
+            if text(old_container, "image") != text(container, "image") {
                 if list == "initContainers" {
                     let path = || format!("spec.initContainers[{index}].image");
-                    change.sidecar.get_or_insert_with(path);
+                    change.native_sidecar_path.get_or_insert_with(path);
                 }
                 change
                     .images
                     .push((name.to_owned(), text(container, "image").to_owned()));
             }
-            if list == "containers" && before.get("resources") != container.get("resources") {
+            if list == "containers" && old_container.get("resources") != container.get("resources")
+            {
                 check_resources(
-                    before,
+                    old_container,
                     container,
                     &format!("spec.containers[{index}].resources"),
                 )?;
@@ -275,17 +276,17 @@ fn qos(template: &Value) -> Qos {
                 .to_owned(),
         )
     };
-    let mut any = false;
-    let mut guaranteed = true;
+    let mut has_request = false;
+    let mut is_guaranteed = true;
     for container in LISTS.iter().flat_map(|list| items(template, list)) {
         for name in ["cpu", "memory"] {
             let limit = quantity(container, "limits", name);
             let request = quantity(container, "requests", name).or_else(|| limit.clone());
-            any |= request.is_some();
-            guaranteed &= limit.is_some() && limit == request;
+            has_request |= request.is_some();
+            is_guaranteed &= limit.is_some() && limit == request;
         }
     }
-    match (any, guaranteed) {
+    match (has_request, is_guaranteed) {
         (false, _) => Qos::BestEffort,
         (true, true) => Qos::Guaranteed,
         (true, false) => Qos::Burstable,
@@ -318,7 +319,7 @@ mod tests {
         let from = template(json!({"requests": {"cpu": "1"}}));
         let mut to = from.clone();
         edit(&mut to);
-        between(&from, &to).map_err(|error| error.to_string())
+        change_between(&from, &to).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_impossible_in_place_names_the_field() {
+    fn the_error_names_the_field_that_cannot_change_in_place() {
         type Edit = fn(&mut Value);
         let cases: [(Edit, &str); 6] = [
             (
@@ -405,7 +406,7 @@ mod tests {
     fn a_change_of_the_qos_class_is_refused() {
         let resources = |cpu: &str| json!({"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}});
         let one = |cpu: &str| json!({"spec": {"containers": [{"name": "game", "resources": resources(cpu)}]}});
-        let refused = between(&one("500m"), &one("1"))
+        let refused = change_between(&one("500m"), &one("1"))
             .expect_err("QoS")
             .to_string();
         assert_eq!(

@@ -27,9 +27,9 @@ pub enum Completion {
 
 /// Without the first status of a generation, a new container is assumed to have the new image once it has run for
 /// this long.
-const SETTLED: SignedDuration = SignedDuration::from_secs(10);
-/// The same time for a container that may still be one from an earlier change, which this one has superseded.
-const SETTLED_SUPERSEDED: SignedDuration = SignedDuration::from_mins(5);
+const SETTLING_TIME: SignedDuration = SignedDuration::from_secs(10);
+/// The same time for a container that an earlier, superseded change may have started.
+const SETTLING_TIME_SUPERSEDED: SignedDuration = SignedDuration::from_mins(5);
 
 /// The progress of a pod's recorded change.
 pub fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completion {
@@ -69,7 +69,7 @@ pub fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completi
     }
 }
 
-/// Whether the kubelet has observed the newest spec. If it does not report that, it is assumed.
+/// Whether the kubelet has observed the newest spec. This is assumed if the kubelet does not report it.
 pub fn is_observed(pod: &Pod) -> bool {
     pod.observed_generation == 0 || pod.observed_generation == pod.generation
 }
@@ -78,7 +78,7 @@ pub fn is_observed(pod: &Pod) -> bool {
 pub enum RunsNewImage {
     /// It runs that image.
     Yes,
-    /// It runs another image, or this is unknown.
+    /// It runs a different image, or this is unknown.
     No,
     /// It is assumed to run that image from this time on.
     From(Timestamp),
@@ -135,42 +135,42 @@ fn runs_desired_image(
         .as_ref()
         .filter(|first| first.generation == pod.generation)
     {
-        let before = first.container_ids.get(index).map_or("", String::as_str);
-        if before != status.container_id {
+        let first_id = first.container_ids.get(index).map_or("", String::as_str);
+        if first_id != status.container_id {
             return Runs::Desired;
         }
         // The container was already new in the first status of this generation, after a crash or a superseded change.
         // Or the node permanently reports the desired image under another name.
         return if status.container_id == change.from_container_id {
-            unchanged(change)
+            old_container_runs(change)
         } else {
-            Runs::AssumedAfter(SETTLED_SUPERSEDED)
+            Runs::AssumedAfter(SETTLING_TIME_SUPERSEDED)
         };
     }
     if status.container_id == change.from_container_id {
-        return unchanged(change);
+        return old_container_runs(change);
     }
     let superseded = change.from_unfinished
         && same_name(&change.from_image, &status.image)
         && status.restart_count < change.from_restart_count + 2;
     Runs::AssumedAfter(if superseded {
-        SETTLED_SUPERSEDED
+        SETTLING_TIME_SUPERSEDED
     } else {
-        SETTLED
+        SETTLING_TIME
     })
 }
 
 /// What the container from before the change runs.
-fn unchanged(change: &ContainerChange) -> Runs {
+fn old_container_runs(change: &ContainerChange) -> Runs {
     if change.from_named {
         // If another client had changed the image and the kubelet did not act on that, no restart is needed.
-        Runs::AssumedAfter(SETTLED_SUPERSEDED)
+        Runs::AssumedAfter(SETTLING_TIME_SUPERSEDED)
     } else {
         Runs::Other
     }
 }
 
-/// Whether a container runs that image, as far as names and digests show.
+/// Whether a container runs the wanted image, as far as names and digests show.
 pub fn same_image(wanted: &str, status: &ContainerStatus) -> bool {
     match wanted.split_once('@') {
         Some((_, digest)) => status.image_id.ends_with(digest),

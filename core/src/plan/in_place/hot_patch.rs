@@ -25,7 +25,7 @@ pub enum Proof<'a> {
     Restarted(&'a Pod),
 }
 
-/// Whether the status of this pod does not show its hot patch yet.
+/// Whether this pod's status has yet to show its hot patch.
 pub fn is_in_progress(pod: &Pod) -> bool {
     changes(pod).any(|(container, _)| !shows_image(container)) || is_behind(pod)
 }
@@ -54,8 +54,8 @@ pub fn proof<'a>(pods: &[&'a Pod], revision: RevisionName) -> Proof<'a> {
 /// How long a hot patch may take, including the pull of its image, before a condition reports it.
 const OVERDUE_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
-/// What to do about the first hot patch, for which all others wait: a condition reports it when it is overdue.
-pub fn overdue(pod: &Pod, now: Timestamp) -> Decision {
+/// What to do about the first hot patch, for which all others wait. A condition reports it once it is overdue.
+pub fn await_first(pod: &Pod, now: Timestamp) -> Decision {
     let Some(patched_at) = pod.record.as_ref().map(|record| record.patched_at) else {
         return Decision::Wait;
     };

@@ -11,7 +11,11 @@ use crate::plan::sidecars::{Changing, Sidecars};
 
 /// The progress of such an update, as far as a SidecarSet is concerned, and when to check again even if the pod does
 /// not change until then.
-pub fn changing_other(pod: &Pod, set: &str, now: Timestamp) -> (Changing, Option<Timestamp>) {
+pub fn progress_in_other_pod(
+    pod: &Pod,
+    set: &str,
+    now: Timestamp,
+) -> (Changing, Option<Timestamp>) {
     match incomplete(pod, now) {
         Some((record, wake)) if record.sidecars.contains_key(set) => (Changing::Sidecars, wake),
         Some((_, wake)) => (Changing::Others, wake),
@@ -22,13 +26,13 @@ pub fn changing_other(pod: &Pod, set: &str, now: Timestamp) -> (Changing, Option
 
 /// The record of the update of a pod to the newest revision of a set. It includes what an earlier update has not
 /// completed. A container that keeps its image is not restarted, and is not recorded.
-pub fn record_of_other(pod: &Pod, set: &Sidecars, now: Timestamp) -> InPlaceRecord {
+pub fn record_of_other_pod(pod: &Pod, set: &Sidecars, now: Timestamp) -> InPlaceRecord {
     let incomplete = incomplete(pod, now).map(|(record, _)| record);
     let is_recorded = |name: &str| incomplete.is_some_and(|it| it.containers.contains_key(name));
     let changed = set.images().filter(|wanted| {
-        let mut found = pod.containers.iter();
-        let found = found.find(|it| it.name == wanted.container);
-        found.is_some_and(|it| it.image != wanted.image || is_recorded(&it.name))
+        let mut containers = pod.containers.iter();
+        let container = containers.find(|it| it.name == wanted.container);
+        container.is_some_and(|it| it.image != wanted.image || is_recorded(&it.name))
     });
     let change = Change {
         images: changed
@@ -50,10 +54,14 @@ pub fn record_of_other(pod: &Pod, set: &Sidecars, now: Timestamp) -> InPlaceReco
     patch_of(&ungated, pod.revision(), &change, now, patching).record
 }
 
-/// Whether a pod has all containers of a set that can be changed in a running pod, provided that its mark is true.
+/// Whether a pod has all containers of a set that can be changed in a running pod. If not, its mark proves nothing.
 pub fn has_sidecars(pod: &Pod, set: &Sidecars) -> bool {
     let mut wanted = set.images();
-    wanted.all(|it| pod.containers.iter().any(|own| own.name == it.container))
+    wanted.all(|it| {
+        pod.containers
+            .iter()
+            .any(|container| container.name == it.container)
+    })
 }
 
 /// The last update of a pod, if it is not complete, and when to check again.

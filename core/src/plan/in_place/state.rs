@@ -62,8 +62,7 @@ pub enum Patching {
     Hot,
 }
 
-/// If the template no longer sets an annotation that guarded pods need, keeps it, with the value that the guard
-/// needs.
+/// Keeps an annotation that the template no longer sets but guarded pods need, with the value that the guard needs.
 fn keep_for_guard((key, value): &mut (String, Option<String>)) {
     let mut guard_annotations = names::KEPT_BY_AUTOSCALERS.into_iter();
     if let (None, Some((_, kept))) = (&value, guard_annotations.find(|(name, _)| name == key)) {
@@ -93,8 +92,8 @@ pub fn patch_of(
         let Some(container) = pod.containers.iter().find(|it| it.name == *name) else {
             continue;
         };
-        let before = containers.remove(name).map(|it| *it);
-        let change = changed_to(container, image, before);
+        let previous = containers.remove(name).map(|it| *it);
+        let change = changed_to(container, image, previous);
         containers.insert(name.clone(), Box::new(change));
     }
     for (name, resources) in &change.resources {
@@ -148,7 +147,7 @@ pub fn patch_of(
     let changed = change.marks.iter();
     sidecars.extend(changed.map(|it| (it.set.clone(), it.revision.clone())));
     let tokens = change.marks.iter();
-    let tokens = tokens.map(|it| (mark_key(&it.set), it.mark.found()));
+    let tokens = tokens.map(|it| (mark_key(&it.set), it.mark.as_read()));
     InPlacePatch {
         pod: taken.pod,
         from_revision: pod.revision().to_string(),
@@ -169,29 +168,29 @@ pub fn patch_of(
     }
 }
 
-/// The record for a container whose image differs between the two revisions. `before` is the record of a change that
+/// The record for a container whose image differs between the two revisions. `previous` is the record of a change that
 /// this one supersedes.
 fn changed_to(
     container: &Container,
     image: &str,
-    before: Option<ContainerChange>,
+    previous: Option<ContainerChange>,
 ) -> ContainerChange {
     let has_image = container.image == image;
     let status = container.status.as_ref();
     // During another change, the name may be that of the desired image only because nothing has been changed yet.
-    let from_named = before.is_none() && status.is_some_and(|status| same_image(image, status));
-    let before = before.unwrap_or_default();
-    if has_image && matches!(before.turn, Turn::Next(_)) {
+    let from_named = previous.is_none() && status.is_some_and(|status| same_image(image, status));
+    let previous = previous.unwrap_or_default();
+    if has_image && matches!(previous.turn, Turn::Next(_)) {
         // Its turn had not come yet, and now it keeps its current image. The previous record still shows whether it
         // runs that image.
         return ContainerChange {
             turn: Turn::Set,
-            ..before
+            ..previous
         };
     }
     ContainerChange {
         from_named: from_named && !has_image,
-        resources: before.resources,
+        resources: previous.resources,
         turn: match has_image {
             true => Turn::Set,
             false => Turn::Next(image.to_owned()),

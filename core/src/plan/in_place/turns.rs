@@ -30,8 +30,8 @@ pub struct Taken {
     wake: Option<Timestamp>,
 }
 
-/// Sets the images of the containers whose turn it is: native sidecars come first, as kubelets start them, then the
-/// others in the order of the template. A container whose image changes again is not waited for.
+/// Sets the images of the containers whose turn it is: native sidecars come first, as when a kubelet starts a pod,
+/// then the others in the order of the template. A container whose image changes again is not waited for.
 pub fn take_turns(
     pod: &Pod,
     record: Option<&InPlaceRecord>,
@@ -126,8 +126,8 @@ pub fn next_turn(
     order: ContainerOrder,
     now: Timestamp,
 ) -> Option<Decision> {
-    let mut waiting = record.containers.values();
-    if !waiting.any(|change| matches!(change.turn, Turn::Next(_))) {
+    let mut changes = record.containers.values();
+    if !changes.any(|change| matches!(change.turn, Turn::Next(_))) {
         return None;
     }
     let mut containers = record.containers.clone();

@@ -1,9 +1,9 @@
 //! Pods whose revision label is ahead of their spec: they lack parts of that revision, and no update in progress adds
 //! them.
 //!
-//! An operator of bk-bcs sets the label before the grace period, and may have been replaced since. And a user who
-//! opens the gate between two containers of an ordered update ends that update. Such pods count as old ones: they are
-//! updated when it is their turn, after their hook.
+//! An operator of bk-bcs sets the label before the grace period, and this one may have replaced it since. And a user
+//! who opens the gate between two containers of an ordered update ends that update. Such pods count as old ones: they
+//! are updated when it is their turn, after their hook.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ pub fn is_unfinished(pod: &Pod) -> bool {
 }
 
 /// A change from the revision that a pod's label names, together with what the pod lacks of that revision.
-pub fn completed(pod: &Pod, change: &Change, to: &Value) -> Change {
+pub fn with_missing_parts(pod: &Pod, change: &Change, to: &Value) -> Change {
     let mut change = change.clone();
     let postponed = pod.postponed.iter().flat_map(|images| images.iter());
     for (name, image) in postponed.chain(interrupted(pod)) {
@@ -38,8 +38,8 @@ pub fn completed(pod: &Pod, change: &Change, to: &Value) -> Change {
 
 /// Images of containers whose turn never came.
 fn interrupted(pod: &Pod) -> impl Iterator<Item = (&String, &String)> {
-    let is_followed = matches!(state(pod), InPlaceState::Patched(_));
-    let record = pod.record.as_deref().filter(|_| !is_followed);
+    let is_in_progress = matches!(state(pod), InPlaceState::Patched(_));
+    let record = pod.record.as_deref().filter(|_| !is_in_progress);
     let changes = record.into_iter().flat_map(|record| &record.containers);
     changes.filter_map(|(name, change)| match &change.turn {
         Turn::Next(image) => Some((name, image)),

@@ -31,12 +31,12 @@ pub struct ClaimOwner {
 }
 
 impl Claim {
-    /// Whether the object with this uid owns it.
+    /// Whether the object with this uid owns the claim.
     pub fn is_owned_by(&self, uid: &str) -> bool {
         self.owners.iter().any(|owner| owner.uid == uid)
     }
 
-    /// Uid of the object that controls it, if any.
+    /// Uid of the object that controls the claim, if any.
     pub fn controller(&self) -> Option<&str> {
         let mut owners = self.owners.iter();
         let owner = owners.find(|owner| owner.controller)?;

@@ -1,4 +1,4 @@
-//! A separate type for each kind of name, so that none is mistaken for another.
+//! A separate type for each kind of identifier, so that none is mistaken for another.
 
 use std::fmt;
 

@@ -17,7 +17,7 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// These labels. Pods of one revision can share its name: `share` returns the string to keep.
+    /// Wraps labels. Pods of one revision can share the revision's name: `share` returns the string to keep.
     pub fn new(all: BTreeMap<String, String>, share: impl FnOnce(&str) -> Arc<str>) -> Self {
         let revision = all.get(REVISION_LABEL).map_or("", String::as_str);
         Self {

@@ -141,7 +141,7 @@ pub struct LostNode {
     pub out_of_service: bool,
 }
 
-/// What other than its controller ends a pod, as the reason of condition DisruptionTarget shows.
+/// What ends a pod, other than its controller, as the reason of condition DisruptionTarget shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Disruption {
     /// The eviction API: a drain, an autoscaler.

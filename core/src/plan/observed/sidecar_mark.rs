@@ -45,7 +45,7 @@ impl SidecarMark {
         self.left_out.is_none()
     }
 
-    /// Whether it has a token for this revision.
+    /// Whether the mark has a token for this revision.
     pub fn allows(&self, revision: &str) -> bool {
         self.token.as_deref() == Some(revision)
     }
@@ -65,8 +65,8 @@ impl SidecarMark {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The value that its annotation had when it was read, which patches test.
-    pub fn found(&self) -> String {
+    /// The value that the annotation had when the mark was read. Patches test it.
+    pub fn as_read(&self) -> String {
         match &self.read_from {
             Some(text) => text.to_string(),
             None => self.text(),
@@ -90,11 +90,11 @@ pub fn mark_key(set: &str) -> String {
 
 /// The marks among a pod's annotations. Marks that cannot be decoded are ignored.
 pub fn sidecar_marks(annotations: &BTreeMap<String, String>) -> SidecarMarks {
-    let from = SIDECARS_PREFIX.to_owned();
-    let marks = annotations.range(from..);
+    let start = SIDECARS_PREFIX.to_owned();
+    let marks = annotations.range(start..);
     let marks = marks.map_while(|(key, mark)| Some((key.strip_prefix(SIDECARS_PREFIX)?, mark)));
-    let read = marks.filter_map(|(set, text)| Some((set.to_owned(), SidecarMark::read(text)?)));
-    read.collect()
+    let decoded = marks.filter_map(|(set, text)| Some((set.to_owned(), SidecarMark::read(text)?)));
+    decoded.collect()
 }
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
         ] {
             let annotations = BTreeMap::from([(mark_key("log"), text.to_owned())]);
             let mark = &sidecar_marks(&annotations)["log"];
-            assert_eq!(mark.found(), text);
+            assert_eq!(mark.as_read(), text);
             let new = mark.updated_to("log-2");
             assert_eq!(new.text(), r#"{"at":"log-2","in":["log"]}"#);
         }

@@ -25,7 +25,9 @@ pub struct PodNames<'a> {
     taken: HashSet<&'a str>,
     /// Names that have been used for new pods.
     used: HashSet<String>,
+    /// The newest resourceVersion of a pod.
     newest: u64,
+    /// The number from which the next name is made.
     next: u64,
 }
 

@@ -37,7 +37,7 @@ pub enum NoIndex {
 impl<'a> Indexes<'a> {
     /// The indexes that no pod has.
     pub fn new(workload: &Workload, world: &'a World) -> Self {
-        let range = match invalid(workload) {
+        let range = match why_invalid(workload) {
             Some(blocked) => Err(blocked),
             None => Ok(workload.indexes.clone().unwrap_or_default()),
         };
@@ -61,8 +61,8 @@ impl<'a> Indexes<'a> {
         let Some(range) = self.range.clone().map_err(NoIndex::Blocked)? else {
             return Ok(None);
         };
-        let mut left = self.lowest.max(range.start)..range.end;
-        let Some(free) = left.find(|index| !self.taken.contains(index)) else {
+        let mut candidates = self.lowest.max(range.start)..range.end;
+        let Some(free) = candidates.find(|index| !self.taken.contains(index)) else {
             return Err(self.exhausted(range));
         };
         self.lowest = free + 1;
@@ -102,7 +102,7 @@ fn pods_with_index(world: &World) -> impl Iterator<Item = &Pod> {
 }
 
 /// Why no pod may be created or recreated while the range is invalid.
-pub fn invalid(workload: &Workload) -> Option<Blocked> {
+pub fn why_invalid(workload: &Workload) -> Option<Blocked> {
     let why = workload.indexes.as_ref().err()?;
     Some(Blocked {
         reason: Reason::PodIndexInvalid,
@@ -123,8 +123,8 @@ pub fn set(index: u32, pod: &mut Value) {
     }
 }
 
-/// Sets the variable in a container. If the template has one of that name, it is replaced where it is, because only
-/// variables after it can refer to it.
+/// Sets the variable in a container. If the template has a variable of that name, it is replaced in place, because only
+/// later variables can refer to it.
 fn set_in_container(index: u32, container: &mut Value) {
     let variable = json!({"name": INDEX_ENV, "value": index.to_string()});
     let is_ours = |it: &Value| it["name"] == INDEX_ENV;

@@ -10,7 +10,7 @@ use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
 /// The pods of a workload.
-pub struct Own<'a> {
+pub struct OwnPods<'a> {
     /// Pods that it controls.
     pub pods: Vec<&'a Pod>,
     /// Adopts orphans that it selects, and releases pods that it no longer selects.
@@ -19,7 +19,7 @@ pub struct Own<'a> {
 
 /// Finds the pods that the workload controls, and adopts or releases others. An orphan that has ended is adopted only
 /// if its name contains an ordinal, because then it must be replaced.
-pub fn own_pods<'a>(workload: &Workload, world: &'a World) -> Own<'a> {
+pub fn own_pods<'a>(workload: &Workload, world: &'a World) -> OwnPods<'a> {
     let (mut pods, mut actions) = (Vec::new(), Vec::new());
     for pod in world.pods.iter().map(AsRef::as_ref) {
         let is_member = workload.is_member(pod);
@@ -34,7 +34,7 @@ pub fn own_pods<'a>(workload: &Workload, world: &'a World) -> Own<'a> {
             _ => {}
         }
     }
-    Own { pods, actions }
+    OwnPods { pods, actions }
 }
 
 /// Whether to adopt an orphan. One that has ended matters only if its name contains an ordinal, which it occupies.
@@ -42,7 +42,7 @@ fn should_adopt(workload: &Workload, orphan: &Pod) -> bool {
     !orphan.ended() || workload.identity.is_some()
 }
 
-/// The pods that are neither ended nor Terminating.
+/// The pods that have not ended and are not Terminating.
 pub fn active<'a>(own: &[&'a Pod]) -> Vec<&'a Pod> {
     let is_active = |pod: &&&Pod| !pod.terminating && !pod.ended();
     own.iter().filter(is_active).copied().collect()

@@ -15,7 +15,7 @@ mod players;
 mod status;
 mod vacated;
 
-pub use node_going::{delays_removal, is_outdated, move_off_nodes};
+pub use node_going::{delays_removal, is_request_outdated, move_off_nodes};
 pub use players::{Ending, GuardedPlayers};
 pub use status::{status, verdict};
 pub use vacated::Vacated;
@@ -137,7 +137,7 @@ fn unlabeled<'a>(
     own: &'a [&'a Pod],
 ) -> impl Iterator<Item = &'a Pod> + use<'a> {
     let is_unlabeled = |pod: &&Pod| {
-        !workload.guards(pod) && !pod.terminating && !pod.ended() && !workload.has_released(pod)
+        !workload.guards(pod) && !pod.terminating && !pod.ended() && !workload.is_released(pod)
     };
     let has_hook = workload.hooks.hook(HookPoint::PreDelete).is_some();
     own.iter()
@@ -148,11 +148,13 @@ fn unlabeled<'a>(
 /// Sets the label of a pod, or removes it, together with the annotations for autoscalers. Annotations that the
 /// template sets itself are left alone.
 fn set_guard(workload: &Workload, pod: &Pod, label: Option<String>) -> Action {
-    let value = |value| label.is_some().then_some(value);
+    let unless_removed = |value| label.is_some().then_some(value);
     let annotations = guard_annotations(workload.template);
     Action::GuardPod {
         pod: PodRef::of(pod),
-        annotations: annotations.map(|(key, to)| (key, value(to))).collect(),
+        annotations: annotations
+            .map(|(key, value)| (key, unless_removed(value)))
+            .collect(),
         label,
     }
 }
@@ -176,7 +178,7 @@ fn marks_to_set(workload: &Workload, world: &World) -> Option<WorkloadPatch> {
 }
 
 /// The PreDelete hook's template as a string; `Some(None)` if it is too long. None if the template does not exist
-/// now: the one that was kept stays.
+/// now; then the kept one stays.
 fn template_to_keep(workload: &Workload, world: &World) -> Option<Option<String>> {
     let name = &workload.hooks.hook(HookPoint::PreDelete)?.template_name;
     let kept = KeptTemplate {

@@ -17,7 +17,7 @@ pub fn move_off_nodes(workload: &Workload, world: &World, own: &[&Pod]) -> Vec<A
     let changes = living.filter_map(|pod| {
         let requested = match pod.move_requested {
             None if should_leave(workload, world, pod) => true,
-            Some(_) if is_outdated(workload, world, pod) => false,
+            Some(_) if is_request_outdated(workload, world, pod) => false,
             _ => return None,
         };
         let pod = PodRef::of(pod);
@@ -27,7 +27,7 @@ pub fn move_off_nodes(workload: &Workload, world: &World, own: &[&Pod]) -> Vec<A
 }
 
 /// Whether the operator has requested the replacement of a pod whose node stays after all.
-pub fn is_outdated(workload: &Workload, world: &World, pod: &Pod) -> bool {
+pub fn is_request_outdated(workload: &Workload, world: &World, pod: &Pod) -> bool {
     pod.move_requested == Some(MoveRequest::NodeGoing) && !should_leave(workload, world, pod)
 }
 

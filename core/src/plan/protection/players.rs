@@ -69,7 +69,7 @@ impl GuardedPlayers {
     }
 }
 
-/// Whether a kubelet stopped the pod, which it does without deleting it.
+/// Whether the kubelet stopped the pod. Kubelets do so without deleting pods.
 fn is_stopped(pod: &Pod) -> bool {
     pod.disruption == Some(Disruption::Kubelet) && !may_have_players(pod)
 }

@@ -25,9 +25,9 @@ pub struct Verdict {
 
 /// Whether the pods of a workload are guarded; None if they should not be, and nothing of a guard is left.
 pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdict> {
-    let remains = remains(workload, world);
-    if remains.is_some() {
-        return remains;
+    let problem = problem(workload, world);
+    if problem.is_some() {
+        return problem;
     }
     workload.guarded?;
     let guarded = count_guarded(workload, own);
@@ -54,7 +54,7 @@ pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdi
 }
 
 /// What is wrong with a guard that should be removed, or that is not available in this cluster.
-fn remains(workload: &Workload, world: &World) -> Option<Verdict> {
+fn problem(workload: &Workload, world: &World) -> Option<Verdict> {
     let (reason, message) = if let Some(refusal) = world.failures.of(Attempt::DeleteBudget) {
         let name = budget(workload).name;
         let message = format!(
@@ -96,7 +96,7 @@ fn in_force(
         );
         return (true, Reason::AnotherBudget, message);
     }
-    let released = own.iter().filter(|pod| workload.has_released(pod)).count();
+    let released = own.iter().filter(|pod| workload.is_released(pod)).count();
     let pods = counted(guarded, "pod is", "pods are");
     let message = match released {
         0 => format!("{pods} guarded"),

@@ -82,7 +82,7 @@ pub fn advance(
     progress.canary.pause_start_time = None;
     let started_over = recorded.update() != update || recorded.step_hash != hash;
     if started_over {
-        // The number of held replicas belongs to another rollout.
+        // The number of held replicas belongs to an earlier rollout.
         progress.canary.held_replicas = None;
     }
     let runs = world.runs.iter().map(AsRef::as_ref);
@@ -100,11 +100,11 @@ pub fn advance(
         progress.step_index = Some(0);
     }
     let pause = own_pause(workload);
-    let is_own = |pause: &&OwnPause| {
+    let is_current = |pause: &&OwnPause| {
         has_steps && pause.revision == update.as_str() && Some(&pause.step_hash) == hash.as_ref()
     };
-    let own = pause.as_ref().filter(is_own);
-    let foreign_pause = pause.as_ref().filter(|_| own.is_none());
+    let current_pause = pause.as_ref().filter(is_current);
+    let foreign_pause = pause.as_ref().filter(|_| current_pause.is_none());
     draft.patch_workload(foreign_pause.map(|pause| lift(workload, pause)));
     let promoted = has_steps && promotion::is_promoted(workload, update);
     if !promoted {
@@ -117,7 +117,7 @@ pub fn advance(
         update,
         counts,
         runs,
-        pause: own,
+        pause: current_pause,
         lifted: foreign_pause.is_some_and(|pause| !pause.over),
         started_over,
         skips_steps: !has_steps || (promoted && !workload.paused),
@@ -188,8 +188,8 @@ impl<'a> Walk<'a> {
             (kept, self.target(index, &progress))
         };
         let hook = self.spec_of(index).and_then(|step| step.hook.as_ref());
-        let run = hook.map(|hook| run_maker::step_run_name(hook, self.update, index));
-        progress.canary.current_step_hook_run = run;
+        let run_name = hook.map(|hook| run_maker::step_run_name(hook, self.update, index));
+        progress.canary.current_step_hook_run = run_name;
         progress.step_index = (last > 0).then_some(index);
         Advance {
             rollout: Some(Rollout {
@@ -364,8 +364,8 @@ impl<'a> Walk<'a> {
     fn hook_step(&mut self, index: i32, hook: &HookStep) -> Step {
         let name = run_maker::step_run_name(hook, self.update, index);
         let is_own = |run: &HookRun| {
-            let made_for = run.annotations().get(names::RUN_WORKLOAD_UID);
-            made_for == Some(&self.workload.uid) && run.name_any() == name
+            let workload_uid = run.annotations().get(names::RUN_WORKLOAD_UID);
+            workload_uid == Some(&self.workload.uid) && run.name_any() == name
         };
         let run = self.runs.iter().find(|run| is_own(run));
         match run.map(|run| run.phase()) {
@@ -396,11 +396,11 @@ fn is_step_run(workload: &Workload, run: &HookRun) -> bool {
 
 /// Deletes runs that are not being deleted already.
 fn deletions(runs: &[&HookRun]) -> Vec<Action> {
-    let left = runs.iter();
-    let left = left.filter(|run| run.metadata.deletion_timestamp.is_none());
+    let remaining = runs.iter();
+    let remaining = remaining.filter(|run| run.metadata.deletion_timestamp.is_none());
     let delete = |run: &&HookRun| Action::DeleteHookRun {
         name: run.name_any(),
         uid: run.uid().unwrap_or_default(),
     };
-    left.map(delete).collect()
+    remaining.map(delete).collect()
 }

@@ -21,9 +21,10 @@ pub struct Batch<'a> {
     pub in_progress: bool,
     /// The size of a batch; None if it is not limited.
     size: Option<i64>,
-    /// Pods that have been created but are not available, except those that are to be deleted: others replace them.
+    /// The number of pods that have been created but are not available, except those that are to be deleted: others
+    /// replace these.
     unavailable: i64,
-    /// The oldest of them.
+    /// The oldest of these pods.
     oldest: Option<&'a Pod>,
 }
 

@@ -84,8 +84,9 @@ impl<'a> Claims<'a> {
     fn why_unusable(&self, claim: &Claim, ordinal: i64) -> Option<Blocked> {
         let pod = self.workload.pod_name(ordinal);
         let name = &claim.name;
-        let is_deleted = claim.terminating || self.owning_pods(claim, ordinal).next().is_some();
-        if is_deleted {
+        let will_be_deleted =
+            claim.terminating || self.owning_pods(claim, ordinal).next().is_some();
+        if will_be_deleted {
             return Some(Blocked {
                 reason: Reason::ClaimTerminating,
                 message: format!(
@@ -105,7 +106,7 @@ impl<'a> Claims<'a> {
     }
 
     /// Makes a pod that may be deleted for good the owner of its claims, if the retention policy says so. Returns
-    /// whether the pod may be deleted: only after it has been observed as their owner.
+    /// whether the pod may be deleted: only after it has been observed as the claims' owner.
     pub fn transfer(&mut self, cleared: &Cleared<'a>, ordinal: i64) -> bool {
         let pod = cleared.pod();
         if self.identity.retention.when_scaled == PvcRetention::Retain {
@@ -169,7 +170,7 @@ impl<'a> Claims<'a> {
             let is_free = claim.owners.iter().all(|it| remove.contains(&it.uid));
             let is_transferred = ordinal.is_some_and(|it| self.leaving.contains(&it));
             let is_kept = is_wanted && is_free && !deleted_with_pod && !is_transferred;
-            // Owners are removed first. A new one is added once that has been observed.
+            // Owners are removed first. A new one is added once the removal has been observed.
             let add = self.owner_of_kept.as_ref();
             let add = add.filter(|_| is_kept && remove.is_empty()).cloned();
             if add.is_some() || !remove.is_empty() {

@@ -81,10 +81,13 @@ mod tests {
         ] {
             let reserved: BTreeSet<i64> = reserved.iter().copied().collect();
             let range = OrdinalRange::first(count, start, &reserved);
-            let found: Vec<i64> = range.iter().collect();
-            assert_eq!(found, expected, "{count} from {start} without {reserved:?}");
-            let is_found = |ordinal: &i64| range.contains(*ordinal);
-            let contained: Vec<i64> = (start - 1..range.end() + 2).filter(is_found).collect();
+            let ordinals: Vec<i64> = range.iter().collect();
+            assert_eq!(
+                ordinals, expected,
+                "{count} from {start} without {reserved:?}"
+            );
+            let is_contained = |ordinal: &i64| range.contains(*ordinal);
+            let contained: Vec<i64> = (start - 1..range.end() + 2).filter(is_contained).collect();
             assert_eq!(contained, expected);
         }
     }

@@ -40,13 +40,13 @@ impl<'a> Ordinals<'a> {
     ) -> Self {
         let pods = own.iter().copied();
         let pods = pods.filter_map(|pod| Some((workload.ordinal(pod)?, pod)));
-        let taken = world.pods.iter();
+        let all_pods = world.pods.iter();
         Self {
             workload,
             world,
             identity,
             pods: pods.collect(),
-            taken: taken.filter_map(|pod| workload.ordinal(pod)).collect(),
+            taken: all_pods.filter_map(|pod| workload.ordinal(pod)).collect(),
         }
     }
 
@@ -89,11 +89,11 @@ impl<'a> Ordinals<'a> {
             .surge(to_update)
             .max(self.surge_to_keep(sizing, to_update));
         let wanted = self.wanted(surge);
-        let too_many = sizing.active.iter();
-        let too_many = too_many.filter(|pod| !wanted.contains(self.ordinal_of(pod)));
+        let surplus = sizing.active.iter();
+        let surplus = surplus.filter(|pod| !wanted.contains(self.ordinal_of(pod)));
         Choice {
             surge,
-            victims: too_many.map(|pod| pod.uid()).collect(),
+            victims: surplus.map(|pod| pod.uid()).collect(),
         }
     }
 
@@ -102,13 +102,13 @@ impl<'a> Ordinals<'a> {
     /// created for that. Without an update the number is 0: pods that are surplus after a scale-in do not wait for
     /// broken ones.
     fn surge_to_keep(&self, sizing: &Sizing<'a>, to_update: i64) -> i64 {
-        let surge = self.wanted(self.workload.progress.surge);
+        let wanted = self.wanted(self.workload.progress.surge);
         let is_active = |ordinal: &i64| {
             let pod = self.pods.get(ordinal);
             pod.is_some_and(|pod| !pod.terminating && !pod.ended())
         };
-        let above = surge.starting_at(self.regular().end());
-        let existing = above.iter().take_while(is_active).count() as i64;
+        let surge_ordinals = wanted.starting_at(self.regular().end());
+        let existing = surge_ordinals.iter().take_while(is_active).count() as i64;
         if existing == 0 {
             return 0;
         }
@@ -145,34 +145,34 @@ impl<'a> Ordinals<'a> {
         regular.iter().filter(is_updated).count() as i64
     }
 
-    /// At most `most` ordinals for which a pod may be created now: the highest first, or the lowest first while the
-    /// first pods are created in batches. With OrderedReady it is only the lowest one without a pod, once every pod
+    /// At most `limit` ordinals for which a pod may be created now: the highest first, or the lowest first while the
+    /// first pods are created in batches. With OrderedReady, only the lowest ordinal without a pod, once every pod
     /// below it is available.
-    pub fn missing(&self, surge: i64, most: usize, batch: &Batch) -> Vec<i64> {
+    pub fn missing(&self, surge: i64, limit: usize, batch: &Batch) -> Vec<i64> {
         let is_free = |ordinal: &i64| !self.taken.contains(ordinal);
         let wanted = self.wanted(surge);
         if self.identity.ordered {
             let lowest = wanted.iter().find(is_free);
-            let below = |ordinal: &i64| self.all_available(&wanted.below(*ordinal));
-            return lowest.filter(below).into_iter().collect();
+            let may_follow = |ordinal: &i64| self.all_available(&wanted.below(*ordinal));
+            return lowest.filter(may_follow).into_iter().collect();
         }
         match batch.in_progress {
-            true => wanted.iter().filter(is_free).take(most).collect(),
-            false => wanted.iter().rev().filter(is_free).take(most).collect(),
+            true => wanted.iter().filter(is_free).take(limit).collect(),
+            false => wanted.iter().rev().filter(is_free).take(limit).collect(),
         }
     }
 
     /// Victims that may be deleted now.
     ///
-    /// With OrderedReady this is the highest one, once every pod that stays is available and the victim before it no
-    /// longer exists. With Parallel, as many victims are kept as pods are still to be created, so that there are
-    /// never too few (`creates`: whether pods can be created), and the pod of a reserved ordinal is kept until
-    /// its substitute is available.
-    pub fn leaving(&self, victims: &HashSet<PodUid<'a>>, creates: bool) -> HashSet<PodUid<'a>> {
+    /// With OrderedReady this is the highest victim, once every pod that stays is available and the previous victim no
+    /// longer exists. With Parallel, one victim is kept for each pod that is still to be created, if pods can be
+    /// created now (`can_create`), so there are never too few pods. The pod of a reserved ordinal is kept until its
+    /// substitute is available.
+    pub fn leaving(&self, victims: &HashSet<PodUid<'a>>, can_create: bool) -> HashSet<PodUid<'a>> {
         let regular = self.regular();
         if self.identity.ordered {
-            let is_other = |(ordinal, _): &(&i64, &&'a Pod)| !regular.contains(**ordinal);
-            let highest = self.pods.iter().rfind(is_other);
+            let is_not_regular = |(ordinal, _): &(&i64, &&'a Pod)| !regular.contains(**ordinal);
+            let highest = self.pods.iter().rfind(is_not_regular);
             let highest = highest.filter(|_| self.all_available(&regular));
             return highest.map(|(_, pod)| pod.uid()).into_iter().collect();
         }
@@ -187,16 +187,16 @@ impl<'a> Ordinals<'a> {
         let substitutes = regular.starting_at(self.identity.start + self.workload.replicas);
         let unavailable = substitutes.iter().filter(|it| !self.is_available(*it));
         let replaced_now = replaced.len().saturating_sub(unavailable.count());
-        let missing = if creates {
+        let missing = if can_create {
             self.count_missing(&regular)
         } else {
             0
         };
-        let most = (replaced.len() + others.len()).saturating_sub(missing);
+        let limit = (replaced.len() + others.len()).saturating_sub(missing);
         let leaving = others
             .into_iter()
             .chain(replaced.into_iter().take(replaced_now));
-        leaving.take(most).map(|(_, pod)| pod.uid()).collect()
+        leaving.take(limit).map(|(_, pod)| pod.uid()).collect()
     }
 
     /// How many of the regular ordinals have no pod.
@@ -218,11 +218,11 @@ impl<'a> Ordinals<'a> {
 
 /// How far a rollout reaches.
 pub struct Reach {
-    /// The lowest ordinal that it covers.
+    /// The lowest ordinal that the rollout covers.
     from: i64,
-    /// The number of pods that may be at the update revision, if it is lower than the number of covered ones: a step
-    /// or a pause began with fewer pods, and a scale-out must not spread an unproven build; or an ordinal was
-    /// reserved in the meantime, so that pods that are already updated are no longer covered.
+    /// The number of pods that may be at the update revision, if it can be lower than the number of covered ordinals:
+    /// a step or a pause began with fewer pods, and a scale-out must not spread an unproven build; or an ordinal was
+    /// reserved in the meantime, and pods that are already updated are no longer covered.
     held: Option<i64>,
 }
 
@@ -237,12 +237,12 @@ impl Reach {
         }
     }
 
-    /// Whether it covers an ordinal.
+    /// Whether the rollout covers this ordinal.
     pub fn covers(&self, ordinal: i64) -> bool {
         ordinal >= self.from
     }
 
-    /// How many more pods may be at the update revision, if `updated` are.
+    /// How many more pods may be at the update revision, if `updated` pods already are.
     pub fn room(&self, updated: i64) -> i64 {
         self.held.map_or(i64::MAX, |held| (held - updated).max(0))
     }

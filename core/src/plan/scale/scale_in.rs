@@ -35,7 +35,7 @@ pub enum Waiting {
 /// The rank of a pod: lower ranks are deleted first. Fields are compared from top to bottom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank<'a> {
-    not_named: bool,
+    not_requested: bool,
     waiting: Waiting,
     scheduled: bool,
     phase: u8,
@@ -82,7 +82,7 @@ impl<'a> ScaleIn<'a> {
             .unwrap_or_default();
         let pod_cost = pod.deletion_cost;
         Rank {
-            not_named: !self.workload.is_to_replace(pod),
+            not_requested: !self.workload.is_to_replace(pod),
             waiting,
             scheduled: node.is_some(),
             phase: match pod.phase {
@@ -107,9 +107,9 @@ impl<'a> ScaleIn<'a> {
         }
     }
 
-    /// Chooses victims. Pods that are named in podsToDelete, or already wait for their hook, are chosen first,
-    /// regardless of their revision. The others are chosen so that as many pods of each revision remain as the
-    /// partition requires.
+    /// Chooses victims. Pods whose replacement was requested, or that already wait for their hook, are chosen first,
+    /// regardless of their revision. The others are chosen so that the number of pods that the partition
+    /// requires remains at each revision.
     pub fn victims(
         &self,
         pods: &[&'a Pod],
@@ -132,7 +132,7 @@ impl<'a> ScaleIn<'a> {
         let mut victims = HashSet::new();
         for preferred in [true, false] {
             for (rank, pod) in &ranked {
-                let is_preferred = !(rank.not_named && rank.waiting == Waiting::No);
+                let is_preferred = !(rank.not_requested && rank.waiting == Waiting::No);
                 let group = usize::from(is_at(pod, update));
                 let may_choose = preferred || surplus[group] > 0;
                 if excess > 0 && is_preferred == preferred && may_choose {

@@ -18,9 +18,9 @@ pub struct Sizing<'a> {
     pub workload: &'a Workload<'a>,
     /// What was observed.
     pub world: &'a World,
-    /// Its revisions.
+    /// The workload's revisions.
     pub revisions: &'a Revisions<'a>,
-    /// Its pods that are neither ended nor Terminating.
+    /// The workload's pods that are neither ended nor Terminating.
     pub active: &'a [&'a Pod],
     /// Those of the active pods that count for canary steps, unless they are victims.
     pub counted: &'a [&'a Pod],
@@ -52,7 +52,7 @@ pub struct Sizes<'a> {
 
 impl Sizes<'_> {
     /// Whether new pods may be created at the revision of this pod.
-    pub fn creates_like(&self, pod: &Pod) -> bool {
+    pub fn may_create_like(&self, pod: &Pod) -> bool {
         let update = self.rollout.progress.update();
         [update, self.stable].contains(&pod.revision())
     }
@@ -157,9 +157,10 @@ impl<'a> Sizing<'a> {
         let is_lost = self.revisions.get(stable).is_none() && !self.active.iter().any(is_old);
         let same_rollout =
             progress.update() == update && progress.step_hash == self.workload.step_hash();
-        let steps_over = progress.is_past(self.workload.steps.len());
-        let all = kept == self.workload.replicas && counts.updated_available == kept && kept > 0;
-        match is_lost || (same_rollout && steps_over && all) {
+        let steps_completed = progress.is_past(self.workload.steps.len());
+        let all_available =
+            kept == self.workload.replicas && counts.updated_available == kept && kept > 0;
+        match is_lost || (same_rollout && steps_completed && all_available) {
             true => update,
             false => stable,
         }

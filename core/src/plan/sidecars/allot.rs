@@ -1,10 +1,10 @@
 //! Which pods a SidecarSet allows to be updated.
 //!
-//! A pod of our workloads gets a token, which is part of its mark. Its workload updates it when its hook and budget
+//! A pod of our workloads gets a token, which is part of its mark. Its workload updates the pod when hook and budget
 //! allow that, and the same patch removes the token. A token that a workload does not use is withdrawn, and another
-//! pod gets one; a pod keeps it while its hook runs. Pods of a workload that currently updates no sidecars get none.
-//! The patch tests the token, so a withdrawal and an update cannot both succeed. Pods of other controllers have neither
-//! hook nor gate; the set updates them itself.
+//! pod gets one; a pod keeps its token while its hook runs. Pods of a workload that currently updates no sidecars get
+//! no tokens. The patch tests the token, so a withdrawal and an update cannot both succeed. Pods of other controllers
+//! have neither hook nor gate; the set updates them itself.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::plan::limits;
 use crate::plan::observed::SidecarMark;
 use crate::plan::time::whole_seconds;
 
-/// How long a pod keeps a token that its workload does not use, if other pods wait, unless its hook runs.
+/// How long a pod keeps an unused token while other pods wait, unless its hook runs.
 const TOKEN_TIME: SignedDuration = SignedDuration::from_secs(30);
 
 /// What a set does with its pods now.
@@ -37,11 +37,11 @@ pub struct Allotment<'a> {
 pub struct MarkWrite<'a> {
     /// The pod.
     pub pod: &'a MatchedPod,
-    /// Its mark, a precondition.
+    /// The pod's current mark, a precondition.
     pub from: &'a SidecarMark,
     /// The new mark.
     pub to: SidecarMark,
-    /// Whether the containers get their new images by the same write.
+    /// Whether the containers get their new images in the same write.
     pub updates: bool,
 }
 
@@ -74,8 +74,9 @@ struct MarkedPod<'a> {
 }
 
 impl<'a> MarkedPod<'a> {
-    /// Whether its update to the newest revision takes a slot: it is not complete, or the pod is not ready after it.
-    /// A token that is left over takes a slot until it is withdrawn, because the workload may have begun to use it.
+    /// Whether the pod's update to the newest revision takes a slot: the update is not complete, or the pod is not
+    /// ready after it. A token that is left over takes a slot until it is withdrawn, because the workload may have
+    /// begun to use it.
     fn is_busy(&self) -> bool {
         self.pod.changing != Changing::No || !self.pod.ready || self.mark.token.is_some()
     }
@@ -96,7 +97,7 @@ impl<'a> MarkedPod<'a> {
         self.pod.ready || self.has_begun() || self.pod.changing == Changing::Begins
     }
 
-    /// Its workload, if the workload holds updates of its sidecars back. An update of the game that has begun at a
+    /// The pod's workload, if it holds back updates of the pod's sidecars. An update of the game that has begun at a
     /// canary step is not extended to sidecars, because its hook would have to run again.
     fn held_by(&self) -> Option<&'a Held> {
         let MatchedPod {
@@ -105,24 +106,24 @@ impl<'a> MarkedPod<'a> {
             changing,
             ..
         } = self.pod;
-        let is_of_game = match changing {
+        let is_game_update = match changing {
             Changing::Begins => self.mark.token.is_none(),
             Changing::Others => true,
             Changing::No | Changing::Sidecars => false,
         };
         let held = held.as_deref()?;
-        held.by.holds(*ready || is_of_game).then_some(held)
+        held.by.holds(*ready || is_game_update).then_some(held)
     }
 
-    /// When its workload has had the token for some time without using it; None while it is being used.
+    /// When the token will have been unused for `TOKEN_TIME`; None while the workload uses it.
     fn late_at(&self) -> Option<Timestamp> {
         let since = self.mark.token_since;
         let since = since.filter(|_| self.pod.changing == Changing::No);
         since?.checked_add(TOKEN_TIME).ok()
     }
 
-    /// When its token is passed on if another pod waits; None while it is being used, or while the hook runs: a hook
-    /// may measure for longer than an unused token is kept, and would otherwise have to start over.
+    /// When the token is passed on if another pod waits; None while the workload uses it, or while the hook runs: a
+    /// hook may measure for longer than an unused token is kept, and would otherwise have to start over.
     fn passed_on_at(&self) -> Option<Timestamp> {
         let late = self.late_at()?;
         match self.pod.hook {
@@ -151,7 +152,7 @@ impl<'a> MarkedPod<'a> {
         )
     }
 
-    /// The write that allows its update or, if no workload of ours controls it, updates it.
+    /// The write that allows the pod's update, or that updates the pod if no workload of ours controls it.
     fn start(&self, set: &Sidecars, now: Timestamp) -> MarkWrite<'a> {
         let Self { pod, mark } = *self;
         let to = match pod.own {
@@ -183,7 +184,7 @@ impl<'a> MarkedPod<'a> {
     }
 }
 
-/// Decides for a set and all pods that it selects.
+/// Decides what a set does with these pods now.
 pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allotment<'a> {
     let matched = pods.iter().filter_map(|pod| {
         let mark = pod.mark(set)?;
@@ -197,12 +198,12 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
         ..Progress::default()
     };
     let mut writes = left_over(set, pods, &new);
-    let begun = old.iter().filter(|it| it.has_begun()).count();
-    let mut busy = begun + new.iter().filter(|it| it.is_busy()).count();
+    let updates_begun = old.iter().filter(|it| it.has_begun()).count();
+    let mut busy = updates_begun + new.iter().filter(|it| it.is_busy()).count();
     let mut candidates = Candidates::of(set, old, &mut progress, now);
     // Tokens that are being withdrawn also take slots, because their workloads may have begun to use them.
-    let is_charged = |it: &&MarkedPod| it.needs_slot() && !it.has_begun();
-    busy += candidates.void.iter().filter(is_charged).count();
+    let takes_slot = |it: &&MarkedPod| it.needs_slot() && !it.has_begun();
+    busy += candidates.void.iter().filter(takes_slot).count();
     writes.extend(candidates.void.iter().map(MarkedPod::withdraw));
     let kept = limits::partition(set.update.partition.as_ref(), total);
     let usable = candidates.void.iter();
@@ -231,8 +232,8 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
     let retries = pods
         .iter()
         .filter_map(|it| Some(it.refused.as_ref()?.retry_at));
-    let looks = pods.iter().filter_map(|it| it.look_again);
-    let next = candidates.deadlines().chain(retries).chain(looks);
+    let rechecks = pods.iter().filter_map(|it| it.look_again);
+    let next = candidates.deadlines().chain(retries).chain(rechecks);
     Allotment {
         writes,
         progress,
@@ -276,11 +277,11 @@ impl<'a> Candidates<'a> {
         progress: &mut Progress,
         now: Timestamp,
     ) -> Self {
-        let chosen = chosen_by(set);
+        let is_chosen = chosen_by(set);
         let mut all = Self::default();
         for candidate in old {
             let MarkedPod { pod, mark } = candidate;
-            let is_wanted = chosen(pod) && progress.can_change(set, pod, mark);
+            let is_wanted = is_chosen(pod) && progress.can_change(set, pod, mark);
             let held = candidate.held_by().filter(|_| is_wanted);
             all.held.extend(held.map(Held::to_string));
             let may_change = is_wanted && held.is_none();
@@ -320,7 +321,7 @@ impl<'a> Candidates<'a> {
         writes
     }
 
-    /// Withdraws as many unused tokens as pods wait.
+    /// Withdraws one unused token for each pod that waits.
     fn pass_on(&self, now: Timestamp) -> impl Iterator<Item = MarkWrite<'a>> {
         let unused = self.holders.iter();
         let unused = unused.filter(move |it| it.passed_on_at().is_some_and(|at| at <= now));
@@ -334,7 +335,7 @@ impl<'a> Candidates<'a> {
         late.map(|it| it.pod.full_name()).collect()
     }
 
-    /// When pods are late, or pass their tokens on.
+    /// The times at which pods become late or pass their tokens on.
     fn deadlines(&self) -> impl Iterator<Item = Timestamp> {
         let holders = self.holders.iter();
         holders
@@ -345,14 +346,15 @@ impl<'a> Candidates<'a> {
 
 /// What is left of the limits.
 struct Room {
-    /// Pods that may be updated.
+    /// How many more pods may be updated.
     pods: i64,
-    /// Pods whose update may be in progress.
+    /// How many more updates may be in progress.
     slots: i64,
 }
 
 impl Room {
-    /// Takes room for a pod, if there is any. A pod whose update has begun already has its slot.
+    /// Takes room for a pod, if there is any, and returns whether there was. A pod whose update has begun already
+    /// has its slot.
     fn take(&mut self, marked: &MarkedPod) -> bool {
         let slots = i64::from(marked.needs_slot() && !marked.has_begun());
         let fits = self.pods > 0 && (slots == 0 || self.slots >= slots);
@@ -365,14 +367,15 @@ impl Room {
 }
 
 impl Progress {
-    /// Forgets why pods cannot be updated, because none has to be.
+    /// Forgets why pods cannot be updated, because no pod has to be.
     fn forget_obstacles(&mut self) {
         self.not_in_place.clear();
         self.ignored.clear();
         self.refused.clear();
     }
 
-    /// Whether a running pod can be changed to the newest revision. If it cannot, records why.
+    /// Whether a running pod can be changed to the newest revision. Records what prevents that, and a refused write,
+    /// which is tried again.
     fn can_change(&mut self, set: &Sidecars, pod: &MatchedPod, mark: &SidecarMark) -> bool {
         if mark.shape != set.shape {
             self.not_in_place.push(pod.full_name());

@@ -41,12 +41,12 @@ impl Sidecar {
         env.retain(|it| it["name"] != IS_INJECTED);
         env.push(json!({"name": IS_INJECTED, "value": "true"}));
         container["env"] = Value::Array(env);
-        let share = options.share_volume_policy.unwrap_or_default();
+        let share_policy = options.share_volume_policy.unwrap_or_default();
         Self {
             name: name(&container).to_owned(),
             place: options.pod_inject_policy.unwrap_or(place),
             container,
-            shares_volumes: share.type_ == Some(ShareVolumeType::Enabled),
+            shares_volumes: share_policy.type_ == Some(ShareVolumeType::Enabled),
             transfers: options.transfer_env,
         }
     }
@@ -74,7 +74,7 @@ impl Sidecar {
         Ok(container)
     }
 
-    /// Adds the requested variables of the pod's own containers, except those that it already has.
+    /// Adds the requested variables of the pod's own containers, except those that the container already has.
     fn transfer(&self, own: &[Value], container: &mut Value) {
         let mut env = list(container.get("env")).to_vec();
         for transfer in &self.transfers {

@@ -1,4 +1,4 @@
-//! Defaults of fields in a SidecarSet's lists, which the schema does not set.
+//! Defaults of fields in a SidecarSet's lists. The schema does not set them.
 
 use serde_json::{Value, json};
 

@@ -12,7 +12,7 @@ pub enum HeldBy {
     Type(UpdateStrategyType),
     /// It is paused, by a user or by a canary step.
     Pause,
-    /// Its rollout has canary steps left. A restart of sidecars would disturb what they measure.
+    /// Its rollout has canary steps left. A restart of sidecars would disturb what the steps measure.
     Step,
 }
 
@@ -27,8 +27,8 @@ impl HeldBy {
         }
     }
 
-    /// Whether this holds a pod. Canary steps do not hold pods that are not ready: they may wait for the fix of a
-    /// sidecar, and a step may wait for them.
+    /// Whether this holds back the update of a pod. Canary steps do not hold back pods that are not ready: such a pod
+    /// may wait for a fixed sidecar, and a step may wait for the pod.
     pub fn holds(self, is_ready: bool) -> bool {
         self != Self::Step || is_ready
     }

@@ -34,7 +34,7 @@ pub enum RevisionWrite {
         /// What it injects.
         content: Value,
     },
-    /// It exists, but another set of this name owned it, or none does.
+    /// It exists, but has no owner, or its owner is an earlier set of this name.
     Adopt {
         /// Its uid.
         uid: String,
@@ -73,8 +73,8 @@ pub fn history(
     let name = set.metadata.name.as_deref().unwrap_or_default();
     loop {
         let newest = revision_name(name, &content, collisions);
-        let mut same = orphans.iter().filter(|it| it.name == newest);
-        let orphan = same.next();
+        let mut with_name = orphans.iter().filter(|it| it.name == newest);
+        let orphan = with_name.next();
         let is_taken = own.iter().any(|it| it.name == newest) || taken.contains(&newest);
         let write = match orphan {
             Some(orphan) if orphan.content == content => {
@@ -110,7 +110,7 @@ pub fn expired<'r>(
     unused.split_off(limit.min(unused.len()))
 }
 
-/// The revisions to which a set itself refers.
+/// The names of the revisions to which a set itself refers.
 pub fn named_by_set(set: &SidecarSet, newest: &str) -> impl Iterator<Item = String> {
     let status = set.status.as_ref();
     let named_by_status = status.map(|it| [&it.latest_revision, &it.stable_revision]);

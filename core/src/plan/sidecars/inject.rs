@@ -37,9 +37,9 @@ pub fn inject(pod: &mut Value, sets: &[Arc<Sidecars>]) {
     }
     let old_marks = marks_of(&annotations);
     let count = annotations.len();
-    // Annotations about sidecars that the author of the pod has set are ignored.
+    // All existing annotations about sidecars are removed, whoever set them: marks are written anew.
     annotations.retain(|key, _| !key.starts_with(SIDECARS_PREFIX));
-    let is_marked = count != annotations.len();
+    let had_marks = count != annotations.len();
     let mut marks = Vec::new();
     for set in selected(sets, &labels) {
         let mark = inject_set(&mut pod["spec"], set, old_marks.get(&set.name));
@@ -48,7 +48,7 @@ pub fn inject(pod: &mut Value, sets: &[Arc<Sidecars>]) {
         }
         marks.push((&set.name, mark));
     }
-    if marks.is_empty() && !is_marked {
+    if marks.is_empty() && !had_marks {
         return;
     }
     for (set, mark) in marks {
@@ -76,7 +76,7 @@ fn annotate(annotations: &mut Map<String, Value>, added: &[PodAnnotation]) {
     }
 }
 
-/// The first of the pod's own containers, if an injected one is placed before it.
+/// The first of the pod's own containers, if an injected one is placed before it and would be kubectl's default.
 fn hidden_container(spec: &Value) -> Option<&str> {
     let containers = list(spec.get("containers"));
     let own = containers.iter().position(|it| !is_injected(it))?;
@@ -116,8 +116,8 @@ fn inject_set(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) 
     }
 }
 
-/// The mark of a pod that was created with the containers of the set. Its old mark names their revision: a
-/// restored pod has those from the time of the backup. Without a revision, they are updated as soon as possible.
+/// The mark of a pod whose manifest already contains the containers of the set. The old mark names their revision: a
+/// restored pod has the containers from the time of the backup. If it names none, they are updated as soon as possible.
 fn claimed(old: &SidecarMark, set: &Sidecars) -> SidecarMark {
     let shape = match old.shape.is_empty() {
         true => &set.shape,
@@ -158,8 +158,8 @@ fn with_set(spec: &Value, set: &Sidecars) -> Result<Value, String> {
         ("containers", &set.containers),
     ] {
         for sidecar in sidecars {
-            let names = LISTS.into_iter().flat_map(|field| list(spec.get(field)));
-            if names.into_iter().any(|it| name(it) == sidecar.name) {
+            let existing = LISTS.into_iter().flat_map(|field| list(spec.get(field)));
+            if existing.into_iter().any(|it| name(it) == sidecar.name) {
                 return Err(format!(
                     "the pod has another container {:?}; rename one of the two",
                     sidecar.name

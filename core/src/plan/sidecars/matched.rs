@@ -59,7 +59,7 @@ pub struct MatchedPod {
     pub version: u64,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// The SidecarSets that were considered when it was created.
+    /// The marks of the SidecarSets that were considered when it was created.
     pub marks: SidecarMarks,
     /// Whether it is ready.
     pub ready: bool,
@@ -69,7 +69,7 @@ pub struct MatchedPod {
     pub running: Option<Arc<Pod>>,
     /// Whether it is being updated in place.
     pub changing: Changing,
-    /// When to look at that again, even if the pod does not change until then.
+    /// When to check again whether its update is complete, even if the pod does not change until then.
     pub look_again: Option<Timestamp>,
     /// The last write for the set, if it was refused.
     pub refused: Option<RefusedWrite>,
@@ -79,7 +79,7 @@ pub struct MatchedPod {
     pub left: bool,
     /// Its workload, if the workload holds updates of sidecars back.
     pub held: Option<Arc<Held>>,
-    /// The hook of its update, if it has a token for the newest revision.
+    /// The state of the hook of its update, if it has a token for the newest revision.
     pub hook: TokenHook,
 }
 

@@ -16,8 +16,8 @@ pub struct Namespace {
 /// The operator's settings about namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespacePolicy {
-    /// The operator's own namespace, if it is known. Its pods get no sidecars unless a set names it: while the operator
-    /// is down, its own pods must not wait for its webhook.
+    /// The operator's own namespace, if it is known. Pods in it get no sidecars unless a set names the namespace: while
+    /// the operator is down, its own pods must not wait for its webhook.
     pub own: Option<String>,
     /// Whether pods of other controllers get sidecars in all namespaces that are not labeled `disabled`, instead of
     /// only in those labeled `enabled`.
@@ -25,12 +25,12 @@ pub struct NamespacePolicy {
 }
 
 impl Namespace {
-    /// Whether no pod in it gets sidecars.
+    /// Whether no pod in the namespace gets sidecars.
     pub(super) fn is_closed(&self) -> bool {
         self.name.starts_with("kube-") || self.label() == Some("disabled")
     }
 
-    /// Whether pods of other controllers get sidecars as well.
+    /// Whether pods of other controllers in the namespace get sidecars, too.
     pub fn is_open_to_all(&self, policy: &NamespacePolicy) -> bool {
         !self.is_closed() && (policy.all || self.label() == Some("enabled"))
     }

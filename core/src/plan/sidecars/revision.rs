@@ -1,5 +1,5 @@
 //! Which revision of a SidecarSet new pods get: the newest one, unless the user has chosen another one, or the update
-//! strategy holds the newest one back. It is a function of the set and its ControllerRevisions alone, so that the
+//! strategy holds the newest one back. The choice is a function of the set and its ControllerRevisions alone, so the
 //! plans of all workloads and all replicas of the webhook decide alike.
 
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub(super) enum NewPods {
         /// Pods with these labels get the newest one.
         except: Option<Selector>,
     },
-    /// The newest one, because the ControllerRevision of the one that they should get is lost.
+    /// The newest one, because the ControllerRevision of the revision that they should get is lost.
     Lost { revision: String, because: Because },
 }
 
@@ -76,7 +76,7 @@ impl NewPods {
         }
     }
 
-    /// Identifies what new pods get.
+    /// A string that identifies what new pods get.
     pub fn identity(&self, newest: &str) -> String {
         match self {
             NewPods::Older {
@@ -195,26 +195,26 @@ fn hold(newest: &Sidecars, status: &SidecarSetStatus, stable: Option<&Sidecars>)
         true => i64::from(status.updated_pods),
         false => 0,
     };
-    let is_reached = match partition {
+    let gets_newest = match partition {
         // This number of old pods is kept, however many are added.
         IntOrString::Int(kept) => total - updated >= i64::from(*kept),
         // What a percentage amounts to changes with each new pod. Running pods are updated first, and new ones follow
         // the majority, unless running pods cannot be updated.
         IntOrString::String(_) => {
             let total = total + 1;
-            let is_in_place = stable.is_none_or(|stable| stable.shape == newest.shape);
-            !is_in_place && updated < total - limits::partition(Some(partition), total)
+            let can_change_in_place = stable.is_none_or(|stable| stable.shape == newest.shape);
+            !can_change_in_place && updated < total - limits::partition(Some(partition), total)
         }
     };
-    match is_reached {
+    match gets_newest {
         true => Hold::None,
         false => Hold::All,
     }
 }
 
-/// The revision that most of a set's pods have; if the newest one is among several with equally many pods, another one.
-/// Pods at the newest revision count only if they are ready, because that revision may be why they are not. Without
-/// pods, it is the last stable revision.
+/// The revision that most of a set's pods have; if the newest one ties with others, one of the others. Pods at the
+/// newest revision count only if they are ready, because that revision may be why they are not. Without pods, it is the
+/// last stable revision.
 pub(super) fn stable_revision(
     newest: &Sidecars,
     pods: &[MatchedPod],
@@ -223,14 +223,14 @@ pub(super) fn stable_revision(
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for pod in pods {
         if let Some(mark) = pod.mark(newest) {
-            let counts_for = pod.ready || mark.revision != newest.revision;
-            *counts.entry(&mark.revision).or_default() += usize::from(counts_for);
+            let is_counted = pod.ready || mark.revision != newest.revision;
+            *counts.entry(&mark.revision).or_default() += usize::from(is_counted);
         }
     }
-    let most = counts
+    let most_common = counts
         .into_iter()
         .max_by_key(|(name, count)| (*count, *name != newest.revision));
-    match most {
+    match most_common {
         Some((name, _)) => name.to_owned(),
         None => old
             .map(|old| old.stable_revision.clone())

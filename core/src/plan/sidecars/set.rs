@@ -28,18 +28,19 @@ pub struct Sidecars {
     pub name: String,
     /// The revision of what is injected.
     pub revision: String,
-    /// The hash of everything in that revision that a running pod cannot change: all except images and annotations.
+    /// The hash of everything in that revision that cannot be changed in a running pod: all except images and
+    /// annotations.
     pub shape: String,
     /// Whether nothing is injected into new pods.
     pub paused: bool,
     /// How the containers of running pods are updated.
     pub update: SidecarUpdateStrategy,
-    /// Those of its pods that the update strategy chooses; None if the strategy's selector is invalid.
+    /// Selects those of the set's pods that the update strategy chooses; None if the strategy's selector is invalid.
     chosen: Option<Selector>,
     /// Which revision new pods get.
     pub(super) new_pods: NewPods,
     selector: Selector,
-    /// The only namespace whose pods it selects; None if it is not limited to one.
+    /// The only namespace whose pods the set selects; None if it is not limited to one.
     pub namespace: Option<String>,
     namespaces: Option<Selector>,
     pub(super) init_containers: Vec<Sidecar>,
@@ -54,7 +55,7 @@ pub struct Sidecars {
 pub(super) struct PodAnnotation {
     pub key: String,
     pub value: String,
-    /// Whether it replaces the pod's own.
+    /// Whether it replaces the pod's own value.
     pub overwrites: bool,
 }
 
@@ -124,13 +125,13 @@ impl Sidecars {
         self.new_pods.older(labels).unwrap_or(self)
     }
 
-    /// Identifies what new pods get.
-    pub fn injects(&self) -> String {
+    /// A string that identifies what new pods get.
+    pub fn new_pods_identity(&self) -> String {
         self.new_pods.identity(&self.revision)
     }
 
-    /// Whether pods in a namespace can get its containers. Those in the operator's own namespace can only if the set
-    /// names that namespace, as every set does where the operator works in its own namespace only.
+    /// Whether pods in a namespace can get the set's containers. In the operator's own namespace, they can only if the
+    /// set names that namespace, as every set does where the operator works in its own namespace only.
     pub fn reaches(&self, namespace: &Namespace, policy: &NamespacePolicy) -> bool {
         let is_named = match &self.namespace {
             Some(only) => *only == namespace.name,
@@ -141,7 +142,7 @@ impl Sidecars {
         is_named && is_selected && !namespace.is_closed()
     }
 
-    /// Whether a pod with these labels gets its containers, provided that it reaches the pod's namespace.
+    /// Whether a pod with these labels gets the set's containers, provided that the set reaches the pod's namespace.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selector.matches(labels)
     }
@@ -158,12 +159,12 @@ impl Sidecars {
         has_same_containers(&self.name, &mark.revision, &self.revision)
     }
 
-    /// Whether it has native sidecars.
+    /// Whether the set has native sidecars.
     pub fn has_native(&self) -> bool {
         self.images().any(|it| it.native)
     }
 
-    /// The images that a running pod can change, by container: all except those of init containers that end.
+    /// The images that can be changed in a running pod, by container: all except those of init containers that end.
     pub fn images(&self) -> impl Iterator<Item = SidecarImage<'_>> {
         let native = self.init_containers.iter().filter(|it| it.keeps_running());
         let all = native.map(|it| (it, true));
@@ -196,7 +197,7 @@ fn selector_or_all(selector: Option<&LabelSelector>) -> Option<Selector> {
     selector.map_or_else(|| Some(Selector::default()), self::selector)
 }
 
-/// The sets whose containers a new pod with these labels gets, each at the revision that it gets.
+/// The sets whose containers a new pod with these labels gets, each at the revision that the pod gets.
 pub fn selected<'a>(
     sets: &'a [Arc<Sidecars>],
     labels: &BTreeMap<String, String>,
@@ -257,8 +258,8 @@ impl Content {
     }
 }
 
-/// What is injected, as the revision identifies it: without selectors and strategies, and with all defaults, so that
-/// a revision does not depend on whether they are written out.
+/// What is injected, as the revision identifies it: without selectors and strategies, and with all defaults, so a
+/// revision does not depend on whether defaults are written out.
 pub(super) fn injected(spec: &SidecarSetSpec) -> Value {
     let list = |list: &[Value], place| -> Vec<Value> {
         list.iter()
@@ -281,11 +282,12 @@ pub(super) fn injected(spec: &SidecarSetSpec) -> Value {
     injected
 }
 
-/// The name of the revision with this content. If it has annotations, their hash follows that of the rest.
+/// The name of the revision with this content. If the content has annotations, their hash follows that of the
+/// other fields.
 pub(super) fn revision_name(set: &str, injected: &Value, collisions: i32) -> String {
-    let mut rest = injected.clone();
-    let annotations = rest.as_object_mut().and_then(|it| it.remove(ANNOTATIONS));
-    let mut text = rest.to_string();
+    let mut fields = injected.clone();
+    let annotations = fields.as_object_mut().and_then(|it| it.remove(ANNOTATIONS));
+    let mut text = fields.to_string();
     if collisions > 0 {
         text.push_str(&collisions.to_string());
     }
@@ -320,7 +322,7 @@ fn annotations(injected: &Value) -> Vec<PodAnnotation> {
     all.filter(|it| !is_reserved_annotation(&it.key)).collect()
 }
 
-/// Removes the images that a running pod can change, and the annotations, which it does not get.
+/// Removes the images that can be changed in a running pod, and the annotations, which only new pods get.
 fn remove_images(injected: &mut Value) {
     if let Some(fields) = injected.as_object_mut() {
         fields.remove(ANNOTATIONS);

@@ -78,10 +78,10 @@ pub fn sidecar_set_status(
         },
     };
     let ready = if !clashes.is_empty() || !uninjected.is_empty() {
-        let mut without: Vec<String> = uninjected;
+        let mut missing: Vec<String> = uninjected;
         let clashing = clashes.iter().filter_map(|it| it.split(": ").next());
-        without.extend(clashing.map(str::to_owned));
-        let message = named("the containers are missing from", &mut without);
+        missing.extend(clashing.map(str::to_owned));
+        let message = named("the containers are missing from", &mut missing);
         (false, "NotInjected", message)
     } else if !not_ready.is_empty() {
         (false, "PodsNotReady", named("not ready:", &mut not_ready))
@@ -113,10 +113,10 @@ pub fn new_problem<'s>(
     new: &'s SidecarSetStatus,
 ) -> Option<&'s Condition> {
     let before = old.and_then(injecting_condition);
-    let now = injecting_condition(new).filter(|it| it.reason != "Injecting")?;
+    let problem = injecting_condition(new).filter(|it| it.reason != "Injecting")?;
     before
-        .is_none_or(|it| it.reason != now.reason)
-        .then_some(now)
+        .is_none_or(|it| it.reason != problem.reason)
+        .then_some(problem)
 }
 
 fn injecting_condition(status: &SidecarSetStatus) -> Option<&Condition> {
@@ -147,39 +147,39 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
         refused,
         held,
     } = progress;
-    let mut count = format!("{updated} of {matched} pods have the newest containers");
+    let mut summary = format!("{updated} of {matched} pods have the newest containers");
     if let Some(one) = refused.iter().min() {
         let pods = match refused.len() {
             1 => "a pod",
-            pods => &format!("{pods} pods"),
+            number => &format!("{number} pods"),
         };
-        count += &format!("; the API server refuses to update {pods}: {one}");
+        summary += &format!("; the API server refuses to update {pods}: {one}");
     }
     let with_pods =
-        |what: &str, pods: &[String]| format!("{count}; {}", named(what, &mut pods.to_vec()));
+        |what: &str, pods: &[String]| format!("{summary}; {}", named(what, &mut pods.to_vec()));
     let Some(set) = set else {
         return (false, "Deleted", "the set is being deleted".to_owned());
     };
     if updated == matched {
-        return (true, "Complete", count);
+        return (true, "Complete", summary);
     }
     if set.update.type_ == SidecarUpdateType::NotUpdate {
         let why = "running pods are not updated, because spec.updateStrategy.type is NotUpdate";
-        return (false, "NotUpdate", format!("{count}; {why}"));
+        return (false, "NotUpdate", format!("{summary}; {why}"));
     }
     if set.update.paused {
         let why = "set spec.updateStrategy.paused to false to continue";
-        return (false, "Paused", format!("{count}; {why}"));
+        return (false, "Paused", format!("{summary}; {why}"));
     }
     if !waiting.is_empty() {
         let what = "these wait for their hook, or for their workload's maxUnavailable:";
         return (false, "WaitsForWorkload", with_pods(what, waiting));
     }
     if *wanted > 0 {
-        return (true, "Updating", count);
+        return (true, "Updating", summary);
     }
     if !refused.is_empty() {
-        return (false, "Refused", count);
+        return (false, "Refused", summary);
     }
     if !held.is_empty() {
         let held: Vec<String> = held.iter().cloned().collect();
@@ -191,7 +191,7 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
     }
     if !not_in_place.is_empty() {
         let what =
-            "fields other than images differ, and running pods cannot change those; recreate:";
+            "fields other than images differ, and cannot be changed in running pods; recreate:";
         return (false, "NotInPlace", with_pods(what, not_in_place));
     }
     if !ignored.is_empty() {
@@ -199,17 +199,17 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
         return (false, "NotInPlace", with_pods(what, ignored));
     }
     let why = "the partition or the selector of the update strategy holds the others back";
-    (true, "HeldBack", format!("{count}; {why}"))
+    (true, "HeldBack", format!("{summary}; {why}"))
 }
 
 /// A message about some pods.
 fn named(what: &str, pods: &mut [String]) -> String {
     pods.sort_unstable();
-    let some: Vec<&str> = pods.iter().take(MAX_NAMED).map(String::as_str).collect();
-    let some = some.join("; ");
+    let shown: Vec<&str> = pods.iter().take(MAX_NAMED).map(String::as_str).collect();
+    let shown = shown.join("; ");
     match pods.len().saturating_sub(MAX_NAMED) {
-        0 => format!("{what} {some}"),
-        more => format!("{what} {some}; and {more} more"),
+        0 => format!("{what} {shown}"),
+        more => format!("{what} {shown}; and {more} more"),
     }
 }
 

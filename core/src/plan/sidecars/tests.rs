@@ -116,7 +116,7 @@ fn a_pod_keeps_its_own_default_container() {
     let pod = injected(own, &[set_with_container("log", "log")]);
     let default = &pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"];
     assert_eq!(default, "log");
-    // It is set only if a sidecar is placed before the game.
+    // The annotation is set only if a sidecar is placed before the game.
     let after = json!({"name": "log", "image": "i", "podInjectPolicy": "AfterAppContainer"});
     let pod = injected(self::pod(), &[set("log", json!({"containers": [after]}))]);
     let annotations = pod["metadata"]["annotations"].as_object();
@@ -306,13 +306,13 @@ fn marks_set_by_the_author_of_a_pod_are_ignored() {
 
 #[test]
 fn a_restored_pod_keeps_the_mark_of_the_containers_that_it_has() {
-    let at = |image: &str| {
+    let log = |image: &str| {
         set(
             "log",
             json!({"containers": [{"name": "log", "image": image}]}),
         )
     };
-    let (old, new) = (at("log:1"), at("log:2"));
+    let (old, new) = (log("log:1"), log("log:2"));
     let backup = injected(pod(), &[Arc::clone(&old)]);
     let restored = injected(backup.clone(), &[Arc::clone(&new)]);
     let mark = &marks(&restored)["log"];
@@ -330,10 +330,10 @@ fn a_restored_pod_keeps_the_mark_of_the_containers_that_it_has() {
 }
 
 #[test]
-fn revisions_depend_on_what_is_injected_and_not_on_explicit_defaults() {
-    let revision_of = |container: Value, more: Value| {
+fn revisions_depend_on_what_is_injected_and_not_on_whether_defaults_are_written_out() {
+    let revision_of = |container: Value, other_fields: Value| {
         let mut spec = json!({"containers": [container]});
-        for (field, value) in more.as_object().expect("fields") {
+        for (field, value) in other_fields.as_object().expect("fields") {
             spec[field] = value.clone();
         }
         set("log", spec).revision.clone()

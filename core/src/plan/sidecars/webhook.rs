@@ -22,17 +22,17 @@ pub enum WebhookState {
 /// Pods of other controllers.
 #[derive(Clone, Debug)]
 pub struct OtherPods<'a> {
-    /// The namespaces that a set reaches and in which they get sidecars, sorted.
+    /// The namespaces that a set reaches and in which such pods get sidecars, sorted.
     pub namespaces: &'a [String],
-    /// Whether they get sidecars in all namespaces that are not labeled `disabled`.
+    /// Whether such pods get sidecars in all namespaces that are not labeled `disabled`.
     pub all: bool,
     /// The webhook that injects into them.
     pub webhook: &'a WebhookState,
 }
 
 impl OtherPods<'_> {
-    /// The reason why new pods do not get the containers, and a message that says what happens to them and how to fix
-    /// that. None if they get them, or if no such pods are expected.
+    /// The reason why new pods do not get the containers, and a message that says what happens to the pods and how to
+    /// fix that. None if the pods get the containers, or if no such pods are expected.
     pub(super) fn problem(&self) -> Option<(&'static str, String)> {
         let (reason, what) = match self.webhook {
             _ if self.namespaces.is_empty() => return None,
@@ -54,7 +54,7 @@ impl OtherPods<'_> {
                 format!("are refused, because API servers do not trust the webhook ({why}); fix that"),
             ),
         };
-        let some: Vec<&str> = self
+        let shown: Vec<&str> = self
             .namespaces
             .iter()
             .take(MAX_NAMED)
@@ -64,19 +64,19 @@ impl OtherPods<'_> {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let some = some.join(", ");
-        let (places, or) = match self.all {
+        let shown = shown.join(", ");
+        let (places, fix) = match self.all {
             true => (
-                format!("namespaces {some}{more}"),
+                format!("namespaces {shown}{more}"),
                 format!("label these namespaces {SIDECARS_LABEL}: disabled"),
             ),
             false => (
-                format!("namespaces labeled {SIDECARS_LABEL}: enabled ({some}{more})"),
+                format!("namespaces labeled {SIDECARS_LABEL}: enabled ({shown}{more})"),
                 "remove the label".to_owned(),
             ),
         };
         let message = format!(
-            "new pods of game workloads get the containers; those of other controllers in {places} {what}, or {or}"
+            "new pods of game workloads get the containers; those of other controllers in {places} {what}, or {fix}"
         );
         Some((reason, message))
     }
@@ -132,12 +132,12 @@ mod tests {
 
     #[test]
     fn where_no_label_is_needed_the_message_names_the_label_that_excludes_a_namespace() {
-        let problem = OtherPods {
+        let pods = OtherPods {
             namespaces: &["web".to_owned()],
             all: true,
             webhook: &WebhookState::NotServed,
         };
-        let (_, message) = problem.problem().expect("a problem");
+        let (_, message) = pods.problem().expect("a problem");
         let expected = "those of other controllers in namespaces web do not get them, ";
         assert!(message.contains(expected), "{message}");
         let fix = ", or label these namespaces gamekeeper.tkex.tencent.com/sidecars: disabled";

@@ -27,14 +27,14 @@ pub fn status(
         sizes,
         ..
     } = scene;
-    let replaced = sizes.kept.iter();
-    let replaced = replaced.filter(|pod| workload.is_to_replace(pod)).count();
-    let is_settled = replaced == 0 && is_settled(scene, &counts);
+    let to_replace = sizes.kept.iter();
+    let to_replace = to_replace.filter(|pod| workload.is_to_replace(pod)).count();
+    let is_settled = to_replace == 0 && is_settled(scene, &counts);
     let outcome = Outcome {
         rollout: &sizes.rollout,
         complete: is_settled && reasons.obstacles.is_none(),
         counts,
-        victims: sizes.victims.len() + replaced,
+        victims: sizes.victims.len() + to_replace,
         reserved: reserved(scene),
         reasons,
     };
@@ -68,7 +68,7 @@ pub fn status(
     }
 }
 
-/// Pods that are to be deleted because their ordinal is reserved.
+/// The number of pods that are to be deleted because their ordinal is reserved.
 fn reserved(scene: &Scene) -> usize {
     let Scene {
         workload, sizes, ..

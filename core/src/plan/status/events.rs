@@ -64,21 +64,21 @@ fn hook_ended(point: HookPoint, condition: &PodHookCondition) -> Event {
 
 /// The event about condition Guarded, if that has changed.
 fn guard(old: &WorkloadStatus, new: &WorkloadStatus) -> Option<Event> {
-    let now = new.condition(ConditionType::Guarded)?;
+    let guarded = new.condition(ConditionType::Guarded)?;
     let before = old.condition(ConditionType::Guarded);
-    if before.is_some_and(|it| (&it.status, &it.reason) == (&now.status, &now.reason)) {
+    if before.is_some_and(|it| (&it.status, &it.reason) == (&guarded.status, &guarded.reason)) {
         return None;
     }
-    Some(match now.status == "True" {
-        true => normal(&now.reason, now.message.clone()),
-        false => warning(&now.reason, now.message.clone()),
+    Some(match guarded.status == "True" {
+        true => normal(&guarded.reason, guarded.message.clone()),
+        false => warning(&guarded.reason, guarded.message.clone()),
     })
 }
 
 /// The event about a guard that cannot be removed, and so keeps its workload from being deleted.
 pub fn stuck_guard(old: Option<&WorkloadStatus>, new: &WorkloadStatus) -> Option<Event> {
-    let now = new.condition(ConditionType::Guarded)?;
-    let is_stuck = now.reason == Reason::BudgetNotDeleted.to_string();
+    let guarded = new.condition(ConditionType::Guarded)?;
+    let is_stuck = guarded.reason == Reason::BudgetNotDeleted.to_string();
     guard(old.unwrap_or(&WorkloadStatus::default()), new).filter(|_| is_stuck)
 }
 
@@ -155,8 +155,8 @@ mod tests {
     fn a_rollout_is_at_a_step_or_has_completed_all_of_them() {
         assert_eq!(messages(0, 3), ["the rollout to game-new is at step 0"]);
         assert_eq!(messages(2, 3), ["the rollout to game-new is at step 2"]);
-        let over = "the rollout to game-new has completed all of its 3 steps";
-        assert_eq!(messages(3, 3), [over]);
+        let completed = "the rollout to game-new has completed all of its 3 steps";
+        assert_eq!(messages(3, 3), [completed]);
         assert_eq!(messages(0, 0), [""; 0]);
     }
 }

@@ -71,9 +71,9 @@ pub struct Outcome<'a> {
     pub complete: bool,
     /// The counts.
     pub counts: PodCounts,
-    /// Pods that are to be deleted or replaced.
+    /// The number of pods that are to be deleted or replaced.
     pub victims: usize,
-    /// Those of them whose ordinal is reserved.
+    /// How many of them have a reserved ordinal.
     pub reserved: usize,
     /// Why the workload does not match its spec.
     pub reasons: Reasons,
@@ -94,9 +94,11 @@ pub fn conditions(
     let failures = failures
         .into_iter()
         .filter_map(|(type_, failure)| Some(Finding::blocked(type_, failure.as_ref()?)));
-    let found = [ready(workload, outcome), progressing(workload, outcome)].into_iter();
-    let found = found.chain(failures);
-    found.map(|it| it.condition(workload, old, now)).collect()
+    let findings = [ready(workload, outcome), progressing(workload, outcome)].into_iter();
+    let findings = findings.chain(failures);
+    findings
+        .map(|it| it.condition(workload, old, now))
+        .collect()
 }
 
 /// Condition Guarded: whether clients other than the operator are kept from deleting pods. None if the workload does
@@ -109,8 +111,8 @@ pub fn guard_condition(
 ) -> Option<Condition> {
     let verdict = protection::verdict(workload, world, own)?;
     let finding = match verdict.holds {
-        true => Finding::is_true(ConditionType::Guarded, verdict.reason, verdict.message),
-        false => Finding::is_false(ConditionType::Guarded, verdict.reason, verdict.message),
+        true => Finding::status_true(ConditionType::Guarded, verdict.reason, verdict.message),
+        false => Finding::status_false(ConditionType::Guarded, verdict.reason, verdict.message),
     };
     Some(finding.condition(workload, old, world.now))
 }
@@ -124,7 +126,7 @@ struct Finding {
 }
 
 impl Finding {
-    fn is_true(type_: ConditionType, reason: Reason, message: String) -> Self {
+    fn status_true(type_: ConditionType, reason: Reason, message: String) -> Self {
         Self {
             type_,
             status: "True",
@@ -133,10 +135,10 @@ impl Finding {
         }
     }
 
-    fn is_false(type_: ConditionType, reason: Reason, message: String) -> Self {
+    fn status_false(type_: ConditionType, reason: Reason, message: String) -> Self {
         Self {
             status: "False",
-            ..Self::is_true(type_, reason, message)
+            ..Self::status_true(type_, reason, message)
         }
     }
 
@@ -157,7 +159,7 @@ impl Finding {
     }
 
     fn blocked(type_: ConditionType, by: &Blocked) -> Self {
-        Self::is_true(type_, by.reason, by.message.clone())
+        Self::status_true(type_, by.reason, by.message.clone())
     }
 }
 
@@ -178,7 +180,7 @@ fn ready(workload: &Workload, outcome: &Outcome) -> Finding {
                 "{available} pods are available, {updated} of them at the update revision: {others}"
             )
         };
-        return Finding::is_true(ConditionType::Ready, Reason::AllPodsAvailable, message);
+        return Finding::status_true(ConditionType::Ready, Reason::AllPodsAvailable, message);
     }
     let (reason, message) = if available < wanted {
         let message = format!("{available} of {wanted} pods are available");
@@ -191,7 +193,7 @@ fn ready(workload: &Workload, outcome: &Outcome) -> Finding {
         let message = format!("{updated} of {wanted} pods are at the update revision");
         (Reason::RolloutUnderWay, message)
     };
-    Finding::is_false(ConditionType::Ready, reason, message)
+    Finding::status_false(ConditionType::Ready, reason, message)
 }
 
 fn to_delete(outcome: &Outcome) -> String {
@@ -209,9 +211,10 @@ fn to_delete(outcome: &Outcome) -> String {
 
 fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
     let proceeds = |reason, message: &str| {
-        Finding::is_true(ConditionType::Progressing, reason, message.to_owned())
+        Finding::status_true(ConditionType::Progressing, reason, message.to_owned())
     };
-    let waits = |reason, message| Finding::is_false(ConditionType::Progressing, reason, message);
+    let waits =
+        |reason, message| Finding::status_false(ConditionType::Progressing, reason, message);
     if outcome.complete {
         return proceeds(Reason::Complete, "the rollout is complete");
     }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::api::{ConditionType, Reason};
 
-/// The conditions of an object, with Ready=False and the reason why it cannot be decoded. None if they already
-/// contain that.
+/// The conditions of an object, with Ready=False and the reason why it cannot be decoded. None if the old
+/// conditions already contain that.
 pub fn unreadable_conditions(
     old: &[Value],
     why: &str,
@@ -16,8 +16,8 @@ pub fn unreadable_conditions(
 ) -> Option<Vec<Value>> {
     let type_ = ConditionType::Ready.as_str();
     let place = old.iter().position(|it| it["type"] == type_);
-    let before = place.map(|place| &old[place]);
-    let since = before.filter(|it| it["status"] == "False");
+    let old_ready = place.map(|place| &old[place]);
+    let since = old_ready.filter(|it| it["status"] == "False");
     let since = since.and_then(|it| it["lastTransitionTime"].as_str());
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let condition = json!({
@@ -28,7 +28,7 @@ pub fn unreadable_conditions(
         "observedGeneration": generation,
         "lastTransitionTime": since.map_or_else(|| now.to_string(), str::to_owned),
     });
-    if before == Some(&condition) {
+    if old_ready == Some(&condition) {
         return None;
     }
     let mut conditions = old.to_vec();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_conditions_gets_its_first() {
+    fn an_object_without_conditions_gets_its_first_condition() {
         let new = unreadable_conditions(&[], "why", 1, at(0)).expect("a change");
         assert_eq!(new.len(), 1);
     }

@@ -64,7 +64,7 @@ fn a_pod_that_is_never_ready_holds_back_the_rest_and_is_named() {
     assert_eq!(
         creations(&mut story),
         1,
-        "a raised value continues the creation"
+        "a higher limit continues the creation"
     );
     story.user(json!({"template": {"metadata": {"labels": {"broken": null}}}}));
     story.settle();
@@ -78,17 +78,17 @@ fn a_pod_that_is_never_ready_holds_back_the_rest_and_is_named() {
 
 #[test]
 fn a_workload_that_already_has_pods_or_a_status_has_no_batches() {
-    // Its status was lost, but its pods exist.
-    let mut first = story(4, json!({}));
-    first.settle();
-    first.object.status = None;
-    first.user(batches(json!(1)));
-    first.user(json!({"replicas": 9}));
-    assert_eq!(creations(&mut first), 5);
-    assert!(!first.status().creating_in_batches);
-    // Its pods were lost, but its status exists.
-    first.world.pods.clear();
-    assert_eq!(creations(&mut first), 9);
+    // The status of the workload was lost, but its pods exist.
+    let mut story = story(4, json!({}));
+    story.settle();
+    story.object.status = None;
+    story.user(batches(json!(1)));
+    story.user(json!({"replicas": 9}));
+    assert_eq!(creations(&mut story), 5);
+    assert!(!story.status().creating_in_batches);
+    // The pods were lost, but the status exists.
+    story.world.pods.clear();
+    assert_eq!(creations(&mut story), 9);
 }
 
 #[test]
@@ -106,8 +106,8 @@ fn the_status_records_the_initial_creation_before_the_first_pod_is_created() {
     let mut story = story(4, batches(json!(1)));
     story.reconcile();
     let plan = story.plan();
-    let creates = |action: &Action| matches!(action, Action::CreatePod(_));
-    assert!(plan.actions.iter().any(creates) && plan.status_first);
+    let is_creation = |action: &Action| matches!(action, Action::CreatePod(_));
+    assert!(plan.actions.iter().any(is_creation) && plan.status_first);
     let status = plan.status.expect("a status");
     assert!(status.creating_in_batches);
     // The operator crashes after that write.

@@ -170,7 +170,7 @@ fn only_the_user_ends_a_users_pause() {
 }
 
 #[test]
-fn a_template_applied_while_a_user_pauses_gets_no_pod_until_the_user_resumes() {
+fn no_pod_gets_a_template_applied_during_a_users_pause_until_the_user_resumes() {
     let mut story = story(4, json!({"updateStrategy": {"partition": 2}}));
     story.settle();
     story.image("v2").settle();
@@ -190,7 +190,7 @@ fn a_template_applied_while_a_user_pauses_gets_no_pod_until_the_user_resumes() {
 }
 
 #[test]
-fn removing_the_steps_while_a_user_pauses_updates_no_more_pods() {
+fn removing_the_steps_during_a_users_pause_updates_no_pod() {
     let steps = json!([{"partition": 1}, {"pause": {}}]);
     let mut story = story(
         4,
@@ -391,8 +391,8 @@ fn paused_without_stable_revision(pods: i32) -> (Story, String) {
 fn a_pause_holds_when_the_stable_revision_is_deleted() {
     let (mut story, stable) = paused_without_stable_revision(4);
     assert_eq!(story.images(), "v1 v1 v1 v2");
-    let lost = story.names().remove(0);
-    story.edit_pod(&lost, |pod| pod.terminating = true);
+    let name = story.names().remove(0);
+    story.edit_pod(&name, |pod| pod.terminating = true);
     story.end_terminating().settle();
     assert!(story.paused());
     assert_eq!(story.images(), "v1 v1 v2");

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::story::story;
 use crate::plan::Gate;
 
-/// Seconds by which a clock is set back: two hours.
+/// The change of a clock that is set back by two hours, in seconds.
 const BACK: i64 = -7_200;
 
 #[test]

@@ -10,7 +10,7 @@ use crate::plan::{Action, Gate, InPlacePatch};
 
 const ORDERED: [&str; 2] = ["OrderedReady", "OrderedUpdated"];
 
-/// Images of a sidecar and two containers.
+/// A template with these images of a sidecar and two containers.
 fn images(proxy: &str, game: &str, log: &str) -> Value {
     let sidecar =
         json!({"name": "proxy", "image": format!("proxy:{proxy}"), "restartPolicy": "Always"});
@@ -24,7 +24,7 @@ fn images(proxy: &str, game: &str, log: &str) -> Value {
 }
 
 /// One pod with all images at v1. The kubelet acts only when a test makes it act.
-fn ordered(policy: &str) -> Story {
+fn with_policy(policy: &str) -> Story {
     let mut story = story(
         1,
         json!({"updateStrategy": {"type": "InplaceUpdate", "inPlaceUpdateStrategy": {"policy": policy}}}),
@@ -77,7 +77,7 @@ fn patches(story: &Story) -> Vec<&InPlacePatch> {
 #[test]
 fn containers_get_their_images_one_after_the_other() {
     for policy in ORDERED {
-        let mut story = ordered(policy);
+        let mut story = with_policy(policy);
         story.user(images("v2", "v2", "v2")).settle();
         assert_eq!(spec_images(&story), "proxy:v2 game:v1 log:v1", "{policy}");
         start_and_settle(&mut story, "proxy", true);
@@ -93,7 +93,7 @@ fn containers_get_their_images_one_after_the_other() {
 
 #[test]
 fn without_an_order_all_images_change_in_one_write() {
-    let mut story = ordered("DisOrdered");
+    let mut story = with_policy("DisOrdered");
     story.user(images("v2", "v2", "v2")).settle();
     assert_eq!(spec_images(&story), "proxy:v2 game:v2 log:v2");
     assert_eq!(patches(&story).len(), 1);
@@ -101,24 +101,24 @@ fn without_an_order_all_images_change_in_one_write() {
 
 #[test]
 fn the_next_container_waits_for_readiness_only_with_ordered_ready() {
-    for (policy, after) in [
+    for (policy, expected) in [
         ("OrderedReady", "proxy:v2 game:v1 log:v1"),
         ("OrderedUpdated", "proxy:v2 game:v2 log:v1"),
     ] {
-        let mut story = ordered(policy);
+        let mut story = with_policy(policy);
         story.user(images("v2", "v2", "v2")).settle();
         start_and_settle(&mut story, "proxy", false);
-        assert_eq!(spec_images(&story), after);
+        assert_eq!(spec_images(&story), expected);
     }
 }
 
 #[test]
-fn the_next_container_is_not_changed_if_readiness_was_lost_after_the_plan() {
-    for (policy, after) in [
+fn with_ordered_ready_the_next_container_is_not_changed_if_readiness_was_lost_after_the_plan() {
+    for (policy, expected) in [
         ("OrderedReady", "proxy:v2 game:v1 log:v1"),
         ("OrderedUpdated", "proxy:v2 game:v2 log:v1"),
     ] {
-        let mut story = ordered(policy);
+        let mut story = with_policy(policy);
         story.user(images("v2", "v2", "v2")).settle();
         let pod = story.names().remove(0);
         start(&mut story, "proxy", true);
@@ -134,13 +134,13 @@ fn the_next_container_is_not_changed_if_readiness_was_lost_after_the_plan() {
             story.carry_out(action);
         }
         story.settle();
-        assert_eq!(spec_images(&story), after, "{policy}");
+        assert_eq!(spec_images(&story), expected, "{policy}");
     }
 }
 
 #[test]
 fn a_status_of_an_earlier_generation_does_not_start_the_next_container() {
-    let mut story = ordered("OrderedUpdated");
+    let mut story = with_policy("OrderedUpdated");
     let pod = story.names().remove(0);
     story.user(images("v2", "v2", "v2")).settle();
     story.edit_pod(&pod, |pod| {
@@ -153,7 +153,7 @@ fn a_status_of_an_earlier_generation_does_not_start_the_next_container() {
 
 #[test]
 fn containers_that_keep_their_image_are_not_waited_for() {
-    let mut story = ordered("OrderedReady");
+    let mut story = with_policy("OrderedReady");
     let pod = story.names().remove(0);
     story.edit_pod(&pod, |pod| {
         pod.containers[2].status.as_mut().expect("a status").ready = false;
@@ -165,19 +165,19 @@ fn containers_that_keep_their_image_are_not_waited_for() {
 }
 
 #[test]
-fn the_first_patch_contains_all_but_the_later_images() {
-    let mut story = ordered("OrderedReady");
+fn the_first_patch_contains_everything_but_the_later_images() {
+    let mut story = with_policy("OrderedReady");
     let mut change = images("v1", "v2", "v2");
     change["template"]["metadata"] = json!({"labels": {"tier": "gold"}, "annotations": {"a": "b"}});
-    let cpu = json!({"requests": {"cpu": "2"}});
-    change["template"]["spec"]["containers"][1]["resources"] = cpu;
-    let limited = json!({"requests": {"cpu": "1"}});
+    let two_cpus = json!({"requests": {"cpu": "2"}});
+    change["template"]["spec"]["containers"][1]["resources"] = two_cpus;
+    let one_cpu = json!({"requests": {"cpu": "1"}});
     story.kubelets_run = true;
-    let mut before = images("v1", "v1", "v1");
-    before["template"]["spec"]["containers"][1]["resources"] = limited;
+    let mut initial = images("v1", "v1", "v1");
+    initial["template"]["spec"]["containers"][1]["resources"] = one_cpu;
     story
         .user(json!({"updateStrategy": {"inPlaceUpdateStrategy": {"whenImpossible": "Recreate"}}}))
-        .user(before)
+        .user(initial)
         .settle();
     story.kubelets_run = false;
     story.done.clear();
@@ -201,7 +201,7 @@ fn the_first_patch_contains_all_but_the_later_images() {
 
 #[test]
 fn one_hook_precedes_the_whole_update_and_one_follows_it() {
-    let mut story = ordered("OrderedUpdated");
+    let mut story = with_policy("OrderedUpdated");
     let hook = json!({"hook": {"templateName": "test"}});
     story.user(json!({"preInplaceUpdateStrategy": hook, "postInplaceUpdateStrategy": hook}));
     let test = story.world.templates.get_mut("test").expect("a template");
@@ -230,10 +230,10 @@ fn one_hook_precedes_the_whole_update_and_one_follows_it() {
 
 #[test]
 fn a_revert_undoes_what_was_changed_and_nothing_else() {
-    let mut story = ordered("OrderedReady");
+    let mut story = with_policy("OrderedReady");
     story.user(images("v2", "v2", "v2")).settle();
     start_and_settle(&mut story, "proxy", true);
-    // The image of the game does not exist.
+    // The game does not start, because its new image does not exist.
     assert_eq!(spec_images(&story), "proxy:v2 game:v2 log:v1");
     story.user(images("v1", "v1", "v1")).settle();
     assert_eq!(
@@ -251,7 +251,7 @@ fn a_revert_undoes_what_was_changed_and_nothing_else() {
 
 #[test]
 fn a_container_whose_revert_is_canceled_is_waited_for() {
-    let mut story = ordered("OrderedUpdated");
+    let mut story = with_policy("OrderedUpdated");
     story.user(images("v1", "v2", "v2")).settle();
     start_and_settle(&mut story, "game", true);
     assert_eq!(spec_images(&story), "proxy:v1 game:v2 log:v2");
@@ -267,7 +267,7 @@ fn a_container_whose_revert_is_canceled_is_waited_for() {
 
 #[test]
 fn a_new_target_does_not_wait_for_a_container_that_changes_again() {
-    let mut story = ordered("OrderedReady");
+    let mut story = with_policy("OrderedReady");
     story.user(images("missing", "v2", "v2")).settle();
     assert_eq!(spec_images(&story), "proxy:missing game:v1 log:v1");
     story.user(images("v3", "v2", "v3")).settle();
@@ -288,7 +288,7 @@ fn a_new_target_does_not_wait_for_a_container_that_changes_again() {
 
 #[test]
 fn a_new_target_waits_for_a_container_that_is_being_updated_to_it() {
-    let mut story = ordered("OrderedUpdated");
+    let mut story = with_policy("OrderedUpdated");
     story.user(images("v2", "v2", "v2")).settle();
     story.user(images("v2", "v3", "v2")).settle();
     assert_eq!(spec_images(&story), "proxy:v2 game:v1 log:v1");
@@ -299,7 +299,7 @@ fn a_new_target_waits_for_a_container_that_is_being_updated_to_it() {
 
 #[test]
 fn a_pause_does_not_stop_an_update_in_progress() {
-    let mut story = ordered("OrderedUpdated");
+    let mut story = with_policy("OrderedUpdated");
     story.user(images("v2", "v2", "v2")).settle();
     story.user(json!({"updateStrategy": {"paused": true}}));
     start_and_settle(&mut story, "proxy", true);
@@ -308,7 +308,7 @@ fn a_pause_does_not_stop_an_update_in_progress() {
 
 #[test]
 fn when_the_order_is_lifted_no_container_waits_any_longer() {
-    let mut story = ordered("OrderedUpdated");
+    let mut story = with_policy("OrderedUpdated");
     story.user(images("v2", "v2", "v2")).settle();
     story.user(json!({"updateStrategy": {"inPlaceUpdateStrategy": {"policy": "DisOrdered"}}}));
     story.settle();
@@ -317,7 +317,7 @@ fn when_the_order_is_lifted_no_container_waits_any_longer() {
 
 #[test]
 fn a_pod_without_running_containers_is_changed_in_one_write() {
-    let mut story = ordered("OrderedReady");
+    let mut story = with_policy("OrderedReady");
     let pod = story.names().remove(0);
     story.stop_containers(&pod);
     story.edit_pod(&pod, |pod| pod.phase = crate::plan::PodPhase::Pending);
@@ -336,44 +336,44 @@ fn a_pod_without_the_gate_is_done_when_the_last_container_is() {
         .user(json!({"updateStrategy": strategy}))
         .user(images("v2", "v2", "v1"))
         .settle();
-    let is_done = |action: &Action| matches!(action, Action::FinishInPlace { .. });
+    let is_finish = |action: &Action| matches!(action, Action::FinishInPlace { .. });
     start_and_settle(&mut story, "proxy", true);
     assert_eq!(spec_images(&story), "proxy:v2 game:v2 log:v1");
-    assert_eq!(story.count(is_done), 0);
+    assert_eq!(story.count(is_finish), 0);
     start_and_settle(&mut story, "game", true);
-    assert_eq!(story.count(is_done), 1);
+    assert_eq!(story.count(is_finish), 1);
 }
 
 #[test]
 fn an_update_that_is_superseded_keeps_its_resources() {
-    let mut story = ordered("DisOrdered");
-    let cpu = |game: &str, cpu: &str| {
+    let mut story = with_policy("DisOrdered");
+    let template = |game: &str, cpu: &str| {
         let mut change = images("v1", game, "v1");
         change["template"]["spec"]["containers"][0]["resources"] =
             json!({"requests": {"cpu": cpu}});
         change
     };
-    let recreated = json!({"updateStrategy": {"type": "RollingUpdate"}});
+    let rolling = json!({"updateStrategy": {"type": "RollingUpdate"}});
     story.kubelets_run = true;
-    story.user(recreated).user(cpu("v1", "1")).settle();
+    story.user(rolling).user(template("v1", "1")).settle();
     story
         .user(json!({"updateStrategy": {"type": "InplaceUpdate"}}))
-        .user(cpu("v2", "1"))
+        .user(template("v2", "1"))
         .settle();
     story.kubelets_run = false;
-    story.user(cpu("v3", "2"));
+    story.user(template("v3", "2"));
     let count = patches(&story).len();
     while patches(&story).len() == count {
         story.reconcile();
     }
     // Before the resources are set, the user sets another image.
-    story.user(cpu("v4", "2")).settle();
+    story.user(template("v4", "2")).settle();
     assert!(story.pods()[0].containers[0].resources.contains("\"2\""));
 }
 
 #[test]
 fn a_pod_whose_gate_is_opened_by_hand_during_an_update_counts_as_an_old_one() {
-    let mut story = ordered("OrderedReady");
+    let mut story = with_policy("OrderedReady");
     let hook = json!({"hook": {"templateName": "test"}});
     story.user(json!({"preInplaceUpdateStrategy": hook}));
     story.user(images("v2", "v2", "v1")).settle();

@@ -9,7 +9,7 @@ use crate::api::{HookPhase, WaitReason};
 use crate::plan::{Action, Attempt, Planned};
 
 #[test]
-fn a_failed_creation_is_not_reported_once_it_is_no_longer_wanted() {
+fn a_failed_creation_is_no_longer_reported_when_the_pod_is_not_wanted_anymore() {
     let mut story = story(2, json!({}));
     story.settle();
     let is_reported = |story: &Story| {
@@ -90,39 +90,39 @@ fn a_refusal_is_shown_with_its_reason_while_the_action_is_attempted() {
         Attempt::RecreatePod,
         Attempt::StartUpdateHook,
     ];
-    let reported = |type_: &str, reason: &str| Some((type_.to_owned(), reason.to_owned()));
+    let expected = |type_: &str, reason: &str| Some((type_.to_owned(), reason.to_owned()));
     let hook = json!({"hook": {"templateName": "test"}});
     for (spec, change, condition) in [
         (json!({}), json!({}), None),
         (
             json!({}),
             json!({"replicas": 4}),
-            reported("FailedScale", "FailedCreate"),
+            expected("FailedScale", "FailedCreate"),
         ),
         (
             json!({}),
             json!({"replicas": 2}),
-            reported("FailedScale", "FailedDelete"),
+            expected("FailedScale", "FailedDelete"),
         ),
         (
             json!({"preDeleteUpdateStrategy": hook}),
             json!({"replicas": 2}),
-            reported("FailedScale", "FailedHookRun"),
+            expected("FailedScale", "FailedHookRun"),
         ),
         (
             json!({}),
             json!({"template": {"metadata": {"labels": {"v": "2"}}}}),
-            reported("FailedUpdate", "FailedDelete"),
+            expected("FailedUpdate", "FailedDelete"),
         ),
         (
             json!({"preDeleteUpdateStrategy": hook}),
             json!({"template": {"metadata": {"labels": {"v": "2"}}}}),
-            reported("FailedUpdate", "FailedHookRun"),
+            expected("FailedUpdate", "FailedHookRun"),
         ),
         (
             json!({"updateStrategy": {"type": "InplaceUpdate"}}),
             json!({"template": {"metadata": {"labels": {"v": "2"}}}}),
-            reported("FailedUpdate", "FailedUpdate"),
+            expected("FailedUpdate", "FailedUpdate"),
         ),
     ] {
         let mut story = story(3, spec.clone());
@@ -149,7 +149,7 @@ fn a_refusal_is_shown_with_its_reason_while_the_action_is_attempted() {
     }
 }
 
-/// Number of pods created while a kubelet rejects all of them for this many seconds.
+/// The number of pods that are created while a kubelet rejects all of them for this many seconds.
 fn created_while_rejected<K: Planned + Serialize>(story: &mut Story<K>, seconds: i64) -> usize {
     let is_creation = |action: &Action| matches!(action, Action::CreatePod(_));
     let before = story.count(is_creation);

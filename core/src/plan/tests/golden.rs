@@ -56,8 +56,8 @@ fn line(action: &Action) -> String {
         Action::RequestMove { pod: it, .. } => format!("mark {} as to be moved", pod(it)),
         Action::MarkDeleting { pod: it, .. } => format!("mark {} as to be deleted", pod(it)),
         Action::UnmarkDeleting(it) => format!("unmark {}", pod(it)),
-        Action::CreateHookRun(run) => format!("create HookRun of {}", point(&run.name_any())),
-        Action::DeleteHookRun { name, .. } => format!("delete HookRun of {}", point(name)),
+        Action::CreateHookRun(run) => format!("create HookRun of {}", first_word(&run.name_any())),
+        Action::DeleteHookRun { name, .. } => format!("delete HookRun of {}", first_word(name)),
         Action::CloseGate { pod: it, then, .. } => match then {
             Some(_) => format!("close the gate of {}, then change it", pod(it)),
             None => format!("close the gate of {}", pod(it)),
@@ -81,8 +81,8 @@ fn image(pod: &serde_json::Value) -> &str {
         .unwrap_or_default()
 }
 
-/// The hook point of a run: the first word of its name.
-fn point(name: &str) -> &str {
+/// The first word of a HookRun's name, which begins with its hook point: `pre`, `post` or `canary`.
+fn first_word(name: &str) -> &str {
     name.split('-').next().unwrap_or(name)
 }
 

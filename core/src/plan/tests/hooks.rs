@@ -135,13 +135,13 @@ fn a_running_hook_outlives_a_retry_and_only_ended_ones_run_again() {
     story
         .user(json!({"preDeleteUpdateStrategy": {"retry": true}}))
         .settle();
-    let uids: Vec<_> = story
+    let runs_after_retry: Vec<_> = story
         .world
         .runs
         .iter()
         .map(|run| (run.name_any(), run.uid()))
         .collect();
-    assert_eq!(uids.len(), 2);
+    assert_eq!(runs_after_retry.len(), 2);
     assert_eq!(story.count(|it| matches!(it, Action::CreateHookRun(_))), 3);
     assert_eq!(story.hooks_end("", HookPhase::Successful), 2);
     story.settle();
@@ -214,20 +214,20 @@ fn ignored_fields_of_a_run_do_not_change_the_plan() {
                 (run, format!("{:?}", story.plan()))
             })
             .collect();
-        let mut alike = 0;
+        let mut same_plans = 0;
         for ((one, plan), (other, other_plan)) in planned.iter().zip(&planned[1..]) {
             if makes_same_plan(one, other) {
                 assert_eq!(plan, other_plan, "{one:?} {other:?}");
-                alike += 1;
+                same_plans += 1;
             }
         }
-        assert_eq!(alike, 4, "while it runs, and once it has ended");
+        assert_eq!(same_plans, 4, "while the hook runs, and once it has ended");
     }
 }
 
 #[test]
 fn a_success_dated_in_the_future_does_not_count() {
-    for (seconds, left) in [(3, 1), (3600, 2)] {
+    for (seconds, remaining) in [(3, 1), (3600, 2)] {
         let mut story = story(
             2,
             json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
@@ -238,7 +238,7 @@ fn a_success_dated_in_the_future_does_not_count() {
         story.wait(seconds);
         story.hooks_end("", HookPhase::Successful);
         story.wait(-seconds).settle();
-        assert_eq!(story.pods().len(), left, "{seconds} s ahead");
+        assert_eq!(story.pods().len(), remaining, "{seconds} s ahead");
         // The hook runs again.
         story.hooks_end("", HookPhase::Successful);
         story.settle();
@@ -298,8 +298,8 @@ fn a_copy_of_a_run_under_another_name_has_no_effect() {
             assert_eq!(story.images(), images, "{case}");
             story.hooks_end("", HookPhase::Successful);
             story.settle();
-            let continued = story.pods().len() == 1 || story.images() != images;
-            assert!(continued, "{case}: its own run counts");
+            let has_continued = story.pods().len() == 1 || story.images() != images;
+            assert!(has_continued, "{case}: the operator's run counts");
         }
     }
 }

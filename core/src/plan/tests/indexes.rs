@@ -175,8 +175,8 @@ fn with_an_invalid_range_no_pod_is_created_or_recreated_and_everything_else_cont
         reason(&story, "FailedUpdate").as_deref(),
         Some("PodIndexInvalid")
     );
-    let named = story.names()[0].clone();
-    story.user(json!({"scaleStrategy": {"podsToDelete": [named]}}));
+    let name = story.names()[0].clone();
+    story.user(json!({"scaleStrategy": {"podsToDelete": [name]}}));
     story.settle();
     assert_eq!(story.pods().len(), 3);
     story.user(json!({"replicas": 2})).settle();
@@ -203,8 +203,8 @@ fn adopted_orphans_keep_their_index() {
     }
     story.user(json!({"replicas": 3})).reconcile();
     let mut distinct: Vec<u32> = story.pods().iter().filter_map(|pod| pod.index).collect();
-    let all = distinct.len();
+    let count = distinct.len();
     distinct.sort_unstable();
     distinct.dedup();
-    assert_eq!(distinct.len(), all, "{}", indexes(&story));
+    assert_eq!(distinct.len(), count, "{}", indexes(&story));
 }

@@ -20,7 +20,7 @@ fn first_plan(replicas: i32, strategy: Value) -> FirstPlan {
     let unavailable = story.pods().iter().filter(|pod| !pod.is_ready()).count();
     assert_eq!(unavailable, 0);
     story.image("v2");
-    // Until the template is accepted, plans only check with a dry run whether it will be.
+    // Until the template is accepted, plans only check with a dry run whether it will be accepted.
     while story
         .done
         .iter()
@@ -70,7 +70,7 @@ fn limits_of_a_rolling_update() {
         assert_eq!(
             first_plan(replicas, strategy.clone()),
             expected,
-            "{replicas} of {strategy}"
+            "{replicas} replicas, {strategy}"
         );
     }
 }
@@ -97,7 +97,7 @@ fn limits_of_an_in_place_update() {
         assert_eq!(
             first_plan(replicas, strategy.clone()),
             expected,
-            "{replicas} of {strategy}"
+            "{replicas} replicas, {strategy}"
         );
     }
 }

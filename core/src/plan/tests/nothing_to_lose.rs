@@ -9,10 +9,10 @@ use crate::plan::{Action, DeletionReason, Gate, Ground, Pod, PodPhase};
 
 /// A settled workload with a hook at this point, and with these settings.
 fn with_hook(point: &str, spec: Value) -> Story {
-    let mut guarded = json!({});
-    guarded[format!("{point}UpdateStrategy")] = json!({"hook": {"templateName": "test"}});
-    merge(&mut guarded, spec);
-    let mut story = story(2, guarded);
+    let mut full_spec = json!({});
+    full_spec[format!("{point}UpdateStrategy")] = json!({"hook": {"templateName": "test"}});
+    merge(&mut full_spec, spec);
+    let mut story = story(2, full_spec);
     story.settle();
     story
 }
@@ -31,6 +31,7 @@ fn first_in_line(story: &mut Story) -> String {
     name
 }
 
+/// The pods that were written to, and the resourceVersion that each write requires. Marks of hooks do not count.
 fn pods_written(story: &Story) -> Vec<(&str, Option<u64>)> {
     let is_hook_mark = |action: &Action| {
         matches!(
@@ -145,9 +146,9 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
                 "{state}, {reason:?}"
             );
             assert_eq!(story.runs(), [""; 0]);
-            let deleted = |it: &Action| matches!(it, Action::DeletePod(it) if it.reason == reason && it.ground != Ground::Unguarded);
-            assert_eq!(story.count(deleted), 1, "{state}, {reason:?}");
-            assert!(story.done.iter().all(|it| !it.lasts() || !deleted(it)));
+            let is_deletion = |it: &Action| matches!(it, Action::DeletePod(it) if it.reason == reason && it.ground != Ground::Unguarded);
+            assert_eq!(story.count(is_deletion), 1, "{state}, {reason:?}");
+            assert!(story.done.iter().all(|it| !it.lasts() || !is_deletion(it)));
         }
         let mut story = with_hook("preDelete", json!({}));
         let name = first_in_line(&mut story);
@@ -208,8 +209,8 @@ fn a_pod_that_has_no_hook_is_deleted_even_if_it_has_changed() {
 fn in_place(point: &str) -> (Story, String) {
     let strategy = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
     let mut story = with_hook(point, json!({"updateStrategy": strategy}));
-    // The API server has accepted both revisions.
     story.user(json!({"updateStrategy": {"partition": 0}}));
+    // Each image is rolled out once, so the API server has accepted both revisions.
     for tag in ["v2", "v1"] {
         story.image(tag).settle();
         while story.hooks_end("", HookPhase::Successful) > 0 {
@@ -245,7 +246,7 @@ fn a_pod_that_has_not_started_is_changed_only_in_the_version_that_was_observed()
 
 #[test]
 fn a_crashed_server_is_changed_with_its_gate_closed() {
-    for (point, is_guarded) in [
+    for (point, has_precondition) in [
         ("preDelete", true),
         ("preInplace", true),
         ("postInplace", false),
@@ -256,13 +257,17 @@ fn a_crashed_server_is_changed_with_its_gate_closed() {
         while story.done.is_empty() {
             story.reconcile();
         }
-        let written = story.done.iter().find(|action| action.pod().is_some());
-        let Some(Action::CloseGate { pod, then, .. }) = written else {
-            panic!("{written:?}");
+        let first_write = story.done.iter().find(|action| action.pod().is_some());
+        let Some(Action::CloseGate { pod, then, .. }) = first_write else {
+            panic!("{first_write:?}");
         };
-        let then = then.as_ref().expect("the change follows");
-        assert_eq!(pod.version, observed.filter(|_| is_guarded), "{point}");
-        assert_eq!(then.pod.version, pod.version);
+        let change = then.as_ref().expect("the change follows");
+        assert_eq!(
+            pod.version,
+            observed.filter(|_| has_precondition),
+            "{point}"
+        );
+        assert_eq!(change.pod.version, pod.version);
         // The change itself is made. A PostInplace hook waits until the containers run.
         story.reconcile();
         assert_eq!(story.images(), "v1 v2", "{point}");

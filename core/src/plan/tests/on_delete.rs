@@ -87,7 +87,7 @@ fn a_new_pod_gets_the_stable_template_if_the_new_one_is_refused() {
 }
 
 #[test]
-fn pods_in_pods_to_delete_are_updated_after_their_hook() {
+fn pods_named_in_pods_to_delete_are_replaced_by_updated_pods_after_their_hook() {
     let mut story = on_delete(
         2,
         json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),

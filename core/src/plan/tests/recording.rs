@@ -10,7 +10,7 @@ use super::story::story;
 use crate::api::ContainerOrder;
 use crate::api::SidecarSet;
 use crate::plan::in_place::{
-    Change, Completion, Patching, changing_other, completion, patch_of, record_of_other,
+    Change, Completion, Patching, completion, patch_of, progress_in_other_pod, record_of_other_pod,
 };
 use crate::plan::sidecars::{Changing, Sidecars};
 use crate::plan::{
@@ -30,16 +30,16 @@ struct Event {
     containers: Vec<ContainerStatus>,
 }
 
-/// How the rule judges the changes that the spec column of the recording shows: all but the resize, and those of the
-/// sidecar and of a second container.
+/// How the rule judges the changes that the spec column of the recording shows: all except the resize and the changes
+/// of the sidecar and of a second container.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Score {
     /// Changes that the kubelet completed.
     finished: usize,
     /// Changes that the rule considered complete too early.
-    early: usize,
+    too_early: usize,
     /// Completed changes that the rule never considered complete.
-    never: usize,
+    missed: usize,
 }
 
 fn time(text: &str) -> Timestamp {
@@ -117,7 +117,7 @@ fn content(image: &str) -> &str {
     }
 }
 
-fn pod_of(event: &Event, before: Option<&Pod>, knows_first: bool) -> Pod {
+fn pod_of(event: &Event, before: Option<&Pod>, knows_first_status: bool) -> Pod {
     let mut pod = match before {
         Some(pod) => pod.clone(),
         None => {
@@ -146,7 +146,7 @@ fn pod_of(event: &Event, before: Option<&Pod>, knows_first: bool) -> Pod {
             .iter()
             .map(|it| it.container_id.clone())
             .collect();
-        pod.first_status = (is_first && knows_first).then_some(FirstStatus {
+        pod.first_status = (is_first && knows_first_status).then_some(FirstStatus {
             generation: event.generation,
             container_ids,
         });
@@ -158,8 +158,8 @@ fn pod_of(event: &Event, before: Option<&Pod>, knows_first: bool) -> Pod {
     pod
 }
 
-/// Whether the change of a segment is truly complete: the desired content runs and is ready, and if the same content
-/// was desired before under another name, it runs in another container.
+/// Whether a change is truly complete at an event: the desired content runs and is ready, and if the same content was
+/// desired before the change under another name, it runs in another container.
 fn is_truly_done(event: &Event, before: &Event) -> bool {
     let status = &event.containers[0];
     let same_content = content(&event.spec) == content(&before.spec);
@@ -190,14 +190,14 @@ impl Author {
             Author::Workload => {
                 patch_of(pod, RevisionName::of("new"), &wanted, at, patching).record
             }
-            Author::SidecarSet => record_of_other(pod, &set(image), at),
+            Author::SidecarSet => record_of_other_pod(pod, &set(image), at),
         }
     }
 
     fn considers_done(self, pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> bool {
         match self {
             Author::Workload => completion(pod, record, now) == Completion::Done,
-            Author::SidecarSet => changing_other(pod, "set", now).0 == Changing::No,
+            Author::SidecarSet => progress_in_other_pod(pod, "set", now).0 == Changing::No,
         }
     }
 }
@@ -215,8 +215,8 @@ fn set(image: &str) -> Sidecars {
     Sidecars::of(&set).expect("a selector")
 }
 
-fn score(sequence: &[Event], author: Author, knows_first: bool, score: &mut Score) {
-    let mut pod = pod_of(&sequence[0], None, knows_first);
+fn score(sequence: &[Event], author: Author, knows_first_status: bool, total: &mut Score) {
+    let mut pod = pod_of(&sequence[0], None, knows_first_status);
     let mut start = 0;
     while let Some(change) =
         (start + 1..sequence.len()).find(|i| sequence[*i].spec != sequence[*i - 1].spec)
@@ -225,25 +225,26 @@ fn score(sequence: &[Event], author: Author, knows_first: bool, score: &mut Scor
             .find(|i| sequence[*i].generation != sequence[*i - 1].generation);
         let before = &sequence[change - 1];
         for event in &sequence[start + 1..change] {
-            pod = pod_of(event, Some(&pod), knows_first);
+            pod = pod_of(event, Some(&pod), knows_first_status);
         }
-        let (wanted, at) = (&sequence[change].spec, sequence[change].at);
-        let record = author.record(&pod, wanted, at);
+        let (image, at) = (&sequence[change].spec, sequence[change].at);
+        let record = author.record(&pod, image, at);
         pod.record = Some(Arc::new(record));
         let (mut truly_done, mut judged_done) = (false, false);
         let last = end.unwrap_or(sequence.len());
         for (index, event) in sequence.iter().enumerate().take(last).skip(change) {
-            pod = pod_of(event, Some(&pod), knows_first);
+            pod = pod_of(event, Some(&pod), knows_first_status);
             truly_done = is_truly_done(event, before);
-            let forever = SignedDuration::from_mins(30);
-            let later = sequence
-                .get(index + 1)
-                .map_or_else(|| event.at.checked_add(forever).expect("time"), |it| it.at);
-            for now in [event.at, later] {
+            let half_hour = SignedDuration::from_mins(30);
+            let next_at = sequence.get(index + 1).map_or_else(
+                || event.at.checked_add(half_hour).expect("time"),
+                |it| it.at,
+            );
+            for now in [event.at, next_at] {
                 let record = pod.record.clone().expect("record");
                 if author.considers_done(&pod, &record, now) && !judged_done {
                     judged_done = true;
-                    score.early += usize::from(!truly_done);
+                    total.too_early += usize::from(!truly_done);
                     pod.record = Some(Arc::new(InPlaceRecord {
                         done: matches!(author, Author::Workload),
                         ..(*record).clone()
@@ -251,22 +252,22 @@ fn score(sequence: &[Event], author: Author, knows_first: bool, score: &mut Scor
                 }
             }
         }
-        score.finished += usize::from(truly_done);
+        total.finished += usize::from(truly_done);
         // Without the first status, a stable container is assumed to be the new one only after a while. A recording
         // that continues immediately does not allow for that.
-        let had_time = knows_first || end.is_none();
-        score.never += usize::from(truly_done && !judged_done && had_time);
+        let had_time = knows_first_status || end.is_none();
+        total.missed += usize::from(truly_done && !judged_done && had_time);
         start = change;
     }
 }
 
-fn replay(author: Author, knows_first: bool) -> Score {
+fn replay(author: Author, knows_first_status: bool) -> Score {
     let mut total = Score::default();
     for (name, sequence) in sequences() {
         if name.starts_with("resize") || name.starts_with("sidecar") {
             continue;
         }
-        score(&sequence, author, knows_first, &mut total);
+        score(&sequence, author, knows_first_status, &mut total);
     }
     total
 }
@@ -275,7 +276,7 @@ fn replay(author: Author, knows_first: bool) -> Score {
 fn the_rule_is_never_early_and_never_hangs_on_what_a_real_kubelet_reported() {
     for author in [Author::Workload, Author::SidecarSet] {
         let score = replay(author, true);
-        assert_eq!((score.early, score.never), (0, 0), "{score:?}");
+        assert_eq!((score.too_early, score.missed), (0, 0), "{score:?}");
         assert_eq!(score.finished, 27);
     }
 }
@@ -284,7 +285,7 @@ fn the_rule_is_never_early_and_never_hangs_on_what_a_real_kubelet_reported() {
 fn the_rule_holds_without_the_first_status_too() {
     for author in [Author::Workload, Author::SidecarSet] {
         let score = replay(author, false);
-        assert_eq!((score.early, score.never), (0, 0), "{score:?}");
+        assert_eq!((score.too_early, score.missed), (0, 0), "{score:?}");
         assert_eq!(score.finished, 27);
     }
 }
@@ -305,7 +306,7 @@ fn a_slow_pull_keeps_a_pod_of_another_controller_busy_on_an_old_kubelet_too() {
     let mut pod = pod_of(&slow[0], None, false);
     let changed = &slow[1];
     let wanted = set(&changed.spec);
-    pod.record = Some(Arc::new(record_of_other(&pod, &wanted, changed.at)));
+    pod.record = Some(Arc::new(record_of_other_pod(&pod, &wanted, changed.at)));
     for event in &slow[1..] {
         pod = pod_of(event, Some(&pod), false);
         let status = &event.containers[0];
@@ -314,7 +315,7 @@ fn a_slow_pull_keeps_a_pod_of_another_controller_busy_on_an_old_kubelet_too() {
             true => Changing::No,
             false => Changing::Sidecars,
         };
-        let (changing, _) = changing_other(&pod, "set", event.at);
+        let (changing, _) = progress_in_other_pod(&pod, "set", event.at);
         assert_eq!(changing, expected, "{status:?}");
     }
 }

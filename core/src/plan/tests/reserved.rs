@@ -70,7 +70,7 @@ fn reserved_ordinals_get_no_pod_and_do_not_count() {
 }
 
 #[test]
-fn the_next_ordinal_substitutes_for_a_reserved_one_until_it_is_released() {
+fn the_next_ordinal_substitutes_for_a_reserved_one_until_the_reservation_ends() {
     for policy in POLICIES {
         let mut story = settled(3, policy);
         let revisions = story.world.revisions.len();
@@ -259,7 +259,7 @@ fn reserved_pods_are_replaced_while_a_rollout_is_paused() {
 }
 
 #[test]
-fn a_partition_counts_pods_and_not_ordinals() {
+fn a_partition_counts_pods_not_ordinals() {
     for (reserved, partition, expected) in [
         (json!([1]), json!(2), "0:v1 2:v1 3:v2 4:v2"),
         (json!([0, 1, 2]), json!(1), "3:v1 4:v2 5:v2 6:v2"),
@@ -279,7 +279,7 @@ fn a_partition_counts_pods_and_not_ordinals() {
 }
 
 #[test]
-fn a_step_counts_pods_and_not_ordinals() {
+fn a_step_counts_pods_not_ordinals() {
     let steps = json!([{"partition": 2}, {"pause": {}}]);
     let mut story = set(3, managed("Parallel"));
     story.user(json!({"reserveOrders": [1], "updateStrategy": {"canary": {"steps": steps}}}));
@@ -363,7 +363,7 @@ fn if_no_substitute_can_be_created_a_reserved_pod_stays_and_others_are_scaled_in
 }
 
 #[test]
-fn no_pod_is_deleted_while_there_are_fewer_than_replicas() {
+fn no_pod_is_deleted_while_there_are_fewer_pods_than_replicas() {
     let mut story = settled(4, "Parallel");
     story.world.pods.retain(|pod| pod.name != "game-0");
     story.user(json!({"replicas": 3}));
@@ -377,30 +377,30 @@ fn no_pod_is_deleted_while_there_are_fewer_than_replicas() {
 
 #[test]
 fn claims_of_a_reserved_ordinal_are_kept_regardless_of_the_policy() {
-    for (deleted, owner) in [("Retain", ""), ("Delete", "GameStatefulSet")] {
+    for (when_deleted, owner) in [("Retain", ""), ("Delete", "GameStatefulSet")] {
         let mut story = set(
             3,
             json!({
                 "podManagementPolicy": "Parallel",
                 "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
-                "persistentVolumeClaimRetentionPolicy": {"whenDeleted": deleted, "whenScaled": "Delete"},
+                "persistentVolumeClaimRetentionPolicy": {"whenDeleted": when_deleted, "whenScaled": "Delete"},
             }),
         );
         story.settle();
         let uid = story.world.claims["data-game-1"].uid.clone();
         reserve(&mut story, &[1]);
         story.settle();
-        let all = |ordinals: &[i64]| {
+        let claims_of = |ordinals: &[i64]| {
             let claims = ordinals.iter().map(|it| format!("data-game-{it}:{owner}"));
             claims.collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(story.claims(), all(&[0, 1, 2, 3]));
+        assert_eq!(story.claims(), claims_of(&[0, 1, 2, 3]));
         reserve(&mut story, &[]);
         story.settle();
         assert_eq!(
             story.claims(),
-            all(&[0, 1, 2]),
-            "the claim of 3 was deleted with its pod"
+            claims_of(&[0, 1, 2]),
+            "the claim of game-3 was deleted with its pod"
         );
         assert_eq!(
             story.world.claims["data-game-1"].uid, uid,

@@ -29,7 +29,7 @@ fn a_pod_that_is_ready_but_not_yet_available_takes_a_slot() {
     assert_eq!(story.images(), "v1 v1 v1 v1", "none is available yet");
     story.wait(30).settle();
     assert_eq!(story.images(), "v1 v1 v1 v2");
-    // The pod that is not available may be updated further, but no other pod.
+    // The pod that is not available may be updated again; no other pod may be updated.
     story.wait(10).image("v3").settle();
     assert_eq!(story.images(), "v1 v1 v1 v3");
     story.wait(20).settle();
@@ -86,7 +86,7 @@ fn surge_in_place_ends_at_replicas_too() {
 }
 
 #[test]
-fn a_partition_keeps_pods_and_a_percentage_updates_at_least_one() {
+fn a_partition_keeps_old_pods_but_below_100_percent_not_all() {
     for (partition, images) in [
         (json!(2), "v1 v1 v2 v2 v2"),
         (json!("50%"), "v1 v1 v1 v2 v2"),
@@ -141,8 +141,8 @@ fn a_refused_template_costs_no_running_pod_and_the_condition_explains_why() {
 fn a_full_quota_does_not_stop_a_rollout_that_replaces_pods() {
     let mut story = story(3, json!({}));
     story.settle();
-    let full = "pods \"game\" is forbidden: exceeded quota: team, requested: pods=1, used: pods=3, limited: pods=3";
-    story.dry_run_refusal = Some(full.to_owned());
+    let refusal = "pods \"game\" is forbidden: exceeded quota: team, requested: pods=1, used: pods=3, limited: pods=3";
+    story.dry_run_refusal = Some(refusal.to_owned());
     story.image("v2").settle();
     assert_eq!(story.images(), "v2 v2 v2");
 }
@@ -172,7 +172,7 @@ fn an_update_waits_for_each_pods_hook() {
     story.hooks_end("", HookPhase::Failed);
     story.settle();
     assert_eq!(story.images(), "v1 v1 v1 v1");
-    assert_eq!(story.runs().len(), 2, "a broken hook affects no more pods");
+    assert_eq!(story.runs().len(), 2, "a broken hook affects no other pods");
     story.image("v1").settle();
     assert!(story.runs().is_empty(), "a revert cancels the hooks");
     assert_eq!(
@@ -224,7 +224,7 @@ fn a_hook_that_succeeded_before_a_revert_does_not_count_after_it() {
 }
 
 #[test]
-fn pods_that_are_lost_during_a_rollout_are_replaced_at_their_revision() {
+fn pods_that_fail_during_a_rollout_are_replaced_at_their_revision() {
     let mut story = story(4, json!({"updateStrategy": {"partition": 2}}));
     story.settle();
     story.image("v2").settle();
@@ -236,8 +236,8 @@ fn pods_that_are_lost_during_a_rollout_are_replaced_at_their_revision() {
     story.edit_pod(&old.expect("old pod"), |pod| pod.phase = PodPhase::Failed);
     story.settle();
     assert_eq!(story.images(), "v1 v1 v2 v2");
-    let ended = |action: &Action| matches!(action, Action::DeletePod(it) if it.reason == DeletionReason::Ended);
-    assert_eq!(story.count(ended), 1);
+    let deletes_ended = |action: &Action| matches!(action, Action::DeletePod(it) if it.reason == DeletionReason::Ended);
+    assert_eq!(story.count(deletes_ended), 1);
 }
 
 #[test]

@@ -128,20 +128,20 @@ fn pods_that_already_wait_remain_the_victims() {
         .expect("pod");
     story.edit_pod(&other, |pod| pod.deletion_cost = -100);
     story.settle();
-    let later: Vec<_> = story
+    let still_waiting: Vec<_> = story
         .pods()
         .iter()
         .filter(|it| it.marked_deleting)
         .map(|it| it.name.clone())
         .collect();
-    assert_eq!(later, waiting);
+    assert_eq!(still_waiting, waiting);
 }
 
 #[test]
 fn a_pod_that_waits_for_its_removal_is_chosen_before_one_that_waits_for_its_update() {
     let mut story = hooked(3);
     scale(&mut story, 2);
-    let victim = story.runs();
+    let removal_runs = story.runs();
     let other = story
         .pods()
         .iter()
@@ -151,13 +151,13 @@ fn a_pod_that_waits_for_its_removal_is_chosen_before_one_that_waits_for_its_upda
     story.edit_pod(&other, |pod| pod.deletion_cost = -100);
     story.image("v2").settle();
     let runs = story.runs();
-    assert_eq!((runs.len(), runs.contains(&victim[0])), (2, true));
+    assert_eq!((runs.len(), runs.contains(&removal_runs[0])), (2, true));
     let target_of = |run: &str| {
         let mut runs = story.world.runs.iter();
         let run = runs.find(|it| it.metadata.name.as_deref() == Some(run));
         run.expect("run").annotations()[names::RUN_TARGET].clone()
     };
-    assert_eq!(target_of(&victim[0]), "");
+    assert_eq!(target_of(&removal_runs[0]), "");
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn orphans_are_adopted_and_pods_that_do_not_match_are_released() {
 }
 
 #[test]
-fn an_orphan_of_a_new_revision_does_not_prove_that_it_is_accepted() {
+fn an_orphan_of_a_new_revision_does_not_prove_that_the_revision_is_accepted() {
     let mut story = story(2, json!({"updateStrategy": {"paused": true}}));
     story.settle().image("v2").settle();
     let update = story.status().update_revision;
@@ -388,7 +388,7 @@ fn names_that_no_pod_has_are_reported_in_one_event() {
         let events = events.filter(|it| it.reason == "PodNotFound");
         events.map(|it| it.message).collect::<Vec<_>>()
     };
-    let name_missing_pods = |story: &mut Story, count: usize| {
+    let list_missing_pods = |story: &mut Story, count: usize| {
         let names: Vec<_> = (1..=count).map(|n| format!("gone-{n}")).collect();
         story.user(json!({"scaleStrategy": {"podsToDelete": names}}));
     };
@@ -407,7 +407,7 @@ fn names_that_no_pod_has_are_reported_in_one_event() {
                  workload; they are removed from the list",
         ),
     ] {
-        name_missing_pods(&mut story, count);
+        list_missing_pods(&mut story, count);
         assert_eq!(reported(&story), [format!("podsToDelete names {expected}")]);
     }
 }
@@ -417,12 +417,12 @@ fn a_status_shows_the_pods_that_have_waited_longest_for_a_hook() {
     let mut story = hooked(230);
     scale(&mut story, 200);
     story.hooks_end("pre-delete", HookPhase::Failed);
-    let first = blocked(story.settle());
-    assert_eq!(first.len(), 30);
+    let waiting_longest = blocked(story.settle());
+    assert_eq!(waiting_longest.len(), 30);
     story.wait(60);
     scale(&mut story, 0);
     story.hooks_end("pre-delete", HookPhase::Failed);
-    let all = blocked(story.settle());
-    assert_eq!(all.len(), 100);
-    assert!(first.is_subset(&all));
+    let shown = blocked(story.settle());
+    assert_eq!(shown.len(), 100);
+    assert!(waiting_longest.is_subset(&shown));
 }

@@ -20,9 +20,9 @@ fn an_update_proceeds_downward_within_its_budget() {
             shapes.push(now);
         }
     }
-    let full: Vec<_> = shapes.iter().filter(|it| it.len() == 19).collect();
+    let with_all_pods: Vec<_> = shapes.iter().filter(|it| it.len() == 19).collect();
     assert_eq!(
-        full,
+        with_all_pods,
         [
             "0:v1 1:v1 2:v1 3:v1",
             "0:v1 1:v1 2:v1 3:v2",
@@ -58,7 +58,7 @@ fn a_partition_counts_from_the_first_ordinal() {
 }
 
 #[test]
-fn lost_pods_are_recreated_at_the_revision_of_their_side_of_the_partition() {
+fn failed_pods_are_recreated_at_the_revision_of_their_side_of_the_partition() {
     let mut story = set(4, json!({"updateStrategy": {"partition": 2}}));
     story.settle();
     story.image("v2").settle();
@@ -70,7 +70,7 @@ fn lost_pods_are_recreated_at_the_revision_of_their_side_of_the_partition() {
 }
 
 #[test]
-fn a_pod_of_a_deleted_revision_is_not_created_at_an_unproven_one() {
+fn a_pod_below_the_partition_is_not_recreated_if_the_stable_revision_is_gone() {
     let mut story = set(3, json!({"updateStrategy": {"partition": 2}}));
     story.settle();
     let stable = story.status().update_revision;
@@ -132,7 +132,7 @@ fn a_revert_does_not_wait_for_a_broken_update() {
         assert_eq!(
             shape(&story),
             "0:v1 1:v1 2:v2",
-            "{policy}: it stops at the first pod"
+            "{policy}: the update stops at the first pod"
         );
         story.image("v1");
         story
@@ -183,7 +183,7 @@ fn a_full_quota_does_not_block_an_ordered_update() {
         let (created, deleted) = created_and_deleted(&story);
         assert!(
             created.is_empty() || deleted.is_empty(),
-            "not in the same plan"
+            "not both in the same plan"
         );
         story.reconcile();
     }
@@ -283,25 +283,25 @@ fn surge_pods_have_the_highest_ordinals_and_are_deleted_at_the_end() {
         );
         story.settle();
         story.image("v2");
-        let mut most = 0;
+        let mut max_pods = 0;
         while story.reconcile() {
             let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
             assert!(ready >= 3, "{type_}: {}", shape(&story));
-            most = most.max(story.pods().len());
+            max_pods = max_pods.max(story.pods().len());
         }
-        assert_eq!(most, 4);
+        assert_eq!(max_pods, 4);
         assert_eq!(shape(&story), "0:v2 1:v2 2:v2", "{type_}");
     }
 }
 
 #[test]
 fn a_surge_pod_stays_until_the_last_updated_pod_is_available() {
-    let surging = json!({
+    let spec = json!({
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"maxSurge": 1, "maxUnavailable": 0},
     });
     for is_rolled_back in [false, true] {
-        let mut story = set(2, surging.clone());
+        let mut story = set(2, spec.clone());
         story.settle();
         story.slow_to_end = true;
         story.image("v2");
@@ -333,10 +333,10 @@ fn reconcile_until(story: &mut Set, end: &str) {
     panic!("{} instead of {end}", shape(story));
 }
 
-fn assert_available(story: &Set, least: usize) {
+fn assert_available(story: &Set, minimum: usize) {
     let is_available = |pod: &&&Pod| pod.is_ready() && !pod.terminating;
     let available = story.pods().iter().filter(is_available).count();
-    assert!(available >= least, "{}", shape(story));
+    assert!(available >= minimum, "{}", shape(story));
 }
 
 #[test]
@@ -370,7 +370,7 @@ fn a_surge_pod_becomes_a_regular_one_on_a_scale_out() {
     story.settle();
     story.image("v2").settle();
     assert_eq!(shape(&story), "0:v1 1:v1 2:v2");
-    let surge = story.pods()[2].uid.clone();
+    let surge_uid = story.pods()[2].uid.clone();
     story.user(json!({"replicas": 3})).settle();
-    assert!(story.pods().iter().any(|pod| pod.uid == surge));
+    assert!(story.pods().iter().any(|pod| pod.uid == surge_uid));
 }

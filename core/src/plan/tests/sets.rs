@@ -12,7 +12,7 @@ pub(super) fn parallel() -> Value {
     json!({"podManagementPolicy": "Parallel"})
 }
 
-/// Pods by ordinal as `ordinal:image`.
+/// The pods as `ordinal:image`, in the order of their ordinals.
 pub(super) fn shape(story: &Set) -> String {
     let mut pods: Vec<(i64, String)> = story
         .pods()
@@ -77,7 +77,7 @@ fn pods_are_created_upward_each_after_its_predecessor_is_available() {
         assert_eq!(
             created_and_deleted(&story),
             (vec![], vec![]),
-            "not before it is available"
+            "the next pod waits until this one is available"
         );
         story.wait(10);
     }
@@ -136,7 +136,7 @@ pub fn assert_deleted_in_turn(story: &mut Set, pods: &[&str]) {
         assert_eq!(
             created_and_deleted(story),
             (vec![], vec![]),
-            "not before it is gone"
+            "the next deletion waits until this pod is gone"
         );
         story.end_terminating();
     }
@@ -160,10 +160,10 @@ fn scaling_halts_at_an_unhealthy_pod_only_when_ordered() {
         story.settle();
         set_ready(&mut story, "game-1", false);
         story.user(json!({"replicas": 5})).settle();
-        assert_eq!(story.pods().len() == 5, continues, "out, {policy}");
+        assert_eq!(story.pods().len() == 5, continues, "scale-out, {policy}");
         story.user(json!({"replicas": 3})).settle();
         story.user(json!({"replicas": 2})).settle();
-        assert_eq!(story.pods().len() == 2, continues, "in, {policy}");
+        assert_eq!(story.pods().len() == 2, continues, "scale-in, {policy}");
         set_ready(&mut story, "game-1", true);
         story.settle();
         assert_eq!(story.pods().len(), 2);
@@ -171,7 +171,7 @@ fn scaling_halts_at_an_unhealthy_pod_only_when_ordered() {
 }
 
 #[test]
-fn an_ordinal_is_not_recreated_before_its_pod_is_gone() {
+fn an_ordinal_is_not_used_again_before_its_pod_is_gone() {
     for policy in ["OrderedReady", "Parallel"] {
         let mut story = set(2, json!({"podManagementPolicy": policy}));
         story.settle();
@@ -285,18 +285,18 @@ fn a_pod_on_a_lost_node_is_force_deleted_only_with_the_annotation() {
         let mut story = set(1, json!({}));
         story.settle();
         story.edit_pod("game-0", |pod| pod.terminating = true);
-        let lost = LostNode {
+        let lost_node = LostNode {
             unreachable: true,
             ..LostNode::default()
         };
-        story.world.lost_nodes.insert("node".to_owned(), lost);
+        story.world.lost_nodes.insert("node".to_owned(), lost_node);
         if allowed {
             let key = crate::api::names::FORCE_OFF_LOST_NODES;
             story.user(json!({"template": {"metadata": {"annotations": {key: "true"}}}}));
         }
         story.settle();
-        let forced = |action: &Action| matches!(action, Action::ForceDeletePod(_));
-        assert_eq!(story.count(forced) > 0, allowed);
+        let is_forced = |action: &Action| matches!(action, Action::ForceDeletePod(_));
+        assert_eq!(story.count(is_forced) > 0, allowed);
         assert_eq!(story.pods()[0].terminating, !allowed);
     }
 }

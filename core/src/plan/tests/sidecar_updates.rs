@@ -10,7 +10,7 @@ use crate::plan::sidecars::Sidecars;
 use crate::plan::*;
 
 /// A set with a container `log` and a native sidecar.
-fn log(image: &str) -> Arc<Sidecars> {
+fn log_set(image: &str) -> Arc<Sidecars> {
     let set = json!({
         "metadata": {"name": "log"},
         "spec": {
@@ -23,14 +23,14 @@ fn log(image: &str) -> Arc<Sidecars> {
     Arc::new(Sidecars::of(&set).expect("a selector"))
 }
 
-/// Pods with sidecars. A user has changed the SidecarSet since they were created.
+/// Pods with sidecars. A user has changed the SidecarSet since the pods were created.
 fn with_sidecars(replicas: i32, spec: Value) -> Story {
     let strategy = json!({"updateStrategy": {"type": "InplaceUpdate", "maxUnavailable": 1}});
     let mut story = story(replicas, strategy);
     story.user(spec);
-    story.world.sidecars = vec![log("log:1")];
+    story.world.sidecars = vec![log_set("log:1")];
     story.settle();
-    story.world.sidecars = vec![log("log:2")];
+    story.world.sidecars = vec![log_set("log:2")];
     story.done.clear();
     story
 }
@@ -152,7 +152,7 @@ fn a_success_for_sidecars_does_not_allow_an_update_of_the_game() {
     assert_eq!(
         images(&story),
         ["game:v1 log:1"],
-        "the hook is run for both"
+        "the hook is run again, for both"
     );
     let both = target(&story);
     assert!(both.ends_with(&story.world.sidecars[0].revision), "{both}");
@@ -168,7 +168,7 @@ fn an_update_of_the_game_while_a_sidecar_is_updated_needs_its_own_hook() {
     let mut story = in_progress();
     assert!(
         matches!(story.pods()[0].gate, Gate::Closed(_)),
-        "it is in progress"
+        "the sidecar's update is in progress"
     );
     story.image("v2").settle();
     assert_eq!(
@@ -184,7 +184,7 @@ fn an_update_of_the_game_while_a_sidecar_is_updated_needs_its_own_hook() {
 #[test]
 fn a_fixed_image_replaces_a_bad_one_without_another_hook() {
     let mut story = in_progress();
-    story.world.sidecars = vec![log("log:3")];
+    story.world.sidecars = vec![log_set("log:3")];
     set_tokens(&mut story, true);
     story.settle();
     assert_eq!(images(&story), ["game:v1 log:3"]);
@@ -202,7 +202,7 @@ fn the_workloads_budget_limits_sidecar_updates_too() {
 }
 
 #[test]
-fn sidecars_are_updated_only_by_rolling_and_in_place_updates_that_are_not_paused() {
+fn sidecars_are_updated_only_if_the_strategy_is_rolling_or_in_place_and_not_paused() {
     for (spec, is_updated) in [
         (json!({}), true),
         (json!({"updateStrategy": {"paused": true}}), false),
@@ -223,7 +223,7 @@ fn sidecars_are_updated_only_by_rolling_and_in_place_updates_that_are_not_paused
 }
 
 #[test]
-fn a_withdrawn_token_opens_the_gate_again() {
+fn withdrawing_a_token_opens_the_gate_again() {
     let grace = json!({"updateStrategy": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 30}}});
     let mut story = with_sidecars(1, grace);
     set_tokens(&mut story, true);
@@ -239,7 +239,7 @@ fn a_withdrawn_token_opens_the_gate_again() {
 fn a_token_for_a_revision_that_is_no_longer_the_newest_allows_nothing() {
     let mut story = with_sidecars(1, json!({}));
     set_tokens(&mut story, true);
-    story.world.sidecars = vec![log("log:3")];
+    story.world.sidecars = vec![log_set("log:3")];
     assert!(!story.reconcile());
 }
 
@@ -369,7 +369,7 @@ fn the_pre_delete_hook_guards_sidecar_updates_if_there_is_no_other() {
 }
 
 #[test]
-fn a_pod_whose_set_revision_no_longer_exists_is_updated_in_place() {
+fn a_pod_whose_sidecar_revision_no_longer_exists_is_updated_in_place() {
     let mut story = with_sidecars(1, json!({}));
     let name = story.names().remove(0);
     story.edit_pod(&name, |pod| {
@@ -409,9 +409,9 @@ fn pod_with_hook_for_sidecars_alone(story: &Story) -> Pod {
         .collect();
     let pods = story.pods().into_iter();
     let mut found = pods.filter(|pod| {
-        let alone = format!("{}+", pod.revision());
+        let prefix = format!("{}+", pod.revision());
         let mut targets = targets.iter();
-        targets.any(|(uid, target)| **uid == pod.uid && target.starts_with(&alone))
+        targets.any(|(uid, target)| **uid == pod.uid && target.starts_with(&prefix))
     });
     found.next().expect("a pod").clone()
 }

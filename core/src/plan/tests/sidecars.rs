@@ -10,7 +10,7 @@ use crate::plan::sidecars::Sidecars;
 use crate::plan::*;
 
 /// A SidecarSet whose container is placed before the game.
-fn log(image: &str) -> Arc<Sidecars> {
+fn log_set(image: &str) -> Arc<Sidecars> {
     let set = json!({
         "metadata": {"name": "log"},
         "spec": {
@@ -24,7 +24,7 @@ fn log(image: &str) -> Arc<Sidecars> {
     Arc::new(Sidecars::of(&set).expect("a selector"))
 }
 
-fn containers(pod: &Pod) -> Vec<&str> {
+fn images_of(pod: &Pod) -> Vec<&str> {
     pod.containers.iter().map(|it| it.image.as_str()).collect()
 }
 
@@ -42,30 +42,30 @@ fn has_log(pod: &Value) -> bool {
 fn new_pods_get_sidecars_and_running_ones_are_left_alone() {
     let mut story = story(2, json!({"updateStrategy": {"type": "InplaceUpdate"}}));
     story.settle();
-    story.world.sidecars = vec![log("log:1")];
+    story.world.sidecars = vec![log_set("log:1")];
     assert!(!story.reconcile(), "a new set does not affect running pods");
     story.user(json!({"replicas": 3})).settle();
-    let count = |story: &Story| {
-        let has_log = |pod: &&Arc<Pod>| containers(pod).contains(&"log:1");
+    let pods_with_log = |story: &Story| {
+        let has_log = |pod: &&Arc<Pod>| images_of(pod).contains(&"log:1");
         story.world.pods.iter().filter(has_log).count()
     };
-    assert_eq!(count(&story), 1);
+    assert_eq!(pods_with_log(&story), 1);
     story.image("v2").settle();
-    assert_eq!(count(&story), 1);
+    assert_eq!(pods_with_log(&story), 1);
     let mut pods = story.world.pods.iter();
-    assert!(pods.all(|pod| containers(pod).contains(&"game:v2")));
+    assert!(pods.all(|pod| images_of(pod).contains(&"game:v2")));
 }
 
 #[test]
 fn the_dry_run_checks_the_template_together_with_its_sidecars() {
     let mut story = story(2, json!({}));
-    story.world.sidecars = vec![log("log:1")];
+    story.world.sidecars = vec![log_set("log:1")];
     story.settle();
-    // Another revision of the set leads to different pods of the same template.
     story.image("v2");
     assert!(story.reconcile() && plans_dry_run_with_log(&story));
     story.settle();
-    story.world.sidecars = vec![log("log:2")];
+    // Another revision of the set leads to different pods of the same template.
+    story.world.sidecars = vec![log_set("log:2")];
     story.world.verdicts.clear();
     story.dry_run_refusal = Some("no such image".to_owned());
     let before: Vec<String> = story.world.pods.iter().map(|pod| pod.uid.clone()).collect();
@@ -78,17 +78,17 @@ fn the_dry_run_checks_the_template_together_with_its_sidecars() {
     story.dry_run_refusal = None;
     story.wait(60).settle();
     let mut pods = story.world.pods.iter();
-    assert!(pods.all(|pod| containers(pod) == ["log:2", "game:v3"]));
+    assert!(pods.all(|pod| images_of(pod) == ["log:2", "game:v3"]));
 }
 
 #[test]
 fn a_sidecars_volume_with_the_name_of_a_claim_is_a_conflict() {
     let claims = json!([{"metadata": {"name": "data"}, "spec": {}}]);
     let mut story = set(1, json!({"volumeClaimTemplates": claims}));
-    story.world.sidecars = vec![log("log:1")];
+    story.world.sidecars = vec![log_set("log:1")];
     story.settle();
     let pod = &story.world.pods[0];
-    assert_eq!(containers(pod), ["game:v1"]);
+    assert_eq!(images_of(pod), ["game:v1"]);
     let why = pod.sidecars["log"].left_out.as_deref();
     assert_eq!(
         why,
@@ -112,7 +112,7 @@ fn hooks_get_the_pods_own_containers_first() {
         .world
         .templates
         .insert("named".to_owned(), Arc::new(template));
-    story.world.sidecars = vec![log("log:1")];
+    story.world.sidecars = vec![log_set("log:1")];
     story.settle();
     story.user(json!({"replicas": 0})).settle();
     let args = &story.world.runs[0].spec.args;
@@ -121,7 +121,7 @@ fn hooks_get_the_pods_own_containers_first() {
 }
 
 /// A set with a container that requests cpu, in one of the lists of containers.
-fn requesting(cpu: &str, list: &str, fields: Value) -> Arc<Sidecars> {
+fn requesting_set(cpu: &str, list: &str, fields: Value) -> Arc<Sidecars> {
     let mut container = json!({
         "name": "log", "image": "log:1", "resources": {"requests": {"cpu": cpu}},
         "podInjectPolicy": "AfterAppContainer",
@@ -147,11 +147,11 @@ fn with_requests(sidecars: Vec<Arc<Sidecars>>) -> Story {
     story
 }
 
-/// A full quota refuses an additional pod with this request.
-fn refuse_additional(story: &mut Story, requested: &str, full: &str) {
+/// Lets a full quota refuse an additional pod with this request.
+fn refuse_additional(story: &mut Story, requested: &str, limit: &str) {
     story.dry_run_refusal = Some(format!(
-        "exceeded quota: team, requested: requests.cpu={requested}, used: requests.cpu={full}, \
-         limited: requests.cpu={full}"
+        "exceeded quota: team, requested: requests.cpu={requested}, used: requests.cpu={limit}, \
+         limited: requests.cpu={limit}"
     ));
 }
 
@@ -161,7 +161,7 @@ fn pods_with_sidecars_are_replaced_under_a_full_quota() {
         ("containers", json!({})),
         ("initContainers", json!({"restartPolicy": "Always"})),
     ] {
-        let mut story = with_requests(vec![requesting("100m", list, fields)]);
+        let mut story = with_requests(vec![requesting_set("100m", list, fields)]);
         refuse_additional(&mut story, "1100m", "3300m");
         story.image("v2").settle();
         assert_eq!(story.images(), "v2 v2 v2", "{list}");
@@ -172,7 +172,7 @@ fn pods_with_sidecars_are_replaced_under_a_full_quota() {
 fn a_full_quota_keeps_pods_that_request_less_than_their_replacements() {
     let mut story = with_requests(Vec::new());
     // The set is new, so the running pods do not have its container.
-    story.world.sidecars = vec![requesting("100m", "containers", json!({}))];
+    story.world.sidecars = vec![requesting_set("100m", "containers", json!({}))];
     refuse_additional(&mut story, "1100m", "3");
     story.image("v2").settle();
     assert_eq!(story.images(), "v1 v1 v1");
@@ -182,7 +182,7 @@ fn a_full_quota_keeps_pods_that_request_less_than_their_replacements() {
 
 #[test]
 fn a_full_quota_lets_the_last_pod_with_sidecars_be_replaced() {
-    let mut story = with_requests(vec![requesting("100m", "containers", json!({}))]);
+    let mut story = with_requests(vec![requesting_set("100m", "containers", json!({}))]);
     story.user(json!({"replicas": 1})).settle();
     refuse_additional(&mut story, "1100m", "1100m");
     story.image("v2").settle();

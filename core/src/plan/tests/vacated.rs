@@ -1,4 +1,5 @@
-//! When pods leave a node that is going to be removed, their names stay free until a drain of the node has noticed.
+//! When pods leave a node that is going to be removed, their names stay free until a drain of the node has noticed the
+//! deletions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +12,14 @@ use crate::plan::{Action, MoveRequest, Taint};
 
 /// A set of guarded pods, all on one node.
 fn on_one_node(replicas: i32, spec: Value) -> Story<GameStatefulSet> {
-    let mut whole = json!({
+    let mut full_spec = json!({
         "podManagementPolicy": "Parallel",
         "preDeleteUpdateStrategy": {"hook": {"templateName": "test"}},
         "protection": {"pods": "Guarded", "onNodeGoing": "Move"},
         "updateStrategy": {"type": "RollingUpdate", "maxUnavailable": 2},
     });
-    super::story::merge(&mut whole, spec);
-    let mut story = set(replicas, whole);
+    super::story::merge(&mut full_spec, spec);
+    let mut story = set(replicas, full_spec);
     story.settle();
     for name in story.names() {
         story.edit_pod(&name, |pod| pod.node = Some("drained".to_owned()));
@@ -43,7 +44,7 @@ fn allow(story: &mut Story<GameStatefulSet>) {
 }
 
 /// The number of pods on other nodes.
-fn moved(story: &Story<GameStatefulSet>) -> usize {
+fn count_moved(story: &Story<GameStatefulSet>) -> usize {
     let pods = story.pods().into_iter();
     pods.filter(|pod| pod.node.as_deref() != Some("drained"))
         .count()
@@ -101,7 +102,7 @@ fn pods_that_leave_other_nodes_are_created_again_immediately() {
     story.edit_pod("game-0", |pod| pod.move_requested = Some(MoveRequest::User));
     allow(&mut story);
     assert_eq!(story.names(), ["game-0"]);
-    assert_eq!(moved(&story), 1);
+    assert_eq!(count_moved(&story), 1);
     // The node's taint is tolerated.
     let tolerations = json!([{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]);
     let mut story = on_one_node(
@@ -111,12 +112,12 @@ fn pods_that_leave_other_nodes_are_created_again_immediately() {
     cordon(&mut story);
     story.edit_pod("game-0", |pod| pod.move_requested = Some(MoveRequest::User));
     allow(&mut story);
-    assert_eq!(moved(&story), 1);
+    assert_eq!(count_moved(&story), 1);
     // A drain evicts unguarded pods itself.
     let mut story = on_one_node(1, json!({"protection": {"pods": "None"}}));
     cordon(&mut story);
     allow(&mut story);
-    assert_eq!(moved(&story), 1);
+    assert_eq!(count_moved(&story), 1);
 }
 
 /// A drain looks the pod up by its name, whatever the reason for its deletion.
@@ -131,9 +132,9 @@ fn an_update_on_a_draining_node_keeps_names_free_too() {
     assert_eq!(story.names(), ["game-0"]);
 }
 
-/// With OrderedReady, no other pod is created meanwhile.
+/// No other pod is created while the name stays free.
 #[test]
-fn ordered_pods_wait_for_the_name_below() {
+fn with_ordered_ready_a_pod_waits_for_the_name_of_its_predecessor() {
     let mut story = on_one_node(2, json!({"podManagementPolicy": "OrderedReady"}));
     cordon(&mut story);
     allow(&mut story);
@@ -141,5 +142,5 @@ fn ordered_pods_wait_for_the_name_below() {
     allow(&mut story);
     story.wait(10).settle();
     assert_eq!(story.names(), ["game-0", "game-1"]);
-    assert_eq!(moved(&story), 2);
+    assert_eq!(count_moved(&story), 2);
 }

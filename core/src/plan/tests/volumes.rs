@@ -49,7 +49,7 @@ fn a_claim_is_created_before_its_pod_and_has_the_labels_of_the_selector() {
 
 #[test]
 fn claims_are_deleted_as_the_policy_specifies() {
-    for (deleted, scaled, kept, after) in [
+    for (when_deleted, when_scaled, claims, after_scale_in) in [
         (
             "Retain",
             "Retain",
@@ -75,12 +75,16 @@ fn claims_are_deleted_as_the_policy_specifies() {
             "data-game-0:GameStatefulSet",
         ),
     ] {
-        let mut story = settled(2, deleted, scaled);
-        assert_eq!(story.claims(), kept, "{deleted} {scaled}");
+        let mut story = settled(2, when_deleted, when_scaled);
+        assert_eq!(story.claims(), claims, "{when_deleted} {when_scaled}");
         story.user(json!({"replicas": 1})).settle();
-        assert_eq!(story.claims(), after, "{deleted} {scaled}");
+        assert_eq!(
+            story.claims(),
+            after_scale_in,
+            "{when_deleted} {when_scaled}"
+        );
         story.user(json!({"replicas": 2})).settle();
-        assert_eq!(story.claims(), kept, "{deleted} {scaled}");
+        assert_eq!(story.claims(), claims, "{when_deleted} {when_scaled}");
     }
 }
 

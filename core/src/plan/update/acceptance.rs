@@ -60,7 +60,7 @@ impl Scene<'_> {
 
 fn look_up(scene: &Scene) -> Acceptance {
     let update = scene.revisions.update;
-    let was_created = scene.world.pods.iter().any(|pod| {
+    let has_created_pod = scene.world.pods.iter().any(|pod| {
         pod.controller.is_some()
             && is_at(pod, update.name())
             && pod
@@ -69,7 +69,7 @@ fn look_up(scene: &Scene) -> Acceptance {
                 .is_none_or(|record| record.revision != update.name)
             && is_current(&scene.world.sidecars, &pod.labels, &pod.sidecars)
     });
-    if was_created {
+    if has_created_pod {
         return Acceptance::Accepted;
     }
     match scene.world.verdicts.get(&update.name) {

@@ -1,9 +1,8 @@
 //! Invariant 2: healthy pods are touched only while enough others stay available. A pod holds its slot from the
 //! moment its hook starts, so if hooks never finish, the update stops after maxUnavailable pods.
 //!
-//! A pod that has been ready for less than minReadySeconds may have players. It counts as
-//! unavailable, so it already has a slot if at most maxUnavailable pods are unavailable, and is not
-//! touched if more are.
+//! A pod that has been ready for less than minReadySeconds may have players. It counts as unavailable, so it needs no
+//! additional slot. But it is not touched while more than maxUnavailable pods are unavailable.
 
 use crate::plan::observed::Pod;
 use crate::plan::pods::availability::{available_at, is_available};
@@ -34,7 +33,7 @@ impl Budget {
         Self(-1)
     }
 
-    /// Takes a slot for a pod, if there is one; a pod that is not ready needs none.
+    /// Takes a slot for a pod; false if there is none. A pod that is not ready needs no slot.
     pub fn take(&mut self, scene: &Scene, pod: &Pod) -> bool {
         match available_at(pod, scene.workload) {
             None => true,

@@ -59,13 +59,13 @@ impl<'g> Goal<'g> {
         }
     }
 
-    /// Whether the permit of a change in progress also covers this one: it sets a new target for an update of
-    /// the template alone, or changes only containers that are already being changed.
+    /// Whether the permit of a change in progress also covers this one: both change the template alone, or this one
+    /// changes only containers that are already being changed.
     fn is_covered_by(&self, record: &InPlaceRecord) -> bool {
-        let is_of_template = record.sidecars.is_empty() && self.revisions.is_none();
+        let is_template_alone = record.sidecars.is_empty() && self.revisions.is_none();
         let resized = self.change.resources.iter().map(|(name, _)| name);
         let mut containers = self.modified.iter().chain(resized);
-        is_of_template || containers.all(|name| record.containers.contains_key(name))
+        is_template_alone || containers.all(|name| record.containers.contains_key(name))
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) fn change_in_place<'a>(
     } = scene;
     let state = in_place::state(pod);
     let has_started = matches!(state, InPlaceState::Patched(_));
-    // In a new pod, no container runs yet for which others could wait, so all are changed together.
+    // In a new pod, nothing runs yet, so no container has to wait for another: all are changed together.
     let order = match is_new(pod) && !has_started {
         true => ContainerOrder::DisOrdered,
         false => workload.order,
@@ -104,14 +104,14 @@ pub(super) fn change_in_place<'a>(
             None => Decision::Wait,
         },
         InPlaceState::Closed(since) => {
-            let ahead = world.now.checked_add(MAX_CLOCK_SKEW);
+            let latest = world.now.checked_add(MAX_CLOCK_SKEW);
             match (
                 guard::closed_gate(pod, &intent, hooks),
-                grace_ends(workload, since),
+                end_of_grace(workload, since),
             ) {
                 (ClosedGate::Opens, _) => Decision::Wait, // See `follow`.
                 // Closed by an operator whose clock was ahead: the grace period would begin only at that time.
-                _ if ahead.is_ok_and(|ahead| since > ahead) => Decision::Do(Action::CloseGate {
+                _ if latest.is_ok_and(|latest| since > latest) => Decision::Do(Action::CloseGate {
                     pod: PodRef::of(pod),
                     revision: goal.revision.to_string(),
                     then: None,
@@ -136,7 +136,7 @@ pub(super) fn change_in_place<'a>(
 
 /// When the grace period of a gate that was closed at `since` ends. The time in the gate's condition is rounded down
 /// to whole seconds, so one second is added. The period begins with the request, as a deletion's does.
-fn grace_ends(workload: &Workload, since: Timestamp) -> Timestamp {
+fn end_of_grace(workload: &Workload, since: Timestamp) -> Timestamp {
     let grace = workload.grace;
     let rounding = SignedDuration::from_secs(i64::from(!grace.is_zero()));
     since.checked_add(grace + rounding).unwrap_or(since)

@@ -67,7 +67,7 @@ fn follow_change<'a>(
                 at: now,
             };
             match hooks.clear(pod, &intent) {
-                Clearance::Cleared => Decision::Do(finish(pod, record)),
+                Clearance::Allowed => Decision::Do(finish(pod, record)),
                 Clearance::Held | Clearance::PastDeadline => Decision::Wait,
             }
         }
@@ -107,8 +107,8 @@ fn has_resources(container: &Container, wanted: &Value) -> bool {
             .into_iter()
             .flatten();
         quantities.into_iter().all(|(name, value)| {
-            let shown = spec.get(kind).and_then(|shown| shown.get(name));
-            shown.is_some_and(|shown| quantity::canonical(shown) == quantity::canonical(value))
+            let actual = spec.get(kind).and_then(|it| it.get(name));
+            actual.is_some_and(|actual| quantity::canonical(actual) == quantity::canonical(value))
         })
     })
 }

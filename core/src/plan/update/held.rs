@@ -18,16 +18,16 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// The pods that wait, at most `limit` of them; none if the next round is due now.
-    /// Pods of a revision that is no longer used do not wait, because the next build may work.
+    /// The pods that wait, at most `limit` of them; none if the next round is due now. Only pods for which `is_replaced`
+    /// is true wait. A pod of a revision that is no longer used does not wait, because the next build may work.
     pub fn of(
         own: &[&'a Pod],
         is_replaced: impl Fn(&Pod) -> bool,
         limit: i64,
         world: &World,
     ) -> Self {
-        let is_early = |it: &Backoff| it.due() > world.now;
-        let Some(backoff) = world.backoff.filter(is_early) else {
+        let is_not_due = |it: &Backoff| it.due() > world.now;
+        let Some(backoff) = world.backoff.filter(is_not_due) else {
             return Self::default();
         };
         let ended = own
@@ -53,12 +53,11 @@ impl<'a> Held<'a> {
 
     /// Those of `pods` that are not held.
     pub fn others(&self, pods: &[&'a Pod]) -> Vec<&'a Pod> {
-        let is_free = |pod: &&&Pod| !self.pods.contains_key(&pod.uid());
-        pods.iter().filter(is_free).copied().collect()
+        let is_not_held = |pod: &&&Pod| !self.pods.contains_key(&pod.uid());
+        pods.iter().filter(is_not_held).copied().collect()
     }
 
-    /// Why pods are not replaced. Those of a revision that is being rolled out block the update, and others block
-    /// scaling.
+    /// Why pods are not replaced. Pods of a revision that is being rolled out block the update; others block scaling.
     pub fn obstacles(&self, update: RevisionName, stable: RevisionName) -> Obstacles {
         let is_updated = |pod: &&Pod| pod.revision() == update && stable != update;
         let (updated, others): (Vec<&Pod>, Vec<_>) =

@@ -47,8 +47,8 @@ impl<'a> Methods<'a> {
             let method = methods.entry(revision);
             let method = method.or_insert_with(|| method_from(scene, revision));
             if in_place::is_unfinished(pod) {
-                let to = &scene.revisions.update.template;
-                for_unfinished.insert(pod.uid(), method.completed(pod, to));
+                let template = &scene.revisions.update.template;
+                for_unfinished.insert(pod.uid(), method.completed(pod, template));
             }
             if let Some(version) = old_kubelet_of(scene.world, pod)
                 && let Some(other) = on_old_kubelet(scene.workload, method, version)
@@ -67,10 +67,10 @@ impl<'a> Methods<'a> {
     /// The method for a pod.
     pub fn of(&self, pod: &'a Pod) -> &Method {
         let revision = pod.revision();
-        let other = old_kubelet_of(self.world, pod);
-        let other = other.and_then(|version| self.on_old_kubelets.get(&(revision, version)));
-        let other = other.or_else(|| self.for_unfinished.get(&pod.uid()));
-        other.unwrap_or_else(|| &self.methods[&revision])
+        let version = old_kubelet_of(self.world, pod);
+        let special = version.and_then(|version| self.on_old_kubelets.get(&(revision, version)));
+        let special = special.or_else(|| self.for_unfinished.get(&pod.uid()));
+        special.unwrap_or_else(|| &self.methods[&revision])
     }
 
     /// Why some pods cannot be updated.
@@ -82,11 +82,15 @@ impl<'a> Methods<'a> {
 
 impl Method {
     /// The same method, for a pod that lacks parts of the revision that its label names.
-    fn completed(&self, pod: &Pod, to: &Value) -> Self {
+    fn completed(&self, pod: &Pod, template: &Value) -> Self {
         match self {
             Method::Recreate => Method::Recreate,
-            Method::InPlace(change) => Method::InPlace(in_place::completed(pod, change, to)),
-            Method::HotPatch(change) => Method::HotPatch(in_place::completed(pod, change, to)),
+            Method::InPlace(change) => {
+                Method::InPlace(in_place::with_missing_parts(pod, change, template))
+            }
+            Method::HotPatch(change) => {
+                Method::HotPatch(in_place::with_missing_parts(pod, change, template))
+            }
             Method::Refused(why) => Method::Refused(why.clone()),
         }
     }
@@ -133,7 +137,7 @@ fn recreates(workload: &Workload) -> bool {
 }
 
 /// How pods of a revision are updated to the update revision.
-fn method_from(scene: &Scene, from: RevisionName) -> Method {
+fn method_from(scene: &Scene, old: RevisionName) -> Method {
     let Scene {
         workload,
         revisions,
@@ -147,13 +151,13 @@ fn method_from(scene: &Scene, from: RevisionName) -> Method {
         path: String::new(),
         why: format!(
             "cannot be compared with revision {:?}, which does not exist",
-            from.as_str()
+            old.as_str()
         ),
     };
     let change = revisions
-        .get(from)
+        .get(old)
         .ok_or_else(unknown)
-        .and_then(|from| in_place::between(&from.template, update));
+        .and_then(|revision| in_place::change_between(&revision.template, update));
     let hot = workload.update == UpdateType::HotPatchUpdate;
     match change {
         Ok(change) if hot && !change.resources.is_empty() => refuse_or_recreate(
@@ -185,7 +189,7 @@ fn on_old_kubelet(workload: &Workload, method: &Method, version: &str) -> Option
         return None;
     };
     let refusal = NotInPlace {
-        path: change.sidecar.clone()?,
+        path: change.native_sidecar_path.clone()?,
         why: format!(
             "is the image of a native sidecar, and kubelets before 1.32 do not restart these: a node has {version}"
         ),

@@ -27,7 +27,7 @@ use crate::plan::in_place::{Change, Patching, hot_patch};
 use crate::plan::observed::{MoveRequest, Pod, PodUid};
 use crate::plan::pods::availability::is_available;
 use crate::plan::pods::index;
-use crate::plan::protection::is_outdated;
+use crate::plan::protection::is_request_outdated;
 use crate::plan::update::acceptance::Acceptance;
 use crate::plan::update::budget::Budget;
 use crate::plan::update::change::{Goal, change_in_place};
@@ -42,31 +42,31 @@ pub fn replace_requested<'a>(
     budget: &mut Budget,
     hooks: &mut Hooks<'a>,
 ) -> Vec<Action> {
-    if index::invalid(scene.workload).is_some() {
+    if index::why_invalid(scene.workload).is_some() {
         return Vec::new();
     }
     let kept = scene.sizes.kept.iter().copied();
     // While a pod waits for room on a node, no more pods are moved off theirs.
-    let is_full = scene
+    let lacks_room = scene
         .own
         .iter()
         .any(|pod| pod.node.is_none() && !pod.terminating);
     let (workload, world) = (scene.workload, scene.world);
     let is_requested = |pod: &&Pod| {
-        let is_withdrawn = is_outdated(workload, world, pod) && !workload.is_named(pod);
+        let is_withdrawn = is_request_outdated(workload, world, pod) && !workload.is_named(pod);
         workload.is_to_replace(pod) && !is_withdrawn
     };
     // Pods on a lost node are deleted anyway.
-    let mut replaced: Vec<&Pod> = kept
+    let mut requested: Vec<&Pod> = kept
         .filter(|pod| is_requested(pod) && !hooks.is_on_lost_node(pod))
         .collect();
-    // If the hook of a guarded pod refused, it is run again later. Until then the pod leaves its slot to others, so
-    // pods that have not been refused come first: they may be idle.
+    // If the hook of a guarded pod refused the deletion, it is run again later. Until then the pod leaves its slot to
+    // others, so pods whose hook has not refused come first: they may be idle.
     if scene.workload.guarded.is_some() {
-        replaced.sort_by_cached_key(|pod| (hooks.refused_at(pod), !hooks.has_removal_run(pod)));
+        requested.sort_by_cached_key(|pod| (hooks.refused_at(pod), !hooks.has_removal_run(pod)));
     }
-    let may_leave = |pod: &Pod| !(is_full && pod.move_requested == Some(MoveRequest::NodeGoing));
-    let deletions = replaced.into_iter().filter_map(|pod| {
+    let may_leave = |pod: &Pod| !(lacks_room && pod.move_requested == Some(MoveRequest::NodeGoing));
+    let deletions = requested.into_iter().filter_map(|pod| {
         let intent = Intent {
             possible: may_leave(pod) && budget.take(scene, pod),
             ..guard::removal(scene.world.now)
@@ -228,7 +228,7 @@ impl<'a> Updater<'_, 'a> {
         }
     }
 
-    /// What the update of a pod changes in place: the template's change, and that of its sidecars.
+    /// What the update of a pod changes in place: what changed in the template, and the pod's sidecars that are due.
     fn goal<'c>(&self, pod: &'a Pod, change: &'c Change) -> Goal<'c>
     where
         'a: 'c,
@@ -257,8 +257,8 @@ impl<'a> Updater<'_, 'a> {
     }
 
     fn recreate(&self, pod: &'a Pod, budget: &mut Budget, hooks: &mut Hooks<'a>) -> Decision {
-        if let Some(by) = index::invalid(self.scene.workload) {
-            return Decision::Blocked(by);
+        if let Some(blocked) = index::why_invalid(self.scene.workload) {
+            return Decision::Blocked(blocked);
         }
         let intent = Intent {
             possible: self.may_start(pod, budget),
@@ -291,7 +291,7 @@ impl<'a> Updater<'_, 'a> {
                     first.name
                 ),
             }),
-            Proof::Awaited(first) => hot_patch::overdue(first, world.now),
+            Proof::Awaited(first) => hot_patch::await_first(first, world.now),
             Proof::None | Proof::Works if may_start => {
                 if let Proof::None = proof {
                     *proof = Proof::Begun;

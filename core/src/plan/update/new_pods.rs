@@ -76,7 +76,7 @@ impl<'s, 'a> NewPods<'s, 'a> {
         let stable = self.scene.sizes.stable;
         let revision = self.scene.revisions.get(stable);
         if revision.is_none() {
-            self.obstacles.scale = Some(Blocked::by_lost(stable));
+            self.obstacles.scale = Some(Blocked::by_deleted_revision(stable));
         }
         revision
     }

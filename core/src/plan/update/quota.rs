@@ -56,11 +56,11 @@ impl<'a> Usage<'a> {
         let mut native = 0;
         let mut highest = 0;
         for container in self.init {
-            let own = container.get("resources");
-            let own = own.map_or(0, |it| amount_of(it, kind, name));
-            highest = highest.max(native + own);
+            let resources = container.get("resources");
+            let amount = resources.map_or(0, |it| amount_of(it, kind, name));
+            highest = highest.max(native + amount);
             if keeps_running(container) {
-                native += own;
+                native += amount;
             }
         }
         highest.max(running.sum())

@@ -19,7 +19,7 @@ use crate::plan::update::budget::Budget;
 use crate::plan::workload::Progress;
 use crate::plan::world::World;
 
-/// Whether a workload holds updates of sidecars back, according to its spec and status.
+/// Why a workload holds updates of sidecars back, according to its spec and status; None if it does not.
 pub fn holds_sidecars<K: GameWorkload>(workload: &K) -> Option<Held> {
     let steps = workload.canary().map_or(0, |canary| canary.steps.len());
     let status = workload.status();
@@ -62,7 +62,7 @@ impl SidecarChange {
 pub(super) struct Due<'a>(HashMap<PodUid<'a>, SidecarChange>);
 
 impl<'a> Due<'a> {
-    /// Finds them. The sets give no token to pods that the workload holds back, but a pod may have received its
+    /// Finds these pods. The sets give no token to pods that the workload holds back, but a pod may have received its
     /// token earlier.
     pub fn of(scene: &Scene<'a>) -> Self {
         let Scene {
@@ -120,7 +120,8 @@ fn allows(mark: &SidecarMark, set: &Sidecars) -> bool {
     mark.allows(&set.revision) && mark.is_injected() && mark.shape == set.shape
 }
 
-/// The containers of a set whose image differs from the pod's: (name, image), and whether it is a native sidecar.
+/// The containers of a set whose image differs from the one in the pod: (name, new image), and whether the container
+/// is a native sidecar.
 fn changed_images(pod: &Pod, set: &Sidecars) -> Vec<((String, String), bool)> {
     let changed = set.images().filter(|wanted| {
         let mut containers = pod.containers.iter();
@@ -156,8 +157,8 @@ pub(super) fn update_sidecars<'a>(
         let Some(change) = due.of_pod(pod).filter(|_| !is_excluded) else {
             continue;
         };
-        let none = Cow::Owned(Change::default());
-        let goal = Goal::new(pod.revision(), none, Some(change));
+        let no_change = Cow::Owned(Change::default());
+        let goal = Goal::new(pod.revision(), no_change, Some(change));
         let possible = budget.take(scene, pod);
         let decision = change_in_place(scene, pod, &goal, possible, hooks);
         if !matches!(decision, Decision::Wait) {

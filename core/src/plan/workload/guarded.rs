@@ -47,9 +47,10 @@ impl Guarded {
 pub struct GuardMarks {
     /// metadata.finalizers.
     pub finalizers: Vec<String>,
-    /// Whether it is being deleted.
+    /// Whether the workload is being deleted.
     pub deleting: bool,
-    /// The PreDelete HookTemplate that was kept in its annotation. Read only while it is being deleted.
+    /// The name and content of the PreDelete HookTemplate that was kept in the workload's annotation. Read only while
+    /// the workload is being deleted.
     pub kept_template: Option<(String, HookTemplate)>,
 }
 
@@ -64,7 +65,7 @@ pub struct KeptTemplate {
 }
 
 impl GuardMarks {
-    /// Reads them from an object's metadata.
+    /// Reads the marks from a workload's metadata.
     pub fn of(meta: &ObjectMeta) -> Self {
         let deleting = meta.deletion_timestamp.is_some();
         let annotations = meta.annotations.as_ref().filter(|_| deleting);
@@ -80,12 +81,12 @@ impl GuardMarks {
         }
     }
 
-    /// Whether it has the guard's finalizer, and so may have a budget and labeled pods.
+    /// Whether the workload has the guard's finalizer, and so may have a budget and labeled pods.
     pub fn has_finalizer(&self) -> bool {
         self.has(GUARD_FINALIZER)
     }
 
-    /// Whether it is being deleted with `--cascade=orphan`.
+    /// Whether the workload is being deleted with `--cascade=orphan`.
     pub fn is_orphaning(&self) -> bool {
         self.deleting && self.has(ORPHAN_FINALIZER)
     }
@@ -115,7 +116,7 @@ impl Workload<'_> {
     }
 
     /// Whether a user released this pod from its guard.
-    pub fn has_released(&self, pod: &Pod) -> bool {
+    pub fn is_released(&self, pod: &Pod) -> bool {
         pod.released && self.guarded.is_some()
     }
 }
@@ -123,9 +124,9 @@ impl Workload<'_> {
 /// The autoscaler annotations that guarded pods get, except those that the template sets itself.
 pub fn guard_annotations(template: &Value) -> impl Iterator<Item = (&'static str, &'static str)> {
     let annotations = template.pointer("/metadata/annotations");
-    let is_set = move |key: &str| annotations.is_some_and(|it| it.get(key).is_some());
+    let is_in_template = move |key: &str| annotations.is_some_and(|it| it.get(key).is_some());
     let all = KEPT_BY_AUTOSCALERS.into_iter();
-    all.filter(move |(key, _)| !is_set(key))
+    all.filter(move |(key, _)| !is_in_template(key))
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ impl<'a> Identity<'a> {
             service: &spec.service_name,
             set: gsts,
             retention: spec.persistent_volume_claim_retention_policy,
-            forced_off_lost_nodes: gsts.is_forced_off_lost_nodes(),
+            forced_off_lost_nodes: gsts.forces_pods_off_lost_nodes(),
         }
     }
 
@@ -75,8 +75,8 @@ impl Workload<'_> {
 
     /// A pod's ordinal, taken from its name; None if this workload does not create pods with such a name.
     pub fn ordinal(&self, pod: &Pod) -> Option<i64> {
-        let after = pod.name.strip_prefix(&self.name)?;
-        names::ordinal_after("-", after)
+        let suffix = pod.name.strip_prefix(&self.name)?;
+        names::ordinal_after("-", suffix)
     }
 }
 
@@ -114,9 +114,9 @@ pub fn assign(identity: &Identity, ordinal: i64, pod: &mut Value) {
     if claimed.is_empty() {
         return;
     }
-    let own = spec["volumes"].as_array().cloned().unwrap_or_default();
+    let volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
     let is_replaced = |volume: &Value| claimed.iter().any(|claim| claim["name"] == volume["name"]);
-    let volumes = own.into_iter().filter(|volume| !is_replaced(volume));
+    let volumes = volumes.into_iter().filter(|volume| !is_replaced(volume));
     spec["volumes"] = Value::Array(volumes.chain(claimed.clone()).collect());
 }
 

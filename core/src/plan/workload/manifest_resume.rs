@@ -65,8 +65,8 @@ mod tests {
 
     use super::*;
 
-    fn written_by(manager: &str, operation: &str, applied: bool) -> bool {
-        let annotations = if applied {
+    fn came_with_an_apply(manager: &str, operation: &str, in_last_applied: bool) -> bool {
+        let annotations = if in_last_applied {
             json!({LAST_APPLIED: r#"{"spec":{"updateStrategy":{"paused":false}}}"#})
         } else {
             json!({LAST_APPLIED: r#"{"spec":{"replicas":3}}"#})
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn only_a_deliberate_write_resumes() {
-        for (manager, operation, applied, came_with_apply) in [
+        for (manager, operation, in_last_applied, expected) in [
             ("kubectl-patch", "Update", false, false),
             ("kubectl-patch", "Update", true, false),
             ("kubectl-game", "Update", true, false),
@@ -96,9 +96,9 @@ mod tests {
             ("kubectl-patch", "Apply", false, true),
         ] {
             assert_eq!(
-                written_by(manager, operation, applied),
-                came_with_apply,
-                "{manager} {operation}, in last-applied: {applied}"
+                came_with_an_apply(manager, operation, in_last_applied),
+                expected,
+                "{manager} {operation}, in last-applied: {in_last_applied}"
             );
         }
     }

@@ -56,14 +56,14 @@ pub struct Workload<'a> {
     pub history_limit: usize,
     /// spec.scaleStrategy.podsToDelete.
     pub pods_to_delete: &'a [String],
-    /// The same names as a set for lookups, because there may be as many as there are pods.
+    /// The same names, in a set for lookups: there may be one for each pod.
     named: HashSet<&'a str>,
-    /// How many of the first pods may exist without being available yet; None if unlimited. It limits only the initial
+    /// How many of the first pods may exist without being available yet; None if unlimited. Applies only to the initial
     /// creation of the workload's pods.
     pub create_batch: Option<i64>,
     /// How pods are updated.
     pub update: UpdateType,
-    /// Pods to keep at the old revision; 0 if there are canary steps, which specify partitions themselves.
+    /// Pods to keep at the stable revision; 0 if there are canary steps, which specify partitions themselves.
     pub partition: i64,
     /// Pods that may be unavailable.
     pub max_unavailable: i64,
@@ -133,7 +133,7 @@ pub struct Progress {
     pub creating_in_batches: bool,
     /// Number of surge pods that the update uses now.
     pub surge: i64,
-    /// Names of pods that left their nodes; they stay free for some time.
+    /// Names of pods that left their nodes. These names stay free for some time.
     pub vacated: Vec<VacatedName>,
 }
 
@@ -189,7 +189,7 @@ impl<'a> PodHooks<'a> {
     }
 
     /// Hook points with `retry: true`.
-    pub fn retries(&self) -> Vec<HookPoint> {
+    pub fn points_to_retry(&self) -> Vec<HookPoint> {
         HookPoint::OF_PODS
             .into_iter()
             .filter(|point| self.strategy(*point).is_some_and(|strategy| strategy.retry))
@@ -231,7 +231,7 @@ impl<'a> Workload<'a> {
     pub fn of_game_deployment(gd: &'a GameDeployment) -> Result<Self, InvalidWorkload> {
         let spec = &gd.spec;
         let strategy = &spec.update_strategy;
-        let own = Spec {
+        let fields = Spec {
             replicas: spec.replicas,
             min_ready_seconds: spec.min_ready_seconds,
             history_limit: spec.revision_history_limit,
@@ -249,7 +249,7 @@ impl<'a> Workload<'a> {
             reserved: &[],
             indexes: IndexRange::of(gd.annotations()),
         };
-        Self::resolve(gd, own)
+        Self::resolve(gd, fields)
     }
 
     /// Resolves a GameStatefulSet. Its limits may be in `updateStrategy.rollingUpdate`, which takes precedence, or in
@@ -259,7 +259,7 @@ impl<'a> Workload<'a> {
         let strategy = &spec.update_strategy;
         let rolling = strategy.rolling_update.as_ref();
         let identity = Identity::of(gsts);
-        let own = Spec {
+        let fields = Spec {
             replicas: spec.replicas,
             min_ready_seconds: spec.min_ready_seconds,
             history_limit: spec.revision_history_limit,
@@ -291,7 +291,7 @@ impl<'a> Workload<'a> {
             reserved: &spec.reserve_orders,
             indexes: Ok(None),
         };
-        Self::resolve(gsts, own)
+        Self::resolve(gsts, fields)
     }
 
     fn resolve<K: GameWorkload>(object: &'a K, spec: Spec<'a>) -> Result<Self, InvalidWorkload> {
@@ -409,8 +409,8 @@ impl<'a> Workload<'a> {
     }
 }
 
-fn selector(own: &LabelSelector) -> Result<Selector, InvalidWorkload> {
-    let selector = Selector::try_from(own.clone())
+fn selector(label_selector: &LabelSelector) -> Result<Selector, InvalidWorkload> {
+    let selector = Selector::try_from(label_selector.clone())
         .map_err(|error| InvalidWorkload::Selector(error.to_string()))?;
     if selector.selects_all() {
         return Err(InvalidWorkload::Selector("is empty".to_owned()));

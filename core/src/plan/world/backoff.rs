@@ -14,7 +14,7 @@ use crate::plan::time::whole_seconds;
 const FIRST: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST: SignedDuration = SignedDuration::from_secs(300);
 
-/// How many consecutive rounds of such pods were replaced, and when the last round was.
+/// How many rounds of replacements there were in a row, and when the last one was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     rounds: u32,

@@ -1,6 +1,6 @@
 //! Refused writes: which condition shows them, and for how long.
 //!
-//! A refusal is shown for as long as plans contain an action of that kind.
+//! A refusal is shown for as long as plans contain an action of the same kind.
 
 use std::collections::BTreeMap;
 

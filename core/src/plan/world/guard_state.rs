@@ -97,7 +97,7 @@ impl GuardState {
 mod tests {
     use super::*;
 
-    /// After each pause, a request shows that there is no budget, and its creation is refused once more.
+    /// After each pause, a request shows that there is no budget, and the budget's creation is refused once more.
     #[test]
     fn pauses_grow_while_a_budget_cannot_be_created() {
         let mut now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
@@ -108,7 +108,7 @@ mod tests {
             pauses.push(refused.due().duration_since(now).as_secs());
             now = refused.due();
             let missing = GuardState::no_budget(Some(&refused));
-            assert!(missing.due() <= now, "it is created immediately");
+            assert!(missing.due() <= now, "the next request is due immediately");
             state = Some(missing);
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);

@@ -18,7 +18,7 @@ use crate::api::{HookRun, HookTemplate};
 use crate::plan::observed::{Claim, LostNode, Pod, RevisionName, Taint};
 use crate::plan::sidecars::Sidecars;
 
-/// Everything observed around one workload at one moment. The workload itself is a separate argument,
+/// Everything observed about one workload at one moment. The workload itself is a separate argument,
 /// because its kind decides which planner is used.
 #[derive(Clone, Debug)]
 pub struct World {

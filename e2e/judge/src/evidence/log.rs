@@ -17,7 +17,7 @@ use super::event::{Event, ObjectRef};
 #[derive(Debug)]
 pub struct AuditLog {
     path: PathBuf,
-    read: Mutex<Grouped>,
+    grouped: Mutex<Grouped>,
 }
 
 /// The part of the log that has been read so far, grouped by namespace.
@@ -33,7 +33,7 @@ impl AuditLog {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         AuditLog {
             path: path.into(),
-            read: Mutex::default(),
+            grouped: Mutex::default(),
         }
     }
 
@@ -59,9 +59,10 @@ impl AuditLog {
     /// All writes in a namespace so far, including dry runs and requests in progress.
     pub fn requests(&self, namespace: &str) -> Result<Vec<Event>> {
         let lines = {
-            let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-            read.catch_up(&self.path)?;
-            read.by_namespace
+            let mut grouped = self.grouped.lock().unwrap_or_else(PoisonError::into_inner);
+            grouped.catch_up(&self.path)?;
+            grouped
+                .by_namespace
                 .get(namespace)
                 .cloned()
                 .unwrap_or_default()
@@ -72,8 +73,8 @@ impl AuditLog {
 
     /// Drops the lines of a namespace that is no longer needed.
     pub fn forget(&self, namespace: &str) {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        read.by_namespace.remove(namespace);
+        let mut grouped = self.grouped.lock().unwrap_or_else(PoisonError::into_inner);
+        grouped.by_namespace.remove(namespace);
     }
 }
 
@@ -100,7 +101,7 @@ impl Grouped {
     }
 }
 
-/// Whether a line may be about a write. A match cannot be part of a user's text, because quotes in a JSON
+/// Whether a line may be about a write. A user's text cannot contain what is searched for, because quotes in a JSON
 /// string are escaped.
 fn may_be_write(line: &str) -> bool {
     ["get", "list", "watch"]

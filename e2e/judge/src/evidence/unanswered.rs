@@ -112,8 +112,8 @@ fn explains(
     has_right_verb && observation.at >= event.received
 }
 
-/// The write with its response. Its time is that of the observation, which may be long after the API server
-/// aborted the request; events without a version are placed by time.
+/// The write with its response. It counts as done when it was observed, which may be long after the API server
+/// aborted the request, because events without a version are placed by time.
 fn answered(event: &Event, observation: &Observation) -> Event {
     Event {
         done: observation.at,
@@ -129,9 +129,12 @@ fn answered(event: &Event, observation: &Observation) -> Event {
 /// The object of a write. For a create, the body contains the name.
 fn key(event: &Event) -> Option<Key> {
     let reference = event.object_ref.as_ref()?;
-    let named = || text(event.request_object.as_ref()?, "/metadata/name");
+    let name_in_body = || text(event.request_object.as_ref()?, "/metadata/name");
     let name = Some(reference.name.as_str()).filter(|name| !name.is_empty());
-    Some((reference.resource.clone(), name.or_else(named)?.to_owned()))
+    Some((
+        reference.resource.clone(),
+        name.or_else(name_in_body)?.to_owned(),
+    ))
 }
 
 fn text<'a>(object: &'a Value, path: &str) -> Option<&'a str> {
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_write_keeps_the_order_of_other_writes() {
+    fn a_lost_write_does_not_change_the_order_of_other_writes() {
         let lost = event("patch", 504, 2, Value::Null);
         let seen = observation(9, object(20, "Running"), false);
         let made = unanswered(std::slice::from_ref(&lost), std::slice::from_ref(&seen));
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_deletion_took_effect_if_it_was_observed_and_no_other_explains_it() {
+    fn a_lost_deletion_took_effect_if_it_was_observed_and_no_other_write_explains_it() {
         let end = observation(2, object(7, "Running"), true);
         assert_eq!(found("delete", &[], &[&end]).len(), 1);
         assert!(found("patch", &[], &[&end]).is_empty());

@@ -1,7 +1,7 @@
 //! A watch that records each version of the objects in a namespace, whether or not the client got a
 //! response.
 //!
-//! If a client is killed or disconnected before the response, the API server logs 504, whether the write
+//! If a client is killed or disconnected before it gets the response, the API server logs 504, whether the write
 //! took effect or not. It did if the watch observed a version that is in no response.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,7 +59,7 @@ pub(crate) struct Observation {
     pub(crate) resource: String,
     /// The object; the last version if it is deleted.
     pub(crate) object: Value,
-    /// Whether it is deleted.
+    /// Whether the object is deleted.
     pub(crate) is_deleted: bool,
 }
 
@@ -97,7 +97,7 @@ impl Witness {
     }
 
     /// Starts the watches for Clusters, nodes and scripts.
-    pub async fn of_lifecycle(client: &Client) -> Result<Self> {
+    pub async fn start_for_lifecycle(client: &Client) -> Result<Self> {
         let script_kinds = SCRIPT_KINDS.map(|kind| Kind::new(client, kind, Some(SCRIPT_NAMESPACE)));
         let cluster_kinds = CLUSTER_KINDS.map(|kind| Kind::new(client, kind, None));
         let kinds = script_kinds.into_iter().chain(cluster_kinds);

@@ -8,13 +8,13 @@
 //! | phase | an unwanted script: of another phase, without a hook, skipped, or while paused |
 //! | order | a script that starts before the preceding steps have passed: on its node or, for a script of the cluster, on all nodes |
 //! | alone | a second script on a node while another is running |
-//! | repeat | a script that, according to the record, has already passed there |
+//! | repeat | a script that starts although the record says that it has passed |
 //! | parallelism, nodes at once | scripts or upgrades on more nodes at a time than the Cluster allows |
 //! | master | a script of the cluster on a node other than the first master |
 //! | lost | a script that starts on a lost node |
 //! | drain, cordon | an upgrade of a node that is not cordoned; a node that is cordoned unnecessarily, or uncordoned although another client cordoned it |
 //! | record | a step recorded as passed although none of its pods has succeeded |
-//! | taint, finalizer | a node admitted before its install is complete, a Cluster's finalizer removed before its delete hooks have passed or its records are removed |
+//! | taint, finalizer | a node admitted before its install is complete; a Cluster's finalizer removed before its delete hooks have passed or its records are removed |
 //! | settled | a status write that changes nothing |
 
 mod nodes;

@@ -34,10 +34,12 @@ pub(crate) fn cordons(
             })
         }
         (false, true) => {
-            let cluster = Record::any(after).map(|it| it.cluster).unwrap_or_default();
+            let cluster = Record::on(after)
+                .map(|it| it.cluster_uid)
+                .unwrap_or_default();
             let versions = world.cluster(&cluster, write);
-            let drains = |it: &Cluster| it.is_upgrading() && it.drains();
-            let is_wrong = !versions.iter().any(drains);
+            let is_draining = |it: &Cluster| it.is_upgrading() && it.drains();
+            let is_wrong = !versions.iter().any(is_draining);
             is_wrong.then(|| {
                 (
                     "cordon",
@@ -57,7 +59,7 @@ pub(crate) fn taint(write: &Write) -> Option<Found> {
     let is_removed = write.plural == "nodes"
         && is_tainted(before, names::NOT_INSTALLED)
         && !is_tainted(after, names::NOT_INSTALLED);
-    let is_installed = Record::any(before).is_some_and(|it| it.is_installed);
+    let is_installed = Record::on(before).is_some_and(|it| it.is_installed);
     (is_removed && !is_installed).then(|| {
         (
             "taint",
@@ -66,7 +68,7 @@ pub(crate) fn taint(write: &Write) -> Option<Found> {
     })
 }
 
-/// A Cluster's finalizer is removed last: after the delete hooks, and after the records of its nodes.
+/// A Cluster's finalizer is removed last: after its delete hooks have passed and the records on its nodes are removed.
 pub(crate) fn finalizer(world: &World, write: &Write) -> Option<Found> {
     let before = write
         .before
@@ -85,14 +87,14 @@ pub(crate) fn finalizer(world: &World, write: &Write) -> Option<Found> {
     }
     let cluster = uid(before);
     let mut nodes = world.nodes.values().filter_map(|it| it.newest());
-    if nodes.any(|it| Record::any(it).is_some_and(|it| it.cluster == cluster)) {
+    if nodes.any(|it| Record::on(it).is_some_and(|it| it.cluster_uid == cluster)) {
         return Some((
             "finalizer",
             "a node still has a record of the Cluster".to_owned(),
         ));
     }
     let why = wrong_under_all(&world.cluster(cluster, write), |cluster| {
-        let mut steps = Step::all(Phase::Delete).filter(|it| cluster.includes(it));
+        let mut steps = Step::of_phase(Phase::Delete).filter(|it| cluster.includes(it));
         let unfinished = steps.find(|it| !cluster.has_passed(it))?;
         Some(format!(
             "the finalizer is removed before {} has passed",

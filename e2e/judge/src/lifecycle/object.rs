@@ -63,7 +63,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Whether it is being deleted.
-    pub(crate) fn is_deleted(&self) -> bool {
+    pub(crate) fn is_being_deleted(&self) -> bool {
         is_terminating(self.0)
     }
 
@@ -80,7 +80,7 @@ impl<'a> Cluster<'a> {
         usize::try_from(number).unwrap_or(usize::MAX)
     }
 
-    /// Whether a node is one of its nodes.
+    /// Whether a node is one of the Cluster's nodes.
     pub(crate) fn selects(&self, node: &Value) -> bool {
         match self
             .0
@@ -96,7 +96,7 @@ impl<'a> Cluster<'a> {
 
     /// Whether a step has passed on a node, in this version of the node.
     pub(crate) fn has_passed_on(&self, step: &Step, node: &Value) -> bool {
-        let record = Record::of(node, uid(self.0));
+        let record = Record::of_cluster(node, uid(self.0));
         let version = text(node, "/status/nodeInfo/kubeletVersion");
         let has_version = || is_same_version(version, text(self.0, "/spec/version"));
         let is_upgraded =
@@ -129,31 +129,31 @@ fn is_same_version(one: &str, other: &str) -> bool {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     /// Uid of the Cluster.
-    pub(crate) cluster: String,
+    pub(crate) cluster_uid: String,
     /// Uid of the node.
-    pub(crate) node: String,
-    /// Steps of the install.
+    pub(crate) node_uid: String,
+    /// The steps of the install that have passed.
     pub(crate) passed: Vec<String>,
     /// Whether the install is complete.
     pub(crate) is_installed: bool,
     /// The number of the upgrade.
     pub(crate) upgrade: Option<i64>,
-    /// The steps of that upgrade.
+    /// The steps of that upgrade that have passed.
     pub(crate) upgraded: Vec<String>,
 }
 
 impl Record {
-    /// The record of a Cluster on a node.
-    pub(crate) fn of(node: &Value, cluster: &str) -> Self {
-        let record = Self::any(node).unwrap_or_default();
-        match record.cluster == cluster && record.node == uid(node) {
+    /// The record of a Cluster on a node; empty if there is none.
+    pub(crate) fn of_cluster(node: &Value, cluster_uid: &str) -> Self {
+        let record = Self::on(node).unwrap_or_default();
+        match record.cluster_uid == cluster_uid && record.node_uid == uid(node) {
             true => record,
             false => Self::default(),
         }
     }
 
     /// The record on a node, of any Cluster.
-    pub(crate) fn any(node: &Value) -> Option<Self> {
+    pub(crate) fn on(node: &Value) -> Option<Self> {
         let record: Value = serde_json::from_str(annotation(node, names::NODE_RECORD)?).ok()?;
         let list = |field: &str| -> Vec<String> {
             let items = record[field].as_array().into_iter().flatten();
@@ -162,8 +162,8 @@ impl Record {
                 .collect()
         };
         Some(Record {
-            cluster: text(&record, "/cluster").to_owned(),
-            node: text(&record, "/node").to_owned(),
+            cluster_uid: text(&record, "/cluster").to_owned(),
+            node_uid: text(&record, "/node").to_owned(),
             passed: list("passed"),
             is_installed: record["installed"] == true,
             upgrade: record["upgrade"].as_i64(),

@@ -45,8 +45,8 @@ impl Scenario {
             nodes: BTreeMap::new(),
             runs: 0,
         };
-        scenario.node(MASTER);
-        scenario.node(WORKER);
+        scenario.create_node(MASTER);
+        scenario.create_node(WORKER);
         scenario.write_cluster("user", "create", "");
         scenario.status(json!({"phase": "Initializing", "firstMaster": MASTER}));
         scenario.wait(2);
@@ -82,7 +82,7 @@ impl Scenario {
         self.log.wait(seconds);
     }
 
-    fn node(&mut self, name: &'static str) {
+    fn create_node(&mut self, name: &'static str) {
         let node = json!({
             "kind": "Node",
             "metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/os": "linux"}},

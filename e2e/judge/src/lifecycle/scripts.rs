@@ -22,7 +22,7 @@ pub(crate) fn scripts(world: &World, write: &Write) -> Vec<Found> {
         ("nodes at once", nodes_at_once),
         ("drain", drain),
     ];
-    let versions = world.cluster(&run.task.cluster, write);
+    let versions = world.cluster(&run.task.cluster_uid, write);
     let rules = rules.into_iter().filter_map(|(name, rule)| {
         let why = wrong_under_all(&versions, |it| {
             rule(
@@ -58,7 +58,7 @@ impl Start<'_> {
 
     /// Whether a step has passed on the run's node.
     fn has_passed_here(&self, step: &Step, cluster: &Cluster) -> bool {
-        let node = self.world.node(&self.run.task.node, self.write);
+        let node = self.world.node(&self.run.task.node_uid, self.write);
         // There is no version of a node that was deleted meanwhile.
         node.is_empty() || node.iter().any(|it| cluster.has_passed_on(step, it))
     }
@@ -78,9 +78,9 @@ impl Start<'_> {
 fn phase(start: &Start, cluster: &Cluster) -> Option<String> {
     let step = start.step();
     let is_due = match step.phase {
-        Phase::Install => !cluster.is_deleted(),
-        Phase::Upgrade => !cluster.is_deleted() && cluster.is_upgrading(),
-        Phase::Delete => cluster.is_deleted(),
+        Phase::Install => !cluster.is_being_deleted(),
+        Phase::Upgrade => !cluster.is_being_deleted() && cluster.is_upgrading(),
+        Phase::Delete => cluster.is_being_deleted(),
     };
     if !is_due {
         Some(format!("{} starts in another phase", step.name))
@@ -96,11 +96,11 @@ fn phase(start: &Start, cluster: &Cluster) -> Option<String> {
 /// A script starts after the preceding steps have passed: on its node or, for a script of the cluster, on every node.
 fn order(start: &Start, cluster: &Cluster) -> Option<String> {
     let step = start.step();
-    let mut before = step.before().filter(|it| cluster.includes(it));
-    let unfinished = before.find(|before| match (before.is_per_node, step.is_per_node) {
-        (false, _) => !cluster.has_passed(before),
-        (true, true) => !start.has_passed_here(before, cluster),
-        (true, false) => !start.has_passed_everywhere(before, cluster),
+    let mut preceding = step.preceding().filter(|it| cluster.includes(it));
+    let unfinished = preceding.find(|earlier| match (earlier.is_per_node, step.is_per_node) {
+        (false, _) => !cluster.has_passed(earlier),
+        (true, true) => !start.has_passed_here(earlier, cluster),
+        (true, false) => !start.has_passed_everywhere(earlier, cluster),
     })?;
     Some(format!(
         "{} starts before {} has passed",
@@ -114,20 +114,20 @@ fn repeat(start: &Start, cluster: &Cluster) -> Option<String> {
     let is_recorded = match step.is_per_node {
         false => cluster.has_passed(step),
         true => {
-            let seen = start.world.node(&start.run.task.node, start.write);
+            let seen = start.world.node(&start.run.task.node_uid, start.write);
             !seen.is_empty() && seen.iter().all(|it| cluster.has_passed_on(step, it))
         }
     };
-    is_recorded.then(|| format!("{} has passed on {}", step.name, start.run.node))
+    is_recorded.then(|| format!("{} has already passed on {}", step.name, start.run.node))
 }
 
 /// A script of the cluster runs on the first master, which the status names.
 fn master(start: &Start, cluster: &Cluster) -> Option<String> {
-    let first = crate::object::text(cluster.0, "/status/firstMaster");
-    let is_elsewhere = !start.step().is_per_node && start.run.node != first;
+    let first_master = crate::object::text(cluster.0, "/status/firstMaster");
+    let is_elsewhere = !start.step().is_per_node && start.run.node != first_master;
     is_elsewhere.then(|| {
         format!(
-            "it runs on {}, not on the first master {first}",
+            "it runs on {}, not on the first master {first_master}",
             start.run.node
         )
     })
@@ -135,9 +135,9 @@ fn master(start: &Start, cluster: &Cluster) -> Option<String> {
 
 /// Scripts run on no more nodes than `parallelism`.
 fn parallelism(start: &Start, cluster: &Cluster) -> Option<String> {
-    let live = start.world.live().map(|it| it.task.node.as_str());
+    let live = start.world.live().map(|it| it.task.node_uid.as_str());
     let nodes: std::collections::BTreeSet<&str> =
-        live.chain([start.run.task.node.as_str()]).collect();
+        live.chain([start.run.task.node_uid.as_str()]).collect();
     let allowed = cluster.parallelism();
     (nodes.len() > allowed)
         .then(|| format!("scripts run on {} nodes instead of {allowed}", nodes.len()))
@@ -151,35 +151,36 @@ fn nodes_at_once(start: &Start, cluster: &Cluster) -> Option<String> {
     let number = start.run.task.upgrade;
     let has_begun = |uid: &str| {
         let mut runs = start.world.runs.values().map(|it| &it.task);
-        runs.any(|it| it.step == start.step() && it.upgrade == number && it.node == uid)
+        runs.any(|it| it.step == start.step() && it.upgrade == number && it.node_uid == uid)
     };
     let nodes = start.world.nodes.values().filter_map(|it| it.newest());
     let is_in_upgrade = |node: &&serde_json::Value| {
-        let steps = Step::all(Phase::Upgrade).filter(|it| it.is_per_node && cluster.includes(it));
+        let steps =
+            Step::of_phase(Phase::Upgrade).filter(|it| it.is_per_node && cluster.includes(it));
         let mut steps = steps.filter(|it| !cluster.has_passed_on(it, node));
         cluster.selects(node) && has_begun(uid(node)) && steps.next().is_some()
     };
     let mut others = nodes
         .filter(is_in_upgrade)
-        .filter(|it| uid(it) != start.run.task.node);
+        .filter(|it| uid(it) != start.run.task.node_uid);
     let allowed = cluster.parallelism();
-    let is_new = !has_begun(&start.run.task.node);
+    let is_new = !has_begun(&start.run.task.node_uid);
     let too_many = is_new && others.by_ref().nth(allowed.saturating_sub(1)).is_some();
     too_many.then(|| format!("another node begins while {allowed} are being upgraded"))
 }
 
 /// A node that is to be drained is cordoned first.
 fn drain(start: &Start, cluster: &Cluster) -> Option<String> {
-    let is_first = start.step().work == Work::Hook("PreUpgrade") && cluster.drains();
-    let seen = start.world.node(&start.run.task.node, start.write);
+    let needs_drain = start.step().work == Work::Hook("PreUpgrade") && cluster.drains();
+    let seen = start.world.node(&start.run.task.node_uid, start.write);
     let is_schedulable = !seen.is_empty() && !seen.iter().any(|it| is_cordoned(it));
-    (is_first && is_schedulable).then(|| format!("{} is not cordoned", start.run.node))
+    (needs_drain && is_schedulable).then(|| format!("{} is not cordoned", start.run.node))
 }
 
 /// One script runs on a node at a time.
 fn alone(world: &World, run: &Run) -> Option<Found> {
     let mut live = world.live();
-    let other = live.find(|it| it.task.node == run.task.node && it.name != run.name)?;
+    let other = live.find(|it| it.task.node_uid == run.task.node_uid && it.name != run.name)?;
     Some((
         "alone",
         format!("{} is still running on {}", other.name, run.node),
@@ -188,7 +189,7 @@ fn alone(world: &World, run: &Run) -> Option<Found> {
 
 /// No script starts on a lost node.
 fn lost(world: &World, write: &Write, run: &Run) -> Option<Found> {
-    let seen = world.node(&run.task.node, write);
+    let seen = world.node(&run.task.node_uid, write);
     let is_lost = !seen.is_empty() && seen.iter().all(|it| is_tainted(it, names::UNREACHABLE));
     is_lost.then(|| ("lost", format!("{} is lost", run.node)))
 }
@@ -222,7 +223,8 @@ fn cluster_record(world: &World, write: &Write, after: &Cluster) -> Option<Found
     let unproven = new.find(|step| {
         let upgrade = after.upgrade().filter(|_| step.phase == Phase::Upgrade);
         let mut passed = world.passed.iter();
-        !passed.any(|it| it.cluster == uid(after.0) && it.step == *step && it.upgrade == upgrade)
+        !passed
+            .any(|it| it.cluster_uid == uid(after.0) && it.step == *step && it.upgrade == upgrade)
     })?;
     Some((
         "record",
@@ -231,14 +233,17 @@ fn cluster_record(world: &World, write: &Write, after: &Cluster) -> Option<Found
 }
 
 fn node_record(world: &World, write: &Write, after: &serde_json::Value) -> Option<Found> {
-    let record = Record::any(after)?;
+    let record = Record::on(after)?;
     let old = write
         .before
         .as_ref()
-        .map(|it| Record::of(it, &record.cluster));
+        .map(|it| Record::of_cluster(it, &record.cluster_uid));
     let old = old.unwrap_or_default();
-    if record.node != uid(after) {
-        return Some(("record", format!("has the record of node {}", record.node)));
+    if record.node_uid != uid(after) {
+        return Some((
+            "record",
+            format!("has the record of node {}", record.node_uid),
+        ));
     }
     let is_old = |step: &Step| match step.phase {
         Phase::Upgrade => {
@@ -254,8 +259,8 @@ fn node_record(world: &World, write: &Write, after: &serde_json::Value) -> Optio
         let upgrade = record.upgrade.filter(|_| step.phase == Phase::Upgrade);
         let mut passed = world.passed.iter();
         !passed.any(|it| {
-            it.cluster == record.cluster
-                && it.node == record.node
+            it.cluster_uid == record.cluster_uid
+                && it.node_uid == record.node_uid
                 && it.step == *step
                 && it.upgrade == upgrade
         })
@@ -269,18 +274,19 @@ fn node_record(world: &World, write: &Write, after: &serde_json::Value) -> Optio
     if !record.is_installed || old.is_installed {
         return None;
     }
-    let versions = world.cluster(&record.cluster, write);
+    let versions = world.cluster(&record.cluster_uid, write);
     let why = wrong_under_all(&versions, |cluster| {
-        let steps = Step::all(Phase::Install).filter(|it| it.is_per_node && cluster.includes(it));
+        let steps =
+            Step::of_phase(Phase::Install).filter(|it| it.is_per_node && cluster.includes(it));
         let mut unfinished = steps.filter(|step| match step.work {
             Work::Ready => {
-                let seen = world.node(&record.node, write);
+                let seen = world.node(&record.node_uid, write);
                 !seen.iter().any(|it| cluster.has_passed_on(step, it))
             }
             _ => !record.passed.iter().any(|it| it == step.name),
         });
         Some(format!(
-            "the install is recorded as complete before {}",
+            "the install is recorded as complete before {} has passed",
             unfinished.next()?.name
         ))
     })?;

@@ -103,12 +103,12 @@ impl Step {
     }
 
     /// The steps of a phase, in order.
-    pub(crate) fn all(phase: Phase) -> impl Iterator<Item = &'static Step> {
+    pub(crate) fn of_phase(phase: Phase) -> impl Iterator<Item = &'static Step> {
         STEPS.iter().filter(move |step| step.phase == phase)
     }
 
-    /// The steps of the same phase before this one, in order.
-    pub(crate) fn before(&'static self) -> impl Iterator<Item = &'static Step> {
-        Self::all(self.phase).take_while(move |step| *step != self)
+    /// The steps of the same phase that precede this one, in order.
+    pub(crate) fn preceding(&'static self) -> impl Iterator<Item = &'static Step> {
+        Self::of_phase(self.phase).take_while(move |step| *step != self)
     }
 }

@@ -37,8 +37,8 @@ fn an_orderly_life_violates_no_rule() {
     scenario.run(step, MASTER);
     scenario.pass_cluster(&[FIRST, LAST, step]);
     for node in [MASTER, WORKER] {
-        let none = json!({"metadata": {"annotations": null}});
-        scenario.change_node(OPERATOR, node, none);
+        let no_record = json!({"metadata": {"annotations": null}});
+        scenario.change_node(OPERATOR, node, no_record);
     }
     scenario.remove_finalizer();
     assert_eq!(scenario.broken(), [""; 0]);
@@ -175,8 +175,8 @@ fn an_upgrade_goes_node_by_node() {
     for node in [MASTER, WORKER] {
         scenario.cordon(OPERATOR, node, true);
         scenario.run(PRE_UPGRADE, node);
-        let installed = json!({"installed": true, "upgrade": 1, "upgraded": [PRE_UPGRADE]});
-        scenario.record(node, installed);
+        let prepared = json!({"installed": true, "upgrade": 1, "upgraded": [PRE_UPGRADE]});
+        scenario.record(node, prepared);
         scenario.upgrade_kubelet(node);
         scenario.run(POST_UPGRADE, node);
         let upgraded =
@@ -219,12 +219,12 @@ fn a_node_is_drained_before_its_first_script_and_upgraded_before_its_second() {
 
 #[test]
 fn the_operator_uncordons_only_nodes_that_it_cordoned() {
-    for (by, expected) in [(OPERATOR, vec![]), ("user", vec!["cordon"])] {
+    for (client, expected) in [(OPERATOR, vec![]), ("user", vec!["cordon"])] {
         let mut scenario = Scenario::upgrading();
-        scenario.cordon(by, WORKER, true);
+        scenario.cordon(client, WORKER, true);
         scenario.wait(2);
         scenario.cordon(OPERATOR, WORKER, false);
-        assert_eq!(scenario.broken(), expected, "{by}");
+        assert_eq!(scenario.broken(), expected, "{client}");
     }
     let mut scenario = Scenario::installing();
     scenario.cordon(OPERATOR, WORKER, true);
@@ -232,7 +232,7 @@ fn the_operator_uncordons_only_nodes_that_it_cordoned() {
 }
 
 #[test]
-fn a_node_is_admitted_when_its_install_is_complete() {
+fn a_node_is_admitted_only_when_its_install_is_complete() {
     let mut scenario = Scenario::installing();
     let untainted = json!({"spec": {"taints": []}});
     scenario.change_node(OPERATOR, WORKER, untainted);
@@ -241,11 +241,11 @@ fn a_node_is_admitted_when_its_install_is_complete() {
 
 #[test]
 fn the_finalizer_is_removed_last() {
-    let delete = json!({"hooks": {"PostClusterDelete": "/a"}});
-    let mut scenario = Scenario::with(delete);
+    let features = json!({"hooks": {"PostClusterDelete": "/a"}});
+    let mut scenario = Scenario::with(features);
     scenario.delete();
     scenario.remove_finalizer();
-    assert_eq!(scenario.broken(), ["finalizer"], "before the script");
+    assert_eq!(scenario.broken(), ["finalizer"], "before the script ran");
     let mut scenario = installed();
     scenario.delete();
     scenario.remove_finalizer();

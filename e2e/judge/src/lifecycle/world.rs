@@ -58,9 +58,9 @@ pub(crate) struct Run {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
     /// Uid of the Cluster.
-    pub(crate) cluster: String,
+    pub(crate) cluster_uid: String,
     /// Uid of the node.
-    pub(crate) node: String,
+    pub(crate) node_uid: String,
     /// The step.
     pub(crate) step: &'static Step,
     /// The number of the upgrade, for a step of an upgrade.
@@ -99,13 +99,13 @@ impl World {
         let step = Step::named(annotation(run, names::LIFECYCLE_STEP)?)?;
         let newest = self.clusters.get(cluster).and_then(Timeline::newest);
         let upgrade = newest.and_then(|it| Cluster(it).upgrade());
-        let [node, uid] = [names::LIFECYCLE_NODE, names::LIFECYCLE_NODE_UID]
+        let [node, node_uid] = [names::LIFECYCLE_NODE, names::LIFECYCLE_NODE_UID]
             .map(|key| annotation(run, key).unwrap_or_default().to_owned());
         Some(Run {
             name: text(run, "/metadata/name").to_owned(),
             task: Task {
-                cluster: cluster.to_owned(),
-                node: uid,
+                cluster_uid: cluster.to_owned(),
+                node_uid,
                 step,
                 upgrade: upgrade.filter(|_| step.phase == Phase::Upgrade),
             },
@@ -147,8 +147,8 @@ impl World {
 
     fn apply_run(&mut self, write: &Write) {
         if let Some(run) = self.created(write) {
-            let object = write.after.as_ref().map(|it| uid(it).to_owned());
-            self.runs.insert(object.unwrap_or_default(), run);
+            let run_uid = write.after.as_ref().map(|it| uid(it).to_owned());
+            self.runs.insert(run_uid.unwrap_or_default(), run);
             return;
         }
         let Some(object) = write.after.as_ref().or(write.before.as_ref()) else {
@@ -167,11 +167,11 @@ impl World {
         let Some(job) = write.after.as_ref().or(write.before.as_ref()) else {
             return;
         };
-        let Some(run) = owner(job, "HookRun") else {
+        let Some(run_uid) = owner(job, "HookRun") else {
             return;
         };
-        self.jobs.insert(uid(job).to_owned(), run.to_owned());
-        let Some(run) = self.runs.get_mut(run) else {
+        self.jobs.insert(uid(job).to_owned(), run_uid.to_owned());
+        let Some(run) = self.runs.get_mut(run_uid) else {
             return;
         };
         run.has_job = true;
@@ -183,8 +183,8 @@ impl World {
 
     fn apply_pod(&mut self, write: &Write) {
         let Some(pod) = &write.after else { return };
-        let run = owner(pod, "Job").and_then(|job| self.jobs.get(job));
-        let Some(run) = run.and_then(|run| self.runs.get_mut(run)) else {
+        let run_uid = owner(pod, "Job").and_then(|job| self.jobs.get(job));
+        let Some(run) = run_uid.and_then(|it| self.runs.get_mut(it)) else {
             return;
         };
         run.is_over |= has_ended(pod);
@@ -203,9 +203,8 @@ impl World {
     }
 
     /// The versions of a node on which a write may be based.
-    pub(crate) fn node(&self, uid: &str, write: &Write) -> Vec<&Value> {
-        let has_uid =
-            |node: &&Timeline| node.newest().is_some_and(|it| super::world::uid(it) == uid);
+    pub(crate) fn node(&self, node_uid: &str, write: &Write) -> Vec<&Value> {
+        let has_uid = |node: &&Timeline| node.newest().is_some_and(|it| uid(it) == node_uid);
         let known = self.nodes.values().find(has_uid).into_iter();
         known.flat_map(|it| it.seen_at(write.received)).collect()
     }

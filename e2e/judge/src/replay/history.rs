@@ -83,7 +83,7 @@ impl Write {
     }
 
     /// Whether it was made by a metric of a hook.
-    pub(crate) fn is_of_a_hook(&self) -> bool {
+    pub(crate) fn is_by_hook(&self) -> bool {
         self.uri.contains("fieldManager=gamekeeper-hooks")
     }
 }
@@ -187,7 +187,7 @@ fn is_overlapping_deletion(event: &Event, eviction: &Event) -> bool {
         && name(event) == name(eviction)
 }
 
-/// The names of the objects that an event changes: one, or all of the resource for a deletecollection.
+/// The names of the objects that an event changes: one, or for a deletecollection all objects of the resource.
 fn names_of(
     event: &Event,
     reference: &ObjectRef,
@@ -202,8 +202,8 @@ fn names_of(
         names.sort();
         return names;
     }
-    let answered = event.response_object.as_ref();
-    let name = answered.and_then(|object| object.pointer("/metadata/name")?.as_str());
+    let answer = event.response_object.as_ref();
+    let name = answer.and_then(|object| object.pointer("/metadata/name")?.as_str());
     match name {
         Some(name) if reference.name.is_empty() => vec![name.to_owned()],
         _ => vec![reference.name.clone()],
@@ -217,7 +217,7 @@ fn after(
     name: &str,
     before: Option<&Arc<Value>>,
 ) -> Option<Arc<Value>> {
-    let terminating = |object: &Arc<Value>| match is_terminating(object) {
+    let as_terminating = |object: &Arc<Value>| match is_terminating(object) {
         true => Arc::clone(object),
         false => Arc::new(terminating(object, event.done)),
     };
@@ -226,19 +226,19 @@ fn after(
         ("deletecollection", _) => {
             let is_pod = Resource::of(&reference.resource) == Resource::Pod;
             let kept = before.filter(|object| is_pod || has_finalizers(object));
-            kept.map(terminating)
+            kept.map(as_terminating)
         }
-        (_, "eviction") => before.map(terminating),
+        (_, "eviction") => before.map(as_terminating),
         (_, "binding") => before.cloned(),
         (_, "scale") => {
             before.map(|workload| Arc::new(scaled(workload, event.response_object.as_ref())))
         }
         ("delete", _) => {
-            let object = answered(event, reference, before)?;
+            let object = object_in_response(event, reference, before)?;
             (!is_removed(&object)).then(|| Arc::new(object))
         }
         _ => {
-            let object = answered(event, reference, before).map(Arc::new);
+            let object = object_in_response(event, reference, before).map(Arc::new);
             let object = object.or_else(|| before.cloned())?;
             (name == name_of(&object) && !is_finalized(&object)).then_some(object)
         }
@@ -246,17 +246,21 @@ fn after(
 }
 
 /// The object in a response, if there is one.
-fn answered(event: &Event, reference: &ObjectRef, before: Option<&Arc<Value>>) -> Option<Value> {
+fn object_in_response(
+    event: &Event,
+    reference: &ObjectRef,
+    before: Option<&Arc<Value>>,
+) -> Option<Value> {
     let answer = event.response_object.as_ref()?;
     if is_partial(answer) {
         let is_status = reference.subresource == "status";
         return Some(rebuild(event, is_status, before.map(Arc::as_ref), answer));
     }
-    (answered_kind(Some(answer)) != Some("Status")).then(|| answer.clone())
+    (kind_of(answer) != Some("Status")).then(|| answer.clone())
 }
 
-fn answered_kind(answer: Option<&Value>) -> Option<&str> {
-    answer?.get("kind")?.as_str()
+fn kind_of(object: &Value) -> Option<&str> {
+    object.get("kind")?.as_str()
 }
 
 fn name_of(object: &Value) -> &str {
@@ -270,9 +274,9 @@ fn is_removed(object: &Value) -> bool {
     grace.and_then(Value::as_i64).unwrap_or(0) == 0 && !has_finalizers(object)
 }
 
-/// Whether a write removed the last finalizer of an object that is being deleted.
+/// Whether an object no longer exists, because a write removed its last finalizer while it was being deleted.
 fn is_finalized(object: &Value) -> bool {
-    let is_pod = answered_kind(Some(object)) == Some("Pod");
+    let is_pod = kind_of(object) == Some("Pod");
     !is_pod && is_terminating(object) && !has_finalizers(object)
 }
 

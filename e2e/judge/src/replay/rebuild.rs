@@ -88,8 +88,8 @@ fn merge_list(list: &mut Value, items: &[Value]) {
         let key = ["type", "uid", "name"]
             .into_iter()
             .find(|key| item.get(key).is_some());
-        let same = |other: &Value| key.is_some_and(|key| other.get(key) == item.get(key));
-        let position = list.iter().position(same);
+        let has_same_key = |other: &Value| key.is_some_and(|key| other.get(key) == item.get(key));
+        let position = list.iter().position(has_same_key);
         match (position, item.get("$patch").and_then(Value::as_str)) {
             (Some(position), Some("delete")) => {
                 list.remove(position);

@@ -84,7 +84,7 @@ impl Version {
     }
 
     /// Whether spec.scaleStrategy.podsToDelete names a pod.
-    pub(crate) fn is_to_delete(&self, pod: &str) -> bool {
+    pub(crate) fn is_in_pods_to_delete(&self, pod: &str) -> bool {
         let list = self.object.pointer("/spec/scaleStrategy/podsToDelete");
         let list = list.and_then(Value::as_array);
         list.is_some_and(|names| names.iter().any(|name| name.as_str() == Some(pod)))
@@ -143,7 +143,7 @@ impl Version {
     pub(crate) fn max_unavailable(&self) -> i64 {
         let surge = self.max_surge();
         let round = if surge > 0 { Round::Down } else { Round::Up };
-        let default = Value::from(match (self.is_set(), self.is_ordered()) {
+        let default = Value::from(match (self.is_stateful_set(), self.is_ordered()) {
             (false, _) => "20%",
             (true, false) => "25%",
             (true, true) => "1",
@@ -160,14 +160,14 @@ impl Version {
         (!self.is_ordered()).then_some(pods)
     }
 
-    /// Whether its pods have ordinals.
-    pub(crate) fn is_set(&self) -> bool {
+    /// Whether it is a GameStatefulSet, whose pods have ordinals.
+    pub(crate) fn is_stateful_set(&self) -> bool {
         text(&self.object, "/kind") == "GameStatefulSet"
     }
 
     /// Whether its pods are created and deleted one at a time.
     pub(crate) fn is_ordered(&self) -> bool {
-        self.is_set() && text(&self.object, "/spec/podManagementPolicy") != "Parallel"
+        self.is_stateful_set() && text(&self.object, "/spec/podManagementPolicy") != "Parallel"
     }
 
     /// spec.ordinals.start.
@@ -177,11 +177,11 @@ impl Version {
 
     /// The ordinals of its pods, without surge pods: reserved ones are left out, and do not count.
     pub(crate) fn ordinals(&self) -> Vec<i64> {
-        self.ordinals_of(self.replicas())
+        self.unreserved_ordinals(self.replicas())
     }
 
-    /// The first ordinals that are not reserved.
-    fn ordinals_of(&self, pods: i64) -> Vec<i64> {
+    /// The first `pods` ordinals that are not reserved.
+    fn unreserved_ordinals(&self, pods: i64) -> Vec<i64> {
         let ordinals = (self.first_ordinal()..).filter(|ordinal| !self.is_reserved(*ordinal));
         ordinals.take(usize::try_from(pods).unwrap_or(0)).collect()
     }
@@ -225,42 +225,42 @@ impl Version {
     }
 
     /// The lowest ordinal that may have the update revision, if any may. Rounded like
-    /// [`Version::may_be_updated`].
+    /// [`Version::max_updated`].
     pub(crate) fn first_to_update(&self) -> Option<i64> {
         if !self.is_rolling() {
             return Some(i64::MIN);
         }
         let partition = self.partition()?;
         let replicas = self.replicas();
-        let kept = replicas - self.beyond(partition.as_ref(), replicas);
+        let kept = replicas - self.outside_partition(partition.as_ref(), replicas);
+        let last = self.unreserved_ordinals(kept).pop();
         // The next ordinal after those that are kept.
-        let last = self.ordinals_of(kept).pop();
         Some(last.map_or(i64::MIN, |last| last + 1))
     }
 
     /// How many pods may have the update revision.
     ///
     /// The rounding of a partition's percentage is not documented, so the larger number is allowed.
-    pub(crate) fn may_be_updated(&self) -> i64 {
+    pub(crate) fn max_updated(&self) -> i64 {
         if !self.is_rolling() {
             return i64::MAX;
         }
         let Some(partition) = self.partition() else {
             return 0;
         };
-        self.beyond(partition.as_ref(), self.replicas_held())
+        self.outside_partition(partition.as_ref(), self.replicas_capped_by_step())
     }
 
-    /// replicas, but during a step no more than when the step was entered.
-    pub(crate) fn replicas_held(&self) -> i64 {
+    /// spec.replicas, but during a step no more than it was when the step was entered.
+    pub(crate) fn replicas_capped_by_step(&self) -> i64 {
         match self.step_index() >= self.steps().len() {
             true => self.replicas(),
             false => self.replicas().min(self.replicas_at_step),
         }
     }
 
-    /// The partition in effect; None before the first partition step. If there are steps, the spec's own
-    /// partition is ignored.
+    /// The partition in effect: None before the first partition step, when no pod may be updated; Some(None) if nothing
+    /// limits the rollout. If there are steps, the spec's own partition is ignored.
     fn partition(&self) -> Option<Option<Value>> {
         let (steps, index) = (self.steps(), self.step_index());
         if steps.is_empty() {
@@ -275,7 +275,7 @@ impl Version {
     }
 
     /// How many of these replicas are outside the partition.
-    fn beyond(&self, partition: Option<&Value>, replicas: i64) -> i64 {
+    fn outside_partition(&self, partition: Option<&Value>, replicas: i64) -> i64 {
         let kept = resolve(partition, replicas, Round::Down).unwrap_or(0);
         let is_share = partition.is_some_and(|it| it.is_string() && it != "100%");
         (replicas - kept).max(i64::from(is_share && replicas > 0))
@@ -305,7 +305,7 @@ fn resolve(value: Option<&Value>, total: i64, round: Round) -> Option<i64> {
     })
 }
 
-/// The duration of a pause step: seconds, or a string such as 90s or 1h30m. None if it has none.
+/// The duration of a pause step: seconds, or a string such as 90s or 1h30m. None if the step has none.
 pub(crate) fn pause_of(step: &Value) -> Option<SignedDuration> {
     let duration = step.pointer("/pause/duration")?;
     if let Some(seconds) = duration.as_i64() {
@@ -353,7 +353,7 @@ mod tests {
         let allowed = |index: i64, replicas, at_step| {
             let status = json!({"updateRevision": "b", "canary": {"revision": "a"},
                 "currentStepIndex": index});
-            version(replicas, at_step, strategy.clone(), status).may_be_updated()
+            version(replicas, at_step, strategy.clone(), status).max_updated()
         };
         assert_eq!(allowed(0, 4, 4), 0);
         assert_eq!(allowed(1, 4, 4), 1);

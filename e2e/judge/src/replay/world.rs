@@ -31,8 +31,8 @@ pub(crate) struct World {
     pub(crate) templates: BTreeMap<String, Value>,
     /// HookRuns by uid, deleted ones included.
     pub(crate) runs: BTreeMap<String, Run>,
-    /// The names of HookRuns that the operator could not create because the namespace is being deleted, and when it
-    /// knew that. These requests are collected before the replay, because they change nothing.
+    /// The names of HookRuns that the operator could not create because the namespace is being deleted, each with the
+    /// time of the refusal. These requests are collected before the replay, because they change nothing.
     pub(crate) refused_runs: BTreeMap<String, Timestamp>,
 }
 
@@ -329,7 +329,7 @@ impl Pod {
         !is_terminating(&self.object) && !has_ended(&self.object)
     }
 
-    /// Whether it was available at a time, or at some time within [`LAG`] before it.
+    /// Whether the pod was available at this time, or at some time within [`LAG`] before.
     pub(crate) fn may_be_available(&self, at: Timestamp, min_ready: SignedDuration) -> bool {
         self.ready.iter().any(|(from, until)| {
             let from = *from + min_ready;
@@ -337,11 +337,11 @@ impl Pod {
         })
     }
 
-    /// Whether it was available at a time and throughout [`LAG`] before it.
+    /// Whether the pod was available at this time and throughout [`LAG`] before.
     pub(crate) fn is_surely_available(&self, at: Timestamp, min_ready: SignedDuration) -> bool {
         // A kubelet truncates times to seconds, so the real time may be up to a second later.
-        let early = min_ready + LAG + SignedDuration::from_secs(1);
+        let needed = min_ready + LAG + SignedDuration::from_secs(1);
         let last = self.ready.last();
-        last.is_some_and(|(from, until)| *from + early <= at && until.is_none())
+        last.is_some_and(|(from, until)| *from + needed <= at && until.is_none())
     }
 }

@@ -1,5 +1,5 @@
-//! Guarded pods have the annotations that keep autoscalers from removing their node, except those that the template
-//! sets itself: its values stay.
+//! Guarded pods have the annotations that keep autoscalers from removing their node. Where the template sets one of
+//! them itself, the template's value stays.
 //!
 //! The template is that of the pod's own revision, as its ControllerRevision records it.
 
@@ -44,10 +44,10 @@ mod tests {
     use crate::names::{GUARDED, KEPT_BY_AUTOSCALERS, REVISION};
     use crate::scenario::Scenario;
 
-    const EVICT: &str = KEPT_BY_AUTOSCALERS[0].0;
-    const NO: &str = KEPT_BY_AUTOSCALERS[0].1;
-    const DISRUPT: &str = KEPT_BY_AUTOSCALERS[1].0;
-    const YES: &str = KEPT_BY_AUTOSCALERS[1].1;
+    const SAFE_TO_EVICT: &str = KEPT_BY_AUTOSCALERS[0].0;
+    const FALSE: &str = KEPT_BY_AUTOSCALERS[0].1;
+    const DO_NOT_DISRUPT: &str = KEPT_BY_AUTOSCALERS[1].0;
+    const TRUE: &str = KEPT_BY_AUTOSCALERS[1].1;
 
     /// Two pods created from a template with these annotations.
     fn pods(template: Value) -> Scenario {
@@ -60,19 +60,23 @@ mod tests {
     }
 
     fn with_guard() -> Value {
-        json!({EVICT: NO, DISRUPT: YES})
+        json!({SAFE_TO_EVICT: FALSE, DO_NOT_DISRUPT: TRUE})
     }
 
     #[test]
     fn guarded_pods_get_the_annotations_that_their_template_does_not_set() {
-        let own = json!({EVICT: "true"});
+        let own = json!({SAFE_TO_EVICT: "true"});
         let mut scenario = pods(own.clone());
-        let guarded = json!({EVICT: "true", DISRUPT: YES});
+        let guarded = json!({SAFE_TO_EVICT: "true", DO_NOT_DISRUPT: TRUE});
         scenario.change_metadata("a", json!({GUARDED: "game"}), guarded.clone());
         assert_eq!(scenario.verdict(), []);
         scenario.change_metadata("a", json!({GUARDED: null}), own);
         assert_eq!(scenario.verdict(), []);
-        for wrong in [with_guard(), json!({DISRUPT: YES}), json!({EVICT: "true"})] {
+        for wrong in [
+            with_guard(),
+            json!({DO_NOT_DISRUPT: TRUE}),
+            json!({SAFE_TO_EVICT: "true"}),
+        ] {
             let mut scenario = scenario.clone();
             scenario.change_metadata("b", json!({GUARDED: "game"}), wrong.clone());
             assert_eq!(scenario.broken(), ["autoscalers"], "{wrong}");
@@ -81,8 +85,8 @@ mod tests {
 
     #[test]
     fn pods_are_created_with_the_annotations_of_their_template() {
-        let mut scenario = pods(json!({EVICT: "true"}));
-        scenario.create_annotated("c", "v1", json!({EVICT: NO}));
+        let mut scenario = pods(json!({SAFE_TO_EVICT: "true"}));
+        scenario.create_annotated("c", "v1", json!({SAFE_TO_EVICT: FALSE}));
         assert_eq!(scenario.broken(), ["autoscalers"]);
     }
 
@@ -90,10 +94,10 @@ mod tests {
     fn an_in_place_update_keeps_the_annotations_of_the_guard() {
         for (after, broken) in [
             (with_guard(), vec![]),
-            (json!({DISRUPT: YES}), vec!["autoscalers"]),
+            (json!({DO_NOT_DISRUPT: TRUE}), vec!["autoscalers"]),
         ] {
-            let mut scenario = pods(json!({EVICT: "true"}));
-            let guarded = json!({EVICT: "true", DISRUPT: YES});
+            let mut scenario = pods(json!({SAFE_TO_EVICT: "true"}));
+            let guarded = json!({SAFE_TO_EVICT: "true", DO_NOT_DISRUPT: TRUE});
             scenario.change_metadata("a", json!({GUARDED: "game"}), guarded);
             scenario.record_template("v2", json!({}));
             scenario.status(json!({"updateRevision": "v2"}));
@@ -109,11 +113,11 @@ mod tests {
     fn an_annotation_that_a_user_sets_may_stay() {
         let mut scenario = pods(json!({}));
         scenario.change_metadata("a", json!({GUARDED: "game"}), with_guard());
-        scenario.annotate("a", EVICT, "true");
+        scenario.annotate("a", SAFE_TO_EVICT, "true");
         scenario.change_metadata(
             "a",
             json!({GUARDED: "game", "x": "y"}),
-            json!({EVICT: "true", DISRUPT: YES}),
+            json!({SAFE_TO_EVICT: "true", DO_NOT_DISRUPT: TRUE}),
         );
         assert!(!scenario.broken().contains(&"autoscalers"));
     }

@@ -70,7 +70,8 @@ fn is_adoption(write: &Write) -> bool {
     before.is_some_and(|before| controller(before).is_none())
 }
 
-/// Whether all pods of a workload, and at least one, may be available in the writer's view.
+/// Whether all replicas of a workload may be available in the writer's view. A workload without replicas must have one
+/// available pod.
 fn are_all_available(world: &World, owner: &str, write: &Write) -> bool {
     let Some(workload) = world.workloads.get(owner) else {
         return false;
@@ -91,7 +92,7 @@ fn beyond_batch(world: &World, owner: &str, write: &Write) -> Option<String> {
     wrong_under_all(workload.seen_at(write.received), |version| {
         let batch = version.create_batch()?;
         let stays = |pod: &&Pod| {
-            let is_wanted = !version.is_set() || version.is_regular(name(&pod.object));
+            let is_wanted = !version.is_stateful_set() || version.is_regular(name(&pod.object));
             is_wanted && pod.is_active() && !is_victim(world, pod)
         };
         let is_unavailable =
@@ -115,7 +116,7 @@ mod tests {
     }
 
     /// A workload with four replicas, before its first pod is created.
-    fn created_with(batch: Value) -> Scenario {
+    fn workload_with(batch: Value) -> Scenario {
         Scenario::without_pods("GameDeployment", batches(batch))
     }
 
@@ -128,19 +129,19 @@ mod tests {
 
     #[test]
     fn the_next_batch_is_created_when_the_previous_one_is_available() {
-        let mut scenario = created_with(json!("30%"));
+        let mut scenario = workload_with(json!("30%"));
         create_all(&mut scenario, &["a", "b"]);
-        let mut early = scenario.clone();
-        early.set_ready("a", true);
-        early.wait(2);
-        create_all(&mut early, &["c"]);
+        let mut half_available = scenario.clone();
+        half_available.set_ready("a", true);
+        half_available.wait(2);
+        create_all(&mut half_available, &["c"]);
         assert_eq!(
-            early.verdict(),
+            half_available.verdict(),
             [],
             "one pod is available, so one more may be created"
         );
-        create_all(&mut early, &["d"]);
-        assert_eq!(early.broken(), ["batches"]);
+        create_all(&mut half_available, &["d"]);
+        assert_eq!(half_available.broken(), ["batches"]);
         for pod in ["a", "b"] {
             scenario.set_ready(pod, true);
         }
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn pods_that_are_ready_but_not_yet_available_count_as_unavailable() {
-        let mut scenario = created_with(json!(1));
+        let mut scenario = workload_with(json!(1));
         scenario.spec("user", json!({"minReadySeconds": 30}));
         scenario.wait(2);
         scenario.create("a", "v1");
@@ -163,7 +164,7 @@ mod tests {
     #[test]
     fn a_smaller_batch_applies_after_a_second() {
         for (seconds, broken) in [(0, vec![]), (2, vec!["batches"])] {
-            let mut scenario = created_with(json!(2));
+            let mut scenario = workload_with(json!(2));
             create_all(&mut scenario, &["a"]);
             scenario.spec("user", batches(json!(1)));
             scenario.wait(seconds);
@@ -188,7 +189,7 @@ mod tests {
         scenario.wait(2);
         create_all(&mut scenario, &["a", "b"]);
         assert_eq!(scenario.verdict(), []);
-        let mut scenario = created_with(json!(1));
+        let mut scenario = workload_with(json!(1));
         scenario.status(json!({"updateRevision": ""}));
         scenario.status(json!({"updateRevision": "v1"}));
         create_all(&mut scenario, &["a", "b"]);
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_have_batches_only_if_they_are_parallel_and_reserved_pods_do_not_count() {
+    fn only_parallel_sets_have_batches_and_pods_with_reserved_ordinals_do_not_count() {
         let set = |policy: &str| {
             let mut spec = batches(json!(1));
             spec["podManagementPolicy"] = json!(policy);

@@ -27,9 +27,9 @@ fn availability(world: &World, write: &Write) -> Option<String> {
         return None;
     }
     wrong_under_all(start.versions, |version| {
-        let removes = [Purpose::ScaleIn, Purpose::Removal];
+        let removals = [Purpose::ScaleIn, Purpose::Removal];
         let is_scale_in = start.act == Act::Delete
-            && removes.contains(&start.purpose(world, version))
+            && removals.contains(&start.purpose(world, version))
             && !is_surge(world, &start, version);
         // A pod that is ready may have players, even if it is not available yet.
         let was_ready = start
@@ -60,10 +60,10 @@ fn is_surge(world: &World, start: &Start, version: &Version) -> bool {
     let name = name(&pod.object);
     let workload = world.workload_of(&pod.object);
     let at_creation = workload.map_or(&[][..], |(_, workload)| workload.seen_at(pod.created));
-    let most = version.replicas() + version.max_surge();
+    let max_pods = version.replicas() + version.max_surge();
     let ordinal = version.ordinal(name);
-    version.is_set()
-        && ordinal.is_some_and(|it| version.is_among(it, most))
+    version.is_stateful_set()
+        && ordinal.is_some_and(|it| version.is_among(it, max_pods))
         && !at_creation.iter().any(|version| version.is_regular(name))
         && !is_victim(world, pod)
 }
@@ -89,15 +89,15 @@ fn surge(world: &World, write: &Write) -> Option<String> {
     // Pods that wait for their removal count as well: no pod is created while there are victims.
     let pods: Vec<&Pod> = world.pods_of(owner).filter(|it| it.is_active()).collect();
     wrong_under_all(workload.seen_at(write.received), |version| {
-        let most = version.replicas() + version.max_surge();
+        let max_pods = version.replicas() + version.max_surge();
         let is_wanted = |pod: &&&Pod| {
             let ordinal = version.ordinal(name(&pod.object));
-            !version.is_set() || ordinal.is_some_and(|it| version.is_among(it, most))
+            !version.is_stateful_set() || ordinal.is_some_and(|it| version.is_among(it, max_pods))
         };
         let pods = pods.iter().filter(is_wanted).count() as i64 + 1;
-        (pods > most).then(|| {
+        (pods > max_pods).then(|| {
             format!(
-                "creates {pods} pods, more than {} replicas + {} maxSurge",
+                "leads to {pods} pods, more than {} replicas + {} maxSurge",
                 version.replicas(),
                 version.max_surge()
             )
@@ -113,7 +113,7 @@ mod tests {
     use crate::scenario::Scenario;
 
     #[test]
-    fn as_many_updates_as_max_unavailable_may_start() {
+    fn no_more_updates_start_than_max_unavailable_allows() {
         let strategy = json!({"type": "InplaceUpdate", "maxUnavailable": 2});
         let mut scenario = Scenario::updating(strategy);
         scenario.close_gate("a");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_waits_to_be_moved_is_available() {
+    fn a_ready_pod_that_waits_to_be_moved_counts_as_available() {
         for (is_ready, broken) in [(true, vec![]), (false, vec!["budget"])] {
             let strategy = json!({"type": "RollingUpdate", "maxUnavailable": 1});
             let mut scenario = Scenario::with(json!({"replicas": 2, "updateStrategy": strategy}));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_to_be_moved_is_a_victim_if_there_are_too_many() {
+    fn a_pod_to_be_moved_is_a_victim_if_there_are_too_many_pods() {
         for (replicas, broken) in [(4, vec![]), (3, vec!["budget"])] {
             let mut scenario =
                 Scenario::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 2}));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn no_pod_is_created_for_one_that_waits_to_be_replaced() {
+    fn no_replacement_is_created_for_a_pod_that_waits_for_its_hook() {
         let strategy = json!({"type": "RollingUpdate", "maxUnavailable": 1});
         let mut scenario = Scenario::with(json!({
             "replicas": 2, "updateStrategy": strategy, "scaleStrategy": {"podsToDelete": ["a"]},

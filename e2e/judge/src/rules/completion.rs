@@ -37,17 +37,17 @@ pub(crate) fn completion(world: &World, write: &Write) -> Option<Found> {
     Some(("completion", unfinished?))
 }
 
-/// Why a container is not complete. None for a container whose ID contains no image.
+/// Why the update of a container is not complete. None for a container whose ID contains no image.
 fn unfinished(container: &Value, statuses: &[Value], may_be_ready: bool) -> Option<String> {
     let name = text(container, "/name");
     let status = statuses
         .iter()
         .find(|status| text(status, "/name") == name)?;
-    let runs = image_in_id(status)?;
+    let running = image_in_id(status)?;
     let wanted = text(container, "/image");
-    if runs != wanted {
+    if running != wanted {
         return Some(format!(
-            "opens the gate while {name} runs {runs} instead of {wanted}"
+            "opens the gate while {name} runs {running} instead of {wanted}"
         ));
     }
     let is_ready = may_be_ready || status.get("ready") == Some(&Value::Bool(true));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_opened_with_the_old_image_or_an_unready_container_is_found() {
+    fn opening_the_gate_with_the_old_image_or_an_unready_container_is_a_violation() {
         for (image, ready) in [("image-v1", true), ("image-v2", false)] {
             let mut scenario = updated();
             scenario.report_image("a", image, ready);

@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_has_not_started_needs_a_precondition() {
+    fn a_change_of_a_pod_that_has_not_started_needs_a_precondition() {
         let mut scenario = updating();
         scenario.report_phase("a", "Pending", false);
         scenario.if_unchanged().change("a", "v2");
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_a_running_pod_with_its_gate_open_is_found() {
+    fn a_change_of_a_running_pod_with_its_gate_open_is_a_violation() {
         let mut scenario = updating();
         scenario.change("a", "v2");
         assert_eq!(scenario.broken(), ["gate"]);

@@ -1,8 +1,8 @@
 //! Invariant 11: no client ends a container of a guarded pod unless its hook is Successful for that action, its
 //! deadline has passed, its node is lost, or a user has released it.
 //!
-//! This is the only rule about all users. The guard does not refuse kubelets and the scheduler: docs/guard.md lists
-//! what cannot be guarded.
+//! Unlike the other rules, this one applies to all users. Exempt are kubelets and the scheduler, which the guard does
+//! not stop: docs/guard.md lists what cannot be guarded.
 
 use jiff::SignedDuration;
 use serde_json::Value;
@@ -26,7 +26,7 @@ pub(crate) fn guard(world: &World, write: &Write) -> Option<Found> {
     if write.resource != Resource::Pod || is_exempt || !is_guarded(&pod.object) || !pod.runs() {
         return None;
     }
-    let verb = ends_containers(&pod.object, write)?;
+    let verb = verb_of_end(&pod.object, write)?;
     // The API server evicts Pending pods regardless of budgets. docs/guard.md mentions this.
     if verb == "evicts" && phase(&pod.object) == "Pending" {
         return None;
@@ -38,9 +38,9 @@ pub(crate) fn guard(world: &World, write: &Write) -> Option<Found> {
     Some(("guard", why?))
 }
 
-/// The rule for the operator, for the case that the rule about hooks does not cover: the hook was removed from the
-/// workload.
-pub(crate) fn kept_guard(world: &World, write: &Write) -> Option<Found> {
+/// The rule for the operator, in the case that the rule about hooks does not cover: the hook was removed from the
+/// workload. The pod is then kept.
+pub(crate) fn guard_without_hook(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of_any(world, write).filter(|start| start.act == Act::Delete)?;
     if !is_guarded(&start.pod.object) || start.is_on_idle_pod(write) {
         return None;
@@ -53,8 +53,8 @@ pub(crate) fn kept_guard(world: &World, write: &Write) -> Option<Found> {
     Some(("guard", why?))
 }
 
-/// Whether a user released the pod, or (for a deletion) its deadline has passed or its node is lost: then it needs no
-/// hook.
+/// Whether a user has released the pod, or (for a deletion) its deadline has passed or its node is lost: then it needs
+/// no hook.
 pub(crate) fn needs_no_hook(start: &Start, version: &Version, write: &Write) -> bool {
     let pod = &start.pod.object;
     if !protects(version) {
@@ -79,7 +79,7 @@ pub(crate) fn needs_no_hook(start: &Start, version: &Version, write: &Write) -> 
 }
 
 /// Whether Kubernetes tried to delete a pod because its node is lost, or has a taint. The log of a namespace does not
-/// show nodes: a deletion because of a user's taint on a node that is not lost is not found here.
+/// show nodes, so a node that is not lost but has a user's taint counts as lost.
 pub(crate) fn is_on_lost_node(pod: &Value) -> bool {
     let target = condition(pod, "DisruptionTarget").filter(|it| text(it, "/status") == "True");
     let reason = target.map_or("", |it| text(it, "/reason"));
@@ -101,8 +101,8 @@ pub(crate) fn has_guard_label(pod: &Value) -> bool {
     guarded.is_some() && guarded == controller(pod)
 }
 
-/// How a write ends containers, if it does.
-fn ends_containers(before: &Value, write: &Write) -> Option<&'static str> {
+/// The verb for how a write ends containers, such as "evicts"; None if it ends none.
+fn verb_of_end(before: &Value, write: &Write) -> Option<&'static str> {
     let Some(after) = &write.after else {
         return Some("deletes");
     };
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_by_another_client_is_found() {
+    fn a_deletion_by_another_client_is_a_violation() {
         let mut scenario = without_deadline();
         scenario.delete_by("user", "a");
         assert_eq!(scenario.broken(), ["guard"]);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resize_that_restarts_a_container_is_found() {
+    fn a_resize_that_restarts_a_container_is_a_violation() {
         for (resource, broken) in [("cpu", vec![]), ("memory", vec!["guard"])] {
             let mut scenario = without_deadline();
             scenario.resize("a", resource, "1");
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn only_after_the_deadline_does_the_operator_delete_without_a_hook() {
+    fn the_operator_deletes_without_a_hook_only_after_the_deadline() {
         for (since, broken) in [
             ("2026-01-01T00:00:00Z", vec![]),
             ("2027-01-01T00:00:00Z", vec!["hooks"]),

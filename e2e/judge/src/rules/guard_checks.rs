@@ -3,8 +3,8 @@
 //!
 //! A leader that knows nothing about a budget applies it, and checks it after that. A leader is new when it acquires
 //! the lease or, without leader election, when its process starts, which the log does not show. While the guard is in
-//! force, it checks again after five minutes; while it is not, after 1, 2, 4, ..., and at most 60 seconds. A budget
-//! that was deleted, or that other clients could change until now, is applied again.
+//! force, the leader checks again after five minutes; while it is not, after 1, 2, 4, ..., and at most 60 seconds. A
+//! budget that was deleted, or that other clients could change until now, is applied again.
 
 use std::collections::BTreeMap;
 
@@ -36,11 +36,11 @@ enum Known {
     /// Nothing yet, or only that other clients could change it until now.
     #[default]
     Nothing,
-    /// There is none.
+    /// There is no budget.
     Absent,
     /// The guard was in force at this time.
     InForce(Timestamp),
-    /// It was not, for this number of checks in a row.
+    /// The guard was not in force at this time. This number of checks in a row have shown that.
     NotInForce(Timestamp, u32),
 }
 
@@ -50,8 +50,8 @@ pub(crate) fn needless_requests<'a>(
     starts: &[Timestamp],
     is_operator: impl Fn(&str) -> bool,
 ) -> Vec<NeedlessRequest<'a>> {
-    let is_of_operator = |event: &&Event| is_operator(event.username());
-    let mut requests: Vec<&Event> = events.iter().filter(is_of_operator).collect();
+    let is_by_operator = |event: &&Event| is_operator(event.username());
+    let mut requests: Vec<&Event> = events.iter().filter(is_by_operator).collect();
     requests.sort_by_key(|event| event.received);
     let mut budgets: BTreeMap<&str, Budget> = BTreeMap::new();
     let mut acquired = "";
@@ -225,7 +225,11 @@ mod tests {
         assert_eq!(scenario.verdict(), []);
         scenario.acquire_lease();
         scenario.check_guard(true);
-        assert_eq!(scenario.broken(), ["settled"], "without applying it");
+        assert_eq!(
+            scenario.broken(),
+            ["settled"],
+            "checked without being applied"
+        );
     }
 
     #[test]

@@ -62,15 +62,16 @@ impl Holds {
         let after = write.after.as_deref()?;
         let new = revision(after);
         let owner = controller(after)?;
-        let (held, most) = self.0.get(owner)?;
+        let (held_revision, held_count) = self.0.get(owner)?;
         let changes_revision = write.before.as_deref().map(revision) != Some(new);
         let newest = world.workloads.get(owner)?.versions.last()?;
-        if !changes_revision || held != new || !is_held_by_a_user(world, newest, write) {
+        if !changes_revision || held_revision != new || !is_held_by_a_user(world, newest, write) {
             return None;
         }
         let updated = count(&pods_at(world, owner, |it| it == new));
-        (updated > *most)
-            .then(|| format!("{updated} pods get {new}, but a user's pause began with {most}"))
+        (updated > *held_count).then(|| {
+            format!("{updated} pods have {new}, but a user's pause began with {held_count}")
+        })
     }
 }
 
@@ -131,8 +132,8 @@ mod tests {
         for (stable, broken) in [("v1", vec![]), ("v2", vec!["partition"])] {
             let mut scenario = paused();
             scenario.status(json!({"updateRevision": "", "canary": {"revision": ""}}));
-            let found = json!({"updateRevision": "v2", "canary": {"revision": stable}});
-            scenario.status(found);
+            let reconstructed = json!({"updateRevision": "v2", "canary": {"revision": stable}});
+            scenario.status(reconstructed);
             assert_eq!(scenario.broken(), broken, "{stable}");
         }
     }

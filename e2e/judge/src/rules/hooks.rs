@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::guard::needs_no_hook;
-use super::sidecars::updated_sets;
+use super::sidecars::revisions_of_updated_sets;
 use super::start::{Act, Purpose, Start, name};
 use super::{Found, wrong_under_all};
 use crate::names;
@@ -81,8 +81,8 @@ struct RequiredHook<'a> {
 
 impl RequiredHook<'_> {
     fn is_for_pod_and_point(&self, run: &Run) -> bool {
-        let pod = annotation(&run.object, names::RUN_POD_UID);
-        pod == Some(uid(&self.start.pod.object)) && point(&run.object) == self.point
+        let pod_uid = annotation(&run.object, names::RUN_POD_UID);
+        pod_uid == Some(uid(&self.start.pod.object)) && point(&run.object) == self.point
     }
 
     fn is_satisfied_by(&self, run: &Run) -> bool {
@@ -100,15 +100,15 @@ impl RequiredHook<'_> {
                 .succeeded
                 .is_some_and(|at| self.is_fresh(at) || continues)
             && annotation(object, names::RUN_WORKLOAD_UID) == Some(self.start.owner)
-            && self.is_of_hook(run)
-            && self.leads_to(annotation(object, names::RUN_TARGET).unwrap_or_default())
+            && self.is_run_of_hook(run)
+            && self.is_right_target(annotation(object, names::RUN_TARGET).unwrap_or_default())
     }
 
     fn is_fresh(&self, succeeded: Timestamp) -> bool {
         succeeded + FRESH + LAG >= self.write.received
     }
 
-    fn is_of_hook(&self, run: &Run) -> bool {
+    fn is_run_of_hook(&self, run: &Run) -> bool {
         let given = arguments(&run.object, "/spec/args");
         self.is_named(name(&run.object)) && self.hook.args.iter().all(|arg| given.contains(arg))
     }
@@ -136,12 +136,13 @@ impl RequiredHook<'_> {
             && finished.is_some_and(|at| self.is_fresh(at))
     }
 
-    fn leads_to(&self, target: &str) -> bool {
+    /// Whether a success for this target allows this write.
+    fn is_right_target(&self, target: &str) -> bool {
         let update = self.version.update_revision();
         match (self.start.act, &self.write.after) {
             (Act::Delete, _) => {
-                let own = revision(&self.start.pod.object);
-                target.is_empty() || target == update || target == own
+                let pod_revision = revision(&self.start.pod.object);
+                target.is_empty() || target == update || target == pod_revision
             }
             (Act::CloseGate, _) => {
                 let (target, sidecars) = split(target);
@@ -166,7 +167,7 @@ impl RequiredHook<'_> {
             (_, Some(after)) => {
                 let (target, mut sidecars) = split(target);
                 sidecars.sort_unstable();
-                let mut changed = updated_sets(&self.start.pod.object, after);
+                let mut changed = revisions_of_updated_sets(&self.start.pod.object, after);
                 changed.sort_unstable();
                 target == revision(after) && sidecars == changed
             }
@@ -221,13 +222,13 @@ fn begins_another_change(start: &Start, write: &Write) -> bool {
         return false;
     };
     if start.pod.ongoing_update == Some(OngoingUpdate::Gate { changed: false }) {
-        return !updated_sets(before, after).is_empty();
+        return !revisions_of_updated_sets(before, after).is_empty();
     }
     let injected = marks(before).into_values().flat_map(|it| it.containers);
     let injected: Vec<String> = injected.collect();
-    let only = |changed: &[String]| changed.iter().all(|it| injected.contains(it));
+    let are_injected = |changed: &[String]| changed.iter().all(|it| injected.contains(it));
     let last = &start.pod.last_changed;
-    !last.is_empty() && only(last) && !only(&changed_images(before, after))
+    !last.is_empty() && are_injected(last) && !are_injected(&changed_images(before, after))
 }
 
 /// The namespace of a service account. All operators of a test have accounts in one namespace.

@@ -43,9 +43,9 @@ mod tests {
         assert!(!scenario.broken().contains(&"indexes"));
         scenario.delete_by("user", "x");
         scenario.wait(5);
-        let mut early = scenario.clone();
-        early.create_with_index("z", "100");
-        assert!(early.broken().contains(&"indexes"));
+        let mut while_terminating = scenario.clone();
+        while_terminating.create_with_index("z", "100");
+        assert!(while_terminating.broken().contains(&"indexes"));
         scenario.end("x");
         scenario.create_with_index("z", "100");
         assert!(!scenario.broken().contains(&"indexes"));

@@ -27,7 +27,7 @@ pub(crate) use batches::Batches;
 pub(crate) use budget::budget;
 pub(crate) use completion::completion;
 pub(crate) use gate::gate;
-pub(crate) use guard::{guard, kept_guard};
+pub(crate) use guard::{guard, guard_without_hook};
 pub(crate) use guard_checks::needless_requests;
 pub(crate) use holds::Holds;
 pub(crate) use hooks::hooks;

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn with_on_delete_named_pods_are_replaced_and_surplus_ones_deleted() {
+    fn with_on_delete_listed_pods_are_replaced_and_surplus_pods_are_deleted() {
         let mut scenario = Scenario::updating(json!({"type": "OnDelete", "maxUnavailable": 4}));
         scenario.spec("user", json!({"scaleStrategy": {"podsToDelete": ["a"]}}));
         scenario.wait(2);

@@ -17,45 +17,45 @@ pub(crate) fn order(world: &World, write: &Write) -> Option<Found> {
         return None;
     }
     let after = write.after.as_deref()?;
-    let early = early_change(&start.pod.object, after);
-    let unready = unready_ahead(start.pod, after);
+    let premature = premature_change(&start.pod.object, after);
+    let unready = unready_predecessor(start.pod, after);
     let wrong = wrong_under_all(start.versions, |version| {
         let unready = unready.as_ref().filter(|_| version.awaits_readiness());
-        let early = early.as_ref().filter(|_| version.updates_in_order());
-        early.or(unready).cloned()
+        let premature = premature.as_ref().filter(|_| version.updates_in_order());
+        premature.or(unready).cloned()
     });
     Some(("order", wrong?))
 }
 
 /// What is wrong with a change of images; None if nothing is.
-fn early_change(before: &Value, after: &Value) -> Option<String> {
+fn premature_change(before: &Value, after: &Value) -> Option<String> {
     let changed = changed_images(before, after);
     let first = changed.first()?;
     if changed.len() > 1 {
         return Some(format!("changes {} in one write", changed.join(" and ")));
     }
     let containers = containers(before);
-    let mut ahead = containers.iter().take_while(|(name, ..)| name != first);
-    ahead.find_map(|(ahead, wanted, _)| {
-        let runs = running_image(before, ahead)?;
-        let why = || format!("changes {first} while {ahead} runs {runs} and not {wanted}");
-        (runs != wanted).then(why)
+    let mut preceding = containers.iter().take_while(|(name, ..)| name != first);
+    preceding.find_map(|(name, wanted, _)| {
+        let running = running_image(before, name)?;
+        let why = || format!("changes {first} while {name} runs {running} instead of {wanted}");
+        (running != wanted).then(why)
     })
 }
 
 /// What is wrong with the change of the next container, if the one before it is not ready. No lag is tolerated here,
 /// because the write fails on any version of the pod other than the one that the operator observed.
-fn unready_ahead(pod: &Pod, after: &Value) -> Option<String> {
+fn unready_predecessor(pod: &Pod, after: &Value) -> Option<String> {
     if pod.ongoing_update != Some(OngoingUpdate::Gate { changed: true }) {
         return None;
     }
     let changed = changed_images(&pod.object, after);
     let first = changed.first()?;
     let containers = containers(&pod.object);
-    let ahead = containers.iter().take_while(|(name, ..)| name != first);
-    let mut ahead = ahead.filter(|(name, ..)| pod.last_changed.contains(name));
-    let (ahead, ..) = ahead.find(|(name, ..)| !container_is_ready(&pod.object, name))?;
-    Some(format!("changes {first} while {ahead} is not ready"))
+    let preceding = containers.iter().take_while(|(name, ..)| name != first);
+    let mut changed_last = preceding.filter(|(name, ..)| pod.last_changed.contains(name));
+    let (name, ..) = changed_last.find(|(name, ..)| !container_is_ready(&pod.object, name))?;
+    Some(format!("changes {first} while {name} is not ready"))
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_is_changed_too_early_is_found() {
+    fn changing_a_container_too_early_is_a_violation() {
         for (policy, broken) in [("OrderedReady", vec!["order"]), ("DisOrdered", vec![])] {
             let mut scenario = updating(policy);
             scenario.change("a", "v2");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_changed_before_the_previous_one_is_ready_is_found() {
+    fn changing_a_container_before_the_previous_one_is_ready_is_a_violation() {
         for (policy, broken) in [("OrderedReady", vec!["order"]), ("OrderedUpdated", vec![])] {
             let mut scenario = updating(policy);
             scenario.change("a", "v2");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_two_containers_in_one_write_is_found() {
+    fn changing_two_containers_in_one_write_is_a_violation() {
         for (policy, broken) in [("OrderedReady", vec!["order"]), ("DisOrdered", vec![])] {
             let mut scenario = updating(policy);
             scenario.change_all("a", "v2");

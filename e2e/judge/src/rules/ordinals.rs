@@ -50,9 +50,9 @@ fn creation(world: &World, write: &Write) -> Option<String> {
         if version.is_reserved(ordinal) {
             return Some(format!("creates {}, whose ordinal is reserved", name(new)));
         }
-        let below = version.first_ordinal()..ordinal;
-        let below = below.filter(|it| !version.is_reserved(*it)).collect();
-        let missing = missing_of(world, owner, version, below, write)?;
+        let lower = version.first_ordinal()..ordinal;
+        let lower = lower.filter(|it| !version.is_reserved(*it)).collect();
+        let missing = first_unavailable(world, owner, version, lower, write)?;
         version
             .is_ordered()
             .then(|| format!("creates {} although {missing} is not available", name(new)))
@@ -62,23 +62,28 @@ fn creation(world: &World, write: &Write) -> Option<String> {
 fn removal(world: &World, write: &Write) -> Option<String> {
     let start = Start::of(world, write).filter(|start| start.act == Act::Delete)?;
     wrong_under_all(start.versions, |version| {
-        if !version.is_set() || start.purpose(world, version) != Purpose::ScaleIn {
+        if !version.is_stateful_set() || start.purpose(world, version) != Purpose::ScaleIn {
             return None;
         }
-        let own = version.ordinal(name(&start.pod.object))?;
+        let ordinal = version.ordinal(name(&start.pod.object))?;
         if !version.is_ordered() {
-            return without_substitute(world, start.owner, version, own, write);
+            return without_substitute(world, start.owner, version, ordinal, write);
         }
-        let is_above = |pod: &&Pod| {
+        let is_surplus_above = |pod: &&Pod| {
             let name = name(&pod.object);
-            !version.is_regular(name) && version.ordinal(name).is_some_and(|it| it > own)
+            !version.is_regular(name) && version.ordinal(name).is_some_and(|it| it > ordinal)
         };
-        if let Some(above) = world.pods_of(start.owner).find(is_above) {
-            return Some(format!("deletes {own} before {}", name(&above.object)));
+        if let Some(higher) = world.pods_of(start.owner).find(is_surplus_above) {
+            return Some(format!(
+                "deletes ordinal {ordinal} before {}",
+                name(&higher.object)
+            ));
         }
         let all = version.ordinals();
-        let missing = missing_of(world, start.owner, version, all, write)?;
-        Some(format!("deletes {own} although {missing} is not available"))
+        let missing = first_unavailable(world, start.owner, version, all, write)?;
+        Some(format!(
+            "deletes ordinal {ordinal} although {missing} is not available"
+        ))
     })
 }
 
@@ -88,7 +93,7 @@ fn without_substitute(
     world: &World,
     owner: &str,
     version: &Version,
-    own: i64,
+    ordinal: i64,
     write: &Write,
 ) -> Option<String> {
     let mut wanted = version.ordinals();
@@ -96,7 +101,7 @@ fn without_substitute(
     let is_replaced = |ordinal: i64| {
         version.first_ordinal() <= ordinal && ordinal < last && version.is_reserved(ordinal)
     };
-    if !is_replaced(own) {
+    if !is_replaced(ordinal) {
         return None;
     }
     let ordinals = world.pods_of(owner).filter(|pod| pod.is_active());
@@ -104,17 +109,16 @@ fn without_substitute(
     let replaced = ordinals.filter(|ordinal| is_replaced(*ordinal)).count();
     let end = version.first_ordinal() + version.replicas();
     wanted.retain(|ordinal| *ordinal >= end);
-    let is_missing = |it: &&i64| missing_of(world, owner, version, vec![**it], write).is_some();
+    let is_missing =
+        |it: &&i64| first_unavailable(world, owner, version, vec![**it], write).is_some();
     let missing = wanted.iter().filter(is_missing).count();
     (missing >= replaced).then(|| {
-        format!(
-            "deletes {own}, whose ordinal is reserved, although its substitute is not available"
-        )
+        format!("deletes reserved ordinal {ordinal} although its substitute is not available")
     })
 }
 
 /// The first of these ordinals that has no available pod.
-fn missing_of(
+fn first_unavailable(
     world: &World,
     owner: &str,
     version: &Version,

@@ -29,15 +29,15 @@ pub(crate) fn partition(world: &World, write: &Write) -> Option<Found> {
         let update = version.update_revision();
         if update != revision {
             let known = [update, version.stable_revision()];
-            let is_known = write.before.is_none() || known.contains(&revision);
-            return (!is_known)
-                .then(|| format!("updates a pod to {revision}, not one of {known:?}"));
+            let is_allowed = write.before.is_none() || known.contains(&revision);
+            return (!is_allowed)
+                .then(|| format!("updates a pod to {revision}, which is not one of {known:?}"));
         }
-        if version.is_set() {
+        if version.is_stateful_set() {
             return wrong_ordinal(version, &updated, name(after), revision);
         }
-        let most = version.may_be_updated();
-        // A pod that waits only to be replaced, because it is in podsToDelete, still counts.
+        let most = version.max_updated();
+        // Pods that are scaled in do not count. A pod that is only replaced, because podsToDelete names it, does.
         let surplus = (all - version.replicas()).max(0);
         let updated = count(&updated) - victims.min(surplus) + 1;
         (updated > most)
@@ -59,15 +59,14 @@ fn wrong_ordinal(version: &Version, others: &[&Pod], pod: &str, revision: &str) 
             "updates ordinal {ordinal} to {revision}, but step and partition allow {first:?} and up"
         ));
     }
-    let is_held = version.is_rolling() && version.replicas_held() < version.replicas();
-    if !is_held || !version.is_regular(pod) {
+    let is_capped = version.is_rolling() && version.replicas_capped_by_step() < version.replicas();
+    if !is_capped || !version.is_regular(pod) {
         return None;
     }
     let is_regular = |pod: &&&Pod| version.is_regular(name(&pod.object));
     let updated = others.iter().filter(is_regular).count() as i64 + 1;
-    let most = version.may_be_updated();
-    (updated > most)
-        .then(|| format!("{updated} pods get {revision}, but the step began with {most}"))
+    let most = version.max_updated();
+    (updated > most).then(|| format!("{updated} pods get {revision}, but the step allows {most}"))
 }
 
 #[cfg(test)]
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_waits_for_its_deletion_counts_unless_there_are_too_many() {
+    fn a_pod_to_be_replaced_counts_and_a_pod_to_be_scaled_in_does_not() {
         let strategy = json!({"type": "InplaceUpdate", "partition": 3, "maxUnavailable": 4});
         for (spec, broken) in [
             (
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_out_during_a_step_creates_old_pods() {
+    fn a_scale_out_during_a_step_creates_pods_at_the_old_revision() {
         let canary = json!({"steps": [{"partition": 3}]});
         let strategy = json!({"type": "InplaceUpdate", "canary": canary});
         for (revision, broken) in [("v1", vec![]), ("v2", vec!["partition"])] {

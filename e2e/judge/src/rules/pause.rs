@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn no_change_follows_a_gate_closed_before_the_pause() {
+    fn a_gate_closed_before_the_pause_does_not_permit_a_change() {
         let mut scenario = updating("InplaceUpdate");
         scenario.close_gate("a");
         scenario.spec("user", json!({"updateStrategy": {"paused": true}}));

@@ -20,7 +20,7 @@ pub(crate) fn runs(world: &World, write: &Write) -> Option<Found> {
     let (point, twin) = (point(new), name(&twin.object));
     Some((
         "runs",
-        format!("a second {point} run for its pod, in addition to {twin}"),
+        format!("a second {point} run for the same pod, in addition to {twin}"),
     ))
 }
 

@@ -16,12 +16,12 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::World;
 
-/// How long after settling a workload may still get a last status write or event.
+/// For how long a settled workload may still get a last status write or event.
 const GRACE: SignedDuration = SignedDuration::from_secs(3);
 /// The resource of budgets.
 const BUDGETS: &str = "poddisruptionbudgets";
 
-/// Remembers when all workloads settled.
+/// Remembers since when all workloads have been settled.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     since: Option<Timestamp>,
@@ -41,8 +41,8 @@ impl Settled {
         }
         // After a start, the operator applies budgets again, which `guard_checks` judges. Kubernetes writes their
         // status.
-        let is_of_budget = write.plural == BUDGETS;
-        if is_of_budget && (write.subresource == "status" || !write.changed()) {
+        let is_budget = write.plural == BUDGETS;
+        if is_budget && (write.subresource == "status" || !write.changed()) {
             return None;
         }
         let is_status = write.resource == Resource::Workload && write.subresource == "status";
@@ -51,7 +51,7 @@ impl Settled {
         }
         // The log of a namespace shows no changes to nodes and SidecarSets. The operator's requests to move a pod,
         // tokens that let sidecars be updated, and revisions of sets are taken as evidence of such a change. A budget
-        // that an administrator has deleted or changed is found by the next check, and restored.
+        // that an administrator has deleted or changed is restored after the operator's next check.
         let has_other_cause =
             requests_move(write) || allots_token(write) || is_revision_of_set(world, write);
         let by_operator = by_operator && !has_other_cause && !restores_budget(world, write);
@@ -104,14 +104,14 @@ fn restores_budget(world: &World, write: &Write) -> bool {
     newest.is_some_and(protects) && before != Some(content(budget))
 }
 
-/// Whether a write is about a ControllerRevision that is not named after a workload of the namespace.
+/// Whether a write concerns a ControllerRevision that is not named after a workload of the namespace.
 fn is_revision_of_set(world: &World, write: &Write) -> bool {
     let owner = write.name.rsplit_once('-').map(|(owner, _)| owner);
     let workloads = world.workloads.values();
-    let mut names = workloads.filter_map(|it| it.versions.last());
+    let mut newest = workloads.filter_map(|it| it.versions.last());
     write.resource == Resource::Other("controllerrevisions".to_owned())
         && owner.is_some()
-        && !names.any(|it| owner == Some(name(&it.object)))
+        && !newest.any(|it| owner == Some(name(&it.object)))
 }
 
 /// Whether every workload of the namespace is settled.
@@ -141,7 +141,7 @@ fn has_reached_spec(world: &World, uid: &str, workload: &Version) -> bool {
         .all(|name| number(&format!("/status/{name}")) == replicas);
     let is_annotated =
         annotation(object, names::PAUSE).is_some() || annotation(object, names::RETRY).is_some();
-    let retries = ["preDelete", "preInplace", "postInplace"]
+    let has_retry = ["preDelete", "preInplace", "postInplace"]
         .iter()
         .any(|point| {
             object.pointer(&format!("/spec/{point}UpdateStrategy/retry"))
@@ -153,7 +153,7 @@ fn has_reached_spec(world: &World, uid: &str, workload: &Version) -> bool {
     let pods_match = pods.len() as i64 == replicas
         && pods.iter().all(|pod| {
             pod.is_active()
-                && !workload.is_to_delete(name(&pod.object))
+                && !workload.is_in_pods_to_delete(name(&pod.object))
                 && pod.ongoing_update.is_none()
                 && marks(&pod.object).values().all(|it| it.token.is_none())
                 && !is_on_lost_node(&pod.object)
@@ -162,12 +162,12 @@ fn has_reached_spec(world: &World, uid: &str, workload: &Version) -> bool {
                     .all(|it| annotation(&pod.object, it).is_none())
                 && label(&pod.object, names::REVISION) == Some(workload.update_revision())
         });
-    // Until its guard is in force, the operator checks again.
+    // Until the workload's guard is in force, the operator repeats its check.
     let guard = condition(object, "Guarded").map(|it| text(it, "/status"));
     counts_match
         && guard.is_none_or(|status| status == "True")
         && pods_match
-        && !(is_annotated || retries || has_runs)
+        && !(is_annotated || has_retry || has_runs)
         && !is_terminating(object)
         && number("/status/observedGeneration") == number("/metadata/generation")
         && !workload.is_rolling()
@@ -254,17 +254,17 @@ mod tests {
         let mut deleted = guarded();
         deleted.delete_budget();
         assert_eq!(deleted.broken(), ["settled"]);
-        let mut again = guarded();
-        again.acquire_lease();
-        again.apply_budget();
-        again.check_guard(true);
-        assert_eq!(again.verdict(), [], "it changes nothing");
-        again.delete_budget_by("administrator");
-        again.wait(10);
-        again.acquire_lease();
-        again.apply_budget();
-        again.check_guard(true);
-        assert_eq!(again.verdict(), [], "it restores the budget");
+        let mut reapplied = guarded();
+        reapplied.acquire_lease();
+        reapplied.apply_budget();
+        reapplied.check_guard(true);
+        assert_eq!(reapplied.verdict(), [], "the budget stays the same");
+        reapplied.delete_budget_by("administrator");
+        reapplied.wait(10);
+        reapplied.acquire_lease();
+        reapplied.apply_budget();
+        reapplied.check_guard(true);
+        assert_eq!(reapplied.verdict(), [], "the budget is restored");
         let mut annotated = guarded();
         annotated.acquire_lease();
         annotated.annotate_budget();
@@ -272,11 +272,11 @@ mod tests {
         let mut unguarded = settled();
         unguarded.wait(10);
         unguarded.apply_budget();
-        assert_eq!(unguarded.broken(), ["settled"], "its pods are not guarded");
+        assert_eq!(unguarded.broken(), ["settled"], "there are no guarded pods");
     }
 
     #[test]
-    fn revisions_of_a_workload_are_kept_and_those_of_sets_are_not_judged() {
+    fn revisions_of_a_workload_are_kept_and_those_of_sidecar_sets_are_not_judged() {
         let mut scenario = settled();
         scenario.wait(10);
         scenario.delete_revision("log-agent-5c7d9");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_write_that_changes_nothing_is_found() {
+    fn a_status_write_that_changes_nothing_is_a_violation() {
         let mut scenario = settled();
         scenario.repeat_status();
         assert_eq!(scenario.broken(), ["settled"]);

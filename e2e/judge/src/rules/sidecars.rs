@@ -28,11 +28,11 @@ fn wrong(before: &Value, after: &Value) -> Option<String> {
     let mut allowed: Vec<&String> = Vec::new();
     for (set, mark) in &old {
         let is_changed = mark.containers.iter().any(|it| changed.contains(it));
-        let now = new.get(set).map(|it| it.revision.as_str());
-        let changes_revision = now != Some(&mark.revision);
-        if (is_changed || changes_revision) && mark.token.as_deref() != now {
+        let new_revision = new.get(set).map(|it| it.revision.as_str());
+        let changes_revision = new_revision != Some(&mark.revision);
+        if (is_changed || changes_revision) && mark.token.as_deref() != new_revision {
             return Some(format!(
-                "updates the containers of SidecarSet {set} to {now:?}, but its token is for {:?}",
+                "updates the containers of SidecarSet {set} to {new_revision:?}, but its token is for {:?}",
                 mark.token
             ));
         }
@@ -40,16 +40,16 @@ fn wrong(before: &Value, after: &Value) -> Option<String> {
             allowed.extend(&mark.containers);
         }
     }
-    let is_alone = !allowed.is_empty() && revision(before) == revision(after);
+    let is_sidecar_update = !allowed.is_empty() && revision(before) == revision(after);
     let other = changed.iter().find(|it| !allowed.contains(it));
-    let other = other.filter(|_| is_alone)?;
+    let other = other.filter(|_| is_sidecar_update)?;
     Some(format!(
-        "changes container {other} with those of a SidecarSet"
+        "changes container {other} together with those of a SidecarSet"
     ))
 }
 
 /// The revisions to which a write updates the containers of SidecarSets.
-pub(crate) fn updated_sets(before: &Value, after: &Value) -> Vec<String> {
+pub(crate) fn revisions_of_updated_sets(before: &Value, after: &Value) -> Vec<String> {
     let old = marks(before);
     let new = marks(after).into_iter();
     let changed = new.filter(|(set, mark)| {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_without_a_token_is_found() {
+    fn an_update_without_a_token_is_a_violation() {
         let mut scenario = injected(false);
         scenario.close_gate("a");
         scenario.update_sidecar("a", "log-2");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_whose_hook_ran_for_another_target_is_found() {
+    fn an_update_whose_hook_ran_for_another_target_is_a_violation() {
         for target in ["v1", "v1+log-1", "v2+log-2"] {
             let mut scenario = injected(true);
             allot_token(&mut scenario, "a");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_game_that_is_changed_with_its_sidecar_is_found() {
+    fn changing_the_game_together_with_a_sidecar_is_a_violation() {
         let mut scenario = injected(false);
         allot_token(&mut scenario, "a");
         scenario.close_gate("a");

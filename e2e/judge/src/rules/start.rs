@@ -55,16 +55,16 @@ impl Display for Act {
 pub(crate) enum Purpose {
     /// There are more pods than replicas.
     ScaleIn,
-    /// It is named in podsToDelete, or a user moves it.
+    /// The pod is named in podsToDelete, or a user moves it.
     Replace,
-    /// It is replaced by a pod of another revision.
+    /// The pod is replaced by one of another revision.
     Update,
-    /// Its workload is being deleted.
+    /// The pod's workload is being deleted.
     Removal,
 }
 
 impl<'a> Start<'a> {
-    /// Reads a write; None if it is not about an active pod of a workload.
+    /// Reads a write; None unless it starts to delete or change an active pod of a workload.
     pub(crate) fn of(world: &'a World, write: &Write) -> Option<Self> {
         Self::of_any(world, write).filter(|start| start.pod.is_active())
     }
@@ -82,7 +82,7 @@ impl<'a> Start<'a> {
         let act = match &write.after {
             _ if write.verb == "delete" => Act::Delete,
             // A patch by a kubernetes metric of a hook, as its template specifies.
-            Some(after) if write.is_of_a_hook() && containers(&pod.object) == containers(after) => {
+            Some(after) if write.is_by_hook() && containers(&pod.object) == containers(after) => {
                 return None;
             }
             Some(after) => act(&pod.object, after)?,
@@ -120,7 +120,7 @@ impl<'a> Start<'a> {
         }
         let is_moved = annotation(&self.pod.object, names::MOVE).is_some()
             || is_on_lost_node(&self.pod.object);
-        if version.is_set() {
+        if version.is_stateful_set() {
             return match version.is_regular(name(&self.pod.object)) {
                 true if is_moved => Purpose::Replace,
                 true => Purpose::Update,
@@ -133,7 +133,7 @@ impl<'a> Start<'a> {
             .collect();
         if count(&active) > version.replicas() + surge(&active, version) {
             Purpose::ScaleIn
-        } else if is_moved || version.is_to_delete(name(&self.pod.object)) {
+        } else if is_moved || version.is_in_pods_to_delete(name(&self.pod.object)) {
             Purpose::Replace
         } else {
             Purpose::Update
@@ -159,17 +159,17 @@ fn act(before: &Value, after: &Value) -> Option<Act> {
 
 /// How many surge pods an update may have: none while it is paused.
 fn surge(active: &[&Pod], version: &Version) -> i64 {
-    let in_place = version.strategy() == "InplaceUpdate" && version.max_unavailable() > 0;
-    let never = ["HotPatchUpdate", "OnDelete"].contains(&version.strategy());
-    if !version.is_rolling() || version.is_paused() || in_place || never {
+    let is_in_place = version.strategy() == "InplaceUpdate" && version.max_unavailable() > 0;
+    let has_no_surge = ["HotPatchUpdate", "OnDelete"].contains(&version.strategy());
+    if !version.is_rolling() || version.is_paused() || is_in_place || has_no_surge {
         return 0;
     }
     let old = active
         .iter()
         .filter(|pod| pod.revision() != version.update_revision());
-    let kept = (version.replicas() - version.may_be_updated()).max(0);
-    let above = (old.count() as i64 - kept).max(0);
-    version.max_surge().min(above)
+    let kept = (version.replicas() - version.max_updated()).max(0);
+    let excess = (old.count() as i64 - kept).max(0);
+    version.max_surge().min(excess)
 }
 
 /// Whether a pod waits for its removal: for a scale-in, or because it is named in podsToDelete. A pod that is to be
@@ -205,7 +205,7 @@ pub(crate) fn moved_victims(
 ) -> i64 {
     let is_moved = |pod: &&Pod| is_to_be_moved(pod) && waits_for_removal(world, pod);
     let most = version.replicas() + version.max_surge();
-    if version.is_set() {
+    if version.is_stateful_set() {
         let is_surplus = |pod: &&&Pod| {
             let ordinal = version.ordinal(name(&pod.object));
             is_moved(pod) && !ordinal.is_some_and(|it| version.is_among(it, most))

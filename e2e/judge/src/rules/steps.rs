@@ -1,5 +1,5 @@
-//! Invariant 4: only a user or its duration ends a pause step, and only its success or a user ends a hook step.
-//! Within one rollout the step index only grows. The operator neither ends a user's pause nor promotes
+//! Invariant 4: a pause step is ended only by a user or by its duration, and a hook step only by a user or by its
+//! success. Within one rollout the step index only grows. The operator neither ends a user's pause nor promotes
 //! a rollout on its own.
 
 use std::collections::BTreeMap;
@@ -21,8 +21,8 @@ pub(crate) struct Pauses(BTreeMap<String, WorkloadPause>);
 /// The pause of a workload.
 #[derive(Debug, Default)]
 struct WorkloadPause {
-    /// The operator's last pause, until a user replaces it with one of their own.
-    own: Option<Pause>,
+    /// The operator's last pause, until a user's pause replaces it.
+    last: Option<Pause>,
 }
 
 #[derive(Debug)]
@@ -34,8 +34,8 @@ struct Pause {
     steps: Value,
     /// Whether a user has resumed.
     resumed: bool,
-    /// Whether its step has ended.
-    left: bool,
+    /// Whether a step has ended because of this pause.
+    is_used: bool,
 }
 
 impl Pauses {
@@ -74,30 +74,30 @@ impl WorkloadPause {
         match (before.is_paused(), after.is_paused(), by_operator) {
             (false, true, true) => {
                 let new = Pause::new(after, write);
-                let since = self.own.as_ref().filter(|old| old.is_same_as(&new));
-                let at = since.map_or(new.at, |old| old.at);
-                self.own = Some(Pause { at, ..new });
+                let same = self.last.as_ref().filter(|old| old.is_same_as(&new));
+                let at = same.map_or(new.at, |old| old.at);
+                self.last = Some(Pause { at, ..new });
                 None
             }
             (true, false, true) => {
-                let is_own = |pause: &Pause| pause.may_end(after, write);
-                let is_right = self.own.as_ref().is_some_and(is_own);
-                (!is_right).then(|| "ends a pause that it must not end".to_owned())
+                let may_end = |pause: &Pause| pause.may_end(after, write);
+                let is_allowed = self.last.as_ref().is_some_and(may_end);
+                (!is_allowed).then(|| "ends a pause that it must not end".to_owned())
             }
             (true, false, false) => {
-                if let Some(pause) = self.own.as_mut() {
+                if let Some(pause) = self.last.as_mut() {
                     pause.resumed |= !is_apply(write);
                 }
                 None
             }
             (false, true, false) => {
-                self.own = None;
+                self.last = None;
                 None
             }
             (true, true, false)
                 if before.has_pause_annotation() && !after.has_pause_annotation() =>
             {
-                self.own = None;
+                self.last = None;
                 None
             }
             _ => None,
@@ -139,20 +139,22 @@ impl WorkloadPause {
                 true
             };
             (!may_be_left).then(|| {
-                format!("ends step {index} ({step}) without a user, a duration or a success")
+                format!(
+                    "ends step {index} ({step}) without a resume, an elapsed duration or a success"
+                )
             })
         })
     }
 
-    /// Whether a step may be left because its pause may end. Each pause ends only one step.
+    /// Whether a step may be left because its pause may end. One pause can end only one step.
     fn leave_pause(&mut self, step: &Value, write: &Write) -> bool {
         if pause_of(step).is_some_and(|length| length.is_zero()) {
             return true;
         }
-        let pause = self.own.as_mut().filter(|pause| !pause.left);
+        let pause = self.last.as_mut().filter(|pause| !pause.is_used);
         pause.is_some_and(|pause| {
-            pause.left = pause.resumed || pause.is_over(step, write);
-            pause.left
+            pause.is_used = pause.resumed || pause.is_over(step, write);
+            pause.is_used
         })
     }
 }
@@ -165,24 +167,24 @@ impl Pause {
             template: field(workload, "/spec/template"),
             steps: field(workload, STEPS),
             resumed: false,
-            left: false,
+            is_used: false,
         }
     }
 
-    /// Whether a new pause is the same one, set again after an apply has removed it.
+    /// Whether a new pause is this one, set again after an apply has removed it.
     fn is_same_as(&self, new: &Pause) -> bool {
-        !self.left
+        !self.is_used
             && self.index == new.index
             && self.template == new.template
             && self.steps == new.steps
     }
 
-    /// Whether the operator may end it, because its step or its rollout is over.
+    /// Whether the operator may end this pause, because its step or its rollout is over.
     fn may_end(&self, workload: &Version, write: &Write) -> bool {
-        // The pause and the step index are set in two writes.
+        // The pause and the step index are set in two writes, so the pause may belong to the next step.
         let steps = workload.steps().iter().skip(self.index).take(2);
         let mut steps = steps.filter(|step| step.get("pause").is_some());
-        self.left
+        self.is_used
             || steps.any(|step| self.is_over(step, write))
             || self.template != field(workload, "/spec/template")
             || self.steps != field(workload, STEPS)

@@ -1,4 +1,4 @@
-//! HookRuns in a scenario: they are created, end, and are deleted.
+//! HookRuns in a scenario: their creation, end and deletion.
 
 use jiff::Timestamp;
 use serde_json::json;

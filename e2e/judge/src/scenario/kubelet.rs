@@ -1,4 +1,4 @@
-//! What the kubelet, and Kubernetes itself, write to pods in a scenario.
+//! What the kubelet and Kubernetes itself write to pods in a scenario.
 
 use serde_json::json;
 

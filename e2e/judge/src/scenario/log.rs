@@ -10,7 +10,7 @@ use crate::Event;
 pub(crate) struct Log {
     /// The writes.
     pub(crate) events: Vec<Event>,
-    /// The time of the last write.
+    /// The current time.
     pub(crate) now: Timestamp,
     /// The last resourceVersion.
     pub(crate) version: u64,

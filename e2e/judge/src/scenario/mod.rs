@@ -148,14 +148,14 @@ impl Scenario {
         self.write_workload(user, "");
     }
 
-    /// A user deletes the workload, whose finalizer keeps it.
+    /// A user deletes the workload. A finalizer keeps it.
     pub(crate) fn delete_workload(&mut self) {
         self.workload["metadata"]["finalizers"] = json!(["guard"]);
         self.workload["metadata"]["deletionTimestamp"] = json!(self.log.now);
         self.write_workload("user", "");
     }
 
-    /// The operator pauses the workload, with its annotation.
+    /// The operator pauses the workload, and annotates it as paused by the operator.
     pub(crate) fn pause(&mut self) {
         self.workload["metadata"]["annotations"] = json!({names::PAUSE: "x"});
         self.spec(OPERATOR, json!({"updateStrategy": {"paused": true}}));
@@ -219,7 +219,7 @@ impl Scenario {
         self.write_workload(OPERATOR, "status");
     }
 
-    /// The operator records the template of a revision, with these annotations.
+    /// The operator records a revision whose template has these annotations.
     pub(crate) fn record_template(&mut self, revision: &str, annotations: Value) {
         let template = json!({"metadata": {"annotations": annotations}});
         let revision_object = json!({

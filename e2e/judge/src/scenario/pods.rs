@@ -18,7 +18,7 @@ impl Scenario {
         self.create_annotated(name, "v1", json!({names::INDEX: index}));
     }
 
-    /// The operator creates a pod.
+    /// The operator creates a pod, which does not become ready.
     pub(crate) fn create_only(&mut self, name: &str, revision: &str) {
         self.create_annotated(name, revision, json!({}));
     }

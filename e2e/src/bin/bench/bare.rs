@@ -50,7 +50,7 @@ impl<'a> Bare<'a> {
         .await
     }
 
-    /// Changes the image of all pods, of at most [`MAX_UNAVAILABLE`] at a time.
+    /// Changes the image of all pods, at most [`MAX_UNAVAILABLE`] at a time.
     pub async fn update(&self, image: &str) -> Result<()> {
         for_each(MAX_UNAVAILABLE, async |name| {
             let patch = json!({"spec": {"containers": [{"name": "game", "image": image}]}});

@@ -87,9 +87,12 @@ async fn life(plane: &'static ControlPlane, name: &str, game: &Game, pods: usize
         watched.until_ready(pods, "game:v1").await
     });
     let creation = creation.await?;
-    let labeled = "pods?labelSelector=gamekeeper.tkex.tencent.com/guarded";
-    let labeled = case.list(labeled).await?.len();
-    ensure!(labeled == if is_guarded { pods } else { 0 }, "{labeled}");
+    let query = "pods?labelSelector=gamekeeper.tkex.tencent.com/guarded";
+    let labeled = case.list(query).await?.len();
+    ensure!(
+        labeled == if is_guarded { pods } else { 0 },
+        "{labeled} labeled pods"
+    );
     let deletion = phase(&case, 0, async || {
         watched.until("deleted", |pods| pods.len() == 0).await
     });
@@ -102,12 +105,16 @@ async fn life(plane: &'static ControlPlane, name: &str, game: &Game, pods: usize
 }
 
 /// Scales the workload, and waits for its pods.
-async fn phase(case: &Case, replicas: usize, done: impl AsyncFn() -> Result<()>) -> Result<Phase> {
+async fn phase(
+    case: &Case,
+    replicas: usize,
+    until_done: impl AsyncFn() -> Result<()>,
+) -> Result<Phase> {
     let before = case.writes()?;
     let start = Instant::now();
     let replicas = json!([{"op": "replace", "path": "/spec/replicas", "value": replicas}]);
     case.plane().patch(&case.path(), &replicas).await?;
-    done().await?;
+    until_done().await?;
     let time = start.elapsed();
     let after = until_quiet(|| own_writes(case), |writes| writes).await?;
     Ok(Phase {
@@ -138,9 +145,9 @@ impl fmt::Display for Measured {
                 };
                 let time = median_of(&|phase| phase.time.as_secs_f64());
                 let per_pod = |count: usize| count as f64 / pods as f64;
-                let to_pods = |writes: &Counts| writes.sum(|it| it.resource.starts_with("pods"));
+                let pod_writes = |writes: &Counts| writes.sum(|it| it.resource.starts_with("pods"));
                 let all = median_of(&|phase| per_pod(phase.writes.sum(|_| true)));
-                let to_pods = median_of(&|phase| per_pod(to_pods(&phase.writes)));
+                let to_pods = median_of(&|phase| per_pod(pod_writes(&phase.writes)));
                 let refused = median_of(&|phase| phase.writes.sum(|it| it.code >= 400) as f64);
                 format!("{time:.1} s | {to_pods:.2} to pods, {all:.2} in all, {refused:.0} refused")
             };

@@ -12,12 +12,12 @@ impl Histogram {
         let mut all = BTreeMap::new();
         let rows = page.lines().filter_map(|line| line.strip_prefix(name));
         let buckets = rows.filter_map(|row| row.strip_prefix("_bucket{")?.rsplit_once("} "));
-        let selected = buckets.filter(|(found, _)| {
+        let selected = buckets.filter(|(series, _)| {
             let mut labels = labels.iter();
-            labels.all(|(label, value)| found.contains(&format!("{label}=\"{value}\"")))
+            labels.all(|(label, value)| series.contains(&format!("{label}=\"{value}\"")))
         });
-        for (found, count) in selected {
-            let bound = found.split_once("le=\"").map_or("", |(_, rest)| rest);
+        for (series, count) in selected {
+            let bound = series.split_once("le=\"").map_or("", |(_, rest)| rest);
             let bound = bound.split('"').next().and_then(|it| it.parse().ok());
             let bound = bound.filter(|it: &f64| it.is_finite());
             let microseconds = bound.map_or(u64::MAX, |seconds| (seconds * 1e6) as u64);
@@ -28,10 +28,10 @@ impl Histogram {
 
     /// The increase since an earlier reading.
     pub fn since(&self, earlier: &Self) -> Self {
-        let before = |bound| earlier.0.get(bound).copied().unwrap_or(0);
+        let earlier_count = |bound| earlier.0.get(bound).copied().unwrap_or(0);
         let all = self.0.iter();
         Self(
-            all.map(|(bound, count)| (*bound, count.saturating_sub(before(bound))))
+            all.map(|(bound, count)| (*bound, count.saturating_sub(earlier_count(bound))))
                 .collect(),
         )
     }
@@ -50,15 +50,15 @@ impl Histogram {
     /// A quantile in milliseconds, interpolated linearly within a bucket; NaN without durations.
     pub fn quantile(&self, share: f64) -> f64 {
         let rank = self.count() as f64 * share;
-        let mut below = (0, 0);
+        let mut lower = (0, 0);
         for (&bound, &count) in &self.0 {
             if count > 0 && count as f64 >= rank {
-                let within = (rank - below.1 as f64) / (count - below.1) as f64;
+                let fraction = (rank - lower.1 as f64) / (count - lower.1) as f64;
                 // The last bucket has no upper bound, so its lower bound is used.
-                let bound = if bound == u64::MAX { below.0 } else { bound };
-                return (below.0 as f64 + within * (bound - below.0) as f64) / 1e3;
+                let bound = if bound == u64::MAX { lower.0 } else { bound };
+                return (lower.0 as f64 + fraction * (bound - lower.0) as f64) / 1e3;
             }
-            below = (bound, count);
+            lower = (bound, count);
         }
         f64::NAN
     }

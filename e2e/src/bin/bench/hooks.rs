@@ -59,7 +59,7 @@ pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measur
 
     warm_up(&api, &url, &calls).await?;
 
-    let written = case.writes()?.resource("hookruns/status");
+    let writes_before = case.writes()?.resource("hookruns/status");
     let memory = case.operator.memory()?;
     let processor = case.operator.processor_time()?;
     let started = Instant::now();
@@ -84,14 +84,14 @@ pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measur
     .await?;
     let time = started.elapsed();
     let processor = case.operator.processor_time()?.saturating_sub(processor);
-    let status_writes = case.writes()?.resource("hookruns/status") - written;
+    let status_writes = case.writes()?.resource("hookruns/status") - writes_before;
     case.operator.terminate().await?;
     let raw_writes = raw_writes(&api, runs).await?;
 
     let calls = lock(&calls);
-    let first = |index: &usize| calls.get(&format!("/{index}"))?.first().copied();
+    let first_call = |index: &usize| calls.get(&format!("/{index}"))?.first().copied();
     let lag = |(index, created): (usize, Instant)| {
-        first(&index).map(|first| first.saturating_duration_since(created))
+        first_call(&index).map(|call| call.saturating_duration_since(created))
     };
     let mut lags: Vec<Duration> = created.into_iter().filter_map(lag).collect();
     lags.sort();
@@ -109,7 +109,7 @@ pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measur
 
 /// Waits until a first run has ended, which shows that the operator is the leader and works.
 async fn warm_up(api: &Api<DynamicObject>, url: &str, calls: &Calls) -> Result<()> {
-    let object: DynamicObject = serde_json::from_value(run(url, usize::MAX))?;
+    let object: DynamicObject = serde_json::from_value(hook_run(url, usize::MAX))?;
     let created = api.create(&PostParams::default(), &object).await?;
     let name = created.metadata.name.unwrap_or_default();
     eventually("the operator works", LIMIT, async || {
@@ -151,7 +151,7 @@ async fn serve(calls: Calls) -> Result<String> {
     Ok(url)
 }
 
-fn run(url: &str, index: usize) -> Value {
+fn hook_run(url: &str, index: usize) -> Value {
     json!({
         "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookRun",
         "metadata": {"name": format!("run-{index}")},
@@ -167,7 +167,7 @@ fn run(url: &str, index: usize) -> Value {
 async fn create(api: &Api<DynamicObject>, url: &str, runs: usize) -> Result<Vec<(usize, Instant)>> {
     stream::iter(0..runs)
         .map(async |index| {
-            let object: DynamicObject = serde_json::from_value(run(url, index))?;
+            let object: DynamicObject = serde_json::from_value(hook_run(url, index))?;
             let requested = Instant::now();
             api.create(&PostParams::default(), &object).await?;
             anyhow::Ok((index, requested))

@@ -14,9 +14,9 @@ use e2e::workload::manifest::Game;
 pub const RUNS: usize = 20;
 
 /// The longest allowed takeover after kill -9: the lease duration of fifteen seconds, plus two.
-const KILLED: Duration = Duration::from_secs(17);
+const KILLED_LIMIT: Duration = Duration::from_secs(17);
 /// The longest allowed takeover after SIGTERM, when the lease is released.
-const TERMINATED: Duration = Duration::from_secs(2);
+const TERMINATED_LIMIT: Duration = Duration::from_secs(2);
 
 /// The measured times, in ascending order.
 pub struct Measured {
@@ -61,8 +61,8 @@ impl Measured {
     /// Fails if the longest takeover of a kind exceeded its limit.
     pub fn check_limits(&self) -> Result<()> {
         for (name, times, limit) in [
-            ("kill -9", &self.killed, KILLED),
-            ("SIGTERM", &self.terminated, TERMINATED),
+            ("kill -9", &self.killed, KILLED_LIMIT),
+            ("SIGTERM", &self.terminated, TERMINATED_LIMIT),
         ] {
             let worst = times.last().copied().unwrap_or_default();
             ensure!(

@@ -2,11 +2,11 @@
 //! how 10,000 HookRuns perform, what guards cost, how soon the standby takes over, what sidecars cost, and what one
 //! tenant can cost another.
 //! `bench deployments`, `sets`, `hooks`, `guard`, `leader` and `tenants` each measure a part of this; a number after
-//! that sets the number of rounds, HookRuns, pods, takeovers or rollouts.
+//! the name sets the number of rounds, HookRuns, pods, takeovers or rollouts.
 //! `bench sidecars` measures SidecarSets: `sidecars own` for pods of workloads, `sidecars inject` for pods of
-//! other controllers; a number after that sets the number of pods.
+//! other controllers; a number after the name sets the number of pods.
 //! `bench scale` measures what 10,000 pods cost. It takes an hour, so `make bench` does not include it. `scale set`
-//! and the like measure a part of that; a number after it sets the number of pods.
+//! and the like measure a part of that; a number after the name sets the number of pods.
 //!
 //! Machines are noisy, so no figure here is absolute: in each round the operator, a native Deployment or
 //! StatefulSet, and a bare client that makes only the unavoidable writes do the same work, one after the other, on

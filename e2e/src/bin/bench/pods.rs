@@ -18,21 +18,21 @@ const LIMIT: Duration = Duration::from_secs(1800);
 
 /// A watch on the pods of a namespace.
 pub struct Pods {
-    running: Arc<Mutex<Running>>,
+    states: Arc<Mutex<PodStates>>,
     changed: watch::Receiver<()>,
     task: JoinHandle<()>,
 }
 
 /// The existing pods.
 #[derive(Default)]
-pub struct Running {
+pub struct PodStates {
     /// The image of each pod; None while the pod is not ready.
     pods: HashMap<String, Option<String>>,
     /// The number of ready pods by image.
     ready: HashMap<String, usize>,
 }
 
-impl Running {
+impl PodStates {
     /// The number of pods.
     pub fn len(&self) -> usize {
         self.pods.len()
@@ -68,14 +68,14 @@ impl Running {
 impl Pods {
     /// Starts the watch.
     pub fn watch(client: Client, namespace: &str) -> Self {
-        let running = Arc::new(Mutex::new(Running::default()));
+        let states = Arc::new(Mutex::new(PodStates::default()));
         let (sender, changed) = watch::channel(());
         let api: Api<Pod> = Api::namespaced(client, namespace);
-        let known = running.clone();
+        let shared = states.clone();
         let task = tokio::spawn(async move {
             let events = watcher(api, watcher::Config::default());
             let followed = events.try_for_each(|event| {
-                follow(&known, event);
+                follow(&shared, event);
                 sender.send_replace(());
                 std::future::ready(Ok(()))
             });
@@ -84,25 +84,25 @@ impl Pods {
             }
         });
         Pods {
-            running,
+            states,
             changed,
             task,
         }
     }
 
     /// Waits until a condition holds for the pods.
-    pub async fn until(&self, description: &str, holds: impl Fn(&Running) -> bool) -> Result<()> {
+    pub async fn until(&self, description: &str, holds: impl Fn(&PodStates) -> bool) -> Result<()> {
         let mut changed = self.changed.clone();
-        let over = async {
+        let wait = async {
             loop {
                 changed.borrow_and_update();
-                if holds(&self.running.lock().unwrap_or_else(PoisonError::into_inner)) {
+                if holds(&self.states.lock().unwrap_or_else(PoisonError::into_inner)) {
                     return anyhow::Ok(());
                 }
                 changed.changed().await?;
             }
         };
-        timeout(LIMIT, over)
+        timeout(LIMIT, wait)
             .await
             .with_context(|| format!("not within {LIMIT:?}: {description}"))?
     }
@@ -119,12 +119,12 @@ impl Drop for Pods {
     }
 }
 
-fn follow(running: &Mutex<Running>, event: Event<Pod>) {
-    let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+fn follow(states: &Mutex<PodStates>, event: Event<Pod>) {
+    let mut states = states.lock().unwrap_or_else(PoisonError::into_inner);
     match event {
-        Event::Init => *running = Running::default(),
-        Event::Apply(pod) | Event::InitApply(pod) => running.put(pod.name_any(), ready_image(&pod)),
-        Event::Delete(pod) => running.remove(&pod.name_any()),
+        Event::Init => *states = PodStates::default(),
+        Event::Apply(pod) | Event::InitApply(pod) => states.put(pod.name_any(), ready_image(&pod)),
+        Event::Delete(pod) => states.remove(&pod.name_any()),
         Event::InitDone => {}
     }
 }

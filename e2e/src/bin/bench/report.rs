@@ -58,13 +58,13 @@ impl Report {
     }
 
     /// Median over the rounds of the ratio between the rates of two subjects in the same round.
-    fn ratio(&self, subject: Subject, to: Subject, pick: Pick) -> f64 {
-        let both = |round| Some((result_of(round, subject)?, result_of(round, to)?));
+    fn ratio(&self, subject: Subject, other: Subject, pick: Pick) -> f64 {
+        let both = |round| Some((result_of(round, subject)?, result_of(round, other)?));
         let pairs = self.rounds.iter().filter_map(both);
         median(pairs.map(|(a, b)| rate(pick(a)) / rate(pick(b))).collect())
     }
 
-    fn rates(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_rates(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "| pods/s |{}",
@@ -74,7 +74,7 @@ impl Report {
         for &subject in self.subjects {
             let cells = PHASES.map(|(_, pick)| {
                 let rate = self.median(subject, |measured| rate(pick(measured)));
-                let ratio = |to| self.ratio(subject, to, pick);
+                let ratio = |other| self.ratio(subject, other, pick);
                 if rate.is_nan() {
                     return " not measured |".to_owned();
                 }
@@ -92,7 +92,7 @@ impl Report {
         Ok(())
     }
 
-    fn writes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_writes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "| writes per pod |{}",
@@ -132,9 +132,9 @@ impl fmt::Display for Report {
             "Medians of {} rounds; ratios are medians of the rounds' ratios.\n",
             self.rounds.len()
         )?;
-        self.rates(f)?;
+        self.fmt_rates(f)?;
         writeln!(f)?;
-        self.writes(f)?;
+        self.fmt_writes(f)?;
         let ours = self.subjects.iter().rfind(|it| it.is_ours());
         let ours = ours.copied().unwrap_or(Subject::Plain);
         let memory = self.median(ours, |measured| {

@@ -131,22 +131,22 @@ impl Subject {
 /// Writes so far.
 struct Writes {
     /// The subject's writes.
-    own: Counts,
+    subject: Counts,
     /// The number of the kubelets' writes.
     kubelets: usize,
 }
 
-/// Waits until a subject makes no more writes. A last status write may follow, which belongs to the phase.
+/// Waits until a subject makes no more writes, because a last status write may belong to a phase. Returns all writes.
 pub async fn until_quiet<W>(
     writes: impl Fn() -> Result<W>,
-    own: impl Fn(&W) -> &Counts,
+    counts_of: impl Fn(&W) -> &Counts,
 ) -> Result<W> {
-    let mut last = (own(&writes()?).clone(), Instant::now());
+    let mut last = (counts_of(&writes()?).clone(), Instant::now());
     let quiet = Duration::from_secs(2);
     eventually("quiet", Duration::from_secs(60), async || {
         let now = writes()?;
-        if *own(&now) != last.0 {
-            last = (own(&now).clone(), Instant::now());
+        if *counts_of(&now) != last.0 {
+            last = (counts_of(&now).clone(), Instant::now());
         }
         anyhow::ensure!(last.1.elapsed() > quiet, "still writing");
         Ok(now)
@@ -187,10 +187,10 @@ impl Run<'_> {
         let start = Instant::now();
         work().await?;
         let time = start.elapsed();
-        let after = until_quiet(|| self.writes(), |writes| &writes.own).await?;
+        let after = until_quiet(|| self.writes(), |writes| &writes.subject).await?;
         Ok(Phase {
             time,
-            writes: after.own.since(&before.own),
+            writes: after.subject.since(&before.subject),
             kubelets: after.kubelets - before.kubelets,
         })
     }
@@ -198,7 +198,7 @@ impl Run<'_> {
     fn writes(&self) -> Result<Writes> {
         let events = self.case.plane().audit.writes(&self.case.namespace)?;
         let operator = self.case.operator.username();
-        let is_own = |event: &Event| match self.subject {
+        let is_by_subject = |event: &Event| match self.subject {
             Subject::Gated | Subject::Plain | Subject::Set => event.user.username == operator,
             Subject::Deployment | Subject::StatefulSet => {
                 event.user_agent.starts_with("kube-controller-manager")
@@ -213,14 +213,14 @@ impl Run<'_> {
         };
         // An operator keeps renewing its lease, which is not part of the measured work.
         let is_lease = |event: &Event| {
-            let about = event.object_ref.as_ref();
-            about.is_some_and(|object| object.resource == "leases")
+            let object = event.object_ref.as_ref();
+            object.is_some_and(|object| object.resource == "leases")
         };
-        let is_work = |event: &Event| is_own(event) && !is_lease(event);
-        let is_kubelets = |event: &Event| event.user_agent.starts_with("kwok");
+        let is_work = |event: &Event| is_by_subject(event) && !is_lease(event);
+        let is_by_kubelet = |event: &Event| event.user_agent.starts_with("kwok");
         Ok(Writes {
-            own: Counts::of(&events, is_work),
-            kubelets: Counts::of(&events, is_kubelets).sum(|_| true),
+            subject: Counts::of(&events, is_work),
+            kubelets: Counts::of(&events, is_by_kubelet).sum(|_| true),
         })
     }
 

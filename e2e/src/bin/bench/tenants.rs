@@ -81,7 +81,7 @@ async fn measure_under(
 }
 
 async fn roll_out(stage: &Stage, first: usize, rollouts: usize) -> Result<Figures> {
-    let since = stage.since_now().await?;
+    let since = stage.start_measurement().await?;
     for number in first..first + rollouts {
         stage.roll_out(&format!("game:r{number}")).await?;
     }

@@ -19,7 +19,7 @@ const DRAIN: &str = "--timeout=150s";
 /// How long the administrator waits before retrying a drain.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// Another client.
+/// A client other than the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
     /// kubectl drain.
@@ -80,12 +80,12 @@ impl Actor {
 
     /// All clients.
     pub fn all() -> impl Iterator<Item = Actor> {
-        let last = [
+        let deletions = [
             Actor::DeleteWorkload(Cascade::Background),
             Actor::DeleteWorkload(Cascade::Foreground),
             Actor::DeleteNamespace,
         ];
-        Actor::ON_PODS.into_iter().chain(last)
+        Actor::ON_PODS.into_iter().chain(deletions)
     }
 
     /// Its name in the table.
@@ -108,7 +108,7 @@ impl Actor {
         }
     }
 
-    /// The user that it impersonates.
+    /// The user that kubectl impersonates for this client.
     pub(super) fn user(self) -> String {
         let name = format!("{self:?}");
         let is_special = |letter: char| !letter.is_ascii_alphabetic();
@@ -174,18 +174,19 @@ impl Actor {
 
     async fn kubectl_with(self, case: &Case, args: &[&str], stdin: &str) -> Result<String> {
         let user = format!("--as={}", self.user());
-        let own = [user.as_str(), "--as-group=system:masters"];
-        case.kubectl_with(&[args, &own].concat(), stdin).await
+        let impersonation = [user.as_str(), "--as-group=system:masters"];
+        case.kubectl_with(&[args, &impersonation].concat(), stdin)
+            .await
     }
 
     async fn drain_by_deletion(self, case: &Case, node: &str) {
-        let own = [
+        let options = [
             "--ignore-daemonsets",
             "--force",
             "--disable-eviction",
             DRAIN,
         ];
-        let drain = [&["drain", node][..], &own].concat();
+        let drain = [&["drain", node][..], &options].concat();
         while self.kubectl(case, &drain).await.is_err() {
             sleep(RETRY_AFTER).await;
         }
@@ -217,8 +218,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Acts as if the node had been chosen before the pods were scheduled onto it: their annotation would prevent that
-    /// choice.
+    /// Acts as if the node had been chosen before the pods were scheduled onto it: afterward, their annotation would
+    /// prevent that choice.
     async fn scale_down(self, case: &Case, node: &str) -> Result<()> {
         let taint = "ToBeDeletedByClusterAutoscaler=1:NoSchedule";
         self.taint(case, node, taint).await?;
@@ -239,7 +240,7 @@ pub(super) async fn running(case: &Case) -> Result<Vec<Value>> {
     Ok(pods)
 }
 
-/// The name of a pod of the workload.
+/// The name of the running pod with this number; the numbers repeat. None if no pod runs.
 async fn some_pod(case: &Case, number: usize) -> Result<Option<String>> {
     let pods = running(case).await.context("pods")?;
     let found = pods.get(number % pods.len().max(1));

@@ -8,52 +8,57 @@ use super::actors::Actor;
 use super::history::History;
 use super::matches::Matches;
 
-/// The table's name for the matches that a workload's own controller ends.
-pub(super) const OWN: &str = "rollouts and scaling by users";
+/// The table's row for matches that the workload's own controller ended.
+pub(super) const OWN_CONTROLLER: &str = "rollouts and scaling by users";
 
 /// How many matches a history played, and which of them were ended early.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
-    /// How many were played.
+    /// How many matches were played.
     pub(super) played: u64,
-    /// How many were ended, by the name of the client that ended them.
-    pub(super) by: BTreeMap<String, u64>,
-    /// One line for each of them.
+    /// How many matches were ended, by the name of the client that ended them.
+    pub(super) by_client: BTreeMap<String, u64>,
+    /// One line for each match that was ended.
     pub(super) lines: Vec<String>,
 }
 
 /// Finds the matches that were ended although their pod's hook refused.
-pub(super) fn ended(events: &[Event], history: &History, matches: &Matches, own: &str) -> Ended {
+pub(super) fn ended(
+    events: &[Event],
+    history: &History,
+    matches: &Matches,
+    operator: &str,
+) -> Ended {
     let mut found = Ended::default();
     for life in pod_lives(events) {
-        let over = matches.end_of(&life.uid);
-        found.played += u64::from(life.began < over);
-        let Some(end) = life.end.as_ref().filter(|end| end.at < over) else {
+        let match_end = matches.end_of(&life.uid);
+        found.played += u64::from(life.began < match_end);
+        let Some(end) = life.end.as_ref().filter(|end| end.at < match_end) else {
             continue;
         };
-        let ended_by = culprit(end, history, own);
+        let ended_by = culprit(end, history, operator);
         found.lines.push(line(&life, end, &ended_by));
-        *found.by.entry(ended_by).or_default() += 1;
+        *found.by_client.entry(ended_by).or_default() += 1;
     }
     found
 }
 
-fn line(life: &Life, end: &End, by: &str) -> String {
+fn line(life: &Life, end: &End, client: &str) -> String {
     let (uid, name, at) = (&life.uid, &life.name, end.at);
     let (request, user, agent) = (&end.request, &end.user, &end.user_agent);
-    format!("{at} {name} ({uid}) by {by}: {request} from {user} with {agent}")
+    format!("{at} {name} ({uid}) by {client}: {request} from {user} with {agent}")
 }
 
 /// What ended a match: a client, directly or through a controller of Kubernetes, or a user through the workload's own
 /// controller.
-fn culprit(end: &End, history: &History, own: &str) -> String {
+fn culprit(end: &End, history: &History, operator: &str) -> String {
     if let Some(actor) = Actor::all().find(|actor| end.user == actor.user()) {
         return actor.name().to_owned();
     }
     let is_client = |name: &str| end.user.contains(name) || end.user_agent.contains(name);
     let client_that = |wanted: fn(Actor) -> bool| history.find(wanted);
     let actor = if is_client("generic-garbage-collector") || is_client("namespace-controller") {
-        history.last()
+        history.deleter()
     } else if is_client("taint-eviction-controller") || is_client("node-controller") {
         client_that(|actor| actor == Actor::Taint)
     } else if is_client("kube-scheduler") {
@@ -61,19 +66,20 @@ fn culprit(end: &End, history: &History, own: &str) -> String {
     } else {
         None
     };
-    let is_own =
-        end.user == own || is_client("replicaset-controller") || is_client("deployment-controller");
+    let is_own_controller = end.user == operator
+        || is_client("replicaset-controller")
+        || is_client("deployment-controller");
     match actor {
         Some(actor) => actor.name().to_owned(),
-        None if is_own => OWN.to_owned(),
+        None if is_own_controller => OWN_CONTROLLER.to_owned(),
         None => format!("{} ({})", end.user, end.user_agent),
     }
 }
 
 /// How many requests by other clients to end pods were refused.
-pub(super) fn refused(events: &[Event], own: &str) -> u64 {
+pub(super) fn count_refused(events: &[Event], operator: &str) -> u64 {
     let is_refused = |event: &&Event| {
-        let by_others = event.username() != own && event.resource() == "pods";
+        let by_others = event.username() != operator && event.resource() == "pods";
         by_others && event.is_write() && matches!(event.code(), 403 | 429) && ends_pods(event)
     };
     events.iter().filter(is_refused).count() as u64
@@ -118,7 +124,7 @@ mod tests {
         let namespace = Actor::DeleteNamespace;
         let cases = [
             (vec![], Actor::Evict.user(), "kubectl", Actor::Evict.name()),
-            (vec![], OPERATOR.to_owned(), "gamekeeper", OWN),
+            (vec![], OPERATOR.to_owned(), "gamekeeper", OWN_CONTROLLER),
             (
                 vec![namespace],
                 "admin".to_owned(),
@@ -143,7 +149,12 @@ mod tests {
                 "kube-scheduler",
                 Actor::Preempt.name(),
             ),
-            (vec![], "admin".to_owned(), "replicaset-controller", OWN),
+            (
+                vec![],
+                "admin".to_owned(),
+                "replicaset-controller",
+                OWN_CONTROLLER,
+            ),
         ];
         for (actors, user, agent, expected) in cases {
             assert_eq!(

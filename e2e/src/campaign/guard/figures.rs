@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::actors::Actor;
-use super::ended::OWN;
+use super::ended::OWN_CONTROLLER;
 use super::variant::Variant;
 
 /// The outcome of a history in a variant.
@@ -20,13 +20,14 @@ pub struct Record {
     pub build: String,
     /// How many matches were played.
     pub matches: u64,
-    /// How many were ended, by the name of the client that ended them.
+    /// How many matches were ended, by the name of the client that ended them.
     pub ended: BTreeMap<String, u64>,
     /// How many requests by other clients to end pods were refused.
     pub refused: u64,
     /// How often the operator was killed.
     pub kills: u64,
-    /// What went wrong. With guarded pods, this includes what the judge found, and what did not end.
+    /// What went wrong. With guarded pods, this includes what the judge found, and drains and deletions that did not
+    /// complete.
     pub failures: Vec<String>,
 }
 
@@ -66,7 +67,7 @@ impl Table {
     /// The names of all clients that may have ended a match, the expected ones first.
     fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Actor::all().map(|actor| actor.name().to_owned()).collect();
-        names.push(OWN.to_owned());
+        names.push(OWN_CONTROLLER.to_owned());
         for name in self.0.values().flatten().flat_map(|it| it.ended.keys()) {
             if !names.contains(name) {
                 names.push(name.clone());
@@ -78,14 +79,17 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let heads = Variant::ALL.map(|it| it.to_string()).join(" | ");
-        writeln!(f, "| matches ended by | {heads} |\n|---|---|---|---|---|")?;
+        let headings = Variant::ALL.map(|it| it.to_string()).join(" | ");
+        writeln!(
+            f,
+            "| matches ended by | {headings} |\n|---|---|---|---|---|"
+        )?;
         for name in self.names() {
             let count_in = |it: &Record| it.ended.get(&name).copied().unwrap_or(0);
             writeln!(f, "{}", self.row(&name, count_in))?;
         }
-        let all = |it: &Record| it.ended.values().sum();
-        writeln!(f, "{}", self.row("**all**", all))?;
+        let ended = |it: &Record| it.ended.values().sum();
+        writeln!(f, "{}", self.row("**all**", ended))?;
         writeln!(f, "{}", self.row("matches", |it| it.matches))?;
         writeln!(f, "{}", self.row("histories", |_| 1))?;
         writeln!(f, "{}", self.row("kills of the operator", |it| it.kills))?;

@@ -13,19 +13,19 @@ use crate::wait::eventually;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Waits until the workload has settled, deletes it, and waits until its pods have ended. If a client has deleted the
-/// workload or its namespace, only waits until that is complete.
-pub(super) async fn finish(scene: &Scene<'_>, last: Option<Actor>) -> Result<()> {
+/// workload or its namespace, only waits until that deletion is complete.
+pub(super) async fn finish(scene: &Scene<'_>, deleter: Option<Actor>) -> Result<()> {
     let case = scene.case;
-    let rival = [
+    let delete_rival = [
         "delete",
         "pod",
         "rival",
         "--ignore-not-found",
         "--wait=false",
     ];
-    case.kubectl(&rival).await?;
+    case.kubectl(&delete_rival).await?;
     let workload = scene.variant.workload(scene.kind);
-    match last {
+    match deleter {
         Some(Actor::DeleteNamespace) => {
             let namespace = format!("/api/v1/namespaces/{}", case.namespace);
             until_absent(case.plane(), &namespace).await
@@ -46,9 +46,9 @@ pub(super) async fn finish(scene: &Scene<'_>, last: Option<Actor>) -> Result<()>
 async fn until_deleted(scene: &Scene<'_>) -> Result<()> {
     let case = scene.case;
     until_absent(case.plane(), &scene.variant.path(case)).await?;
-    eventually("its pods have ended", LIMIT, async || {
-        let left = running(case).await?.len();
-        ensure!(left == 0, "{left} pods run");
+    eventually("the workload's pods have ended", LIMIT, async || {
+        let running = running(case).await?.len();
+        ensure!(running == 0, "{running} pods run");
         Ok(())
     })
     .await

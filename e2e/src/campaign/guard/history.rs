@@ -1,4 +1,4 @@
-//! A history, with everything that happens in it, generated from a seed.
+//! A history generated from a seed: a workload, and what users, other clients and crashes do to it.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::workload::manifest::Game;
 const LENGTH: u64 = 8_000;
 /// How much longer they act when the namespace is deleted, in milliseconds: Kubernetes waits for five seconds first.
 const NAMESPACE_DELETION: u64 = 6_000;
-/// The earliest time, in milliseconds, at which the workload or its namespace is deleted. Users act before that.
-const LATE: u64 = 4_500;
+/// The earliest time, in milliseconds, at which the workload or its namespace is deleted. Users act only before that.
+const EARLIEST_DELETION: u64 = 4_500;
 
-/// The kind of the workload, in the variants with an operator.
+/// The kind of the workload if an operator manages it. In the other variants, the workload is a Deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A GameDeployment that is updated by recreating pods.
@@ -29,7 +29,7 @@ pub enum Kind {
 
 impl Kind {
     /// Whether it is a GameStatefulSet.
-    pub(super) fn is_set(self) -> bool {
+    pub(super) fn is_stateful_set(self) -> bool {
         matches!(self, Kind::Ordered | Kind::Parallel)
     }
 }
@@ -60,7 +60,7 @@ pub struct History {
     pub retries: bool,
     /// maxSurge.
     surge: i64,
-    /// How long the matches last, in the order in which they begin. If there are more, the list repeats.
+    /// How long the matches last, in the order in which they begin. If there are more matches, the list repeats.
     pub(super) matches: Vec<Duration>,
     /// What happens, each with its time after the start.
     pub stimuli: Vec<(Duration, Stimulus)>,
@@ -95,7 +95,8 @@ impl History {
                 0 => Stimulus::Scale(2 + random.below(5) as i64),
                 _ => Stimulus::Image(format!("v{tag}")),
             };
-            self.stimuli.push((random.between(0, LATE), stimulus));
+            let at = random.between(0, EARLIEST_DELETION);
+            self.stimuli.push((at, stimulus));
         }
     }
 
@@ -107,7 +108,7 @@ impl History {
         }
     }
 
-    /// Four different clients; and in three of five histories, one that deletes the workload or its namespace.
+    /// Four different clients and, in three of five histories, one that deletes the workload or its namespace.
     fn add_others(&mut self, random: &mut Random) {
         let mut actors = Actor::ON_PODS.to_vec();
         for _ in 0..4 {
@@ -116,23 +117,23 @@ impl History {
             let stimulus = Stimulus::Other(actor, random.index(12));
             self.stimuli.push((at, stimulus));
         }
-        let last = match self.seed % 5 {
+        let deleter = match self.seed % 5 {
             0 => Actor::DeleteWorkload(Cascade::Background),
             1 => Actor::DeleteWorkload(Cascade::Foreground),
             2 => Actor::DeleteNamespace,
             _ => return,
         };
-        let at = random.between(LATE, LENGTH - 500);
-        self.stimuli.push((at, Stimulus::Other(last, 0)));
+        let at = random.between(EARLIEST_DELETION, LENGTH - 500);
+        self.stimuli.push((at, Stimulus::Other(deleter, 0)));
     }
 
     /// How long users and others act.
     pub(super) fn length(&self) -> Duration {
-        let more = match self.last() {
+        let extra = match self.deleter() {
             Some(Actor::DeleteNamespace) => NAMESPACE_DELETION,
             _ => 0,
         };
-        Duration::from_millis(LENGTH + more)
+        Duration::from_millis(LENGTH + extra)
     }
 
     /// The first client of this history that matches, if there is one.
@@ -144,7 +145,7 @@ impl History {
     }
 
     /// The client that deletes the workload or its namespace, if there is one.
-    pub(super) fn last(&self) -> Option<Actor> {
+    pub(super) fn deleter(&self) -> Option<Actor> {
         self.find(|it| matches!(it, Actor::DeleteWorkload(_) | Actor::DeleteNamespace))
     }
 
@@ -167,7 +168,7 @@ impl fmt::Display for History {
         let (seed, kind, replicas) = (self.seed, self.kind, self.replicas);
         writeln!(f, "history {seed}: {kind:?}, {replicas} replicas{retries}")?;
         if self.length() > Duration::from_millis(LENGTH) {
-            writeln!(f, "all act for {:?}", self.length())?;
+            writeln!(f, "users and other clients act for {:?}", self.length())?;
         }
         for (at, stimulus) in &self.stimuli {
             let at = at.as_secs_f64();

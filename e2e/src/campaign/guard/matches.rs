@@ -18,11 +18,13 @@ use crate::servers::hook_server::Answer;
 /// How often pods are listed.
 const POLL: Duration = Duration::from_millis(300);
 
-/// When each match was over.
+/// When matches ended.
 #[derive(Debug, Default)]
 pub(super) struct Matches {
-    over: Mutex<BTreeMap<String, Timestamp>>,
-    all_over: Mutex<Option<Timestamp>>,
+    /// By the uid of the pod.
+    ends: Mutex<BTreeMap<String, Timestamp>>,
+    /// When all other matches ended.
+    end_of_all: Mutex<Option<Timestamp>>,
 }
 
 impl Matches {
@@ -34,14 +36,16 @@ impl Matches {
 
     /// Ends matches when their time is over, until the future is dropped.
     pub(super) async fn play(&self, case: &Case, history: &History) -> Result<()> {
-        let mut ends: BTreeMap<String, Instant> = BTreeMap::new();
+        let mut planned_ends: BTreeMap<String, Instant> = BTreeMap::new();
         loop {
             let now = Instant::now();
             for pod in running(case).await? {
-                let length = history.matches[ends.len() % history.matches.len()];
-                ends.entry(uid(&pod).to_owned()).or_insert(now + length);
+                let length = history.matches[planned_ends.len() % history.matches.len()];
+                planned_ends
+                    .entry(uid(&pod).to_owned())
+                    .or_insert(now + length);
             }
-            for uid in ends
+            for uid in planned_ends
                 .iter()
                 .filter(|(_, end)| **end <= now)
                 .map(|(uid, _)| uid)
@@ -53,8 +57,8 @@ impl Matches {
     }
 
     fn end(&self, case: &Case, uid: &str) {
-        let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
-        over.entry(uid.to_owned()).or_insert_with(|| {
+        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        ends.entry(uid.to_owned()).or_insert_with(|| {
             // The hook allows the deletion only after this time.
             let now = Timestamp::now();
             case.hooks.answer(&format!("/{uid}"), yes());
@@ -64,17 +68,23 @@ impl Matches {
 
     /// Ends all matches. No new one begins.
     pub(super) fn end_all(&self, case: &Case) {
-        let mut all_over = self.all_over.lock().unwrap_or_else(PoisonError::into_inner);
-        *all_over = Some(Timestamp::now());
+        let mut end_of_all = self
+            .end_of_all
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *end_of_all = Some(Timestamp::now());
         case.hooks.answer_all(yes());
     }
 
-    /// When the match on this pod was over.
+    /// When the match on this pod ended; the far future if it has not.
     pub(super) fn end_of(&self, uid: &str) -> Timestamp {
-        let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
-        let all_over = self.all_over.lock().unwrap_or_else(PoisonError::into_inner);
-        let all_over = all_over.unwrap_or(Timestamp::MAX);
-        over.get(uid).copied().unwrap_or(all_over)
+        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let end_of_all = self
+            .end_of_all
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let end_of_all = end_of_all.unwrap_or(Timestamp::MAX);
+        ends.get(uid).copied().unwrap_or(end_of_all)
     }
 }
 

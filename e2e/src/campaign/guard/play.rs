@@ -1,4 +1,4 @@
-//! Plays a history in a variant, in a namespace and on nodes of its own.
+//! Plays a history in a variant, in its own namespace and on its own nodes.
 
 use std::fmt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::actors::{Scene, running};
-use super::ended::{ended, refused};
+use super::ended::{count_refused, ended};
 use super::figures::Record;
 use super::finish::finish;
 use super::history::{History, Stimulus};
@@ -64,7 +64,7 @@ impl Played {
     }
 }
 
-/// Like [`play()`], but also runs `meanwhile`. If that fails, the history is aborted and counts as failed.
+/// Like [`play()`], but also runs `meanwhile`. If `meanwhile` fails, the history is aborted and counts as failed.
 pub async fn play_until(
     stage: &Stage,
     history: &History,
@@ -77,11 +77,11 @@ pub async fn play_until(
     }
     let name = format!("guard-{}-{}", history.seed, variant.short());
     let mut case = Case::prepare(stage.plane(), &name, folder).await?;
-    if history.kind.is_set() {
+    if history.kind.is_stateful_set() {
         case.use_stateful_set();
     }
     stage.include(&case.namespace).await?;
-    let nodes = own_nodes(&case).await?;
+    let nodes = create_nodes(&case).await?;
     let play = Play {
         stage,
         history,
@@ -119,26 +119,26 @@ impl Play<'_> {
             None => Ok(()),
         };
         let starts = operator.as_ref().map_or(&[][..], Operator::starts);
-        let own = operator.as_ref();
-        let own = own.map_or_else(String::new, Operator::username);
+        let username = operator.as_ref();
+        let username = username.map_or_else(String::new, Operator::username);
         let mut events = plane.audit.requests(&case.namespace)?;
-        let refused = refused(&events, &own);
+        let refused = count_refused(&events, &username);
         events.retain(|event| event.is_write() || event.is_dry_deletion());
         let unanswered = witness.unanswered(&events).await?;
         events.extend(unanswered);
         let errors = finished.err().into_iter().chain(stopped.err());
         let mut failures: Vec<String> = errors.map(|error| format!("{error:#}")).collect();
         if self.variant == Variant::Guarded {
-            failures.extend(violations(&events, starts, &own));
+            failures.extend(violations(&events, starts, &username));
         }
-        let ended = ended(&events, self.history, &matches, &own);
+        let ended = ended(&events, self.history, &matches, &username);
         Ok(Played {
             record: Record {
                 seed: self.history.seed,
                 variant: self.variant,
                 build: String::new(),
                 matches: ended.played,
-                ended: ended.by,
+                ended: ended.by_client,
                 refused,
                 kills: match self.variant.has_operator() {
                     true => self.kills().len() as u64,
@@ -196,21 +196,21 @@ impl Play<'_> {
         };
         let started = Instant::now();
         let others = std::pin::pin!(self.others(&scene, started));
-        let game = std::pin::pin!(async {
+        let matches_and_end = std::pin::pin!(async {
             tokio::select! {
                 failed = matches.play(case, history) => failed?,
                 acted = self.kill(operator.as_mut(), started) => acted?,
             }
             matches.end_all(case);
             match self.variant {
-                Variant::Guarded => finish(&scene, history.last()).await,
+                Variant::Guarded => finish(&scene, history.deleter()).await,
                 _ => Ok(()),
             }
         });
-        match select(others, game).await {
-            Either::Left((others, game)) => {
+        match select(others, matches_and_end).await {
+            Either::Left((others, matches_and_end)) => {
                 others?;
-                game.await
+                matches_and_end.await
             }
             // Drains of Deployments whose budget allows no eviction never end.
             Either::Right((finished, _)) if self.variant != Variant::Guarded => finished,
@@ -277,7 +277,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Deletes the namespace and the nodes in the background, while the next histories run.
+    /// Deletes the namespace and the nodes in the background, while the next histories are played.
     fn clean_up(self) {
         let (plane, namespace) = (self.stage.plane(), self.case.namespace);
         plane.audit.forget(&namespace);
@@ -325,7 +325,7 @@ fn violations(events: &[Event], starts: &[Timestamp], operator: &str) -> Vec<Str
 }
 
 /// Creates three nodes with a taint that other pods do not tolerate.
-async fn own_nodes(case: &Case) -> Result<Vec<String>> {
+async fn create_nodes(case: &Case) -> Result<Vec<String>> {
     let taint = json!({"key": "only", "value": case.namespace, "effect": "NoSchedule"});
     let names: Vec<String> = ["a", "b", "c"]
         .map(|letter| format!("{}-{letter}", case.namespace))

@@ -23,7 +23,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Installs all of this. The operator has a separate namespace, because a history may delete its own.
+    /// Installs what all histories share. The operator has a separate namespace, because a history may delete its own.
     pub async fn install(plane: &'static ControlPlane, name: &str, folder: &Path) -> Result<Self> {
         let system = Case::prepare(plane, name, folder).await?;
         let label = release(&system);
@@ -53,7 +53,7 @@ impl Stage {
         &self.system.namespace
     }
 
-    /// Puts a namespace under the policy.
+    /// Puts the policy in force in a namespace.
     pub(super) async fn include(&self, namespace: &str) -> Result<()> {
         let label = format!("{LABEL}={}", self.label);
         let args = ["label", "namespace", namespace, &label];

@@ -54,7 +54,7 @@ impl Variant {
 
     /// The workload as kubectl names it: KIND/NAME.
     pub(super) fn workload(self, kind: Kind) -> String {
-        match (self.has_operator(), kind.is_set()) {
+        match (self.has_operator(), kind.is_stateful_set()) {
             (true, true) => format!("gamestatefulset/{SET}"),
             (true, false) => format!("gamedeployment/{GAME}"),
             (false, _) => format!("deployment/{GAME}"),

@@ -13,7 +13,7 @@ use crate::wait::eventually;
 /// How long an operator can use its token.
 const TOKEN_SECONDS: i64 = 4 * 60 * 60;
 
-/// Creates a service account with the operator's roles. It shares them with other accounts in the namespace.
+/// Creates a service account with the operator's roles. Accounts in the same namespace share these roles.
 pub(super) async fn grant(plane: &ControlPlane, namespace: &str, account: &str) -> Result<()> {
     let moved_to_account = |object: &Value| {
         let mut object = object.clone();
@@ -51,7 +51,7 @@ async fn until_in_force(
         .find(|it| it["kind"] == reference["kind"] && it["metadata"]["name"] == reference["name"]);
     let rule = &role.with_context(|| format!("{reference} exists"))?["rules"][0];
     let (resource, subresource) = match text(rule, "/resources/0").split_once('/') {
-        Some(both) => both,
+        Some(pair) => pair,
         None => (text(rule, "/resources/0"), ""),
     };
     let review = json!({"spec": {"user": user, "resourceAttributes": {

@@ -39,19 +39,19 @@ pub struct Operator {
     kubeconfig: PathBuf,
     namespace: String,
     account: String,
-    /// Its arguments, except those that depend on this machine.
+    /// The operator's arguments, except those that depend on this machine.
     args: Vec<String>,
     leader_election: bool,
     /// Additional environment variables.
     environment: Vec<(&'static str, String)>,
     log: PathBuf,
     running: Option<Running>,
-    /// The times at which it was started.
+    /// The times at which the operator was started.
     starts: Vec<Timestamp>,
 }
 
 impl Operator {
-    /// Creates its service account and kubeconfig. Its files are kept in `folder`.
+    /// Creates the operator's service account and kubeconfig. The operator's files are kept in `folder`.
     pub async fn prepare(
         plane: &ControlPlane,
         namespace: &str,
@@ -63,7 +63,7 @@ impl Operator {
         Self::with_account(plane, namespace, account, args, folder).await
     }
 
-    /// An operator for one namespace, with a service account that already exists in another one.
+    /// An operator for one namespace, with a service account that already exists in another namespace.
     pub async fn with_account_of(
         plane: &ControlPlane,
         account_namespace: &str,
@@ -74,7 +74,7 @@ impl Operator {
         Self::with_account(plane, account_namespace, ACCOUNT, args, folder).await
     }
 
-    /// The operator of a release, with its service account and the arguments of its Deployment. Waits for
+    /// The operator of a release, with the release's service account and the arguments of its Deployment. Waits for
     /// discovery, because this process starts faster than a pod would.
     pub async fn installed(
         plane: &ControlPlane,
@@ -121,7 +121,7 @@ impl Operator {
         })
     }
 
-    /// The user name under which the API server knows it.
+    /// The user name under which the API server knows the operator.
     pub fn username(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.account)
     }
@@ -144,47 +144,48 @@ impl Operator {
         self.args.extend(flags);
     }
 
-    /// Lets hooks run commands in its namespace, from the next start on.
+    /// Lets hooks run commands in the operator's namespace, from the next start on.
     pub fn allow_commands(&mut self) {
         self.args
             .push(format!("--hook-exec-namespaces={}", self.namespace));
     }
 
-    /// Its binary.
+    /// The operator's binary.
     pub fn binary(&self) -> &Path {
         &self.binary
     }
 
-    /// Runs another command of its binary alongside it, with its permissions. The command may fail.
+    /// Runs another command of the binary alongside the operator, with the operator's permissions. The command
+    /// may fail.
     pub async fn run(&self, args: &[&str]) -> Result<CommandOutput> {
         let mut command = Command::new(&self.binary);
         command.args(args).env("KUBECONFIG", &self.kubeconfig);
         run_unchecked(&mut command).await
     }
 
-    /// The port of its HTTP server.
+    /// The port of the operator's HTTP server.
     pub fn port(&self) -> Result<u16> {
         let running = self.running.as_ref();
         Ok(running.context("no operator is running")?.port)
     }
 
-    /// The port of its webhook, if it has the arguments of a Deployment.
+    /// The port of the operator's webhook, if the operator has the arguments of a Deployment.
     pub fn webhook_port(&self) -> Result<u16> {
         let running = self.running.as_ref();
         Ok(running.context("no operator is running")?.webhook_port)
     }
 
-    /// Its log file.
+    /// The operator's log file.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// Connects it to the API server through a link, from the next start on.
+    /// Connects the operator to the API server through a link, from the next start on.
     pub fn use_link(&self, link: &Link) -> Result<()> {
         self.reconfigure(|cluster| cluster["server"] = json!(link.url()))
     }
 
-    /// Connects it to the API server through a proxy, from the next start on.
+    /// Connects the operator to the API server through a proxy, from the next start on.
     pub fn use_proxy(&self, proxy: &FaultProxy) -> Result<()> {
         let ca = self.kubeconfig.with_extension("ca");
         std::fs::write(&ca, proxy.ca())?;
@@ -201,12 +202,12 @@ impl Operator {
         )?)
     }
 
-    /// Makes it use a clock from the next start on.
+    /// Makes the operator use a clock, from the next start on.
     pub fn use_clock(&mut self, clock: &Clock) {
         self.environment.extend(clock.environment());
     }
 
-    /// Starts it and waits until it is ready.
+    /// Starts the operator and waits until it is ready.
     pub async fn start(&mut self) -> Result<()> {
         self.launch().await?;
         eventually(
@@ -224,7 +225,7 @@ impl Operator {
         .await
     }
 
-    /// Starts it without waiting.
+    /// Starts the operator without waiting.
     pub async fn launch(&mut self) -> Result<()> {
         ensure!(self.running.is_none(), "the operator is already running");
         let log = std::fs::File::options()
@@ -267,7 +268,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Whether it has exited because it lost its lease. Fails if it has exited for another reason.
+    /// Whether the operator has exited because it lost its lease. Fails if it has exited for another reason.
     pub fn has_lost_its_lease(&mut self) -> Result<bool> {
         let Some(status) = self.exit_status()? else {
             return Ok(false);
@@ -281,7 +282,7 @@ impl Operator {
         Ok(true)
     }
 
-    /// Reads a page from its HTTP server, and returns the HTTP status and the body.
+    /// Reads a page from the operator's HTTP server, and returns the HTTP status and the body.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
         let running = self.running.as_ref().context("no operator is running")?;
         let mut stream = TcpStream::connect(("127.0.0.1", running.port)).await?;
@@ -297,7 +298,7 @@ impl Operator {
         Ok((code.context("no HTTP response")?, body.to_owned()))
     }
 
-    /// Its resident memory in bytes.
+    /// The operator's resident memory in bytes.
     pub fn memory(&self) -> Result<u64> {
         self.proc_status("VmRSS:")
     }
@@ -310,17 +311,17 @@ impl Operator {
         Ok(kilobytes.context("unexpected format of /proc/PID/status")? * 1024)
     }
 
-    /// Whether it has not exited since it was started.
+    /// Whether the operator has not exited since its last start.
     pub fn is_alive(&mut self) -> Result<bool> {
         Ok(self.exit_status()?.is_none())
     }
 
-    /// Its peak resident memory in bytes.
+    /// The operator's peak resident memory in bytes.
     pub fn peak_memory(&self) -> Result<u64> {
         self.proc_status("VmHWM:")
     }
 
-    /// Limits its data segment to this many bytes until it exits.
+    /// Limits the process's data segment to this many bytes until the process exits.
     pub async fn limit_memory(&self, bytes: u64) -> Result<()> {
         let mut limit = Command::new("prlimit");
         limit.arg(format!("--pid={}", self.id()?));
@@ -334,13 +335,13 @@ impl Operator {
         Ok(try_wait(&running.process).transpose()?.flatten())
     }
 
-    /// Kills it (kill -9).
+    /// Kills the operator (kill -9).
     pub async fn kill(&mut self) -> Result<()> {
         let running = self.running.take().context("no operator is running")?;
         Ok(running.end()?.kill().await?)
     }
 
-    /// Sends SIGTERM and waits until it exits. Fails if it does not exit cleanly within 20 s.
+    /// Sends SIGTERM and waits until the operator exits. Fails if it does not exit cleanly within 20 s.
     pub async fn terminate(&mut self) -> Result<()> {
         self.signal("TERM").await?;
         let running = self.running.take().context("no operator is running")?;
@@ -360,7 +361,7 @@ impl Operator {
         self.signal("CONT").await
     }
 
-    /// Whether it was started, and has not been stopped since.
+    /// Whether the operator was started and has not been stopped since. The process may have exited on its own.
     pub fn is_running(&self) -> bool {
         self.running.is_some()
     }
@@ -379,7 +380,7 @@ impl Operator {
         id.context("the operator has exited")
     }
 
-    /// The times at which it was started.
+    /// The times at which the operator was started.
     pub fn starts(&self) -> &[Timestamp] {
         &self.starts
     }

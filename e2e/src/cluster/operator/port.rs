@@ -17,7 +17,7 @@ pub async fn free_port() -> Result<u16> {
         let number = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = u16::try_from(PORTS.start + number % (PORTS.end - PORTS.start))?;
         // Connects instead of listening, because a listener could stay open for a moment after it is closed here: a
-        // process that is being started inherits it until it executes its program.
+        // child process that is just being started has inherited it, and closes it only when it executes its program.
         if TcpStream::connect(("127.0.0.1", port)).await.is_err() {
             return Ok(port);
         }

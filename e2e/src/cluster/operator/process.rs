@@ -1,4 +1,4 @@
-//! The process of an operator, and its supervisor, which restarts it as Kubernetes would when it has lost its lease.
+//! The process of an operator, and its supervisor, which restarts it when it has lost its lease, as Kubernetes would.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -14,7 +14,7 @@ pub(super) struct Running {
     pub(super) process: Process,
     pub(super) supervisor: JoinHandle<()>,
     pub(super) port: u16,
-    /// The port of its webhook, if it has the arguments of a Deployment.
+    /// The port of the operator's webhook, if the operator has the arguments of a Deployment.
     pub(super) webhook_port: u16,
 }
 

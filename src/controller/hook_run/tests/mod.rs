@@ -104,7 +104,7 @@ async fn a_completed_run_that_can_be_decoded_again_loses_its_condition_and_ends_
     let ends = |world: &World| world.metrics_page().contains("hook_runs_ended_total{");
     assert!(
         ends(&first) && !ends(&second),
-        "a run is counted when it ends"
+        "the end of a run is counted once"
     );
 }
 
@@ -184,7 +184,7 @@ async fn terminate_stops_a_run_despite_concurrent_status_writes() {
         .change(|run| run["spec"]["terminate"] = json!(true));
     world
         .until("a conflict", |world| {
-            world.server.refused.load(Ordering::SeqCst) > 0
+            world.server.conflicts.load(Ordering::SeqCst) > 0
         })
         .await;
     world.show();
@@ -275,7 +275,7 @@ fn the_rules_of_a_spec_are_parsed_once() {
     let rules = Arc::default();
     let mut live = Live::resume(&run(1), Arc::clone(&rules), Timestamp::now());
     let known = |live: &Live, generation| live.rules(&run(generation));
-    assert!(known(&live, 1).is_some_and(|known| Arc::ptr_eq(&known, &rules)));
+    assert!(known(&live, 1).is_some_and(|it| Arc::ptr_eq(&it, &rules)));
     assert!(known(&live, 2).is_none(), "the spec was changed");
     live.observe(&run(2), rules);
     assert!(known(&live, 2).is_some());

@@ -51,7 +51,7 @@ async fn until_successful(world: &World) {
 
 /// The end of a run allows the deletion of its pod, so the audit log shows the result before that.
 #[tokio::test]
-async fn a_run_ends_once_its_result_is_written_to_its_pod() {
+async fn a_run_does_not_end_before_its_result_is_written_to_its_pod() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
     let metric = metric(&endpoint, json!({}));
     let world = World::new(metric.clone());
@@ -68,7 +68,7 @@ async fn a_run_ends_once_its_result_is_written_to_its_pod() {
         assert_eq!(path, "/api/v1/namespaces/games/pods/arena-0");
         assert_eq!(patch["metadata"]["uid"], "uid-arena-0");
         let result = &patch["metadata"]["annotations"][names::HOOK_RESULT_ANNOTATION];
-        let result = result.as_str().expect("a text");
+        let result = result.as_str().expect("a string");
         let result: Value = serde_json::from_str(result).expect("a result");
         assert_eq!(result["hookRun"], "unstored");
         assert_eq!(result["phase"], "Successful");

@@ -26,7 +26,7 @@ use gamekeeper_core::api::{HookPhase, HookRun};
 pub(super) struct Server {
     pub(super) run: Mutex<Value>,
     pub(super) writes: AtomicUsize,
-    pub(super) refused: AtomicUsize,
+    pub(super) conflicts: AtomicUsize,
     pub(super) deletions: AtomicUsize,
     /// Status codes of the next failures, the last one first. A write that fails with 504 takes effect nevertheless.
     pub(super) failures: Mutex<Vec<u16>>,
@@ -63,7 +63,7 @@ impl Server {
         let run = self.run.lock().expect("the run").clone();
         for field in ["resourceVersion", "uid"] {
             if run["metadata"][field] != patch["metadata"][field] {
-                self.refused.fetch_add(1, Ordering::SeqCst);
+                self.conflicts.fetch_add(1, Ordering::SeqCst);
                 return (
                     409,
                     json!({"reason": "Conflict", "message": "the object has been modified"}),
@@ -184,11 +184,11 @@ impl World {
     pub(super) fn with_server(server: Arc<Server>) -> Self {
         let cache = Arc::new(Cache::default());
         let queue = Arc::new(Queue::default());
-        let here = HttpOptions {
+        let options = HttpOptions {
             allow_loopback: true,
             ..HttpOptions::default()
         };
-        let probe = Probe::new(here, None).expect("a probe");
+        let probe = Probe::new(options, None).expect("a probe");
         let requests = Requests::new(server.client());
         let (events, _) = EventRecorder::new();
         let metrics = HookMetrics::default();

@@ -21,16 +21,15 @@ fn steps_run_in_order_on_one_node_at_a_time() {
     let mut sorted = [ran.clone(), expected.clone()];
     sorted.iter_mut().for_each(|it| it.sort());
     assert_eq!(sorted[0], sorted[1]);
-    let at = |step: &str| ran.iter().position(|it| it == step).expect(step);
+    let index_of = |step: &str| ran.iter().position(|it| it == step).expect(step);
     for node in nodes {
-        assert!(
-            at(&format!("EnsureCopyFiles {node}")) < at("EnsurePreClusterInstallHook master-0")
-        );
-        let [before, after] =
-            ["Pre", "Post"].map(|point| at(&format!("Ensure{point}InstallHook {node}")));
-        assert!(at("EnsurePreClusterInstallHook master-0") < before);
-        assert!(before < after);
-        assert!(after < at("EnsurePostClusterInstallHook master-0"));
+        let copy_files = index_of(&format!("EnsureCopyFiles {node}"));
+        assert!(copy_files < index_of("EnsurePreClusterInstallHook master-0"));
+        let [pre_install, post_install] =
+            ["Pre", "Post"].map(|point| index_of(&format!("Ensure{point}InstallHook {node}")));
+        assert!(index_of("EnsurePreClusterInstallHook master-0") < pre_install);
+        assert!(pre_install < post_install);
+        assert!(post_install < index_of("EnsurePostClusterInstallHook master-0"));
     }
     assert_eq!(
         sim.condition("Ready"),
@@ -49,7 +48,7 @@ fn steps_run_in_order_on_one_node_at_a_time() {
 }
 
 #[test]
-fn scripts_run_on_at_most_as_many_nodes_as_parallelism_allows() {
+fn scripts_run_on_no_more_nodes_than_parallelism_allows() {
     let mut sim = Sim::new(&json!({"parallelism": 2}));
     sim.settle();
     assert_eq!(sim.live().len(), 2);
@@ -87,7 +86,7 @@ fn a_failing_script_is_repeated_with_backoff_until_it_passes() {
         (8, 300),
     ] {
         sim.wait(backoff - 1);
-        assert!(sim.live().is_empty(), "attempt {attempt} is early");
+        assert!(sim.live().is_empty(), "attempt {attempt} started early");
         sim.wait(1);
         elapsed += backoff;
         let condition = sim.condition("EnsurePreInstallHook");
@@ -175,7 +174,7 @@ fn an_edit_cancels_the_running_script_before_the_new_one_starts() {
     let creates = plan.actions.iter().any(|it| it.is_irrevocable());
     assert!(
         !creates,
-        "while the old one may be running: {:?}",
+        "the new run is created while the old one may be running: {:?}",
         plan.actions
     );
     sim.settle();
@@ -279,14 +278,14 @@ fn an_invalid_field_or_an_older_cluster_blocks_everything() {
     assert!(sim.runs.is_empty());
 
     let mut sim = Sim::new(&json!({}));
-    sim.older = Some("first".to_owned());
+    sim.older_cluster = Some("first".to_owned());
     sim.settle();
     assert!(
         sim.condition("Ready")
             .starts_with("False AnotherCluster: Cluster first is older")
     );
     assert!(sim.runs.is_empty() && sim.cluster.metadata.finalizers.is_none());
-    sim.older = None;
+    sim.older_cluster = None;
     sim.settle();
     assert_eq!(sim.live().len(), 1);
 }

@@ -16,7 +16,7 @@ fn a_node_that_joins_is_installed_and_then_loses_its_taint() {
     let mut sim = installed();
     let mut new = node("world-333");
     new.ready = false;
-    new.not_installed = Some(0);
+    new.taint_index = Some(0);
     sim.nodes.push(new);
     sim.settle();
     let mut ran = Vec::new();
@@ -24,7 +24,7 @@ fn a_node_that_joins_is_installed_and_then_loses_its_taint() {
         ran.extend(sim.live());
         sim.end("world-333", None);
     }
-    // PreInstall needs no network plugin; PostInstall waits for it.
+    // PreInstall needs no network plugin; PostInstall waits for one.
     assert!(sim.live().is_empty());
     let condition = sim.condition("EnsureNodesReady");
     assert!(
@@ -34,7 +34,7 @@ fn a_node_that_joins_is_installed_and_then_loses_its_taint() {
     sim.nodes[3].ready = true;
     sim.settle();
     ran.extend(sim.live());
-    assert!(sim.nodes[3].not_installed.is_some());
+    assert!(sim.nodes[3].taint_index.is_some());
     sim.end("world-333", None);
     let steps: Vec<_> = ran.iter().map(|(step, _)| step.as_str()).collect();
     let expected = [
@@ -43,7 +43,7 @@ fn a_node_that_joins_is_installed_and_then_loses_its_taint() {
         "EnsurePostInstallHook",
     ];
     assert_eq!(steps, expected);
-    assert_eq!(sim.nodes[3].not_installed, None);
+    assert_eq!(sim.nodes[3].taint_index, None);
     assert!(sim.condition("Ready").starts_with("True"));
 }
 
@@ -52,7 +52,7 @@ fn a_new_node_with_the_same_name_is_installed() {
     let mut sim = installed();
     let mut replacement = node("world-1");
     replacement.uid = "another".to_owned();
-    // Even if it has a copy of the annotation.
+    // It has a copy of the annotation, which is ignored.
     replacement.record.clone_from(&sim.nodes[1].record);
     sim.nodes[1] = replacement;
     sim.settle();
@@ -63,7 +63,7 @@ fn a_new_node_with_the_same_name_is_installed() {
 }
 
 #[test]
-fn an_installed_node_is_not_installed_again_when_hooks_change_or_it_is_not_ready() {
+fn an_installed_node_is_not_installed_again_when_hooks_change_or_it_becomes_unready() {
     let mut sim = installed();
     sim.cluster.spec.features.hooks.pre_install = Some("/tmp/hooks/pre/other".to_owned());
     sim.nodes[1].ready = false;
@@ -79,7 +79,7 @@ fn an_installed_node_is_not_installed_again_when_hooks_change_or_it_is_not_ready
 }
 
 #[test]
-fn a_step_waits_for_a_lost_node_until_it_is_deleted() {
+fn a_step_waits_for_a_lost_node_until_the_node_is_deleted() {
     let mut sim = Sim::new(&json!({}));
     sim.nodes[1].lost = true;
     sim.nodes[1].ready = false;
@@ -116,7 +116,7 @@ fn a_run_on_a_lost_node_is_kept_and_one_on_a_deleted_node_is_canceled() {
 }
 
 #[test]
-fn another_first_master_is_chosen_once_its_node_is_deleted() {
+fn a_lost_first_master_is_replaced_once_its_node_is_deleted() {
     let mut sim = Sim::new(&json!({"skipConditions": ["EnsureCopyFiles"]}));
     sim.nodes.push(super::sim::master("master-1"));
     sim.settle();
@@ -155,7 +155,7 @@ fn delete_hooks_run_and_the_finalizer_is_removed_last() {
 }
 
 #[test]
-fn a_deletion_cancels_the_install_and_its_hook_can_be_skipped() {
+fn a_deletion_cancels_the_install_and_a_failing_delete_hook_can_be_skipped() {
     let mut sim = Sim::new(&json!({"hooks": {"PreClusterDelete": "/tmp/hooks/pre/bye"}}));
     sim.settle();
     assert_eq!(sim.live()[0].0, "EnsureCopyFiles");

@@ -128,7 +128,7 @@ fn problems_name_the_field_and_the_fix() {
             .map(ToString::to_string)
             .unwrap_or_default()
     };
-    let none = || json!([]);
+    let no_machines = || json!([]);
     assert_eq!(problem(json!({}), json!([{"ip": "10.0.0.9"}])), "");
     let rows = [
         (
@@ -138,22 +138,22 @@ fn problems_name_the_field_and_the_fix() {
         ),
         (
             json!({"hooks": {"PreInstall": "/tmp/hooks/pre/sub/x"}}),
-            none(),
+            no_machines(),
             "spec.features.hooks.PreInstall: Invalid value: \"/tmp/hooks/pre/sub/x\": must begin with the dst",
         ),
         (
             json!({"hooks": {"PostClusterDelete": "/tmp/hooks/pre/x {{ a"}}),
-            none(),
+            no_machines(),
             "spec.features.hooks.PostClusterDelete: Invalid value: \"/tmp/hooks/pre/x {{ a\": must not contain {{",
         ),
         (
             json!({"hooks": {}, "sources": [], "files": [{"src": "Hooks/x", "dst": "/x"}]}),
-            none(),
+            no_machines(),
             "spec.features.files[0].src: Invalid value: \"Hooks/x\": \"Hooks\" cannot be the name",
         ),
         (
             json!({"hooks": {}, "sources": [], "files": [{"src": "hooks/pre/x", "dst": "/x"}]}),
-            none(),
+            no_machines(),
             "spec.features.files[0].src: Invalid value: \"hooks/pre/x\": ConfigMap hooks has no directories; \
              write hooks/KEY",
         ),

@@ -22,7 +22,7 @@ pub struct Sim {
     /// Why the API server refused to create a HookRun, by the run's name.
     pub refused: BTreeMap<String, String>,
     /// The name of an older Cluster.
-    pub older: Option<String>,
+    pub older_cluster: Option<String>,
     pub pods: Vec<GamePod>,
     next_uid: u32,
 }
@@ -94,7 +94,7 @@ impl Sim {
             now: "2026-01-01T14:00:00Z".parse().expect("a time"),
             events: Vec::new(),
             refused: BTreeMap::new(),
-            older: None,
+            older_cluster: None,
             pods: Vec::new(),
             next_uid: 0,
         }
@@ -105,7 +105,7 @@ impl Sim {
             now: self.now,
             nodes: self.nodes.iter().cloned().map(Arc::new).collect(),
             runs: self.runs.iter().cloned().map(Arc::new).collect(),
-            older: self.older.clone(),
+            older_cluster: self.older_cluster.clone(),
             image: "gamekeeper:1".to_owned(),
             game_pods: self.pods.clone(),
             refused: self.refused.clone(),
@@ -189,7 +189,7 @@ impl Sim {
             ClusterAction::AdmitNode(node) => {
                 let mut nodes = self.nodes.iter_mut();
                 let found = nodes.find(|it| it.uid == node.uid).expect("a node");
-                found.not_installed = None;
+                found.taint_index = None;
             }
         }
     }

@@ -83,7 +83,7 @@ fn nodes_are_upgraded_one_after_the_other_masters_first() {
 }
 
 #[test]
-fn no_further_node_is_upgraded_while_a_script_fails() {
+fn no_further_node_begins_its_upgrade_after_a_script_has_failed() {
     let mut sim = upgrading();
     sim.cluster.spec.features.parallelism = 2;
     sim.settle();

@@ -2,7 +2,7 @@
 //!
 //! Invariant 12: a script starts only on a node where no other one runs.
 
-use super::passed::is_observed;
+use super::passed::waits_for_state;
 use super::{OnNode, Walk};
 use crate::api::names::RUN_STEP;
 use crate::api::{HookPhase, HookRun, LifecycleStep, StepScope};
@@ -34,7 +34,7 @@ impl<'a> Walk<'a> {
 
     /// The tasks of a step that are configured and not skipped.
     fn tasks(&self, step: LifecycleStep) -> Vec<Task<'a>> {
-        if self.reason_to_skip(step).is_some() || is_observed(step) {
+        if self.reason_to_skip(step).is_some() || waits_for_state(step) {
             return Vec::new();
         }
         let scene = self.scene;
@@ -87,8 +87,8 @@ impl<'a> Walk<'a> {
                 obstacle,
                 failure,
             } => {
-                let lost = task.node.lost.then(|| format!("node {node} is lost"));
-                let obstacle = lost.or(obstacle).map(|why| format!(": {why}"));
+                let lost_node = task.node.lost.then(|| format!("node {node} is lost"));
+                let obstacle = lost_node.or(obstacle).map(|why| format!(": {why}"));
                 let obstacle = obstacle.unwrap_or_default();
                 in_progress(scene, task, attempt, failure, &obstacle)
             }
@@ -117,21 +117,21 @@ impl<'a> Walk<'a> {
         if self.busy.contains(uid) {
             return Err(format!("another script is running on node {name}"));
         }
-        if self.free == 0 {
+        if self.free_slots == 0 {
             return Err(format!(
                 "node {name} waits, because scripts run on {} nodes (spec.features.parallelism)",
                 self.busy.len()
             ));
         }
         let run = task.run(scene, attempt)?;
-        let refused = run.metadata.name.as_ref();
-        let refused = refused.and_then(|name| scene.world.refused.get(name));
+        let run_name = run.metadata.name.as_ref();
+        let refusal = run_name.and_then(|name| scene.world.refused.get(name));
         self.busy.insert(uid.clone());
-        self.free -= 1;
+        self.free_slots -= 1;
         self.plan
             .actions
             .push(ClusterAction::CreateHookRun(Box::new(run)));
-        match refused {
+        match refusal {
             // Later plans try to create the run again anyway.
             Some(why) => Err(format!(
                 "the API server refuses to run it on node {name}: {why}"
@@ -143,8 +143,8 @@ impl<'a> Walk<'a> {
 
 /// Whether a run's script may be running.
 pub(super) fn is_live(run: &HookRun) -> bool {
-    let is_of_step = attempt::annotation(run, RUN_STEP).is_some();
-    is_of_step && !run.phase().is_completed()
+    let belongs_to_step = attempt::annotation(run, RUN_STEP).is_some();
+    belongs_to_step && !run.phase().is_completed()
 }
 
 fn describe(scene: &Scene, task: Task, failure: &Failure) -> String {

@@ -22,12 +22,12 @@ impl Walk<'_> {
         let mut old = scene.old.conditions.clone();
         if phase != ClusterPhase::Upgrading {
             // Drops the conditions of a canceled upgrade.
-            let is_of_upgrade = |it: &str| {
+            let belongs_to_upgrade = |it: &str| {
                 LifecycleStep::UPGRADE
                     .iter()
                     .any(|step| step.to_string() == it)
             };
-            old.retain(|it| it.status == "True" || !is_of_upgrade(&it.type_));
+            old.retain(|it| it.status == "True" || !belongs_to_upgrade(&it.type_));
         }
         let now = scene.world.now;
         let status = ClusterStatus {

@@ -12,7 +12,7 @@ mod upgrade;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::attempts::is_live;
-use self::passed::is_observed;
+use self::passed::waits_for_state;
 use super::attempt;
 use super::conditions::{LifecycleReason, StepState};
 use super::run::Task;
@@ -40,7 +40,7 @@ pub struct Walk<'a> {
     /// Uids of nodes on which a script may be running.
     busy: BTreeSet<String>,
     /// How many more scripts may start now.
-    free: usize,
+    free_slots: usize,
     /// The records of nodes by uid, including what this plan adds.
     records: BTreeMap<String, NodeRecord>,
     passed_steps: Vec<LifecycleStep>,
@@ -60,7 +60,7 @@ impl<'a> Walk<'a> {
             scene,
             plan: ClusterPlan::default(),
             states: Vec::new(),
-            free: parallelism.max(1).saturating_sub(busy.len()),
+            free_slots: parallelism.max(1).saturating_sub(busy.len()),
             busy,
             records: BTreeMap::new(),
             passed_steps: scene.old.passed_steps.clone(),
@@ -70,21 +70,21 @@ impl<'a> Walk<'a> {
 
     /// Walks through steps. Returns whether all have passed and are recorded.
     pub fn steps(&mut self, steps: &[LifecycleStep]) -> bool {
-        let mut is_open = true;
-        // A failing node blocks no other node, but a cluster hook blocks all of them.
+        let mut all_over = true;
+        // A script that fails on a node blocks no other node, but a cluster hook blocks all nodes until it has passed.
         let mut nodes_may_start = true;
         for step in steps {
             let (is_over, state) = match step.scope() {
                 StepScope::Nodes => self.on_nodes(*step, nodes_may_start),
-                StepScope::FirstMaster => self.on_master(*step, is_open),
+                StepScope::FirstMaster => self.on_master(*step, all_over),
             };
-            is_open &= is_over;
+            all_over &= is_over;
             if step.scope() == StepScope::FirstMaster {
-                nodes_may_start &= is_open;
+                nodes_may_start &= all_over;
             }
             self.states.push((*step, state));
         }
-        is_open
+        all_over
     }
 
     /// Shows these steps as waiting, except those that were walked through.
@@ -97,7 +97,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn on_master(&mut self, step: LifecycleStep, is_open: bool) -> (bool, StepState) {
+    fn on_master(&mut self, step: LifecycleStep, may_start: bool) -> (bool, StepState) {
         if let Some(reason) = self.reason_to_skip(step) {
             return (true, StepState::new(reason, ""));
         }
@@ -111,7 +111,7 @@ impl<'a> Walk<'a> {
                 StepState::new(LifecycleReason::NotConfigured, message),
             );
         }
-        if !is_open {
+        if !may_start {
             return (
                 false,
                 StepState::new(LifecycleReason::Waiting, STEPS_BEFORE),
@@ -138,9 +138,9 @@ impl<'a> Walk<'a> {
                 let message = format!("on node {}", master.name);
                 StepState::new(LifecycleReason::Passed, message)
             }
-            OnNode::Waiting(message) => self.held(message),
-            OnNode::Failed(message) => StepState::failed(failed(step), message),
-            OnNode::FailedBefore(message) => StepState::new(failed(step), message),
+            OnNode::Waiting(message) => self.waiting_or_paused(message),
+            OnNode::Failed(message) => StepState::failed(failure_reason(step), message),
+            OnNode::FailedBefore(message) => StepState::new(failure_reason(step), message),
         };
         (false, state)
     }
@@ -163,12 +163,12 @@ impl<'a> Walk<'a> {
             if !may_start || !self.is_reached(step, node, record) {
                 continue;
             }
-            if let Some(why) = self.undrained_for(step, node) {
+            if let Some(why) = self.why_undrained_for(step, node) {
                 states.push(OnNode::Waiting(why));
                 continue;
             }
-            if is_observed(step) {
-                states.push(OnNode::Waiting(self.unobserved(step, node)));
+            if waits_for_state(step) {
+                states.push(OnNode::Waiting(self.reason_to_wait(step, node)));
                 continue;
             }
             let state = self.drive(Task { step, node });
@@ -207,20 +207,20 @@ impl<'a> Walk<'a> {
         for state in states {
             match state {
                 OnNode::Failed(message) => {
-                    return StepState::failed(failed(step), message).with_count(&count);
+                    return StepState::failed(failure_reason(step), message).with_count(&count);
                 }
                 OnNode::FailedBefore(message) => {
-                    return StepState::new(failed(step), message).with_count(&count);
+                    return StepState::new(failure_reason(step), message).with_count(&count);
                 }
                 OnNode::Waiting(message) if waiting.is_none() => waiting = Some(message),
                 OnNode::Waiting(_) | OnNode::Passed => {}
             }
         }
         let waiting = waiting.unwrap_or_else(|| STEPS_BEFORE.to_owned());
-        self.held(waiting).with_count(&count)
+        self.waiting_or_paused(waiting).with_count(&count)
     }
 
-    fn held(&self, message: String) -> StepState {
+    fn waiting_or_paused(&self, message: String) -> StepState {
         let reason = match self.scene.cluster.spec.paused {
             true => LifecycleReason::Paused,
             false => LifecycleReason::Waiting,
@@ -228,14 +228,16 @@ impl<'a> Walk<'a> {
         StepState::new(reason, message)
     }
 
-    /// What a step of an upgrade waits for until its node is drained; None for any other step.
-    fn undrained_for(&self, step: LifecycleStep, node: &ClusterNode) -> Option<String> {
-        let is_of_upgrade = LifecycleStep::UPGRADE.contains(&step);
-        is_of_upgrade.then(|| self.undrained(node)).flatten()
+    /// Why a node is not drained yet, if the step is one of an upgrade; None for any other step.
+    fn why_undrained_for(&self, step: LifecycleStep, node: &ClusterNode) -> Option<String> {
+        let belongs_to_upgrade = LifecycleStep::UPGRADE.contains(&step);
+        belongs_to_upgrade
+            .then(|| self.why_undrained(node))
+            .flatten()
     }
 
     /// What a step without a script waits for.
-    fn unobserved(&self, step: LifecycleStep, node: &ClusterNode) -> String {
+    fn reason_to_wait(&self, step: LifecycleStep, node: &ClusterNode) -> String {
         let ClusterNode { name, version, .. } = node;
         match (step, &self.scene.upgrade) {
             (LifecycleStep::EnsureUpgrade, Some(upgrade)) => {
@@ -249,7 +251,7 @@ impl<'a> Walk<'a> {
 /// The message of a step that has not started.
 const STEPS_BEFORE: &str = "the steps before it have not passed";
 
-fn failed(step: LifecycleStep) -> LifecycleReason {
+fn failure_reason(step: LifecycleStep) -> LifecycleReason {
     if LifecycleStep::DELETE.contains(&step) {
         LifecycleReason::FailedDelete
     } else if LifecycleStep::UPGRADE.contains(&step) {

@@ -26,7 +26,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether a step has passed on a node and is recorded.
+    /// Whether a step has passed on a node and is recorded, or has nothing to do.
     pub(super) fn has_passed(
         &self,
         step: LifecycleStep,
@@ -36,12 +36,12 @@ impl Walk<'_> {
         if self.reason_to_skip(step).is_some() {
             return true;
         }
-        let has_version = || self.has_new_kubelet(node);
+        let has_new_kubelet = || self.has_new_kubelet(node);
         match (step, self.scene.upgrade_of(step)) {
-            (LifecycleStep::EnsureUpgrade, _) => has_version(),
+            (LifecycleStep::EnsureUpgrade, _) => has_new_kubelet(),
             // If a kubelet was upgraded before its turn, only PostUpgrade runs on its node.
             (LifecycleStep::EnsurePreUpgradeHook, Some(number)) => {
-                record.has_upgraded(step, number) || has_version()
+                record.has_upgraded(step, number) || has_new_kubelet()
             }
             (_, Some(number)) => record.has_upgraded(step, number),
             (LifecycleStep::EnsureNodesReady, None) if node.ready => true,
@@ -57,24 +57,24 @@ impl Walk<'_> {
         node: &ClusterNode,
         record: &NodeRecord,
     ) -> bool {
-        let is_of_upgrade = LifecycleStep::UPGRADE.contains(&step);
-        let table: &[LifecycleStep] = match is_of_upgrade {
+        let belongs_to_upgrade = LifecycleStep::UPGRADE.contains(&step);
+        let table: &[LifecycleStep] = match belongs_to_upgrade {
             true => &LifecycleStep::UPGRADE,
             false => &LifecycleStep::INSTALL,
         };
-        if is_of_upgrade && !self.selected.contains(&node.uid) {
+        if belongs_to_upgrade && !self.selected.contains(&node.uid) {
             return false;
         }
-        let mut before = table
+        let mut previous = table
             .iter()
             .copied()
             .take_while(|it| *it != step)
             .filter(|it| it.scope() == StepScope::Nodes);
-        before.all(|it| self.has_passed(it, node, record))
+        previous.all(|it| self.has_passed(it, node, record))
     }
 
     /// Whether the cluster hook that precedes the nodes' scripts has passed.
-    pub(super) fn has_passed_before_nodes(&self) -> bool {
+    pub(super) fn has_passed_pre_cluster_install(&self) -> bool {
         let step = LifecycleStep::EnsurePreClusterInstallHook;
         self.is_installed()
             || self.reason_to_skip(step).is_some()
@@ -97,7 +97,7 @@ impl Walk<'_> {
 }
 
 /// Whether a step has no script, but waits until its nodes are in a certain state.
-pub(super) fn is_observed(step: LifecycleStep) -> bool {
+pub(super) fn waits_for_state(step: LifecycleStep) -> bool {
     matches!(
         step,
         LifecycleStep::EnsureNodesReady | LifecycleStep::EnsureUpgrade

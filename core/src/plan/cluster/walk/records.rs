@@ -9,32 +9,33 @@ use crate::api::{LifecycleStep, StepScope};
 use crate::plan::cluster::{ClusterAction, ClusterNode, NodeRecord};
 
 impl Walk<'_> {
-    /// The record of a node with what this plan changes.
-    pub fn record_of(&mut self, node: &ClusterNode, written: &NodeRecord) -> &mut NodeRecord {
+    /// The record of a node, including what this plan changes.
+    pub fn record_of(&mut self, node: &ClusterNode, old_record: &NodeRecord) -> &mut NodeRecord {
         let record = self.records.entry(node.uid.clone());
-        record.or_insert_with(|| written.clone())
+        record.or_insert_with(|| old_record.clone())
     }
 
     /// Records what has passed on each node, and removes the taint of nodes whose install is complete.
     pub fn admit_installed_nodes(&mut self) {
         let scene = self.scene;
-        let cluster_hooks_passed = self.has_passed_before_nodes();
-        for (node, written) in &scene.nodes {
-            let mut record = self.records.remove(&node.uid).unwrap_or(written.clone());
+        let pre_cluster_install_passed = self.has_passed_pre_cluster_install();
+        for (node, old_record) in &scene.nodes {
+            let mut record = self.records.remove(&node.uid).unwrap_or(old_record.clone());
             let mut steps = LifecycleStep::INSTALL
                 .into_iter()
                 .filter(|step| step.scope() == StepScope::Nodes);
-            if cluster_hooks_passed && steps.all(|step| self.has_passed(step, node, &record)) {
+            if pre_cluster_install_passed && steps.all(|step| self.has_passed(step, node, &record))
+            {
                 record.installed = true;
             }
-            if record != *written {
-                let cordon_changes = record.cordoned != written.cordoned;
+            if record != *old_record {
+                let cordon_changes = record.cordoned != old_record.cordoned;
                 self.plan.actions.push(ClusterAction::RecordNode {
                     node: Arc::clone(node),
                     record: Some(record.text()),
                     cordon: cordon_changes.then_some(record.cordoned),
                 });
-            } else if record.installed && node.not_installed.is_some() {
+            } else if record.installed && node.taint_index.is_some() {
                 self.plan
                     .actions
                     .push(ClusterAction::AdmitNode(Arc::clone(node)));
@@ -46,13 +47,13 @@ impl Walk<'_> {
     pub fn remove_records(&mut self) -> bool {
         let mut is_over = true;
         for node in &self.scene.world.nodes {
-            let written = NodeRecord::of(node, self.scene.uid);
-            if written != NodeRecord::empty(node, self.scene.uid) {
+            let old_record = NodeRecord::of(node, self.scene.uid);
+            if old_record != NodeRecord::empty(node, self.scene.uid) {
                 is_over = false;
                 self.plan.actions.push(ClusterAction::RecordNode {
                     node: Arc::clone(node),
                     record: None,
-                    cordon: written.cordoned.then_some(false),
+                    cordon: old_record.cordoned.then_some(false),
                 });
             }
         }

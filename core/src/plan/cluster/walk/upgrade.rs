@@ -10,8 +10,8 @@ use crate::plan::cluster::scene::is_same_version;
 use crate::plan::cluster::{ClusterNode, NodeRecord};
 
 impl Walk<'_> {
-    /// Selects the nodes to upgrade now: masters first, then by name, up to `parallelism`. While a script of the
-    /// upgrade fails, no further node starts.
+    /// Selects the nodes to upgrade now: control-plane nodes first, then by name, up to `parallelism`. After a script
+    /// of the upgrade has failed on a node, no other node begins its upgrade until that script has passed there.
     pub fn select_nodes(&mut self) {
         let scene = self.scene;
         let Some(number) = scene.upgrade.as_ref().map(|it| it.number) else {
@@ -36,8 +36,8 @@ impl Walk<'_> {
         let has_begun = |node: &ClusterNode, record: &NodeRecord| {
             record.upgrade == Some(number) || !runs(node).is_empty()
         };
-        let mut all = nodes.iter().flat_map(|(node, _)| runs(node));
-        let has_failed = all.any(|run| run.phase().has_failed());
+        let mut all_runs = nodes.iter().flat_map(|(node, _)| runs(node));
+        let has_failed = all_runs.any(|run| run.phase().has_failed());
         let parallelism = usize::try_from(scene.features.parallelism)
             .unwrap_or(1)
             .max(1);

@@ -263,7 +263,7 @@ fn a_terminated_run_is_successful_only_if_it_had_met_its_condition() {
 }
 
 #[test]
-fn a_run_that_cannot_be_measured_is_an_error_with_the_reason() {
+fn a_run_that_cannot_be_measured_ends_in_error_and_gives_the_reason() {
     let no_interval = metric(|m| m.count = Some(3));
     let bad_interval = metric(|m| m.interval = Some("60".into()));
     let rows = [

@@ -37,7 +37,7 @@ struct Play {
     now: Timestamp,
     /// Answers still to come, by metric, in reverse order.
     answers: Vec<Vec<HookPhase>>,
-    /// When each call was made: metric, number, seconds since the start.
+    /// The calls that were made: the metric, the number, and the seconds since the start.
     calls: Vec<(usize, i32, i64)>,
 }
 
@@ -88,7 +88,7 @@ impl Play {
             if !measured.is_empty() {
                 self.now += SignedDuration::from_secs(1);
             } else if let Some(wake) = next.wake {
-                assert!(wake > self.now, "the wake is in the past");
+                assert!(wake > self.now, "the wake is not in the future");
                 self.now = wake;
             } else {
                 return self;

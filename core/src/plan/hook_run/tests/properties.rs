@@ -77,16 +77,16 @@ struct Moment {
     /// Whether the operator restarts from the written status.
     restart: bool,
     /// Whether a restart loses the calls in progress.
-    lost: bool,
+    loses_calls: bool,
     terminate: bool,
 }
 
 fn any_moments() -> impl Strategy<Value = Vec<Moment>> {
     let moment = (any_answer(), any::<bool>(), any::<bool>(), 0..60_u8);
-    let moment = moment.prop_map(|(answer, restart, lost, stop)| Moment {
+    let moment = moment.prop_map(|(answer, restart, loses_calls, stop)| Moment {
         answer,
         restart,
-        lost,
+        loses_calls,
         terminate: stop == 0,
     });
     proptest::collection::vec(moment, 1..80)
@@ -131,7 +131,7 @@ fn count_of(answers: &[HookPhase], phase: HookPhase) -> i32 {
 struct History {
     spec: HookRunSpec,
     status: HookRunStatus,
-    given: Vec<Vec<HookPhase>>,
+    answers: Vec<Vec<HookPhase>>,
 }
 
 impl History {
@@ -140,14 +140,14 @@ impl History {
         let rules = Rules::of(&spec);
         let mut status = HookRunStatus::default();
         let mut now = start();
-        let mut given: Vec<Vec<HookPhase>> = vec![Vec::new(); spec.metrics.len()];
+        let mut answers: Vec<Vec<HookPhase>> = vec![Vec::new(); spec.metrics.len()];
         let mut measured: Vec<Measured> = Vec::new();
         for moment in moments {
             spec.terminate |= moment.terminate;
             let next = assess(&spec, &rules, &status, &measured, &BTreeSet::new(), now);
             for ended in measured.drain(..) {
                 let phase = ended.outcome.phase;
-                given[ended.metric].extend((phase != Running).then_some(phase));
+                answers[ended.metric].extend((phase != Running).then_some(phase));
             }
             prop_assert!(next.status.phase != Pending);
             status = match moment.restart {
@@ -161,8 +161,8 @@ impl History {
             prop_assert!(waits, "the run has not ended, but waits for nothing");
             for metric in next.start {
                 let number = next_number(&status, &spec.metrics[metric]);
-                prop_assert_eq!(number as usize, given[metric].len() + 1);
-                if moment.restart && moment.lost {
+                prop_assert_eq!(number as usize, answers[metric].len() + 1);
+                if moment.restart && moment.loses_calls {
                     continue;
                 }
                 let outcome = Outcome {
@@ -183,16 +183,16 @@ impl History {
         Ok(History {
             spec,
             status,
-            given,
+            answers,
         })
     }
 
     fn metrics(&self) -> impl Iterator<Item = (&Metric, &[HookPhase], Option<&MetricResult>)> {
-        let metrics = self.spec.metrics.iter().zip(&self.given);
-        metrics.map(|(metric, given)| {
+        let metrics = self.spec.metrics.iter().zip(&self.answers);
+        metrics.map(|(metric, answers)| {
             let mut results = self.status.metric_results.iter();
             let result = results.find(|result| result.name == metric.name);
-            (metric, given.as_slice(), result)
+            (metric, answers.as_slice(), result)
         })
     }
 }
@@ -203,21 +203,21 @@ proptest! {
     #[test]
     fn counters_equal_the_measurements_made(spec in any_run(), moments in any_moments()) {
         let history = History::play(spec, &moments)?;
-        for (metric, given, result) in history.metrics() {
+        for (metric, answers, result) in history.metrics() {
             let Some(result) = result else {
-                prop_assert!(given.is_empty());
+                prop_assert!(answers.is_empty());
                 continue;
             };
             let counted = result.successful + result.failed + result.inconclusive;
             prop_assert_eq!(result.count, counted);
             // A metric that has ended does not count further answers.
             if !result.phase.is_completed() {
-                prop_assert_eq!(result.successful, count_of(given, Successful));
-                prop_assert_eq!(result.failed, count_of(given, Failed));
-                prop_assert_eq!(result.inconclusive, count_of(given, Inconclusive));
-                prop_assert_eq!(result.error, count_of(given, Error));
+                prop_assert_eq!(result.successful, count_of(answers, Successful));
+                prop_assert_eq!(result.failed, count_of(answers, Failed));
+                prop_assert_eq!(result.inconclusive, count_of(answers, Inconclusive));
+                prop_assert_eq!(result.error, count_of(answers, Error));
             }
-            prop_assert!(result.count + result.error <= given.len() as i32);
+            prop_assert!(result.count + result.error <= answers.len() as i32);
             let mut rules = history.spec.measurement_retention.iter();
             let rule = rules.find(|rule| rule.metric_name == metric.name);
             let kept = rule.map_or(10, |rule| rule.limit as usize);
@@ -239,14 +239,14 @@ proptest! {
         if history.status.phase != Successful {
             return Ok(());
         }
-        for (metric, given, result) in history.metrics() {
+        for (metric, answers, result) in history.metrics() {
             let result = result.expect("a run that has ended has a result for each metric");
             if result.dry_run {
                 continue;
             }
             prop_assert_eq!(result.phase, Successful);
-            prop_assert_eq!(result.count + result.error, given.len() as i32);
-            prop_assert!(meets_condition(metric, given), "{:?} {:?}", metric, given);
+            prop_assert_eq!(result.count + result.error, answers.len() as i32);
+            prop_assert!(meets_condition(metric, answers), "{:?} {:?}", metric, answers);
         }
         let is_dry = |metric: &Metric| {
             history.spec.dry_run.iter().any(|rule| rule.metric_name == metric.name)

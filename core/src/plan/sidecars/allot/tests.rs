@@ -115,8 +115,8 @@ fn held(words: &str) -> Option<Held> {
     by.map(|by| Held { workload, by })
 }
 
-/// The writes as text: `+a` gives pod a its token, `-a` withdraws it, `!a` updates it.
-fn written(allotment: &Allotment) -> String {
+/// The writes as text: `+a` gives pod `a` a token, `-a` withdraws its token, and `!a` updates the pod.
+fn writes_as_text(allotment: &Allotment) -> String {
     let mut writes: Vec<String> = allotment
         .writes
         .iter()
@@ -168,7 +168,7 @@ fn tokens_are_allotted_within_all_limits() {
             &["token changing down", "updating down", "old"],
             "+b",
         ),
-        // So does a stale token until it is withdrawn, because its workload may have begun to use it.
+        // A stale token also takes a slot until it is withdrawn, because its workload may have begun to use it.
         (json!({}), &["token-stale", "old"], "-a"),
         (json!({}), &["new token-stale", "old"], "-a"),
         (json!({}), &["token-stale down", "old"], "+b -a"),
@@ -176,7 +176,7 @@ fn tokens_are_allotted_within_all_limits() {
         (json!({}), &["old", "old down", "old down"], "+a +b +c"),
         (json!({}), &["new down", "old down", "old"], "+b"),
         (json!({}), &["new down", "new down", "old down"], "+c"),
-        // The partition keeps pods, and so does a selector.
+        // The partition keeps pods at the old revision, and so does a selector.
         (
             json!({"partition": 2, "maxUnavailable": 9}),
             &["old", "old", "old"],
@@ -215,7 +215,7 @@ fn tokens_are_allotted_within_all_limits() {
             &["token", "old"],
             "-a",
         ),
-        // What a running pod, or its kubelet, cannot change.
+        // What cannot be changed in a running pod, or is ignored by its kubelet.
         (
             json!({"maxUnavailable": 3}),
             &["old reshaped", "old kubelet", "token kubelet"],
@@ -287,7 +287,7 @@ fn tokens_are_allotted_within_all_limits() {
             "!a",
         ),
         (json!({}), &["token-stale write-refused", "old"], ""),
-        // Its token may have been stored although the write failed, so it counts for the partition.
+        // The token may have been stored even though its write was refused, so the pod counts for the partition.
         (
             json!({"partition": 1, "maxUnavailable": 2}),
             &["token write-refused", "old"],
@@ -298,7 +298,7 @@ fn tokens_are_allotted_within_all_limits() {
     ] {
         let pods = pods(words);
         let set = set("log:2", strategy.clone());
-        let found = written(&allot(&set, &pods, now()));
+        let found = writes_as_text(&allot(&set, &pods, now()));
         if found != expected {
             wrong.push(format!(
                 "{strategy} {words:?}: {found:?} instead of {expected:?}"
@@ -309,34 +309,34 @@ fn tokens_are_allotted_within_all_limits() {
 }
 
 #[test]
-fn the_pod_that_gave_its_token_back_is_the_last_one_to_get_another() {
+fn a_pod_that_gave_its_token_back_is_the_last_to_get_a_new_one() {
     let set = set("log:2", json!({}));
     let mut pods = pods(&["old", "old"]);
     let mark = pods[0].marks.get_mut("log").expect("a mark");
     mark.token_since = Some(now());
-    assert_eq!(written(&allot(&set, &pods, now())), "+b");
+    assert_eq!(writes_as_text(&allot(&set, &pods, now())), "+b");
 }
 
 #[test]
-fn a_set_that_was_created_again_updates_the_pods_of_the_previous_one_of_the_same_shape() {
-    let again = json!({
+fn a_recreated_set_updates_pods_of_its_predecessor_if_they_have_the_same_shape() {
+    let recreated = json!({
         "metadata": {"name": "log", "uid": "another"},
         "spec": {
             "selector": {"matchLabels": {"app": "arena"}},
             "containers": [{"name": "log", "image": "log:2"}],
         },
     });
-    let again: SidecarSet = serde_json::from_value(again).expect("a set");
+    let recreated: SidecarSet = serde_json::from_value(recreated).expect("a set");
     // No ControllerRevision describes what the pods have.
-    let set = Sidecars::of(&again).expect("a selector");
-    let set = set.with_revisions(&again, &[]);
+    let set = Sidecars::of(&recreated).expect("a selector");
+    let set = set.with_revisions(&recreated, &[]);
     let mut pods = pods(&["old", "old reshaped"]);
     for pod in &mut pods {
         let mark = pod.marks.get_mut("log").expect("a mark");
         "log-lost".clone_into(&mut mark.revision);
     }
     let allotment = allot(&set, &pods, now());
-    assert_eq!(written(&allotment), "+a");
+    assert_eq!(writes_as_text(&allotment), "+a");
     assert_eq!(allotment.progress.not_in_place, ["games/b"]);
 }
 
@@ -395,7 +395,7 @@ fn the_progress_names_what_holds_the_update_back() {
 }
 
 #[test]
-fn refused_pods_are_named_until_they_are_updated_and_are_tried_again() {
+fn refused_pods_are_tried_again_and_are_named_until_they_are_updated() {
     let set = set("log:2", json!({}));
     let pods = pods(&["old foreign write-refused", "old foreign write-refused-old"]);
     let allotment = allot(&set, &pods, now());

@@ -9,8 +9,8 @@ use crate::plan::observed::SidecarMark;
 use crate::plan::sidecars::set::injected;
 use crate::plan::sidecars::{History, RevisionWrite, expired, history, inject, named_by_set};
 
-/// A set with one container: `image` may be followed by the value of an environment variable, which a running pod
-/// cannot change.
+/// A set with one container: `image` may be followed by the value of an environment variable, which
+/// cannot be changed in a running pod.
 fn set(image: &str, spec: Value, status: Value) -> SidecarSet {
     let (image, env) = image.split_once(' ').unwrap_or((image, ""));
     let mut set = json!({
@@ -76,7 +76,7 @@ fn new_pods_get_the_newest_revision_unless_it_is_held_back() {
         (partition(json!(0)), status("log:1", 5, 0), "log:2"),
         (partition(json!("0%")), status("log:1", 5, 0), "log:2"),
         (json!({"type": "NotUpdate"}), status("log:1", 5, 0), "log:2"),
-        // A new set, and one whose pods all have the newest revision.
+        // A new set, and one whose stable revision is the newest one.
         (json!({"paused": true}), Value::Null, "log:2"),
         (json!({"paused": true}), json!({}), "log:2"),
         (json!({"paused": true}), status("log:2", 5, 5), "log:2"),
@@ -149,7 +149,7 @@ fn counts_of_an_earlier_revision_are_ignored_for_the_newest_one() {
     let set = set("log:3", strategy, status("log:2", 5, 5));
     let revisions = [revision("log:2", 1), revision("log:3", 2)];
     let found = image_of_new_pod(&parsed(&set, &revisions), json!({}));
-    assert_eq!(found, "log:3", "all five pods are kept");
+    assert_eq!(found, "log:3", "the partition keeps the five existing pods");
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn pods_that_the_selector_matches_get_the_newest_revision() {
     assert_eq!(image_of_new_pod(&sidecars, json!({})), "log:1");
     let canary = image_of_new_pod(&sidecars, json!({"canary": "yes"}));
     assert_eq!(canary, "log:2");
-    assert!(sidecars.injects().contains(&sidecars.revision));
-    assert_ne!(sidecars.injects(), sidecars.revision);
+    assert!(sidecars.new_pods_identity().contains(&sidecars.revision));
+    assert_ne!(sidecars.new_pods_identity(), sidecars.revision);
 }
 
 #[test]

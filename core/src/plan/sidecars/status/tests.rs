@@ -97,7 +97,7 @@ fn progressing_shows_what_the_update_waits_for() {
                 ..started()
             },
             "false NotInPlace",
-            "fields other than images differ, and running pods cannot change those; recreate: games/a",
+            "fields other than images differ, and cannot be changed in running pods; recreate: games/a",
         ),
         (
             rolling(),

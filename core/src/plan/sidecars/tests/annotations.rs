@@ -117,15 +117,15 @@ fn annotations_change_the_revision_and_leave_running_pods_up_to_date() {
     let one = annotating("a", retain(json!({"port": "1"})));
     let two = annotating("a", retain(json!({"port": "2"})));
     let overwriting = annotating("a", overwrite(json!({"port": "1"})));
-    let written = json!([{"annotations": {"port": "1"}, "patchPolicy": "Retain"}]);
-    assert_eq!(annotating("a", written).revision, one.revision);
+    let explicit_retain = json!([{"annotations": {"port": "1"}, "patchPolicy": "Retain"}]);
+    assert_eq!(annotating("a", explicit_retain).revision, one.revision);
     let newer = json!({
         "containers": [{"name": "a", "image": "sidecar:2"}],
         "patchPodMetadata": retain(json!({"port": "1"})),
     });
     let newer = set("a", newer);
     let all = [&none, &one, &two, &overwriting, &newer];
-    for (index, from) in all.into_iter().enumerate() {
+    for (from_index, from) in all.into_iter().enumerate() {
         let pods = [MatchedPod {
             labels: BTreeMap::from([("app".to_owned(), "arena".to_owned())]),
             marks: marks(&injected(pod(), &[Arc::clone(from)])),
@@ -133,10 +133,10 @@ fn annotations_change_the_revision_and_leave_running_pods_up_to_date() {
             own: true,
             ..MatchedPod::default()
         }];
-        for (other, to) in all.into_iter().enumerate() {
-            assert_eq!(from.revision == to.revision, index == other);
+        for (to_index, to) in all.into_iter().enumerate() {
+            assert_eq!(from.revision == to.revision, from_index == to_index);
             assert_eq!(from.shape, to.shape);
-            let has_newest = (index == 4) == (other == 4);
+            let has_newest = (from_index == 4) == (to_index == 4);
             let allotted = allot(to, &pods, Timestamp::UNIX_EPOCH);
             assert_eq!(allotted.writes.is_empty(), has_newest);
             let progress = &allotted.progress;
@@ -160,7 +160,7 @@ fn any_annotations() -> impl Strategy<Value = BTreeMap<&'static str, String>> {
     btree_map(select(&KEYS[..]), "[0-9]", 0..3)
 }
 
-/// The annotations of a set and whether they overwrite, and the name of its container.
+/// The annotations of a set, whether they overwrite, and the name of the set's container.
 fn any_patch() -> impl Strategy<Value = (BTreeMap<&'static str, String>, bool, &'static str)> {
     let container = select(&["game", "log", "mesh", "ship"][..]);
     (any_annotations(), any::<bool>(), container)
@@ -168,7 +168,7 @@ fn any_patch() -> impl Strategy<Value = (BTreeMap<&'static str, String>, bool, &
 
 proptest! {
     #[test]
-    fn the_last_set_that_overwrites_wins_then_the_author_then_the_first_set(
+    fn an_annotation_comes_from_the_last_overwriting_set_or_else_from_the_author_or_else_from_the_first_set(
         own in any_annotations(), patches in vec(any_patch(), 0..5),
     ) {
         let sets = patches.iter().enumerate().map(|(index, (annotations, overwrites, container))| {

@@ -89,7 +89,7 @@ proptest! {
     fn injected_containers_are_in_the_order_of_their_sets(pod in any_pod(), sets in any_sets()) {
         let after = injected(pod, &sets);
         let names = names(&after, "containers");
-        let at = |name: &str| names.iter().position(|it| *it == name);
+        let position = |name: &str| names.iter().position(|it| *it == name);
         let marks = marks(&after);
         for is_before in [true, false] {
             let place = match is_before {
@@ -99,7 +99,7 @@ proptest! {
             let places_of = |set: &Arc<Sidecars>| -> Vec<Option<usize>> {
                 let is_injected = marks.get(&set.name).is_some_and(SidecarMark::is_injected);
                 let sidecars = set.containers.iter().filter(|it| is_injected && it.place == place);
-                sidecars.map(|it| at(&it.name)).collect()
+                sidecars.map(|it| position(&it.name)).collect()
             };
             let places: Vec<_> = sets.iter().flat_map(places_of).collect();
             prop_assert!(places.iter().all(Option::is_some), "{after:#}");

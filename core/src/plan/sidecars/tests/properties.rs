@@ -32,12 +32,12 @@ pub(super) fn any_pod() -> impl Strategy<Value = Value> {
 pub(super) fn any_sets() -> impl Strategy<Value = Vec<Arc<Sidecars>>> {
     let names = ["game", "log", "mesh", "extra"];
     let container = (0..names.len(), any::<bool>(), any::<bool>());
-    let one = (
+    let any_set = (
         proptest::option::of(container.clone()),
         container,
         any::<bool>(),
     );
-    proptest::collection::vec(one, 1..3).prop_map(move |sets| {
+    proptest::collection::vec(any_set, 1..3).prop_map(move |sets| {
         let container = |(name, after, shares): (usize, bool, bool)| {
             json!({
                 "name": names[name], "image": "i",
@@ -70,10 +70,10 @@ proptest! {
         let once = injected(pod, &sets);
         let twice = injected(once.clone(), &sets);
         prop_assert_eq!(&twice["spec"], &once["spec"]);
-        let injected = |pod: &Value| -> Vec<Vec<String>> {
+        let containers_of = |pod: &Value| -> Vec<Vec<String>> {
             marks(pod).into_values().map(|mark| mark.containers).collect()
         };
-        prop_assert_eq!(injected(&twice), injected(&once));
+        prop_assert_eq!(containers_of(&twice), containers_of(&once));
     }
 
     #[test]

@@ -25,7 +25,7 @@ fn a_running_pod_whose_gate_was_never_opened_is_still_changed_with_its_gate_clos
     assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
     assert_eq!(story.images(), "v2");
     assert_eq!(story.runs().len(), 1, "its PostInplace hook runs");
-    let position = |like: fn(&Action) -> bool| story.done.iter().position(like);
+    let position = |is_wanted: fn(&Action) -> bool| story.done.iter().position(is_wanted);
     let opened = position(|action| matches!(action, Action::OpenGate(_)));
     let closed = position(|action| matches!(action, Action::CloseGate { .. }));
     assert!(opened < closed && closed < position(is_patch));
@@ -71,7 +71,7 @@ fn a_success_allows_only_one_update_of_a_pod_without_the_gate() {
 }
 
 #[test]
-fn without_a_readiness_gate_new_pods_are_changed_immediately() {
+fn pods_without_the_readiness_gate_are_changed_immediately() {
     let mut story = in_place(2, json!({"disableReadinessGate": true}));
     story.user(json!({"updateStrategy": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 30}}}));
     story.settle();

@@ -108,7 +108,7 @@ fn a_pod_that_is_being_updated_gets_the_newest_target_without_a_second_hook() {
     assert_eq!(story.images(), "v3");
     assert!(
         matches!(story.pods()[0].gate, Gate::Closed(_)),
-        "not complete with the old image"
+        "the old image does not complete the update"
     );
     story.kubelets_run = true;
     story.settle();
@@ -163,7 +163,7 @@ fn a_pre_delete_hook_guards_in_place_updates_too() {
             .filter(|pod| pod.marked_deleting)
             .count(),
         1,
-        "only the next one"
+        "only the next pod is marked"
     );
 }
 
@@ -193,8 +193,12 @@ fn the_mark_of_a_running_pre_inplace_hook_does_not_make_a_pod_a_victim() {
     assert_eq!(changed.expect("a pod").containers[0].image, "game:v2");
     assert!(!marked(&story).contains(waiting));
     story.image("v1").settle();
-    let only = std::slice::from_ref(waiting);
-    assert_eq!(marked(&story), only, "other updates are canceled");
+    let expected = std::slice::from_ref(waiting);
+    assert_eq!(
+        marked(&story),
+        expected,
+        "updates of other pods are canceled"
+    );
 }
 
 #[test]
@@ -225,7 +229,7 @@ fn a_change_that_is_impossible_in_place_is_refused_or_recreates_pods() {
     assert_eq!(
         story.status().updated_replicas,
         0,
-        "a recreation is guarded by the other hook"
+        "the PreInplace hook guards a recreation, too"
     );
     for _ in 0..2 {
         story.hooks_end("pre-inplace", HookPhase::Successful);

@@ -9,7 +9,7 @@ use crate::plan::tests::story::{Story, set, story};
 use crate::plan::{Disruption, Ending, Ground, GuardedPlayers, Planned, Pod, PodPhase};
 
 /// Deletes the workload: each pod is deleted when its hook allows it, then the budget, then the workload.
-fn deleted_after_the_last_match<K: Planned + serde::Serialize>(
+fn assert_deleted_after_the_last_match<K: Planned + serde::Serialize>(
     mut story: Story<K>,
     finalizers: &[&str],
 ) {
@@ -19,11 +19,11 @@ fn deleted_after_the_last_match<K: Planned + serde::Serialize>(
     story.world.templates.clear();
     story.settle();
     assert_eq!((story.pods().len(), story.runs().len()), (2, 2));
-    let blocks = story.world.runs.iter().map(|run| {
+    let block_owner_deletion = story.world.runs.iter().map(|run| {
         let owners = run.metadata.owner_references.as_ref().expect("owner");
         owners[0].block_owner_deletion
     });
-    assert!(blocks.into_iter().all(|it| it == Some(false)));
+    assert!(block_owner_deletion.into_iter().all(|it| it == Some(false)));
     // A run that the garbage collector deleted is created again.
     story.world.runs.clear();
     story.settle();
@@ -47,8 +47,8 @@ fn deleted_after_the_last_match<K: Planned + serde::Serialize>(
 #[test]
 fn a_deleted_workload_stays_until_its_last_match_is_over() {
     for finalizers in [&[][..], &["foregroundDeletion"]] {
-        deleted_after_the_last_match(story(2, guarded()), finalizers);
-        deleted_after_the_last_match(set(2, guarded()), finalizers);
+        assert_deleted_after_the_last_match(story(2, guarded()), finalizers);
+        assert_deleted_after_the_last_match(set(2, guarded()), finalizers);
     }
 }
 
@@ -99,8 +99,8 @@ fn the_last_status_of_a_guarded_pod_shows_what_ended_it() {
     }
     let mut story = story(4, guarded());
     story.settle();
-    let before = GuardedPlayers::of(&story.object, &story.world);
-    assert_eq!(before.ended(&story.object, &story.world), []);
+    let players = GuardedPlayers::of(&story.object, &story.world);
+    assert_eq!(players.ended(&story.object, &story.world), []);
     let names = story.names();
     story.edit_pod(&names[0], |pod| {
         pod.terminating = true;
@@ -113,7 +113,7 @@ fn the_last_status_of_a_guarded_pod_shows_what_ended_it() {
     // The game ended on its own.
     story.edit_pod(&names[2], stop);
     story.world.pods.retain(|pod| pod.name != names[3]);
-    let mut ended = before.ended(&story.object, &story.world);
+    let mut ended = players.ended(&story.object, &story.world);
     ended.sort();
     let expected = [None, Some(Disruption::Eviction), Some(Disruption::Kubelet)];
     assert_eq!(ended, expected.map(Ending::Unreleased));
@@ -131,8 +131,8 @@ fn a_released_pod_counts_as_ended_by_its_release() {
     story.settle();
     let names = story.names();
     story.edit_pod(&names[0], release);
-    let before = GuardedPlayers::of(&story.object, &story.world);
-    assert_eq!(before.ended(&story.object, &story.world), []);
+    let players = GuardedPlayers::of(&story.object, &story.world);
+    assert_eq!(players.ended(&story.object, &story.world), []);
     story.world.pods.retain(|pod| pod.name != names[0]);
     story.edit_pod(&names[1], |pod| {
         release(pod);
@@ -141,10 +141,10 @@ fn a_released_pod_counts_as_ended_by_its_release() {
     });
     // A released pod that stays.
     story.edit_pod(&names[2], release);
-    let ended = before.ended(&story.object, &story.world);
+    let ended = players.ended(&story.object, &story.world);
     assert_eq!(ended, [Ending::Released, Ending::Released]);
-    let later = GuardedPlayers::of(&story.object, &story.world);
-    assert_eq!(later.ended(&story.object, &story.world), []);
+    let remaining_players = GuardedPlayers::of(&story.object, &story.world);
+    assert_eq!(remaining_players.ended(&story.object, &story.world), []);
 }
 
 #[test]

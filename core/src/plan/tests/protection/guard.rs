@@ -62,20 +62,20 @@ fn new_guarded_pods_have_annotations_and_a_priority_class() {
         });
         pods.next().expect("a pod")
     };
-    let (to_evict, to_disrupt) = (
+    let (safe_to_evict, do_not_disrupt) = (
         "cluster-autoscaler.kubernetes.io/safe-to-evict",
         "karpenter.sh/do-not-disrupt",
     );
     let pod = created(guarded());
-    let expected = json!({to_evict: "false", to_disrupt: "true"});
+    let expected = json!({safe_to_evict: "false", do_not_disrupt: "true"});
     assert_eq!(pod["metadata"]["annotations"], expected);
     assert_eq!(pod["spec"]["priorityClassName"], "guarded");
     let mut own = guarded();
     own["template"] = json!({
-        "metadata": {"annotations": {to_disrupt: "false"}}, "spec": {"priorityClassName": "mine"},
+        "metadata": {"annotations": {do_not_disrupt: "false"}}, "spec": {"priorityClassName": "mine"},
     });
     let pod = created(own);
-    let expected = json!({to_evict: "false", to_disrupt: "false"});
+    let expected = json!({safe_to_evict: "false", do_not_disrupt: "false"});
     assert_eq!(pod["metadata"]["annotations"], expected);
     assert_eq!(pod["spec"]["priorityClassName"], "mine");
     let pod = created(json!({}));
@@ -85,9 +85,9 @@ fn new_guarded_pods_have_annotations_and_a_priority_class() {
 /// An in-place update removes annotations that only the old template sets; the guard sets its own again.
 #[test]
 fn an_in_place_update_keeps_the_guard_annotations() {
-    let to_evict = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+    let safe_to_evict = "cluster-autoscaler.kubernetes.io/safe-to-evict";
     let template =
-        |value: Value| json!({"template": {"metadata": {"annotations": {to_evict: value}}}});
+        |value: Value| json!({"template": {"metadata": {"annotations": {safe_to_evict: value}}}});
     for (is_guarded, after) in [(true, Some("false")), (false, None)] {
         let mut spec = guarded();
         spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
@@ -104,7 +104,7 @@ fn an_in_place_update_keeps_the_guard_annotations() {
             Action::PatchInPlace(patch) => Some(&patch.annotations),
             _ => None,
         });
-        let patched = patches.flatten().find(|(key, _)| key == to_evict);
+        let patched = patches.flatten().find(|(key, _)| key == safe_to_evict);
         let (_, value) = patched.expect("the annotation changes");
         assert_eq!(value.as_deref(), after, "guarded: {is_guarded}");
     }
@@ -170,17 +170,17 @@ fn a_guard_label_of_another_workload_is_corrected() {
     let mut story = story(1, guarded());
     story.settle();
     let name = story.names()[0].clone();
-    let other = |story: &mut Story| {
+    let mislabel = |story: &mut Story| {
         story.edit_pod(&name, |pod| {
             pod.labels
                 .insert(GUARDED_LABEL.to_owned(), "uid-before".to_owned());
         });
     };
-    other(&mut story);
+    mislabel(&mut story);
     story.settle();
     assert_eq!(labeled(&story), 1);
     story.user(json!({"protection": null})).settle();
-    other(&mut story);
+    mislabel(&mut story);
     story.settle();
     assert_eq!(story.pods()[0].guarded_by(), None);
 }
@@ -213,7 +213,7 @@ fn guards_are_removed_if_the_operator_was_installed_without_them() {
     assert!(story.budget.is_none() && !has_finalizer(&story));
     assert_eq!(guard_condition(&story), "GuardNotInForce");
     story.user(json!({"replicas": 3})).settle();
-    assert_eq!(labeled(&story), 0, "a new pod is guarded");
+    assert_eq!(labeled(&story), 0, "a new pod is not guarded");
 
     story.world.guards_pods = true;
     story.settle();

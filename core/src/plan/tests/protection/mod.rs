@@ -37,11 +37,13 @@ fn has_finalizer<K: Planned + serde::Serialize>(story: &Story<K>) -> bool {
     finalizers.into_iter().any(|it| it == GUARD_FINALIZER)
 }
 
+/// The reason of condition Guarded; `none` if there is no such condition.
 fn guard_condition<K: Planned + serde::Serialize>(story: &Story<K>) -> String {
     let reason = story.condition("Guarded").map(|(reason, _)| reason);
     reason.unwrap_or_else(|| "none".to_owned())
 }
 
+/// The grounds on which pods were deleted.
 fn grounds<K: Planned + serde::Serialize>(story: &Story<K>) -> Vec<Ground> {
     let deletions = story.done.iter().filter_map(|action| match action {
         Action::DeletePod(Deletion { ground, .. }) => Some(*ground),
@@ -56,6 +58,6 @@ fn delete<K: Planned + serde::Serialize>(story: &mut Story<K>, finalizers: &[&st
     let meta = story.object.meta_mut();
     meta.deletion_timestamp = Some(Time(now));
     *meta.generation.get_or_insert(0) += 1;
-    let more = finalizers.iter().map(|it| (*it).to_owned());
-    meta.finalizers.get_or_insert_default().extend(more);
+    let added = finalizers.iter().map(|it| (*it).to_owned());
+    meta.finalizers.get_or_insert_default().extend(added);
 }

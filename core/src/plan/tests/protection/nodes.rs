@@ -12,7 +12,7 @@ use crate::plan::tests::story::{Story, set, story};
 use crate::plan::{Action, Disruption, Ground, LostNode, MoveRequest, Planned, PodPhase, Taint};
 
 /// `kubectl game move` on two pods: they are replaced one after the other, within the budget, until the move is
-/// canceled.
+/// canceled. Returns the names of the replaced pods.
 fn move_two_of_three<K: Planned + serde::Serialize>(mut story: Story<K>) -> Vec<String> {
     story.settle();
     let mut names = story.names();
@@ -21,7 +21,7 @@ fn move_two_of_three<K: Planned + serde::Serialize>(mut story: Story<K>) -> Vec<
         let mut pods = story.pods().into_iter();
         pods.find(|pod| pod.name == name).map(|pod| pod.uid.clone())
     };
-    let before: Vec<_> = names.iter().map(|name| uid(&story, name)).collect();
+    let old_uids: Vec<_> = names.iter().map(|name| uid(&story, name)).collect();
     for name in &names[..2] {
         story.edit_pod(name, |pod| pod.move_requested = Some(MoveRequest::User));
     }
@@ -42,8 +42,8 @@ fn move_two_of_three<K: Planned + serde::Serialize>(mut story: Story<K>) -> Vec<
     story.settle();
     let shown = story.status().protection.expect("status");
     assert_eq!((shown.moving, shown.waiting.len()), (0, 0));
-    let uids = names.iter().zip(before);
-    let replaced = uids.filter(|(name, before)| uid(&story, name) != *before);
+    let old_uids = names.iter().zip(old_uids);
+    let replaced = old_uids.filter(|(name, old_uid)| uid(&story, name) != *old_uid);
     let replaced: Vec<_> = replaced.map(|(name, _)| name.clone()).collect();
     assert_eq!((replaced.len(), story.pods().len()), (1, 3));
     assert_eq!(grounds(&story), [Ground::Hook]);
@@ -75,7 +75,7 @@ fn idle_pods_are_moved_first() {
         story.edit_pod(&name, |pod| pod.move_requested = Some(MoveRequest::User));
     }
     story.settle();
-    let busy = story.runs();
+    let busy_runs = story.runs();
     assert_eq!(story.hooks_end("", HookPhase::Failed), 1);
     story.settle();
     assert_eq!(story.runs().len(), 2, "the hook of the next pod runs");
@@ -83,7 +83,7 @@ fn idle_pods_are_moved_first() {
     assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
     story.settle();
     assert_eq!(grounds(&story), [Ground::Hook]);
-    assert!(story.runs().contains(&busy[0]), "the busy pod was replaced");
+    assert!(story.runs().contains(&busy_runs[0]), "the busy pod is kept");
 }
 
 /// With maxUnavailable 0, the replacement of a moved pod is created first.
@@ -118,7 +118,7 @@ fn moved_pods_use_surge() {
     assert_eq!(story.pods().len(), 3);
 }
 
-/// Kubernetes has tried to delete these pods, and the guard has refused.
+/// Kubernetes has tried to delete these pods, and the guard has refused that.
 #[test]
 fn guarded_pods_on_lost_nodes_are_deleted() {
     let tolerations = |seconds: Value| {
@@ -137,7 +137,7 @@ fn guarded_pods_on_lost_nodes_are_deleted() {
         since: unreachable.then_some(Timestamp::UNIX_EPOCH),
         out_of_service,
     };
-    for (spec, disruption, node, after) in [
+    for (spec, disruption, node, deleted_after) in [
         (guarded(), taint, lost(true, false), Some(300)),
         (tolerations(json!(20)), taint, lost(true, false), Some(20)),
         (tolerations(Value::Null), taint, lost(true, false), None),
@@ -166,16 +166,16 @@ fn guarded_pods_on_lost_nodes_are_deleted() {
             .lost_nodes
             .insert("lost".to_owned(), LostNode { since, ..node });
         story.settle();
-        if let Some(after) = after.filter(|after| *after > 0) {
+        if let Some(seconds) = deleted_after.filter(|seconds| *seconds > 0) {
             assert!(grounds(&story).is_empty(), "{case}");
-            story.wait(after - 1).settle();
+            story.wait(seconds - 1).settle();
             assert!(grounds(&story).is_empty(), "{case}");
             story.wait(1);
         } else {
-            story.wait(i64::from(after.is_none()) * 1000);
+            story.wait(i64::from(deleted_after.is_none()) * 1000);
         }
         story.settle();
-        let expected: &[Ground] = if after.is_some() {
+        let expected: &[Ground] = if deleted_after.is_some() {
             &[Ground::NodeLost]
         } else {
             &[]
@@ -187,11 +187,15 @@ fn guarded_pods_on_lost_nodes_are_deleted() {
             _ => true,
         };
         assert!(story.done.iter().all(has_precondition), "{case}");
-        assert_eq!(story.names().contains(&name), after.is_none(), "{case}");
+        assert_eq!(
+            story.names().contains(&name),
+            deleted_after.is_none(),
+            "{case}"
+        );
     }
 }
 
-/// The pod garbage collector has found that the node does not exist.
+/// The pod garbage collector has detected that the node does not exist.
 #[test]
 fn guarded_pods_of_deleted_nodes_are_deleted() {
     let mut story = story(2, guarded());

@@ -10,14 +10,14 @@ use crate::plan::tests::story::story;
 use crate::plan::{Ground, GuardState};
 
 #[test]
-fn a_refusing_hook_is_run_again_at_growing_intervals() {
+fn a_failed_hook_is_run_again_at_growing_intervals() {
     let mut story = story(2, guarded());
     story.settle();
     story.user(json!({"replicas": 1})).settle();
     let mut pauses = Vec::new();
     for _ in 0..4 {
         assert_eq!(story.hooks_end("", HookPhase::Failed), 1);
-        // The guard was just found to be in force; otherwise, that would be checked first.
+        // The guard is known to be in force; otherwise, that would be checked first.
         let at = story.world.now;
         story.world.guard = Some(GuardState::InForce {
             at,
@@ -39,7 +39,7 @@ fn a_refusing_hook_is_run_again_at_growing_intervals() {
 }
 
 #[test]
-fn without_protection_a_refusing_hook_is_not_run_again() {
+fn without_protection_a_failed_hook_is_not_run_again() {
     let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
     let mut story = story(2, hook);
     story.settle();
@@ -140,7 +140,7 @@ fn a_waiting_deletion_proceeds_after_a_release_or_at_its_deadline() {
     });
     story.settle();
     assert_eq!(grounds(&story), [Ground::Released]);
-    let since: Timestamp = story.pods()[0].waiting_since.expect("recorded");
+    let since: Timestamp = story.pods()[0].waiting_since.expect("a recorded time");
     assert_eq!(since, story.world.now);
     story.wait(600).settle();
     assert_eq!(grounds(&story), [Ground::Released, Ground::Deadline]);

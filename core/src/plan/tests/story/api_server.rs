@@ -165,10 +165,10 @@ impl<K: Planned + Serialize> Story<K> {
                 self.world.guard = Some(self.probed());
             }
             Action::ProbeGuard { .. } => {
-                let was_open = matches!(self.world.guard, Some(GuardState::NotInForce { .. }));
-                let found = self.probed();
-                let regained = was_open && matches!(found, GuardState::InForce { .. });
-                self.world.guard = (!regained).then_some(found);
+                let was_missing = matches!(self.world.guard, Some(GuardState::NotInForce { .. }));
+                let state = self.probed();
+                let is_back = was_missing && matches!(state, GuardState::InForce { .. });
+                self.world.guard = (!is_back).then_some(state);
             }
             Action::DeleteBudget { .. } => {
                 self.budget = None;

@@ -24,10 +24,10 @@ impl<K: Planned + Serialize> Story<K> {
                 _ => PodPhase::Running,
             };
             pod.observed_generation = pod.generation;
-            let runs = !pod.ended();
+            let is_running = !pod.ended();
             for container in &mut pod.containers {
                 run_desired_image(container, pod.hot_patched, now);
-                set_running(container, runs, now);
+                set_running(container, is_running, now);
             }
             let ready = !pod.ended()
                 && !pod.labels.contains_key("broken")
@@ -43,14 +43,14 @@ impl<K: Planned + Serialize> Story<K> {
     }
 }
 
-fn run_desired_image(container: &mut Container, hot: bool, now: Timestamp) {
+fn run_desired_image(container: &mut Container, hot_patched: bool, now: Timestamp) {
     let Some(status) = &mut container.status else {
         return;
     };
     if status.image != container.image {
         status.image = container.image.clone();
         status.image_id = format!("id-{}", container.image);
-        if !hot {
+        if !hot_patched {
             status.restart_count += 1;
             status.container_id = format!("{}+", status.container_id);
             status.started_at = Some(now);
@@ -58,13 +58,13 @@ fn run_desired_image(container: &mut Container, hot: bool, now: Timestamp) {
     }
 }
 
-pub(super) fn set_running(container: &mut Container, runs: bool, now: Timestamp) {
+pub(super) fn set_running(container: &mut Container, is_running: bool, now: Timestamp) {
     let Some(status) = &mut container.status else {
         return;
     };
-    if status.running != runs {
-        status.started_at = runs.then_some(now);
+    if status.running != is_running {
+        status.started_at = is_running.then_some(now);
     }
-    status.running = runs;
-    status.ready = runs;
+    status.running = is_running;
+    status.ready = is_running;
 }

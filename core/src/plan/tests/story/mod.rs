@@ -45,7 +45,7 @@ pub struct Story<K = GameDeployment> {
     /// Whether deleted pods stay Terminating until [`Story::end_terminating`].
     pub slow_to_end: bool,
     clock: u64,
-    /// The positions at which pods were last found, by uid. Worlds may be large.
+    /// The position at which each pod was last found, by uid, because searching a large world is slow.
     positions: HashMap<String, usize>,
     /// Names of pods and HookRuns when the plan was made, and of those that it created.
     taken: HashSet<String>,
@@ -117,18 +117,18 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
     story
 }
 
-pub fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
+pub fn merge(target: &mut Value, patch: Value) {
+    match (target, patch) {
+        (Value::Object(target), Value::Object(patch)) => {
+            for (key, value) in patch {
                 if value.is_null() {
-                    into.remove(&key);
+                    target.remove(&key);
                 } else {
-                    merge(into.entry(key).or_insert(Value::Null), value);
+                    merge(target.entry(key).or_insert(Value::Null), value);
                 }
             }
         }
-        (into, from) => *into = from,
+        (target, patch) => *target = patch,
     }
 }
 
@@ -202,9 +202,9 @@ impl<K: Planned + Serialize> Story<K> {
     fn position(&mut self, uid: &str) -> Option<usize> {
         let pods = &self.world.pods;
         let last = pods.len().checked_sub(1)?;
-        let before = self.positions.get(uid);
-        let before = before.map_or(last, |before| *before.min(&last));
-        let mut positions = (0..=before).rev().chain(before..pods.len());
+        let known = self.positions.get(uid);
+        let start = known.map_or(last, |known| *known.min(&last));
+        let mut positions = (0..=start).rev().chain(start..pods.len());
         let position = positions.find(|position| pods[*position].uid == uid)?;
         self.positions.insert(uid.to_owned(), position);
         Some(position)
@@ -212,7 +212,7 @@ impl<K: Planned + Serialize> Story<K> {
 
     fn is_unchanged(&mut self, pod: &PodRef) -> bool {
         let position = self.position(&pod.uid);
-        let found = position.map(|position| self.world.pods[position].resource_version);
-        found.is_some_and(|found| pod.version.is_none_or(|seen| seen == found))
+        let current = position.map(|position| self.world.pods[position].resource_version);
+        current.is_some_and(|current| pod.version.is_none_or(|seen| seen == current))
     }
 }

@@ -75,8 +75,9 @@ impl<K: Planned + Serialize> Story<K> {
         Some((condition.reason, condition.message))
     }
 
-    pub fn count(&self, like: impl Fn(&Action) -> bool) -> usize {
-        self.done.iter().filter(|action| like(action)).count()
+    /// The number of actions that were carried out and for which this is true.
+    pub fn count(&self, is_counted: impl Fn(&Action) -> bool) -> usize {
+        self.done.iter().filter(|action| is_counted(action)).count()
     }
 
     /// The claims and the kinds of their owners, as text.

@@ -91,7 +91,7 @@ fn another_deletion_of_a_terminating_pod_changes_nothing() {
     assert_eq!(verbs, ["create", "delete", "patch", "delete"]);
 }
 
-/// If they do not overlap, the eviction itself ended the pod.
+/// An eviction that does not overlap with the deletion ended the pod itself.
 #[test]
 fn an_eviction_during_a_deletion_is_placed_after_it() {
     let mut deleted = object("Pod", 11, json!(1));
@@ -195,6 +195,6 @@ fn a_pod_lives_until_its_grace_period_is_over() {
         event("delete", "pods", 2, deleted),
         event("delete", "pods", 3, gone),
     ];
-    let lives: Vec<bool> = history(&events).iter().map(|w| w.after.is_some()).collect();
-    assert_eq!(lives, [true, true, false]);
+    let exists: Vec<bool> = history(&events).iter().map(|w| w.after.is_some()).collect();
+    assert_eq!(exists, [true, true, false]);
 }

@@ -35,7 +35,7 @@ fn a_deletion_after_its_hook_is_allowed() {
 }
 
 #[test]
-fn a_deletion_without_a_hook_is_found() {
+fn a_deletion_without_a_hook_is_a_violation() {
     let mut scenario = scaling_in();
     scenario.delete("a");
     assert_eq!(scenario.broken(), ["hooks"]);
@@ -60,7 +60,7 @@ fn a_pod_without_running_containers_may_be_deleted_with_a_precondition() {
 }
 
 #[test]
-fn a_deletion_without_a_precondition_is_found() {
+fn a_deletion_without_a_precondition_is_a_violation() {
     for phase in ["Pending", "Running", "Failed"] {
         let mut scenario = scaling_in();
         scenario.report_phase("a", phase, false);
@@ -70,7 +70,7 @@ fn a_deletion_without_a_precondition_is_found() {
 }
 
 #[test]
-fn a_pod_needs_its_hook_from_the_first_version_that_runs() {
+fn a_pod_needs_its_hook_once_it_is_reported_as_running() {
     for phase in ["Pending", "Running", "Failed"] {
         let mut scenario = scaling_in();
         scenario.report_phase("a", phase, false);
@@ -139,7 +139,7 @@ fn a_success_is_valid_for_a_minute() {
 }
 
 #[test]
-fn the_age_of_a_success_is_that_of_the_stored_version() {
+fn the_age_of_a_success_does_not_depend_on_the_operators_clock() {
     let cases = [
         (3_600, 0, vec![]),
         (-3_600, 0, vec![]),
@@ -225,9 +225,17 @@ fn a_result_on_a_pod_whose_hook_run_could_be_created_allows_nothing() {
     let mut scenario = in_a_deleted_namespace();
     record(&mut scenario, "Successful");
     scenario.delete("a");
-    assert_eq!(scenario.broken(), ["hooks"], "never refused");
+    assert_eq!(
+        scenario.broken(),
+        ["hooks"],
+        "the HookRun was never refused"
+    );
     scenario.refuse_run(OPERATOR, RUN, TERMINATING);
-    assert_eq!(scenario.broken(), ["hooks"], "refused after the deletion");
+    assert_eq!(
+        scenario.broken(),
+        ["hooks"],
+        "it was refused after the deletion"
+    );
 }
 
 #[test]
@@ -272,7 +280,7 @@ fn a_run_deleted_by_another_client_may_be_unseen_for_a_second() {
 }
 
 #[test]
-fn a_change_with_the_gate_open_needs_its_own_hook() {
+fn a_change_with_the_gate_open_needs_a_hook_of_its_own() {
     let mut scenario = updating("preInplace");
     scenario.pass("a", "PreInplace", "v2");
     scenario.close_gate("a");

@@ -52,7 +52,7 @@ impl Times {
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     plans: Histogram,
-    /// Lists started, of all kinds together.
+    /// The number of lists started, of all kinds together.
     pub lists: u64,
 }
 
@@ -90,7 +90,7 @@ impl Page {
     }
 
     /// The quantile `share` of the planning durations in milliseconds; NaN without plans.
-    pub fn planning(&self, share: f64) -> f64 {
+    pub fn planning_quantile(&self, share: f64) -> f64 {
         self.plans.quantile(share)
     }
 }
@@ -114,10 +114,10 @@ mod tests {
         );
         let page = Page::parse(&page);
         assert_eq!((page.plans(), page.lists), (100, 3));
-        assert_eq!(page.planning(0.5), 10.0);
-        assert_eq!(page.planning(0.75), 30.0);
+        assert_eq!(page.planning_quantile(0.5), 10.0);
+        assert_eq!(page.planning_quantile(0.75), 30.0);
         let nothing = page.since(&page);
         assert_eq!((nothing.plans(), nothing.lists), (0, 0));
-        assert!(nothing.planning(0.5).is_nan());
+        assert!(nothing.planning_quantile(0.5).is_nan());
     }
 }

@@ -7,7 +7,7 @@ use e2e::workload::{GAME, SET};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
-use crate::pods::Running;
+use crate::pods::PodStates;
 
 /// The number of pods per workload in a fleet of many workloads.
 const FEW: usize = 10;
@@ -61,7 +61,7 @@ impl Phase {
     }
 
     /// Whether exactly `done` of `all` pods have completed this phase.
-    pub fn is_at(self, done: usize, all: usize, pods: &Running) -> bool {
+    pub fn is_at(self, done: usize, all: usize, pods: &PodStates) -> bool {
         match self {
             Phase::Create => pods.ready(self.image()) == done,
             Phase::Update | Phase::HotPatch => {
@@ -72,7 +72,7 @@ impl Phase {
     }
 
     /// How many of `all` pods have completed this phase.
-    pub fn progress(self, all: usize, pods: &Running) -> usize {
+    pub fn progress(self, all: usize, pods: &PodStates) -> usize {
         match self {
             Phase::Delete => all.saturating_sub(pods.len()),
             _ => pods.ready(self.image()),
@@ -92,7 +92,7 @@ impl Fleet {
     }
 
     /// Whether it is a single GameDeployment or GameStatefulSet.
-    pub fn is_one_of_ours(self) -> bool {
+    pub fn is_single_game_workload(self) -> bool {
         matches!(self, Fleet::Deployment | Fleet::Set)
     }
 
@@ -103,7 +103,7 @@ impl Fleet {
             Fleet::Deployment => case.apply(game).await?,
             Fleet::Set => {
                 case.use_stateful_set();
-                case.apply(set()).await?
+                case.apply(stateful_set()).await?
             }
             Fleet::Many => {
                 let games = (0..pods / FEW).map(|n| Value::from(game.clone().named(&numbered(n))));
@@ -116,7 +116,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Patches the workloads so that a phase continues from `from` to `to` of `all` pods.
+    /// Patches the workloads to continue a phase from `from` to `to` of `all` pods.
     pub async fn start_phase(
         self,
         case: &Case,
@@ -143,7 +143,7 @@ impl Fleet {
             _ => format!("{api}/gamedeployments/{GAME}"),
         };
         let mut operations = operations(phase, to, all);
-        if self.is_one_of_ours()
+        if self.is_single_game_workload()
             && let Some(operations) = operations.as_array_mut()
         {
             // The previous step may have ended while the workload was paused.
@@ -181,7 +181,7 @@ fn operations(phase: Phase, to: usize, all: usize) -> Value {
 
 /// A GameStatefulSet whose claims stay unbound and whose pods run without volumes, because binding volumes would be
 /// the work of other controllers. A claim that names a missing volume waits silently.
-fn set() -> Game {
+fn stateful_set() -> Game {
     let claim = json!([{
         "metadata": {"name": "data"},
         "spec": {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::interval;
 
 use super::figures::Times;
-use super::{open, rest};
+use super::{open, until_at_rest};
 
 /// How many requests the benchmark makes concurrently.
 const CONCURRENCY: usize = 32;
@@ -34,34 +34,34 @@ pub struct Measured {
     processor: Duration,
 }
 
-/// Measures pods of which half have another controller, and the others have none.
+/// Measures pods, half of which have another controller, and the other half none.
 pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measured> {
     let (mut case, folder) = open(plane, "foreign").await?;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}});
     case.apply(owner).await?;
     let owner = case.get("configmaps/other").await?["metadata"]["uid"].take();
     let api: Api<Pod> = Api::namespaced(plane.client(), &case.namespace);
-    rest(&case).await?;
-    let empty = case.operator.memory()?;
+    until_at_rest(&case).await?;
+    let memory_empty = case.operator.memory()?;
     eprintln!("{} pods of another controller", pods / 2);
     create(&api, 0..pods / 2, Some(&owner)).await?;
-    rest(&case).await?;
-    let half = case.operator.memory()?;
+    until_at_rest(&case).await?;
+    let memory_half = case.operator.memory()?;
     eprintln!("{} pods that nothing controls", pods - pods / 2);
     create(&api, pods / 2..pods, None).await?;
-    rest(&case).await?;
-    let full = case.operator.memory()?;
+    until_at_rest(&case).await?;
+    let memory_full = case.operator.memory()?;
     eprintln!("{CHANGES} changes per second");
     let before = Times::now(&case)?;
     let changes = change(&api, pods).await?;
-    rest(&case).await?;
+    until_at_rest(&case).await?;
     let processor = Times::now(&case)?.since(before).operator;
     case.operator.terminate().await?;
     std::fs::remove_dir_all(&folder)?;
     Ok(Measured {
         pods,
-        controlled: half.saturating_sub(empty),
-        orphans: full.saturating_sub(half),
+        controlled: memory_half.saturating_sub(memory_empty),
+        orphans: memory_full.saturating_sub(memory_half),
         changes,
         processor,
     })

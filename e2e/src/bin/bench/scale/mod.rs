@@ -2,7 +2,7 @@
 //!
 //! Each phase has three steps: to a tenth of the pods, to nine tenths, and to all of them. A step ends when the
 //! operator is at rest again, so no step's work is counted in another. The operator's processor time is compared,
-//! because it grows where a loop is quadratic, whatever else the machine does. `scale deployment`,
+//! because it grows if a loop is quadratic, whatever else the machine does. `scale deployment`,
 //! `hot-patch`, `set`, `many`, `native` and `foreign` measure one part each, because each takes minutes; a number
 //! after the name sets the number of pods.
 
@@ -29,9 +29,9 @@ use crate::pods::Pods;
 /// The default number of pods.
 pub const PODS: usize = 10_000;
 /// The share of a core below which an operator is at rest.
-const REST: f64 = 0.05;
-/// How long it must stay below that share.
-const REST_FOR: Duration = Duration::from_secs(2);
+const REST_SHARE: f64 = 0.05;
+/// How long an operator must stay below that share.
+const REST_DURATION: Duration = Duration::from_secs(2);
 /// How long to wait until an operator is at rest. The garbage collector deletes the claims of thousands of pods long
 /// after the pods, and each of these deletions is an event for the operator.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -153,7 +153,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     async fn measure(&self, phases: &[Phase]) -> Result<Measured> {
-        rest(self.case).await?;
+        until_at_rest(self.case).await?;
         let lists = self.page().await?.lists;
         let memory = self.case.operator.memory().ok();
         let mut measured = Measured {
@@ -198,17 +198,17 @@ impl Run<'_> {
             self.fleet
                 .start_phase(self.case, phase, (from, to, self.size))
                 .await?;
-            let over = self
+            let completed = self
                 .pods
                 .until(phase.name(), |pods| phase.is_at(to, self.size, pods));
             tokio::select! {
-                over = over => over?,
-                Err(error) = pauses.measure(self, phase, (from, to)), if is_middle && self.fleet.is_one_of_ours() => {
+                result = completed => result?,
+                Err(error) = pauses.measure(self, phase, (from, to)), if is_middle && self.fleet.is_single_game_workload() => {
                     return Err(error);
                 }
             }
             let took = started.elapsed();
-            rest(self.case).await?;
+            until_at_rest(self.case).await?;
             steps.push(Step {
                 pods: to - from,
                 took,
@@ -232,18 +232,21 @@ impl Run<'_> {
 }
 
 /// Waits until the operator is at rest, or kube-controller-manager if no operator is running.
-pub async fn rest(case: &Case) -> Result<()> {
-    let busy = |times: Times| match case.operator.is_running() {
+pub async fn until_at_rest(case: &Case) -> Result<()> {
+    let processor_time = |times: Times| match case.operator.is_running() {
         true => times.operator,
         false => times.controllers,
     };
-    let mut since = (Instant::now(), busy(Times::now(case)?));
+    let mut last_busy = (Instant::now(), processor_time(Times::now(case)?));
     eventually("at rest", LIMIT, async || {
-        let used = busy(Times::now(case)?).saturating_sub(since.1);
-        if used.as_secs_f64() > REST * REST_FOR.as_secs_f64() {
-            since = (Instant::now(), busy(Times::now(case)?));
+        let used = processor_time(Times::now(case)?).saturating_sub(last_busy.1);
+        if used.as_secs_f64() > REST_SHARE * REST_DURATION.as_secs_f64() {
+            last_busy = (Instant::now(), processor_time(Times::now(case)?));
         }
-        anyhow::ensure!(since.0.elapsed() > REST_FOR, "{used:?} within {REST_FOR:?}");
+        anyhow::ensure!(
+            last_busy.0.elapsed() > REST_DURATION,
+            "{used:?} within {REST_DURATION:?}"
+        );
         Ok(())
     })
     .await

@@ -1,4 +1,4 @@
-//! How long it takes until the status shows a pause in the middle of a phase.
+//! How long it takes until the status shows a pause that is set in the middle of a phase.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub struct Pauses {
 
 impl Pauses {
     /// Pauses and resumes the workload several times during a phase. Returns only if there is an error. A pause stops
-    /// only an update, so in other phases it is enough that the status has observed it.
+    /// only an update, so in other phases it is enough that status.observedGeneration includes it.
     pub async fn measure(
         &mut self,
         run: &Run<'_>,
@@ -31,8 +31,9 @@ impl Pauses {
         (from, to): (usize, usize),
     ) -> Result<std::convert::Infallible> {
         for number in 1..=PAUSES {
-            let far = from + (to - from) * number / (PAUSES + 1);
-            let has_reached = |pods: &crate::pods::Running| phase.progress(run.size, pods) >= far;
+            let target = from + (to - from) * number / (PAUSES + 1);
+            let has_reached =
+                |pods: &crate::pods::PodStates| phase.progress(run.size, pods) >= target;
             run.pods
                 .until("far enough for a pause", has_reached)
                 .await?;

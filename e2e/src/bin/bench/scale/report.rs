@@ -115,8 +115,8 @@ impl fmt::Display for Measured {
                 "{}: {} plans, p50 {:.1} ms, p99 {:.1} ms",
                 phase.phase.name(),
                 page.plans(),
-                page.planning(0.5),
-                page.planning(0.99)
+                page.planning_quantile(0.5),
+                page.planning_quantile(0.99)
             )?;
             if let Some(longest) = phase.pauses.iter().max() {
                 let count = phase.pauses.len();

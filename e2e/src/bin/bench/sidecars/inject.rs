@@ -19,13 +19,13 @@ use super::{create_sets, server_page};
 use crate::histogram::Histogram;
 use crate::scale::figures::Times;
 use crate::scale::foreign::pod;
-use crate::scale::{open, rest};
+use crate::scale::{open, until_at_rest};
 
 /// The default number of pods.
 pub const PODS: usize = 3000;
 /// Pods per second.
 const RATE: u32 = 100;
-/// The most that 99% of the calls may take, in microseconds.
+/// The time that 99% of the calls must not exceed, in microseconds.
 const AIM: u64 = 5000;
 /// The label `app` of the pods.
 const APP: &str = "other";
@@ -41,8 +41,8 @@ pub struct Measured {
     times: Times,
 }
 
-/// Durations of the webhook so far.
-struct Webhooks {
+/// The durations of all calls of the webhook so far.
+struct WebhookTimes {
     handling: Histogram,
     calls: Histogram,
 }
@@ -63,18 +63,18 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
         ..PostParams::default()
     };
     case.eventually("new pods get sidecars", async || {
-        is_injected(&api.create(&dry_run, &probe).await?)
+        ensure_injected(&api.create(&dry_run, &probe).await?)
     })
     .await?;
-    rest(&case).await?;
+    until_at_rest(&case).await?;
     eprintln!("sidecars: {pods} pods at {RATE} per second");
-    let (before, times) = (Webhooks::now(&case).await?, Times::now(&case)?);
+    let (before, times) = (WebhookTimes::now(&case).await?, Times::now(&case)?);
     let started = Instant::now();
     create(&api, pods).await?;
     let took = started.elapsed();
     // The operator may return a page that is a few moments old.
-    rest(&case).await?;
-    let after = Webhooks::now(&case).await?;
+    until_at_rest(&case).await?;
+    let after = WebhookTimes::now(&case).await?;
     let measured = Measured {
         pods,
         took,
@@ -98,12 +98,12 @@ async fn create(api: &Api<Pod>, pods: usize) -> Result<()> {
         in_flight.spawn(async move { api.create(&PostParams::default(), &pod).await });
     }
     while let Some(created) = in_flight.join_next().await {
-        is_injected(&created?.context("create a pod")?)?;
+        ensure_injected(&created?.context("create a pod")?)?;
     }
     Ok(())
 }
 
-fn is_injected(pod: &Pod) -> Result<()> {
+fn ensure_injected(pod: &Pod) -> Result<()> {
     let spec = pod.spec.as_ref().context("no spec")?;
     let native = spec.init_containers.iter().flatten();
     let names = spec
@@ -116,7 +116,7 @@ fn is_injected(pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-impl Webhooks {
+impl WebhookTimes {
     async fn now(case: &Case) -> Result<Self> {
         let (code, page) = case.operator.get("/metrics").await?;
         ensure!(code == 200, "/metrics returns {code}: {page}");

@@ -50,7 +50,7 @@ fn proxy() -> Value {
     })
 }
 
-/// Two SidecarSets with these containers, for the pods in a namespace with this value of the label `app`.
+/// Two SidecarSets with these containers, for a namespace's pods with this value of the label `app`.
 fn sets(namespace: &str, app: &str) -> [Value; 2] {
     let (mut container, volume) = agent();
     container["podInjectPolicy"] = json!("AfterAppContainer");
@@ -73,7 +73,7 @@ fn sets(namespace: &str, app: &str) -> [Value; 2] {
     })
 }
 
-/// Creates the sets, and waits until new pods get them.
+/// Creates the sets, and waits until the operator has observed them, so that new pods get their containers.
 async fn create_sets(case: &Case, app: &str) -> Result<()> {
     for set in sets(&case.namespace, app) {
         case.apply(&set).await?;

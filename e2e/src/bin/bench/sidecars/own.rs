@@ -15,7 +15,7 @@ use super::{agent, create_sets, proxy, server_page};
 use crate::pods::Pods;
 use crate::report::median;
 use crate::scale::figures::Times;
-use crate::scale::{open, rest};
+use crate::scale::{open, until_at_rest};
 
 /// The default number of pods.
 pub const PODS: usize = 1000;
@@ -104,7 +104,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Creates all pods of a workload, and deletes them again.
     async fn measure_once(&self, name: &str) -> Result<Cost> {
-        rest(self.case).await?;
+        until_at_rest(self.case).await?;
         let (times, writes) = (Times::now(self.case)?, self.writes()?);
         let status_writes = self.status_writes().await?;
         let started = Instant::now();
@@ -115,7 +115,7 @@ impl Run<'_> {
         let created = started.elapsed();
         self.watched.until_ready(self.pods, "game:v1").await?;
         let ready = started.elapsed();
-        rest(self.case).await?;
+        until_at_rest(self.case).await?;
         let cost = Cost {
             created,
             ready,
@@ -143,8 +143,8 @@ impl Run<'_> {
     fn writes(&self) -> Result<usize> {
         let operator = self.case.operator.username();
         let events = self.case.plane().audit.writes(&self.case.namespace)?;
-        let is_own = |event: &Event| event.user.username == operator;
-        let counts = Counts::of(&events, is_own);
+        let is_by_operator = |event: &Event| event.user.username == operator;
+        let counts = Counts::of(&events, is_by_operator);
         Ok(counts.sum(|write| write.resource != "leases"))
     }
 
