@@ -168,7 +168,7 @@ fn the_exit_code_and_the_end_of_stderr_are_reported() {
         run("#!/bin/sh\necho out\necho first >&2\necho 'disk full' >&2\nexit 3\n");
     assert_eq!(
         (code, message.as_str()),
-        (Some(3), "stderr first; disk full")
+        (Some(3), "stderr: first; disk full")
     );
     assert_eq!(text(&output.stdout), "out\n");
     assert_eq!(text(&output.stderr), "first\ndisk full\n");
@@ -176,7 +176,7 @@ fn the_exit_code_and_the_end_of_stderr_are_reported() {
     assert_eq!((code, message.as_str()), (Some(137), ""));
     // A background process does not delay the end.
     let (code, message, _) = run("#!/bin/sh\nsleep 500 >/dev/null &\necho left >&2\nexit 1\n");
-    assert_eq!((code, message.as_str()), (Some(1), "stderr left"));
+    assert_eq!((code, message.as_str()), (Some(1), "stderr: left"));
     let (code, message, _) = run("echo without a first line\n");
     assert_eq!(code, Some(125));
     assert!(

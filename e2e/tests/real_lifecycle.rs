@@ -199,7 +199,7 @@ async fn retry_failed_script(stage: &Stage, name: &str) -> Result<()> {
         .await?;
     let retry = stage.game(&format!("retry cluster/{name}")).await?;
     ensure!(retry.code == 0, "{retry:?}");
-    let failed = "False FailedInit: exec \"/tmp/fails-once\" on node real-0 failed: exit 3: stderr disk full; attempt 1";
+    let failed = "False FailedInit: exec \"/tmp/fails-once\" on node real-0 failed: exit 3: stderr: disk full; attempt 1";
     let step = "EnsurePreClusterInstallHook";
     stage.until_condition(name, step, failed).await?;
     stage.until_condition(name, step, "True Passed").await?;

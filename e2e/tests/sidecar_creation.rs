@@ -21,14 +21,14 @@ e2e::tests![
     pods_with_sidecars_are_replaced_under_a_full_quota,
     a_set_that_is_applied_together_with_a_workload_reaches_the_first_pods,
     no_pod_is_created_before_the_labels_of_its_namespace_are_known,
-    without_the_webhook_labeled_namespaces_accept_only_game_pods,
+    labeled_namespaces_accept_only_game_pods_while_the_webhook_is_down,
 ];
 
 async fn a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed(
     case: &mut Case,
 ) -> Result<()> {
-    // Pod security refuses only pods. The set itself must pass the webhooks of other tests, which dry-run it as a
-    // pod template.
+    // Pod Security refuses the pods, but not the set itself. Webhooks of other tests in the cluster dry-run the set as
+    // a pod template, and must accept it.
     let baseline = "pod-security.kubernetes.io/enforce=baseline";
     case.kubectl(&["label", "namespace", &case.namespace, baseline])
         .await?;
@@ -176,7 +176,7 @@ async fn no_pod_is_created_before_the_labels_of_its_namespace_are_known(
     remove(case).await
 }
 
-async fn without_the_webhook_labeled_namespaces_accept_only_game_pods(
+async fn labeled_namespaces_accept_only_game_pods_while_the_webhook_is_down(
     case: &mut Case,
 ) -> Result<()> {
     let installed = Webhook::install(case, "2160h").await?;

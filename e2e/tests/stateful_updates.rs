@@ -20,7 +20,7 @@ e2e::tests![
     on_delete_updates_pods_that_a_user_deletes,
     surge_pods_have_higher_ordinals_and_are_deleted_at_the_end,
     limits_are_accepted_in_rolling_update,
-    a_scale_in_during_an_update_leaves_updated_pods,
+    pods_that_a_scale_in_leaves_are_updated,
     max_unavailable_updates_several_pods_at_a_time,
     a_full_quota_does_not_hold_up_an_ordered_update,
 ];
@@ -293,7 +293,7 @@ async fn limits_are_accepted_in_rolling_update(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_scale_in_during_an_update_leaves_updated_pods(case: &mut Case) -> Result<()> {
+async fn pods_that_a_scale_in_leaves_are_updated(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::ordered(4).annotated("stage.gamekeeper/ready-seconds", "1");
     case.apply(game).await?;

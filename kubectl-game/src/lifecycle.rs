@@ -143,7 +143,9 @@ fn patch(
         (Change::Resume, false) => refuse(format!("cluster/{name} is not paused")),
         (Change::Pause, false) => Ok((json!({"spec": {"paused": true}}), "paused")),
         (Change::Resume, true) => Ok((json!({"spec": {"paused": false}}), "resumed")),
-        (Change::Retry, _) if !stopped_steps(cluster).any(|it| it.reason.starts_with("Failed")) => {
+        (Change::Retry, _)
+            if !steps_that_need_action(cluster).any(|it| it.reason.starts_with("Failed")) =>
+        {
             refuse(format!(
                 "no script of cluster/{name} has failed: nothing to retry"
             ))
@@ -161,7 +163,7 @@ fn conditions(cluster: &Lifecycle) -> impl Iterator<Item = &Condition> {
 }
 
 /// Conditions of steps that require action from the user.
-fn stopped_steps(cluster: &Lifecycle) -> impl Iterator<Item = &Condition> {
+fn steps_that_need_action(cluster: &Lifecycle) -> impl Iterator<Item = &Condition> {
     conditions(cluster).filter(|it| it.status == "False" && it.type_ != READY)
 }
 
@@ -184,7 +186,7 @@ fn exit_code(cluster: &Lifecycle) -> u8 {
     });
     if ready.is_some_and(|it| it.status == "True") {
         0
-    } else if is_held || stopped_steps(cluster).next().is_some() {
+    } else if is_held || steps_that_need_action(cluster).next().is_some() {
         2
     } else {
         IN_PROGRESS

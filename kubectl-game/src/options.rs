@@ -165,7 +165,7 @@ pub enum Command {
     Status {
         #[command(flatten)]
         workload: Workload,
-        /// Wait until the rollout is complete or stopped.
+        /// Wait until the rollout, update or install is complete or stopped.
         #[arg(short, long)]
         watch: bool,
         /// Timeout, such as 90s or 10m; 0 means none.

@@ -20,7 +20,7 @@ const NO_POLICY: &str = "the ValidatingAdmissionPolicy for guarded pods is not i
                          admission.guardedPods=true, or wait until the API server has read it";
 
 const NO_HOOK_RUNS: &str =
-    "HookRuns cannot be created; install the CRD hookruns.tkex.tencent.com of the chart";
+    "HookRuns cannot be created; install the CRD hookruns.tkex.tencent.com from the chart";
 
 type OnWrite<'a> = &'a (dyn Fn(Write) + Send + Sync);
 

@@ -267,7 +267,7 @@ impl Metrics {
                     Ground::Deadline => Some("deadline"),
                     Ground::Released => Some("released"),
                     Ground::NodeLost => Some("lost_node"),
-                    Ground::Unguarded | Ground::Hook | Ground::NothingRuns => None,
+                    Ground::NoHook | Ground::Hook | Ground::NothingRuns => None,
                 };
                 if let Some(why) = why.filter(|_| result.is_ok()) {
                     self.guarded
@@ -355,7 +355,7 @@ impl Collector for Metrics {
         let name = "bkbcs_gameworkload_hookrun_create_duration_seconds";
         let help = "Duration of creating a pod's HookRun";
         self.hooks.encode(&mut to, name, help)?;
-        let help = "Time that a reconcile waited until the cache showed the workload's last writes";
+        let help = "Time that a reconcile waited until the cache showed the operator's last writes for the workload";
         self.lag
             .encode(&mut to, "gamekeeper_cache_lag_seconds", help)?;
         let help = "Duration of planning: reading the cache and deciding";

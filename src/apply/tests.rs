@@ -168,7 +168,7 @@ fn delete(name: &str) -> Action {
     Action::DeletePod(Deletion {
         pod: pod(name),
         reason: DeletionReason::ScaleIn,
-        ground: Ground::Unguarded,
+        ground: Ground::NoHook,
     })
 }
 
@@ -177,7 +177,7 @@ fn replace(n: usize) -> Action {
     Action::DeletePod(Deletion {
         pod: pod(&format!("lobby-{n}")),
         reason: DeletionReason::Update,
-        ground: Ground::Unguarded,
+        ground: Ground::NoHook,
     })
 }
 

@@ -216,7 +216,7 @@ impl NodeHead {
             lost: ready == Some("Unknown") || taints.iter().any(|it| it.key == UNREACHABLE),
             record: annotations.and_then(|it| it.get(NODE_RECORD)).cloned(),
             unschedulable: self.spec.unschedulable,
-            taint_index: taints.iter().position(|it| it.key == NOT_INSTALLED_TAINT),
+            not_installed_taint_index: taints.iter().position(|it| it.key == NOT_INSTALLED_TAINT),
         }
     }
 }

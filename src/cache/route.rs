@@ -291,7 +291,8 @@ impl Router {
 
     /// Queues what the change of a node concerns. If the node was lost or came back: the workloads whose pods leave
     /// lost nodes. If its kubelet was upgraded: the workloads with native sidecars, and the SidecarSets that have some.
-    /// If its removal was announced or called off: the workloads whose pods are moved.
+    /// If its removal was announced or called off: the workloads whose pods are moved. If it concerns lifecycle hooks:
+    /// the Clusters.
     pub(crate) fn node(&self, (old, new): &Transition<NodeState>) {
         self.queue_clusters(old.as_deref(), new.as_deref());
         let lost = |side: &Option<Arc<NodeState>>| side.as_ref().and_then(|node| node.lost);

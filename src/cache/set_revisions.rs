@@ -24,7 +24,7 @@ pub(crate) struct CachedSetRevision {
     set_uid: Option<String>,
     /// The name of that set.
     set_name: Option<String>,
-    /// What the revision records; None if it neither belongs nor ever belonged to a SidecarSet.
+    /// What the revision records; None if it neither belongs to a SidecarSet nor is an orphan of one.
     revision: Option<Arc<SetRevision>>,
 }
 
@@ -71,7 +71,7 @@ impl CachedSetRevision {
         self.set_uid.as_deref()
     }
 
-    /// What the revision records, if it belongs or ever belonged to a SidecarSet.
+    /// What the revision records, if it belongs to a SidecarSet or is an orphan of one.
     pub(crate) fn revision(&self) -> Option<&Arc<SetRevision>> {
         self.revision.as_ref()
     }

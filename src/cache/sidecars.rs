@@ -242,7 +242,7 @@ impl SidecarIndex {
         self.read().revisions_of(uid)
     }
 
-    /// Records the new state of a namespace; None if it does not exist.
+    /// Records the new state of a namespace; None if it does not exist or cannot be decoded.
     pub(super) fn put_namespace(&self, name: &str, namespace: Option<&CachedNamespace>) {
         self.change(|state| {
             match namespace {

@@ -402,7 +402,10 @@ fn finalizer_patch(cluster: &Cluster, add: bool) -> Value {
 
 /// The JSON patch that removes the taint. It fails if the node or the index of the taint has changed.
 fn without_taint(node: &ClusterNode) -> Value {
-    let taint = format!("/spec/taints/{}", node.taint_index.unwrap_or_default());
+    let taint = format!(
+        "/spec/taints/{}",
+        node.not_installed_taint_index.unwrap_or_default()
+    );
     json!([
         {"op": "test", "path": "/metadata/uid", "value": node.uid},
         {"op": "test", "path": format!("{taint}/key"), "value": NOT_INSTALLED_TAINT},
@@ -455,7 +458,7 @@ mod tests {
     fn only_the_operators_own_taint_is_removed() {
         let node = ClusterNode {
             uid: "u".to_owned(),
-            taint_index: Some(2),
+            not_installed_taint_index: Some(2),
             ..ClusterNode::default()
         };
         let patch = without_taint(&node);

@@ -217,7 +217,7 @@ impl SidecarSets {
         match refusal {
             // A deleted pod needs no update.
             Refusal::NotFound(_) => return requeue,
-            // A change of the pod that does not concern the set does not queue it.
+            // A change of the pod that does not concern the set does not queue the set.
             Refusal::Conflict(_) => return now_unless_failed(requeue),
             Refusal::Unavailable { .. } => self.expect(set, Write::Unknown(Kind::Pod)),
             _ => {}

@@ -25,7 +25,7 @@ pub(super) struct Callers {
     known: Mutex<HashMap<IpAddr, Weak<Caller>>>,
 }
 
-/// An address that calls, with its limits; kept while it has a connection.
+/// An address that calls, with its limits; kept while it has a connection or a request in progress.
 pub(crate) struct Caller {
     connections: Arc<Semaphore>,
     /// The memory of this caller, in bytes.

@@ -83,7 +83,7 @@ impl Elector {
                 Err(error) if is_conflict(&error) => {
                     debug!("another replica acquired the lease first")
                 }
-                Err(error) => warn!(error = %with_causes(&error), "cannot read the lease"),
+                Err(error) => warn!(error = %with_causes(&error), "cannot acquire the lease"),
             }
             self.wait_for_next_attempt().await;
         }
@@ -97,8 +97,8 @@ impl Elector {
         warn!("lost the lease");
     }
 
-    /// Renews the lease once, and retries after errors. Returns false if another process holds it, or this one was
-    /// frozen for too long.
+    /// Renews the lease once, and retries after errors. Returns false if this process no longer holds it, or was frozen
+    /// for too long.
     async fn renew(&mut self) -> bool {
         loop {
             sleep(RETRY_PERIOD).await;

@@ -30,7 +30,7 @@ impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.stderr.as_str() {
             "" => Ok(()),
-            stderr => write!(f, "stderr {stderr}"),
+            stderr => write!(f, "stderr: {stderr}"),
         }
     }
 }

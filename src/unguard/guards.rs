@@ -146,7 +146,7 @@ impl Guards {
         (kind, workload): &(ApiResource, DynamicObject),
     ) -> Result<(), kube::Error> {
         let workloads = self.dynamic(kind, workload.namespace().as_deref());
-        let patch = Patch::Merge(finalizer_patch(workload));
+        let patch = Patch::Merge(finalizer_removal(workload));
         let (name, params) = (workload.name_any(), PatchParams::default());
         workloads.patch(&name, &params, &patch).await.map(drop)
     }
@@ -179,7 +179,7 @@ fn unlabel_patch(pod: &PartialObjectMeta<Pod>) -> Value {
 
 /// The patch that removes the guard's finalizer. The resourceVersion is a precondition, because another client may add
 /// finalizers.
-fn finalizer_patch(workload: &DynamicObject) -> Value {
+fn finalizer_removal(workload: &DynamicObject) -> Value {
     let others = workload.finalizers().iter();
     let others: Vec<&String> = others.filter(|it| *it != GUARD_FINALIZER).collect();
     json!({"metadata": {
@@ -225,7 +225,7 @@ mod tests {
         let (_, object) = workload(json!({"metadata": {
             "name": "arena", "resourceVersion": "7", "finalizers": ["other", GUARD_FINALIZER],
         }}));
-        let patch = finalizer_patch(&object);
+        let patch = finalizer_removal(&object);
         assert_eq!(patch["metadata"]["finalizers"], json!(["other"]));
         assert_eq!(patch["metadata"]["resourceVersion"], "7");
     }

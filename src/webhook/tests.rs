@@ -111,7 +111,7 @@ fn only_new_errors_are_refused() {
             true,
         ),
         (
-            "the removal of a finalizer",
+            "an object that is being deleted",
             changed(template(BAD), "deletionTimestamp", deleted),
             template(GOOD),
             true,

@@ -97,7 +97,7 @@ pub enum Reason {
     HookTemplateUnreadable,
     /// An argument of a hook's template has no value.
     HookArgumentMissing,
-    /// A hook's template can never end Successful.
+    /// No run of a hook's template can end Successful.
     HookCannotSucceed,
     /// The API server refused to create a pod.
     FailedCreate,

@@ -60,7 +60,8 @@ impl LifecycleStep {
         Self::EnsurePostClusterInstallHook,
     ];
 
-    /// The steps of an upgrade, in order. A node completes those that run on every node before the next node begins.
+    /// The steps of an upgrade, in order. A node completes those that run on every node before a further node begins;
+    /// `parallelism` nodes are upgraded at a time.
     pub const UPGRADE: [Self; 5] = [
         Self::EnsurePreClusterUpgradeHook,
         Self::EnsurePreUpgradeHook,

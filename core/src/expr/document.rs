@@ -53,7 +53,7 @@ impl Document {
     /// What a path selects; without a path, or with {$}, the whole response.
     ///
     /// # Errors
-    /// If a path other than {$} does not match the response, or the response is not JSON.
+    /// If there is a path other than {$}, and the response is not JSON or the path does not match it.
     pub fn subject<'a>(&'a self, path: Option<&'a JsonPath>) -> Result<Subject<'a>, DocumentError> {
         match (self, path.filter(|path| !path.is_whole())) {
             (Document::Json(json), None) => Ok(Subject::whole(json)),

@@ -84,7 +84,12 @@ pub fn plan(
     };
 
     let missing = workload.replicas + sizes.surge - sizes.kept.len() as i64;
-    let held = Held::of(&own, |pod| sizes.may_create_like(pod), missing, world);
+    let held = Held::of(
+        &own,
+        |pod| sizes.may_create_at_revision_of(pod),
+        missing,
+        world,
+    );
     draft.extend(remove(&scene, &held, &mut hooks));
     let Created {
         pods,

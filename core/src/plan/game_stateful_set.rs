@@ -87,16 +87,17 @@ pub fn plan(
     let mut claims = Claims::new(&workload, identity, world);
 
     let wanted = ordinals.wanted(sizes.surge);
-    let is_replaced =
-        |pod: &Pod| sizes.may_create_like(pod) && wanted.contains(ordinals.ordinal_of(pod));
+    let is_replaced = |pod: &Pod| {
+        sizes.may_create_at_revision_of(pod) && wanted.contains(ordinals.ordinal_of(pod))
+    };
     let held = Held::of(&own, is_replaced, i64::MAX, world);
     let mut vacated = Vacated::of(&workload, world);
     let mut created = create(&scene, &ordinals, &vacated, &mut claims);
     // Creating or deleting a pod in order relies on the others being available, so no pod update starts in the same
     // plan. A creation that was refused does not hold updates back: it is attempted again when no update starts.
     let is_refused = world.failures.of(Attempt::CreatePod).is_some();
-    let creates = !is_refused && created.obstacles.scale.is_none();
-    let leaving = ordinals.leaving(&sizes.victims, creates);
+    let can_create = !is_refused && created.obstacles.scale.is_none();
+    let leaving = ordinals.leaving(&sizes.victims, can_create);
     // The pod of a reserved ordinal may come back, and must find its claims unchanged.
     let keeps_claims = |ordinal| wanted.contains(ordinal) || workload.reserved.contains(&ordinal);
     let mut removal = Removal {

@@ -39,10 +39,9 @@ pub fn uid(object: &Value) -> &str {
     text(object, "/metadata/uid")
 }
 
-/// The resourceVersion of an object or list.
+/// The resourceVersion of an object, or of a list such as the response to a deletecollection.
 pub(crate) fn resource_version(object: &Value) -> Option<u64> {
     let text = object.pointer("/metadata/resourceVersion")?.as_str()?;
-    // The response to a deletecollection is a list with a version of its own.
     text.parse().ok()
 }
 
@@ -241,8 +240,11 @@ pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String,
         names::MOVE,
         names::HOOK_RESULT,
     ];
-    let guard_annotations = names::KEPT_BY_AUTOSCALERS.map(|(key, _)| key);
-    for annotation in operator_annotations.into_iter().chain(guard_annotations) {
+    let autoscaler_annotations = names::KEPT_BY_AUTOSCALERS.map(|(key, _)| key);
+    for annotation in operator_annotations
+        .into_iter()
+        .chain(autoscaler_annotations)
+    {
         annotations.remove(annotation);
     }
     annotations.retain(|key, _| !key.starts_with(names::SIDECARS));

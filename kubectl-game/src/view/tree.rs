@@ -31,7 +31,7 @@ pub struct Node {
     pub children: Vec<Node>,
 }
 
-/// The number of pods that are shown without --all-pods.
+/// The maximum number of pods that are shown without --all-pods.
 pub const MAX_PODS: usize = 50;
 
 /// The head and the tree, with at most `max_pods` pods.

@@ -160,7 +160,7 @@ impl Fault {
         match action {
             Action::DeletePod(it) if self == Fault::NoVersionPrecondition => {
                 it.pod.version = None;
-                it.ground = Ground::Unguarded;
+                it.ground = Ground::NoHook;
             }
             Action::PatchInPlace(it)
                 if matches!(

@@ -116,7 +116,10 @@ impl Fault {
     pub fn corrupt_output(self, plan: &mut ClusterPlan, world: &ClusterWorld) {
         match self {
             Self::TaintRemovedFirst => {
-                let tainted = world.nodes.iter().filter(|node| node.taint_index.is_some());
+                let tainted = world
+                    .nodes
+                    .iter()
+                    .filter(|node| node.not_installed_taint_index.is_some());
                 let actions = tainted.cloned().map(ClusterAction::AdmitNode);
                 plan.actions.extend(actions);
             }

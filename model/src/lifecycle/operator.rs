@@ -161,7 +161,7 @@ impl State {
                 let Some(stored) = nodes.find(|it| it.uid == node.uid) else {
                     return false;
                 };
-                (stored.taint_index, stored.resource_version) = (None, version);
+                (stored.not_installed_taint_index, stored.resource_version) = (None, version);
                 self.own_writes.push(Cache::Nodes);
             }
         }

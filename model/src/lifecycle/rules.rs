@@ -250,7 +250,7 @@ pub fn check_settled(state: &State) -> Result<(), String> {
     let ready = status.conditions.iter().find(|it| it.type_ == READY);
     let is_ready = ready.is_some_and(|it| it.status == "True");
     let mut nodes = state.stored.nodes.iter();
-    let are_admitted = nodes.all(|node| node.taint_index.is_none());
+    let are_admitted = nodes.all(|node| node.not_installed_taint_index.is_none());
     let has_version =
         status.phase == ClusterPhase::Running && status.version == cluster.spec.version;
     match is_ready && are_admitted && has_version {

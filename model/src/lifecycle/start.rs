@@ -48,7 +48,7 @@ fn hooks(scope: &Scope) -> Value {
 /// A node that joins.
 pub fn joining_node() -> ClusterNode {
     ClusterNode {
-        taint_index: Some(0),
+        not_installed_taint_index: Some(0),
         ..node("late", &[])
     }
 }

@@ -109,7 +109,7 @@ impl State {
                         node.lost,
                         (&node.version, node.unschedulable),
                         &node.record,
-                        node.taint_index,
+                        node.not_installed_taint_index,
                     )
                 })
                 .collect();

@@ -116,7 +116,7 @@ async fn a_hook_run_without_its_crd_is_refused() {
     let report = harness
         .carry_out(plan(vec![Action::CreateHookRun(Box::new(run))]))
         .await;
-    let message = "HookRuns cannot be created; install the CRD hookruns.tkex.tencent.com of the chart: \
+    let message = "HookRuns cannot be created; install the CRD hookruns.tkex.tencent.com from the chart: \
                    404 page not found";
     let refused = ApplyOutcome::Failed {
         message: message.into(),
@@ -134,7 +134,7 @@ async fn all_pods_that_a_plan_replaces_count_as_one_round_of_backoff() {
         Action::DeletePod(Deletion {
             pod: pod(&format!("lobby-{n}")),
             reason: DeletionReason::EndedAtOnce,
-            ground: Ground::Unguarded,
+            ground: Ground::NoHook,
         })
     };
     let mut due = Vec::new();
@@ -181,7 +181,7 @@ async fn the_cache_must_catch_up_after_a_write_without_a_response() {
     assert_eq!(*writes, [Write::Unknown(Kind::Pod)]);
 }
 
-fn refusing_hook_runs(request: &str, count: usize) -> (u16, Value) {
+fn in_terminating_namespace(request: &str, count: usize) -> (u16, Value) {
     match request {
         "POST /apis/tkex.tencent.com/v1alpha1/hookruns" => {
             let cause = json!({"reason": "NamespaceTerminating", "field": "metadata.namespace"});
@@ -202,7 +202,7 @@ fn start_hook() -> Plan<Value> {
 #[tokio::test(start_paused = true)]
 async fn the_hook_of_a_deleted_workload_runs_in_a_terminating_namespace() {
     let mut harness = Harness::new(|request, count| {
-        let (code, mut body) = refusing_hook_runs(request, count);
+        let (code, mut body) = in_terminating_namespace(request, count);
         if code == 200 {
             body["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
@@ -218,13 +218,13 @@ async fn the_hook_of_a_deleted_workload_runs_in_a_terminating_namespace() {
 
 #[tokio::test(start_paused = true)]
 async fn a_workload_that_is_not_being_deleted_starts_no_hook_in_a_terminating_namespace() {
-    let mut harness = Harness::new(refusing_hook_runs);
+    let mut harness = Harness::new(in_terminating_namespace);
     let report = harness.carry_out(start_hook()).await;
     assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }));
     assert!(harness.unstored.lock().unwrap().is_empty());
 }
 
-/// The pauses grow even though a request in between shows that there is no budget. The rest of each plan is carried
+/// The pauses grow even though a dry run in between shows that there is no PodDisruptionBudget. The rest of each plan is carried
 /// out.
 #[tokio::test(start_paused = true)]
 async fn a_budget_that_cannot_be_created_is_tried_again_with_growing_pauses() {

@@ -122,7 +122,8 @@ impl WorkloadPoint {
     }
 }
 
-/// The workload and the hook point that a run was created for; None if the workload does not exist.
+/// The workload and the hook point that a run was created for; None if no workload created it, or if the
+/// workload no longer exists.
 fn workload_point(run: &HookRun, owners: &Owners) -> Option<WorkloadPoint> {
     let (kind, point) = point(run)?;
     let namespace = run.metadata.namespace.as_deref()?;

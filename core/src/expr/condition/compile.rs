@@ -228,7 +228,7 @@ impl Compiler {
         let name = &call.func_name;
         if self.locals.len() >= MAX_LOOPS {
             return Err(format!(
-                "loops are nested more than {MAX_LOOPS} levels deep: simplify it"
+                "loops are nested more than {MAX_LOOPS} levels deep, at {name}: simplify it"
             ));
         }
         let range = self.node(range, depth)?;

@@ -29,9 +29,9 @@ const SPELLINGS: [(&str, &str); 12] = [
         "{ #",
         "write LIST.all(x, x < 3) in place of all(LIST, {# < 3})",
     ),
-    (" and ", "write && in place of and"),
-    (" or ", "write || in place of or"),
-    ("not ", "write ! in place of not"),
+    (" and ", "write && in place of \"and\""),
+    (" or ", "write || in place of \"or\""),
+    ("not ", "write ! in place of \"not\""),
     ("??", "write default(A, B) in place of A ?? B"),
     ("?.", "write default(A.B, C), or has(A.B), in place of A?.B"),
     ("..", "write x >= A && x <= B in place of x in A..B"),
@@ -81,7 +81,7 @@ pub(super) fn unknown_name(name: &str) -> String {
         "True" | "TRUE" => format!("{name} is not known: write true"),
         "False" | "FALSE" => format!("{name} is not known: write false"),
         "args" => "args cannot be used in a condition: use them in the call".into(),
-        "not" => "not is not known: write !".into(),
+        "not" => "\"not\" is not known: write !".into(),
         _ => format!("{name} is not known: write result or value"),
     }
 }
@@ -90,7 +90,7 @@ pub(super) fn unknown_function(name: &str) -> String {
     match name {
         "float" | "asDouble" => format!("function {name} is not known: write asFloat"),
         "asInteger" => format!("function {name} is not known: write asInt"),
-        "not" => "function not is not known: write ! in place of not".into(),
+        "not" => "function not is not known: write ! in place of \"not\"".into(),
         "any" => "function any is not known: write LIST.exists(x, CONDITION ON x)".into(),
         "none" => "function none is not known: write !LIST.exists(x, CONDITION ON x)".into(),
         "one" => "function one is not known: write LIST.exists_one(x, CONDITION ON x)".into(),
@@ -100,7 +100,7 @@ pub(super) fn unknown_function(name: &str) -> String {
             format!("function {name} is not supported: compare numbers or text")
         }
         _ => format!(
-            "function {name} is not known: there are asInt, asFloat, len, isNaN, isInf, default, \
+            "function {name} is not known: use one of asInt, asFloat, len, isNaN, isInf, default, \
              string, contains, startsWith, endsWith, matches, all, exists, exists_one, map, filter \
              and has"
         ),

@@ -291,7 +291,7 @@ fn invalid_expressions_are_errors_with_a_fix() {
     let rows = [
         (
             "nosuch(result) || true",
-            "function nosuch is not known: there are asInt",
+            "function nosuch is not known: use one of asInt",
         ),
         (
             "nosuch || true",
@@ -326,7 +326,7 @@ fn invalid_expressions_are_errors_with_a_fix() {
         ("args.PodIP == ''", "args cannot be used"),
         (
             "result.all(a, result.all(b, result.all(c, true)))",
-            "loops are nested more than 2 levels deep",
+            "loops are nested more than 2 levels deep, at all",
         ),
     ];
     deep(move || {

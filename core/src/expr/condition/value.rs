@@ -22,7 +22,8 @@ pub struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// The selection of a jsonPath. As `result`, a scalar is text; null, lists and objects keep their type.
+    /// The selection of a jsonPath. `value` is the selection itself. In `result`, a scalar is converted to text; null,
+    /// lists and objects keep their type.
     pub fn selected(selection: &Selection<'a>) -> Self {
         match selection {
             Selection::One(value) => Self::whole(value),

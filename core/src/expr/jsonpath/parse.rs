@@ -110,7 +110,7 @@ fn path(reader: &mut Reader<'_>, depth: usize) -> Result<Vec<Step>> {
     loop {
         if reader.eat("..") {
             if steps.last() == Some(&Step::Recursive) {
-                return Err("... is one dot too many: write ..".into());
+                return Err("there are more than two dots: write ..".into());
             }
             steps.push(Step::Recursive);
             if reader
@@ -172,15 +172,15 @@ fn brackets(reader: &mut Reader<'_>, depth: usize) -> Result<Vec<Step>> {
         .ok_or("a bracket is not closed: write ]")?;
     let members = split_unquoted(inside);
     if let [member] = members.as_slice() {
-        return bracket(member, depth);
+        return union_member(member, depth);
     }
     let union = members
         .iter()
-        .map(|member| bracket(member.trim_matches(' '), depth));
+        .map(|member| union_member(member.trim_matches(' '), depth));
     Ok(vec![Step::Union(union.collect::<Result<_>>()?)])
 }
 
-fn bracket(inside: &str, depth: usize) -> Result<Vec<Step>> {
+fn union_member(inside: &str, depth: usize) -> Result<Vec<Step>> {
     if inside == "*" {
         return Ok(vec![Step::Slice(Slice {
             from: None,

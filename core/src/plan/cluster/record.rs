@@ -51,7 +51,7 @@ impl NodeRecord {
     }
 
     /// Whether a step of an upgrade has passed.
-    pub fn has_upgraded(&self, step: LifecycleStep, upgrade: i64) -> bool {
+    pub fn has_passed_in_upgrade(&self, step: LifecycleStep, upgrade: i64) -> bool {
         self.upgrade == Some(upgrade) && self.upgraded.contains(&step)
     }
 

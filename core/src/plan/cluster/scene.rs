@@ -85,7 +85,7 @@ impl Scene<'_> {
 }
 
 /// The upgrade that the spec requests: the one in progress, or a new one with the next number; None if the Cluster
-/// already has the version.
+/// already has the version, or if spec.version or the recorded version is not set.
 fn upgrade(cluster: &Cluster, old: &ClusterStatus) -> Option<ClusterUpgrade> {
     let (wanted, version) = (cluster.spec.version.as_ref()?, old.version.as_ref()?);
     if is_same_version(wanted, version) {

@@ -52,7 +52,7 @@ pub struct ClusterNode {
     /// Whether it is cordoned.
     pub unschedulable: bool,
     /// The index of the taint that is removed when the install is complete.
-    pub taint_index: Option<usize>,
+    pub not_installed_taint_index: Option<usize>,
 }
 
 /// A pod of a game workload.

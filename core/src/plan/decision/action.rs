@@ -131,7 +131,7 @@ pub enum Action {
     },
     /// Create, or restore, the PodDisruptionBudget that guards the workload's pods.
     ApplyBudget(Budget),
-    /// Dry-run the deletion of this budget. The API server's refusal shows that the policies are in force, and that
+    /// Dry-run the deletion of this budget. The API server's refusal shows that the policy is in force, and that
     /// the budget exists.
     ProbeGuard {
         /// The budget's name.
@@ -242,7 +242,7 @@ impl Action {
             Action::CreatePod(_) => true,
             // What allows any other deletion is valid for a moment only.
             Action::DeletePod(it) => {
-                it.reason == DeletionReason::ScaleIn && it.ground == Ground::Unguarded
+                it.reason == DeletionReason::ScaleIn && it.ground == Ground::NoHook
             }
             _ => false,
         }

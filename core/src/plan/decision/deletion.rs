@@ -17,11 +17,11 @@ pub struct Deletion {
 /// What allows an action on a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ground {
-    /// No hook guards it.
-    Unguarded,
+    /// No hook is needed for it.
+    NoHook,
     /// Its hook allowed it.
     Hook,
-    /// A hook guards it, but none of its containers runs. A kubelet may start one at any moment, so the write has the
+    /// A hook is needed for it, but none of its containers runs. A kubelet may start one at any moment, so the write has the
     /// pod's resourceVersion as a precondition, which changes with the status that reports the container. No other
     /// precondition of a deletion would detect that.
     NothingRuns,

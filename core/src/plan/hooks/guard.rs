@@ -72,7 +72,7 @@ impl<'a> Cleared<'a> {
         match self.ground {
             // The node may have come back, which the kubelet's next status shows.
             Ground::NothingRuns | Ground::NodeLost => PodRef::unchanged(self.pod),
-            Ground::Unguarded | Ground::Hook | Ground::Released | Ground::Deadline => {
+            Ground::NoHook | Ground::Hook | Ground::Released | Ground::Deadline => {
                 PodRef::of(self.pod)
             }
         }
@@ -130,7 +130,7 @@ fn ground<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Gr
         return None;
     }
     if !hooks.is_needed(intent.point, pod) {
-        return Some(Ground::Unguarded);
+        return Some(Ground::NoHook);
     }
     if !may_have_players(pod) {
         return Some(Ground::NothingRuns);

@@ -40,8 +40,7 @@ pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdi
                 (false, Reason::GuardNotInForce, message.clone())
             }
             Some(GuardState::NoBudget { .. }) | None => {
-                let message =
-                    "it is not known yet whether the policies and the budget are in force";
+                let message = "it is not known yet whether the policy and the budget are in force";
                 (false, Reason::GuardNotInForce, message.to_owned())
             }
         }

@@ -115,13 +115,13 @@ impl<'a> Claims<'a> {
         self.transferred.insert(pod.uid());
         self.leaving.insert(ordinal);
         let ours = &self.workload.uid;
-        let lacks_owner = |claim: &&Claim| {
+        let lacks_pod_as_owner = |claim: &&Claim| {
             let owner = claim.controller();
             let is_foreign = owner.is_some_and(|uid| uid != ours && uid != pod.uid);
             !(claim.terminating || is_foreign || claim.is_owned_by(&pod.uid))
         };
-        let unowned = self.claims_of(ordinal).filter(lacks_owner);
-        let changes = unowned.map(|claim| {
+        let not_owned_by_pod = self.claims_of(ordinal).filter(lacks_pod_as_owner);
+        let changes = not_owned_by_pod.map(|claim| {
             let remove = claim.is_owned_by(ours).then(|| ours.clone());
             Action::OwnClaim(ClaimOwnership {
                 name: claim.name.clone(),
@@ -131,9 +131,9 @@ impl<'a> Claims<'a> {
             })
         });
         let changes: Vec<Action> = changes.collect();
-        let owns_all = changes.is_empty();
+        let pod_owns_all = changes.is_empty();
         self.actions.extend(changes);
-        owns_all
+        pod_owns_all
     }
 
     /// All actions, including those that set the owners of claims as the retention policy requires. `wanted` returns

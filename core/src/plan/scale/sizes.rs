@@ -52,7 +52,7 @@ pub struct Sizes<'a> {
 
 impl Sizes<'_> {
     /// Whether new pods may be created at the revision of this pod.
-    pub fn may_create_like(&self, pod: &Pod) -> bool {
+    pub fn may_create_at_revision_of(&self, pod: &Pod) -> bool {
         let update = self.rollout.progress.update();
         [update, self.stable].contains(&pod.revision())
     }

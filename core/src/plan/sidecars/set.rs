@@ -131,7 +131,7 @@ impl Sidecars {
     }
 
     /// Whether pods in a namespace can get the set's containers. In the operator's own namespace, they can only if the
-    /// set names that namespace, as every set does where the operator works in its own namespace only.
+    /// set names that namespace, as every set must where the operator works in its own namespace only.
     pub fn reaches(&self, namespace: &Namespace, policy: &NamespacePolicy) -> bool {
         let is_named = match &self.namespace {
             Some(only) => *only == namespace.name,

@@ -146,7 +146,7 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
                 "{state}, {reason:?}"
             );
             assert_eq!(story.runs(), [""; 0]);
-            let is_deletion = |it: &Action| matches!(it, Action::DeletePod(it) if it.reason == reason && it.ground != Ground::Unguarded);
+            let is_deletion = |it: &Action| matches!(it, Action::DeletePod(it) if it.reason == reason && it.ground != Ground::NoHook);
             assert_eq!(story.count(is_deletion), 1, "{state}, {reason:?}");
             assert!(story.done.iter().all(|it| !it.lasts() || !is_deletion(it)));
         }

@@ -46,7 +46,7 @@ pub fn replace_requested<'a>(
         return Vec::new();
     }
     let kept = scene.sizes.kept.iter().copied();
-    // While a pod waits for room on a node, no more pods are moved off theirs.
+    // While a pod waits for room on a node, no more pods are moved because their node is going to be removed.
     let lacks_room = scene
         .own
         .iter()

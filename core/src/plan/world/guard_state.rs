@@ -1,4 +1,4 @@
-//! Whether the objects that guard pods are in force: the chart's policies, and the workload's
+//! Whether the objects that guard pods are in force: the chart's policy, and the workload's
 //! PodDisruptionBudget. No watch shows that, but the response to a request does. A policy is in force about a
 //! second after it is created, and may be deleted at any time, so the request is repeated.
 
@@ -15,7 +15,7 @@ const LONGEST: SignedDuration = SignedDuration::from_secs(60);
 /// The last response of the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GuardState {
-    /// It refused to delete the budget: budget and policies are in force.
+    /// It refused to delete the budget: budget and policy are in force.
     InForce {
         /// When it responded.
         at: Timestamp,
@@ -57,7 +57,7 @@ impl OtherBudget {
 }
 
 impl GuardState {
-    /// The state after one more response that was not a refusal by the policies.
+    /// The state after one more response that was not a refusal by the policy.
     pub fn not_in_force(before: Option<&Self>, message: String, at: Timestamp) -> Self {
         Self::NotInForce {
             message,

@@ -60,7 +60,7 @@ pub struct World {
     pub priority_class: Option<Arc<str>>,
     /// Whether pods may be guarded: the chart can be installed without the policy.
     pub guards_pods: bool,
-    /// What is known about the policies and the budget that guard its pods; None if nothing is known.
+    /// What is known about the policy and the budget that guard its pods; None if nothing is known.
     pub guard: Option<GuardState>,
 }
 

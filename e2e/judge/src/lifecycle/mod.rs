@@ -5,7 +5,7 @@
 //!
 //! | rule | violations that it finds |
 //! |---|---|
-//! | phase | an unwanted script: of another phase, without a hook, skipped, or while paused |
+//! | phase | a script that must not run: it belongs to another phase, no hook is configured for it, or the Cluster skips it or is paused |
 //! | order | a script that starts before the preceding steps have passed: on its node or, for a script of the cluster, on all nodes |
 //! | alone | a second script on a node while another is running |
 //! | repeat | a script that starts although the record says that it has passed |

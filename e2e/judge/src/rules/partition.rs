@@ -55,8 +55,11 @@ fn wrong_ordinal(version: &Version, others: &[&Pod], pod: &str, revision: &str) 
     let ordinal = version.ordinal(pod)?;
     let first = version.first_to_update();
     if first.is_none_or(|first| ordinal < first) {
+        let allowed = first.map_or("none".to_owned(), |first| {
+            format!("only ordinals from {first}")
+        });
         return Some(format!(
-            "updates ordinal {ordinal} to {revision}, but step and partition allow {first:?} and up"
+            "updates ordinal {ordinal} to {revision}, but step and partition allow {allowed}"
         ));
     }
     let is_capped = version.is_rolling() && version.replicas_capped_by_step() < version.replicas();

@@ -102,8 +102,8 @@ impl<'a> Start<'a> {
         !self.pod.runs() && write.has_version_precondition
     }
 
-    /// Whether a write continues an ordered update with the next container of a pod without the readiness gate, whose
-    /// label already has the new revision. Such a pod may be ready in between; with the gate, an update lasts until
+    /// Whether a write continues an ordered update with the next container of a pod that has no readiness gate and
+    /// whose label already has the new revision. Such a pod may be ready in between; with the gate, an update lasts until
     /// the gate opens.
     pub(crate) fn continues(&self, write: &Write, version: &Version) -> bool {
         let new_revision = write.after.as_deref().map(revision);
@@ -118,11 +118,11 @@ impl<'a> Start<'a> {
         if is_terminating(&version.object) {
             return Purpose::Removal;
         }
-        let is_moved = annotation(&self.pod.object, names::MOVE).is_some()
+        let must_be_replaced = annotation(&self.pod.object, names::MOVE).is_some()
             || is_on_lost_node(&self.pod.object);
         if version.is_stateful_set() {
             return match version.is_regular(name(&self.pod.object)) {
-                true if is_moved => Purpose::Replace,
+                true if must_be_replaced => Purpose::Replace,
                 true => Purpose::Update,
                 false => Purpose::ScaleIn,
             };
@@ -133,7 +133,7 @@ impl<'a> Start<'a> {
             .collect();
         if count(&active) > version.replicas() + surge(&active, version) {
             Purpose::ScaleIn
-        } else if is_moved || version.is_in_pods_to_delete(name(&self.pod.object)) {
+        } else if must_be_replaced || version.is_in_pods_to_delete(name(&self.pod.object)) {
             Purpose::Replace
         } else {
             Purpose::Update

@@ -16,7 +16,7 @@ fn a_node_that_joins_is_installed_and_then_loses_its_taint() {
     let mut sim = installed();
     let mut new = node("world-333");
     new.ready = false;
-    new.taint_index = Some(0);
+    new.not_installed_taint_index = Some(0);
     sim.nodes.push(new);
     sim.settle();
     let mut ran = Vec::new();
@@ -34,7 +34,7 @@ fn a_node_that_joins_is_installed_and_then_loses_its_taint() {
     sim.nodes[3].ready = true;
     sim.settle();
     ran.extend(sim.live());
-    assert!(sim.nodes[3].taint_index.is_some());
+    assert!(sim.nodes[3].not_installed_taint_index.is_some());
     sim.end("world-333", None);
     let steps: Vec<_> = ran.iter().map(|(step, _)| step.as_str()).collect();
     let expected = [
@@ -43,7 +43,7 @@ fn a_node_that_joins_is_installed_and_then_loses_its_taint() {
         "EnsurePostInstallHook",
     ];
     assert_eq!(steps, expected);
-    assert_eq!(sim.nodes[3].taint_index, None);
+    assert_eq!(sim.nodes[3].not_installed_taint_index, None);
     assert!(sim.condition("Ready").starts_with("True"));
 }
 

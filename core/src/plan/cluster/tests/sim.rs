@@ -189,7 +189,7 @@ impl Sim {
             ClusterAction::AdmitNode(node) => {
                 let mut nodes = self.nodes.iter_mut();
                 let found = nodes.find(|it| it.uid == node.uid).expect("a node");
-                found.taint_index = None;
+                found.not_installed_taint_index = None;
             }
         }
     }

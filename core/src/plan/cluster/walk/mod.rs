@@ -71,7 +71,8 @@ impl<'a> Walk<'a> {
     /// Walks through steps. Returns whether all have passed and are recorded.
     pub fn steps(&mut self, steps: &[LifecycleStep]) -> bool {
         let mut all_over = true;
-        // A script that fails on a node blocks no other node, but a cluster hook blocks all nodes until it has passed.
+        // A script that fails on a node blocks no other node (except in upgrades: see `select_nodes`), but a cluster
+        // hook blocks all nodes until it has passed.
         let mut nodes_may_start = true;
         for step in steps {
             let (is_over, state) = match step.scope() {

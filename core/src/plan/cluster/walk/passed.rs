@@ -26,7 +26,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether a step has passed on a node and is recorded, or has nothing to do.
+    /// Whether a step has passed on a node: it is recorded, the state that it waits for has been reached, or it has
+    /// nothing to do.
     pub(super) fn has_passed(
         &self,
         step: LifecycleStep,
@@ -41,9 +42,9 @@ impl Walk<'_> {
             (LifecycleStep::EnsureUpgrade, _) => has_new_kubelet(),
             // If a kubelet was upgraded before its turn, only PostUpgrade runs on its node.
             (LifecycleStep::EnsurePreUpgradeHook, Some(number)) => {
-                record.has_upgraded(step, number) || has_new_kubelet()
+                record.has_passed_in_upgrade(step, number) || has_new_kubelet()
             }
-            (_, Some(number)) => record.has_upgraded(step, number),
+            (_, Some(number)) => record.has_passed_in_upgrade(step, number),
             (LifecycleStep::EnsureNodesReady, None) if node.ready => true,
             (_, None) => record.installed || record.passed.contains(&step),
         }

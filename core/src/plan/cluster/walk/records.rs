@@ -35,7 +35,7 @@ impl Walk<'_> {
                     record: Some(record.text()),
                     cordon: cordon_changes.then_some(record.cordoned),
                 });
-            } else if record.installed && node.taint_index.is_some() {
+            } else if record.installed && node.not_installed_taint_index.is_some() {
                 self.plan
                     .actions
                     .push(ClusterAction::AdmitNode(Arc::clone(node)));

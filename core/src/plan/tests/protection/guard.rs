@@ -110,14 +110,14 @@ fn an_in_place_update_keeps_the_guard_annotations() {
     }
 }
 
-/// On: finalizer, budget, check that the policies are in force, labels. Off: labels, budget, finalizer.
+/// On: finalizer, budget, check that the policy is in force, labels. Off: labels, budget, finalizer.
 #[test]
 fn the_guard_is_set_up_and_taken_down_in_order() {
     let mut story = story(
         2,
         json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
     );
-    story.has_policies = false;
+    story.has_policy = false;
     story.settle();
     story.user(json!({"protection": {"pods": "Guarded"}}));
     story.reconcile();
@@ -130,7 +130,7 @@ fn the_guard_is_set_up_and_taken_down_in_order() {
         (0, "GuardNotInForce".to_owned())
     );
 
-    story.has_policies = true;
+    story.has_policy = true;
     assert!(!story.reconcile(), "the check is not due yet");
     story.wait(1).settle();
     assert_eq!(
@@ -155,11 +155,11 @@ fn a_guard_that_was_removed_is_noticed_and_restored() {
     let mut story = story(2, guarded());
     story.settle();
     let due = story.plan().wake.expect("a wake time");
-    (story.world.now, story.has_policies) = (due, false);
+    (story.world.now, story.has_policy) = (due, false);
     story.settle();
     assert_eq!(guard_condition(&story), "GuardNotInForce");
     (story.budget, story.world.guard) = (None, Some(GuardState::NoBudget { times: 0 }));
-    story.has_policies = true;
+    story.has_policy = true;
     story.settle();
     assert!(story.budget.is_some());
     assert_eq!(guard_condition(&story), "PodsGuarded");

@@ -209,7 +209,7 @@ impl<K: Planned + Serialize> Story<K> {
     /// The API server's response to a dry run that deletes the budget.
     pub(super) fn probed(&self) -> GuardState {
         let at = self.world.now;
-        match (&self.budget, self.has_policies) {
+        match (&self.budget, self.has_policy) {
             (None, _) => GuardState::no_budget(self.world.guard.as_ref()),
             (Some(_), true) => GuardState::InForce {
                 at,

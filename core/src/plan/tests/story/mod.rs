@@ -40,8 +40,8 @@ pub struct Story<K = GameDeployment> {
     pub budget: Option<Value>,
     /// The PodDisruptionBudgets of other clients.
     pub other_budgets: Vec<OtherBudget>,
-    /// Whether the chart's policies are in force.
-    pub has_policies: bool,
+    /// Whether the chart's policy is in force.
+    pub has_policy: bool,
     /// Whether deleted pods stay Terminating until [`Story::end_terminating`].
     pub slow_to_end: bool,
     clock: u64,
@@ -107,7 +107,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         kubelets_run: true,
         budget: None,
         other_budgets: Vec::new(),
-        has_policies: true,
+        has_policy: true,
         slow_to_end: false,
         clock: 100,
         positions: HashMap::new(),

@@ -91,7 +91,7 @@ fn another_deletion_of_a_terminating_pod_changes_nothing() {
     assert_eq!(verbs, ["create", "delete", "patch", "delete"]);
 }
 
-/// An eviction that does not overlap with the deletion ended the pod itself.
+/// If an eviction does not overlap with the deletion, it was the eviction that ended the pod.
 #[test]
 fn an_eviction_during_a_deletion_is_placed_after_it() {
     let mut deleted = object("Pod", 11, json!(1));
