@@ -50,7 +50,7 @@ fn metadata(name: &str, owner: &str) -> Value {
     })
 }
 
-/// A run of a workload with three measurements.
+/// A workload's run, with three measurements.
 fn hook_run(index: usize) -> Value {
     let time = "2026-01-01T00:00:00.123456Z";
     let measurement = json!({

@@ -45,6 +45,7 @@ fn cited(text: &str) -> Vec<u32> {
             .map(|number: u32| (number, rest[end..].to_owned()))
     };
     let mut found = Vec::new();
+    // The first letter is left out, because it may be a capital.
     for (start, word) in text.match_indices("nvariant ") {
         found.extend(digits(&text[start + word.len()..]).map(|(number, _)| number));
     }

@@ -96,7 +96,8 @@ fn panels_have_titles_descriptions_and_the_selected_data_source() {
     }
 }
 
-/// By default, `kubectl logs` with a label selector prints only ten lines per pod, and only of the current namespace.
+/// By default, `kubectl logs` with a label selector prints only ten lines per pod, and only for pods in the
+/// current namespace.
 #[test]
 fn log_commands_in_runbooks_set_tail_and_namespace() {
     let runbooks = read("docs/operations.md");

@@ -2,7 +2,7 @@
 //! paths of hooks, and the validation of manifests.
 //!
 //! It has no client, no async runtime and no I/O: decisions are functions of the observed state. Modules use only
-//! those to their left: `api <- expr, plan <- admission <- lint`.
+//! those to their left: `api <- plan <- expr <- admission <- lint`.
 
 pub mod admission;
 pub mod api;

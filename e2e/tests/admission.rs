@@ -192,9 +192,9 @@ async fn a_dry_run_is_made_only_when_a_template_changes(case: &mut Case) -> Resu
     case.set_image("game:v2").await?;
     until_dry_run(case, "game:v2").await?;
     // Changes outside the template cause no dry run.
-    let mut further = parsed_dry_runs(case)?.split_off(2);
-    further.retain(|template| !template.contains("game:v2"));
-    ensure!(further.is_empty(), "{further:#?}");
+    let mut other_runs = parsed_dry_runs(case)?.split_off(2);
+    other_runs.retain(|template| !template.contains("game:v2"));
+    ensure!(other_runs.is_empty(), "{other_runs:#?}");
     let add = json!([{"op": "add", "path": "/spec/template/spec/hostNetwrok", "value": true}]);
     let patch = format!("-p={add}");
     let patch = ["patch", "gamedeployment", GAME, "--type=json", &patch];

@@ -162,20 +162,20 @@ async fn by_default_a_fifth_of_the_pods_is_updated_at_a_time(case: &mut Case) ->
         .await?;
     case.until_settled(10).await?;
     case.set_image("game:v2").await?;
-    let (mut fewest_ready, mut most) = (usize::MAX, 0);
+    let (mut fewest_ready, mut most_pods) = (usize::MAX, 0);
     case.eventually("all pods are updated", async || {
         let view = case.view().await?;
         let ready = view.pods.iter().filter(|pod| pod.is_ready()).count();
         fewest_ready = fewest_ready.min(ready);
         // The kubelet takes a moment to remove a deleted pod, and its replacement may exist by then.
         let active = view.pods.iter().filter(|pod| !pod.is_terminating());
-        most = most.max(active.count());
+        most_pods = most_pods.max(active.count());
         view.ensure(view.is_settled(10))
     })
     .await?;
     ensure!(
-        fewest_ready == 8 && most == 10,
-        "at least {fewest_ready} pods were ready, and there were at most {most} pods"
+        fewest_ready == 8 && most_pods == 10,
+        "at least {fewest_ready} pods were ready, and there were at most {most_pods} pods"
     );
     Ok(())
 }

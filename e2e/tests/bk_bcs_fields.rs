@@ -191,7 +191,7 @@ async fn finish_steps(case: &Case, replicas: i64) -> Result<()> {
     let most = most_in_progress(&case.events()?);
     ensure!(
         most == 2,
-        "at most {most} pods were updated at the same time, not maxUnavailable"
+        "{most} pods were updated at the same time, not 2 (maxUnavailable)"
     );
     Ok(())
 }

@@ -161,7 +161,7 @@ async fn a_guarded_deletion_and_the_runbooks_print_what_the_documents_show(
 async fn on_an_empty_cluster(
     case: &mut Case,
     purpose: &str,
-    read: impl AsyncFnOnce(&mut Reader<'_>) -> Result<()>,
+    follow: impl AsyncFnOnce(&mut Reader<'_>) -> Result<()>,
 ) -> Result<()> {
     case.operator.terminate().await?;
     let plane = ControlPlane::empty(purpose).await?;
@@ -171,7 +171,7 @@ async fn on_an_empty_cluster(
         folder: case.folder(),
         operator: None,
     };
-    let outcome = read(&mut reader).await;
+    let outcome = follow(&mut reader).await;
     let stopped = reader.stop_operator().await;
     plane.stop().await?;
     outcome.and(stopped)

@@ -120,10 +120,10 @@ async fn no_client_ends_a_guarded_match(case: &mut Case) -> Result<()> {
     case.until("one pod is left", |view| view.pods.len() == 1)
         .await?;
     // A pod without a running container has no players.
-    let left = case.view().await?.pod_names()[0].to_owned();
+    let last = case.view().await?.pod_names()[0].to_owned();
     case.operator.terminate().await?;
-    case.end_pod(&left, "Failed").await?;
-    case.kubectl(&["delete", "pod", &left, "--wait=false"])
+    case.end_pod(&last, "Failed").await?;
+    case.kubectl(&["delete", "pod", &last, "--wait=false"])
         .await?;
     uninstall(case, "guard").await
 }

@@ -72,7 +72,7 @@ async fn an_eviction_of_a_pending_pod_succeeds(case: &mut Case) -> Result<()> {
                 && view.pods.len() == 1
                 && pods.all(|pod| {
                     let is_pending = text(&pod.0, "/status/phase") == "Pending";
-                    is_pending && pod.runs() && !label(&pod.0).is_empty()
+                    is_pending && pod.is_running() && !label(&pod.0).is_empty()
                 })
         })
         .await?;

@@ -44,7 +44,7 @@ pub(crate) async fn until_guarded(case: &Case, pods: usize) -> Result<View> {
             && view
                 .pods
                 .iter()
-                .all(|pod| pod.runs() && !label(&pod.0).is_empty())
+                .all(|pod| pod.is_running() && !label(&pod.0).is_empty())
     })
     .await
 }

@@ -33,6 +33,7 @@ struct Row {
     phase: String,
     counts: [i64; 5],
     message: Option<String>,
+    /// Whether only the unit tests check the row.
     #[serde(default)]
     pure: bool,
 }

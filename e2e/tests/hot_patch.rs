@@ -6,7 +6,7 @@ use e2e::workload::manifest::Game;
 
 e2e::tests![
     a_hot_patch_restarts_nothing,
-    a_hot_patch_stops_at_one_pod_if_the_kubelet_restarts_it,
+    a_hot_patch_that_restarts_a_container_stops_at_one_pod,
 ];
 
 async fn a_hot_patch_restarts_nothing(case: &mut Case) -> Result<()> {
@@ -34,7 +34,7 @@ async fn a_hot_patch_restarts_nothing(case: &mut Case) -> Result<()> {
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 1))
 }
 
-async fn a_hot_patch_stops_at_one_pod_if_the_kubelet_restarts_it(case: &mut Case) -> Result<()> {
+async fn a_hot_patch_that_restarts_a_container_stops_at_one_pod(case: &mut Case) -> Result<()> {
     let game = Game::hot_patch(4).max_unavailable(4);
     case.apply(game.annotated("stage.gamekeeper/hot-patch", "restart"))
         .await?;

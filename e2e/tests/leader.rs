@@ -208,7 +208,7 @@ async fn ensure_does_not_lead(case: &Case, operator: &Operator, verb: &str) -> R
     let forbidden = format!("cannot {verb} resource \"{RESOURCE}\"");
     let check_readiness = async || {
         let (code, body) = operator.get("/readyz").await?;
-        // A watch fills the caches, so an operator that must not list is ready.
+        // A watch alone fills the caches, so an operator without permission to list is ready.
         let is_ready = verb != "watch";
         ensure!((code == 200) == is_ready, "{code} {body}");
         ensure!(is_ready || body.contains("[Claim]"), "{body}");

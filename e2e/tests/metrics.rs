@@ -94,13 +94,13 @@ async fn dashboards_show_a_failed_step_and_a_waiting_pod(case: &mut Case) -> Res
     case.eventually("the workload's series are dropped", async || {
         // The counts of ended pods are kept for ten minutes, so that they are scraped.
         let ended = "gamekeeper_guarded_pods_ended_total";
-        let left = format!("{{name=\"{GAME}\",__name__!=\"{ended}\"}}");
-        let left = prometheus.query(&left).await?;
+        let workload = format!("{{name=\"{GAME}\",__name__!=\"{ended}\"}}");
+        let workload = prometheus.query(&workload).await?;
         let hooks = format!("{{owner=\"GameDeployment|{GAME}\"}}");
         let hooks = prometheus.query(&hooks).await?;
         let bk_bcs = prometheus.query("{gd!=\"\"}").await?;
-        let left: Vec<_> = left.iter().chain(&hooks).chain(&bk_bcs).collect();
-        ensure!(left.is_empty(), "{left:?}");
+        let series: Vec<_> = workload.iter().chain(&hooks).chain(&bk_bcs).collect();
+        ensure!(series.is_empty(), "{series:?}");
         Ok(())
     })
     .await?;
@@ -377,7 +377,10 @@ async fn check_labels(case: &Case) -> Result<()> {
 async fn resume_by_runbook(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let runbook = std::fs::read_to_string(repository().join("docs/operations.md"))?;
     let resume = r#"{"spec":{"updateStrategy":{"paused":false}}}"#;
-    ensure!(runbook.contains(resume), "the runbook shows another patch");
+    ensure!(
+        runbook.contains(resume),
+        "the runbook shows a different patch"
+    );
     case.kubectl(&[
         "patch",
         "gamedeployment",

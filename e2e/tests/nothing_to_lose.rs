@@ -9,7 +9,7 @@ use e2e::servers::hook_server::{Answer, example_answer};
 use e2e::workload::GAME;
 use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use e2e::workload::view::View;
-use judge::object::{runs, text};
+use judge::object::{is_running, text};
 use serde_json::json;
 
 e2e::tests![
@@ -27,7 +27,7 @@ fn ever_ran(case: &Case) -> Result<BTreeSet<String>> {
     let mut events = case.plane().audit.writes(&case.namespace)?;
     events.retain(|event| event.succeeded());
     let responses = events.into_iter().filter_map(|event| event.response_object);
-    let pods = responses.filter(|object| object["kind"] == "Pod" && runs(object));
+    let pods = responses.filter(|object| object["kind"] == "Pod" && is_running(object));
     Ok(pods
         .map(|pod| text(&pod, "/metadata/name").to_owned())
         .collect())
@@ -40,7 +40,7 @@ async fn canceling_a_burst_deletes_no_running_pod(case: &mut Case) -> Result<()>
     case.apply(Game::in_place(2).pre_delete("test")).await?;
     case.until_settled(2).await?;
     case.scale(BURST).await?;
-    let running_count = |view: &View| view.pods.iter().filter(|pod| pod.runs()).count();
+    let running_count = |view: &View| view.pods.iter().filter(|pod| pod.is_running()).count();
     case.until("half of the pods exist, and some run", |view| {
         view.pods.len() > BURST as usize / 2 && running_count(view) > 20
     })
@@ -54,7 +54,7 @@ async fn canceling_a_burst_deletes_no_running_pod(case: &mut Case) -> Result<()>
                 && view
                     .pods
                     .iter()
-                    .all(|pod| pod.runs() && !pod.is_terminating())
+                    .all(|pod| pod.is_running() && !pod.is_terminating())
                 && phases.len() == view.pods.len() - 2
                 && phases.iter().all(|phase| *phase == "Failed")
         },
@@ -94,16 +94,16 @@ async fn crashed_pods_are_scaled_in_and_recreated_without_their_hook(
     })
     .await?;
     case.scale(2).await?;
-    let are_left_without_runs =
+    let has_pods_and_no_hook_runs =
         |count: usize| move |view: &View| view.pods.len() == count && view.runs.is_empty();
-    case.until("one pod is deleted", are_left_without_runs(2))
+    case.until("one pod is deleted", has_pods_and_no_hook_runs(2))
         .await?;
     case.set_image("game:nope").await?;
     let recreated =
-        |view: &View| are_left_without_runs(2)(view) && view.count_with("game:nope") == 2;
+        |view: &View| has_pods_and_no_hook_runs(2)(view) && view.count_with("game:nope") == 2;
     case.until("both pods are recreated", recreated).await?;
     case.scale(1).await?;
-    case.until("another pod is deleted", are_left_without_runs(1))
+    case.until("another pod is deleted", has_pods_and_no_hook_runs(1))
         .await?;
     case.set_image("game:v2").await?;
     case.until_settled(1).await?;
@@ -151,7 +151,7 @@ async fn a_pod_with_one_running_container_waits_for_its_hook(case: &mut Case) ->
     case.until("the game containers run", |view| {
         let mut pods = view.pods.iter();
         view.pods.len() == 2
-            && pods.all(|pod| pod.runs() && text(&pod.0, "/status/phase") == "Pending")
+            && pods.all(|pod| pod.is_running() && text(&pod.0, "/status/phase") == "Pending")
     })
     .await?;
     case.scale(1).await?;

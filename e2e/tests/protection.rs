@@ -18,7 +18,7 @@ e2e::tests![
     deletion_protection_follows_the_label,
     a_protected_set_is_kept_until_its_last_pod_is_deleted,
     a_namespace_is_deleted_with_its_protected_workloads,
-    crds_and_hook_templates_are_deleted_only_if_their_label_allows_it,
+    a_label_protects_crds_and_hook_templates_from_deletion,
     a_copied_hook_run_allows_no_deletion,
     only_the_operator_may_create_or_change_hook_runs_of_workloads,
 ];
@@ -202,12 +202,10 @@ fn copy_of(run: &Value, case: &Case) -> Value {
     copy
 }
 
-async fn crds_and_hook_templates_are_deleted_only_if_their_label_allows_it(
-    case: &mut Case,
-) -> Result<()> {
-    let templates = "admission.deletionProtection=Labeled,admission.protectHookTemplates=true";
-    install(case, templates, "deletion", &[&case.namespace]).await?;
-    install(case, templates, "deletion-crds", &[&case.namespace]).await?;
+async fn a_label_protects_crds_and_hook_templates_from_deletion(case: &mut Case) -> Result<()> {
+    let values = "admission.deletionProtection=Labeled,admission.protectHookTemplates=true";
+    install(case, values, "deletion", &[&case.namespace]).await?;
+    install(case, values, "deletion-crds", &[&case.namespace]).await?;
     case.apply(hook_template("check", "http://10.0.0.1"))
         .await?;
     // All deletions are dry runs, because other tests use these CRDs at the same time.

@@ -74,8 +74,8 @@ async fn run_lifecycle(case: &Case) -> Result<Counts> {
     ensure!(has_game_pods, "{cached:#?}");
     // Neither namespaces nor revisions of sets are watched.
     let is_for_sets = |it: &String| KINDS_FOR_SETS.iter().any(|kind| it.contains(kind));
-    let mut for_sets = cached.iter().filter(|it| is_for_sets(it));
-    ensure!(for_sets.all(|it| it.ends_with(" 0.0")), "{cached:#?}");
+    let mut set_lines = cached.iter().filter(|it| is_for_sets(it));
+    ensure!(set_lines.all(|it| it.ends_with(" 0.0")), "{cached:#?}");
     case.kubectl(&["delete", "--wait", &case.workload(), "deployment/other"])
         .await?;
     case.eventually("all pods are deleted", async || {

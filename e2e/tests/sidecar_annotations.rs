@@ -76,8 +76,8 @@ async fn new_pods_get_the_annotations_of_a_set_and_running_pods_keep_theirs(
 }
 
 async fn the_webhook_adds_annotations_to_pods_of_other_controllers(case: &mut Case) -> Result<()> {
-    let installed = Webhook::install(case, "2160h").await?;
-    installed.until_called(case).await?;
+    let webhook = Webhook::install(case, "2160h").await?;
+    webhook.until_called(case).await?;
     label(case, "=enabled").await?;
     case.apply(annotating_set(case, "9100")).await?;
     until_injecting(case, "log").await?;
@@ -107,5 +107,5 @@ async fn the_webhook_adds_annotations_to_pods_of_other_controllers(case: &mut Ca
         .await?;
     until_shown(case, [0, 0, 0, 0]).await?;
     remove(case).await?;
-    installed.remove(case).await
+    webhook.remove(case).await
 }

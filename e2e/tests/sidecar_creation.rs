@@ -184,7 +184,7 @@ async fn labeled_namespaces_accept_only_game_pods_while_the_webhook_is_down(
     label(case, "=enabled").await?;
     case.apply(set(case, log())).await?;
     until_injecting(case, "log").await?;
-    // No process listens on the webhook's port anymore.
+    // From now on, API servers call a port on which no process listens.
     installed.redirect_injection_to_closed_port(case).await?;
     case.apply(Game::in_place(2)).await?;
     let view = case.until_settled(2).await?;

@@ -51,7 +51,7 @@ impl Point {
     }
 
     /// Whether exactly one pod is at this point, and the others are not affected.
-    fn is_now(self, case: &Case, view: &View, new: &str) -> bool {
+    fn is_current(self, case: &Case, view: &View, new: &str) -> bool {
         let reached = |pod: &&Pod| self.is_reached(case, &pod.0, new);
         let has_hook_run = !view.runs.is_empty();
         view.pods.iter().filter(reached).count() == 1
@@ -125,11 +125,13 @@ async fn update(
         proxy.play(Script::default().with(hook, Fault::Unavailable, Frequency::Always));
     }
     set_image(case, new).await?;
-    case.until("the point is reached", |view| point.is_now(case, view, new))
-        .await?;
+    case.until("the point is reached", |view| {
+        point.is_current(case, view, new)
+    })
+    .await?;
     case.kill_operator().await?;
-    let at_the_kill = case.view().await?;
-    at_the_kill.ensure(point.is_now(case, &at_the_kill, new))?;
+    let view = case.view().await?;
+    view.ensure(point.is_current(case, &view, new))?;
     if point == Point::Patch {
         // The operator must also notice what happens while it is not running.
         case.until("the sidecar is restarted", |view| {

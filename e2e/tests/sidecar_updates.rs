@@ -432,18 +432,18 @@ async fn a_slow_pull_in_a_pod_of_another_controller_holds_the_others_back(
     until_shown(case, [3, 3, 3, 0]).await?;
     set_image(case, "log:1.1-slow5").await?;
     // While an image is pulled, the kubelet reports the old container as ready, for the newest generation.
-    let mut most = 0;
+    let mut max_restarting = 0;
     case.eventually("the sidecars have been updated", async || {
         let pods = case.list("pods").await?;
-        most = most.max(count_restarting(&pods));
+        max_restarting = max_restarting.max(count_restarting(&pods));
         let is_new = |pod: &Value| image(pod, "log") == "log:1.1-slow5" && restarts(pod) == 1;
         ensure!(pods.iter().all(is_new), "{pods:#?}");
         Ok(())
     })
     .await?;
     ensure!(
-        most == 1,
-        "{most} sidecars were being restarted at the same time"
+        max_restarting == 1,
+        "{max_restarting} sidecars were being restarted at the same time"
     );
     until_shown(case, [3, 3, 3, 0]).await?;
     case.kubectl(&["delete", "deployment", "web"]).await?;
@@ -488,7 +488,7 @@ async fn a_changed_pod_of_another_controller_is_not_overwritten(case: &mut Case)
     ensure!(image(updated, "log") == "log:1.1", "{updated:#}");
     for patch in patches_of_sidecars(case)? {
         let sent = patch.request_object.as_ref().context("no body")?;
-        let version = |pod| text(pod, "/metadata/resourceVersion").parse::<u64>();
+        let version = |object| text(object, "/metadata/resourceVersion").parse::<u64>();
         let is_same = text(sent, "/metadata/uid") == text(pod, "/metadata/uid");
         ensure!(is_same, "the patch does not name this pod: {sent:#}");
         let is_newer = version(sent)? >= version(changed)?;

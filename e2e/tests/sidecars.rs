@@ -269,20 +269,20 @@ async fn game_pods_get_sidecars_from_the_operator_itself(case: &mut Case) -> Res
     case.set_image("game:v2").await?;
     let after = case.until_settled(4).await?;
     for pod in &injected {
-        let same = after
+        let updated = after
             .pods
             .iter()
             .find(|it| it.0["metadata"]["uid"] == pod.0["metadata"]["uid"]);
-        let same = same.context("the pod was replaced")?;
+        let updated = updated.context("the pod was replaced")?;
         ensure!(
-            same.0["spec"]["containers"][0]["image"] == "log:1.0",
+            updated.0["spec"]["containers"][0]["image"] == "log:1.0",
             "{:#}",
-            same.0
+            updated.0
         );
         ensure!(
-            same.0["spec"]["containers"][1]["image"] == "game:v2",
+            updated.0["spec"]["containers"][1]["image"] == "game:v2",
             "{:#}",
-            same.0
+            updated.0
         );
     }
     // A paused set is not injected into new pods.

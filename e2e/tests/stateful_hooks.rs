@@ -28,7 +28,7 @@ async fn apply_pending_hook(case: &Case) -> Result<()> {
     Ok(())
 }
 
-fn victims(view: &View) -> Vec<&str> {
+fn waiting_pods(view: &View) -> Vec<&str> {
     let waiting = view.pods.iter().filter(|pod| pod.waits_for_hook());
     waiting.map(|pod| pod.name()).collect()
 }
@@ -44,7 +44,8 @@ async fn an_ordered_scale_in_runs_one_hook_at_a_time(case: &mut Case) -> Result<
     let view = case.until_settled(3).await?;
     let revision = view.text("/status/updateRevision").to_owned();
     case.scale(1).await?;
-    let only_the_highest_waits = |view: &View| victims(view) == [name(2)] && view.runs.len() == 1;
+    let only_the_highest_waits =
+        |view: &View| waiting_pods(view) == [name(2)] && view.runs.len() == 1;
     let view = case
         .until("the highest ordinal waits", only_the_highest_waits)
         .await?;
@@ -72,7 +73,7 @@ async fn a_parallel_scale_in_runs_all_hooks_concurrently(case: &mut Case) -> Res
     case.until_settled(4).await?;
     case.scale(1).await?;
     case.until("three pods wait", |view| {
-        victims(view).len() == 3 && view.phases("PreDelete") == ["Running"; 3]
+        waiting_pods(view).len() == 3 && view.phases("PreDelete") == ["Running"; 3]
     })
     .await?;
     case.hooks.answer("/", example_answer());
@@ -113,7 +114,7 @@ async fn a_revert_cancels_a_running_hook(case: &mut Case) -> Result<()> {
     let view = case.until_settled(2).await?;
     let uids =
         |view: &View| -> Vec<String> { view.pods.iter().map(|pod| pod.uid().to_owned()).collect() };
-    view.ensure(victims(&view).is_empty() && uids(&view) == uids(&before))
+    view.ensure(waiting_pods(&view).is_empty() && uids(&view) == uids(&before))
 }
 
 async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
@@ -122,11 +123,11 @@ async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
     case.apply(Game::parallel(4).pre_delete("test")).await?;
     case.until_settled(4).await?;
     case.scale(1).await?;
-    case.until("three pods wait", |view| victims(view).len() == 3)
+    case.until("three pods wait", |view| waiting_pods(view).len() == 3)
         .await?;
     case.scale(3).await?;
     case.until("one pod waits", |view| {
-        victims(view) == [name(3)] && view.runs.len() == 1
+        waiting_pods(view) == [name(3)] && view.runs.len() == 1
     })
     .await?;
     case.hooks.answer("/", example_answer());
@@ -151,7 +152,7 @@ async fn an_update_does_not_wait_for_a_pod_to_be_deleted(case: &mut Case) -> Res
     case.hooks.answer("/free", example_answer());
     case.until_settled(3).await?;
     case.scale(2).await?;
-    case.until("the victim waits", |view| victims(view) == [name(2)])
+    case.until("the victim waits", |view| waiting_pods(view) == [name(2)])
         .await?;
     case.set_image("game:v2").await?;
     case.until("the other pods are updated", |view| {
@@ -215,7 +216,7 @@ async fn a_restarted_operator_continues_a_deletion(case: &mut Case) -> Result<()
     case.apply(Game::ordered(4).pre_delete("test")).await?;
     case.until_settled(4).await?;
     case.scale(2).await?;
-    let waits = |view: &View| victims(view) == [name(3)] && view.runs.len() == 1;
+    let waits = |view: &View| waiting_pods(view) == [name(3)] && view.runs.len() == 1;
     let before = case.until("the highest ordinal waits", waits).await?;
     case.kill_operator().await?;
     case.operator.start().await?;

@@ -1,4 +1,4 @@
-//! GameStatefulSets: reserved ordinals, which get no pod: other ordinals take their place.
+//! Reserved ordinals of GameStatefulSets: they get no pod, and other ordinals take their place.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
@@ -17,7 +17,7 @@ e2e::tests![
     a_reserved_pod_is_kept_until_its_hook_passes,
     reserved_pods_are_deleted_one_at_a_time_with_ordered_ready,
     a_failed_hook_keeps_a_reserved_pod_until_it_is_retried,
-    releasing_an_ordinal_cancels_the_deletion_of_its_pod,
+    ending_a_reservation_cancels_the_deletion_of_the_pod,
     claims_of_a_reserved_ordinal_are_kept_and_reused,
     an_update_skips_reserved_ordinals,
     surge_pods_and_scaling_skip_reserved_ordinals,
@@ -138,8 +138,11 @@ async fn reserved_pods_are_deleted_one_at_a_time_with_ordered_ready(case: &mut C
     case.until_settled(3).await?;
     reserve(case, &[0, 1]).await?;
     let waits = |view: &View| view.pods.len() == 5 && waiting_pods(view) == [name(1)];
-    case.until("both substitutes exist, and the highest pod waits", waits)
-        .await?;
+    case.until(
+        "both substitutes exist, and the higher reserved pod waits",
+        waits,
+    )
+    .await?;
     case.consistently("no other pod waits", 2, waits).await?;
     case.hooks.answer("/", example_answer());
     until_settled_as(case, "2:v1 3:v1 4:v1").await?;
@@ -171,7 +174,7 @@ async fn a_failed_hook_keeps_a_reserved_pod_until_it_is_retried(case: &mut Case)
     Ok(())
 }
 
-async fn releasing_an_ordinal_cancels_the_deletion_of_its_pod(case: &mut Case) -> Result<()> {
+async fn ending_a_reservation_cancels_the_deletion_of_the_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_pending_hook(case).await?;
     case.apply(Game::parallel(3).pre_delete("test")).await?;
@@ -210,11 +213,11 @@ async fn claims_of_a_reserved_ordinal_are_kept_and_reused(case: &mut Case) -> Re
 async fn an_update_skips_reserved_ordinals(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     apply_pending_hook(case).await?;
-    let free = hook_template("free", &case.hooks.url("/free"));
-    case.apply(free).await?;
-    case.hooks.answer("/free", example_answer());
+    let passing = hook_template("passing", &case.hooks.url("/passing"));
+    case.apply(passing).await?;
+    case.hooks.answer("/passing", example_answer());
     let game = Game::parallel(4).updated_by("InplaceUpdate").partition(2);
-    case.apply(game.pre_delete("test").pre_inplace("free"))
+    case.apply(game.pre_delete("test").pre_inplace("passing"))
         .await?;
     case.until_settled(4).await?;
     case.replace("/spec/updateStrategy/paused", true).await?;

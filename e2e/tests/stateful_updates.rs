@@ -20,7 +20,7 @@ e2e::tests![
     on_delete_updates_pods_that_a_user_deletes,
     surge_pods_have_higher_ordinals_and_are_deleted_at_the_end,
     limits_are_accepted_in_rolling_update,
-    pods_that_a_scale_in_leaves_are_updated,
+    pods_that_remain_after_a_scale_in_are_updated,
     max_unavailable_updates_several_pods_at_a_time,
     a_full_quota_does_not_hold_up_an_ordered_update,
 ];
@@ -285,15 +285,16 @@ async fn limits_are_accepted_in_rolling_update(case: &mut Case) -> Result<()> {
     case.until_settled(3).await?;
     case.set_image("game:v2").await?;
     until_shape(case, "0:v1 1:v2 2:v2").await?;
-    let twice = json!([{"op": "add", "path": "/spec/updateStrategy/partition", "value": 0}]);
-    let patch = format!("-p={twice}");
+    let second_partition =
+        json!([{"op": "add", "path": "/spec/updateStrategy/partition", "value": 0}]);
+    let patch = format!("-p={second_partition}");
     let args = ["patch", "gamestatefulset", SET, "--type=json", &patch];
     let error = case.refused(&args, "").await?;
     ensure!(error.contains("keep one of the two"), "{error}");
     Ok(())
 }
 
-async fn pods_that_a_scale_in_leaves_are_updated(case: &mut Case) -> Result<()> {
+async fn pods_that_remain_after_a_scale_in_are_updated(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::ordered(4).annotated("stage.gamekeeper/ready-seconds", "1");
     case.apply(game).await?;

@@ -39,7 +39,7 @@ async fn check_pods(case: &Case, restarts: &[(&str, i64)]) -> Result<()> {
         .collect();
     let mut shown = table.without("AGE");
     for line in &mut shown.lines {
-        // Without the time of the last restart, as in "1 (5s ago)".
+        // Drops the time of the last restart, as in "1 (5s ago)".
         line[3] = line[3].split(' ').next().unwrap_or_default().to_owned();
     }
     ensure!(shown.lines == expected, "{shown:?}");
@@ -69,8 +69,8 @@ fn keys(value: &Value) -> BTreeSet<&str> {
     })
 }
 
-/// Checks that the status has exactly these fields, and these numbers. It also has conditions and
-/// currentRevision, which are newer than the documents.
+/// Checks that the status has exactly these fields, apart from conditions and currentRevision, which are newer than
+/// the documents, and that it has these numbers.
 fn check_status(view: &View, fields: &[&str], numbers: [(&str, i64); 6]) -> Result<()> {
     let mut found = keys(&view.game["status"]);
     ensure!(

@@ -19,8 +19,8 @@ const TEMPLATES: &str = "e2e/manifests/warned/templates";
 const CONCURRENCY: usize = 8;
 
 async fn manifests_are_accepted_with_the_expected_warnings(case: &mut Case) -> Result<()> {
-    let installed = Webhook::install(case, "2160h").await?;
-    installed.until_called(case).await?;
+    let webhook = Webhook::install(case, "2160h").await?;
+    webhook.until_called(case).await?;
     for path in manifests(TEMPLATES)? {
         case.kubectl(&["apply", "-f", &path.to_string_lossy()])
             .await?;
@@ -40,7 +40,7 @@ async fn manifests_are_accepted_with_the_expected_warnings(case: &mut Case) -> R
     .await?;
     let wrong = warnings(case, &warned).await?;
     ensure!(wrong.is_empty(), "{wrong}");
-    installed.remove(case).await
+    webhook.remove(case).await
 }
 
 /// Applies manifests as a dry run. Returns kubectl's output for those whose warnings are not as expected.

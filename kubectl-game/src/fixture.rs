@@ -227,7 +227,7 @@ pub fn set() -> Scene {
     )
 }
 
-/// The GameStatefulSet of `set` with ordinal 10 reserved: its substitute exists, and its hook runs.
+/// The GameStatefulSet of `set` with ordinal 10 reserved: the substitute of pod 10 exists, and the hook of pod 10 runs.
 pub fn reserved() -> Scene {
     let change = json!({
         "spec": {

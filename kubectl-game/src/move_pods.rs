@@ -44,7 +44,7 @@ pub async fn move_pods(target: &ClusterOptions, options: &MoveOptions) -> Result
     let cluster = Cluster::connect(target).await?;
     let pods = match &moved {
         Moved::Pod(name) => vec![movable(cluster.pod(name).await?)?],
-        Moved::Node(name) => on_node(&cluster, name, options.all_namespaces).await?,
+        Moved::Node(name) => movable_pods_on(&cluster, name, options.all_namespaces).await?,
     };
     let must_change = |pod: &&Pod| is_requested(pod) == options.cancel;
     let to_change: Vec<&Pod> = pods.iter().filter(must_change).collect();
@@ -86,8 +86,12 @@ pub async fn move_pods(target: &ClusterOptions, options: &MoveOptions) -> Result
     changed.into_result()
 }
 
-/// The pods of workloads on a node.
-async fn on_node(cluster: &Cluster, node: &str, everywhere: bool) -> Result<Vec<Pod>, Error> {
+/// The pods on a node that the operator can replace.
+async fn movable_pods_on(
+    cluster: &Cluster,
+    node: &str,
+    everywhere: bool,
+) -> Result<Vec<Pod>, Error> {
     let pods = cluster.pods_on(node, everywhere).await?.into_iter();
     let pods: Vec<Pod> = pods.filter_map(|pod| movable(pod).ok()).collect();
     if pods.is_empty() {
@@ -102,7 +106,7 @@ async fn on_node(cluster: &Cluster, node: &str, everywhere: bool) -> Result<Vec<
     Ok(pods)
 }
 
-/// A pod that the operator can replace.
+/// Returns the pod, if the operator can replace it.
 fn movable(pod: Pod) -> Result<Pod, Error> {
     let name = pod.name_any();
     if workload_of(&pod).is_none() {

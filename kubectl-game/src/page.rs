@@ -38,8 +38,8 @@ impl Page {
         self.end_line();
     }
 
-    /// Appends a line of a head: a label, and parts with their tones. Without a label, it reads as the continuation of the
-    /// line above.
+    /// Appends a line of a header: a label, and parts with their tones. Without a label, the line reads as the
+    /// continuation of the one above.
     pub fn row(&mut self, label: &str, parts: &[(Tone, String)]) {
         let colon = if label.is_empty() { "" } else { ":" };
         self.write(Tone::Plain, &format!("{:<12}", format!("{label}{colon}")));

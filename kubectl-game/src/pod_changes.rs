@@ -1,4 +1,4 @@
-//! Changes of several pods. If a pod no longer exists, or cannot be changed, the others are still changed.
+//! Changes to several pods. If a pod no longer exists, or cannot be changed, the others are still changed.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;

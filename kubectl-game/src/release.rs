@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use gamekeeper_core::api::names::{
-    GUARDED_LABEL, RELEASED_ANNOTATION, WorkloadKind, kept_by_autoscalers,
+    GUARDED_LABEL, RELEASED_ANNOTATION, WorkloadKind, autoscaler_annotations,
 };
 use gamekeeper_core::text::counted;
 use jiff::Timestamp;
@@ -153,7 +153,7 @@ fn is_guarded(pod: &Pod) -> bool {
 /// The patch that releases a pod. The uid is a precondition, because another pod may have the name by now.
 fn patch(pod: &Pod, now: Timestamp) -> Value {
     let mut annotations = json!({RELEASED_ANNOTATION: now.to_string()});
-    for key in kept_by_autoscalers(pod.annotations()) {
+    for key in autoscaler_annotations(pod.annotations()) {
         annotations[key] = Value::Null;
     }
     json!({"metadata": {

@@ -81,7 +81,7 @@ impl Scene {
 
     /// The pod of a run, if it exists.
     pub fn pod_of(&self, run: &HookRun) -> Option<&Pod> {
-        self.pods.iter().find(|pod| is_about(run, pod))
+        self.pods.iter().find(|pod| is_for_pod(run, pod))
     }
 
     /// The pod or the canary step of a run.
@@ -129,9 +129,9 @@ pub fn workload_of(pod: &Pod) -> Option<&OwnerReference> {
     (group == Some(GROUP)).then_some(owner)
 }
 
-pub fn is_about(run: &HookRun, pod: &Pod) -> bool {
-    let about = run.annotations().get(names::RUN_POD_UID);
-    about.is_some() && about == pod.metadata.uid.as_ref()
+pub fn is_for_pod(run: &HookRun, pod: &Pod) -> bool {
+    let uid = run.annotations().get(names::RUN_POD_UID);
+    uid.is_some() && uid == pod.metadata.uid.as_ref()
 }
 
 pub fn revision_of(pod: &Pod) -> &str {

@@ -202,7 +202,7 @@ fn status_verdict(set: &Set) -> Verdict {
     let verdict = judge(set);
     let tree = || {
         let name = short_name(set.name());
-        format!("see which pods, and their workloads, with: kubectl game tree {name}")
+        format!("see these pods and their workloads with: kubectl game tree {name}")
     };
     let is_waiting = verdict.word == "Waiting";
     Verdict {
@@ -288,8 +288,8 @@ pub async fn undo(
             break (history.set, undo);
         };
         let patch = Patch::Json::<()>(patch);
-        let written = cluster.send(async || api.patch(name, &params, &patch).await);
-        match written.await {
+        let patched = cluster.send(async || api.patch(name, &params, &patch).await);
+        match patched.await {
             Ok(set) => break (Set::read(set)?, undo),
             Err(error) if error.is_conflict() && attempt < MAX_ATTEMPTS => attempt += 1,
             Err(error) => return Err(error),

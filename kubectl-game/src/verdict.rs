@@ -251,10 +251,10 @@ fn pause(scene: &Scene, now: Timestamp) -> Option<Finding> {
                 .with_fix(format!("continue with: {resume}"))
         });
     };
-    let since = span(now.duration_since(held.start_time.0).as_secs());
+    let elapsed = span(now.duration_since(held.start_time.0).as_secs());
     let mut finding = match held.reason {
         PauseReason::PausedByCanaryPauseStep => at_pause_step(game, held.start_time.0, now),
-        PauseReason::PausedByStepBasedHook => at_hook_step(scene, &since),
+        PauseReason::PausedByStepBasedHook => at_hook_step(scene, &elapsed),
     };
     let progressing = game.status.condition(ConditionType::Progressing);
     let reason = progressing.and_then(|it| Reason::parse(&it.reason));
@@ -280,16 +280,16 @@ fn at_pause_step(game: &Game, began: Timestamp, now: Timestamp) -> Finding {
                 .with_fix(format!("continue immediately with: {resume}"))
         }
         None => {
-            let since = span(now.duration_since(began).as_secs());
+            let elapsed = span(now.duration_since(began).as_secs());
             let sentence =
-                format!("canary step {index} is paused until resumed, for {since} so far");
+                format!("canary step {index} is paused until resumed, for {elapsed} so far");
             Finding::new(End::Stopped, "Paused", sentence)
                 .with_fix(format!("continue with: {resume}"))
         }
     }
 }
 
-fn at_hook_step(scene: &Scene, since: &str) -> Finding {
+fn at_hook_step(scene: &Scene, elapsed: &str) -> Finding {
     let game = &scene.game;
     let index = game.step_index().unwrap_or(0);
     let name = game.status.canary.current_step_hook_run.as_deref();
@@ -299,8 +299,9 @@ fn at_hook_step(scene: &Scene, since: &str) -> Finding {
         || "was not successful".to_owned(),
         |run| format!("ended {}: {}", run.phase(), summary(run)),
     );
-    let sentence =
-        format!("canary step {index} has been paused for {since}, because its hook {name} {ended}");
+    let sentence = format!(
+        "canary step {index} has been paused for {elapsed}, because its hook {name} {ended}"
+    );
     let workload = game.short_name();
     Finding::new(End::Stopped, "Paused", sentence).with_fix(format!(
         "continue anyway with: kubectl game resume {workload}; roll back with: kubectl game undo {workload}"

@@ -31,7 +31,8 @@ enum LintError {
     Panicked(#[from] Panicked),
 }
 
-/// Runs the command; returns its exit code: 1 if an object would be refused, 2 if a file cannot be read.
+/// Runs the command; returns its exit code: 1 if an object would be refused, or gets a warning with `--strict`; 2 if a
+/// file cannot be read.
 pub fn run(options: &Options) -> u8 {
     match diagnose(options) {
         Ok(diagnostics) => {

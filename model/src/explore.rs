@@ -19,7 +19,7 @@ pub struct Exploration {
     pub moves: u64,
     /// Number of distinct plans.
     pub plans: usize,
-    /// Number of moves from the start to the farthest state.
+    /// Number of layers: states at the same distance from the start, the start included.
     pub depth: usize,
 }
 

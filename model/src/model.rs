@@ -39,8 +39,8 @@ pub enum Move {
     Tick,
     /// The garbage collector deletes a pod whose workload is deleted in the foreground.
     Collect(Uid, bool),
-    /// The garbage collector removes the owner reference of a pod whose workload is deleted with `--cascade=orphan`, or
-    /// finishes.
+    /// The garbage collector removes the owner reference of a pod whose workload is deleted with `--cascade=orphan`; if
+    /// no such pod is left, it completes its part of the deletion.
     Orphan(bool),
     /// The operator plans, after some caches (workload, pods, runs, revisions) have caught up.
     Plan([bool; 4]),

@@ -125,7 +125,7 @@ impl Model {
         let mut planned = Planned {
             get_first: plan.actions.iter().any(plan::Action::is_irrevocable)
                 && self.fault != Some(Fault::NoQuorumGet),
-            // In the model, the guard is always in force.
+            // The time of the next check of the guard is left out, because in the model, the guard is always in force.
             wake: plan
                 .wake
                 .map(wake_time)

@@ -1,4 +1,4 @@
-//! Invariant 4: only a user or its duration ends a pause step, and only a success or a user ends a hook step.
+//! Invariant 4: a pause step is ended only by a user or by its duration, and a hook step only by a success or a user.
 //! Within one rollout the step index only grows. The operator ends no pause but its own.
 
 use gamekeeper_core::api::HookPhase;

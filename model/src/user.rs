@@ -103,7 +103,7 @@ fn fall_silent(pod: &mut Pod, node: Node) {
 /// Makes a change.
 pub fn act(model: &Model, state: &mut State, change: User, seen_before: bool) {
     let scope = &model.scope;
-    let is_over = pauses::is_marked_over(model, state.workload.now.pause_annotation);
+    let is_pause_over = pauses::is_marked_over(model, state.workload.now.pause_annotation);
     if let User::Node(node) = change {
         let pods = state.pods.change(scope.lags.pods, seen_before);
         state.node = node;
@@ -166,7 +166,7 @@ pub fn act(model: &Model, state: &mut State, change: User, seen_before: bool) {
             workload.by_apply = false;
             // If the user pauses again before the operator has observed the resume, the operator's own pause
             // continues.
-            let is_own_pause = workload.pause_annotation != 0 && !is_over;
+            let is_own_pause = workload.pause_annotation != 0 && !is_pause_over;
             state.memory.user_paused = !is_own_pause;
             if let Some(pause) = state.memory.pause.as_mut().filter(|_| is_own_pause) {
                 pause.resumed = false;

@@ -199,6 +199,7 @@ fn remember_surge(state: &mut State, planned: &Workload, ordinal: Option<Name>) 
     }
 }
 
+/// The uid of a new pod: above those of all pods that the state still mentions.
 fn next_uid(state: &State, reconcile: &Reconcile) -> Uid {
     let seen = match &state.pods.seen {
         Seen::Before(pods) => pods.iter(),
@@ -218,7 +219,7 @@ fn next_uid(state: &State, reconcile: &Reconcile) -> Uid {
     highest.map_or(0, |uid| uid + 1).max(above_ready)
 }
 
-/// A name for a new pod. No earlier pod has had it.
+/// The name of a new pod: above those of all pods that the state still mentions.
 fn next_name(state: &State) -> Name {
     let seen = match &state.pods.seen {
         Seen::Before(pods) => pods.iter(),

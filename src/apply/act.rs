@@ -376,6 +376,7 @@ impl WorkloadWriter<'_> {
         }
     }
 
+    /// Closes a pod's gate for an update to a revision; with None, opens the gate.
     async fn set_gate(
         &self,
         pod: &PodRef,

@@ -4,8 +4,8 @@
 //! recent. Actions that depend on the workload alone continue while the proof is renewed, so that one plan can
 //! create or delete a thousand pods without a pause.
 //!
-//! An [`AdaptiveTimeout`] only doubles each time a proof or a plan is too late, so even a process that is frozen twice in a row does
-//! not act on an old decision, and a slow API server still allows progress.
+//! An [`AdaptiveTimeout`] only doubles each time a proof or a plan is too late, so even a process that is frozen twice
+//! in a row does not act on an old decision, and a slow API server still allows progress.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -145,7 +145,7 @@ impl Requests {
             .await
     }
 
-    /// Reads the fields of an object that `T` has, with a quorum read.
+    /// Reads an object with a quorum read, and returns those of its fields that `T` has.
     pub(crate) async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, Refusal> {
         let accept = Content::Object.mime();
         let exchange = self.exchange(Method::GET, path, accept, Content::Object, Vec::new());

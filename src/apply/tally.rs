@@ -23,7 +23,7 @@ pub(super) struct Tally {
     pub unfinished: bool,
     /// Whether the names of pods can be chosen, rather than being determined by ordinals.
     chooses_names: bool,
-    /// Revisions whose last pod was refused. Of each, a single pod is tried next.
+    /// Revisions of which the most recent new pod was refused. Of each, a single pod is tried next.
     on_trial: BTreeSet<String>,
     /// Revisions on trial whose single pod was tried.
     tried: BTreeSet<String>,

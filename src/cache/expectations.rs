@@ -80,7 +80,7 @@ impl Cache {
     ///
     /// The caller makes sure that no write is recorded in the meantime (there is only one reconcile per object at a
     /// time).
-    pub(crate) async fn caught_up(&self, owner: &str) {
+    pub(crate) async fn until_caught_up(&self, owner: &str) {
         let Some(expected) = self.expectations.get(owner) else {
             return;
         };
@@ -89,7 +89,7 @@ impl Cache {
         }
         let deadline =
             (expected.since + EXPECTATION_TIMEOUT).max(Instant::now() + Duration::from_secs(1));
-        if timeout_at(deadline, self.observed(&expected))
+        if timeout_at(deadline, self.until_observed(&expected))
             .await
             .is_err()
         {
@@ -99,7 +99,7 @@ impl Cache {
     }
 
     /// Waits until the cache shows these writes.
-    async fn observed(&self, expected: &Expected) {
+    async fn until_observed(&self, expected: &Expected) {
         for (kind, version) in &expected.versions {
             self.reach(*kind, *version).await;
         }
@@ -153,7 +153,7 @@ mod tests {
     #[tokio::test]
     async fn a_reconcile_without_recorded_writes_does_not_wait() {
         let cache = Cache::default();
-        assert!(cache.caught_up("owner").now_or_never().is_some());
+        assert!(cache.until_caught_up("owner").now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -163,10 +163,10 @@ mod tests {
         cache
             .expectations
             .record("owner", Write::Version(Kind::Pod, 12));
-        assert!(cache.caught_up("owner").now_or_never().is_none());
-        assert!(cache.caught_up("other").now_or_never().is_some());
+        assert!(cache.until_caught_up("owner").now_or_never().is_none());
+        assert!(cache.until_caught_up("other").now_or_never().is_some());
         test_feed::pods(&cache, 12, &["a", "b"]);
-        assert!(cache.caught_up("owner").now_or_never().is_some());
+        assert!(cache.until_caught_up("owner").now_or_never().is_some());
         assert!(cache.expectations.get("owner").is_none());
     }
 
@@ -175,9 +175,9 @@ mod tests {
         let cache = Arc::new(Cache::default());
         test_feed::pods(&cache, 10, &["a", "b"]);
         cache.expectations.record("owner", pod_deleted("a"));
-        assert!(cache.caught_up("owner").now_or_never().is_none());
+        assert!(cache.until_caught_up("owner").now_or_never().is_none());
         test_feed::pods(&cache, 11, &["b"]);
-        assert!(cache.caught_up("owner").now_or_never().is_some());
+        assert!(cache.until_caught_up("owner").now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -187,7 +187,7 @@ mod tests {
         cache.expectations.record("owner", pod_deleted("a"));
         let waiting = tokio::spawn({
             let cache = Arc::clone(&cache);
-            async move { cache.caught_up("owner").await }
+            async move { cache.until_caught_up("owner").await }
         });
         tokio::time::sleep(EXPECTATION_TIMEOUT + Duration::from_secs(1)).await;
         assert!(!waiting.is_finished());

@@ -2,7 +2,7 @@
 //!
 //! Controllers read this state without a request to the API server, and hold no lock across an await. Guarantees:
 //! after a change or deletion is in the store, all workloads and runs that the change concerns are queued;
-//! [`Cache::caught_up`] lets a controller read its own writes; after [`Cache::catch_up_with_server`] the
+//! [`Cache::until_caught_up`] lets a controller read its own writes; after [`Cache::catch_up_with_server`] the
 //! cache is at least as new as the API server was at the time of the call.
 
 mod bcs;
@@ -367,7 +367,7 @@ impl Cache {
     }
 
     /// Waits until every kind has been listed.
-    pub(crate) async fn filled(&self) {
+    pub(crate) async fn until_filled(&self) {
         // Namespaces and revisions of SidecarSets come last, because the list of SidecarSets decides whether they are
         // watched.
         for (kind, _) in self.watched() {

@@ -102,7 +102,7 @@ fn announces_removal(taint: &NodeTaint, keys: &[String]) -> bool {
     ends_pods || keys.contains(&taint.key)
 }
 
-/// When the removal of a node was announced, if its taints show that: `kubectl taint` records no time.
+/// When the removal of a node was announced, if its taints show that; those set by `kubectl taint` have no time.
 fn going_since(node: &NodeSpec, keys: &[String]) -> Option<Timestamp> {
     let announces = |it: &&NodeTaint| {
         let is_cordon = node.unschedulable && it.key == UNSCHEDULABLE;

@@ -139,7 +139,7 @@ impl<T: Cached> Reflector<T> {
     }
 
     /// Returns when a caller waits for a list that has not started, and none is in progress.
-    async fn list_is_due(&self) {
+    async fn until_list_is_due(&self) {
         let (mut progress, mut wanted) = (self.progress(), self.wanted.subscribe());
         loop {
             let is_due = |wanted: &u64| *wanted > self.progress.borrow().started;
@@ -183,8 +183,8 @@ impl<T: Cached> Reflector<T> {
             route,
             listing: None,
         };
-        let list_is_due = || self.list_is_due();
-        super::watch::watch(source, list_is_due, |change| feed.apply(change)).await;
+        let until_list_is_due = || self.until_list_is_due();
+        super::watch::watch(source, until_list_is_due, |change| feed.apply(change)).await;
     }
 }
 
@@ -194,7 +194,7 @@ pub(super) type DecodeError = serde_json::Error;
 /// A change for the router.
 pub(crate) enum Routed<T> {
     Changed(Transition<T>),
-    /// An object that cannot be decoded, or one that could not be decoded and no longer exists:
+    /// An object that cannot be decoded, or that could not be decoded before this change:
     /// [`Reflector::unreadable`] distinguishes the two cases.
     Unreadable(ObjectKey),
 }

@@ -16,7 +16,7 @@ use crate::objects::{Kind, ObjectKey};
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{API_VERSION, Cluster, GameWorkload, HookRun, HookTemplate, SidecarSet};
 use gamekeeper_core::plan::sidecars::Sidecars;
-use gamekeeper_core::plan::{Claim, holds_sidecars, makes_same_plan, token_hook};
+use gamekeeper_core::plan::{Claim, makes_same_plan, token_hook, why_sidecars_are_held};
 
 /// Receives keys to reconcile; must not block.
 pub(crate) type Sink = Box<dyn Fn(ObjectKey) + Send + Sync>;
@@ -221,7 +221,8 @@ impl Router {
         });
     }
 
-    /// Queues the SidecarSets that reach a workload's namespace, if it starts or stops holding back sidecar updates.
+    /// Queues the SidecarSets that reach a workload's namespace, if the workload starts or stops holding back
+    /// sidecar updates.
     fn queue_sets_of<K: GameWorkload>(&self, (old, new): &Transition<Whole<K>>) {
         let Some(workload) = new.as_ref().or(old.as_ref()) else {
             return;
@@ -229,7 +230,8 @@ impl Router {
         if self.sidecars.is_empty() {
             return;
         }
-        let [old, new] = [old, new].map(|side| holds_sidecars(side.as_ref()?.object.as_ref()));
+        let [old, new] =
+            [old, new].map(|side| why_sidecars_are_held(side.as_ref()?.object.as_ref()));
         if old == new {
             return;
         }

@@ -75,7 +75,7 @@ pub(super) fn slim(
     ))
 }
 
-/// The slim form of any pod. `controller` is the uid of the workload that controls it; None if none of ours does.
+/// The slim form of any pod. `controller` is the uid of the workload that controls it; None if no workload does.
 pub(super) fn slim_with_controller(
     previous: Option<&Pod>,
     origin: Origin,

@@ -165,10 +165,10 @@ impl WatchError {
     }
 }
 
-/// Watches forever. Relists when `list_is_due` returns.
+/// Watches forever. Relists when `until_list_is_due` returns.
 pub(super) async fn watch<F: Future<Output = ()>>(
     mut source: Source,
-    list_is_due: impl Fn() -> F,
+    until_list_is_due: impl Fn() -> F,
     mut pass_on: impl FnMut(Change<Object<'_>>),
 ) {
     let mut position: Option<String> = None;
@@ -179,7 +179,7 @@ pub(super) async fn watch<F: Future<Output = ()>>(
         let result = tokio::select! {
             biased;
             result = source.follow(&mut position, &mut pass_on) => result,
-            () = list_is_due() => {
+            () = until_list_is_due() => {
                 position = None;
                 continue;
             }

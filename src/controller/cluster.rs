@@ -80,7 +80,7 @@ impl Clusters {
             return reporter.report(Kind::Cluster, &key, &unreadable).await;
         }
         if let Some(known) = reflector.get(&key) {
-            self.cache.caught_up(known.uid()).await;
+            self.cache.until_caught_up(known.uid()).await;
         }
         let Some(cluster) = reflector.get(&key) else {
             self.refused().remove(&key);
@@ -98,9 +98,9 @@ impl Clusters {
         match written {
             Ok(()) => {
                 let wake = plan.wake.map(|at| at.duration_since(world.now));
-                let wake = wake.map(|ahead| Duration::try_from(ahead).unwrap_or_default());
+                let wake = wake.map(|delay| Duration::try_from(delay).unwrap_or_default());
                 let refused = self.refused().contains_key(&key);
-                let wake = wake.map(|ahead| read_at + ahead.max(Duration::from_millis(10)));
+                let wake = wake.map(|delay| read_at + delay.max(Duration::from_millis(10)));
                 let retry_at = refused.then(|| Instant::now() + REFUSED_INTERVAL);
                 Requeue::Settled(wake.into_iter().chain(retry_at).min())
             }
@@ -393,8 +393,8 @@ fn finalizer_patch(cluster: &Cluster, add: bool) -> Value {
     let meta = &cluster.metadata;
     let others = meta.finalizers.iter().flatten().map(String::as_str);
     let others = others.filter(|it| *it != LIFECYCLE_FINALIZER);
-    let own = add.then_some(LIFECYCLE_FINALIZER);
-    let finalizers: Vec<&str> = others.chain(own).collect();
+    let added = add.then_some(LIFECYCLE_FINALIZER);
+    let finalizers: Vec<&str> = others.chain(added).collect();
     json!({"metadata": {
         "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers,
     }})

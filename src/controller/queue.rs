@@ -185,8 +185,8 @@ impl Queue {
         state.clear_timer(&key);
         match requeue {
             Requeue::Retry(_) | Requeue::Conflict => {
-                let after = match requeue {
-                    Requeue::Retry(after) => after,
+                let retry_after = match requeue {
+                    Requeue::Retry(retry_after) => retry_after,
                     _ => None,
                 };
                 let in_a_row = state.failed.get(&key).map_or(0, |failed| failed.in_a_row);
@@ -194,7 +194,7 @@ impl Queue {
                 let failed = Failed {
                     in_a_row: in_a_row.saturating_add(1),
                     not_before: now
-                        + after.map_or(backoff.min(MAX_BACKOFF_ON_EVENT), |it| {
+                        + retry_after.map_or(backoff.min(MAX_BACKOFF_ON_EVENT), |it| {
                             it.min(MAX_RETRY_AFTER)
                         }),
                 };

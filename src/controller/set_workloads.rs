@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::cache::{Cache, Cached, Reflector, Whole};
 use gamekeeper_core::api::GameWorkload;
 use gamekeeper_core::plan::sidecars::{Held, MatchedPod, Sidecars, TokenHook};
-use gamekeeper_core::plan::{Pod, holds_sidecars, token_hook};
+use gamekeeper_core::plan::{Pod, token_hook, why_sidecars_are_held};
 
 /// The workloads in the namespaces that a set reaches.
 pub(super) struct SetWorkloads<'c> {
@@ -18,7 +18,7 @@ pub(super) struct SetWorkloads<'c> {
     set: &'c Sidecars,
     /// Those that hold updates back, by uid.
     held: HashMap<String, Arc<Held>>,
-    /// The hooks of pods, by the uids of the workload and the pod. Read for workloads with a token only.
+    /// The hooks of pods, by the uids of the workload and the pod. Read only for workloads with a pod that has a token.
     hooks: HashMap<String, HashMap<String, TokenHook>>,
 }
 
@@ -72,14 +72,14 @@ fn held_in<K: GameWorkload>(
     let store = workloads.store();
     let workloads = store.in_namespace(namespace);
     let held = workloads.filter_map(|workload| {
-        let held = holds_sidecars(workload.object.as_ref())?;
+        let held = why_sidecars_are_held(workload.object.as_ref())?;
         Some((workload.uid().to_owned(), Arc::new(held)))
     });
     held.collect()
 }
 
 /// Pods with tokens of a set in namespaces that the set no longer reaches.
-pub(super) fn left_pods(cache: &Cache, set: &Sidecars, now: Timestamp) -> Vec<MatchedPod> {
+pub(super) fn deselected_pods(cache: &Cache, set: &Sidecars, now: Timestamp) -> Vec<MatchedPod> {
     let store = cache.pods.store();
     let namespaces = cache.sidecars.not_reached_by(set).into_iter();
     let pods = namespaces.flat_map(|namespace| {
@@ -92,5 +92,9 @@ pub(super) fn left_pods(cache: &Cache, set: &Sidecars, now: Timestamp) -> Vec<Ma
         let matched = with_token.filter_map(|pod| pod.matched(set, false, now));
         matched.collect::<Vec<_>>()
     });
-    pods.map(|pod| MatchedPod { left: true, ..pod }).collect()
+    pods.map(|pod| MatchedPod {
+        deselected: true,
+        ..pod
+    })
+    .collect()
 }

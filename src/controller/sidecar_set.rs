@@ -22,7 +22,7 @@ use super::UnreadableReporter;
 use super::queue::{Reconciled, Requeue};
 use super::refused::{no_later, requeue_after};
 use super::set_revisions::SetRevisions;
-use super::set_workloads::{SetWorkloads, left_pods};
+use super::set_workloads::{SetWorkloads, deselected_pods};
 use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
 use crate::apply::{Content, Refusal, Requests, ResponseMetadata, to_bytes, valid_until};
 use crate::cache::{Cache, Cached, Whole};
@@ -71,7 +71,7 @@ impl SidecarSets {
         let sets = &self.cache.sidecar_sets;
         // A plan that does not see the tokens that the last one allotted would allot too many.
         if let Some(known) = sets.get(&key) {
-            self.cache.caught_up(known.uid()).await;
+            self.cache.until_caught_up(known.uid()).await;
         }
         let Some(set) = sets.get(&key) else {
             self.forget(&key);
@@ -166,7 +166,7 @@ impl SidecarSets {
         };
         let mut remaining = patches.into_iter().peekable();
         let timely = std::iter::from_fn(|| remaining.next_if(|_| Instant::now() <= deadline));
-        let written = timely.map(|patch| {
+        let writes = timely.map(|patch| {
             let requests = self.requests.clone();
             async move {
                 let PodPatch {
@@ -178,9 +178,9 @@ impl SidecarSets {
                 (uid, requests.patch(&path, content, body).await)
             }
         });
-        let mut written = futures::stream::iter(written).buffer_unordered(MAX_WRITES);
+        let mut results = futures::stream::iter(writes).buffer_unordered(MAX_WRITES);
         let mut requeue = requeue;
-        while let Some((uid, result)) = written.next().await {
+        while let Some((uid, result)) = results.next().await {
             let refusal = result.as_ref().err();
             self.with_memory(set, |it| it.record_write(&uid, refusal, Timestamp::now()));
             match result {
@@ -188,7 +188,7 @@ impl SidecarSets {
                 Err(refusal) => requeue = self.refused(set, &refusal, requeue),
             }
         }
-        drop(written);
+        drop(results);
         if remaining.next().is_some() {
             now_unless_failed(requeue)
         } else {
@@ -272,7 +272,7 @@ impl SidecarSets {
         let generation = set.object.metadata.generation.unwrap_or_default();
         let refused = self.with_memory(set, |it| it.refused(generation).clone());
         let mut workloads = SetWorkloads::of(&self.cache, sidecars);
-        let mut pods = left_pods(&self.cache, sidecars, now);
+        let mut pods = deselected_pods(&self.cache, sidecars, now);
         for pod in &mut pods {
             pod.refused = refused.get(&pod.uid).cloned();
         }
@@ -320,11 +320,11 @@ impl SidecarSets {
     ) -> Requeue {
         let path = format!("{}/status", Kind::SidecarSet.path("", set.name()));
         let patch = json!({"metadata": {"uid": set.uid()}, "status": status});
-        let written = self
+        let result = self
             .requests
             .patch(&path, Content::MergePatch, to_bytes(&patch))
             .await;
-        match written {
+        match result {
             Ok(_) => {
                 self.publish(set, status);
                 requeue

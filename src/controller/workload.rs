@@ -53,7 +53,7 @@ impl<K: Planned> Workloads<K> {
         };
         let metrics = &self.shared.metrics;
         let started = Instant::now();
-        cache.caught_up(known.uid()).await;
+        cache.until_caught_up(known.uid()).await;
         metrics.caught_up(K::KIND, started.elapsed());
         if self.is_new(&key, &known)
             && let Err(error) = cache.see_current_sets().await

@@ -60,10 +60,10 @@ pub(super) fn world<K: GameWorkload>(
         revisions
     };
     let runs = cache.hook_runs_of(namespace, uid);
-    let named = workload.object.hook_templates();
+    let template_names = workload.object.hook_templates();
     let templates = {
         let store = cache.hook_templates.store();
-        let found = named.iter().filter_map(|name| {
+        let found = template_names.iter().filter_map(|name| {
             let template = store.get(namespace, name)?;
             Some(((*name).to_owned(), Arc::clone(&template.object)))
         });
@@ -73,8 +73,8 @@ pub(super) fn world<K: GameWorkload>(
         let unreadable = cache.hook_templates.all_unreadable();
         let is_unreadable =
             |name: &&str| unreadable.contains_key(&ObjectKey::new(namespace, *name));
-        let named = named.into_iter().filter(is_unreadable);
-        named.map(str::to_owned).collect()
+        let names = template_names.into_iter().filter(is_unreadable);
+        names.map(str::to_owned).collect()
     };
     let Nodes {
         node_costs,

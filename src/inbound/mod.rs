@@ -47,14 +47,14 @@ pub(crate) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: 
         };
         let app = app.clone().layer(Extension(caller));
         let tls = tls.clone();
-        let served = tokio::spawn(async move {
+        let connection = tokio::spawn(async move {
             match tls {
                 Some(acceptor) => serve_tls(stream, acceptor, app).await,
                 None => serve_plain(stream, app).await,
             }
             drop(permit);
         });
-        open.add(address, served.abort_handle());
+        open.add(address, connection.abort_handle());
     }
 }
 

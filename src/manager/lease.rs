@@ -42,7 +42,7 @@ pub(super) struct Elector {
     fence: Arc<Fence>,
     /// The lease as last observed.
     observed: Option<Record>,
-    /// Whether the lease may have changed since then: a write failed, or got no response.
+    /// Whether the lease may have changed since it was observed: a write failed, or got no response.
     is_stale: bool,
     /// When the last successful renewal was started.
     renewed: Instant,
@@ -210,8 +210,8 @@ impl Elector {
         Ok(())
     }
 
-    /// Waits until an attempt may succeed, because the lease was released or has expired; otherwise for the pause
-    /// between attempts. The time of a watch counts toward the pause.
+    /// Waits for the pause between attempts, or less if the lease is released or expires first. The time of a watch
+    /// counts toward the pause.
     async fn wait_for_next_attempt(&mut self) {
         let pause_end = Instant::now() + RETRY_PERIOD.mul_f64(1.0 + JITTER * random_fraction());
         if self.action() == LeaseAction::Wait

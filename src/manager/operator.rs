@@ -180,7 +180,7 @@ impl Operator {
     /// Waits until all caches are synced and can be compared with the API server. A process that lacks the
     /// permissions for this does not become a candidate.
     async fn wait_until_synced(&self) {
-        self.cache.filled().await;
+        self.cache.until_filled().await;
         retry(|| self.cache.check_access(), |_| {}).await;
     }
 
@@ -224,7 +224,7 @@ impl Operator {
     async fn catch_up(&self) -> Result<(), kube::Error> {
         self.cache.catch_up_with_server().await?;
         // If the first SidecarSet was observed only now, namespaces are not in the cache yet.
-        self.cache.filled().await;
+        self.cache.until_filled().await;
         Ok(())
     }
 

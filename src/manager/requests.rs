@@ -46,10 +46,10 @@ impl Default for ApiRequests {
 }
 
 impl ApiRequests {
-    fn count(&self, method: &'static str, code: Option<StatusCode>, took: Duration) {
+    fn count(&self, method: &'static str, code: Option<StatusCode>, time: Duration) {
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.as_str().to_owned());
         self.responses.increment(ResponseLabels { code, method });
-        self.durations.observe(RequestLabels { verb: method }, took);
+        self.durations.observe(RequestLabels { verb: method }, time);
     }
 }
 

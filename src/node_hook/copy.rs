@@ -28,10 +28,10 @@ pub(super) fn open(src: &Path, dst: &Path) -> Result<Vec<Copy>, NotRun> {
     if !metadata(&found)?.is_dir() {
         return Ok(vec![open_regular(&root, src, dst.to_owned())?]);
     }
-    let cannot = || NotRun::io(format!("cannot read {}", src.display()));
+    let cannot_read = || NotRun::io(format!("cannot read {}", src.display()));
     let mut copies = Vec::new();
-    for entry in fs::read_dir(&found).map_err(cannot())? {
-        let name = entry.map_err(cannot())?.file_name();
+    for entry in fs::read_dir(&found).map_err(cannot_read())? {
+        let name = entry.map_err(cannot_read())?.file_name();
         // A kubelet keeps the versions of a ConfigMap in directories with such names; no key begins with two dots.
         if name.as_encoded_bytes().starts_with(b"..") {
             continue;

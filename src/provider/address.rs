@@ -80,7 +80,7 @@ fn embedded_v4(address: Ipv6Addr) -> Vec<Ipv4Addr> {
 
 /// The IPv4 addresses that an address in 64:ff9b:1::/48 may represent. A cluster uses a prefix of 48, 56, 64 or 96
 /// bits within it (RFC 8215), and the length of the prefix determines where the IPv4 address is (RFC 6052). The length
-/// is not known here, so the address is read with each length; a reading in 0.0.0.0/8 comes from a wrong one.
+/// is not known here, so the address is read with each length; a reading in 0.0.0.0/8 comes from a wrong length.
 fn behind_local_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     let bytes = address.octets();
     let readings = [

@@ -34,7 +34,7 @@ pub(super) struct Arguments {
 struct Sources {
     /// Names of arguments, with the values of their fields.
     fields: Vec<(String, String)>,
-    /// Names of arguments, with their keys of Secrets.
+    /// Names of arguments, with the keys of the Secrets that contain their values.
     keys: Vec<(String, SecretKeyRef)>,
 }
 

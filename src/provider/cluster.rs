@@ -257,7 +257,7 @@ impl Cluster {
         Ok(parsed::<List>(&object, &list)?.items)
     }
 
-    /// Reads these keys of a Secret, as far as it has them. The Secret must be labeled for hooks.
+    /// Reads these keys of a Secret; keys that it does not have are left out. The Secret must be labeled for hooks.
     pub(super) async fn secret(
         &self,
         namespace: &str,

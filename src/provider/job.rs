@@ -97,7 +97,7 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
             "job {name} has another owner: delete it, or rename the run"
         ));
     }
-    if let Some(mut outcome) = ended(&name, &found) {
+    if let Some(mut outcome) = final_outcome(&name, &found) {
         if outcome.phase == HookPhase::Failed {
             let pods = cluster.pods_of_job(namespace, &name, "Failed", &mut permit);
             // If the Job's pods cannot be read, its own reason is shown.
@@ -199,7 +199,7 @@ pub(super) struct Pod {
 }
 
 /// The outcome of a Job; None if the Job has not finished.
-fn ended(name: &str, job: &Job) -> Option<Outcome> {
+fn final_outcome(name: &str, job: &Job) -> Option<Outcome> {
     let conditions = job.status.conditions.as_deref().unwrap_or_default();
     let condition = |kind: &str| {
         let mut conditions = conditions.iter();
@@ -376,7 +376,7 @@ mod tests {
 
     fn outcome(conditions: Value) -> Option<Outcome> {
         let job = json!({"status": {"conditions": conditions}});
-        ended("backup", &serde_json::from_value(job).expect("a job"))
+        final_outcome("backup", &serde_json::from_value(job).expect("a job"))
     }
 
     #[test]

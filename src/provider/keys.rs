@@ -14,7 +14,7 @@ const MAX_KEYS: usize = 32;
 pub(super) struct Keys {
     wanted: BTreeMap<String, BTreeSet<String>>,
     /// The values of each Secret by key, or why it cannot be read.
-    read: BTreeMap<String, Result<BTreeMap<String, String>, String>>,
+    secrets: BTreeMap<String, Result<BTreeMap<String, String>, String>>,
 }
 
 /// The values are longer than allowed.
@@ -59,7 +59,7 @@ impl Keys {
         if self.wanted.values().map(BTreeSet::len).sum::<usize>() > MAX_KEYS {
             let why = format!("the metric needs more than {MAX_KEYS} keys of Secrets");
             let refused = { self.wanted.keys() }.map(|name| (name.clone(), Err(why.clone())));
-            self.read = refused.collect();
+            self.secrets = refused.collect();
             return Ok(());
         }
         let namespace = permit.namespace().to_owned();
@@ -68,14 +68,14 @@ impl Keys {
             for value in values.iter().flat_map(BTreeMap::values) {
                 max = max.checked_sub(value.len()).ok_or(TooLong)?;
             }
-            self.read.insert(name.clone(), values);
+            self.secrets.insert(name.clone(), values);
         }
         Ok(())
     }
 
     pub(super) fn get(&self, key: &SecretKeyRef) -> Result<&str, String> {
         let SecretKeyRef { name, key } = key;
-        match self.read.get(name) {
+        match self.secrets.get(name) {
             None => Err("needs a cluster".into()),
             Some(Err(why)) => Err(why.clone()),
             Some(Ok(values)) => { values.get(key).map(String::as_str) }

@@ -103,7 +103,7 @@ mod tests {
         let refused = lookups
             .find("games", "0xa9fea9fe")
             .await
-            .expect_err("it is refused");
+            .expect_err("a refusal");
         assert_eq!(
             refused.to_string(),
             "169.254.169.254 is refused: it is a link-local or metadata address"

@@ -23,8 +23,8 @@ pub(super) fn name(measurement: &Measurement, filling: &Filling<'_>) -> Result<S
         .namespace
         .as_deref()
         .unwrap_or_default();
-    let other = filling.value("PodNamespace");
-    if let Some(other) = other.filter(|other| *other != namespace) {
+    let given = filling.value("PodNamespace");
+    if let Some(other) = given.filter(|other| *other != namespace) {
         let other = brief(other);
         return Err(format!(
             "pods of namespace {other} are not accessible: the run is in {namespace}"
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_belongs_to_a_workload_if_its_controller_is_of_one_of_our_kinds() {
+    fn a_pod_belongs_to_a_workload_only_if_a_game_workload_controls_it() {
         let owner = |version: &str, kind: &str, controller: bool| json!({"apiVersion": version, "kind": kind, "controller": controller});
         let ours = "tkex.tencent.com/v1alpha1";
         for (owners, expected) in [

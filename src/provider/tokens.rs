@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// The longest token, in bytes: few servers accept a longer header.
 const MAX_TOKEN: usize = 16 << 10;
-/// The longest parameters of a token request, in total, in bytes.
+/// The maximum total length of a token request's parameters, in bytes.
 const MAX_KEY_BYTES: usize = 32 << 10;
 /// The maximum number of tokens that are kept for one namespace.
 const MAX_TOKENS_PER_NAMESPACE: usize = 64;
@@ -149,7 +149,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(11)).await;
         assert_eq!(tokens.get(&key("games", 0)), None);
         keep(&tokens, &key("other", 0), 10);
-        assert_eq!(count(&tokens), 1, "an expired token is still kept");
+        assert_eq!(count(&tokens), 1, "the expired token is forgotten");
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use gamekeeper_core::api::names::{
-    GUARD_FINALIZER, GUARDED_LABEL, KEPT_HOOK_ANNOTATION, kept_by_autoscalers,
+    GUARD_FINALIZER, GUARDED_LABEL, KEPT_HOOK_ANNOTATION, autoscaler_annotations,
 };
 use gamekeeper_core::api::{GROUP, VERSION};
 use gamekeeper_core::text::counted;
@@ -152,7 +152,8 @@ impl Guards {
     }
 }
 
-/// Kind, namespace and name of a workload whose pods wait for their hooks.
+/// Kind, namespace and name of a workload whose pods wait for their hooks, or that is being deleted. None for any other
+/// workload.
 fn waiting_workload((kind, workload): &(ApiResource, DynamicObject)) -> Option<String> {
     let waiting = workload.data.pointer("/status/protection/waiting");
     let waiting = waiting.and_then(Value::as_array);
@@ -167,7 +168,7 @@ fn waiting_workload((kind, workload): &(ApiResource, DynamicObject)) -> Option<S
 /// The patch that removes the label and annotations of the guard. The uid is a precondition. Annotations that the user
 /// has set to other values stay.
 fn unlabel_patch(pod: &PartialObjectMeta<Pod>) -> Value {
-    let keys = kept_by_autoscalers(pod.annotations());
+    let keys = autoscaler_annotations(pod.annotations());
     let annotations: serde_json::Map<String, Value> =
         keys.map(|key| (key.to_owned(), Value::Null)).collect();
     json!({"metadata": {

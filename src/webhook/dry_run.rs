@@ -1,8 +1,8 @@
 //! The API server's validation of a pod template, or of a SidecarSet's containers, before the object is stored.
 //!
 //! The webhook creates a `PodTemplate` as a strict dry run, which the API server validates like the template of a
-//! native workload, including unknown fields. Quotas, limit ranges and pod security do not apply to it: their
-//! verdict on a pod may change at any time, so it is not a reason to refuse a workload.
+//! native workload, including unknown fields. Quotas, limit ranges and pod security do not apply to a PodTemplate, and
+//! need not: their verdict on a pod may change at any time, so it is no reason to refuse a workload.
 //!
 //! If there is no clear verdict in time, the object is admitted: the operator tries a pod in a dry run before it
 //! updates the first running one.
@@ -128,7 +128,7 @@ impl DryRun {
         Ok(findings.iter().map(sidecar_set::finding_in_set).collect())
     }
 
-    /// Creates a PodTemplate. Of its volumes, the first `manifest_volume_count` are those of the manifest.
+    /// Creates a PodTemplate as a dry run. Of its volumes, the first `manifest_volume_count` are those of the manifest.
     async fn create(
         &self,
         namespace: &str,

@@ -115,7 +115,7 @@ pub(super) fn concerns_spec(request: &AdmissionRequest) -> bool {
 }
 
 /// The findings of the operator's own rules, which also tell what to write instead, and the API server's errors about
-/// other fields. If a warning and an error of the API server concern the same field, only the error is kept.
+/// other fields. If one of our warnings and an error of the API server concern the same field, only the error is kept.
 fn findings(object: &Value, templates: &Templates, dry_run: &[Finding]) -> Vec<Finding> {
     let mut findings = check(object, templates);
     let errors = findings.iter().filter(|it| it.is_error());

@@ -206,7 +206,7 @@ impl Rotation {
     async fn announce(&mut self, certificates: &Certificates) -> Result<bool, RotationError> {
         let bundle = certificates.bundle();
         let mut announced = false;
-        // Without a configuration, the webhook is configured elsewhere, or not at all.
+        // If there is no configuration of this name, the webhook is configured elsewhere, or not at all.
         if let Some(found) = self.validating.get_opt(&self.name).await? {
             let webhooks = found.webhooks.iter().flatten();
             let bundles = webhooks.map(|it| it.client_config.ca_bundle.as_ref());

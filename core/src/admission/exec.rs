@@ -27,7 +27,7 @@ pub fn disabled_commands(
     commands
         .map(|(index, _)| {
             let field = format!("spec.metrics[{index}].provider.exec");
-            // A warning: an administrator may allow it later, and until then the failing hook keeps its pod.
+            // A warning: an administrator may allow commands later, and until then the failing hook keeps its pod.
             Finding::error(field, format!("Forbidden: {why}")).as_warning()
         })
         .collect()

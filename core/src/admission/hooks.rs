@@ -61,8 +61,8 @@ fn check_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
         let why = CannotMake::CannotSucceed { template, why };
         findings.push(invalid(why.to_string()));
     }
-    let commands = template.spec.metrics.iter();
-    let mut commands = commands.filter(|metric| metric.provider.exec.is_some());
+    let metrics = template.spec.metrics.iter();
+    let mut commands = metrics.filter(|metric| metric.provider.exec.is_some());
     if let Some(metric) = commands.next().filter(|_| !hook.is_for_pod) {
         let metric = &metric.name;
         let why = format!(
@@ -84,7 +84,7 @@ fn check_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
         // A warning, so that bk-bcs manifests with such steps can be applied unchanged.
         let why = no_value_message(set_by_operator);
         let why =
-            format!("{why}: a canary step concerns no pod, so the operator cannot supply one");
+            format!("{why}: a canary step concerns no pod, so the operator cannot supply a value");
         findings.push(invalid(why).as_warning());
     }
     findings

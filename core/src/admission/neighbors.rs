@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_name_shared_with_a_selected_workload_gives_a_warning_that_names_it() {
+    fn a_container_name_shared_with_a_selected_workload_gives_a_warning_that_names_the_workload() {
         let none = BTreeMap::new();
         for (kind, namespace, list, title) in [
             (
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn only_workloads_that_the_set_selects_count() {
+    fn only_selected_workloads_give_warnings() {
         let by_team = || json!({"namespaceSelector": {"matchLabels": {"team": "games"}}});
         let known = |labels: Value| {
             let namespace = Namespace {

@@ -24,7 +24,7 @@ pub(super) fn check_template(at: &str, template: &Value, claims: &[Value]) -> Ve
     findings
 }
 
-/// Checks the containers in the spec of a pod template or of a SidecarSet, which is at field `at`.
+/// Checks the containers in the spec at field `at`: that of a pod template or of a SidecarSet.
 pub(super) fn check_spec(at: &str, spec: &Value, claims: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let claims = claims.iter().map(claim_template_name);
@@ -87,8 +87,8 @@ fn check_container(field: &str, container: &Value, volumes: &Volumes) -> Vec<Fin
     findings
 }
 
-/// Finds quantities that are neither strings nor numbers. A structural schema cannot require "a string or a number", and
-/// the API server does not name the field.
+/// Finds quantities that are neither strings nor numbers. A structural schema cannot require "a string or a number",
+/// and the API server does not name the field.
 fn check_quantities(field: &str, resources: &Value) -> Vec<Finding> {
     let lists = ["limits", "requests"].into_iter();
     let all = lists.flat_map(|list| {

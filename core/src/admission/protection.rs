@@ -47,7 +47,7 @@ pub(super) fn check_workload(workload: &impl GameWorkload) -> Vec<Finding> {
         findings.push(warning(
             "pods",
             "a pod with several containers can be evicted while one runs and another waits for its image, because \
-             evictions ignore budgets in phase Pending; use one container and native sidecars",
+             evictions of Pending pods ignore budgets; use one container and native sidecars",
         ));
     }
     findings

@@ -69,7 +69,7 @@ pub fn unknown_revision(object: &Value, known: &[String]) -> Vec<Finding> {
     };
     let name = set.metadata.name.as_deref().unwrap_or_default();
     let current = Sidecars::of(&set).map(|it| it.revision);
-    // A name that does not begin with the set's is reported by `check_sidecar_set`, which does not know the revisions.
+    // A name without the set's prefix is reported by `check_sidecar_set`, which does not know the revisions.
     let is_known = |it: &&str| {
         let is_current = current.as_deref() == Some(*it);
         is_current || known.iter().any(|name| name == it) || !it.starts_with(&format!("{name}-"))
@@ -282,13 +282,13 @@ mod tests {
     #[test]
     fn a_pin_must_name_a_revision_of_the_set() {
         let pin = |name: &str| json!({"injectionStrategy": {"revision": {"revisionName": name}}});
-        let own = Sidecars::of(&set("log", json!({})))
+        let newest = Sidecars::of(&set("log", json!({})))
             .expect("a set")
             .revision;
         for (name, offline_findings, online_findings) in [
             ("", 0, 0),
             ("log-1", 0, 0),
-            (&own, 0, 0),
+            (&newest, 0, 0),
             ("log-2", 0, 1),
             ("mesh-1", 1, 0),
         ] {

@@ -442,7 +442,7 @@ fn an_unknown_field_is_a_warning_in_jobs_but_is_ignored_in_pod_templates() {
 }
 
 #[test]
-fn protection_without_effect_and_a_template_with_its_label_are_reported() {
+fn protection_without_effect_and_a_template_with_the_guard_label_are_reported() {
     let guarded = json!({"pods": "Guarded", "askAgainSeconds": 60});
     let found = messages(json!({"protection": guarded}), &[]);
     assert_eq!(found.len(), 1);

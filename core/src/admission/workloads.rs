@@ -178,7 +178,7 @@ fn check_workload<K: GameWorkload>(
     findings.extend(hooks::check_workload(workload, templates));
     findings.extend(protection::check_workload(workload));
     findings.extend(hooks_without_effect(workload, update));
-    findings.extend(needs_readiness_gate(workload, update));
+    findings.extend(missing_readiness_gate(workload, update));
     findings.extend(order_without_effect(update));
     findings.extend(steps_without_effect(workload));
     findings
@@ -241,8 +241,8 @@ fn batch_without_effect(workload: &GameStatefulSet) -> Option<Finding> {
     ))
 }
 
-/// Finds fields that keep traffic away from a pod by means of its readiness gate, although new pods have none.
-fn needs_readiness_gate(workload: &impl GameWorkload, update: Update) -> Vec<Finding> {
+/// Finds fields that keep traffic away from a pod by means of its readiness gate, if new pods have no gate.
+fn missing_readiness_gate(workload: &impl GameWorkload, update: Update) -> Vec<Finding> {
     let [_, _, post_inplace] = workload.pod_hooks();
     let fields = [
         (

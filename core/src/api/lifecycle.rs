@@ -14,7 +14,7 @@ use super::ClusterHooks;
 pub enum LifecycleStep {
     /// The files are on every node.
     EnsureCopyFiles,
-    /// Before the first script of a node, on the first master.
+    /// On the first master, before the scripts of the nodes.
     EnsurePreClusterInstallHook,
     /// On every node, before the node has to be ready.
     EnsurePreInstallHook,
@@ -22,7 +22,7 @@ pub enum LifecycleStep {
     EnsureNodesReady,
     /// On every node, once it is ready.
     EnsurePostInstallHook,
-    /// After the last script of a node, on the first master.
+    /// On the first master, after the scripts of the nodes.
     EnsurePostClusterInstallHook,
     /// Before the first node is upgraded, on the first master.
     EnsurePreClusterUpgradeHook,
@@ -113,7 +113,8 @@ impl LifecycleStep {
         command.as_deref()
     }
 
-    /// The step's key in features.hooks, which scripts get as the environment variable HOOK.
+    /// The step's name, which scripts get as the environment variable HOOK; for a step with a script of the user, its key
+    /// in features.hooks.
     pub fn hook(self) -> &'static str {
         match self {
             Self::EnsureCopyFiles => "CopyFiles",

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::names::{FORCE_OFF_LOST_NODES, WorkloadKind, claim_prefix};
+use super::names::{FORCE_DELETE_ON_LOST_NODES, WorkloadKind, claim_prefix};
 use super::{
     CanaryStrategy, GameDeployment, GameStatefulSet, PodHookStrategy, Protection,
     UpdateStrategyType, WorkloadStatus,
@@ -77,7 +77,7 @@ pub trait GameWorkload:
     /// Whether the workload's pods on lost nodes are force-deleted.
     fn forces_pods_off_lost_nodes(&self) -> bool {
         let annotations = self.pod_template().pointer("/metadata/annotations");
-        let annotation = annotations.and_then(|it| it.get(FORCE_OFF_LOST_NODES));
+        let annotation = annotations.and_then(|it| it.get(FORCE_DELETE_ON_LOST_NODES));
         annotation.is_some_and(|it| it == "true")
     }
 

@@ -13,7 +13,7 @@ pub enum NoField {
     Bad(String),
 }
 
-/// The map (`labels` or `annotations`) and key of a path to a label or annotation.
+/// The map (`labels` or `annotations`) and key of a path to a label or annotation; None for other paths.
 ///
 /// As in bk-bcs, the rest of the path is the key, including dots. The downward API's syntax, `['KEY']`, is accepted
 /// too.

@@ -23,7 +23,7 @@ struct Budget {
     selector: Selector,
 }
 
-/// The objects in the files that an object may conflict with or refer to.
+/// What an object may conflict with or refer to: the objects in all files.
 struct Others {
     templates: TemplatesByName,
     budgets: Vec<Budget>,

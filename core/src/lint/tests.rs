@@ -76,12 +76,12 @@ fn bad_manifests_get_the_messages_that_kubectl_prints() {
     for path in manifests("e2e/manifests/bad") {
         texts.push(read(&path));
     }
-    // Errors about changes cannot be found in a file.
+    // Errors about changes do not show in a single manifest.
     texts.retain(|text| !text.starts_with("# after: "));
     for path in manifests("e2e/manifests/admission") {
         texts.push(read(&path));
     }
-    let bad = texts.len();
+    let bad_count = texts.len();
     for path in manifests("e2e/manifests/admission/templates") {
         texts.push(read(&path));
     }
@@ -96,7 +96,10 @@ fn bad_manifests_get_the_messages_that_kubectl_prints() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(bad >= 120, "only {bad} bad manifests were found");
+    assert!(
+        bad_count >= 120,
+        "only {bad_count} bad manifests were found"
+    );
 }
 
 #[test]
@@ -128,7 +131,8 @@ fn manifests_in_the_style_of_bk_bcs_get_few_warnings() {
         .collect();
     let expected = [
         "spec.updateStrategy.canary.steps[4].hook.templateName: Invalid value: HookTemplate \"players-gone\" needs a \
-         value for PodIP; add it to the hook's args: a canary step concerns no pod, so the operator cannot supply one",
+         value for PodIP; add it to the hook's args: a canary step concerns no pod, so the operator cannot supply \
+         a value",
         "spec.updateStrategy.rollingUpdate.partition: Invalid value: 1: has no effect with canary.steps, after which \
          all pods are updated; remove it",
     ];
@@ -397,12 +401,12 @@ spec:
         "  template:\n",
         "  serviceName: game\n  volumeClaimTemplates:\n  - metadata: {name: maps}\n    spec: {storageClass: fast}\n  template:\n",
     );
-    let at = "spec.metrics[0].provider.job";
-    let pod = format!("{at}.spec.template.spec");
+    let job_path = "spec.metrics[0].provider.job";
+    let pod_path = format!("{job_path}.spec.template.spec");
     let expected = [
-        format!("0.yaml:9: {at}.metadata.annotation"),
-        format!("0.yaml:11: {at}.spec.backoffLimt"),
-        format!("0.yaml:16: {pod}.containers[0].imagee"),
+        format!("0.yaml:9: {job_path}.metadata.annotation"),
+        format!("0.yaml:11: {job_path}.spec.backoffLimt"),
+        format!("0.yaml:16: {pod_path}.containers[0].imagee"),
         "1.yaml:12: spec.volumeClaimTemplates[0].spec.storageClass".into(),
     ];
     let unknown = |place: &String| {

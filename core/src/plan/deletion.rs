@@ -84,7 +84,7 @@ fn finish<S: PartialEq + AsRef<WorkloadStatus>>(
     }
 }
 
-/// The last status, with what changes while pods wait for their hooks.
+/// The old status, with new values of what changes while pods wait for their hooks.
 fn status<S: Clone + Default + AsMut<WorkloadStatus>>(
     workload: &Workload,
     world: &World,

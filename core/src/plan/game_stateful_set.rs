@@ -141,8 +141,8 @@ fn deletes_reserved(action: &Action) -> bool {
     matches!(action, Action::DeletePod(it) if it.reason == DeletionReason::Reserved)
 }
 
-/// Deletes surplus pods when it is their turn and their hook allows it, and pods that have ended. A pod whose claims
-/// are to be deleted with it is deleted once it owns them.
+/// Deletes surplus pods when it is their turn and their hook allows it, pods that have ended, and guarded pods on lost
+/// nodes. A pod whose claims are to be deleted with it is deleted once it owns them.
 struct Removal<'s, 'a> {
     scene: &'s Scene<'a>,
     ordinals: &'s Ordinals<'a>,

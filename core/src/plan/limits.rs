@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 /// How many of `replicas` pods a partition keeps at the old revision.
 ///
-/// A percentage is rounded up, but one below 100% updates at least one pod: a user who writes 90% of
-/// three pods wants to see the new build somewhere.
+/// A percentage is rounded up, but one below 100% leaves at least one pod to update: a user who writes 90%
+/// for three pods wants to see the new build somewhere.
 pub fn partition(partition: Option<&IntOrString>, replicas: i64) -> i64 {
     match partition {
         None => 0,

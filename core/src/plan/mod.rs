@@ -12,7 +12,7 @@
 //! |---|---|
 //! | [`observed`] | slim forms of pods and claims |
 //! | [`limits`] | numbers and percentages of pods |
-//! | [`sidecars`] | what SidecarSets inject into pods, which pods they let be updated, and their status |
+//! | [`sidecars`] | what SidecarSets inject into pods, which pods they allow to be updated, and their status |
 //! | [`decision`] | what a plan contains: actions, events, what blocks a workload |
 //! | [`cluster`] | lifecycle hooks of a Cluster, independent of workloads |
 //! | [`hook_run`] | the state of a HookRun, from its measurements |
@@ -75,6 +75,6 @@ pub use revision::{Revisions, canonical, recorded_template};
 pub use rollout::{Promotion, Rollout};
 pub use status::unreadable::{unreadable_conditions, unreadable_message};
 pub use time::{duration, parse_duration};
-pub use update::holds_sidecars;
+pub use update::why_sidecars_are_held;
 pub use workload::{InvalidWorkload, Workload};
 pub use world::{Attempt, Backoff, Failures, GuardState, OtherBudget, Revision, Verdict, World};

@@ -83,7 +83,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     mut hooks: Hooks<'a>,
     mut draft: Draft,
     old_status: Option<&S>,
-    show: impl FnOnce(WorkloadStatus) -> S,
+    into_status: impl FnOnce(WorkloadStatus) -> S,
 ) -> Plan<S> {
     let update = scene.revisions.update.name();
     draft.add_updates(scene.dry_run().into());
@@ -109,7 +109,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
         reasons,
         old_status.map(AsRef::as_ref),
     );
-    close(scene.workload, draft, old_status, Some(show(status)))
+    close(scene.workload, draft, old_status, Some(into_status(status)))
 }
 
 /// Deletes revisions to which neither a pod nor the status refers, if they exceed the history limit.

@@ -56,7 +56,7 @@ pub fn milli(text: &str) -> Option<i128> {
     }
 }
 
-/// "1.25" as (125, 2).
+/// The digits of a decimal number as an integer, and how many of them are decimals: (125, 2) for "1.25".
 fn decimal(text: &str) -> Option<(i128, i32)> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = format!("{whole}{fraction}").parse().ok()?;

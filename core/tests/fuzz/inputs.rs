@@ -7,7 +7,7 @@ use crate::random::Random;
 /// The type of an expression's value.
 #[derive(Clone, Copy)]
 pub enum Kind {
-    Truth,
+    Bool,
     Number,
     Text,
     List,
@@ -15,32 +15,32 @@ pub enum Kind {
 
 /// An expression that can be parsed and, in most cases, evaluated.
 pub fn expression(random: &mut Random, kind: Kind, depth: usize) -> String {
-    use Kind::{List, Number, Text, Truth};
+    use Kind::{Bool, List, Number, Text};
     if depth == 0 {
         return random.pick(atoms(kind)).to_owned();
     }
     let mut part = |kind| expression(random, kind, depth - 1);
-    let [truth, number, text, list] = [Truth, Number, Text, List].map(&mut part);
+    let [boolean, number, text, list] = [Bool, Number, Text, List].map(&mut part);
     let [other_number, other_text, other_list] = [Number, Text, List].map(&mut part);
     match (kind, random.below(6)) {
         (_, 0) => random.pick(atoms(kind)).to_owned(),
-        (Truth, 1) => format!(
-            "({list}).{}(x, {truth})",
+        (Bool, 1) => format!(
+            "({list}).{}(x, {boolean})",
             random.pick(&["all", "exists", "exists_one"])
         ),
-        (Truth, 2) => format!(
+        (Bool, 2) => format!(
             "({number}{}{other_number})",
             random.pick(&[" == ", " < ", " >= ", " != "])
         ),
-        (Truth, 3) => format!(
+        (Bool, 3) => format!(
             "({text}).{}({other_text})",
             random.pick(&["contains", "matches", "startsWith"])
         ),
-        (Truth, 4) => format!("{list}{}{other_list}", random.pick(&[" == ", " != "])),
-        (Truth, _) => format!("(!{truth}{}{number} < 3)", random.pick(&[" && ", " || "])),
+        (Bool, 4) => format!("{list}{}{other_list}", random.pick(&[" == ", " != "])),
+        (Bool, _) => format!("(!{boolean}{}{number} < 3)", random.pick(&[" && ", " || "])),
         (Number, 1) => format!("len({list})"),
         (Number, 2) => format!("default(asInt({text}), {number})"),
-        (Number, 3) => format!("({truth} ? {number} : {other_number})"),
+        (Number, 3) => format!("({boolean} ? {number} : {other_number})"),
         (Number, _) => format!(
             "({number}{}{other_number})",
             random.pick(&[" + ", " - ", " * ", " % "])
@@ -48,7 +48,7 @@ pub fn expression(random: &mut Random, kind: Kind, depth: usize) -> String {
         (Text, 1) => format!("string({number})"),
         (Text, _) => format!("({text} + {other_text})"),
         (List, 1) => format!("({list}).map(x, {number})"),
-        (List, 2) => format!("({list}).filter(y, {truth})"),
+        (List, 2) => format!("({list}).filter(y, {boolean})"),
         (List, 3) => format!("[{number}, {text}, {list}]"),
         (List, _) => format!("({list} + {other_list})"),
     }
@@ -56,7 +56,7 @@ pub fn expression(random: &mut Random, kind: Kind, depth: usize) -> String {
 
 fn atoms(kind: Kind) -> &'static [&'static str] {
     match kind {
-        Kind::Truth => &["true", "false", "x == y", "has(value.a)", "x in value.many"],
+        Kind::Bool => &["true", "false", "x == y", "has(value.a)", "x in value.many"],
         Kind::Number => &[
             "1",
             "-7",
@@ -137,7 +137,7 @@ pub fn document() -> Value {
     json!({"a": {"b": [1, 2.5, "x", null, true, {"c": "d"}]}, "many": many, "long": "y".repeat(50_000)})
 }
 
-pub const EXPRESSION: [&str; 62] = [
+pub const EXPRESSION_PARTS: [&str; 62] = [
     "result",
     "value",
     "x",
@@ -202,7 +202,7 @@ pub const EXPRESSION: [&str; 62] = [
     "\u{fc}",
 ];
 
-pub const PATH: [&str; 40] = [
+pub const PATH_PARTS: [&str; 40] = [
     "{",
     "}",
     "{$",
@@ -245,7 +245,7 @@ pub const PATH: [&str; 40] = [
     "\u{1f3ae}",
 ];
 
-pub const STEP: [&str; 14] = [
+pub const PATH_STEPS: [&str; 14] = [
     "[*]",
     "[0]",
     "[-1]",
@@ -262,7 +262,7 @@ pub const STEP: [&str; 14] = [
     "[?(@.s=='playing')]",
 ];
 
-pub const ARGUMENT: [&str; 16] = [
+pub const ARGUMENT_PARTS: [&str; 16] = [
     "{{",
     "}}",
     "{{ args.a }}",
@@ -281,7 +281,7 @@ pub const ARGUMENT: [&str; 16] = [
     "\0",
 ];
 
-pub const BODY: [&str; 26] = [
+pub const BODY_PARTS: [&str; 26] = [
     "{",
     "}",
     "[",

@@ -15,7 +15,10 @@ use gamekeeper_core::expr::{Condition, Document};
 use gamekeeper_core::plan::hook_run::{Allowance, fill};
 use peak_alloc::PeakAlloc;
 
-use inputs::{ARGUMENT, BODY, EXPRESSION, Kind, PATH, STEP, document, expression, json_text};
+use inputs::{
+    ARGUMENT_PARTS, BODY_PARTS, EXPRESSION_PARTS, Kind, PATH_PARTS, PATH_STEPS, document,
+    expression, json_text,
+};
 use random::Random;
 
 #[global_allocator]
@@ -85,10 +88,10 @@ fn expressions() {
         "expressions",
         |random| {
             let text = match random.below(3) {
-                0 => random.words(&EXPRESSION, 1_100),
+                0 => random.words(&EXPRESSION_PARTS, 1_100),
                 _ => {
                     let depth = 1 + random.below(4);
-                    expression(random, Kind::Truth, depth)
+                    expression(random, Kind::Bool, depth)
                 }
             };
             random.mutate(text)
@@ -106,10 +109,10 @@ fn paths() {
         "jsonPaths",
         |random| {
             let text = match random.below(3) {
-                0 => random.words(&PATH, 4_200),
-                1 => format!("{{$.many{}}}", random.words(&PATH, 4_200)),
+                0 => random.words(&PATH_PARTS, 4_200),
+                1 => format!("{{$.many{}}}", random.words(&PATH_PARTS, 4_200)),
                 _ => {
-                    let steps = (0..=random.below(5)).map(|_| random.pick(&STEP));
+                    let steps = (0..=random.below(5)).map(|_| random.pick(&PATH_STEPS));
                     format!("{{$.many{}}}", steps.collect::<String>())
                 }
             };
@@ -131,7 +134,7 @@ fn arguments() {
     series(
         "arguments",
         |random| {
-            let text = random.words(&ARGUMENT, 60_000);
+            let text = random.words(&ARGUMENT_PARTS, 60_000);
             random.mutate(text)
         },
         |text| {
@@ -170,7 +173,7 @@ fn bodies() {
             };
             let mut text = String::new();
             match random.below(4) {
-                0 => text = random.words(&BODY, 4 * size),
+                0 => text = random.words(&BODY_PARTS, 4 * size),
                 1 => {
                     // JSON that takes the most memory per byte.
                     let part = random.pick(&["{},", "[],", "{\"\":1},", "[[1]],", "1,", "\"\","]);

@@ -25,7 +25,7 @@ pub fn takeovers(events: &[Event]) -> usize {
     leaders.windows(2).filter(|pair| pair[0] != pair[1]).count()
 }
 
-/// Writes by operators that were received while another one was the leader, or none was.
+/// Writes by operators that were received while another operator was the leader, or none was.
 pub fn writes_without_lease(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<String> {
     let leases = leases(events);
     let is_lease_write = |event: &Event| event.resource() == "leases";
@@ -111,10 +111,10 @@ mod tests {
 
     #[test]
     fn a_leader_may_write_until_its_deadline() {
-        let lead = [event(1, "a", Some("a1")), event(11, "a", None)];
-        assert_eq!(wrong(&lead), 0);
-        let late = [event(1, "a", Some("a1")), event(13, "a", None)];
-        assert_eq!(wrong(&late), 1);
+        let in_time = [event(1, "a", Some("a1")), event(11, "a", None)];
+        assert_eq!(wrong(&in_time), 0);
+        let too_late = [event(1, "a", Some("a1")), event(13, "a", None)];
+        assert_eq!(wrong(&too_late), 1);
     }
 
     #[test]

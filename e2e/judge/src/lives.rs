@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::evidence::Event;
-use crate::object::{controller, images, is_terminating, runs, uid};
+use crate::object::{controller, images, is_running, is_terminating, uid};
 use crate::replay::history::{Resource, Write, history};
 
 /// The life of a pod that has a controller.
@@ -53,7 +53,7 @@ pub fn pod_lives(events: &[Event]) -> Vec<Life> {
             }
         }
         let after = write.after.as_deref();
-        if let Some(pod) = after.filter(|it| controller(it).is_some() && runs(it)) {
+        if let Some(pod) = after.filter(|it| controller(it).is_some() && is_running(it)) {
             let life = || Life {
                 uid: uid(pod).to_owned(),
                 name: write.name.clone(),
@@ -73,7 +73,7 @@ fn end_of(write: &Write) -> Option<End> {
         None => true,
         Some(after) => is_terminating(after) || images(before) != images(after),
     };
-    let is_end = ends_containers && runs(before) && !is_terminating(before);
+    let is_end = ends_containers && is_running(before) && !is_terminating(before);
     is_end.then(|| End {
         at: write.received,
         user: write.user.clone(),

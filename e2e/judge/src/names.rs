@@ -19,7 +19,7 @@ pub const DELETING: &str = "io.tencent.bcs.dev/game-pod-deleting";
 /// Label of guarded pods: the uid of their workload.
 pub const GUARDED: &str = "gamekeeper.tkex.tencent.com/guarded";
 /// Annotations of guarded pods, with their values: they keep autoscalers from removing the pod's node.
-pub(crate) const KEPT_BY_AUTOSCALERS: [(&str, &str); 2] = [
+pub(crate) const AUTOSCALER_ANNOTATIONS: [(&str, &str); 2] = [
     ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
     ("karpenter.sh/do-not-disrupt", "true"),
 ];

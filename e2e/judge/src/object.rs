@@ -112,7 +112,7 @@ pub(crate) fn has_ended(pod: &Value) -> bool {
 }
 
 /// Whether a container or native sidecar of a pod is running. For a container without a status, the phase decides.
-pub fn runs(pod: &Value) -> bool {
+pub fn is_running(pod: &Value) -> bool {
     let lists = ["/status/initContainerStatuses", "/status/containerStatuses"];
     let is_running = |container: &Value| {
         let mut statuses = items_of(pod, lists);
@@ -240,7 +240,7 @@ pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String,
         names::MOVE,
         names::HOOK_RESULT,
     ];
-    let autoscaler_annotations = names::KEPT_BY_AUTOSCALERS.map(|(key, _)| key);
+    let autoscaler_annotations = names::AUTOSCALER_ANNOTATIONS.map(|(key, _)| key);
     for annotation in operator_annotations
         .into_iter()
         .chain(autoscaler_annotations)
@@ -342,15 +342,25 @@ mod tests {
             })
         };
         let game = |it| state("game", it);
-        assert!(runs(&pod("Pending", game("running"), "waiting", "waiting")));
-        assert!(runs(&pod("Pending", game("waiting"), "running", "waiting")));
-        assert!(!runs(&pod(
+        assert!(is_running(&pod(
+            "Pending",
+            game("running"),
+            "waiting",
+            "waiting"
+        )));
+        assert!(is_running(&pod(
+            "Pending",
+            game("waiting"),
+            "running",
+            "waiting"
+        )));
+        assert!(!is_running(&pod(
             "Pending",
             game("waiting"),
             "waiting",
             "running"
         )));
-        assert!(!runs(&pod(
+        assert!(!is_running(&pod(
             "Running",
             game("terminated"),
             "waiting",
@@ -358,7 +368,7 @@ mod tests {
         )));
         let without_status = state("other", "running");
         let pod = |phase| pod(phase, without_status.clone(), "waiting", "waiting");
-        assert!(runs(&pod("Running")));
-        assert!(!runs(&pod("Pending")));
+        assert!(is_running(&pod("Running")));
+        assert!(!is_running(&pod("Pending")));
     }
 }

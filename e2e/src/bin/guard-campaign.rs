@@ -1,8 +1,8 @@
 //! `make guard-campaign`: plays seeded histories of guarded pods, and prints the table of docs/guard.md.
 //!
 //! Usage: `guard-campaign [COUNT [SEED]]`, by default 100 histories starting at seed 0. With RESUME=1, histories that
-//! were already played with this build of the operator are skipped. The outcomes are in target/e2e/guard-campaign, with the files of
-//! histories that failed.
+//! were already played with this build of the operator are skipped. The outcomes are in target/e2e/guard-campaign, with
+//! the files of histories that failed.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -60,8 +60,8 @@ impl fmt::Display for Figures {
             writeln!(f, "| … {name} | {count} |")?;
         }
         writeln!(f, "| kills of the operator | {} |", self.kills)?;
-        writeln!(f, "| jumps of its clock | {} |", self.jumps)?;
-        writeln!(f, "| its writes | {} |", self.writes)?;
+        writeln!(f, "| jumps of the operator's clock | {} |", self.jumps)?;
+        writeln!(f, "| writes of the operator | {} |", self.writes)?;
         writeln!(
             f,
             "| longest until settled | {:.0} s |",

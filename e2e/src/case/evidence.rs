@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 
-/// Writes objects, events and the namespace's writes next to the operator's log. If something cannot be
+/// Saves the namespace's objects, events and writes next to the operator's log. If something cannot be
 /// collected, its file contains the error.
 pub async fn collect(case: &Case, error: &str) {
     let folder = case.folder();

@@ -112,10 +112,12 @@ impl Case {
             .rsplit_once(':')
             .context("the operator's user is not a service account")?;
         let prefix = format!("{namespace}:");
-        let by_operators = events
+        let operator_events = events
             .iter()
             .filter(|event| event.user.username.starts_with(&prefix));
-        let missing: Vec<&str> = by_operators.filter_map(Event::missing_permission).collect();
+        let missing: Vec<&str> = operator_events
+            .filter_map(Event::missing_permission)
+            .collect();
         ensure!(
             missing.is_empty(),
             "the operator lacks permissions:\n{}",

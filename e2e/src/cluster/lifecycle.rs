@@ -152,7 +152,7 @@ impl Stage {
         let image = text(&deployment, "/spec/template/spec/containers/0/image");
         let image = image.strip_prefix(REGISTRY);
         Ok(image
-            .context("the chart's image is in the registry")?
+            .context("the chart's image is not in the registry")?
             .to_owned())
     }
 

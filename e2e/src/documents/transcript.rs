@@ -140,7 +140,7 @@ impl Branch {
     }
 }
 
-/// The trees that lines form, each with its indent.
+/// The trees that these lines form; each line comes with its indent.
 fn branches(mut lines: &[(usize, String)]) -> Vec<Branch> {
     let mut branches = Vec::new();
     while let Some(((indent, line), rest)) = lines.split_first() {

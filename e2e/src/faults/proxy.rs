@@ -261,7 +261,7 @@ impl Shared {
                 if fault == Fault::Lost {
                     self.forward_and_read(&head, body).await?;
                 }
-                let refused = refusal(fault).context("any other fault refuses the request")?;
+                let refused = refusal(fault).context("the fault has no refusal")?;
                 Ok(refused.map(|body| whole(body.into())))
             }
         }
@@ -269,13 +269,16 @@ impl Shared {
 
     /// Forwards a request unchanged.
     async fn forward(&self, head: &request::Parts, body: Bytes) -> Result<Response<Incoming>> {
-        let path = head.uri.path_and_query().context("a request has a path")?;
+        let path = head
+            .uri
+            .path_and_query()
+            .context("the request has no path")?;
         let uri = Uri::builder()
             .scheme(self.server.scheme_str().unwrap_or("https"))
             .authority(
                 self.server
                     .authority()
-                    .context("a server has an address")?
+                    .context("the server has no address")?
                     .as_str(),
             )
             .path_and_query(path.as_str())

@@ -77,7 +77,7 @@ impl<C: Fn(&'static str)> Watch<C> {
         let mut unfinished = Vec::new();
         loop {
             let script = playing.borrow_and_update().clone();
-            let until = self.end_after_fault(&script);
+            let fault_end = self.end_after_fault(&script);
             let Some(is_sent) = self.send_due(&sender).await else {
                 return;
             };
@@ -90,7 +90,7 @@ impl<C: Fn(&'static str)> Watch<C> {
                 return;
             }
             let next = self.held.front().map(|(due, _)| *due);
-            let next = next.into_iter().chain(until).min();
+            let next = next.into_iter().chain(fault_end).min();
             tokio::select! {
                 () = sender.closed() => return,
                 () = wait_until(next) => {}
@@ -118,7 +118,7 @@ impl<C: Fn(&'static str)> Watch<C> {
     fn end_after_fault(&mut self, script: &Playing) -> Option<Instant> {
         let dropped_by = self.dropped_by?;
         match script.watch_rule(&self.resource) {
-            Some((rule, _, until)) if rule.fault == dropped_by => Some(until),
+            Some((rule, _, fault_end)) if rule.fault == dropped_by => Some(fault_end),
             _ => {
                 self.dropped_by = None;
                 self.end = Some(Ok(()));

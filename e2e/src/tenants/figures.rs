@@ -56,27 +56,27 @@ impl Stage {
     }
 
     /// Ends a measurement.
-    pub async fn figures(&self, since: &MeasurementStart) -> Result<Figures> {
+    pub async fn figures(&self, start: &MeasurementStart) -> Result<Figures> {
         let events = self.plane.audit.writes(VICTIM)?;
         let [hooks, deliveries, operator] =
-            hook_times(&events, since.moment, &self.deliveries.by_name());
+            hook_times(&events, start.moment, &self.deliveries.by_name());
         let mut reconciles = self.reconciles().await?;
         for (bound, count) in &mut reconciles {
-            *count -= since.reconciles.get(bound).copied().unwrap_or_default();
+            *count -= start.reconciles.get(bound).copied().unwrap_or_default();
         }
         let mut writes: Vec<Duration> = events
             .iter()
-            .filter(|event| event.received >= since.moment)
+            .filter(|event| event.received >= start.moment)
             .map(|event| Duration::try_from(event.done.duration_since(event.received)))
             .map(Result::unwrap_or_default)
             .collect();
         writes.sort();
-        let elapsed = since.started.elapsed();
+        let elapsed = start.started.elapsed();
         let busy = self.processor_time()?;
         Ok(Figures {
             hooks: hooks.len(),
             write: [50, 99].map(|percent| percentile(&writes, percent)),
-            busy: [0, 1].map(|i| (busy[i] - since.busy[i]).div_duration_f64(elapsed)),
+            busy: [0, 1].map(|i| (busy[i] - start.busy[i]).div_duration_f64(elapsed)),
             hook: [50, 99].map(|percent| percentile(&hooks, percent)),
             delivery: [50, 99].map(|percent| percentile(&deliveries, percent)),
             operator: [50, 99].map(|percent| percentile(&operator, percent)),
@@ -113,8 +113,8 @@ impl Stage {
     }
 }
 
-/// How long the HookRuns created since a moment took in total, until their delivery, and after it, each in ascending
-/// order. Runs are matched by name, because the responses to the operator's patches do not contain the
+/// How long the HookRuns created since a moment took in total, until their delivery, and after it: three lists, each in
+/// ascending order. Runs are matched by name, because the responses to the operator's patches do not contain the
 /// whole object.
 fn hook_times(
     events: &[Event],

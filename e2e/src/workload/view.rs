@@ -222,8 +222,8 @@ impl Pod {
     }
 
     /// Whether a container is running.
-    pub fn runs(&self) -> bool {
-        object::runs(&self.0)
+    pub fn is_running(&self) -> bool {
+        object::is_running(&self.0)
     }
 
     /// Whether the pod is terminating.

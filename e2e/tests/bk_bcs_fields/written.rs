@@ -112,19 +112,28 @@ fn records_end(event: &Event) -> bool {
     record.is_some_and(|record| record["done"] == true)
 }
 
-/// Checks that the operator has written every field that the status of a kind can have, except those within `except`.
-pub(super) fn ensure_status_is_complete(case: &Case, plural: &str, except: &[&str]) -> Result<()> {
+/// Checks that the operator has written every field that the status of a kind can have, except those that begin with
+/// one of `exceptions`.
+pub(super) fn ensure_status_is_complete(
+    case: &Case,
+    plural: &str,
+    exceptions: &[&str],
+) -> Result<()> {
     let crd = std::fs::read_to_string(repository().join(format!("crds/{plural}.yaml")))?;
     let crd: Value = serde_yaml_ng::from_str(&crd)?;
     let schema = crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/status");
     let mut missing = BTreeSet::new();
     add_fields_of_schema(schema.context("no schema")?, "status", &mut missing);
-    missing.retain(|field| !except.iter().any(|it| field.starts_with(it)));
+    missing.retain(|field| !exceptions.iter().any(|it| field.starts_with(it)));
     for event in case.events()?.iter().filter(|it| it.resource() == plural) {
         let status = event.request_object.as_ref().map(|it| &it["status"]);
-        let mut written = BTreeSet::new();
-        add_fields(status.unwrap_or(&json!(null)), "status", &mut written);
-        missing.retain(|field| !written.contains(field));
+        let mut written_fields = BTreeSet::new();
+        add_fields(
+            status.unwrap_or(&json!(null)),
+            "status",
+            &mut written_fields,
+        );
+        missing.retain(|field| !written_fields.contains(field));
     }
     ensure!(missing.is_empty(), "never written: {missing:#?}");
     Ok(())

@@ -56,7 +56,7 @@ async fn the_injecting_webhook_fails_closed_in_labeled_namespaces_only(
     }
     ensure!(
         !has_flag_for_all_namespaces(&objects)?,
-        "the operator's default is Labeled"
+        "the operator has the flag by default"
     );
     let scoped = render(&case.plane().helm, &["--set=watchNamespace=games"]).await?;
     let selector = &injecting_webhook(&scoped)?["namespaceSelector"];

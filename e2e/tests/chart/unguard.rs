@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::of_kind;
 
 e2e::tests![
-    budgets_have_exactly_the_verbs_that_are_used,
+    exactly_the_verbs_in_use_are_granted_on_budgets,
     guards_can_be_removed_with_any_values,
     a_release_with_another_name_guards_pods,
 ];
@@ -36,7 +36,7 @@ fn verbs<'a>(objects: &'a [Value], kind: &str, resource: &str) -> BTreeSet<&'a s
     verbs.filter_map(Value::as_str).collect()
 }
 
-async fn budgets_have_exactly_the_verbs_that_are_used(case: &mut Case) -> Result<()> {
+async fn exactly_the_verbs_in_use_are_granted_on_budgets(case: &mut Case) -> Result<()> {
     for values in VALUES {
         let objects = render(&case.plane().helm, &["--set", values]).await?;
         // `apply::act` and `unguard::guards` list budgets and delete them; a dry run of a deletion checks the guard.

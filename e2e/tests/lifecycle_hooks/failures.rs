@@ -151,8 +151,8 @@ async fn check_plugin_output(stage: &Stage) -> Result<usize> {
     }
     let runs = stage.created_runs()?;
     let start = "pre-install-hook-one-node-0-";
-    let on_node: Vec<&String> = runs.iter().filter(|it| it.starts_with(start)).collect();
-    let last = on_node.last().context("no run on node-0")?;
+    let node_runs: Vec<&String> = runs.iter().filter(|it| it.starts_with(start)).collect();
+    let last = node_runs.last().context("no run on node-0")?;
     ensure_has_line(&tree.stdout, "one Cluster Initializing ")?;
     ensure_has_line(&tree.stdout, "EnsurePreInstallHook Condition FailedInit ")?;
     ensure_has_line(&tree.stdout, &format!("{last} HookRun "))?;
@@ -171,7 +171,7 @@ async fn check_plugin_output(stage: &Stage) -> Result<usize> {
         found.code == 1 && found.stdout.contains(message),
         "{found:?}"
     );
-    Ok(on_node.len())
+    Ok(node_runs.len())
 }
 
 /// Checks what the API server itself refuses.

@@ -55,11 +55,14 @@ async fn lifecycle(stage: &mut Stage) -> Result<()> {
     };
     let last = |prefix: &str| runs.iter().rposition(|run| run.starts_with(prefix));
     ensure!(runs.len() == 3 * 3 + 2, "{runs:#?}");
-    let before = first("pre-cluster-install-hook-xa-master-0-")?;
-    let after = first("post-cluster-install-hook-xa-master-0-")?;
-    ensure!(last("copy-files-xa-") < Some(before), "{runs:#?}");
-    ensure!(before < first("pre-install-hook-xa-")?, "{runs:#?}");
-    ensure!(last("post-install-hook-xa-") < Some(after), "{runs:#?}");
+    let pre_cluster = first("pre-cluster-install-hook-xa-master-0-")?;
+    let post_cluster = first("post-cluster-install-hook-xa-master-0-")?;
+    ensure!(last("copy-files-xa-") < Some(pre_cluster), "{runs:#?}");
+    ensure!(pre_cluster < first("pre-install-hook-xa-")?, "{runs:#?}");
+    ensure!(
+        last("post-install-hook-xa-") < Some(post_cluster),
+        "{runs:#?}"
+    );
     for node in ["master-0", "node-0", "node-1"] {
         let [pre, post] =
             ["pre", "post"].map(|point| first(&format!("{point}-install-hook-xa-{node}-")));

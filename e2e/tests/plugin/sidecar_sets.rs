@@ -189,8 +189,13 @@ async fn sets_are_found_by_all_names_of_their_kind(case: &mut Case) -> Result<()
     let none = exits_with(case, 0, &["get", "scs", "-l", "no=such", "-o", "name"]).await?;
     ensure!(none.is_empty(), "{none}");
 
-    let near = format!("scs/{}x", &name);
-    fails_with(case, &["tree", &near], &format!("did you mean scs/{name}?")).await?;
+    let misspelled = format!("scs/{}x", &name);
+    fails_with(
+        case,
+        &["tree", &misspelled],
+        &format!("did you mean scs/{name}?"),
+    )
+    .await?;
     fails_with(
         case,
         &["status", &name],

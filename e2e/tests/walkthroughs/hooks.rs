@@ -20,12 +20,12 @@ e2e::tests![
 
 /// The documented template for pod hooks. It measures three times at intervals of 5 s, which is enough to
 /// check the tables in between.
-fn pod_template(case: &Case, name: &str) -> Result<String> {
+fn pod_hook_template(case: &Case, name: &str) -> Result<String> {
     let name = format!("hooks/hook-template-{name}.yaml");
     example(case, &name, &[("interval: 60s", "interval: 5s")])
 }
 
-fn pod_example(case: &Case, name: &str) -> Result<String> {
+fn workload_example(case: &Case, name: &str) -> Result<String> {
     example(case, &format!("hooks/{name}.yaml"), &[])
 }
 
@@ -35,8 +35,8 @@ fn run_name(pod: &Pod) -> String {
 }
 
 async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()> {
-    let template = pod_template(case, "success")?;
-    let before = create(case, template, pod_example(case, "gamedeployment")?, 6).await?;
+    let template = pod_hook_template(case, "success")?;
+    let before = create(case, template, workload_example(case, "gamedeployment")?, 6).await?;
     let printed = case
         .kubectl(&["scale", "--replicas=5", &format!("gamedeployment/{GAME}")])
         .await?;
@@ -79,7 +79,7 @@ async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()>
     check_runs(case, &names).await?;
     check_counts(case, [5, 0, 0, 5, 5]).await?;
     let batch = |updated: i64| move |view: &View| view.counts() == [5, updated, updated, 5, 5];
-    case.until("the first batch of two is updated", batch(2))
+    case.until("the first batch, of two pods, is updated", batch(2))
         .await?;
     let view = case
         .until("one hook runs", |view| {
@@ -88,7 +88,7 @@ async fn a_scale_in_and_an_update_wait_for_a_hook(case: &mut Case) -> Result<()>
         .await?;
     view.ensure(view.runs.len() == 1 && view.counts() == [5, 2, 2, 5, 5])?;
     let view = case
-        .until("the second batch of one is updated", |view| {
+        .until("the second batch, of one pod, is updated", |view| {
             batch(3)(view) && view.runs.is_empty()
         })
         .await?;
@@ -115,8 +115,8 @@ fn waiting_runs(view: &View) -> Vec<String> {
 }
 
 async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Result<()> {
-    let template = pod_template(case, "fail")?;
-    create(case, template, pod_example(case, "gamedeployment")?, 6).await?;
+    let template = pod_hook_template(case, "fail")?;
+    create(case, template, workload_example(case, "gamedeployment")?, 6).await?;
     case.scale(5).await?;
     let view = case
         .until("the hook has failed", |view| {
@@ -171,8 +171,8 @@ async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Res
 async fn hooks_get_arguments(case: &mut Case) -> Result<()> {
     let url = format!("http://{{{{ args.PodIP }}}}:{}", case.hooks.port());
     let service = "test-gamedeployment-svc.default.svc.cluster.local";
-    let template = pod_template(case, "args")?;
-    let game = pod_example(case, "gamedeployment-args")?;
+    let template = pod_hook_template(case, "args")?;
+    let game = workload_example(case, "gamedeployment-args")?;
     create(case, template, game, 4).await?;
     case.scale(2).await?;
     let view = case

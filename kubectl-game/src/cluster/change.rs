@@ -90,12 +90,12 @@ impl Cluster {
                 Err(error) if error.is_conflict() || error.is_invalid() => error,
                 Err(error) => return Err(error),
             };
-            let is_retried = error.is_conflict() && attempt < MAX_ATTEMPTS;
+            let may_retry = error.is_conflict() && attempt < MAX_ATTEMPTS;
             match self.pod(&name).await {
                 Err(error) if error.is_404() => return Ok(PodChange::NoPod),
                 // The API server refuses a patch with another pod's uid as invalid.
                 Ok(found) if found.uid() != pod.uid() => return Ok(PodChange::NoPod),
-                Ok(found) if is_retried => pod = found,
+                Ok(found) if may_retry => pod = found,
                 Ok(_) => return Err(error),
                 Err(error) => return Err(error),
             }

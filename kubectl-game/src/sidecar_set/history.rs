@@ -260,7 +260,7 @@ mod tests {
         serde_json::from_value(revision).expect("a revision")
     }
 
-    /// A set at revision 3, after a merge patch.
+    /// The history of a set at revision 3, after a merge patch of the set.
     fn history(change: Value) -> History {
         let mut set = json!({
             "apiVersion": "tkex.tencent.com/v1alpha1",

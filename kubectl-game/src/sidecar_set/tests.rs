@@ -26,7 +26,7 @@ const TOKEN: &str =
 const CLASH: &str =
     r#"{"at":"log-new","out":"the pod has another container \"log\"; rename one of the two"}"#;
 
-/// A set with two of its four pods updated, after a merge patch.
+/// A set with two of its four pods updated, changed by a merge patch.
 fn set(change: Value) -> Set {
     let condition = |type_: &str, reason: &str, message: &str| {
         json!({"type": type_, "status": "True", "reason": reason, "message": message,
@@ -397,7 +397,7 @@ fn a_second_pause_or_resume_is_refused() {
 fn control_characters_of_sets_and_pods_are_escaped() {
     const EVIL: &str = "\x1b[2J\x07\u{9b}31m\r\nforged";
     let mark = json!({"at": EVIL, "in": ["log"], "to": EVIL, "since": "2026-11-21T10:04:20Z"});
-    let out = json!({"at": "log-new", "out": EVIL});
+    let left_out = json!({"at": "log-new", "out": EVIL});
     let evil = with_conditions(
         json!({"latestRevision": EVIL}),
         &[
@@ -410,12 +410,12 @@ fn control_characters_of_sets_and_pods_are_escaped() {
         pod(
             "games/b",
             Some(["apps/v1", EVIL, EVIL]),
-            Some(&out.to_string()),
+            Some(&left_out.to_string()),
         ),
         pod(
             "web/c",
             Some(["apps/v1", EVIL, EVIL]),
-            Some(&out.to_string()),
+            Some(&left_out.to_string()),
         ),
     ];
     let scene = scene(evil, pods);

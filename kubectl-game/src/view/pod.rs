@@ -13,7 +13,7 @@ use crate::table::Cell;
 /// Whether the pod is ready, and neither being updated nor waiting for its deletion or update.
 pub fn is_settled(pod: &Pod) -> bool {
     let is_ready = status(pod) == "Running" && is_true(pod, "Ready");
-    is_ready && !is_being_updated(pod) && !is_marked_deleting(pod)
+    is_ready && !is_being_updated(pod) && !is_to_be_deleted_or_updated(pod)
 }
 
 /// Whether the pod is being updated in place.
@@ -21,7 +21,8 @@ fn is_being_updated(pod: &Pod) -> bool {
     condition(pod, IN_PLACE_GATE) == Some("False")
 }
 
-fn is_marked_deleting(pod: &Pod) -> bool {
+/// Whether the pod waits for its deletion or update.
+fn is_to_be_deleted_or_updated(pod: &Pod) -> bool {
     pod.annotations().contains_key(DELETING_ANNOTATION)
 }
 
@@ -49,8 +50,8 @@ fn status(pod: &Pod) -> String {
     if let Some(reason) = &status.reason {
         return reason.clone();
     }
-    let obstacle = containers(status).find_map(obstacle);
-    obstacle
+    let reason_not_running = containers(status).find_map(reason_not_running);
+    reason_not_running
         .or_else(|| status.phase.clone())
         .unwrap_or_else(|| "Unknown".to_owned())
 }
@@ -71,7 +72,7 @@ fn native_sidecars(pod: &Pod) -> Vec<&str> {
     native.map(|it| it.name.as_str()).collect()
 }
 
-fn obstacle(container: &ContainerStatus) -> Option<String> {
+fn reason_not_running(container: &ContainerStatus) -> Option<String> {
     let state = container.state.as_ref()?;
     let waiting = state.waiting.as_ref().and_then(|it| it.reason.clone());
     let terminated = state.terminated.as_ref().and_then(|it| it.reason.clone());
@@ -112,7 +113,7 @@ pub fn info(pod: &Pod, is_for_update: bool, is_reserved: bool) -> String {
     if is_being_updated(pod) && !is_terminating {
         words.push("being updated in place".to_owned());
     }
-    if is_marked_deleting(pod) && !is_terminating {
+    if is_to_be_deleted_or_updated(pod) && !is_terminating {
         let action = if is_for_update { "updated" } else { "deleted" };
         words.push(format!("to be {action}"));
     }

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_shows_the_sidecars_that_it_waits_for_and_lacks() {
+    fn a_pod_shows_which_sidecars_await_an_update_and_which_ones_it_lacks() {
         let both = pod(&[("log", TOKEN), ("mesh", CLASH)]);
         assert_eq!(
             info_with_sidecars("2/2 ready".to_owned(), &both, now()),

@@ -13,12 +13,12 @@ use super::head::head;
 use super::run::{phase_cell, summary};
 use super::{cut, history, pod, sidecars};
 use crate::age::age;
-use crate::scene::{Scene, is_about, revision_of};
+use crate::scene::{Scene, is_for_pod, revision_of};
 use crate::style::Style;
 use crate::table::{Cell, Table};
 use crate::verdict::{Verdict, judge};
 
-/// Longest string in the last column.
+/// The maximum length of a string in the last column.
 const MAX_INFO: usize = 120;
 
 /// An object in a tree.
@@ -101,7 +101,7 @@ impl<'a> Shown<'a> {
 fn is_settled(scene: &Scene, pod: &Pod) -> bool {
     let is_reserved = || scene.game.is_reserved(&pod.name_any());
     let is_settled = pod::is_settled(pod) && !sidecars::has_token(pod);
-    is_settled && !scene.runs.iter().any(|run| is_about(run, pod)) && !is_reserved()
+    is_settled && !scene.runs.iter().any(|run| is_for_pod(run, pod)) && !is_reserved()
 }
 
 /// The node in place of pods that are not shown. `info` says what they have in common.
@@ -126,7 +126,7 @@ fn root(scene: &Scene, verdict: &Verdict, pods: &Shown<'_>, now: Timestamp) -> N
     let is_known = |name: &str| shown.iter().any(|revision| revision.name_any() == name);
     let mut children: Vec<Node> = shown
         .iter()
-        .map(|it| revision(scene, it, pods, now))
+        .map(|it| revision_node(scene, it, pods, now))
         .collect();
     let stray_pods = scene.pods.iter().filter(|pod| !is_known(revision_of(pod)));
     children.extend(pods.nodes(scene, &stray_pods.collect::<Vec<_>>(), now));
@@ -146,7 +146,7 @@ fn root(scene: &Scene, verdict: &Verdict, pods: &Shown<'_>, now: Timestamp) -> N
     }
 }
 
-fn revision(
+fn revision_node(
     scene: &Scene,
     revision: &ControllerRevision,
     pods: &Shown<'_>,
@@ -179,7 +179,7 @@ fn step_revision<'a>(scene: &Scene, run: &'a HookRun) -> Option<&'a str> {
 }
 
 fn pod_node(scene: &Scene, pod: &Pod, now: Timestamp) -> Node {
-    let runs = || scene.runs.iter().filter(|run| is_about(run, pod));
+    let runs = || scene.runs.iter().filter(|run| is_for_pod(run, pod));
     let is_reserved = scene.game.is_reserved(&pod.name_any());
     let is_for_update = runs().any(|run| scene.point(run) == Some(HookPoint::PreInplace));
     Node {

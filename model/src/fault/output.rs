@@ -144,11 +144,13 @@ impl Fault {
         plan: &mut Plan<GameDeploymentStatus>,
         stepless: Plan<GameDeploymentStatus>,
     ) {
-        let is_of_sidecars =
+        let changes_only_sidecars =
             |patch: &InPlacePatch| patch.images.iter().all(|it| it.name == sidecars::CONTAINER);
         let updates_sidecars = |action: &Action| match action {
-            Action::PatchInPlace(patch) => is_of_sidecars(patch),
-            Action::CloseGate { then, .. } => then.as_ref().is_some_and(|it| is_of_sidecars(it)),
+            Action::PatchInPlace(patch) => changes_only_sidecars(patch),
+            Action::CloseGate { then, .. } => {
+                then.as_ref().is_some_and(|it| changes_only_sidecars(it))
+            }
             _ => false,
         };
         let updates = stepless.actions.into_iter().filter(updates_sidecars);

@@ -255,10 +255,10 @@ impl<'a> Case<'a> {
     fn in_order(&self, pod: &Pod, patch: &Patch) -> Result<(), Violation> {
         let changed = patch.images.iter().flatten().count();
         let first = patch.images.iter().position(Option::is_some);
-        let mut before = pod.containers.iter().flatten().take(first.unwrap_or(0));
+        let mut previous = pod.containers.iter().flatten().take(first.unwrap_or(0));
         let order = self.model.scope.order;
         let is_unready = order == ContainerOrder::OrderedReady && first > Some(0) && !pod.healthy;
-        let is_early = changed > 1 || is_unready || before.any(|it| it.runs != it.image);
+        let is_early = changed > 1 || is_unready || previous.any(|it| it.runs != it.image);
         if is_early && pod.up && order != ContainerOrder::DisOrdered {
             return violation("containers in order", format!("{patch:?} of {pod:?}"));
         }
@@ -343,7 +343,7 @@ impl<'a> Case<'a> {
         if remaining < floor {
             return violation(
                 "2: enough pods",
-                format!("{pod:?} leaves {remaining}, fewer than {floor}"),
+                format!("without {pod:?}, only {remaining} pods are available, fewer than {floor}"),
             );
         }
         Ok(())

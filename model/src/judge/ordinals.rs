@@ -75,7 +75,7 @@ impl Case<'_> {
             let replicas = wanted.len();
             return violation(
                 "2: enough pods",
-                format!("{pod:?} leaves {left}, fewer than {replicas}"),
+                format!("without {pod:?}, only {left} of {replicas} pods are left"),
             );
         }
         let is_replaced = |it: &Pod| {

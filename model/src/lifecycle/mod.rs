@@ -170,7 +170,7 @@ fn an_upgrade_there_and_back_with_a_failing_script_and_a_crash() {
         "upgraded",
         &Scope {
             workers: 1,
-            versions: 2,
+            version_changes: 2,
             failures: 1,
             crashes: 1,
             ..Scope::default()
@@ -184,7 +184,7 @@ fn an_upgrade_in_which_a_kubelet_is_upgraded_before_its_turn() {
         "upgraded early",
         &Scope {
             workers: 2,
-            versions: 1,
+            version_changes: 1,
             early_kubelets: 1,
             ..Scope::default()
         },
@@ -197,7 +197,7 @@ fn an_upgrade_while_a_node_joins_and_the_cluster_is_deleted() {
         "upgraded nodes",
         &Scope {
             workers: 0,
-            versions: 1,
+            version_changes: 1,
             joins: 1,
             deletions: 1,
             ..Scope::default()

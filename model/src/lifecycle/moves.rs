@@ -47,7 +47,10 @@ pub fn moves(state: &State) -> Vec<Move> {
     add_if(remaining.crashes > 0, Move::Crash);
     add_if(remaining.deletions > 0 && !is_deleted, Move::Delete);
     add_if(remaining.edits > 0 && !is_deleted, Move::Edit);
-    add_if(remaining.versions > 0 && !is_deleted, Move::SetVersion);
+    add_if(
+        remaining.version_changes > 0 && !is_deleted,
+        Move::SetVersion,
+    );
     add_if(remaining.pauses > 0 && cluster.is_some(), Move::Pause);
     add_if(remaining.joins > 0, Move::Join);
     for (index, node) in state.stored.nodes.iter().enumerate() {

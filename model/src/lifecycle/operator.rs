@@ -41,8 +41,8 @@ impl State {
                 ..cluster.clone()
             }))
         });
-        let get = plan.actions.iter().any(ClusterAction::is_irrevocable);
-        let get = get.then_some(Step::Get);
+        let needs_get = plan.actions.iter().any(ClusterAction::is_irrevocable);
+        let get = needs_get.then_some(Step::Get);
         let get = get.filter(|_| self.fault != Some(Fault::NoQuorumGet));
         let actions = plan.actions.into_iter().map(Step::Act);
         self.pending = status.into_iter().chain(get).chain(actions).collect();

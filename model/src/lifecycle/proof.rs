@@ -36,11 +36,11 @@ const INSTALL: Scope = Scope {
     losses: 0,
     edits: 0,
     pauses: 0,
-    versions: 0,
+    version_changes: 0,
     early_kubelets: 0,
 };
 const UPGRADE: Scope = Scope {
-    versions: 1,
+    version_changes: 1,
     ..INSTALL
 };
 const UNPROVEN: &str = "is recorded without a success";
@@ -106,15 +106,15 @@ fn bugs_in_upgrades_are_found() {
         "while another node is being upgraded",
         &UPGRADE,
     );
-    let back = Scope {
-        versions: 2,
+    let reverted = Scope {
+        version_changes: 2,
         ..UPGRADE
     };
-    find(Fault::RevertIgnored, "was set back", &back);
-    let again = Scope {
+    find(Fault::RevertIgnored, "was set back", &reverted);
+    let upgraded_again = Scope {
         workers: 0,
-        versions: 3,
+        version_changes: 3,
         ..UPGRADE
     };
-    find(Fault::AnyUpgradeCounts, UNPROVEN, &again);
+    find(Fault::AnyUpgradeCounts, UNPROVEN, &upgraded_again);
 }

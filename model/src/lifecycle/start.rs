@@ -27,7 +27,7 @@ fn node(name: &str, labels: &[&str]) -> ClusterNode {
 
 /// The hooks of an install and a deletion, or those of an upgrade. All of them together would lead to too many states.
 fn hooks(scope: &Scope) -> Value {
-    let keys: &[&str] = match scope.versions {
+    let keys: &[&str] = match scope.version_changes {
         0 => &[
             "PreClusterInstall",
             "PreInstall",
@@ -55,7 +55,7 @@ pub fn joining_node() -> ClusterNode {
 
 impl State {
     pub fn start(scope: &Scope, fault: Option<Fault>) -> Self {
-        let parallelism = if scope.versions > 0 { 1 } else { 2 };
+        let parallelism = if scope.version_changes > 0 { 1 } else { 2 };
         let cluster = json!({
             "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "Cluster",
             "metadata": {"name": "xa", "uid": "xa-uid", "generation": 1, "resourceVersion": "1"},
@@ -64,7 +64,7 @@ impl State {
                 "files": [{"src": "a/b", "dst": "/b"}],
                 "skipConditions": ["EnsureCopyFiles"],
                 "hooks": hooks(scope),
-                "upgrade": {"strategy": {"drainNodeBeforeUpgrade": scope.versions > 0}},
+                "upgrade": {"strategy": {"drainNodeBeforeUpgrade": scope.version_changes > 0}},
             }},
         });
         let cluster: Cluster = serde_json::from_value(cluster).expect("a Cluster");

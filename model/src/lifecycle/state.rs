@@ -25,7 +25,7 @@ pub struct Scope {
     pub edits: usize,
     pub pauses: usize,
     /// Changes of the version, there and back.
-    pub versions: usize,
+    pub version_changes: usize,
     /// Kubelets that are upgraded before their turn.
     pub early_kubelets: usize,
 }
@@ -216,7 +216,7 @@ impl State {
                 });
             }
             Move::SetVersion => {
-                self.remaining.versions -= 1;
+                self.remaining.version_changes -= 1;
                 self.edit(|cluster| {
                     let is_old = cluster.spec.version.as_deref() == Some(VERSIONS[0]);
                     cluster.spec.version = Some(VERSIONS[usize::from(is_old)].to_owned());
@@ -274,8 +274,9 @@ impl State {
             .and_then(|it| it.status.as_ref());
         let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
         let is_of_step = |type_: &str| type_ == LifecycleStep::EnsureUpgrade.to_string();
-        let words = format!("node {} has version", node.name);
-        conditions.any(|it| is_of_step(&it.type_) && it.message.contains(&words))
+        let subject = format!("node {} ", node.name);
+        let is_about_node = |it: &str| it.contains(&subject) && it.contains("has version");
+        conditions.any(|it| is_of_step(&it.type_) && is_about_node(&it.message))
     }
 
     /// Changes the spec, as a user would.

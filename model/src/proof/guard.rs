@@ -8,11 +8,11 @@ use crate::state::{Cascade, Node, Remaining};
 
 #[test]
 fn bugs_in_guards_are_found() {
-    let switched = Scope {
+    let switched_off = Scope {
         user: vec![User::Guard(false)],
         ..protected()
     };
-    find(Fault::BudgetFirst, GUARDED, switched);
+    find(Fault::BudgetFirst, GUARDED, switched_off);
     let deleted = |cascade| Scope {
         user: vec![User::Scale(1), User::DeleteWorkload(cascade)],
         ..protected()
@@ -33,12 +33,12 @@ fn bugs_in_guards_are_found() {
 #[test]
 fn bugs_in_the_budget_of_guarded_pods_are_found() {
     // The initial budget was applied without the bug, so the guard is switched off and on again.
-    let applied = |user: Vec<User>| Scope {
+    let reapplied = |user: Vec<User>| Scope {
         user: [vec![User::Guard(false), User::Guard(true)], user].concat(),
         remaining: remaining(4, 0, 0),
         ..protected()
     };
-    let surplus = applied(vec![User::Scale(1), User::Evict(0)]);
+    let surplus = reapplied(vec![User::Scale(1), User::Evict(0)]);
     find(Fault::SurplusEvictable, GUARDED, surplus);
     let unready = Scope {
         replicas: 1,
@@ -46,7 +46,7 @@ fn bugs_in_the_budget_of_guarded_pods_are_found() {
             breaks: 1,
             ..remaining(3, 0, 0)
         },
-        ..applied(vec![User::Evict(0)])
+        ..reapplied(vec![User::Evict(0)])
     };
     find(Fault::UnreadyEvictable, GUARDED, unready);
 }

@@ -2,8 +2,8 @@
 //!
 //! Both planners share a cache of the set. The set's planner sends a quorum GET of the set before it writes, so a
 //! plan for an older set is discarded; in the model, the planner always plans for the current set. Its cache of pods
-//! lags, but it waits until that cache shows its own writes. What it reads of the workload and its HookRuns is
-//! current when it plans, and may have changed when it writes.
+//! lags, but it waits until that cache shows its own writes. What it reads of the workload and the
+//! workload's HookRuns is current when it plans, and may have changed when it writes.
 
 mod scope;
 mod settled;

@@ -8,13 +8,13 @@ pub struct SidecarScope {
     /// Whether the set exists at the start.
     pub exists: bool,
     pub max_unavailable: u8,
-    /// The number of its revisions, each with an image of its own.
+    /// The number of the set's revisions, each with a different image.
     pub revisions: u8,
-    /// An image with which pods never become ready.
+    /// The revision whose image never lets pods become ready.
     pub broken: Option<Rev>,
     /// Whether the cache of the set lags.
     pub set_lags: bool,
-    /// Whether the cache of pods of the set's planner lags.
+    /// Whether the pod cache of the set's planner lags.
     pub pods_lag: bool,
 }
 

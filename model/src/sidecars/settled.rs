@@ -14,8 +14,8 @@ pub(super) fn waits_for_user(model: &Model, state: &State) -> bool {
     );
     // A token is passed on if the hook of a sidecar update has failed. If all hooks fail, that never ends.
     let all_fail = state.remaining.failures == u8::MAX;
-    let is_of_set = |run: &Run| run.id.sidecars.is_some() && !all_fail;
-    let has_failed = |run: &Run| run.phase == HookPhase::Failed && !is_of_set(run);
+    let passes_token_on = |run: &Run| run.id.sidecars.is_some() && !all_fail;
+    let has_failed = |run: &Run| run.phase == HookPhase::Failed && !passes_token_on(run);
     state.workload.now.paused || !updates_sidecars || state.runs.now.iter().any(has_failed)
 }
 

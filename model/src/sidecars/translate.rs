@@ -172,7 +172,7 @@ impl Translator {
         set.exists.then(|| self.sets.get(set))
     }
 
-    /// The operator's clock.
+    /// This time on the operator's clock.
     pub fn now(&self, now: Time) -> Timestamp {
         clock(now)
     }
@@ -185,7 +185,7 @@ impl Translator {
         workload: &Workload,
         runs: &[Run],
     ) -> Vec<MatchedPod> {
-        let held = plan::holds_sidecars(&self.workload(workload)).map(Arc::new);
+        let held = plan::why_sidecars_are_held(&self.workload(workload)).map(Arc::new);
         let runs = runs.iter().filter(|run| run.id.sidecars.is_some());
         let runs: Vec<_> = runs.map(|run| self.run(run)).collect();
         let hook = |uid: &str| {
@@ -205,7 +205,7 @@ impl Translator {
                 },
                 held: held.clone().filter(|_| !it.orphan),
                 hook: hook(&pod.uid).unwrap_or_default(),
-                left: false,
+                deselected: false,
                 namespace: pod.namespace,
                 name: pod.name,
                 uid: pod.uid,

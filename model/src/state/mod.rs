@@ -80,7 +80,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// Whether its pods should leave it.
+    /// Whether pods should leave the node.
     pub fn is_going(self) -> bool {
         matches!(self, Node::Cordoned | Node::Going)
     }

@@ -31,7 +31,7 @@ pub struct Pod {
     pub move_requested: Option<Requester>,
     /// Whether it is on the node whose state changes.
     pub on_node: bool,
-    /// Whether its kubelet has not reported since that node became silent.
+    /// Whether its kubelet has yet to report again after that node was silent.
     pub unreported: bool,
     /// Whether Kubernetes has tried to delete it because its node was lost.
     pub disrupted: bool,

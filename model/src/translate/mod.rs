@@ -25,7 +25,7 @@ mod objects;
 
 /// The constant objects of a scope, and the tables of strings and statuses.
 pub struct Translator {
-    /// The policy of a GameStatefulSet; None for a GameDeployment.
+    /// The podManagementPolicy of a GameStatefulSet; None for a GameDeployment.
     stateful_set: Option<PodManagementPolicy>,
     moves_off_nodes: bool,
     base: GameDeployment,

@@ -168,7 +168,7 @@ impl Translator {
     }
 
     pub fn pod(&self, pod: &Pod) -> plan::Pod {
-        let is_ordinal = self.stateful_set.is_some();
+        let has_ordinal = self.stateful_set.is_some();
         let mut labels = vec![
             ("app", "game".to_owned()),
             (
@@ -179,7 +179,7 @@ impl Translator {
         if pod.guarded {
             labels.push((names::GUARDED_LABEL, UID.to_owned()));
         }
-        if is_ordinal {
+        if has_ordinal {
             labels.push((names::POD_NAME_LABEL, pod_name(pod.name, true)));
             labels.push((names::POD_ORDINAL_LABEL, pod.name.to_string()));
             labels.push((names::POD_INDEX_LABEL, pod.name.to_string()));
@@ -189,7 +189,7 @@ impl Translator {
         let labels = labels.into_iter();
         plan::Pod {
             namespace: NAMESPACE.to_owned(),
-            name: pod_name(pod.name, is_ordinal),
+            name: pod_name(pod.name, has_ordinal),
             uid: pod_uid(pod.uid),
             resource_version: u64::from(pod.uid) + 1,
             generation: 2,

@@ -224,8 +224,8 @@ async fn a_workload_that_is_not_being_deleted_starts_no_hook_in_a_terminating_na
     assert!(harness.unstored.lock().unwrap().is_empty());
 }
 
-/// The pauses grow even though a dry run in between shows that there is no PodDisruptionBudget. The rest of each plan is carried
-/// out.
+/// The pauses grow even though a dry run in between shows that there is no PodDisruptionBudget. The rest of each plan
+/// is carried out.
 #[tokio::test(start_paused = true)]
 async fn a_budget_that_cannot_be_created_is_tried_again_with_growing_pauses() {
     let mut harness = Harness::new(|request, count| match request {

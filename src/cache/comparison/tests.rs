@@ -68,7 +68,7 @@ async fn a_thousand_writes_without_a_response_cost_a_request_per_second_and_two_
     let cache = Arc::new(cache);
     let router = Router::to_nowhere(&cache.sidecars);
     let _watches = cache.start(&Arc::new(router));
-    cache.filled().await;
+    cache.until_filled().await;
     let started = Instant::now();
     let reconciles: Vec<_> = (0..1_000)
         .map(|n| {
@@ -77,7 +77,7 @@ async fn a_thousand_writes_without_a_response_cost_a_request_per_second_and_two_
                 sleep(Duration::from_millis(n * 50)).await;
                 let owner = n.to_string();
                 cache.expectations.record(&owner, Write::Unknown(Kind::Pod));
-                cache.caught_up(&owner).await;
+                cache.until_caught_up(&owner).await;
             })
         })
         .collect();

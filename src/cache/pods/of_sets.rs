@@ -88,7 +88,7 @@ impl CachedPod {
             ready,
             own: self.has_workload(),
             changing,
-            left: !selected,
+            deselected: !selected,
             ..MatchedPod::default()
         };
         match self {

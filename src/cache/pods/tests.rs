@@ -138,7 +138,7 @@ fn a_pod_that_a_set_no_longer_selects_counts_only_while_it_has_a_token() {
         "spec": {"selector": {"matchLabels": {"app": "game"}}, "containers": [{"name": "log"}]},
     });
     let set = Sidecars::of(&serde_json::from_value(set).unwrap()).unwrap();
-    for (app, mark, left) in [
+    for (app, mark, deselected) in [
         ("game", json!({"at": "log-1", "in": ["log"]}), Some(false)),
         ("other", json!({"at": "log-1", "in": ["log"]}), None),
         (
@@ -154,6 +154,6 @@ fn a_pod_that_a_set_no_longer_selects_counts_only_while_it_has_a_token() {
         let matched = read(&pod)
             .unwrap()
             .matched(&set, false, Timestamp::UNIX_EPOCH);
-        assert_eq!(matched.map(|it| it.left), left, "{app} {mark}");
+        assert_eq!(matched.map(|it| it.deselected), deselected, "{app} {mark}");
     }
 }

@@ -274,7 +274,7 @@ async fn callers_share_the_next_list_and_interrupt_none() {
     assert!(first.as_mut().now_or_never().is_none());
     assert!(second.as_mut().now_or_never().is_none());
     assert!(
-        reflector.list_is_due().now_or_never().is_none(),
+        reflector.until_list_is_due().now_or_never().is_none(),
         "none is due while a list is in progress"
     );
     end();
@@ -282,13 +282,13 @@ async fn callers_share_the_next_list_and_interrupt_none() {
         first.as_mut().now_or_never().is_none(),
         "the completed list had started before the call"
     );
-    assert!(reflector.list_is_due().now_or_never().is_some());
+    assert!(reflector.until_list_is_due().now_or_never().is_some());
     begin();
-    assert!(reflector.list_is_due().now_or_never().is_none());
+    assert!(reflector.until_list_is_due().now_or_never().is_none());
     end();
     assert!(first.now_or_never().is_some() && second.now_or_never().is_some());
     assert!(
-        reflector.list_is_due().now_or_never().is_none(),
+        reflector.until_list_is_due().now_or_never().is_none(),
         "one list served both callers"
     );
 }

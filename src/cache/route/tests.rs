@@ -41,7 +41,7 @@ fn router() -> (Router, Arc<Mutex<BTreeSet<String>>>) {
         "spec": {
             "selector": {"matchLabels": {"app": "world"}},
             "template": {
-                "metadata": {"annotations": {names::FORCE_OFF_LOST_NODES: "true"}},
+                "metadata": {"annotations": {names::FORCE_DELETE_ON_LOST_NODES: "true"}},
                 "spec": {"initContainers": [{"name": "proxy", "restartPolicy": "Always"}]},
             },
             "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
@@ -67,6 +67,7 @@ fn pod(labels: Value, owner: Option<&str>) -> Option<Arc<CachedPod>> {
     pod.map(Arc::new)
 }
 
+/// Takes the keys that have been queued since the last call.
 fn queued(queued: &Mutex<BTreeSet<String>>) -> Vec<String> {
     std::mem::take(&mut *queued.lock().unwrap())
         .into_iter()

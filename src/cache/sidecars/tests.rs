@@ -153,7 +153,7 @@ async fn requested_paths(set: Option<Value>) -> BTreeSet<String> {
     let cache = Cache::new(&Client::new(server, "default"), None, true, settings);
     let router = Router::to_nowhere(&cache.sidecars);
     let _watches = cache.start(&Arc::new(router));
-    cache.filled().await;
+    cache.until_filled().await;
     sleep(Duration::from_hours(1)).await;
     let paths = paths.lock().expect("no panic");
     paths.clone()

@@ -92,7 +92,7 @@ fn a_first_status_is_forgotten_when_the_generation_or_the_pod_changes() {
 }
 
 #[test]
-fn pods_of_other_controllers_are_not_kept_and_orphans_are() {
+fn pods_of_other_controllers_are_not_kept_but_orphans_are() {
     let mut foreign = pod(1, 1, "c");
     foreign["metadata"]["ownerReferences"][0]["apiVersion"] = json!("apps/v1");
     assert_eq!(slim_form(None, Origin::Watch, &foreign), None);

@@ -206,7 +206,7 @@ impl Live {
     }
 
     /// Records a measurement, unless it belongs to another run with the same name.
-    pub(super) fn measured(
+    pub(super) fn record_measurement(
         &mut self,
         uid: Option<&str>,
         measured: impl FnOnce(Timestamp) -> Measured,
@@ -217,7 +217,7 @@ impl Live {
     }
 
     /// Records a successful write. Returns whether measurements were waiting for it.
-    pub(super) fn written(&mut self, version: u64, hash: u64) -> bool {
+    pub(super) fn record_write(&mut self, version: u64, hash: u64) -> bool {
         self.version = self.version.max(version);
         self.saved = hash;
         self.unsaved = None;
@@ -242,7 +242,7 @@ impl Live {
         has_ended.then(|| (*phase, Duration::try_from(took).unwrap_or_default()))
     }
 
-    pub(super) fn not_written(&mut self) {
+    pub(super) fn record_failed_write(&mut self) {
         self.failing = true;
     }
 

@@ -182,7 +182,7 @@ impl HookRuns {
         self.metrics
             .measured(self.owner(&call.run), metric, outcome.phase, took);
         if let Some(live) = self.runs().get_mut(&key) {
-            live.measured(call.run.metadata.uid.as_deref(), |finished| Measured {
+            live.record_measurement(call.run.metadata.uid.as_deref(), |finished| Measured {
                 metric: call.metric,
                 started,
                 finished,
@@ -220,7 +220,7 @@ impl HookRuns {
         };
         match written {
             Ok(written) => {
-                let measurements_wait = live.written(written.version(), hash);
+                let measurements_wait = live.record_write(written.version(), hash);
                 if let Some((phase, took)) = live.end()
                     && let Some(run) = self.cache.hook_run(key)
                 {
@@ -242,13 +242,14 @@ impl HookRuns {
             }
             Err(refusal) => {
                 warn!(run = %key, %refusal, "cannot write the status; retrying");
-                live.not_written();
+                live.record_failed_write();
                 retry(&refusal)
             }
         }
     }
 
-    /// Sets the status of a run that is not stored. Its end is recorded on its pod first, for users and the audit log.
+    /// Sets the status of a run that is not stored. If the run has ended, that is recorded on its pod first, for users
+    /// and the audit log.
     async fn store_in_memory(&self, run: &CachedHookRun, status: HookRunStatus) -> RequestResult {
         let namespace = run.namespace();
         let pod_uid = run.object.annotations().get(names::RUN_POD_UID);

@@ -42,14 +42,14 @@ impl QueueStats {
         self.adds += 1;
     }
 
-    /// Counts the start of a reconcile whose object had been ready since `since`.
-    pub(super) fn started(&mut self, since: Instant, now: Instant) {
-        self.waits.observe(now.duration_since(since));
+    /// Counts the start of a reconcile whose object became ready at `ready_at`.
+    pub(super) fn started(&mut self, ready_at: Instant, now: Instant) {
+        self.waits.observe(now.duration_since(ready_at));
     }
 
-    /// Counts the end of a reconcile that started at `since`.
-    pub(super) fn finished(&mut self, since: Instant, now: Instant, requeue: Requeue) {
-        self.reconciles.observe(now.duration_since(since));
+    /// Counts the end of a reconcile that started at `started_at`.
+    pub(super) fn finished(&mut self, started_at: Instant, now: Instant, requeue: Requeue) {
+        self.reconciles.observe(now.duration_since(started_at));
         self.retries += u64::from(matches!(requeue, Requeue::Retry(_) | Requeue::Conflict));
         self.errors += u64::from(matches!(requeue, Requeue::Retry(_)));
     }

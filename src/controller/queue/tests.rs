@@ -22,7 +22,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new("games", name)
 }
 
-fn ready(queue: &Queue) -> Option<ObjectKey> {
+fn ready_key(queue: &Queue) -> Option<ObjectKey> {
     queue.next().now_or_never()
 }
 
@@ -31,31 +31,31 @@ async fn an_object_waits_once_however_often_it_is_added() {
     let queue = Queue::default();
     queue.add(key("a"));
     queue.add(key("a"));
-    assert_eq!(ready(&queue), Some(key("a")));
-    assert_eq!(ready(&queue), None);
+    assert_eq!(ready_key(&queue), Some(key("a")));
+    assert_eq!(ready_key(&queue), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_during_a_reconcile_causes_one_more_reconcile() {
     let queue = Queue::default();
     queue.add(key("a"));
-    ready(&queue);
+    ready_key(&queue);
     queue.add(key("a"));
-    assert_eq!(ready(&queue), None, "one worker at a time");
+    assert_eq!(ready_key(&queue), None, "one worker at a time");
     queue.done(key("a"), Requeue::Settled(None));
     assert_eq!(queue.next().await, key("a"));
     queue.done(key("a"), Requeue::Settled(None));
-    assert_eq!(ready(&queue), None);
+    assert_eq!(ready_key(&queue), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_timer_fires_unless_an_event_comes_first() {
     let queue = Queue::default();
     queue.add(key("a"));
-    ready(&queue);
+    ready_key(&queue);
     let wake = Instant::now() + Duration::from_secs(10);
     queue.done(key("a"), Requeue::Settled(Some(wake)));
-    assert_eq!(ready(&queue), None);
+    assert_eq!(ready_key(&queue), None);
     assert_eq!(queue.next().await, key("a"));
     assert!(Instant::now() >= wake);
     queue.done(
@@ -67,12 +67,12 @@ async fn a_timer_fires_unless_an_event_comes_first() {
     assert!(Instant::now() < wake + Duration::from_secs(1));
     queue.done(key("a"), Requeue::Settled(None));
     tokio::time::advance(Duration::from_secs(60)).await;
-    assert_eq!(ready(&queue), None, "the old timer was removed");
+    assert_eq!(ready_key(&queue), None, "the old timer was removed");
 }
 
 /// How long an object rests, in milliseconds, if it has an event after its reconcile and, with `event_meanwhile`,
 /// also during it.
-async fn rest(requeue: Requeue, planning_ms: u64, event_meanwhile: bool) -> u128 {
+async fn rest_millis(requeue: Requeue, planning_ms: u64, event_meanwhile: bool) -> u128 {
     let queue = Queue::default();
     queue.add(key("a"));
     queue.next().await;
@@ -91,13 +91,16 @@ async fn rest(requeue: Requeue, planning_ms: u64, event_meanwhile: bool) -> u128
 async fn an_object_rests_in_proportion_to_its_planning() {
     for event in [false, true] {
         for (planning, expected) in [(0, 20), (1, 20), (50, 200), (10_000, 1_000)] {
-            let rested = rest(Requeue::Settled(None), planning, event).await;
+            let rested = rest_millis(Requeue::Settled(None), planning, event).await;
             assert_eq!(rested, expected);
         }
         for (planning, expected) in [(0, 5), (1, 5), (50, 200), (10_000, 1_000)] {
-            assert_eq!(rest(Requeue::Conflict, planning, event).await, expected);
+            assert_eq!(
+                rest_millis(Requeue::Conflict, planning, event).await,
+                expected
+            );
         }
-        assert_eq!(rest(Requeue::Now, 10_000, event).await, 0);
+        assert_eq!(rest_millis(Requeue::Now, 10_000, event).await, 0);
     }
 }
 
@@ -128,7 +131,7 @@ async fn the_events_of_a_burst_share_reconciles() {
     let mut reconciles = 0;
     for _ in 0..1_000 {
         queue.add(key("a"));
-        if let Some(key) = ready(&queue) {
+        if let Some(key) = ready_key(&queue) {
             reconciles += 1;
             queue.done(key, Requeue::Settled(None));
         }
@@ -160,7 +163,7 @@ async fn an_event_brings_a_retry_forward_but_respects_retry_after() {
 async fn a_long_retry_after_is_limited() {
     let queue = Queue::default();
     queue.add(key("a"));
-    ready(&queue);
+    ready_key(&queue);
     let started = Instant::now();
     queue.done(
         key("a"),
@@ -236,7 +239,7 @@ async fn no_key_is_lost_when_many_are_added_concurrently() {
     for adder in adders {
         adder.await.unwrap();
     }
-    assert!(ready(&queue).is_none());
+    assert!(ready_key(&queue).is_none());
 }
 
 #[tokio::test]
@@ -247,7 +250,7 @@ async fn a_namespace_with_a_thousand_objects_delays_no_other_namespace() {
     }
     let lobby = ObjectKey::new("other", "lobby");
     let mut in_progress = Vec::new();
-    while let Some(key) = ready(&queue) {
+    while let Some(key) = ready_key(&queue) {
         in_progress.push(key);
     }
     assert!(
@@ -257,12 +260,12 @@ async fn a_namespace_with_a_thousand_objects_delays_no_other_namespace() {
     );
     // None of these reconciles ends.
     queue.add(lobby.clone());
-    assert_eq!(ready(&queue), Some(lobby.clone()));
+    assert_eq!(ready_key(&queue), Some(lobby.clone()));
     queue.done(lobby.clone(), Requeue::Now);
-    assert_eq!(ready(&queue), Some(lobby));
+    assert_eq!(ready_key(&queue), Some(lobby));
     let next = in_progress.len().to_string();
     queue.done(in_progress.remove(0), Requeue::Settled(None));
-    assert_eq!(ready(&queue), Some(ObjectKey::new("greedy", next)));
+    assert_eq!(ready_key(&queue), Some(ObjectKey::new("greedy", next)));
 }
 
 #[tokio::test]
@@ -283,7 +286,7 @@ async fn namespaces_are_served_in_rotation() {
         queue.add(ObjectKey::new(namespace, name));
     }
     let mut order = String::new();
-    while let Some(key) = ready(&queue) {
+    while let Some(key) = ready_key(&queue) {
         order.push_str(&key.name);
         queue.done(key, Requeue::Settled(None));
     }

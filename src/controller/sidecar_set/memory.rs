@@ -27,9 +27,9 @@ pub(super) struct Memory {
     pub uid: String,
     /// The set's generation.
     generation: i64,
-    /// When its pods were last counted.
+    /// When the set's pods were last counted.
     counted: Option<Instant>,
-    /// The timeout of the proof that it is unchanged.
+    /// The timeout of the proof that the set is unchanged.
     pub proof_timeout: AdaptiveTimeout,
     /// The last writes that were refused, by the uid of the pod.
     refused: HashMap<String, RefusedWrite>,

@@ -234,7 +234,8 @@ async fn a_candidate_acquires_the_lease_exactly_when_it_expires() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
-    let silent = async {
+    // The leader stops half a period after its last renewal.
+    let stopped = async {
         let _ = timeout(3 * RETRY_PERIOD + RETRY_PERIOD / 2, a.elector.hold()).await;
         Instant::now()
     };
@@ -242,8 +243,8 @@ async fn a_candidate_acquires_the_lease_exactly_when_it_expires() {
         b.elector.acquire().await;
         Instant::now()
     };
-    let (silent, acquired) = tokio::join!(silent, acquired);
-    let since_renewal = acquired - silent + RETRY_PERIOD / 2;
+    let (stopped, acquired) = tokio::join!(stopped, acquired);
+    let since_renewal = acquired - stopped + RETRY_PERIOD / 2;
     assert_eq!(since_renewal.as_millis(), LEASE_DURATION.as_millis());
 }
 

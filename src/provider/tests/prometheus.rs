@@ -45,7 +45,7 @@ async fn the_query_is_sent_in_the_form_that_prometheus_expects() {
 }
 
 #[tokio::test]
-async fn a_scalar_is_a_number_and_a_vector_or_range_a_list() {
+async fn a_scalar_is_a_number_and_a_vector_or_matrix_is_a_list() {
     let scalar = success(json!({"resultType": "scalar", "result": [1.5, "0.25"]}));
     let matrix = success(json!({"resultType": "matrix", "result": [
         {"metric": {}, "values": [[1, "1"], [2, "2"]]},
@@ -135,7 +135,7 @@ async fn messages_mention_nan_and_an_empty_result() {
 #[tokio::test]
 async fn a_response_that_is_not_a_query_result_is_reported_as_such() {
     let bad = json!({"status": "error", "errorType": "bad_data", "error": "parse error: x"});
-    let text = success(json!({"resultType": "string", "result": [1, "a"]}));
+    let text = success(json!({"resultType": "string", "result": [1, "idle"]}));
     let rows = [
         (
             response("400 Bad Request", "", &bad.to_string()),
@@ -151,7 +151,7 @@ async fn a_response_that_is_not_a_query_result_is_reported_as_such() {
         ),
         (
             text,
-            "HTTP 200 from AT in N ms: the query returned a: use one that returns numbers",
+            "HTTP 200 from AT in N ms: the query returned idle: use one that returns numbers",
         ),
     ];
     for (reply, expected) in rows {

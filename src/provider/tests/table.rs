@@ -63,7 +63,7 @@ impl Row {
         }
     }
 
-    /// The responses for a metric, the next one last.
+    /// The responses for a metric, in reverse order.
     fn answers(&self, metric: &str) -> Vec<HttpResponse> {
         let answers = self.answers.get(metric).unwrap_or(&self.answers);
         answers

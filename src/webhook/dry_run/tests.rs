@@ -190,7 +190,7 @@ async fn only_changed_templates_are_sent() {
 }
 
 #[tokio::test]
-async fn a_refused_change_has_the_findings_of_the_old_template() {
+async fn a_refused_change_also_reports_the_findings_of_the_old_template() {
     let server = Server::responding(|template| {
         let image = template["spec"]["containers"][0]["image"].as_str();
         match image {

@@ -114,7 +114,7 @@ async fn the_webhook_state_follows_from_what_can_be_read_and_written() {
         _ => object(),
     });
     let WebhookState::NotTrusted(why) = no_secret.await else {
-        panic!("there is no certificate");
+        panic!("without a Secret, the webhook must be NotTrusted");
     };
     assert!(why.starts_with("Secret webhook does not exist"), "{why}");
     let read_only = state_with(|method, resource| match (method, resource) {

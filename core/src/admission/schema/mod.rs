@@ -41,8 +41,8 @@ pub fn unknown_fields(kind: &str, object: &Value) -> Vec<Finding> {
 }
 
 /// The unknown fields in Jobs, volume claims and sidecars. The API server stores them, but later refuses the Job or
-/// claim, or drops the field. They are warnings, because the cluster may be newer. Pod templates are not checked here,
-/// because the webhook tries them in a dry run.
+/// claim, or drops the field. The findings are warnings, because the cluster may be newer. Pod templates are not
+/// checked here, because the webhook tries them in a dry run.
 pub(super) fn unknown_in_core_types(kind: &str, object: &Value) -> Vec<Finding> {
     let unknown = unknown_fields(kind, object).into_iter();
     let checked = unknown.filter(|it| defaults::is_in_core_type_outside_template(&it.field));

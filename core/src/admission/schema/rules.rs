@@ -1,4 +1,4 @@
-//! The CEL rules of the CRDs (x-kubernetes-validations) for objects that are created.
+//! The CEL rules of the CRDs (x-kubernetes-validations), evaluated as when an object is created.
 //!
 //! The evaluator of the crate `cel` has no limits. That is acceptable, because the rules are our own and the files
 //! belong to the user who runs the linter. `duration` is implemented here, because the crate's own implementation needs
@@ -115,11 +115,11 @@ fn conversion_error(function: &str) -> String {
 
 /// A duration in nanoseconds, because the rules only compare durations.
 fn duration(text: Arc<String>) -> Result<i64, ExecutionError> {
-    let positive = text.strip_prefix('-').unwrap_or(&text);
-    let parsed = parse_duration(positive)
+    let unsigned = text.strip_prefix('-').unwrap_or(&text);
+    let parsed = parse_duration(unsigned)
         .ok()
         .and_then(|duration| i64::try_from(duration.as_nanos()).ok());
-    let sign = if positive.len() < text.len() { -1 } else { 1 };
+    let sign = if unsigned.len() < text.len() { -1 } else { 1 };
     parsed
         .map(|nanos| sign * nanos)
         .ok_or_else(|| ExecutionError::function_error("duration", "cannot be read"))

@@ -23,7 +23,7 @@ impl HookPoint {
         HookPoint::PostInplace,
     ];
 
-    /// Value of the type label (bk-bcs).
+    /// Value of the label [`type_label`](super::WorkloadKind::type_label) (bk-bcs).
     pub fn as_str(self) -> &'static str {
         match self {
             HookPoint::Step => "Step",
@@ -59,7 +59,7 @@ impl HookPoint {
         }
     }
 
-    /// The point that a type label names.
+    /// The point for which [`as_str`](Self::as_str) returns this value of a label.
     pub fn parse(label: &str) -> Option<Self> {
         let mut points = [HookPoint::Step].into_iter().chain(Self::OF_PODS);
         points.find(|point| point.as_str() == label)

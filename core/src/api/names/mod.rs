@@ -111,7 +111,7 @@ pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 /// Annotation of objects: what kubectl applied last (Kubernetes convention).
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Annotation of a GameStatefulSet's template: force-delete pods on lost nodes.
-pub const FORCE_OFF_LOST_NODES: &str =
+pub const FORCE_DELETE_ON_LOST_NODES: &str =
     "pod.gamestatefulset.bkbcs.tencent.com/node-lost-force-delete";
 
 /// Pod label: the pod is guarded. Its value is the uid of its workload. PodDisruptionBudgets that guard pods
@@ -131,7 +131,7 @@ pub const HOOK_RESULT_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/hook-resul
 /// Pod annotation, set with [`DELETING_ANNOTATION`] on guarded pods: when the PreDelete hook was first needed.
 pub const WAITING_SINCE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/waiting-since";
 /// Pod annotations that keep autoscalers from choosing the pod's node, with the values that guarded pods have.
-pub const KEPT_BY_AUTOSCALERS: [(&str, &str); 2] = [
+pub const AUTOSCALER_ANNOTATIONS: [(&str, &str); 2] = [
     ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
     ("karpenter.sh/do-not-disrupt", "true"),
 ];
@@ -155,16 +155,16 @@ pub fn is_reserved_annotation(key: &str) -> bool {
     let domain = key.split_once('/').map(|(domain, _)| domain);
     let is_reserved = |domain| RESERVED_DOMAINS.iter().any(|it| is_below(domain, it));
     let names = [HOT_PATCH_ANNOTATION, BCS_IN_PLACE_STATE, BCS_IN_PLACE_GRACE];
-    let kept = KEPT_BY_AUTOSCALERS.map(|(name, _)| name);
+    let kept = AUTOSCALER_ANNOTATIONS.map(|(name, _)| name);
     domain.is_some_and(is_reserved) || names.contains(&key) || kept.contains(&key)
 }
 
-/// The annotations of [`KEPT_BY_AUTOSCALERS`] that a pod has with the value for guarded pods. They are removed with
+/// The annotations of [`AUTOSCALER_ANNOTATIONS`] that a pod has with the value for guarded pods. They are removed with
 /// the pod's guard; other values were set by a user, and stay.
-pub fn kept_by_autoscalers(
+pub fn autoscaler_annotations(
     annotations: &BTreeMap<String, String>,
 ) -> impl Iterator<Item = &'static str> {
-    let all = KEPT_BY_AUTOSCALERS.into_iter();
+    let all = AUTOSCALER_ANNOTATIONS.into_iter();
     let kept = all.filter(|(key, value)| annotations.get(*key).is_some_and(|it| it == value));
     kept.map(|(key, _)| key)
 }
@@ -190,7 +190,7 @@ pub const NOT_INSTALLED_TAINT: &str = "gamekeeper.tkex.tencent.com/not-installed
 pub const RUN_HOOK_LABEL: &str = "gamekeeper.tkex.tencent.com/hook";
 /// HookRun annotation: the step of a Cluster.
 pub const RUN_STEP: &str = "gamekeeper.tkex.tencent.com/lifecycle-step";
-/// HookRun annotation: the node that it runs on.
+/// HookRun annotation: the node on which the script runs.
 pub const RUN_NODE: &str = "gamekeeper.tkex.tencent.com/node";
 /// HookRun annotation: uid of that node.
 pub const RUN_NODE_UID: &str = "gamekeeper.tkex.tencent.com/node-uid";
@@ -223,7 +223,7 @@ pub fn ordinal_after(prefix: &str, name: &str) -> Option<i64> {
     Some(i64::from(ordinal))
 }
 
-/// The prefix and the ordinal of a name that ends in one.
+/// The prefix and the ordinal of a name that ends in an ordinal.
 ///
 /// ```
 /// use gamekeeper_core::api::names::split_ordinal;

@@ -30,15 +30,15 @@ pub fn safe_hash(bytes: &[u8]) -> String {
 
 /// Five characters of the safe alphabet, as at the end of a pod's name.
 pub fn instance_id(seed: &[u8]) -> String {
-    let mut rest = seed.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+    let mut hash = seed.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
     // The low bits of FNV are poorly mixed, so the high half is folded in.
-    rest ^= rest >> 32;
+    hash ^= hash >> 32;
     (0..5)
         .map(|_| {
-            let letter = SAFE[(rest % SAFE.len() as u64) as usize];
-            rest /= SAFE.len() as u64;
+            let letter = SAFE[(hash % SAFE.len() as u64) as usize];
+            hash /= SAFE.len() as u64;
             letter as char
         })
         .collect()

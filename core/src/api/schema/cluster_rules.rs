@@ -19,7 +19,7 @@ pub fn no_credentials() -> Vec<Rule> {
     refused.into()
 }
 
-/// A path in a source.
+/// A relative path in a source of files.
 pub fn relative_path(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::{immutable, job_rules, no_deadline, sidecar_container_rules};
 use crate::api::SidecarOptions;
 
-/// Lists that server-side apply merges, and their keys: those in which Kubernetes itself refuses duplicates.
+/// The lists that server-side apply merges, with their keys: the lists in which Kubernetes itself refuses duplicates.
 /// The others (`env`, `ports`, `imagePullSecrets`, ...) stay atomic, or some templates that are valid in a
 /// Deployment would be refused.
 const MERGED_LISTS: [(&str, &[&str]); 9] = [

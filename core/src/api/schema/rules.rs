@@ -14,8 +14,8 @@ pub fn rule(at: &str, rule: impl Into<String>, message: impl Into<String>) -> Ru
 
 /// Lets an object that already violates the rule continue to do so.
 ///
-/// The API server's ratcheting does this as long as the whole value with the rule is unchanged. For a rule
-/// on a large part of an object that is not enough: a workload that is older than the rule could not be
+/// The API server's ratcheting does this as long as the whole value that has the rule is unchanged. For a
+/// rule on a large part of an object that is not enough: a workload that is older than the rule could not be
 /// scaled or paused.
 pub fn unless_broken_before(mut rule: Rule) -> Rule {
     let old_rule = rule.rule.replace("self.", "old.");

@@ -109,8 +109,8 @@ fn each_of_our_lists_specifies_how_it_merges() {
 
 #[test]
 fn pods_to_delete_can_list_all_pods_of_a_large_workload() {
-    let named = schema_of("GameDeployment", "spec.scaleStrategy.podsToDelete");
-    assert_eq!(named["maxItems"], 10_000);
+    let pods_to_delete = schema_of("GameDeployment", "spec.scaleStrategy.podsToDelete");
+    assert_eq!(pods_to_delete["maxItems"], 10_000);
 }
 
 #[test]

@@ -139,9 +139,10 @@ impl Compiler {
             }
             Expr::List(list) => Ok(Node::List(self.nodes(&list.elements, depth)?)),
             Expr::Call(call) => self.call(call, depth),
-            Expr::Map(_) | Expr::Struct(_) => {
-                Err("object literals are not supported in a condition: compare their fields".into())
-            }
+            Expr::Map(_) | Expr::Struct(_) => Err(
+                "object literals are not supported in a condition: compare the fields one by one"
+                    .into(),
+            ),
             Expr::Comprehension(_) | Expr::Unspecified => Err("it cannot be parsed".into()),
         }
     }
@@ -256,17 +257,16 @@ impl Compiler {
 
     fn function(&mut self, call: &CallExpr, depth: usize) -> Result<Node> {
         let name = &call.func_name;
-        let (function, arguments) =
-            Function::named(name).ok_or_else(|| fix::unknown_function(name))?;
+        let (function, arity) = Function::named(name).ok_or_else(|| fix::unknown_function(name))?;
         let mut operands = Vec::new();
         if let Some(target) = &call.target {
             operands.push(self.node(target, depth)?);
         }
         operands.extend(self.nodes(&call.args, depth)?);
-        if operands.len() != arguments {
-            let s = if arguments == 1 { "" } else { "s" };
+        if operands.len() != arity {
+            let s = if arity == 1 { "" } else { "s" };
             return Err(format!(
-                "{name} takes {arguments} argument{s}, not {}",
+                "{name} takes {arity} argument{s}, not {}",
                 operands.len()
             ));
         }

@@ -150,7 +150,7 @@ impl JsonPath {
     /// Selects from a document.
     ///
     /// # Errors
-    /// If a key or index does not exist, a value has another type, or the path selects too much.
+    /// If a key or index does not exist, a value is of the wrong type, or the path selects too much.
     pub fn select<'v>(&'v self, document: &'v Value) -> Result<Selection<'v>, PathError> {
         select::selection(&self.parts, document).map_err(|why| PathError {
             path: truncate(&self.source, MAX_SHOWN),

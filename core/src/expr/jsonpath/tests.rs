@@ -141,7 +141,7 @@ fn numbers_become_text_as_users_expect() {
 }
 
 #[test]
-fn the_visits_of_a_path_are_limited() {
+fn a_path_may_visit_only_a_limited_number_of_values() {
     let mut deep = json!([1]);
     for _ in 0..60 {
         deep = json!([deep, 1]);

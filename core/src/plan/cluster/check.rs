@@ -44,7 +44,8 @@ fn machines(spec: &ClusterSpec) -> Vec<ClusterProblem> {
         .collect()
 }
 
-/// Problems of files: a src without a source, or with a directory in a ConfigMap, which has none.
+/// Problems of files: a src whose ConfigMap has an invalid name, or that needs a directory in a ConfigMap, which has
+/// none.
 fn files(spec: &ClusterSpec) -> Vec<ClusterProblem> {
     let features = &spec.features;
     let files = features.files.iter().enumerate();

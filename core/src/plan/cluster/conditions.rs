@@ -86,7 +86,8 @@ impl StepState {
         }
     }
 
-    /// Appends to the message on how many nodes the step has passed. A new count alone causes no event.
+    /// Appends a count to the message: the number of nodes on which the step has passed. A new count alone causes no
+    /// event.
     pub fn with_count(mut self, count: &str) -> Self {
         self.message = format!("{}; {count}", self.message);
         self
@@ -229,8 +230,8 @@ fn failed_attempt(steps: &[(LifecycleStep, StepState)], condition: &Condition) -
     state.failed_attempt.clone()
 }
 
-/// The event about a condition, if the condition has changed, or if an attempt has failed that the old one does not
-/// mention.
+/// The event about a condition, if the condition has changed, or if an attempt has failed that the old condition
+/// does not mention.
 fn event_of(old: &[Condition], new: &Condition, failed_attempt: Option<String>) -> Option<Event> {
     let old = old.iter().find(|it| it.type_ == new.type_);
     let is_same = old.is_some_and(|it| it.status == new.status && it.reason == new.reason);

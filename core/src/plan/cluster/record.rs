@@ -1,4 +1,5 @@
-//! What has passed on a node, as an annotation of the node: a new node with the same name has none.
+//! The lifecycle steps that have passed on a node. They are recorded in an annotation of the node, so a new node with
+//! the same name starts without any.
 
 use std::collections::BTreeSet;
 

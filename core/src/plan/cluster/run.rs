@@ -22,7 +22,7 @@ const KEPT_SECONDS: i32 = 3_600;
 /// The maximum number of labels and annotations that become arguments.
 const MAX_PAIRS: usize = 200;
 /// The maximum length of such an argument, in bytes.
-const MAX_PAIR: usize = 65_536;
+const MAX_PAIR_BYTES: usize = 65_536;
 
 /// A step on a node.
 #[derive(Clone, Copy)]
@@ -65,11 +65,11 @@ impl Task<'_> {
         }
     }
 
-    /// The run of an attempt.
+    /// The HookRun of an attempt.
     ///
     /// # Errors
     /// If the labels and annotations cannot be arguments.
-    pub fn run(&self, scene: &Scene, attempt: u32) -> Result<HookRun, String> {
+    pub fn hook_run(&self, scene: &Scene, attempt: u32) -> Result<HookRun, String> {
         let cluster = scene.cluster;
         let pairs = match self.step.scope() {
             StepScope::FirstMaster => pairs(scene)?,
@@ -252,10 +252,10 @@ fn pairs(scene: &Scene) -> Result<Vec<String>, String> {
         ));
     }
     // Doubled characters count toward the limit.
-    match pairs.iter().find(|it| escaped(it).len() > MAX_PAIR) {
+    match pairs.iter().find(|it| escaped(it).len() > MAX_PAIR_BYTES) {
         Some(long) => Err(format!(
             "metadata.annotations: {} is too long to be an argument of a cluster hook; shorten it to \
-             {MAX_PAIR} bytes",
+             {MAX_PAIR_BYTES} bytes",
             long.split('=').next().unwrap_or_default()
         )),
         None => Ok(pairs),

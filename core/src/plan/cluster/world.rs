@@ -20,7 +20,7 @@ pub struct ClusterWorld {
     pub older_cluster: Option<String>,
     /// The image of the operator, which runs the scripts.
     pub image: String,
-    /// The pods of game workloads that have not ended; empty unless nodes are drained.
+    /// The pods of game workloads, without those that have ended; empty unless nodes are drained.
     pub game_pods: Vec<GamePod>,
     /// Why the API server refused to create a run, by the run's name.
     pub refused: BTreeMap<String, String>,

@@ -17,19 +17,19 @@ pub struct Deletion {
 /// What allows an action on a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ground {
-    /// No hook is needed for it.
+    /// The action needs no hook.
     NoHook,
-    /// Its hook allowed it.
+    /// The pod's hook allowed the action.
     Hook,
-    /// A hook is needed for it, but none of its containers runs. A kubelet may start one at any moment, so the write has the
-    /// pod's resourceVersion as a precondition, which changes with the status that reports the container. No other
-    /// precondition of a deletion would detect that.
+    /// The action needs a hook, but none of the pod's containers runs. A kubelet may start one at any moment, so the
+    /// write has the pod's resourceVersion as a precondition, which changes with the status that reports the container.
+    /// No other precondition of a deletion would detect that.
     NothingRuns,
-    /// It is guarded, and its node is lost: neither its hook nor its players can reach it.
+    /// The pod is guarded, and its node is lost: neither its hook nor its players can reach it.
     NodeLost,
     /// A user released the guarded pod, so it no longer needs a hook.
     Released,
-    /// It is guarded, and its hook did not allow it before the deadline of spec.protection.
+    /// The pod is guarded, and its hook did not allow the action before the deadline of spec.protection.
     Deadline,
 }
 

@@ -92,7 +92,7 @@ impl Draft {
             actions.push(Action::PatchWorkload(patch));
         }
         drop_conflicting(&mut actions);
-        debug_assert!(touch_each_pod_once(&actions), "{actions:?}");
+        debug_assert!(touch_each_pod_at_most_once(&actions), "{actions:?}");
         actions
     }
 }
@@ -101,8 +101,8 @@ impl Draft {
 /// would make it fail.
 fn drop_conflicting(actions: &mut Vec<Action>) {
     let needs_unchanged = |action: &Action| action.pod().is_some_and(|pod| pod.version.is_some());
-    let needing = actions.iter().filter(|action| needs_unchanged(action));
-    let pod_uids: BTreeSet<String> = needing
+    let exclusive = actions.iter().filter(|action| needs_unchanged(action));
+    let pod_uids: BTreeSet<String> = exclusive
         .filter_map(|action| Some(action.pod()?.uid.clone()))
         .collect();
     if !pod_uids.is_empty() {
@@ -114,7 +114,7 @@ fn drop_conflicting(actions: &mut Vec<Action>) {
 
 /// Whether at most one action of a plan deletes or changes each pod: of two, each would rely on the other not having
 /// happened.
-fn touch_each_pod_once(actions: &[Action]) -> bool {
+fn touch_each_pod_at_most_once(actions: &[Action]) -> bool {
     let mut touched = BTreeSet::new();
     let mut touching = actions.iter().filter_map(|action| match action {
         Action::DeletePod(it) => Some(&it.pod.uid),

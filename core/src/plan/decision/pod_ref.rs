@@ -9,7 +9,7 @@ pub struct PodRef {
     pub name: String,
     /// Uid.
     pub uid: String,
-    /// Its resourceVersion, if the write requires that the pod has not changed since.
+    /// Its resourceVersion when it was observed, if the write requires that the pod has not changed since then.
     pub version: Option<u64>,
 }
 

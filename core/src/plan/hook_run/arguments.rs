@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_a_value_is_an_error_that_names_it() {
+    fn a_missing_value_is_an_error_that_names_the_argument() {
         let error = fill("http://{{ args.PodIP }}/", |_| None).expect_err("no value");
         assert_eq!(
             error.to_string(),

@@ -7,15 +7,15 @@ use crate::api::{HookRunStatus, Measurement};
 
 /// Maximum total size of the measurements in a status, in bytes. etcd accepts 1.5 MiB, of which the
 /// spec and the other fields of the status need a part.
-const MEASUREMENTS: usize = 512 << 10;
+const MEASUREMENT_BYTES: usize = 512 << 10;
 /// Maximum length of one string, in bytes.
-const TEXT: usize = 4 << 10;
+const TEXT_BYTES: usize = 4 << 10;
 
 /// Truncates a string to the maximum length.
 pub(super) fn cut(mut text: String) -> String {
     const MARK: &str = "...";
-    if text.len() > TEXT {
-        text.truncate(text.floor_char_boundary(TEXT - MARK.len()));
+    if text.len() > TEXT_BYTES {
+        text.truncate(text.floor_char_boundary(TEXT_BYTES - MARK.len()));
         text.push_str(MARK);
     }
     text
@@ -26,7 +26,7 @@ pub(super) fn cut(mut text: String) -> String {
 pub(super) fn limit_size(status: &mut HookRunStatus) {
     let sizes = { status.metric_results.iter() }.map(|result| result.measurements.iter().map(size));
     let mut total: usize = sizes.flatten().sum();
-    while total > MEASUREMENTS {
+    while total > MEASUREMENT_BYTES {
         let reducible = { status.metric_results.iter_mut() }.filter(|it| it.measurements.len() > 1);
         let ended = |measurement: &Measurement| measurement.finished_at.as_ref().map(|at| at.0);
         let Some(oldest) = reducible.min_by_key(|result| ended(&result.measurements[0])) else {

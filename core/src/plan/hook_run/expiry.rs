@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_in_progress_or_controlled_by_a_workload_is_kept() {
+    fn a_run_that_is_in_progress_or_has_a_controller_or_no_ttl_is_kept() {
         let ttl = json!({"secondsAfterCompletion": 1});
         assert_eq!(expiry(ttl.clone(), "Running", false), None);
         assert_eq!(expiry(ttl, "Successful", true), None);

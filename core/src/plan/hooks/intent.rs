@@ -55,7 +55,7 @@ pub struct Intent<'a> {
     pub target: Target<'a>,
     /// Containers whose image changes.
     pub modified: &'a [String],
-    /// Whether it is possible now, apart from its hook. Only then is a hook started.
+    /// Whether the action is possible now, apart from its hook. Only then is a hook started.
     pub possible: bool,
     /// Whether the pod is deleted. Only then does the deadline of a guarded pod apply.
     pub deletes: bool,

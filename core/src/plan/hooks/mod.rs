@@ -38,8 +38,8 @@ use crate::plan::time::{earlier, whole_seconds};
 use crate::plan::workload::Workload;
 use crate::plan::world::{Attempt, World};
 
-/// The maximum number of pod hooks that one plan starts. Each run is a copy of its template, and no more than
-/// that can be created in the half second for which a plan is valid. The next plan starts the others.
+/// The maximum number of pod hooks that one plan starts. Each run is a copy of its template, and no more
+/// than this number can be created in the half second for which a plan is valid. The next plan starts the others.
 const MAX_STARTS: usize = 500;
 
 /// Whether a pod's hook allows an action.

@@ -47,11 +47,11 @@ impl Retry {
 
 /// Begins a retry if the user has requested one.
 pub fn begin(workload: &Workload) -> Option<WorkloadPatch> {
-    let retry_off = workload.hooks.points_to_retry();
-    if retry_off.is_empty() {
+    let requested = workload.hooks.points_to_retry();
+    if requested.is_empty() {
         return None;
     }
-    let new = retry_off.iter().map(|point| point.as_str().to_owned());
+    let new = requested.iter().map(|point| point.as_str().to_owned());
     let old = Retry::of(workload).map_or(Vec::new(), |retry| retry.points);
     let mut points: Vec<String> = new.chain(old).collect();
     points.sort();
@@ -62,7 +62,7 @@ pub fn begin(workload: &Workload) -> Option<WorkloadPatch> {
     };
     let text = serde_json::to_string(&retry).unwrap_or_default();
     Some(WorkloadPatch {
-        retry_off,
+        retry_off: requested,
         ..WorkloadPatch::annotation(names::RETRY_ANNOTATION, Some(text))
     })
 }

@@ -33,7 +33,7 @@ pub struct MarkChange {
     pub set: String,
     /// The mark with the token, a precondition of the change.
     pub mark: SidecarMark,
-    /// The revision.
+    /// The revision that the containers are updated to.
     pub revision: String,
 }
 

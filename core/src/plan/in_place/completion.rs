@@ -28,7 +28,7 @@ pub enum Completion {
 /// Without the first status of a generation, a new container is assumed to have the new image once it has run for
 /// this long.
 const SETTLING_TIME: SignedDuration = SignedDuration::from_secs(10);
-/// The same time for a container that an earlier, superseded change may have started.
+/// The same, for a container that an earlier, superseded change may have started.
 const SETTLING_TIME_SUPERSEDED: SignedDuration = SignedDuration::from_mins(5);
 
 /// The progress of a pod's recorded change.
@@ -163,7 +163,7 @@ fn runs_desired_image(
 /// What the container from before the change runs.
 fn old_container_runs(change: &ContainerChange) -> Runs {
     if change.from_named {
-        // If another client had changed the image and the kubelet did not act on that, no restart is needed.
+        // If this change undoes that of another client before the kubelet has acted on it, no restart follows.
         Runs::AssumedAfter(SETTLING_TIME_SUPERSEDED)
     } else {
         Runs::Other

@@ -27,7 +27,7 @@ pub enum Proof<'a> {
 
 /// Whether this pod's status has yet to show its hot patch.
 pub fn is_in_progress(pod: &Pod) -> bool {
-    changes(pod).any(|(container, _)| !shows_image(container)) || is_behind(pod)
+    changes(pod).any(|(container, _)| !shows_image(container)) || has_outdated_status(pod)
 }
 
 /// Whether hot patches to this revision work, as far as these pods show.
@@ -84,7 +84,7 @@ fn changes(pod: &Pod) -> impl Iterator<Item = (&Container, &ContainerChange)> {
     })
 }
 
-fn is_behind(pod: &Pod) -> bool {
+fn has_outdated_status(pod: &Pod) -> bool {
     changes(pod).next().is_some()
         && pod.observed_generation != 0
         && pod.observed_generation != pod.generation

@@ -64,7 +64,7 @@ pub enum Patching {
 
 /// Keeps an annotation that the template no longer sets but guarded pods need, with the value that the guard needs.
 fn keep_for_guard((key, value): &mut (String, Option<String>)) {
-    let mut guard_annotations = names::KEPT_BY_AUTOSCALERS.into_iter();
+    let mut guard_annotations = names::AUTOSCALER_ANNOTATIONS.into_iter();
     if let (None, Some((_, kept))) = (&value, guard_annotations.find(|(name, _)| name == key)) {
         *value = Some(kept.to_owned());
     }
@@ -177,7 +177,7 @@ fn changed_to(
 ) -> ContainerChange {
     let has_image = container.image == image;
     let status = container.status.as_ref();
-    // During another change, the name may be that of the desired image only because nothing has been changed yet.
+    // During another change, the status may name the desired image only because nothing has been changed yet.
     let from_named = previous.is_none() && status.is_some_and(|status| same_image(image, status));
     let previous = previous.unwrap_or_default();
     if has_image && matches!(previous.turn, Turn::Next(_)) {

@@ -1,9 +1,9 @@
 //! Pods whose revision label is ahead of their spec: they lack parts of that revision, and no update in progress adds
 //! them.
 //!
-//! An operator of bk-bcs sets the label before the grace period, and this one may have replaced it since. And a user
-//! who opens the gate between two containers of an ordered update ends that update. Such pods count as old ones: they
-//! are updated when it is their turn, after their hook.
+//! An operator of bk-bcs sets the label before the grace period, and may have been replaced by this one since. And a
+//! user who opens the gate between two containers of an ordered update ends that update. Such pods count as old ones:
+//! they are updated when it is their turn, after their hook.
 
 use serde_json::Value;
 

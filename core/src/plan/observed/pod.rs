@@ -334,7 +334,7 @@ impl Pod {
         matches!(self.phase, PodPhase::Failed | PodPhase::Succeeded)
     }
 
-    /// Whether condition Ready is True.
+    /// Whether condition Ready is True, and the pod is not Terminating.
     pub fn is_ready(&self) -> bool {
         self.ready_since.is_some() && !self.terminating
     }

@@ -36,7 +36,7 @@ const MAX_KEPT_BYTES: usize = 64 << 10;
 /// The part of a plan that guards the pods of a workload.
 #[derive(Debug, Default)]
 pub struct Guarding {
-    /// A change of its finalizers and annotations.
+    /// A change of the workload's finalizers and annotations.
     pub patch: Option<WorkloadPatch>,
     /// Labels and budget.
     pub actions: Vec<Action>,

@@ -35,7 +35,7 @@ pub struct Rollout {
     pub target: i64,
     /// Whether no pod update may start.
     pub paused: bool,
-    /// Why the hook of the current step cannot be created.
+    /// Why the HookRun of the current step cannot be created.
     pub problem: Option<CannotMake>,
     /// Whether a resume is ignored because it came with an apply.
     pub resume_ignored: bool,
@@ -271,7 +271,7 @@ impl<'a> Walk<'a> {
         steps.find_map(|index| self.partition_of(index))
     }
 
-    /// Number of pods to be at the update revision while step `index` holds: what the last partition step
+    /// Number of pods that should be at the update revision while step `index` holds: what the last partition step
     /// recorded, but at most what it allows; 0 before the first one.
     fn target(&self, index: i32, progress: &Progress) -> i64 {
         let Some(kept) = self.kept_at(index) else {

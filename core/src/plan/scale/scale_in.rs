@@ -12,11 +12,12 @@ use crate::plan::scale::sizes::{Choice, Sizing};
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
-/// Ranks pods, and chooses victims.
+/// Ranks the pods of a workload, and chooses victims.
 pub struct ScaleIn<'a> {
     workload: &'a Workload<'a>,
     node_costs: &'a BTreeMap<String, i64>,
     pod_cost_descends: bool,
+    /// The number of these pods on each node.
     neighbors: HashMap<&'a str, usize>,
 }
 
@@ -32,7 +33,7 @@ pub enum Waiting {
     No,
 }
 
-/// The rank of a pod: lower ranks are deleted first. Fields are compared from top to bottom.
+/// The rank of a pod: pods with lower ranks are deleted first. Fields are compared from top to bottom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank<'a> {
     not_requested: bool,
@@ -82,7 +83,7 @@ impl<'a> ScaleIn<'a> {
             .unwrap_or_default();
         let pod_cost = pod.deletion_cost;
         Rank {
-            not_requested: !self.workload.is_to_replace(pod),
+            not_requested: !self.workload.replacement_requested(pod),
             waiting,
             scheduled: node.is_some(),
             phase: match pod.phase {

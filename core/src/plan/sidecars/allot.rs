@@ -197,7 +197,7 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
         updated: new.len(),
         ..Progress::default()
     };
-    let mut writes = left_over(set, pods, &new);
+    let mut writes = withdraw_left_over(set, pods, &new);
     let updates_begun = old.iter().filter(|it| it.has_begun()).count();
     let mut busy = updates_begun + new.iter().filter(|it| it.is_busy()).count();
     let mut candidates = Candidates::of(set, old, &mut progress, now);
@@ -217,7 +217,7 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
         progress.forget_obstacles();
     }
     let accepted = candidates
-        .waiting
+        .eligible
         .iter()
         .filter(|it| it.pod.refused.is_none());
     let possible = candidates.holders.len() + accepted.count();
@@ -243,16 +243,17 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
 
 /// Withdraws tokens that are left on pods that have the newest containers again, after a revert, and on pods that the
 /// set no longer selects.
-fn left_over<'a>(
+fn withdraw_left_over<'a>(
     set: &Sidecars,
     pods: &'a [MatchedPod],
     new: &[MarkedPod<'a>],
 ) -> Vec<MarkWrite<'a>> {
-    let left = pods.iter().filter(|pod| pod.left).filter_map(|pod| {
+    let deselected = pods.iter().filter(|pod| pod.deselected);
+    let deselected = deselected.filter_map(|pod| {
         let mark = pod.marks.get(&set.name)?;
         Some(MarkedPod { pod, mark })
     });
-    let all = left.chain(new.iter().copied());
+    let all = deselected.chain(new.iter().copied());
     let with_token = all.filter(|it| it.mark.token.is_some());
     with_token.map(|it| it.withdraw()).collect()
 }
@@ -263,7 +264,7 @@ struct Candidates<'a> {
     /// Those that may keep their tokens for the newest revision.
     holders: Vec<MarkedPod<'a>>,
     /// Those that may get a token.
-    waiting: Vec<MarkedPod<'a>>,
+    eligible: Vec<MarkedPod<'a>>,
     /// Those whose tokens are withdrawn. They can get another one after that.
     void: Vec<MarkedPod<'a>>,
     /// The workloads that hold others back.
@@ -291,7 +292,7 @@ impl<'a> Candidates<'a> {
                     all.holders.push(candidate);
                 }
                 Some(_) => all.void.push(candidate),
-                None if may_change && !pod.is_refused(now) => all.waiting.push(candidate),
+                None if may_change && !pod.is_refused(now) => all.eligible.push(candidate),
                 None => {}
             }
         }
@@ -303,7 +304,7 @@ impl<'a> Candidates<'a> {
         let mut writes = Vec::new();
         self.holders
             .sort_by_key(|it| (it.pod.changing == Changing::No, it.rank()));
-        self.waiting.sort_by_key(MarkedPod::rank);
+        self.eligible.sort_by_key(MarkedPod::rank);
         self.holders.retain(|it| {
             let keeps = room.take(it) || it.pod.changing != Changing::No;
             if !keeps {
@@ -311,7 +312,7 @@ impl<'a> Candidates<'a> {
             }
             keeps
         });
-        self.waiting.retain(|it| {
+        self.eligible.retain(|it| {
             let starts = room.take(it);
             if starts {
                 writes.push(it.start(set, now));
@@ -321,11 +322,11 @@ impl<'a> Candidates<'a> {
         writes
     }
 
-    /// Withdraws one unused token for each pod that waits.
+    /// Withdraws one unused token for each pod that waits for one.
     fn pass_on(&self, now: Timestamp) -> impl Iterator<Item = MarkWrite<'a>> {
         let unused = self.holders.iter();
         let unused = unused.filter(move |it| it.passed_on_at().is_some_and(|at| at <= now));
-        unused.take(self.waiting.len()).map(MarkedPod::withdraw)
+        unused.take(self.eligible.len()).map(MarkedPod::withdraw)
     }
 
     /// The pods whose workload has had a token for some time without using it.

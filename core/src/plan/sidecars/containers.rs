@@ -29,7 +29,7 @@ pub(super) struct Sidecar {
 }
 
 impl Sidecar {
-    /// Parses a container of a set; `place` is the default of its list.
+    /// Parses a container of a set; `place` applies if the container specifies none.
     pub fn of(container: &Value, place: PodInjectPolicy) -> Self {
         let options = SidecarOptions::deserialize(container).unwrap_or_default();
         // The schema refuses everything except objects.
@@ -99,7 +99,7 @@ impl Sidecar {
                 .find(|it| it["mountPath"] == mount["mountPath"]);
             match at_path {
                 None => mounts.push(mount.clone()),
-                Some(same) if is_same(same, mount) => {}
+                Some(existing) if is_same(existing, mount) => {}
                 Some(_) => {
                     let path = mount["mountPath"].as_str().unwrap_or_default();
                     return Err(format!(

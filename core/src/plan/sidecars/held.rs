@@ -1,4 +1,4 @@
-//! Why a workload holds updates of sidecars back, so that SidecarSets give its pods no tokens.
+//! Why a workload holds updates of sidecars back, in which case SidecarSets give its pods no tokens.
 
 use std::fmt;
 

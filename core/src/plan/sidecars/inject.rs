@@ -100,9 +100,9 @@ fn inject_set(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) 
     };
     // The API server calls the webhook again if another one has changed the pod, and users copy and restore pods. The
     // mark alone proves nothing, because any client can write it.
-    let claim = old_mark.filter(|mark| mark.containers == containers);
-    if let Some(claim) = claim.filter(|_| has_containers(spec, set)) {
-        return claimed(claim, set);
+    let matching = old_mark.filter(|mark| mark.containers == containers);
+    if let Some(old_mark) = matching.filter(|_| has_containers(spec, set)) {
+        return mark_of_existing(old_mark, set);
     }
     match with_set(spec, set) {
         Ok(injected) => {
@@ -118,7 +118,7 @@ fn inject_set(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) 
 
 /// The mark of a pod whose manifest already contains the containers of the set. The old mark names their revision: a
 /// restored pod has the containers from the time of the backup. If it names none, they are updated as soon as possible.
-fn claimed(old: &SidecarMark, set: &Sidecars) -> SidecarMark {
+fn mark_of_existing(old: &SidecarMark, set: &Sidecars) -> SidecarMark {
     let shape = match old.shape.is_empty() {
         true => &set.shape,
         false => &old.shape,

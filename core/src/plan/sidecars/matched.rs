@@ -76,7 +76,7 @@ pub struct MatchedPod {
     /// Whether its kubelet would ignore the new images, because native sidecars are among them.
     pub kubelet_ignores: bool,
     /// Whether the set no longer selects it, although it has a token of the set.
-    pub left: bool,
+    pub deselected: bool,
     /// Its workload, if the workload holds updates of sidecars back.
     pub held: Option<Arc<Held>>,
     /// The state of the hook of its update, if it has a token for the newest revision.
@@ -97,7 +97,7 @@ impl MatchedPod {
 
     /// The mark of a set, if the set selects the pod and the pod has its containers.
     pub fn mark(&self, set: &Sidecars) -> Option<&SidecarMark> {
-        let mark = self.marks.get(&set.name).filter(|_| !self.left);
+        let mark = self.marks.get(&set.name).filter(|_| !self.deselected);
         mark.filter(|mark| mark.is_injected())
     }
 }

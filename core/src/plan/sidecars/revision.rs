@@ -198,8 +198,8 @@ fn hold(newest: &Sidecars, status: &SidecarSetStatus, stable: Option<&Sidecars>)
     let gets_newest = match partition {
         // This number of old pods is kept, however many are added.
         IntOrString::Int(kept) => total - updated >= i64::from(*kept),
-        // What a percentage amounts to changes with each new pod. Running pods are updated first, and new ones follow
-        // the majority, unless running pods cannot be updated.
+        // The number that a percentage stands for changes with each new pod. Running pods are updated first, and new
+        // ones follow the majority, unless running pods cannot be updated.
         IntOrString::String(_) => {
             let total = total + 1;
             let can_change_in_place = stable.is_none_or(|stable| stable.shape == newest.shape);

@@ -130,8 +130,8 @@ impl Sidecars {
         self.new_pods.identity(&self.revision)
     }
 
-    /// Whether pods in a namespace can get the set's containers. In the operator's own namespace, they can only if the
-    /// set names that namespace, as every set must where the operator works in its own namespace only.
+    /// Whether pods in a namespace can get the set's containers. Pods in the operator's own namespace can get them only
+    /// if the set names that namespace, even if the operator works in no other namespace.
     pub fn reaches(&self, namespace: &Namespace, policy: &NamespacePolicy) -> bool {
         let is_named = match &self.namespace {
             Some(only) => *only == namespace.name,
@@ -243,7 +243,7 @@ impl Content {
         let containers = sidecars("containers", PodInjectPolicy::BeforeAppContainer);
         let (volumes, secrets) = (items("volumes"), items("imagePullSecrets"));
         let annotations = annotations(&injected);
-        remove_images(&mut injected);
+        reduce_to_shape(&mut injected);
         Self {
             annotations,
             shape: hash(&injected),
@@ -297,11 +297,11 @@ pub(super) fn revision_name(set: &str, injected: &Value, collisions: i32) -> Str
 
 /// Whether two revisions of a set have the same containers, and differ at most in the annotations of new pods.
 pub fn has_same_containers(set: &str, one: &str, other: &str) -> bool {
-    without_annotations(set, one) == without_annotations(set, other)
+    hash_without_annotations(set, one) == hash_without_annotations(set, other)
 }
 
-/// The hash in the name of a revision that identifies all of it except its annotations.
-fn without_annotations<'r>(set: &str, revision: &'r str) -> Option<&'r str> {
+/// The hash in a revision's name that identifies everything except the annotations of new pods.
+fn hash_without_annotations<'r>(set: &str, revision: &'r str) -> Option<&'r str> {
     let hashes = revision.strip_prefix(set)?.strip_prefix('-')?;
     hashes.split('-').next()
 }
@@ -323,7 +323,7 @@ fn annotations(injected: &Value) -> Vec<PodAnnotation> {
 }
 
 /// Removes the images that can be changed in a running pod, and the annotations, which only new pods get.
-fn remove_images(injected: &mut Value) {
+fn reduce_to_shape(injected: &mut Value) {
     if let Some(fields) = injected.as_object_mut() {
         fields.remove(ANNOTATIONS);
     }

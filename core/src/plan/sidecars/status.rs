@@ -13,7 +13,7 @@ use crate::api::{ConditionType, SidecarSetStatus, SidecarUpdateType};
 /// The maximum number of pods that a condition names.
 const MAX_NAMED: usize = 3;
 
-/// The status of a set with these pods; `set` is None if it selects no pods.
+/// The status of a set with these pods; `set` is None if the set selects no pods.
 pub fn sidecar_set_status(
     set: Option<&Sidecars>,
     pods: &[MatchedPod],
@@ -32,7 +32,7 @@ pub fn sidecar_set_status(
     if let Some(set) = set {
         status.latest_revision.clone_from(&set.revision);
         status.stable_revision = stable_revision(set, pods, old);
-        for pod in pods.iter().filter(|pod| !pod.left) {
+        for pod in pods.iter().filter(|pod| !pod.deselected) {
             let mark = pod.marks.get(&set.name);
             let Some(mark) = mark.filter(|mark| mark.is_injected()) else {
                 status.uninjected_pods += 1;
@@ -106,8 +106,7 @@ pub fn sidecar_set_status(
     status
 }
 
-/// The condition to publish an event about: new pods, or those of other controllers, no longer get the containers, for
-/// a reason that the old status does not show.
+/// The condition Injecting, if it shows a problem that the old status does not show: an event reports it.
 pub fn new_problem<'s>(
     old: Option<&SidecarSetStatus>,
     new: &'s SidecarSetStatus,

@@ -81,9 +81,9 @@ fn containers_are_placed_before_or_after_the_game_in_the_order_of_their_sets() {
         ],
         "imagePullSecrets": [{"name": "registry"}],
     });
-    let mut own = pod();
-    own["spec"]["initContainers"] = json!([{"name": "setup", "image": "i"}]);
-    let pod = injected(own, &[set("a", a), set_with_container("b", "b-first")]);
+    let mut original = pod();
+    original["spec"]["initContainers"] = json!([{"name": "setup", "image": "i"}]);
+    let pod = injected(original, &[set("a", a), set_with_container("b", "b-first")]);
     let expected = ["a-first", "a-second", "b-first", "game", "a-last"];
     assert_eq!(names(&pod, "containers"), expected);
     assert_eq!(names(&pod, "initContainers"), ["early", "setup", "mesh"]);
@@ -111,9 +111,9 @@ fn containers_are_placed_before_or_after_the_game_in_the_order_of_their_sets() {
 
 #[test]
 fn a_pod_keeps_its_own_default_container() {
-    let mut own = pod();
-    own["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/default-container": "log"});
-    let pod = injected(own, &[set_with_container("log", "log")]);
+    let mut original = pod();
+    original["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/default-container": "log"});
+    let pod = injected(original, &[set_with_container("log", "log")]);
     let default = &pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"];
     assert_eq!(default, "log");
     // The annotation is set only if a sidecar is placed before the game.
@@ -219,7 +219,7 @@ fn a_conflicting_set_is_left_out_completely_and_the_mark_shows_why() {
             }),
         )
     };
-    let shares = set(
+    let sharing = set(
         "log",
         json!({"containers": [{
             "name": "log", "image": "i", "shareVolumePolicy": {"type": "enabled"},
@@ -235,7 +235,10 @@ fn a_conflicting_set_is_left_out_completely_and_the_mark_shows_why() {
             log(json!([{"name": "data", "hostPath": {"path": "/"}}])),
             "the pod has another volume \"data\"; rename one of the two",
         ),
-        (shares, "container \"log\" would mount two volumes at /data"),
+        (
+            sharing,
+            "container \"log\" would mount two volumes at /data",
+        ),
     ] {
         let clashing = injected(pod(), &[set, set_with_container("other", "other")]);
         assert_eq!(names(&clashing, "containers"), ["other", "game"], "{why}");
@@ -254,9 +257,9 @@ fn a_conflicting_set_is_left_out_completely_and_the_mark_shows_why() {
 
 #[test]
 fn a_container_gets_mounts_and_variables_of_the_game() {
-    let mut own = pod();
+    let mut original = pod();
     let token = json!({"name": "t", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"});
-    own["spec"]["containers"][0]["volumeMounts"]
+    original["spec"]["containers"][0]["volumeMounts"]
         .as_array_mut()
         .expect("mounts")
         .push(token);
@@ -274,7 +277,7 @@ fn a_container_gets_mounts_and_variables_of_the_game() {
             ],
         }]}),
     );
-    let pod = injected(own, &[log]);
+    let pod = injected(original, &[log]);
     let log = &pod["spec"]["containers"][0];
     assert_eq!(
         log["volumeMounts"],
@@ -290,14 +293,14 @@ fn a_container_gets_mounts_and_variables_of_the_game() {
 
 #[test]
 fn marks_set_by_the_author_of_a_pod_are_ignored() {
-    let mut own = pod();
-    own["metadata"]["annotations"] = json!({
+    let mut original = pod();
+    original["metadata"]["annotations"] = json!({
         "team": "games",
         "sidecars.gamekeeper.tkex.tencent.com/log": "{\"at\":\"log-1\",\"in\":[\"log\"]}",
         "sidecars.gamekeeper.tkex.tencent.com/deleted": "{}",
     });
     let log = set_with_container("log", "log");
-    let pod = injected(own, &[Arc::clone(&log)]);
+    let pod = injected(original, &[Arc::clone(&log)]);
     assert_eq!(names(&pod, "containers"), ["log", "game"]);
     assert_eq!(marks(&pod).keys().collect::<Vec<_>>(), ["log"]);
     assert_eq!(marks(&pod)["log"].revision, log.revision);
@@ -320,7 +323,7 @@ fn a_restored_pod_keeps_the_mark_of_the_containers_that_it_has() {
     assert!(!new.is_newest_in(mark), "{mark:?}");
     assert_eq!((&mark.revision, &mark.shape), (&old.revision, &new.shape));
 
-    // A mark that does not say which revision it is for.
+    // A mark that names no revision.
     let mut unknown = backup;
     unknown["metadata"]["annotations"]["sidecars.gamekeeper.tkex.tencent.com/log"] =
         json!("{\"in\":[\"log\"],\"to\":\"log-1\"}");

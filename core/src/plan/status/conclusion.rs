@@ -27,8 +27,10 @@ pub fn status(
         sizes,
         ..
     } = scene;
-    let to_replace = sizes.kept.iter();
-    let to_replace = to_replace.filter(|pod| workload.is_to_replace(pod)).count();
+    let kept = sizes.kept.iter();
+    let to_replace = kept
+        .filter(|pod| workload.replacement_requested(pod))
+        .count();
     let is_settled = to_replace == 0 && is_settled(scene, &counts);
     let outcome = Outcome {
         rollout: &sizes.rollout,
@@ -73,8 +75,8 @@ fn reserved(scene: &Scene) -> usize {
     let Scene {
         workload, sizes, ..
     } = scene;
-    let victims = sizes.active.iter();
-    let victims = victims.filter(|pod| sizes.victims.contains(&pod.uid()));
+    let active = sizes.active.iter();
+    let victims = active.filter(|pod| sizes.victims.contains(&pod.uid()));
     victims.filter(|pod| workload.is_reserved(pod)).count()
 }
 

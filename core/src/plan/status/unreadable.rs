@@ -1,5 +1,6 @@
-//! The condition of an object that cannot be decoded, for example because another version stored a value that this
-//! one does not know. Its conditions are handled as JSON, so that no other condition is lost, whatever it contains.
+//! The condition of an object that cannot be decoded, for example because another version of the operator stored a
+//! value that this one does not know. The object's conditions are handled as JSON, so that no other condition is lost,
+//! whatever it contains.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

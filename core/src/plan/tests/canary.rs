@@ -339,7 +339,7 @@ fn runs_of_an_earlier_rollout_are_deleted_before_the_steps_start_over() {
 }
 
 #[test]
-fn a_success_of_an_earlier_rollout_is_deleted_with_the_runs_of_its_steps() {
+fn a_successful_run_of_an_earlier_rollout_is_deleted_with_the_runs_of_its_steps() {
     let mut story = story(
         2,
         json!({

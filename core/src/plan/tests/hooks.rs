@@ -221,7 +221,10 @@ fn ignored_fields_of_a_run_do_not_change_the_plan() {
                 same_plans += 1;
             }
         }
-        assert_eq!(same_plans, 4, "while the hook runs, and once it has ended");
+        assert_eq!(
+            same_plans, 4,
+            "three before the hook ends, and one after that"
+        );
     }
 }
 

@@ -206,6 +206,7 @@ fn a_pod_that_has_no_hook_is_deleted_even_if_it_has_changed() {
     assert!(story.done[0].lasts());
 }
 
+/// A story in which pods are updated in place, and the name of the first pod in line, whose containers are stopped.
 fn in_place(point: &str) -> (Story, String) {
     let strategy = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
     let mut story = with_hook(point, json!({"updateStrategy": strategy}));

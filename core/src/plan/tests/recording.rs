@@ -31,7 +31,7 @@ struct Event {
 }
 
 /// How the rule judges the changes that the spec column of the recording shows: all except the resize and the changes
-/// of the sidecar and of a second container.
+/// to the sidecar and to a second container.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Score {
     /// Changes that the kubelet completed.
@@ -98,7 +98,7 @@ fn sequences() -> Vec<(String, Vec<Event>)> {
     sequences
 }
 
-/// The end of the imageID of the content that an image name refers to.
+/// The first digits of the digest of an image's content, which the recorded imageIDs end with.
 fn content(image: &str) -> &str {
     match image {
         "game:v1" => "bb91cf",
@@ -159,7 +159,7 @@ fn pod_of(event: &Event, before: Option<&Pod>, knows_first_status: bool) -> Pod 
 }
 
 /// Whether a change is truly complete at an event: the desired content runs and is ready, and if the same content was
-/// desired before the change under another name, it runs in another container.
+/// already desired before the change, but under another name, it runs in a new container.
 fn is_truly_done(event: &Event, before: &Event) -> bool {
     let status = &event.containers[0];
     let same_content = content(&event.spec) == content(&before.spec);

@@ -186,7 +186,7 @@ fn a_reserved_pod_is_kept_until_its_hook_passes() {
 }
 
 #[test]
-fn releasing_an_ordinal_cancels_the_deletion_of_its_pod() {
+fn ending_a_reservation_cancels_the_deletion_of_the_pod() {
     for policy in POLICIES {
         let mut story = hooked(3, policy);
         let uid = story.pods()[1].uid.clone();

@@ -86,7 +86,7 @@ fn surge_in_place_ends_at_replicas_too() {
 }
 
 #[test]
-fn a_partition_keeps_old_pods_but_below_100_percent_not_all() {
+fn a_partition_keeps_old_pods_but_not_all_of_them_below_100_percent() {
     for (partition, images) in [
         (json!(2), "v1 v1 v2 v2 v2"),
         (json!("50%"), "v1 v1 v1 v2 v2"),

@@ -15,11 +15,12 @@ fn an_update_proceeds_downward_within_its_budget() {
     while story.reconcile() {
         let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
         assert!(ready >= 3, "{ready}");
-        let now = shape(&story);
-        if shapes.last() != Some(&now) {
-            shapes.push(now);
+        let current = shape(&story);
+        if shapes.last() != Some(&current) {
+            shapes.push(current);
         }
     }
+    // The shape of four pods has 19 characters.
     let with_all_pods: Vec<_> = shapes.iter().filter(|it| it.len() == 19).collect();
     assert_eq!(
         with_all_pods,

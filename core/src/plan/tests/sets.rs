@@ -125,7 +125,7 @@ fn a_pod_has_the_identity_of_its_ordinal() {
     assert_eq!(story.pods()[0].labels["apps.kubernetes.io/pod-index"], "7");
 }
 
-/// Checks that these pods are deleted in this order, each once the previous one is gone.
+/// Checks that these pods are deleted in this order, each after the previous one is gone.
 pub fn assert_deleted_in_turn(story: &mut Set, pods: &[&str]) {
     for deleted in pods {
         assert_eq!(
@@ -211,7 +211,7 @@ fn a_released_pod_is_not_duplicated_and_is_adopted_when_it_matches_again() {
         pod.labels.remove("app");
     });
     story.settle();
-    assert_eq!(story.pods()[0].controller, None, "released");
+    assert_eq!(story.pods()[0].controller, None, "the pod is released");
     assert_eq!(created_and_deleted(&story), (vec![], vec![]));
     story.edit_pod("game-0", |pod| {
         pod.labels.insert("app".to_owned(), "game".to_owned());
@@ -260,7 +260,7 @@ fn hooks_of_ordered_victims_start_one_after_the_other() {
     story.settle();
     assert!(story.runs()[0].contains("-2-test"), "{:?}", story.runs());
     story.user(json!({"replicas": 3})).settle();
-    assert!(story.runs().is_empty(), "canceled");
+    assert!(story.runs().is_empty(), "the hook is canceled");
     assert!(story.pods().iter().all(|pod| !pod.marked_deleting));
 }
 
@@ -291,7 +291,7 @@ fn a_pod_on_a_lost_node_is_force_deleted_only_with_the_annotation() {
         };
         story.world.lost_nodes.insert("node".to_owned(), lost_node);
         if allowed {
-            let key = crate::api::names::FORCE_OFF_LOST_NODES;
+            let key = crate::api::names::FORCE_DELETE_ON_LOST_NODES;
             story.user(json!({"template": {"metadata": {"annotations": {key: "true"}}}}));
         }
         story.settle();

@@ -263,8 +263,8 @@ fn a_token_of_a_set_that_no_longer_selects_the_pod_allows_nothing() {
 }
 
 /// Why the workload holds sidecar updates back, as its SidecarSets see it.
-fn held(story: &Story) -> String {
-    holds_sidecars(&story.object).map_or_else(String::new, |held| held.to_string())
+fn why_held(story: &Story) -> String {
+    why_sidecars_are_held(&story.object).map_or_else(String::new, |held| held.to_string())
 }
 
 #[test]
@@ -273,16 +273,16 @@ fn sidecars_wait_until_the_canary_steps_are_completed() {
     let steps = json!([{"partition": 1}, hook, {"partition": 0}]);
     let spec = json!({"updateStrategy": {"canary": {"steps": steps}}});
     let mut story = with_sidecars(2, spec);
-    assert_eq!(held(&story), "", "no rollout is running");
+    assert_eq!(why_held(&story), "", "no rollout is running");
     story.image("v2").settle();
     set_tokens(&mut story, true);
     assert!(!story.reconcile());
-    assert!(held(&story).ends_with("/game is at a canary step"));
+    assert!(why_held(&story).ends_with("/game is at a canary step"));
     assert_eq!(images(&story).concat().matches("log:1").count(), 2);
     story.hooks_end("", HookPhase::Successful);
     story.settle();
     assert_eq!(images(&story), ["game:v2 log:2", "game:v2 log:2"]);
-    assert_eq!(held(&story), "");
+    assert_eq!(why_held(&story), "");
 }
 
 #[test]
@@ -317,10 +317,10 @@ fn a_workload_reports_why_it_holds_back_sidecar_updates() {
         (json!({"type": "RollingUpdate"}), ""),
     ] {
         let story = with_sidecars(1, json!({"updateStrategy": strategy}));
-        let held = held(&story);
+        let why_held = why_held(&story);
         assert!(
-            held.ends_with(why) && held.is_empty() == why.is_empty(),
-            "{held}"
+            why_held.ends_with(why) && why_held.is_empty() == why.is_empty(),
+            "{why_held}"
         );
     }
 }

@@ -115,7 +115,7 @@ fn a_claim_is_transferred_only_after_the_hook_and_kept_if_the_scale_in_is_cancel
     assert_eq!(story.runs().len(), 1);
     assert!(
         story.claims().ends_with("data-game-1:GameStatefulSet"),
-        "before the hook"
+        "the hook has not passed yet"
     );
     story.hooks_end("", HookPhase::Successful);
     story.reconcile();

@@ -15,8 +15,8 @@ use crate::plan::observed::{Container, Gate, InPlaceRecord, Pod, PodUid};
 use crate::plan::update::{Scene, sidecars};
 use crate::plan::{in_place, quantity};
 
-/// Continues the update of every pod that is being updated in place, and opens gates that no update needs. Pods in
-/// `changing` have already been handled.
+/// Continues the update of every pod that is being updated in place, and opens gates that no update keeps closed.
+/// Pods in `changing` have already been handled.
 pub fn follow<'a>(scene: &Scene<'a>, changing: &HashSet<PodUid>, hooks: &mut Hooks<'a>) -> Decided {
     let pods = scene.own.iter().copied();
     let pods = pods.filter(|pod| !pod.terminating && !changing.contains(&pod.uid()));

@@ -18,11 +18,11 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// The pods that wait, at most `limit` of them; none if the next round is due now. Only pods for which `is_replaced`
-    /// is true wait. A pod of a revision that is no longer used does not wait, because the next build may work.
+    /// The pods that wait, at most `limit` of them; none if the next round is due now. Only a pod that
+    /// `needs_replacement` waits. A pod of a revision that is no longer used does not wait, because the next build may work.
     pub fn of(
         own: &[&'a Pod],
-        is_replaced: impl Fn(&Pod) -> bool,
+        needs_replacement: impl Fn(&Pod) -> bool,
         limit: i64,
         world: &World,
     ) -> Self {
@@ -33,7 +33,7 @@ impl<'a> Held<'a> {
         let ended = own
             .iter()
             .filter(|pod| !pod.terminating && pod.ended_at_once.is_some());
-        let pods = ended.filter(|pod| is_replaced(pod));
+        let pods = ended.filter(|pod| needs_replacement(pod));
         let pods = pods.take(usize::try_from(limit).unwrap_or(0));
         Self {
             pods: pods.map(|pod| (pod.uid(), *pod)).collect(),

@@ -48,7 +48,7 @@ impl<'a> Methods<'a> {
             let method = method.or_insert_with(|| method_from(scene, revision));
             if in_place::is_unfinished(pod) {
                 let template = &scene.revisions.update.template;
-                for_unfinished.insert(pod.uid(), method.completed(pod, template));
+                for_unfinished.insert(pod.uid(), method.with_missing_parts(pod, template));
             }
             if let Some(version) = old_kubelet_of(scene.world, pod)
                 && let Some(other) = on_old_kubelet(scene.workload, method, version)
@@ -82,7 +82,7 @@ impl<'a> Methods<'a> {
 
 impl Method {
     /// The same method, for a pod that lacks parts of the revision that its label names.
-    fn completed(&self, pod: &Pod, template: &Value) -> Self {
+    fn with_missing_parts(&self, pod: &Pod, template: &Value) -> Self {
         match self {
             Method::Recreate => Method::Recreate,
             Method::InPlace(change) => {
@@ -173,8 +173,8 @@ fn method_from(scene: &Scene, old: RevisionName) -> Method {
     }
 }
 
-/// The version of a pod's kubelet, if that version ignores image changes of native sidecars. The update of a pod that
-/// has already been changed is continued anyway.
+/// The version of a pod's kubelet, if that version ignores image changes of native sidecars. None for a pod that has
+/// already been changed: its update is continued anyway.
 fn old_kubelet_of<'a>(world: &'a World, pod: &Pod) -> Option<&'a str> {
     let version = world.old_kubelets.get(pod.node.as_ref()?)?;
     let is_patched = matches!(in_place::state(pod), InPlaceState::Patched(_));

@@ -12,7 +12,7 @@ mod scene;
 mod sidecars;
 
 pub use scene::Scene;
-pub use sidecars::holds_sidecars;
+pub use sidecars::why_sidecars_are_held;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -53,8 +53,9 @@ pub fn replace_requested<'a>(
         .any(|pod| pod.node.is_none() && !pod.terminating);
     let (workload, world) = (scene.workload, scene.world);
     let is_requested = |pod: &&Pod| {
-        let is_withdrawn = is_request_outdated(workload, world, pod) && !workload.is_named(pod);
-        workload.is_to_replace(pod) && !is_withdrawn
+        let is_withdrawn =
+            is_request_outdated(workload, world, pod) && !workload.names_in_pods_to_delete(pod);
+        workload.replacement_requested(pod) && !is_withdrawn
     };
     // Pods on a lost node are deleted anyway.
     let mut requested: Vec<&Pod> = kept
@@ -123,7 +124,7 @@ fn update_to_revision<'a>(
     let methods = Methods::new(scene);
     updates.decided.blocked = methods.refusal();
     let is_candidate = |pod: &&'a Pod| {
-        !workload.is_to_replace(pod) && !matches!(methods.of(pod), Method::Refused(_))
+        !workload.replacement_requested(pod) && !matches!(methods.of(pod), Method::Refused(_))
     };
     let mut candidates: Vec<&Pod> = to_update.old.iter().copied().filter(is_candidate).collect();
     let mut updater = Updater {
@@ -200,8 +201,7 @@ enum HookProgress {
 
 impl<'a> Updater<'_, 'a> {
     /// A pod's rank. Pods of the same rank stay in the order of `kept`. A pod whose sidecars alone are about to be
-    /// updated is not preferred: its hook would have to run again, for both updates, while another pod's hook has
-    /// already run.
+    /// updated is not preferred, because its hook would have to run again, for both updates.
     fn rank(&self, pod: &'a Pod, hooks: &Hooks) -> Rank {
         let Scene {
             workload, world, ..

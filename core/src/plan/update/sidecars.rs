@@ -20,7 +20,7 @@ use crate::plan::workload::Progress;
 use crate::plan::world::World;
 
 /// Why a workload holds updates of sidecars back, according to its spec and status; None if it does not.
-pub fn holds_sidecars<K: GameWorkload>(workload: &K) -> Option<Held> {
+pub fn why_sidecars_are_held<K: GameWorkload>(workload: &K) -> Option<Held> {
     let steps = workload.canary().map_or(0, |canary| canary.steps.len());
     let status = workload.status();
     let progress = status.map(|status| Progress::of(status.as_ref()));
@@ -150,7 +150,7 @@ pub(super) fn update_sidecars<'a>(
 ) {
     for pod in scene.sizes.kept.iter().copied() {
         let is_excluded = updates.chosen.contains(&pod.uid())
-            || scene.workload.is_to_replace(pod)
+            || scene.workload.replacement_requested(pod)
             || hooks.is_on_lost_node(pod)
             || is_unfinished(pod)
             || pod.revision().as_str().is_empty();

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::names::{
-    GUARD_FINALIZER, HookPoint, KEPT_BY_AUTOSCALERS, KEPT_HOOK_ANNOTATION, ORPHAN_FINALIZER,
+    AUTOSCALER_ANNOTATIONS, GUARD_FINALIZER, HookPoint, KEPT_HOOK_ANNOTATION, ORPHAN_FINALIZER,
 };
 use crate::api::{GameWorkload, HookTemplate, HookTemplateSpec, PodProtection};
 use crate::plan::observed::Pod;
@@ -125,7 +125,7 @@ impl Workload<'_> {
 pub fn guard_annotations(template: &Value) -> impl Iterator<Item = (&'static str, &'static str)> {
     let annotations = template.pointer("/metadata/annotations");
     let is_in_template = move |key: &str| annotations.is_some_and(|it| it.get(key).is_some());
-    let all = KEPT_BY_AUTOSCALERS.into_iter();
+    let all = AUTOSCALER_ANNOTATIONS.into_iter();
     all.filter(move |(key, _)| !is_in_template(key))
 }
 

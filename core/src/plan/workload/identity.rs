@@ -16,10 +16,10 @@ pub struct Identity<'a> {
     pub start: i64,
     /// Whether pods are created and deleted one after the other.
     pub ordered: bool,
-    /// The headless Service that governs their DNS names.
+    /// The headless Service that governs the pods' DNS names.
     pub service: &'a str,
     set: &'a GameStatefulSet,
-    /// When claims are deleted.
+    /// With which object claims are deleted: see `scale::claims`.
     pub retention: PvcRetentionPolicy,
     /// Whether pods on lost nodes are force-deleted.
     pub forced_off_lost_nodes: bool,
@@ -104,20 +104,20 @@ pub fn assign(identity: &Identity, ordinal: i64, pod: &mut Value) {
     if !identity.service.is_empty() {
         spec["subdomain"] = json!(identity.service);
     }
-    let claimed: Vec<Value> = identity
+    let claim_volumes: Vec<Value> = identity
         .claim_templates()
         .map(|template| {
             let claim = template.claim_name(ordinal);
             json!({"name": template.name, "persistentVolumeClaim": {"claimName": claim}})
         })
         .collect();
-    if claimed.is_empty() {
+    if claim_volumes.is_empty() {
         return;
     }
     let volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
-    let is_replaced = |volume: &Value| claimed.iter().any(|claim| claim["name"] == volume["name"]);
+    let is_replaced = |volume: &Value| claim_volumes.iter().any(|it| it["name"] == volume["name"]);
     let volumes = volumes.into_iter().filter(|volume| !is_replaced(volume));
-    spec["volumes"] = Value::Array(volumes.chain(claimed.clone()).collect());
+    spec["volumes"] = Value::Array(volumes.chain(claim_volumes.clone()).collect());
 }
 
 /// The claim to create from a template, with this name.

@@ -392,12 +392,12 @@ impl<'a> Workload<'a> {
     }
 
     /// Whether the replacement of a pod was requested: podsToDelete names it, or a move was requested.
-    pub fn is_to_replace(&self, pod: &Pod) -> bool {
-        self.is_named(pod) || pod.move_requested.is_some()
+    pub fn replacement_requested(&self, pod: &Pod) -> bool {
+        self.names_in_pods_to_delete(pod) || pod.move_requested.is_some()
     }
 
     /// Whether podsToDelete names a pod.
-    pub fn is_named(&self, pod: &Pod) -> bool {
+    pub fn names_in_pods_to_delete(&self, pod: &Pod) -> bool {
         self.named.contains(pod.name.as_str())
     }
 

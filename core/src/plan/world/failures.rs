@@ -29,7 +29,7 @@ pub enum Attempt {
 }
 
 impl Attempt {
-    /// The kind of an action; None if the action only prepares others.
+    /// The kind of an action; None if no condition shows that such an action was refused.
     pub fn of(action: &Action) -> Option<Self> {
         match action {
             Action::CreatePod(_) => Some(Self::CreatePod),
@@ -65,7 +65,7 @@ impl Attempt {
         }
     }
 
-    /// Whether it serves scaling or an update; None if it serves neither.
+    /// What the action serves: scaling or an update; None if neither.
     fn concern(self) -> Option<Concern> {
         match self {
             Self::CreatePod | Self::PrepareClaim | Self::RemovePod | Self::StartRemovalHook => {

@@ -29,7 +29,7 @@ pub struct World {
     pub pods: Vec<Arc<Pod>>,
     /// HookRuns that the workload controls.
     pub runs: Vec<Arc<HookRun>>,
-    /// Its ControllerRevisions.
+    /// The workload's ControllerRevisions.
     pub revisions: Vec<Arc<Revision>>,
     /// HookTemplates of the namespace by name.
     pub templates: BTreeMap<String, Arc<HookTemplate>>,
@@ -60,7 +60,7 @@ pub struct World {
     pub priority_class: Option<Arc<str>>,
     /// Whether pods may be guarded: the chart can be installed without the policy.
     pub guards_pods: bool,
-    /// What is known about the policy and the budget that guard its pods; None if nothing is known.
+    /// What is known about the policy and the budget that guard the workload's pods; None if nothing is known.
     pub guard: Option<GuardState>,
 }
 
@@ -75,7 +75,7 @@ pub struct Revision {
     pub number: i64,
     /// The pod template.
     pub template: Value,
-    /// Whether the workload controls it (an orphan that its selector matches is adopted).
+    /// Whether the workload controls the revision; an orphan that the workload's selector matches is adopted.
     pub controlled: bool,
 }
 

@@ -190,8 +190,8 @@ mod tests {
         let (old, new) = (object(5, "Running"), object(6, "Successful"));
         let before = observation(1, old.clone(), false);
         let after = observation(2, new.clone(), false);
-        let made = found("patch", &[], &[&before, &after]);
-        assert_eq!(made.as_slice(), std::slice::from_ref(&new));
+        let answers = found("patch", &[], &[&before, &after]);
+        assert_eq!(answers.as_slice(), std::slice::from_ref(&new));
         assert!(
             found("patch", &[], &[&before]).is_empty(),
             "no new version was observed"
@@ -215,11 +215,11 @@ mod tests {
     fn a_lost_write_does_not_change_the_order_of_other_writes() {
         let lost = event("patch", 504, 2, Value::Null);
         let seen = observation(9, object(20, "Running"), false);
-        let made = unanswered(std::slice::from_ref(&lost), std::slice::from_ref(&seen));
+        let answered = unanswered(std::slice::from_ref(&lost), std::slice::from_ref(&seen));
         let mut other = event("delete", 200, 3, json!({"kind": "Status"}));
         other.object_ref.as_mut().expect("a reference").name = "y".to_owned();
         let events = [
-            made,
+            answered,
             vec![other, event("patch", 200, 4, object(12, "Running"))],
         ]
         .concat();

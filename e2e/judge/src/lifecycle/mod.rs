@@ -3,7 +3,7 @@
 //! Clusters and nodes are cluster-scoped, and scripts have a namespace of their own. So this is a separate judge,
 //! which shares the evidence and the replay with the judge of workloads. The rules, by their names in a [`Violation`]:
 //!
-//! | rule | violations that it finds |
+//! | rule | violations that it detects |
 //! |---|---|
 //! | phase | a script that must not run: it belongs to another phase, no hook is configured for it, or the Cluster skips it or is paused |
 //! | order | a script that starts before the preceding steps have passed: on its node or, for a script of the cluster, on all nodes |

@@ -104,7 +104,7 @@ impl<'a> Cluster<'a> {
         match (step.work, step.phase) {
             (Work::Version, _) => has_version(),
             (Work::Ready, _) => is_true(node, "Ready") || record.is_installed,
-            // A kubelet that was upgraded before its turn gets PostUpgrade only.
+            // A node whose kubelet was upgraded before its turn gets PostUpgrade only.
             (Work::Hook("PreUpgrade"), _) => is_upgraded() || has_version(),
             (_, Phase::Upgrade) => is_upgraded(),
             _ => record.is_installed || record.passed.iter().any(|it| it == step.name),

@@ -83,7 +83,7 @@ fn phase(start: &Start, cluster: &Cluster) -> Option<String> {
         Phase::Delete => cluster.is_being_deleted(),
     };
     if !is_due {
-        Some(format!("{} starts in another phase", step.name))
+        Some(format!("{} starts outside its phase", step.name))
     } else if !cluster.includes(step) {
         Some(format!("{} has no script, or is skipped", step.name))
     } else if cluster.is_paused() {
@@ -169,7 +169,7 @@ fn nodes_at_once(start: &Start, cluster: &Cluster) -> Option<String> {
     too_many.then(|| format!("another node begins while {allowed} are being upgraded"))
 }
 
-/// A node that is to be drained is cordoned first.
+/// A node that is to be drained is cordoned before its PreUpgrade script starts.
 fn drain(start: &Start, cluster: &Cluster) -> Option<String> {
     let needs_drain = start.step().work == Work::Hook("PreUpgrade") && cluster.drains();
     let seen = start.world.node(&start.run.task.node_uid, start.write);

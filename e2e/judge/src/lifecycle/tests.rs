@@ -245,11 +245,19 @@ fn the_finalizer_is_removed_last() {
     let mut scenario = Scenario::with(features);
     scenario.delete();
     scenario.remove_finalizer();
-    assert_eq!(scenario.broken(), ["finalizer"], "before the script ran");
+    assert_eq!(
+        scenario.broken(),
+        ["finalizer"],
+        "before the script has passed"
+    );
     let mut scenario = installed();
     scenario.delete();
     scenario.remove_finalizer();
-    assert_eq!(scenario.broken(), ["finalizer"], "before the records");
+    assert_eq!(
+        scenario.broken(),
+        ["finalizer"],
+        "before the records are removed"
+    );
 }
 
 #[test]

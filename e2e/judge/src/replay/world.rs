@@ -11,7 +11,7 @@ use super::workload::Version;
 use crate::evidence::Event;
 use crate::object::{
     changed_images, containers, containers_are_ready, controller, gate_is_closed, has_ended,
-    has_gate, is_terminating, phase, ready_since, restarts, revision, runs, uid,
+    has_gate, is_running, is_terminating, phase, ready_since, restarts, revision, uid,
 };
 
 /// The maximum age of the state on which a write may be based. Later changes may have happened while the
@@ -83,8 +83,8 @@ impl End {
         }
     }
 
-    /// Whether the client of a write may not have observed this: another client wrote it, at most [`LAG`]
-    /// earlier.
+    /// Whether the client that made a write may not have observed this end yet: another client caused it, at most
+    /// [`LAG`] earlier.
     pub(crate) fn may_be_unseen_by(&self, write: &Write) -> bool {
         self.by != write.user && self.at + LAG >= write.received
     }
@@ -268,7 +268,7 @@ impl Pod {
 
     fn apply(&mut self, object: Arc<Value>, write: &Write) {
         let at = write.done;
-        self.running_since = runs(&object).then(|| self.running_since.unwrap_or(at));
+        self.running_since = is_running(&object).then(|| self.running_since.unwrap_or(at));
         let since = ready_since(&object).filter(|_| !is_terminating(&object));
         let is_ready = self.ready.last().is_some_and(|(_, until)| until.is_none());
         match (since, is_ready) {
@@ -315,8 +315,8 @@ impl Pod {
     }
 
     /// Whether a container is running.
-    pub(crate) fn runs(&self) -> bool {
-        runs(&self.object)
+    pub(crate) fn is_running(&self) -> bool {
+        is_running(&self.object)
     }
 
     /// Its revision.

@@ -5,7 +5,7 @@
 
 use super::Found;
 use super::guard::{has_guard_label, protects};
-use crate::names::KEPT_BY_AUTOSCALERS;
+use crate::names::AUTOSCALER_ANNOTATIONS;
 use crate::object::{annotation, is_terminating, revision};
 use crate::replay::history::{Resource, Write};
 use crate::replay::world::World;
@@ -21,7 +21,7 @@ pub(crate) fn autoscalers(world: &World, write: &Write) -> Option<Found> {
     let (_, workload) = world.workload_of(pod)?;
     // A webhook may remove the label and leave the annotations.
     let may_be_guarded = workload.seen_at(write.received).iter().any(protects);
-    let why = KEPT_BY_AUTOSCALERS.into_iter().find_map(|(key, kept)| {
+    let why = AUTOSCALER_ANNOTATIONS.into_iter().find_map(|(key, kept)| {
         let now = annotation(pod, key);
         let is_as_before = before.is_some_and(|before| annotation(before, key) == now);
         let becomes_guarded = has_guard_label(pod) && !before.is_some_and(has_guard_label);
@@ -41,13 +41,13 @@ pub(crate) fn autoscalers(world: &World, write: &Write) -> Option<Found> {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::names::{GUARDED, KEPT_BY_AUTOSCALERS, REVISION};
+    use crate::names::{AUTOSCALER_ANNOTATIONS, GUARDED, REVISION};
     use crate::scenario::Scenario;
 
-    const SAFE_TO_EVICT: &str = KEPT_BY_AUTOSCALERS[0].0;
-    const FALSE: &str = KEPT_BY_AUTOSCALERS[0].1;
-    const DO_NOT_DISRUPT: &str = KEPT_BY_AUTOSCALERS[1].0;
-    const TRUE: &str = KEPT_BY_AUTOSCALERS[1].1;
+    const SAFE_TO_EVICT: &str = AUTOSCALER_ANNOTATIONS[0].0;
+    const FALSE: &str = AUTOSCALER_ANNOTATIONS[0].1;
+    const DO_NOT_DISRUPT: &str = AUTOSCALER_ANNOTATIONS[1].0;
+    const TRUE: &str = AUTOSCALER_ANNOTATIONS[1].1;
 
     /// Two pods created from a template with these annotations.
     fn pods(template: Value) -> Scenario {

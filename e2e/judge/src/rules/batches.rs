@@ -64,7 +64,7 @@ fn loses_status(before: &Version, after: &Version) -> bool {
     !before.update_revision().is_empty() && after.update_revision().is_empty()
 }
 
-/// Whether a write adopts an orphan. A workload that adopts pods did not start without pods.
+/// Whether a write adopts an orphan. A workload that adopts pods has no initial creation.
 fn is_adoption(write: &Write) -> bool {
     let before = write.before.as_deref();
     before.is_some_and(|before| controller(before).is_none())
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_batch_applies_after_a_second() {
+    fn a_smaller_batch_applies_after_one_second() {
         for (seconds, broken) in [(0, vec![]), (2, vec!["batches"])] {
             let mut scenario = workload_with(json!(2));
             create_all(&mut scenario, &["a"]);
@@ -195,7 +195,7 @@ mod tests {
         create_all(&mut scenario, &["a", "b"]);
         assert!(
             !scenario.broken().contains(&"batches"),
-            "its status was lost"
+            "a workload that has lost its status is not limited"
         );
     }
 

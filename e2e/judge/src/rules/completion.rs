@@ -23,8 +23,8 @@ pub(crate) fn completion(world: &World, write: &Write) -> Option<Found> {
         return None;
     }
     // A pod that crashed just before the write may have been ready when the operator decided.
-    let crashed = known.unready_since;
-    let may_be_ready = crashed.is_none_or(|since| since + LAG >= write.received);
+    let unready_since = known.unready_since;
+    let may_be_ready = unready_since.is_none_or(|since| since + LAG >= write.received);
     let groups = [
         ("/spec/containers", "/status/containerStatuses"),
         ("/spec/initContainers", "/status/initContainerStatuses"),

@@ -14,7 +14,7 @@ pub(crate) fn gate(world: &World, write: &Write) -> Option<Found> {
     if start.act != Act::Change || !is_open || start.is_on_idle_pod(write) {
         return None;
     }
-    let why = match start.pod.runs() {
+    let why = match start.pod.is_running() {
         true => "changes a running pod with its gate open",
         false => "changes a pod that may have started in the meantime, with its gate open",
     };

@@ -1,4 +1,4 @@
-//! Invariant 11: no client ends a container of a guarded pod unless its hook is Successful for that action, its
+//! Invariant 11: no client ends a container of a guarded pod unless the pod's hook is Successful for that action, its
 //! deadline has passed, its node is lost, or a user has released it.
 //!
 //! Unlike the other rules, this one applies to all users. Exempt are kubelets and the scheduler, which the guard does
@@ -23,7 +23,8 @@ pub(crate) fn guard(world: &World, write: &Write) -> Option<Found> {
     let pod = world.pods.get(&write.name)?;
     let exempt = ["system:node:", "system:kube-scheduler"];
     let is_exempt = exempt.iter().any(|user| write.user.starts_with(user));
-    if write.resource != Resource::Pod || is_exempt || !is_guarded(&pod.object) || !pod.runs() {
+    if write.resource != Resource::Pod || is_exempt || !is_guarded(&pod.object) || !pod.is_running()
+    {
         return None;
     }
     let verb = verb_of_end(&pod.object, write)?;

@@ -1,10 +1,10 @@
-//! Invariant 8 for the PodDisruptionBudgets of guarded pods, which the operator does not watch: it applies a budget,
-//! and checks with a dry run of its deletion whether the guard is in force, only when there is a reason to.
+//! Invariant 8 for the PodDisruptionBudgets of guarded pods, which the operator does not watch. Only when it has a
+//! reason does it apply a budget, or check, with a dry run of the budget's deletion, whether the guard is in force.
 //!
-//! A leader that knows nothing about a budget applies it, and checks it after that. A leader is new when it acquires
-//! the lease or, without leader election, when its process starts, which the log does not show. While the guard is in
-//! force, the leader checks again after five minutes; while it is not, after 1, 2, 4, ..., and at most 60 seconds. A
-//! budget that was deleted, or that other clients could change until now, is applied again.
+//! A leader that knows nothing about a budget applies it, and checks it after that. A leader knows nothing when it has
+//! just acquired the lease or, without leader election, when its process has just started, which the log does not show.
+//! While the guard is in force, the leader checks again after five minutes; while it is not, after 1, 2, 4, ..., and at
+//! most 60 seconds. A budget that was deleted, or that other clients have been able to change, is applied again.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use crate::object::text;
 /// How long a check is valid while the guard is in force.
 const VALIDITY: SignedDuration = SignedDuration::from_secs(300);
 /// The longest pause between two checks while the guard is not in force.
-const LONGEST: SignedDuration = SignedDuration::from_secs(60);
-/// The operator counts from the response, by its own clock.
+const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
+/// How much earlier a check may be: the operator counts from the previous response, by its own clock.
 const TOLERANCE: SignedDuration = SignedDuration::from_millis(200);
 
 /// A request without a reason, and why it has none.
@@ -27,13 +27,13 @@ pub(crate) type NeedlessRequest<'a> = (&'a Event, String);
 #[derive(Clone, Copy, Debug, Default)]
 struct Budget {
     known: Known,
-    /// Whether it was applied and not checked since.
-    is_applied: bool,
+    /// Whether the budget has been applied but not checked since.
+    is_unchecked: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Known {
-    /// Nothing yet, or only that other clients could change it until now.
+    /// Nothing yet, or only that other clients have been able to change it.
     #[default]
     Nothing,
     /// There is no budget.
@@ -110,7 +110,7 @@ impl Budget {
 
     fn needless_check(&self, event: &Event) -> Option<String> {
         let (since, pause) = match self.known {
-            _ if self.is_applied => return None,
+            _ if self.is_unchecked => return None,
             Known::Nothing | Known::Absent => {
                 return Some("checks a budget that it has not applied".to_owned());
             }
@@ -139,17 +139,17 @@ impl Budget {
         let is_refused = event.code() == 403 && event.missing_permission().is_none();
         match (event.is_dry_deletion(), event.verb.as_str()) {
             (true, _) => {
-                self.is_applied = false;
+                self.is_unchecked = false;
                 self.known = match event.code() {
                     404 => Known::Absent,
-                    // Other clients could change the budget until now.
+                    // Until now, other clients have been able to change the budget.
                     _ if is_refused && times > 0 => Known::Nothing,
                     _ if is_refused => Known::InForce(event.done),
                     _ => Known::NotInForce(event.done, times + 1),
                 };
             }
             (false, "delete") => self.known = Known::Absent,
-            (false, _) if event.succeeded() => self.is_applied = true,
+            (false, _) if event.succeeded() => self.is_unchecked = true,
             (false, _) => self.known = Known::NotInForce(event.done, times + 1),
         }
     }
@@ -157,7 +157,7 @@ impl Budget {
 
 /// The pause after this number of checks that showed that the guard is not in force.
 fn pause_after(times: u32) -> SignedDuration {
-    SignedDuration::from_secs(1 << times.saturating_sub(1).min(6)).min(LONGEST)
+    SignedDuration::from_secs(1 << times.saturating_sub(1).min(6)).min(LONGEST_PAUSE)
 }
 
 #[cfg(test)]
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_others_could_change_is_applied_again() {
+    fn a_budget_that_others_could_change_is_unchecked_again() {
         let mut scenario = checked(false);
         scenario.wait(1);
         scenario.check_guard(true);

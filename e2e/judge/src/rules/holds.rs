@@ -32,8 +32,8 @@ impl Holds {
         Some(("partition", why?))
     }
 
-    /// Checks a status write: it records the number of updated pods at a pause, and must not complete a
-    /// rollout without reason.
+    /// Checks that a status write does not complete a rollout without reason. Records the number of updated
+    /// pods at a pause.
     fn check_status(&mut self, world: &World, write: &Write) -> Option<String> {
         let (before, after) = (write.before.as_ref()?, write.after.as_ref()?);
         let before = Version::of(before, write.done);

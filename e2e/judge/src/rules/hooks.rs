@@ -110,10 +110,11 @@ impl RequiredHook<'_> {
 
     fn is_run_of_hook(&self, run: &Run) -> bool {
         let given = arguments(&run.object, "/spec/args");
-        self.is_named(name(&run.object)) && self.hook.args.iter().all(|arg| given.contains(arg))
+        self.is_run_name(name(&run.object)) && self.hook.args.iter().all(|arg| given.contains(arg))
     }
 
-    fn is_named(&self, run: &str) -> bool {
+    /// Whether a HookRun of this name can be one of the hook.
+    fn is_run_name(&self, run: &str) -> bool {
         // Names that are too long are truncated.
         run.ends_with(&format!("-{}", self.hook.template)) || run.len() > 200
     }
@@ -130,7 +131,7 @@ impl RequiredHook<'_> {
         let refused = world.refused_runs.get(run);
         self.start.act == Act::Delete
             && is_terminating(&self.version.object)
-            && self.is_named(run)
+            && self.is_run_name(run)
             && refused.is_some_and(|at| *at <= self.write.received)
             && text(&result, "/phase") == "Successful"
             && finished.is_some_and(|at| self.is_fresh(at))
@@ -189,7 +190,7 @@ impl RequiredHook<'_> {
                 format!("{name} ({phase}, for {target:?}{deleted})")
             })
             .collect();
-        let pod = match self.start.pod.runs() {
+        let pod = match self.start.pod.is_running() {
             true => "a running pod",
             false => "a pod that may have started in the meantime",
         };

@@ -18,8 +18,8 @@ pub(crate) fn pause(world: &World, write: &Write) -> Option<Found> {
     // The resources of a change are patched in a separate request, and so is each further container where
     // containers are updated in order.
     let new_revision = write.after.as_deref().map(revision);
-    let is_next = start.act == Act::Change && new_revision == Some(start.pod.revision());
-    if has_begun && (write.subresource == "resize" || is_next) {
+    let is_further_change = start.act == Act::Change && new_revision == Some(start.pod.revision());
+    if has_begun && (write.subresource == "resize" || is_further_change) {
         return None;
     }
     let wrong = |version: &Version| {

@@ -49,7 +49,7 @@ impl Settled {
         if by_operator && is_status && !write.changed() {
             return Some(("settled", "a status write that changes nothing".to_owned()));
         }
-        // The log of a namespace shows no changes to nodes and SidecarSets. The operator's requests to move a pod,
+        // The log of a namespace shows no changes to nodes or SidecarSets. The operator's requests to move a pod,
         // tokens that let sidecars be updated, and revisions of sets are taken as evidence of such a change. A budget
         // that an administrator has deleted or changed is restored after the operator's next check.
         let has_other_cause =

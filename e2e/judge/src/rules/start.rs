@@ -99,7 +99,7 @@ impl<'a> Start<'a> {
     /// Whether it is certain that no container of the pod runs: none runs in the stored version, and the write
     /// would fail on any other version.
     pub(crate) fn is_on_idle_pod(&self, write: &Write) -> bool {
-        !self.pod.runs() && write.has_version_precondition
+        !self.pod.is_running() && write.has_version_precondition
     }
 
     /// Whether a write continues an ordered update with the next container of a pod that has no readiness gate and

@@ -34,7 +34,7 @@ struct Pause {
     steps: Value,
     /// Whether a user has resumed.
     resumed: bool,
-    /// Whether a step has ended because of this pause.
+    /// Whether the end of this pause has already let a step end.
     is_used: bool,
 }
 
@@ -146,7 +146,7 @@ impl WorkloadPause {
         })
     }
 
-    /// Whether a step may be left because its pause may end. One pause can end only one step.
+    /// Whether a step may be left because its pause may end. The end of a pause lets only one step end.
     fn leave_pause(&mut self, step: &Value, write: &Write) -> bool {
         if pause_of(step).is_some_and(|length| length.is_zero()) {
             return true;

@@ -78,7 +78,7 @@ impl Scenario {
         self.write_pod("kubelet", "patch", "status", name);
     }
 
-    /// The kubelet has stopped a pod's containers, and deletes it.
+    /// The kubelet has stopped a pod's containers, and deletes the pod.
     pub(crate) fn end(&mut self, name: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(0);

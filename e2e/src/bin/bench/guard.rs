@@ -19,7 +19,7 @@ use crate::subject::until_quiet;
 
 /// The default number of pods.
 pub const PODS: usize = 200;
-/// The number of rounds. In each, both workloads do the same, one after the other.
+/// The number of rounds. In each, a plain workload is measured first, and then a guarded one.
 const ROUNDS: usize = 3;
 /// The time limit for a guard to come into force.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use judge::object::{annotation, controller, is_terminating, runs, text};
+use judge::object::{annotation, controller, is_running, is_terminating, text};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -15,7 +15,7 @@ use crate::case::Case;
 /// The prefix of the users that kubectl impersonates. The audit log shows them.
 const USER: &str = "others:";
 /// How long a drain may last.
-const DRAIN: &str = "--timeout=150s";
+const DRAIN_TIMEOUT: &str = "--timeout=150s";
 /// How long the administrator waits before retrying a drain.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
@@ -123,7 +123,13 @@ impl Actor {
             Actor::Drain => {
                 self.kubectl(
                     case,
-                    &["drain", node, "--ignore-daemonsets", "--force", DRAIN],
+                    &[
+                        "drain",
+                        node,
+                        "--ignore-daemonsets",
+                        "--force",
+                        DRAIN_TIMEOUT,
+                    ],
                 )
                 .await?;
             }
@@ -184,7 +190,7 @@ impl Actor {
             "--ignore-daemonsets",
             "--force",
             "--disable-eviction",
-            DRAIN,
+            DRAIN_TIMEOUT,
         ];
         let drain = [&["drain", node][..], &options].concat();
         while self.kubectl(case, &drain).await.is_err() {
@@ -236,11 +242,11 @@ impl Actor {
 /// The workload's running pods, sorted by name.
 pub(super) async fn running(case: &Case) -> Result<Vec<Value>> {
     let mut pods = case.list("pods").await?;
-    pods.retain(|pod| controller(pod).is_some() && runs(pod) && !is_terminating(pod));
+    pods.retain(|pod| controller(pod).is_some() && is_running(pod) && !is_terminating(pod));
     Ok(pods)
 }
 
-/// The name of the running pod with this number; the numbers repeat. None if no pod runs.
+/// The name of the running pod with this number, modulo the number of running pods. None if no pod runs.
 async fn some_pod(case: &Case, number: usize) -> Result<Option<String>> {
     let pods = running(case).await.context("pods")?;
     let found = pods.get(number % pods.len().max(1));

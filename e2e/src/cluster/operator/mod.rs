@@ -86,7 +86,7 @@ impl Operator {
         let deployment = plane.get(&path).await?;
         plane.wait_for_discovery().await?;
         let args = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
-        let args = serde_json::from_value(args.clone()).context("the Deployment has args")?;
+        let args = serde_json::from_value(args.clone()).context("the Deployment has no args")?;
         Self::with_account(plane, namespace, name, args, folder).await
     }
 

@@ -101,9 +101,9 @@ async fn a_completed_run_that_can_be_decoded_again_loses_its_condition_and_ends_
         })
         .await;
     assert_eq!((second.writes(), endpoint.calls()), (2, 1));
-    let ends = |world: &World| world.metrics_page().contains("hook_runs_ended_total{");
+    let counts_end = |world: &World| world.metrics_page().contains("hook_runs_ended_total{");
     assert!(
-        ends(&first) && !ends(&second),
+        counts_end(&first) && !counts_end(&second),
         "the end of a run is counted once"
     );
 }

@@ -28,7 +28,7 @@ pub(super) struct Server {
     pub(super) writes: AtomicUsize,
     pub(super) conflicts: AtomicUsize,
     pub(super) deletions: AtomicUsize,
-    /// Status codes of the next failures, the last one first. A write that fails with 504 takes effect nevertheless.
+    /// Status codes of the next failures, in reverse order. A write that fails with 504 takes effect nevertheless.
     pub(super) failures: Mutex<Vec<u16>>,
     /// Path and body of each patch of a pod.
     pub(super) pod_patches: Mutex<Vec<(String, Value)>>,

@@ -291,7 +291,7 @@ fn an_invalid_field_or_an_older_cluster_blocks_everything() {
 }
 
 #[test]
-fn a_refusal_by_the_api_server_is_reported_and_retried() {
+fn a_run_that_the_api_server_refuses_is_reported_and_retried() {
     let mut sim = Sim::new(&json!({}));
     sim.settle();
     let run = sim.runs.remove(0);

@@ -52,7 +52,7 @@ fn a_new_node_with_the_same_name_is_installed() {
     let mut sim = installed();
     let mut replacement = node("world-1");
     replacement.uid = "another".to_owned();
-    // It has a copy of the annotation, which is ignored.
+    // It has a copy of the old node's annotation, which is ignored.
     replacement.record.clone_from(&sim.nodes[1].record);
     sim.nodes[1] = replacement;
     sim.settle();

@@ -145,8 +145,8 @@ fn a_node_that_was_upgraded_before_its_turn_runs_only_post_upgrade() {
     let mut sim = upgrading();
     sim.nodes[2].version = "v1.19.0".to_owned();
     let story = play(&mut sim);
-    let on_node: Vec<_> = story.iter().filter(|it| it.ends_with("world-22")).collect();
-    assert_eq!(on_node, ["EnsurePostUpgradeHook world-22"]);
+    let story_of_node: Vec<_> = story.iter().filter(|it| it.ends_with("world-22")).collect();
+    assert_eq!(story_of_node, ["EnsurePostUpgradeHook world-22"]);
     assert_eq!(phase(&sim), "Running 1.19.0");
 }
 
@@ -156,7 +156,7 @@ fn a_node_that_joins_is_installed_and_then_upgraded_if_it_is_older() {
     sim.cluster.spec.features.hooks.pre_install = Some("/tmp/hooks/pre/e".to_owned());
     sim.nodes.push(super::sim::node("world-333"));
     let story = play(&mut sim);
-    let on_node: Vec<_> = story
+    let story_of_node: Vec<_> = story
         .iter()
         .filter(|it| it.ends_with("world-333"))
         .collect();
@@ -167,7 +167,7 @@ fn a_node_that_joins_is_installed_and_then_upgraded_if_it_is_older() {
         "kubelet world-333",
         "EnsurePostUpgradeHook world-333",
     ];
-    assert_eq!(on_node, expected, "{story:#?}");
+    assert_eq!(story_of_node, expected, "{story:#?}");
 }
 
 #[test]

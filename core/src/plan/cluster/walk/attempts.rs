@@ -123,7 +123,7 @@ impl<'a> Walk<'a> {
                 self.busy.len()
             ));
         }
-        let run = task.run(scene, attempt)?;
+        let run = task.hook_run(scene, attempt)?;
         let run_name = run.metadata.name.as_ref();
         let refusal = run_name.and_then(|name| scene.world.refused.get(name));
         self.busy.insert(uid.clone());

@@ -70,22 +70,22 @@ impl<'a> Walk<'a> {
 
     /// Walks through steps. Returns whether all have passed and are recorded.
     pub fn steps(&mut self, steps: &[LifecycleStep]) -> bool {
-        let mut all_over = true;
+        let mut all_are_over = true;
         // A script that fails on a node blocks no other node (except in upgrades: see `select_nodes`), but a cluster
         // hook blocks all nodes until it has passed.
         let mut nodes_may_start = true;
         for step in steps {
             let (is_over, state) = match step.scope() {
                 StepScope::Nodes => self.on_nodes(*step, nodes_may_start),
-                StepScope::FirstMaster => self.on_master(*step, all_over),
+                StepScope::FirstMaster => self.on_master(*step, all_are_over),
             };
-            all_over &= is_over;
+            all_are_over &= is_over;
             if step.scope() == StepScope::FirstMaster {
-                nodes_may_start &= all_over;
+                nodes_may_start &= all_are_over;
             }
             self.states.push((*step, state));
         }
-        all_over
+        all_are_over
     }
 
     /// Shows these steps as waiting, except those that were walked through.

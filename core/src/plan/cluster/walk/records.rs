@@ -45,11 +45,11 @@ impl Walk<'_> {
 
     /// Removes this Cluster's records from all nodes. Returns whether none are left.
     pub fn remove_records(&mut self) -> bool {
-        let mut is_over = true;
+        let mut none_are_left = true;
         for node in &self.scene.world.nodes {
             let old_record = NodeRecord::of(node, self.scene.uid);
             if old_record != NodeRecord::empty(node, self.scene.uid) {
-                is_over = false;
+                none_are_left = false;
                 self.plan.actions.push(ClusterAction::RecordNode {
                     node: Arc::clone(node),
                     record: None,
@@ -57,6 +57,6 @@ impl Walk<'_> {
                 });
             }
         }
-        is_over
+        none_are_left
     }
 }

@@ -133,10 +133,10 @@ fn results_and_limits_decide_how_a_run_ends() {
             phase != Running,
             "row {row}"
         );
-        let has_failed = !matches!(phase, Successful | Running);
+        let needs_message = !matches!(phase, Successful | Running);
         assert_eq!(
             played.status.message.is_some(),
-            has_failed,
+            needs_message,
             "row {row}: {answers}"
         );
     }
@@ -243,7 +243,7 @@ fn terminated(metric: Metric, answers: &str) -> Play {
 }
 
 #[test]
-fn a_terminated_run_is_successful_only_if_it_had_met_its_condition() {
+fn a_terminated_run_succeeds_only_if_it_is_endless_and_has_measured_a_success() {
     let endless = metric(|m| m.interval = Some("5s".into()));
     assert_eq!(terminated(endless.clone(), "SS").status.phase, Successful);
     let mut tolerant = endless.clone();

@@ -1,5 +1,5 @@
-//! Properties that hold for any run, whatever its measurements return, and whenever the operator restarts, calls are
-//! lost, Jobs take long or a user terminates the run.
+//! Properties that hold for any run, whatever its measurements return, and no matter when the operator restarts, calls
+//! are lost, Jobs take long or a user terminates the run.
 
 use proptest::prelude::*;
 

@@ -30,7 +30,7 @@ fn now() -> Timestamp {
 /// Pods `a`, `b`, …, each described by words: `old` or `new`; `changing` (its gate is closed), `updating` (the set's
 /// containers are being changed) or `others` (only other containers are); `down` (not ready), `foreign` (of another
 /// controller), `canary` (the label), `kubelet` (its kubelet would ignore the change), `reshaped` (cannot be changed in
-/// place), `left` (no longer selected), `write-refused` (the API server has refused the last write) or
+/// place), `deselected`, `write-refused` (the API server has refused the last write) or
 /// `write-refused-old` (and it is time to try again); a token: `token`, `token-old` (unused for a minute) or
 /// `token-stale` (for an earlier revision); the hook of a token: `running`, `refused`, `passed` (just now) or
 /// `passed-long-ago`; and why its workload updates no sidecars: `paused`, `on-delete` or `canary-step`.
@@ -77,7 +77,7 @@ fn pods(words: &[&str]) -> Vec<MatchedPod> {
             kubelet_ignores: has("kubelet"),
             refused: refused_until(has("write-refused"), 100)
                 .or(refused_until(has("write-refused-old"), -1)),
-            left: has("left"),
+            deselected: has("deselected"),
             held: held(words).map(Arc::new),
             hook: hook(words),
             ..MatchedPod::default()
@@ -168,7 +168,7 @@ fn tokens_are_allotted_within_all_limits() {
             &["token changing down", "updating down", "old"],
             "+b",
         ),
-        // A stale token also takes a slot until it is withdrawn, because its workload may have begun to use it.
+        // A stale token also takes a slot until it is withdrawn, because the pod's workload may have begun to use it.
         (json!({}), &["token-stale", "old"], "-a"),
         (json!({}), &["new token-stale", "old"], "-a"),
         (json!({}), &["token-stale down", "old"], "+b -a"),
@@ -234,7 +234,7 @@ fn tokens_are_allotted_within_all_limits() {
         (json!({}), &["token-old running", "old"], ""),
         (json!({}), &["token-old refused", "old"], "-a"),
         (json!({}), &["token refused", "old"], ""),
-        // After a success, its workload has some time to begin.
+        // After the hook's success, the pod's workload has some time to begin.
         (json!({}), &["token-old passed", "old"], ""),
         (json!({}), &["token-old passed-long-ago", "old"], "-a"),
         // Pods whose workload updates no sidecars get no token, and lose an unused one.
@@ -256,9 +256,9 @@ fn tokens_are_allotted_within_all_limits() {
         (json!({}), &["others down canary-step"], ""),
         (json!({}), &["updating down canary-step"], "+a"),
         // A pod that the set no longer selects keeps no token, and does not count.
-        (json!({}), &["token left", "old"], "+b -a"),
-        (json!({}), &["new token-stale left", "old"], "+b -a"),
-        (json!({"paused": true}), &["token left"], "-a"),
+        (json!({}), &["token deselected", "old"], "+b -a"),
+        (json!({}), &["new token-stale deselected", "old"], "+b -a"),
+        (json!({"paused": true}), &["token deselected"], "-a"),
         // Pods of other controllers are updated without a token.
         (json!({}), &["old foreign", "old"], "!a"),
         (json!({}), &["new foreign changing", "old foreign"], ""),

@@ -216,11 +216,11 @@ fn a_revision_that_was_renamed_after_a_collision_keeps_its_name() {
 }
 
 /// Pods at the revisions of these images; those marked `down` are not ready.
-fn pods(words: &[&str]) -> Vec<MatchedPod> {
-    let pods = words.iter().map(|words| {
-        let (image, is_down) = match words.strip_suffix(" down") {
+fn pods(descriptions: &[&str]) -> Vec<MatchedPod> {
+    let pods = descriptions.iter().map(|text| {
+        let (image, is_down) = match text.strip_suffix(" down") {
             Some(image) => (image, true),
-            None => (*words, false),
+            None => (*text, false),
         };
         let mark = SidecarMark {
             revision: revision(image, 0).name.clone(),
@@ -307,7 +307,7 @@ fn a_name_that_another_object_has_is_not_used() {
 }
 
 #[test]
-fn the_oldest_revisions_that_nothing_names_expire() {
+fn the_oldest_unreferenced_revisions_expire() {
     let images = ["log:1", "log:2", "log:3", "log:4", "log:5"];
     let own: Vec<_> = images
         .iter()

@@ -30,7 +30,7 @@ fn with_annotations(annotations: &Value) -> Value {
     pod
 }
 
-/// A pod's annotations that are not about sidecars.
+/// A pod's annotations, except those about sidecars and those for kubectl.
 fn annotations(pod: &Value) -> Value {
     let all = pod["metadata"]["annotations"].as_object();
     let all = all.into_iter().flatten();

@@ -292,7 +292,7 @@ fn a_resize_by_another_client_does_not_hold_up_an_image_change() {
 fn an_update_to_another_name_of_the_running_image_is_complete_after_the_restart() {
     let story = in_place(1, json!({}));
     let mut pod = story.pods()[0].clone();
-    let show = |pod: &mut Pod, image: &str, id: &str| {
+    let set_container = |pod: &mut Pod, image: &str, id: &str| {
         let container = &mut pod.containers[0];
         container.image = image.to_owned();
         let status = container.status.as_mut().expect("a status");
@@ -301,7 +301,7 @@ fn an_update_to_another_name_of_the_running_image_is_complete_after_the_restart(
         status.container_id = id.to_owned();
         status.started_at = Some(Timestamp::UNIX_EPOCH);
     };
-    show(&mut pod, "game:v1-retag", "old");
+    set_container(&mut pod, "game:v1-retag", "old");
     let wanted = Change {
         images: vec![(pod.containers[0].name.clone(), "game:v1".to_owned())],
         ..Change::default()
@@ -309,17 +309,17 @@ fn an_update_to_another_name_of_the_running_image_is_complete_after_the_restart(
     let (now, order) = (Timestamp::UNIX_EPOCH, ContainerOrder::DisOrdered);
     let patching = Patching::InPlace(order);
     let record = patch_of(&pod, RevisionName::of("new"), &wanted, now, patching).record;
-    show(&mut pod, "game:v1", "old");
+    set_container(&mut pod, "game:v1", "old");
     let first = FirstStatus {
         generation: pod.generation,
         container_ids: vec!["old".to_owned()],
     };
     for first_status in [Some(first), None] {
         pod.first_status = first_status;
-        show(&mut pod, "game:v1", "old");
+        set_container(&mut pod, "game:v1", "old");
         let before = completion(&pod, &record, now);
         assert!(matches!(before, Completion::Pending(Some(_))), "{before:?}");
-        show(&mut pod, "game:v1", "new");
+        set_container(&mut pod, "game:v1", "new");
         let later = now + SignedDuration::from_secs(10);
         assert_eq!(completion(&pod, &record, later), Completion::Done);
     }

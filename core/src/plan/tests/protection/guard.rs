@@ -70,11 +70,11 @@ fn new_guarded_pods_have_annotations_and_a_priority_class() {
     let expected = json!({safe_to_evict: "false", do_not_disrupt: "true"});
     assert_eq!(pod["metadata"]["annotations"], expected);
     assert_eq!(pod["spec"]["priorityClassName"], "guarded");
-    let mut own = guarded();
-    own["template"] = json!({
+    let mut with_settings = guarded();
+    with_settings["template"] = json!({
         "metadata": {"annotations": {do_not_disrupt: "false"}}, "spec": {"priorityClassName": "mine"},
     });
-    let pod = created(own);
+    let pod = created(with_settings);
     let expected = json!({safe_to_evict: "false", do_not_disrupt: "false"});
     assert_eq!(pod["metadata"]["annotations"], expected);
     assert_eq!(pod["spec"]["priorityClassName"], "mine");

@@ -285,7 +285,7 @@ fn a_pod_is_not_replaced_if_its_node_stays() {
     assert_eq!(grounds(&story), []);
 }
 
-/// There is also another reason to delete the pod, or to change it.
+/// This holds even if there is also another reason to delete the pod, or to change it.
 #[test]
 fn a_pod_on_a_lost_node_is_deleted_once() {
     for (is_moved, image, strategy) in [

@@ -76,7 +76,7 @@ fn a_pod_is_deleted_at_its_deadline() {
 }
 
 #[test]
-fn a_deadline_begins_at_the_last_request_for_the_deletion() {
+fn the_deadline_counts_from_the_last_request_for_the_deletion() {
     let mut story = story(2, with_deadline(600));
     story.settle();
     story.user(json!({"replicas": 1})).settle();
@@ -107,7 +107,7 @@ fn an_in_place_update_waits_for_its_hook_beyond_the_deadline() {
     assert!(story.pods().iter().all(|pod| pod.waiting_since.is_none()));
 }
 
-/// The deadline applies to deletions, so it does not begin when the hook for another action is first needed.
+/// The deadline applies to deletions, so it does not count from when the hook for another action is first needed.
 #[test]
 fn the_time_that_a_pod_waits_for_its_update_is_not_part_of_its_deadline() {
     let mut spec = with_deadline(600);

@@ -193,7 +193,7 @@ impl<K: Planned + Serialize> Story<K> {
         if let Some(names) = patch.pods_to_delete {
             change["scaleStrategy"]["podsToDelete"] = json!(names);
         }
-        self.user(change);
+        self.change_spec(change);
         if let Some(finalizers) = patch.finalizers {
             self.object.meta_mut().finalizers = Some(finalizers);
         }

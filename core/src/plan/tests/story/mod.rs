@@ -198,7 +198,7 @@ impl<K: Planned + Serialize> Story<K> {
         (found.name == pod.name).then_some(found)
     }
 
-    /// The position of a pod, searched backwards from its last position, because pods are only added at the end.
+    /// The position of a pod, searched backward from its last position, because pods are only added at the end.
     fn position(&mut self, uid: &str) -> Option<usize> {
         let pods = &self.world.pods;
         let last = pods.len().checked_sub(1)?;

@@ -6,6 +6,12 @@ use super::*;
 impl<K: Planned + Serialize> Story<K> {
     /// The user (or an autoscaler) changes the spec.
     pub fn user(&mut self, change: Value) -> &mut Self {
+        self.change_spec(change);
+        self
+    }
+
+    /// Merges a change into the workload's spec, which has a new generation if the spec is different then.
+    pub fn change_spec(&mut self, change: Value) {
         let before = serde_json::to_value(&self.object).expect("object");
         let mut after = before.clone();
         merge(&mut after, json!({"spec": change}));
@@ -13,7 +19,6 @@ impl<K: Planned + Serialize> Story<K> {
             self.object = serde_json::from_value(after).expect("object");
             *self.object.meta_mut().generation.get_or_insert(0) += 1;
         }
-        self
     }
 
     /// The user sets an annotation.

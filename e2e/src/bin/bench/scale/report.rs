@@ -71,7 +71,7 @@ impl PhaseMeasured {
 
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let main: fn(&Times) -> Duration = match self.fleet {
+        let controller_time: fn(&Times) -> Duration = match self.fleet {
             Fleet::Native => |times| times.controllers,
             _ => |times| times.operator,
         };
@@ -87,9 +87,9 @@ impl fmt::Display for Measured {
         )?;
         writeln!(f, "|---|---|---|---|---|---|---|---|")?;
         for phase in &self.phases {
-            let steps = phase.steps.iter().map(|step| step.per_pod(main));
+            let steps = phase.steps.iter().map(|step| step.per_pod(controller_time));
             let steps: Vec<f64> = steps.collect();
-            let each: Vec<String> = steps.iter().map(|each| format!("{each:.2}")).collect();
+            let cells: Vec<String> = steps.iter().map(|step| format!("{step:.2}")).collect();
             let growth = steps
                 .last()
                 .zip(steps.first())
@@ -99,7 +99,7 @@ impl fmt::Display for Measured {
                 "| {} | {:.0} | {} | {growth:.2} | {:.2} | {:.2} |",
                 phase.phase.name(),
                 phase.rate(),
-                each.join(" | "),
+                cells.join(" | "),
                 phase.per_pod(|times| times.controllers),
                 phase.per_pod(|times| times.server),
             )?;
@@ -124,10 +124,10 @@ impl fmt::Display for Measured {
             }
             writeln!(f)?;
         }
-        let each = memory as f64 / self.pods as f64 / 1024.0;
+        let per_pod = memory as f64 / self.pods as f64 / 1024.0;
         writeln!(
             f,
-            "memory: {each:.1} kB more per pod, garbage included; {} lists after the first ones",
+            "memory: {per_pod:.1} kB more per pod, garbage included; {} lists after the first ones",
             self.lists
         )
     }

@@ -47,7 +47,7 @@ struct WebhookTimes {
     calls: Histogram,
 }
 
-/// Measures this number of pods.
+/// Measures the injection into this number of pods.
 pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measured> {
     let (mut case, folder) = open(plane, "inject").await?;
     let installed = Webhook::install(&mut case, "2160h").await?;
@@ -140,15 +140,15 @@ impl fmt::Display for Measured {
             self.pods
         )?;
         writeln!(f, "|---|---|---|---|---|")?;
-        for (name, took) in [
+        for (name, durations) in [
             ("the operator's handling", &self.handling),
             ("the call, as kube-apiserver sees it", &self.calls),
         ] {
-            let (calls, within) = (took.count(), took.share_within(AIM) * 1e2);
-            let (p50, p99) = (took.quantile(0.5), took.quantile(0.99));
+            let (calls, share) = (durations.count(), durations.share_within(AIM) * 1e2);
+            let (p50, p99) = (durations.quantile(0.5), durations.quantile(0.99));
             writeln!(
                 f,
-                "| {name} | {calls} | {p50:.2} ms | {p99:.2} ms | {within:.2}% |"
+                "| {name} | {calls} | {p50:.2} ms | {p99:.2} ms | {share:.2}% |"
             )?;
         }
         let calls = self.calls.count() as f64 / self.pods as f64;

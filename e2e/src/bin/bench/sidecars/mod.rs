@@ -50,7 +50,7 @@ fn proxy() -> Value {
     })
 }
 
-/// Two SidecarSets with these containers, for a namespace's pods with this value of the label `app`.
+/// Two SidecarSets with the agent and the proxy, for a namespace's pods with this value of the label `app`.
 fn sets(namespace: &str, app: &str) -> [Value; 2] {
     let (mut container, volume) = agent();
     container["podInjectPolicy"] = json!("AfterAppContainer");

@@ -23,7 +23,7 @@ pub const PODS: usize = 1000;
 const ROUNDS: usize = 5;
 
 /// Where a workload's sidecars come from; also its name and the label `app` of its pods.
-const WRITTEN: &str = "written";
+const IN_TEMPLATE: &str = "in-template";
 const INJECTED: &str = "injected";
 
 /// The cost of creating all pods once.
@@ -43,7 +43,7 @@ struct Cost {
 /// The results.
 pub struct Measured {
     pods: usize,
-    written: Vec<Cost>,
+    in_template: Vec<Cost>,
     injected: Vec<Cost>,
 }
 
@@ -54,12 +54,12 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
     let plain = || Game::in_place(0);
     case.apply(plain().named(INJECTED)).await?;
     let (container, volume) = agent();
-    let written = plain().named(WRITTEN);
-    let written = written.set("/spec/template/spec/volumes", json!([volume]));
-    let written = written.set("/spec/template/spec/initContainers", json!([proxy()]));
+    let in_template = plain().named(IN_TEMPLATE);
+    let in_template = in_template.set("/spec/template/spec/volumes", json!([volume]));
+    let in_template = in_template.set("/spec/template/spec/initContainers", json!([proxy()]));
     let game = json!({"name": "game", "image": "game:v1"});
     let containers = json!([game, container]);
-    case.apply(written.set("/spec/template/spec/containers", containers))
+    case.apply(in_template.set("/spec/template/spec/containers", containers))
         .await?;
     let run = Run {
         watched: Pods::watch(plane.client(), &case.namespace),
@@ -68,14 +68,14 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
     };
     let mut measured = Measured {
         pods,
-        written: Vec::new(),
+        in_template: Vec::new(),
         injected: Vec::new(),
     };
     // The first pods of an operator cost more: it fills its caches and opens connections.
-    run.measure_once(WRITTEN).await?;
+    run.measure_once(IN_TEMPLATE).await?;
     for round in 0..ROUNDS {
         eprintln!("sidecars: round {} of {ROUNDS}", round + 1);
-        let mut order = [WRITTEN, INJECTED];
+        let mut order = [IN_TEMPLATE, INJECTED];
         if round % 2 == 1 {
             order.reverse();
         }
@@ -83,7 +83,7 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
             let cost = run.measure_once(name).await?;
             eprintln!("{name}: {cost:?}");
             let costs = match name {
-                WRITTEN => &mut measured.written,
+                IN_TEMPLATE => &mut measured.in_template,
                 _ => &mut measured.injected,
             };
             costs.push(cost);
@@ -189,7 +189,7 @@ impl fmt::Display for Measured {
         writeln!(
             f,
             "Medians of {} rounds; ratios are medians of the rounds' ratios.\n",
-            self.written.len()
+            self.in_template.len()
         )?;
         writeln!(
             f,
@@ -199,16 +199,20 @@ impl fmt::Display for Measured {
         writeln!(f, "|---|---|---|---|")?;
         for (name, unit, pick) in rows {
             let values_of = |costs: &[Cost]| costs.iter().map(pick).collect::<Vec<_>>();
-            let (written, injected) = (values_of(&self.written), values_of(&self.injected));
-            let both = written.iter().zip(&injected);
-            let ratio = median(both.map(|(written, injected)| injected / written).collect());
-            let [written, injected] = [written, injected].map(|values| median(values) * unit);
+            let (in_template, injected) = (values_of(&self.in_template), values_of(&self.injected));
+            let both = in_template.iter().zip(&injected);
+            let ratio = median(
+                both.map(|(in_template, injected)| injected / in_template)
+                    .collect(),
+            );
+            let [in_template, injected] =
+                [in_template, injected].map(|values| median(values) * unit);
             let ratio = if ratio.is_finite() {
                 format!("{ratio:.2}")
             } else {
                 String::new()
             };
-            writeln!(f, "| {name} | {written:.2} | {injected:.2} | {ratio} |")?;
+            writeln!(f, "| {name} | {in_template:.2} | {injected:.2} | {ratio} |")?;
         }
         Ok(())
     }
