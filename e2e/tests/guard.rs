@@ -24,6 +24,7 @@ e2e::tests![
     a_guarded_pod_is_deleted_at_its_deadline,
     guarded_pods_are_released_by_users,
     removing_the_hook_keeps_the_guard,
+    no_pod_is_recreated_after_its_hook_was_removed,
     the_label_alone_guards_nothing,
     a_guarded_stateful_set_is_updated_and_scaled_in,
 ];
@@ -321,6 +322,29 @@ async fn removing_the_hook_keeps_the_guard(case: &mut Case) -> Result<()> {
     case.until("the pod is deleted, and the guard is removed", |view| {
         view.pods.len() == 1 && view.game["metadata"]["finalizers"].is_null()
     })
+    .await?;
+    uninstall(case, "guard").await
+}
+
+async fn no_pod_is_recreated_after_its_hook_was_removed(case: &mut Case) -> Result<()> {
+    let game = Game::rolling(2).max_unavailable(2);
+    let guarded = apply_guarded(case, game, 2).await?;
+    let remove = json!([{"op": "remove", "path": "/spec/preDeleteUpdateStrategy/hook"}]);
+    case.patch(&case.workload(), remove).await?;
+    case.set_image("game:v2").await?;
+    case.until("the pods wait for a confirmation", |view| {
+        waiting_reasons(view) == ["HookRemoved", "HookRemoved"]
+    })
+    .await?;
+    case.consistently("no pod is recreated", 2, |view| {
+        view.pod_names() == guarded.pod_names()
+    })
+    .await?;
+    case.game(&["release", GAME]).await?;
+    case.until(
+        "the released pods are updated, and the guard is removed",
+        |view| view.count_with("game:v2") == 2 && view.game["metadata"]["finalizers"].is_null(),
+    )
     .await?;
     uninstall(case, "guard").await
 }

@@ -282,7 +282,9 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     let guarded = workload.is_guarded(&model.scope);
     let is_guard_left = !guarded && (state.budget.is_some() || workload.guard.finalizer);
     let should_be_guarded = |pod: &Pod| guarded && !pod.released;
-    if is_guard_left || pods.iter().any(|pod| pod.guarded != should_be_guarded(pod)) {
+    let has_wrong_label = |pod: &Pod| pod.guarded != should_be_guarded(pod);
+    let is_wrong = is_guard_left || pods.iter().any(has_wrong_label);
+    if is_wrong && !hook_was_removed(state) {
         return Some(format!("guarded should be {guarded}: {:?}", workload.guard));
     }
     if let Some(pod) = pods.iter().find(|pod| pod.move_requested.is_some()) {
@@ -338,6 +340,13 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     has_request.then(|| format!("requests by a user are left behind: {workload:?}"))
 }
 
+/// Whether the PreDelete hook was removed while pods were guarded: they keep their guard until a user releases them.
+fn hook_was_removed(state: &State) -> bool {
+    let workload = &state.workload.now;
+    let mut pods = state.pods.now.iter();
+    workload.guard.wanted && !workload.hooked && pods.any(|pod| pod.guarded)
+}
+
 /// The obstacle that a user has to remove.
 fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
     let workload = &state.workload.now;
@@ -350,6 +359,8 @@ fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
         Some("a node is not reachable")
     } else if state.runs.now.iter().any(has_failed) {
         Some("a hook failed")
+    } else if hook_was_removed(state) {
+        Some("a hook was removed")
     } else if model.scope.broken == Some(workload.template)
         || model.scope.refused == Some(workload.template)
     {

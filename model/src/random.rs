@@ -294,7 +294,7 @@ fn histories_of_guarded_pods() {
         ]
     });
     let large = large();
-    let user = large.user.iter().copied().chain(pods);
+    let user = large.user.iter().copied().chain(pods).chain([User::Unhook]);
     let scope = Scope {
         protected: true,
         moves_off_nodes: true,

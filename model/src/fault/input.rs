@@ -122,6 +122,13 @@ impl Fault {
                     Arc::make_mut(record).sidecars.clear();
                 }
             }
+            Fault::RemovedHookForgotten => {
+                if gd.spec.pre_delete_update_strategy.hook.is_none() {
+                    for pod in world.pods.iter_mut().map(Arc::make_mut) {
+                        pod.labels.remove(names::GUARDED_LABEL);
+                    }
+                }
+            }
             Fault::RecreationUnguarded => gd.spec.pre_inplace_update_strategy.hook = None,
             Fault::PauseIgnored => gd.spec.update_strategy.paused = false,
             Fault::NoBudget => {

@@ -112,6 +112,8 @@ pub enum Fault {
     OutdatedRequestCounts,
     /// A node that does not respond counts as lost immediately.
     SilentMeansLost,
+    /// A guarded pod whose PreDelete hook was removed counts as a pod without a guard.
+    RemovedHookForgotten,
     /// The deadline of a guarded pod passes as soon as the pod waits for its hook.
     DeadlinePassesImmediately,
     /// The update of a sidecar does not test its token.

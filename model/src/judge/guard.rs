@@ -2,6 +2,8 @@
 //!
 //! The policy and the budget are enforced by the API server, as long as each pod has its label and the budget exists.
 
+use gamekeeper_core::api::names::HookPoint;
+
 use super::{Case, violation};
 use crate::model::{Model, Violation};
 use crate::scope::User;
@@ -93,6 +95,22 @@ impl Case<'_> {
     pub(super) fn may_go_without_hook(&self, pod: &Pod) -> bool {
         let is_lost = pod.disrupted && pod.unreported;
         (pod.released || is_lost) && self.workload.guard.wanted
+    }
+
+    pub(super) fn is_guarded(&self, pod: &Pod) -> bool {
+        pod.guarded && self.workload.guard.wanted
+    }
+
+    /// Checks an action for which no hook is configured: if the PreDelete hook was removed while the pod was guarded,
+    /// the pod is kept.
+    pub(super) fn hook_not_removed(&self, pod: &Pod, point: HookPoint) -> Result<(), Violation> {
+        if point == HookPoint::PreDelete && self.is_guarded(pod) {
+            return violation(
+                GUARDED,
+                format!("{pod:?} has lost its hook, and is not kept"),
+            );
+        }
+        Ok(())
     }
 
     /// Checks the deletion of a pod because its node is lost. A pod whose kubelet reports again is no

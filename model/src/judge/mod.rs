@@ -192,7 +192,8 @@ impl<'a> Case<'a> {
                 self.budget(pod)?;
             }
         }
-        let point = if is_for_update && !self.has_hook(HookPoint::PreDelete) {
+        let needs_pre_delete = self.has_hook(HookPoint::PreDelete) || self.is_guarded(pod);
+        let point = if is_for_update && !needs_pre_delete {
             HookPoint::PreInplace
         } else {
             HookPoint::PreDelete
@@ -286,8 +287,11 @@ impl<'a> Case<'a> {
         at: Time,
         may_have_sidecars: impl Fn(Option<Rev>) -> bool,
     ) -> Result<(), Violation> {
-        if !pod.up || !self.has_hook(point) {
+        if !pod.up {
             return Ok(());
+        }
+        if !self.has_hook(point) {
+            return self.hook_not_removed(pod, point);
         }
         let allows = |run: &Run| {
             run.id.point == point
@@ -455,7 +459,8 @@ impl<'a> Case<'a> {
         let pod = id.pod.and_then(|uid| self.state.pod(uid));
         if !is_current
             || !is_chosen
-            || !pod.is_some_and(Pod::is_active)
+            // A released pod is deleted without its hook.
+            || !pod.is_some_and(|pod| pod.is_active() && !pod.released)
             || !self.state.runs.now.iter().any(is_live)
         {
             return Ok(());

@@ -31,6 +31,17 @@ fn bugs_in_guards_are_found() {
 }
 
 #[test]
+fn a_removed_hook_that_is_forgotten_is_found() {
+    for change in [User::Template(1), User::Scale(1)] {
+        let scope = Scope {
+            user: vec![User::Unhook, change],
+            ..protected()
+        };
+        find(Fault::RemovedHookForgotten, GUARDED, scope);
+    }
+}
+
+#[test]
 fn bugs_in_the_budget_of_guarded_pods_are_found() {
     // The initial budget was applied without the bug, so the guard is switched off and on again.
     let reapplied = |user: Vec<User>| Scope {

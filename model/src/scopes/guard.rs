@@ -37,6 +37,24 @@ fn guard_switched_on_and_off() {
 }
 
 #[test]
+fn guarded_without_a_hook() {
+    let user = vec![
+        User::Unhook,
+        User::Template(1),
+        User::Scale(1),
+        User::Release(0),
+    ];
+    check(
+        "guarded without a hook",
+        Scope {
+            user,
+            remaining: remaining(3, 1, 1),
+            ..protected()
+        },
+    );
+}
+
+#[test]
 fn guarded_and_deleted() {
     for (name, cascade) in [
         ("guarded and deleted", Cascade::Background),

@@ -149,9 +149,9 @@ fn ground<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Gr
 }
 
 /// The point that guards a recreation for an update, whatever the update type: PreDelete, or PreInplace
-/// if only that one is configured.
-pub fn point_of_recreation(hooks: &Hooks) -> HookPoint {
-    if hooks.is_configured(HookPoint::PreDelete) {
+/// if only that one is configured. A PreDelete hook that was removed while it guarded the pod still counts.
+pub fn point_of_recreation(hooks: &Hooks, pod: &Pod) -> HookPoint {
+    if hooks.is_needed(HookPoint::PreDelete, pod) {
         HookPoint::PreDelete
     } else {
         HookPoint::PreInplace

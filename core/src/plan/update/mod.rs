@@ -212,7 +212,7 @@ impl<'a> Updater<'_, 'a> {
         };
         let intent = match &goal {
             Some(goal) => goal.intent(pod, world.now, hooks),
-            None => self.recreation(hooks),
+            None => self.recreation(pod, hooks),
         };
         let is_for_sidecars = hooks.has_run_for_sidecars(intent.point, pod);
         Rank {
@@ -240,9 +240,9 @@ impl<'a> Updater<'_, 'a> {
         )
     }
 
-    fn recreation(&self, hooks: &Hooks) -> Intent<'a> {
+    fn recreation(&self, pod: &Pod, hooks: &Hooks) -> Intent<'a> {
         Intent {
-            point: guard::point_of_recreation(hooks),
+            point: guard::point_of_recreation(hooks, pod),
             target: Target::Revision(self.scene.revisions.update.name()),
             modified: &[],
             possible: true,
@@ -262,7 +262,7 @@ impl<'a> Updater<'_, 'a> {
         }
         let intent = Intent {
             possible: self.may_start(pod, budget),
-            ..self.recreation(hooks)
+            ..self.recreation(pod, hooks)
         };
         match may_touch(pod, &intent, hooks) {
             Some(cleared) => Decision::Do(cleared.delete(DeletionReason::Update)),

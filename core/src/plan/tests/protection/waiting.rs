@@ -1,7 +1,7 @@
 //! A guarded pod that waits for its hook: refusals, deadlines and releases.
 
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{delete, grounds, guard_condition, guarded, has_finalizer, labeled, with_deadline};
 use crate::api::names::GUARDED_LABEL;
@@ -202,4 +202,30 @@ fn a_guard_whose_hook_was_removed_stays_until_its_pods_are_released() {
     assert_eq!(story.pods().len(), 1);
     assert!(story.budget.is_none() && !has_finalizer(&story));
     assert_eq!(guard_condition(&story), "NoPreDeleteHook");
+}
+
+/// A PreInplace hook does not replace the PreDelete hook with which the pods were guarded.
+#[test]
+fn a_guarded_pod_whose_hook_was_removed_is_not_recreated_for_an_update() {
+    for pre_inplace in [Value::Null, json!({"hook": {"templateName": "test"}})] {
+        let mut spec = guarded();
+        spec["preInplaceUpdateStrategy"] = pre_inplace;
+        let mut story = story(2, spec);
+        story.settle();
+        story.user(json!({"preDeleteUpdateStrategy": {"hook": null}}));
+        story.image("v2").settle();
+        story.hooks_end("", HookPhase::Successful);
+        story.settle();
+        assert_eq!(story.images(), "v1 v1");
+        let waiting = story.status().protection.expect("status").waiting;
+        assert_eq!(waiting[0].reason, WaitReason::HookRemoved);
+        for name in story.names() {
+            story.edit_pod(&name, |pod| {
+                pod.released = true;
+                pod.labels.remove(GUARDED_LABEL);
+            });
+        }
+        story.settle();
+        assert_eq!(story.images(), "v2 v2");
+    }
 }
