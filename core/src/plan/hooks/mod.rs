@@ -204,6 +204,9 @@ impl<'a> Hooks<'a> {
             };
             if let Some(run) = self.run_for(pod, &intent) {
                 self.keep(run, pod, &intent);
+            } else if pod.waiting_since.is_some() {
+                // Its hook cannot run. Its deadline must not start over.
+                self.mark(pod, &intent);
             }
         }
     }
@@ -236,10 +239,12 @@ impl<'a> Hooks<'a> {
         actions
     }
 
-    /// Marks a pod whose hook runs. The deadline of guarded pods applies only to their PreDelete hook.
+    /// Marks a pod whose hook runs. The deadline of guarded pods applies only to deletions, and only to the PreDelete
+    /// hook. So the time that a pod waits for an in-place update is not recorded.
     fn mark(&mut self, pod: &'a Pod, intent: &Intent) {
         if intent.point.marks_pods() {
-            let waits = intent.point == HookPoint::PreDelete && self.workload.guarded.is_some();
+            let is_awaited = intent.point == HookPoint::PreDelete && intent.deletes;
+            let waits = is_awaited && self.workload.guarded.is_some();
             *self.marked.entry(pod.uid()).or_default() |= waits;
         }
     }

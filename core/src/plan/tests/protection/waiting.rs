@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::{delete, grounds, guard_condition, guarded, has_finalizer, labeled, with_deadline};
 use crate::api::names::GUARDED_LABEL;
-use crate::api::{HookPhase, WaitReason};
-use crate::plan::tests::story::story;
-use crate::plan::{Ground, GuardState};
+use crate::api::{GameDeployment, HookPhase, WaitReason};
+use crate::plan::tests::story::{Story, story};
+use crate::plan::{Ground, GuardState, MoveRequest};
 
 #[test]
 fn a_failed_hook_is_run_again_at_growing_intervals() {
@@ -204,6 +204,40 @@ fn a_guard_whose_hook_was_removed_stays_until_its_pods_are_released() {
     assert_eq!(guard_condition(&story), "NoPreDeleteHook");
 }
 
+/// The PreDelete hook is needed for the update first, and for the deletion later.
+#[test]
+fn the_deadline_of_a_deletion_begins_when_the_deletion_is_requested() {
+    let mut spec = with_deadline(600);
+    spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
+    type Request = fn(&mut Story<GameDeployment>);
+    let requests: [Request; 3] = [
+        |story| {
+            story.user(json!({"replicas": 0}));
+        },
+        |story| delete(story, &[]),
+        |story| {
+            let name = story.names()[0].clone();
+            story.edit_pod(&name, |pod| pod.move_requested = Some(MoveRequest::User));
+        },
+    ];
+    for request in requests {
+        let mut story = story(1, spec.clone());
+        story.settle();
+        story.image("v2").settle();
+        story.hooks_end("", HookPhase::Failed);
+        story.settle();
+        story.wait(3600).settle();
+        request(&mut story);
+        story.settle();
+        assert_eq!(grounds(&story), []);
+        assert_eq!(story.pods()[0].waiting_since, Some(story.world.now));
+        story.wait(599).settle();
+        assert_eq!(grounds(&story), []);
+        story.wait(1).settle();
+        assert_eq!(grounds(&story), [Ground::Deadline]);
+    }
+}
+
 /// A PreInplace hook does not replace the PreDelete hook with which the pods were guarded.
 #[test]
 fn a_guarded_pod_whose_hook_was_removed_is_not_recreated_for_an_update() {
@@ -228,4 +262,16 @@ fn a_guarded_pod_whose_hook_was_removed_is_not_recreated_for_an_update() {
         story.settle();
         assert_eq!(story.images(), "v2 v2");
     }
+}
+
+#[test]
+fn a_new_template_does_not_restart_the_deadline_of_a_pod_without_a_hook_run() {
+    let mut story = story(2, with_deadline(600));
+    story.settle();
+    story.user(json!({"preDeleteUpdateStrategy": {"hook": null}, "replicas": 1}));
+    story.settle();
+    story.wait(500).image("v2").settle();
+    assert_eq!(grounds(&story), []);
+    story.wait(100).settle();
+    assert_eq!(grounds(&story), [Ground::Deadline]);
 }
