@@ -160,8 +160,12 @@ impl Case<'_> {
     }
 
     /// Whether the permit of the change in progress is valid for this patch, too: both change only containers of the
-    /// template, or all containers in the patch are already being changed.
+    /// template, or all containers in the patch are already being changed. Without a closed gate, the pod may have
+    /// players again.
     pub(super) fn is_covered(&self, pod: &Pod, patch: &Patch) -> bool {
+        if !matches!(pod.gate, Gate::Closed(_)) {
+            return false;
+        }
         let Some(record) = pod.record.as_ref().filter(|_| pod.is_patched()) else {
             return false;
         };

@@ -60,8 +60,11 @@ impl<'g> Goal<'g> {
     }
 
     /// Whether the permit of a change in progress also covers this one: both change the template alone, or this one
-    /// changes only containers that are already being changed.
-    fn is_covered_by(&self, record: &InPlaceRecord) -> bool {
+    /// changes only containers that are already being changed. Without a closed gate, the pod may have players again.
+    fn is_covered_by(&self, pod: &Pod, record: &InPlaceRecord) -> bool {
+        if !matches!(pod.gate, Gate::Closed(_)) {
+            return false;
+        }
         let is_template_alone = record.sidecars.is_empty() && self.revisions.is_none();
         let resized = self.change.resources.iter().map(|(name, _)| name);
         let mut containers = self.modified.iter().chain(resized);
@@ -95,7 +98,7 @@ pub(super) fn change_in_place<'a>(
     };
     match state {
         // Its permit is valid until the update is complete, so the newest target is set immediately.
-        InPlaceState::Patched(record) if goal.is_covered_by(record) => match possible {
+        InPlaceState::Patched(record) if goal.is_covered_by(pod, record) => match possible {
             true => Decision::Do(Action::PatchInPlace(patch())),
             false => Decision::Wait,
         },

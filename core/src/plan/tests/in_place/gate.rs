@@ -70,6 +70,30 @@ fn a_success_allows_only_one_update_of_a_pod_without_the_gate() {
     assert_eq!(story.runs().len(), 1);
 }
 
+/// Without the gate, the pod gets players while its PostInplace hook is awaited.
+#[test]
+fn a_pod_without_the_gate_needs_its_hook_for_the_next_template_even_if_its_update_is_unfinished() {
+    let hook = json!({"hook": {"templateName": "test"}});
+    let spec = json!({
+        "disableReadinessGate": true,
+        "preInplaceUpdateStrategy": hook,
+        "postInplaceUpdateStrategy": hook,
+    });
+    let mut story = in_place(1, spec);
+    story.settle();
+    story.image("v2").settle();
+    story.hooks_end("pre", HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.images(), "v2");
+    story.hooks_end("post", HookPhase::Failed);
+    story.settle();
+    story.image("v3").settle();
+    assert_eq!(story.images(), "v2");
+    story.hooks_end("pre", HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.images(), "v3");
+}
+
 #[test]
 fn pods_without_the_readiness_gate_are_changed_immediately() {
     let mut story = in_place(2, json!({"disableReadinessGate": true}));
