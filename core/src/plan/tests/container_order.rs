@@ -396,3 +396,33 @@ fn a_pod_whose_gate_is_opened_by_hand_during_an_update_counts_as_an_old_one() {
     assert_eq!(story.pods()[0].gate, Gate::Open);
     assert_eq!(story.status().updated_replicas, 1);
 }
+
+/// A hot patch would lose the containers that are still to be changed.
+#[test]
+fn an_update_that_has_begun_continues_in_place_when_the_type_becomes_hot_patch() {
+    let mut story = with_policy("OrderedReady");
+    story.user(images("v2", "v2", "v2")).settle();
+    assert_eq!(spec_images(&story), "proxy:v2 game:v1 log:v1");
+    story.user(json!({"updateStrategy": {"type": "HotPatchUpdate"}}));
+    story.user(images("v3", "v2", "v2")).settle();
+    for name in ["proxy", "game", "log"] {
+        start_and_settle(&mut story, name, true);
+    }
+    assert_eq!(spec_images(&story), "proxy:v3 game:v2 log:v2");
+}
+
+#[test]
+fn the_gate_stays_closed_for_the_postinplace_hook_when_the_type_becomes_hot_patch() {
+    let mut story = with_policy("OrderedReady");
+    story.user(json!({"postInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}));
+    story.user(images("v2", "v1", "v1")).settle();
+    start_and_settle(&mut story, "proxy", true);
+    story.hooks_end("", HookPhase::Failed);
+    story.user(json!({"updateStrategy": {"type": "HotPatchUpdate"}}));
+    story.user(images("v3", "v1", "v1")).settle();
+    start_and_settle(&mut story, "proxy", true);
+    assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.pods()[0].gate, Gate::Open);
+}
