@@ -43,14 +43,15 @@ impl Walk<'_> {
     }
 
     /// Cordons the nodes that are selected for their upgrade, and uncordons those that no longer are, if the operator
-    /// cordoned them.
+    /// cordoned them. If a user uncordons a selected node, the record forgets the cordon first, and the next plan
+    /// cordons the node again.
     pub(super) fn cordon_nodes(&mut self) {
         let scene = self.scene;
         for (node, old_record) in &scene.nodes {
             let is_selected = self.drains() && self.selected.contains(&node.uid);
             let may_start = !scene.cluster.spec.paused && !self.has_new_kubelet(node);
             let cordoned = match is_selected {
-                true if !node.unschedulable && may_start => true,
+                true if !node.unschedulable => may_start && !old_record.cordoned,
                 true => old_record.cordoned,
                 false => false,
             };

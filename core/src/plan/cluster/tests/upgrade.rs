@@ -229,6 +229,72 @@ fn a_node_is_drained_before_its_upgrade_and_uncordoned_after_it() {
     assert!(cordoned(&sim).is_empty());
 }
 
+/// A node joins, and is installed.
+fn install(sim: &mut Sim, name: &str) {
+    sim.nodes.push(super::sim::node(name));
+    sim.settle();
+    sim.end(name, None);
+    sim.wait(5);
+}
+
+/// The new node comes first by name.
+#[test]
+fn a_node_that_joins_does_not_take_the_turn_of_a_node_whose_upgrade_has_begun() {
+    let mut sim = draining();
+    sim.pods.clear();
+    sim.wait(5);
+    sim.end("master-0", None);
+    sim.nodes[0].version = "v1.19.0".to_owned();
+    sim.settle();
+    assert_eq!(cordoned(&sim), ["world-1"]);
+    sim.wait(5);
+    sim.end("world-1", None);
+    install(&mut sim, "world-0");
+    assert_eq!(cordoned(&sim), ["world-1"]);
+    assert!(sim.live().is_empty(), "{:?}", sim.live());
+}
+
+#[test]
+fn a_failed_upgrade_is_retried_even_if_another_node_comes_first_now() {
+    let mut sim = draining();
+    sim.pods.clear();
+    sim.wait(5);
+    sim.end("master-0", None);
+    sim.nodes[0].version = "v1.19.0".to_owned();
+    sim.settle();
+    sim.wait(5);
+    sim.end("world-1", Some("exit 1"));
+    install(&mut sim, "world-0");
+    sim.wait(300);
+    let condition = sim.condition("Ready");
+    assert_eq!(sim.live()[0].1, "world-1", "{condition}");
+}
+
+#[test]
+fn nodes_whose_upgrade_has_begun_stay_selected_when_parallelism_is_lowered() {
+    let mut sim = draining();
+    sim.cluster.spec.features.parallelism = 2;
+    sim.pods.retain(|pod| pod.node == "world-1");
+    sim.settle();
+    sim.end("master-0", None);
+    sim.nodes[0].version = "v1.19.0".to_owned();
+    sim.settle();
+    assert_eq!(cordoned(&sim), ["world-1", "world-22"]);
+    assert_eq!(sim.live()[0].1, "world-22");
+    sim.cluster.spec.features.parallelism = 1;
+    sim.settle();
+    assert_eq!(cordoned(&sim), ["world-22"]);
+}
+
+/// The record shows the cordon, but the node is schedulable.
+#[test]
+fn a_node_that_a_user_uncordons_during_its_drain_is_cordoned_again() {
+    let mut sim = draining();
+    sim.nodes[0].unschedulable = false;
+    sim.settle();
+    assert_eq!(cordoned(&sim), ["master-0"]);
+}
+
 #[test]
 fn only_the_operators_own_cordons_are_removed() {
     let mut sim = draining();

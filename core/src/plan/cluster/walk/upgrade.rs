@@ -10,8 +10,9 @@ use crate::plan::cluster::scene::is_same_version;
 use crate::plan::cluster::{ClusterNode, NodeRecord};
 
 impl Walk<'_> {
-    /// Selects the nodes to upgrade now: control-plane nodes first, then by name, up to `parallelism`. After a script
-    /// of the upgrade has failed on a node, no other node begins its upgrade until that script has passed there.
+    /// Selects the nodes to upgrade now, up to `parallelism`: all whose upgrade has begun, then those that are being
+    /// drained, then control-plane nodes, then the others by name. After a script of the upgrade has failed on a node,
+    /// no other node begins its upgrade until that script has passed there.
     pub fn select_nodes(&mut self) {
         let scene = self.scene;
         let Some(number) = scene.upgrade.as_ref().map(|it| it.number) else {
@@ -22,7 +23,6 @@ impl Walk<'_> {
             .filter(|it| it.scope() == StepScope::Nodes)
             .collect();
         let mut nodes: Vec<_> = scene.nodes.iter().collect();
-        nodes.sort_by_key(|(node, _)| !node.is_control_plane());
         nodes.retain(|(node, record)| {
             let mut steps = node_steps.iter();
             record.installed && !steps.all(|step| self.has_passed(*step, node, record))
@@ -41,7 +41,19 @@ impl Walk<'_> {
         let parallelism = usize::try_from(scene.features.parallelism)
             .unwrap_or(1)
             .max(1);
-        let selected = nodes.iter().take(parallelism);
+        let begun = nodes
+            .iter()
+            .filter(|(node, record)| has_begun(node, record));
+        let count = begun.count().max(parallelism);
+        nodes.sort_by_cached_key(|(node, record)| {
+            let is_control_plane = node.is_control_plane();
+            (
+                !has_begun(node, record),
+                !record.cordoned,
+                !is_control_plane,
+            )
+        });
+        let selected = nodes.iter().take(count);
         let selected = selected.filter(|(node, record)| !has_failed || has_begun(node, record));
         let selected: BTreeSet<String> = selected.map(|(node, _)| node.uid.clone()).collect();
         self.selected = selected;
