@@ -127,9 +127,16 @@ fn next_status_write(memory: &Memory) -> Instant {
     }
 }
 
-/// Whether an action adopts an object, which a workload that is being deleted must not do.
-fn is_adoption(action: &Action) -> bool {
-    matches!(action, Action::AdoptPod(_) | Action::AdoptRevision { .. })
+/// Whether an action of [`Phase::Before`] requires that the workload is unchanged: a workload that is being deleted must
+/// not adopt objects, and one whose guard was switched on again must not lose it.
+fn needs_proof(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::AdoptPod(_)
+            | Action::AdoptRevision { .. }
+            | Action::GuardPod { label: None, .. }
+            | Action::DeleteBudget { .. }
+    )
 }
 
 impl<S: Serialize> Execution<'_, S> {
@@ -142,7 +149,7 @@ impl<S: Serialize> Execution<'_, S> {
             .into_iter()
             .partition(|action| action.phase() == Phase::Before);
         let generation = self.target.generation;
-        if before_status.iter().any(is_adoption) {
+        if before_status.iter().any(needs_proof) {
             self.prove().await?;
         }
         let until = Instant::now() + PROOF_LIFETIME;

@@ -99,6 +99,10 @@ impl Tally {
         {
             self.players.forget(&it.pod.uid);
         }
+        // The budget may have been deleted, too.
+        if let (Action::DeleteBudget { .. }, Err(Refusal::Unavailable { .. })) = (action, &result) {
+            self.guard = None;
+        }
         match result {
             Ok(metadata) => self.record_success(action, metadata),
             Err(Refusal::Rejected(message) | Refusal::NamespaceTerminating(message)) => {

@@ -256,3 +256,18 @@ async fn a_budget_that_cannot_be_created_is_tried_again_with_growing_pauses() {
     }
     assert_eq!(pauses, [1, 2, 4]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_may_be_deleted_even_if_there_was_no_response() {
+    let mut harness = Harness::new(|request, count| match request {
+        "DELETE /apis/policy/v1/poddisruptionbudgets/budget" => (504, json!({})),
+        _ => accepting(request, count),
+    });
+    let (at, others) = (jiff::Timestamp::UNIX_EPOCH, Vec::new());
+    harness.memory.guard = Some(GuardState::InForce { at, others });
+    let name = "budget".to_owned();
+    harness
+        .carry_out(plan(vec![Action::DeleteBudget { name }]))
+        .await;
+    assert_eq!(harness.memory.guard, None);
+}

@@ -204,3 +204,21 @@ async fn a_deleted_workload_adopts_no_orphan() {
     assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
     assert_eq!(harness.sent(), [format!("GET {WORKLOAD}")]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn no_guard_is_removed_if_the_workload_has_changed() {
+    let unguard = Action::GuardPod {
+        pod: pod("a"),
+        label: None,
+        annotations: Vec::new(),
+    };
+    let delete_budget = Action::DeleteBudget {
+        name: "budget".into(),
+    };
+    for action in [unguard, delete_budget] {
+        let mut harness = Harness::new(|_, _| (200, object("u", 4, 11)));
+        let report = harness.carry_out(plan(vec![action])).await;
+        assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
+        assert_eq!(harness.sent(), [format!("GET {WORKLOAD}")]);
+    }
+}
