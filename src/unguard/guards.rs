@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::UnguardError;
+use super::operator::Operator;
 use super::rounds::change_all;
 
 /// The objects that guard pods.
@@ -85,6 +86,18 @@ impl Guards {
             return Ok(());
         }
         Err(UnguardError::Waiting(waiting))
+    }
+
+    /// Stops the operator, and removes all guards. While it stops, pods may begin to wait, so this is checked again.
+    pub(super) async fn remove(
+        &self,
+        operator: &Operator<'_>,
+        force: bool,
+    ) -> Result<(), UnguardError> {
+        self.ensure_none_waits(force).await?;
+        operator.stop().await?;
+        self.ensure_none_waits(force).await?;
+        self.unguard().await
     }
 
     /// Removes labels, then budgets, then finalizers: if this is interrupted, the rest is still guarded, and another

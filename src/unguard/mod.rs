@@ -98,12 +98,7 @@ pub async fn run(options: &Options) -> Result<(), UnguardError> {
         name,
         lease: &options.lease_name,
     };
-    let result = async {
-        guards.ensure_none_waits(options.force).await?;
-        operator.stop().await?;
-        guards.unguard().await
-    }
-    .await;
+    let result = guards.remove(&operator, options.force).await;
     if result.is_err()
         && let Err(error) = operator.restore().await
     {

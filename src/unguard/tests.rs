@@ -173,6 +173,34 @@ async fn a_namespace_that_cannot_be_read_may_exist() {
     assert_eq!(count(&sent, ""), 0, "{sent:?}");
 }
 
+/// The workload is deleted while the operator stops. Its pods may have players.
+#[tokio::test]
+async fn a_workload_that_is_deleted_while_the_operator_stops_keeps_its_guard() {
+    let (client, sent) = server(|line, repeats| {
+        let mut workload = object("arena");
+        if repeats > 0 {
+            workload["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        match line {
+            _ if line == format!("GET {DEPLOYMENTS}") => (200, list(&[workload])),
+            _ if line.contains("/namespaces/system/") => failure(404),
+            _ => default_response(line),
+        }
+    });
+    let operator = Operator {
+        deployments: Api::namespaced(client.clone(), "system"),
+        leases: Api::namespaced(client.clone(), "system"),
+        name: "gamekeeper",
+        lease: "gamekeeper",
+    };
+    let result = guards(client, None).remove(&operator, false).await;
+    assert!(
+        matches!(result, Err(UnguardError::Waiting(_))),
+        "{result:?}"
+    );
+    assert_eq!(count(&sent, "PATCH") + count(&sent, "DELETE"), 0);
+}
+
 /// A user deleted the operator's Deployment, so there is nothing to stop or start.
 #[tokio::test]
 async fn an_operator_without_its_deployment_has_stopped() {
