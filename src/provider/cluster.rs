@@ -55,7 +55,7 @@ pub(super) struct Cluster {
 }
 
 /// Why a request to the API server failed.
-struct RequestError {
+pub(super) struct RequestError {
     /// HTTP status; 0 if there was no response.
     code: u16,
     message: String,
@@ -64,6 +64,22 @@ struct RequestError {
 impl RequestError {
     fn without_response(message: String) -> Self {
         RequestError { code: 0, message }
+    }
+
+    fn invalid_response(message: String) -> Self {
+        RequestError { code: 200, message }
+    }
+
+    /// Whether the same request may succeed later. It proves nothing about the object.
+    pub(super) fn is_transient(&self) -> bool {
+        matches!(self.code, 0 | 429 | 500..)
+    }
+}
+
+/// A request that is not sent, because a name is invalid.
+impl From<String> for RequestError {
+    fn from(message: String) -> Self {
+        RequestError { code: 400, message }
     }
 }
 
@@ -129,7 +145,7 @@ fn picked(
 
 fn parsed<'a, T: Deserialize<'a>>(object: &str, text: &'a str) -> Result<T, RequestError> {
     let parsed = serde_json::from_str(text);
-    parsed.map_err(|error| RequestError::without_response(format!("{object}: {error}")))
+    parsed.map_err(|error| RequestError::invalid_response(format!("{object}: {error}")))
 }
 
 impl Cluster {
@@ -187,7 +203,7 @@ impl Cluster {
         &self,
         namespace: &str,
         job: String,
-    ) -> Result<Option<Job>, String> {
+    ) -> Result<Option<Job>, RequestError> {
         let path = path("/apis/batch/v1", namespace, "jobs", "")?;
         let path = format!("{path}?fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
         let object = "the job";
@@ -204,7 +220,7 @@ impl Cluster {
             Ok(Some(job)) => Ok(Some(parsed(object, &job)?)),
             Ok(None) => Ok(None),
             Err(RequestError { code: 409, .. }) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -214,13 +230,13 @@ impl Cluster {
         namespace: &str,
         name: &str,
         permit: &mut CallPermit,
-    ) -> Result<Option<Job>, String> {
+    ) -> Result<Option<Job>, RequestError> {
         let path = path("/apis/batch/v1", namespace, "jobs", name)?;
         let object = format!("job {name}");
         match self.get(&object, &path, permit).await {
             Ok(job) => Ok(Some(parsed(&object, &job)?)),
             Err(RequestError { code: 404, .. }) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -245,7 +261,7 @@ impl Cluster {
         job: &str,
         phase: &str,
         permit: &mut CallPermit,
-    ) -> Result<Vec<Pod>, String> {
+    ) -> Result<Vec<Pod>, RequestError> {
         let path = path("/api/v1", namespace, "pods", "")?;
         let path = format!(
             "{path}?limit={PODS_OF_JOB}&fieldSelector=status.phase={phase}\
@@ -309,7 +325,7 @@ impl Cluster {
                 None => {
                     let max = MAX_RESPONSE >> 20;
                     let why = format!("{object}: it is longer than {max} MiB");
-                    return Err(RequestError::without_response(why));
+                    return Err(RequestError::invalid_response(why));
                 }
             }
         }
@@ -350,7 +366,7 @@ impl Cluster {
             Ok(Ok(text)) if text.len() > max => Ok(None),
             Ok(Ok(text)) => String::from_utf8(text)
                 .map(Some)
-                .map_err(|error| failed(&error)),
+                .map_err(|error| RequestError::invalid_response(format!("{object}: {error}"))),
             Ok(Err(kube::Error::Api(status))) => Err(RequestError {
                 code: status.code,
                 message: status.message,

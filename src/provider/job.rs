@@ -13,7 +13,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::call_permit::CallPermit;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, RequestError};
 use super::container_status::{ContainerStatus, ContainerStatuses};
 use super::filling::Filling;
 use super::measure::Measurement;
@@ -80,15 +80,22 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
         true => None,
         false => {
             let job = measurement.filled(&mut permit, manifest).await?;
-            cluster.create_job(namespace, job).await?
+            match cluster.create_job(namespace, job).await {
+                // It may have been created, so the next poll looks for it.
+                Err(error) if error.is_transient() => return Ok(unknown(&name, error)),
+                created => created?,
+            }
         }
     };
     let found = match created {
         Some(job) => job,
-        None => cluster
-            .job(namespace, &name, &mut permit)
-            .await?
-            .ok_or_else(|| format!("job {name} was deleted before it had finished"))?,
+        None => match cluster.job(namespace, &name, &mut permit).await {
+            // If the measurement ended now, the Job would continue, and the next measurement would start another one.
+            Err(error) if error.is_transient() => return Ok(unknown(&name, error)),
+            found => {
+                found?.ok_or_else(|| format!("job {name} was deleted before it had finished"))?
+            }
+        },
     };
     let run_uid = measurement.run().metadata.uid.as_deref();
     let mut owners = found.metadata.owner_references.iter();
@@ -112,8 +119,13 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
     let (stuck, why_unscheduled) = match found.status.ready {
         None | Some(0) => {
             let pending = cluster.pods_of_job(namespace, &name, "Pending", &mut permit);
-            let pending = pending.await?;
-            (stuck_pod(&pending), why_unscheduled(&pending))
+            match pending.await {
+                Err(error) if error.is_transient() => (None, None),
+                pending => {
+                    let pending = pending?;
+                    (stuck_pod(&pending), why_unscheduled(&pending))
+                }
+            }
         }
         Some(_) => (None, None),
     };
@@ -132,6 +144,19 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
             stuck.map(|stuck| stuck.why).or(why_unscheduled),
             age(found.metadata.creation_timestamp, now),
         )),
+    }
+}
+
+/// The outcome of a poll that could not read the Job. The Job's own deadline limits how often this happens.
+fn unknown(name: &str, error: RequestError) -> Outcome {
+    Outcome {
+        phase: HookPhase::Running,
+        message: Some(format!(
+            "job {name} cannot be read now: {}",
+            String::from(error)
+        )),
+        resume_after: Some(MIN_POLL_INTERVAL),
+        ..Outcome::default()
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::provider::call_permit::CallLimits;
-use gamekeeper_core::api::HookPhase::{Error, Failed, Successful};
+use gamekeeper_core::api::HookPhase::{Error, Failed, Running, Successful};
 use gamekeeper_core::api::names::RUN_POD_UID;
 
 /// The requests that an API server received.
@@ -318,4 +318,42 @@ async fn a_pod_that_would_fill_the_memory_is_not_parsed() {
     let outcome = measure_run(spec, &[]).await.outcome;
     let expected = "pod large is too large to be read".to_owned();
     assert_eq!((outcome.phase, outcome.message), (Error, Some(expected)));
+}
+
+/// If the measurement ended, its Job would continue next to the Job of the next measurement.
+#[tokio::test]
+async fn a_job_that_cannot_be_read_now_is_in_progress() {
+    for (code, resumed, phase) in [
+        (500, true, Running),
+        (429, true, Running),
+        (504, false, Running),
+        (403, true, Error),
+        (422, false, Error),
+    ] {
+        let service = tower::service_fn(move |_: Request<Body>| async move {
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                "reason": "Other", "message": "refused",
+            });
+            let body = Body::from(status.to_string().into_bytes());
+            let response = Response::builder().status(code).body(body);
+            Ok::<_, Infallible>(response.expect("a response"))
+        });
+        let container = json!({"name": "save", "image": "save:v1"});
+        let spec =
+            json!({"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}});
+        let spec = json!({"metrics": [{"name": "save", "provider": {"job": {"spec": spec}}}]});
+        let mut run = HookRun::new("run", serde_json::from_value(spec).expect("a spec"));
+        run.metadata.namespace = Some("games".into());
+        let call = Call {
+            run: Arc::new(run),
+            metric: 0,
+            number: 1,
+            resumed,
+        };
+        let probe = Probe::new(HERE, Some(Client::new(service, "games"))).expect("a probe");
+        let outcome = probe.measure(&call).await;
+        assert_eq!(outcome.phase, phase, "{code}: {:?}", outcome.message);
+        assert_eq!(outcome.resume_after.is_some(), phase == Running);
+    }
 }
