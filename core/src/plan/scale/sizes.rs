@@ -110,16 +110,10 @@ impl<'a> Sizing<'a> {
             update,
             ..
         } = self.workload;
-        let may_surge = match update {
-            UpdateType::RollingUpdate => true,
-            UpdateType::InplaceUpdate => *max_unavailable == 0,
-            UpdateType::HotPatchUpdate | UpdateType::OnDelete => false,
-        };
-        if may_surge {
-            to_replace.clamp(0, *max_surge)
-        } else {
-            0
+        if *update == UpdateType::InplaceUpdate && *max_unavailable > 0 {
+            return 0;
         }
+        to_replace.clamp(0, *max_surge)
     }
 
     fn advance(&self, victims: &HashSet<PodUid>) -> (Advance, RevisionName<'a>) {

@@ -101,3 +101,22 @@ fn limits_of_an_in_place_update() {
         );
     }
 }
+
+/// Otherwise maxUnavailable would be rounded down to 0, and nothing could be updated or moved.
+#[test]
+fn max_surge_has_no_effect_on_types_that_create_no_surge_pods() {
+    for max_unavailable in [Value::Null, json!(0)] {
+        let mut strategy = json!({"type": "HotPatchUpdate", "maxSurge": 1});
+        strategy["maxUnavailable"] = max_unavailable;
+        let mut story = story(4, json!({"updateStrategy": strategy}));
+        story.settle();
+        story.image("v2").settle();
+        assert_eq!(story.images(), "v2 v2 v2 v2");
+        let strategy = json!({"type": "OnDelete", "maxSurge": 1, "maxUnavailable": 0});
+        story.user(json!({"updateStrategy": strategy}));
+        let names = story.names();
+        story.user(json!({"scaleStrategy": {"podsToDelete": [names[0]]}}));
+        story.settle();
+        assert!(!story.names().contains(&names[0]));
+    }
+}

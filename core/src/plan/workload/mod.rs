@@ -226,6 +226,14 @@ struct Spec<'a> {
     indexes: Result<Option<IndexRange>, InvalidIndexRange>,
 }
 
+/// Whether maxSurge has an effect with this update type.
+fn has_surge(update: UpdateType) -> bool {
+    match update {
+        UpdateType::RollingUpdate | UpdateType::InplaceUpdate => true,
+        UpdateType::HotPatchUpdate | UpdateType::OnDelete => false,
+    }
+}
+
 impl<'a> Workload<'a> {
     /// Resolves a GameDeployment.
     pub fn of_game_deployment(gd: &'a GameDeployment) -> Result<Self, InvalidWorkload> {
@@ -298,7 +306,7 @@ impl<'a> Workload<'a> {
         let replicas = i64::from(spec.replicas.unwrap_or(1)).max(0);
         let (max_unavailable, max_surge) = limits(
             spec.max_unavailable.unwrap_or(&spec.default_unavailable),
-            spec.max_surge,
+            spec.max_surge.filter(|_| has_surge(spec.update)),
             replicas,
         );
         let [pre_delete, pre_inplace, post_inplace] = object.pod_hooks();

@@ -136,6 +136,10 @@ impl Version {
 
     /// maxSurge in pods.
     pub(crate) fn max_surge(&self) -> i64 {
+        let update = text(&self.object, "/spec/updateStrategy/type");
+        if matches!(update, "HotPatchUpdate" | "OnDelete") {
+            return 0;
+        }
         resolve(self.limit("maxSurge"), self.replicas(), Round::Up).unwrap_or(0)
     }
 
