@@ -3,7 +3,7 @@
 //! Only this file creates a [`Cleared`], and only a [`Cleared`] can become a deletion or the start of an
 //! in-place update. It is created only for an action that is possible now. Four writes need none, as
 //! comments in `update` note: a hot patch, which restarts nothing; the next target of a pod that has
-//! already been changed; the next container of such a pod; and a new closing time for a gate that is
+//! already been changed, behind a closed gate; the next container of a changed pod; and a new closing time for a gate that is
 //! already closed. A forced deletion needs none either, because its pod is already Terminating.
 
 use jiff::Timestamp;
