@@ -160,7 +160,7 @@ mod tests {
     fn strings_at_any_depth_of_a_body_are_filled() {
         let body = json!({"ip": "{{ args.PodIP }}", "more": [{"n": 1, "t": "to {{args.PodIP}}"}]});
         let mut filling = Filling::new(HashMap::from(VALUES), false);
-        let filled = filling.json("jsonBody", &RawJson::from(&body), Place::Text);
+        let filled = filling.json("jsonBody", &RawJson::from(&body), Place::Filled);
         let expected = r#"{"ip":"127.9.0.4","more":[{"n":1,"t":"to 127.9.0.4"}]}"#;
         assert_eq!(filled, Ok(expected.to_owned()));
     }

@@ -89,7 +89,7 @@ fn body(
     filling: &mut Filling<'_>,
 ) -> Result<(String, Option<HeaderValue>), String> {
     if let Some(json) = &web.json_body {
-        let filled = filling.json("jsonBody", json, Place::Text)?;
+        let filled = filling.json("jsonBody", json, Place::Filled)?;
         let content_type = HeaderValue::from_static("application/json");
         return Ok((filled, Some(content_type)));
     }

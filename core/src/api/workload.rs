@@ -61,7 +61,8 @@ pub trait GameWorkload:
     /// Whether spec.updateStrategy.paused is true.
     fn is_paused(&self) -> bool;
 
-    /// The selector of its pods. None if it is empty or invalid, and thus selects nothing.
+    /// The selector of its pods. None if it is invalid, or if it is empty: that
+    /// would select all pods.
     fn selector(&self) -> Option<Selector> {
         let selector = Selector::try_from(self.label_selector().clone()).ok()?;
         (!selector.selects_all()).then_some(selector)

@@ -71,7 +71,7 @@ impl State {
     fn carry_out(&mut self, step: Step) -> bool {
         match step {
             Step::Status(wanted) => {
-                let version = self.next_version();
+                let version = self.next_resource_version();
                 let stored = self.stored.cluster.as_mut();
                 let Some(stored) = stored
                     .filter(|it| it.metadata.resource_version == wanted.metadata.resource_version)
@@ -108,7 +108,7 @@ impl State {
             ClusterAction::SetFinalizer(on) => {
                 let planned_for = self.planned_for.as_ref();
                 let wanted = planned_for.and_then(|it| it.metadata.resource_version.clone());
-                let version = self.next_version();
+                let version = self.next_resource_version();
                 let stored = self.stored.cluster.as_mut();
                 let Some(stored) = stored.filter(|it| it.metadata.resource_version == wanted)
                 else {
@@ -129,7 +129,8 @@ impl State {
                     self.upgrades.extend(name.clone().zip(number));
                 }
                 if !self.stored.runs.iter().any(|it| it.metadata.name == name) {
-                    run.metadata.uid = name.map(|name| format!("{name}-{}", self.version));
+                    run.metadata.uid =
+                        name.map(|name| format!("{name}-{}", self.last_resource_version));
                     self.stored.runs.push(*run);
                 }
                 self.own_writes.push(Cache::Runs);
@@ -147,7 +148,7 @@ impl State {
                 record,
                 cordon,
             } => {
-                let version = self.next_version();
+                let version = self.next_resource_version();
                 let Some(stored) = self.unchanged(&node) else {
                     return false;
                 };
@@ -156,7 +157,7 @@ impl State {
                 self.own_writes.push(Cache::Nodes);
             }
             ClusterAction::AdmitNode(node) => {
-                let version = self.next_version();
+                let version = self.next_resource_version();
                 let mut nodes = self.stored.nodes.iter_mut();
                 let Some(stored) = nodes.find(|it| it.uid == node.uid) else {
                     return false;

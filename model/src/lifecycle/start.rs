@@ -87,7 +87,7 @@ impl State {
             fault,
             passed: BTreeSet::new(),
             upgrades: BTreeMap::new(),
-            version: 1,
+            last_resource_version: 1,
         }
     }
 }

@@ -76,8 +76,8 @@ pub struct State {
     pub passed: BTreeSet<Success>,
     /// The number of the upgrade that each run was created for, by the run's name.
     pub upgrades: BTreeMap<String, i64>,
-    /// The last version and uid that were assigned.
-    pub version: u64,
+    /// The last resourceVersion that was assigned. New uids contain it.
+    pub last_resource_version: u64,
 }
 
 /// A script that has passed: its step, the uid of its node, and for a step of an upgrade the upgrade's number.
@@ -178,9 +178,9 @@ impl State {
         ]
     }
 
-    pub(super) fn next_version(&mut self) -> String {
-        self.version += 1;
-        self.version.to_string()
+    pub(super) fn next_resource_version(&mut self) -> String {
+        self.last_resource_version += 1;
+        self.last_resource_version.to_string()
     }
 
     /// Makes a move. Fails if it violates a rule.
@@ -229,7 +229,7 @@ impl State {
             }
             Move::Join => {
                 self.remaining.joins -= 1;
-                let version = self.next_version();
+                let version = self.next_resource_version();
                 let node = ClusterNode {
                     resource_version: version,
                     ..joining_node()
@@ -238,7 +238,7 @@ impl State {
             }
             Move::Lose(node) => {
                 self.remaining.losses -= 1;
-                let version = self.next_version();
+                let version = self.next_resource_version();
                 let node = &mut self.stored.nodes[node];
                 (node.ready, node.lost, node.resource_version) = (false, true, version);
             }
@@ -255,7 +255,7 @@ impl State {
             self.remaining.early_kubelets -= 1;
         }
         let wanted = self.wanted_version().unwrap_or_default();
-        let version = self.next_version();
+        let version = self.next_resource_version();
         let node = &mut self.stored.nodes[node];
         (node.version, node.resource_version) = (wanted, version);
     }
@@ -281,7 +281,7 @@ impl State {
 
     /// Changes the spec, as a user would.
     fn edit(&mut self, change: impl FnOnce(&mut Cluster)) {
-        let version = self.next_version();
+        let version = self.next_resource_version();
         if let Some(cluster) = &mut self.stored.cluster {
             change(cluster);
             cluster.metadata.generation = cluster.metadata.generation.map(|it| it + 1);

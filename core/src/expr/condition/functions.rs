@@ -12,8 +12,8 @@ const REGEX_SIZES: [(usize, usize); 4] = [(1 << 11, 1), (1 << 13, 4), (1 << 15, 
 /// The steps that compiling a regular expression costs, in addition to its length.
 const REGEX_STEPS: usize = 2_000;
 
-/// The maximum number of bytes for which `string` spends steps.
-const MAX_TEXT: usize = 1 << 16;
+/// The maximum number of bytes that a call of the function `string` is charged for.
+const MAX_CHARGED_BYTES: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Function {
@@ -167,6 +167,6 @@ fn as_text<'a>(val: &Val<'a>, budget: &mut Budget) -> Result<Val<'a>> {
             return wrong(format!("string needs a scalar, but got {}", other.kind()));
         }
     };
-    budget.spend_bytes(text.len().min(MAX_TEXT))?;
+    budget.spend_bytes(text.len().min(MAX_CHARGED_BYTES))?;
     Ok(Val::Text(Text::Built(text.into())))
 }

@@ -99,8 +99,8 @@ impl Condition {
             })
     }
 
-    /// Refuses expressions whose outcome would depend on the type of `result` instead of its value, even if another
-    /// part of the expression decides the outcome.
+    /// Refuses expressions with a part whose outcome would depend on the type of `result` instead of its value, even if
+    /// that part does not affect the outcome of the whole.
     fn check_types(&self, subject: &Subject<'_>) -> Result<(), String> {
         if subject.result_is_text() && self.root.compares_result_with_number() {
             return Err(

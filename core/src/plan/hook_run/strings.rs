@@ -25,7 +25,7 @@ pub fn visit_strings(metric: &Metric, visit: Visit<'_>) {
             visit(&"provider.web.body", body);
         }
         if let Some(body) = &web.json_body {
-            visit_json(body, &"provider.web.jsonBody", Place::Text, visit);
+            visit_json(body, &"provider.web.jsonBody", Place::Filled, visit);
         }
     }
     if let Some(prometheus) = &provider.prometheus {
@@ -66,9 +66,9 @@ fn header_values(path: &str, headers: &[WebHeader], visit: Visit<'_>) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Any JSON. Arguments are filled into all strings except the names of fields.
-    Text,
+    Filled,
     /// Any JSON. Arguments are not filled in.
-    Plain,
+    Verbatim,
     /// The spec of a Job.
     JobSpec,
     /// The pod template of a Job.
@@ -85,21 +85,21 @@ impl Place {
     /// The place of the field with this name.
     fn field(self, name: &str) -> Self {
         match (self, name) {
-            (Place::Text, _) => Place::Text,
+            (Place::Filled, _) => Place::Filled,
             (Place::JobSpec, "template") => Place::PodTemplate,
             (Place::PodTemplate, "spec") => Place::PodSpec,
             (Place::PodSpec, "containers" | "initContainers") => Place::Containers,
-            (Place::Container, "command" | "args" | "env") => Place::Text,
-            _ => Place::Plain,
+            (Place::Container, "command" | "args" | "env") => Place::Filled,
+            _ => Place::Verbatim,
         }
     }
 
     /// The place of an item of a list.
     fn item(self) -> Self {
         match self {
-            Place::Text => Place::Text,
+            Place::Filled => Place::Filled,
             Place::Containers => Place::Container,
-            _ => Place::Plain,
+            _ => Place::Verbatim,
         }
     }
 }
@@ -239,7 +239,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
     fn deserialize<D: Deserializer<'de>>(mut self, deserializer: D) -> Result<(), D::Error> {
         self.json(self.prefix)?;
         match self.place {
-            Place::Plain => self.json(<&RawValue>::deserialize(deserializer)?.get()),
+            Place::Verbatim => self.json(<&RawValue>::deserialize(deserializer)?.get()),
             _ => deserializer.deserialize_any(self),
         }
     }
@@ -254,7 +254,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
 
     fn visit_str<E: de::Error>(mut self, text: &str) -> Result<(), E> {
         let result = match self.place {
-            Place::Text => self.sink.text(self.path, text),
+            Place::Filled => self.sink.text(self.path, text),
             _ => self.sink.json(&quoted(text)),
         };
         self.proceed(result)
@@ -355,7 +355,7 @@ mod tests {
                 r#"[[],{},null,true,false,1.5,-7,18446744073709551615,"","ä"]"#,
             ),
         ] {
-            assert_eq!(filled(json, Place::Text, "\"\n"), Ok(expected.to_owned()));
+            assert_eq!(filled(json, Place::Filled, "\"\n"), Ok(expected.to_owned()));
         }
     }
 
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn json_that_cannot_be_parsed_is_an_error() {
         let deep = "[".repeat(200) + &"]".repeat(200);
-        let error = filled(&deep, Place::Text, "").expect_err("too deep");
+        let error = filled(&deep, Place::Filled, "").expect_err("too deep");
         assert!(matches!(error, ArgumentError::NoJson(_)), "{error}");
     }
 }

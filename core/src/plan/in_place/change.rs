@@ -26,7 +26,7 @@ pub struct Change {
     pub marks: Vec<MarkChange>,
 }
 
-/// The update of the containers of a SidecarSet to the revision of its token.
+/// An update of a SidecarSet's containers to the revision that the token in the pod's mark names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MarkChange {
     /// The set's name.

@@ -1,6 +1,6 @@
-//! Whether the objects that guard pods are in force: the chart's policy, and the workload's
-//! PodDisruptionBudget. No watch shows that, but the response to a request does. A policy is in force about a
-//! second after it is created, and may be deleted at any time, so the request is repeated.
+//! Whether the objects that guard pods are in force: the chart's policy, and the workload's PodDisruptionBudget. No
+//! watch shows that, but a dry run of the budget's deletion does: the policy must refuse it. A policy is in force about
+//! a second after it is created, and may be deleted at any time, so the dry run is repeated.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use kube::core::{Selector, SelectorExt};
 /// How long a response is valid.
 const VALIDITY: SignedDuration = SignedDuration::from_secs(300);
 /// The longest pause between requests while the guard is not in force.
-const LONGEST: SignedDuration = SignedDuration::from_secs(60);
+const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
 
 /// The last response of the API server.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +33,8 @@ pub enum GuardState {
     },
     /// There is no budget.
     NoBudget {
-        /// The number of consecutive earlier responses that did not refuse its deletion. It is kept, so pauses keep
-        /// growing while the budget cannot be created.
+        /// The number of consecutive earlier responses that did not refuse its deletion. It is kept so that pauses
+        /// keep growing while the budget cannot be created.
         times: u32,
     },
 }
@@ -86,7 +86,7 @@ impl GuardState {
             Self::InForce { at, .. } => at.checked_add(VALIDITY).unwrap_or(*at),
             Self::NotInForce { at, times, .. } => {
                 let pause = SignedDuration::from_secs(1 << times.saturating_sub(1).min(6));
-                at.checked_add(pause.min(LONGEST)).unwrap_or(*at)
+                at.checked_add(pause.min(LONGEST_PAUSE)).unwrap_or(*at)
             }
             Self::NoBudget { .. } => Timestamp::UNIX_EPOCH,
         }
@@ -104,10 +104,10 @@ mod tests {
         let mut state = None;
         let mut pauses = Vec::new();
         for _ in 0..8 {
-            let refused = GuardState::not_in_force(state.as_ref(), "quota".to_owned(), now);
-            pauses.push(refused.due().duration_since(now).as_secs());
-            now = refused.due();
-            let missing = GuardState::no_budget(Some(&refused));
+            let not_created = GuardState::not_in_force(state.as_ref(), "quota".to_owned(), now);
+            pauses.push(not_created.due().duration_since(now).as_secs());
+            now = not_created.due();
+            let missing = GuardState::no_budget(Some(&not_created));
             assert!(missing.due() <= now, "the next request is due immediately");
             state = Some(missing);
         }

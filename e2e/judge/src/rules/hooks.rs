@@ -113,14 +113,14 @@ impl RequiredHook<'_> {
         self.is_run_name(name(&run.object)) && self.hook.args.iter().all(|arg| given.contains(arg))
     }
 
-    /// Whether a HookRun of this name can be one of the hook.
+    /// Whether a HookRun of this name can be a run of this hook.
     fn is_run_name(&self, run: &str) -> bool {
         // Names that are too long are truncated.
         run.ends_with(&format!("-{}", self.hook.template)) || run.len() > 200
     }
 
     /// Whether the pod records that its hook passed without a HookRun. That counts only if the API server refused to
-    /// create this HookRun because the namespace is being deleted.
+    /// create the HookRun that the record names, because the namespace is being deleted.
     fn is_recorded_on_pod(&self, world: &World) -> bool {
         let result = annotation(&self.start.pod.object, names::HOOK_RESULT);
         let result: Value = result
@@ -214,9 +214,9 @@ fn split(target: &str) -> (&str, Vec<&str>) {
     (names.next().unwrap_or_default(), names.collect())
 }
 
-/// Whether a write during an update makes a change that the update's hook was not run for. There are two cases: the
-/// update's first change is to containers of SidecarSets; or a change to the template's containers follows one to
-/// containers of SidecarSets alone.
+/// Whether a write during an update makes a change that the update's hook was not run for. Two writes do: the
+/// first change of the update, if it includes containers of SidecarSets; and a change of the template's containers, if
+/// the changes before it were of SidecarSets' containers alone.
 fn begins_another_change(start: &Start, write: &Write) -> bool {
     let before = &start.pod.object;
     let Some(after) = write.after.as_deref().filter(|_| start.act == Act::Change) else {
