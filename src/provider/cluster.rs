@@ -76,7 +76,7 @@ impl RequestError {
     }
 }
 
-/// A request that is not sent, because a name is invalid.
+/// An error that another attempt would not change, such as an invalid name.
 impl From<String> for RequestError {
     fn from(message: String) -> Self {
         RequestError { code: 400, message }

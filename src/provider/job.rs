@@ -40,9 +40,13 @@ const CANNOT_START: [&str; 6] = [
 
 /// Starts the Job, or polls it.
 pub(super) async fn measure(measurement: &Measurement, permit: CallPermit) -> Outcome {
-    poll(measurement, permit)
-        .await
-        .unwrap_or_else(Outcome::error)
+    match poll(measurement, permit).await {
+        Ok(outcome) => outcome,
+        // If the measurement ended now, the Job would continue, and the next measurement would start another one. The
+        // Job may exist even if it is not known to have been created: the next poll looks for it.
+        Err(error) if error.is_transient() => unknown(&name_of(measurement), error),
+        Err(error) => Outcome::error(error),
+    }
 }
 
 /// Deletes the Job of an abandoned measurement.
@@ -72,7 +76,7 @@ fn name_of(measurement: &Measurement) -> String {
     )
 }
 
-async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outcome, String> {
+async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outcome, RequestError> {
     let cluster = measurement.cluster()?;
     let namespace = &permit.namespace().to_owned();
     let name = name_of(measurement);
@@ -80,29 +84,20 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
         true => None,
         false => {
             let job = measurement.filled(&mut permit, manifest).await?;
-            match cluster.create_job(namespace, job).await {
-                // It may have been created, so the next poll looks for it.
-                Err(error) if error.is_transient() => return Ok(unknown(&name, error)),
-                created => created?,
-            }
+            cluster.create_job(namespace, job).await?
         }
     };
     let found = match created {
         Some(job) => job,
-        None => match cluster.job(namespace, &name, &mut permit).await {
-            // If the measurement ended now, the Job would continue, and the next measurement would start another one.
-            Err(error) if error.is_transient() => return Ok(unknown(&name, error)),
-            found => {
-                found?.ok_or_else(|| format!("job {name} was deleted before it had finished"))?
-            }
-        },
+        None => cluster
+            .job(namespace, &name, &mut permit)
+            .await?
+            .ok_or_else(|| format!("job {name} was deleted before it had finished"))?,
     };
     let run_uid = measurement.run().metadata.uid.as_deref();
     let mut owners = found.metadata.owner_references.iter();
     if !owners.any(|owner| Some(owner.uid.as_str()) == run_uid) {
-        return Err(format!(
-            "job {name} has another owner: delete it, or rename the run"
-        ));
+        return Err(format!("job {name} has another owner: delete it, or rename the run").into());
     }
     if let Some(mut outcome) = final_outcome(&name, &found) {
         if outcome.phase == HookPhase::Failed {
@@ -119,13 +114,8 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
     let (stuck, why_unscheduled) = match found.status.ready {
         None | Some(0) => {
             let pending = cluster.pods_of_job(namespace, &name, "Pending", &mut permit);
-            match pending.await {
-                Err(error) if error.is_transient() => (None, None),
-                pending => {
-                    let pending = pending?;
-                    (stuck_pod(&pending), why_unscheduled(&pending))
-                }
-            }
+            let pending = pending.await?;
+            (stuck_pod(&pending), why_unscheduled(&pending))
         }
         Some(_) => (None, None),
     };
@@ -134,10 +124,7 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
             // Otherwise the kubelet would keep retrying, in parallel with the next measurement.
             cluster.delete_job(namespace, &name).await?;
             let limit = START_GRACE.as_secs();
-            Err(format!(
-                "job {name} could not start within {limit} s: {}",
-                stuck.why
-            ))
+            Err(format!("job {name} could not start within {limit} s: {}", stuck.why).into())
         }
         stuck => Ok(in_progress(
             &name,
@@ -147,7 +134,7 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
     }
 }
 
-/// The outcome of a poll that could not read the Job. The Job's own deadline limits how often this happens.
+/// The outcome of a poll that did not get to know the Job's state. The Job's own deadline limits how often this happens.
 fn unknown(name: &str, error: RequestError) -> Outcome {
     Outcome {
         phase: HookPhase::Running,
