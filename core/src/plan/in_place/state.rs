@@ -43,6 +43,11 @@ pub fn is_in_progress(pod: &Pod) -> bool {
     state(pod) != InPlaceState::Idle
 }
 
+/// Whether a pod was changed, and its update is not yet complete.
+pub fn is_patched(pod: &Pod) -> bool {
+    matches!(state(pod), InPlaceState::Patched(_))
+}
+
 /// The progress of a pod's in-place update, as far as a SidecarSet is concerned.
 pub fn changing(pod: &Pod, set: &str) -> Changing {
     match state(pod) {

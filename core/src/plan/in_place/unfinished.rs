@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 
-use super::{Change, InPlaceState, state};
+use super::{Change, is_patched};
 use crate::plan::observed::{Pod, RevisionName, Turn};
 
 /// Whether a pod is at a revision, or being updated to it.
@@ -38,8 +38,7 @@ pub fn with_missing_parts(pod: &Pod, change: &Change, to: &Value) -> Change {
 
 /// Images of containers whose turn never came.
 fn interrupted(pod: &Pod) -> impl Iterator<Item = (&String, &String)> {
-    let is_in_progress = matches!(state(pod), InPlaceState::Patched(_));
-    let record = pod.record.as_deref().filter(|_| !is_in_progress);
+    let record = pod.record.as_deref().filter(|_| !is_patched(pod));
     let changes = record.into_iter().flat_map(|record| &record.containers);
     changes.filter_map(|(name, change)| match &change.turn {
         Turn::Next(image) => Some((name, image)),

@@ -37,7 +37,7 @@ pub fn inject(pod: &mut Value, sets: &[Arc<Sidecars>]) {
     }
     let old_marks = marks_of(&annotations);
     let count = annotations.len();
-    // All existing annotations about sidecars are removed, whoever set them: marks are written anew.
+    // All existing annotations about sidecars are removed, regardless of their author: the marks are set again.
     annotations.retain(|key, _| !key.starts_with(SIDECARS_PREFIX));
     let had_marks = count != annotations.len();
     let mut marks = Vec::new();

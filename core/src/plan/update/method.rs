@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::api::{Reason, WhenImpossible};
 use crate::plan::decision::Blocked;
 use crate::plan::in_place;
-use crate::plan::in_place::{Change, InPlaceState, NotInPlace};
+use crate::plan::in_place::{Change, NotInPlace};
 use crate::plan::observed::{Pod, PodUid, RevisionName};
 use crate::plan::update::Scene;
 use crate::plan::workload::{UpdateType, Workload};
@@ -32,7 +32,7 @@ pub struct Methods<'a> {
     methods: BTreeMap<RevisionName<'a>, Method>,
     /// By revision and version of the kubelet, where the version makes a difference.
     on_old_kubelets: BTreeMap<(RevisionName<'a>, &'a str), Method>,
-    /// For pods that lack parts of the revision that their label names.
+    /// For pods that lack parts of the revision that their label names, and those that are being updated in place.
     for_unfinished: BTreeMap<PodUid<'a>, Method>,
 }
 
@@ -49,6 +49,12 @@ impl<'a> Methods<'a> {
             if in_place::is_unfinished(pod) {
                 let template = &scene.revisions.update.template;
                 for_unfinished.insert(pod.uid(), method.with_missing_parts(pod, template));
+            }
+            // A hot patch would lose the rest of an update that has begun in place.
+            if let Method::HotPatch(change) = &*method
+                && in_place::is_patched(pod)
+            {
+                for_unfinished.insert(pod.uid(), Method::InPlace(change.clone()));
             }
             if let Some(version) = old_kubelet_of(scene.world, pod)
                 && let Some(other) = on_old_kubelet(scene.workload, method, version)
@@ -177,8 +183,7 @@ fn method_from(scene: &Scene, old: RevisionName) -> Method {
 /// already been changed: its update is continued anyway.
 fn old_kubelet_of<'a>(world: &'a World, pod: &Pod) -> Option<&'a str> {
     let version = world.old_kubelets.get(pod.node.as_ref()?)?;
-    let is_patched = matches!(in_place::state(pod), InPlaceState::Patched(_));
-    (!is_patched).then_some(version)
+    (!in_place::is_patched(pod)).then_some(version)
 }
 
 /// The method for a pod whose kubelet has this version, which ignores image changes of native sidecars; None if it is

@@ -23,7 +23,7 @@ use crate::plan::hooks::guard::may_touch;
 use crate::plan::hooks::{Hooks, Intent, Target, guard};
 use crate::plan::in_place;
 use crate::plan::in_place::hot_patch::Proof;
-use crate::plan::in_place::{Change, InPlaceState, Patching, hot_patch};
+use crate::plan::in_place::{Change, Patching, hot_patch};
 use crate::plan::observed::{MoveRequest, Pod, PodUid};
 use crate::plan::pods::availability::is_available;
 use crate::plan::pods::index;
@@ -153,10 +153,7 @@ fn update_to_revision<'a>(
     for pod in candidates {
         updates.chosen.insert(pod.uid());
         let decision = match methods.of(pod) {
-            Method::HotPatch(change) if room > 0 && !has_begun(pod) => {
-                updater.hot_patch(pod, change, budget, &mut proof)
-            }
-            Method::InPlace(change) | Method::HotPatch(change) if room > 0 => {
+            Method::InPlace(change) if room > 0 => {
                 let goal = updater.goal(pod, change);
                 let possible = updater.may_start(pod, budget);
                 let decision = change_in_place(scene, pod, &goal, possible, hooks);
@@ -165,17 +162,15 @@ fn update_to_revision<'a>(
                 }
                 decision
             }
+            Method::HotPatch(change) if room > 0 => {
+                updater.hot_patch(pod, change, budget, &mut proof)
+            }
             _ => updater.recreate(pod, budget, hooks),
         };
         updates.decided.add(decision);
         room -= 1;
     }
     updates
-}
-
-/// Whether an in-place update of the pod has begun. A hot patch would lose the rest of it.
-fn has_begun(pod: &Pod) -> bool {
-    matches!(in_place::state(pod), InPlaceState::Patched(_))
 }
 
 /// Decides about one pod.
