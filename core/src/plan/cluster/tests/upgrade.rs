@@ -229,6 +229,19 @@ fn a_node_is_drained_before_its_upgrade_and_uncordoned_after_it() {
     assert!(cordoned(&sim).is_empty());
 }
 
+/// The master is upgraded, and PreUpgrade runs on the cordoned node world-1.
+fn upgrading_world_1() -> Sim {
+    let mut sim = draining();
+    sim.pods.clear();
+    sim.wait(5);
+    sim.end("master-0", None);
+    sim.nodes[0].version = "v1.19.0".to_owned();
+    sim.settle();
+    assert_eq!(cordoned(&sim), ["world-1"]);
+    sim.wait(5);
+    sim
+}
+
 /// A node joins, and is installed.
 fn install(sim: &mut Sim, name: &str) {
     sim.nodes.push(super::sim::node(name));
@@ -240,14 +253,7 @@ fn install(sim: &mut Sim, name: &str) {
 /// The new node comes first by name.
 #[test]
 fn a_node_that_joins_does_not_take_the_turn_of_a_node_whose_upgrade_has_begun() {
-    let mut sim = draining();
-    sim.pods.clear();
-    sim.wait(5);
-    sim.end("master-0", None);
-    sim.nodes[0].version = "v1.19.0".to_owned();
-    sim.settle();
-    assert_eq!(cordoned(&sim), ["world-1"]);
-    sim.wait(5);
+    let mut sim = upgrading_world_1();
     sim.end("world-1", None);
     install(&mut sim, "world-0");
     assert_eq!(cordoned(&sim), ["world-1"]);
@@ -256,13 +262,7 @@ fn a_node_that_joins_does_not_take_the_turn_of_a_node_whose_upgrade_has_begun() 
 
 #[test]
 fn a_failed_upgrade_is_retried_even_if_another_node_comes_first_now() {
-    let mut sim = draining();
-    sim.pods.clear();
-    sim.wait(5);
-    sim.end("master-0", None);
-    sim.nodes[0].version = "v1.19.0".to_owned();
-    sim.settle();
-    sim.wait(5);
+    let mut sim = upgrading_world_1();
     sim.end("world-1", Some("exit 1"));
     install(&mut sim, "world-0");
     sim.wait(300);

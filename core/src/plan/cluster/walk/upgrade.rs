@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::Walk;
 use crate::api::{HookRun, LifecycleStep, StepScope};
+use crate::plan::cluster::ClusterNode;
 use crate::plan::cluster::conditions::{LifecycleReason, StepState};
 use crate::plan::cluster::run::Task;
 use crate::plan::cluster::scene::is_same_version;
-use crate::plan::cluster::{ClusterNode, NodeRecord};
 
 impl Walk<'_> {
     /// Selects the nodes to upgrade now, up to `parallelism`: all whose upgrade has begun, then those that are being
@@ -33,30 +33,28 @@ impl Walk<'_> {
                 .flat_map(|task| self.attempts(task, &task.hash(scene)))
                 .collect()
         };
-        let has_begun = |node: &ClusterNode, record: &NodeRecord| {
-            record.upgrade == Some(number) || !runs(node).is_empty()
-        };
-        let mut all_runs = nodes.iter().flat_map(|(node, _)| runs(node));
-        let has_failed = all_runs.any(|run| run.phase().has_failed());
+        let mut begun = BTreeSet::new();
+        let mut has_failed = false;
+        for (node, record) in &nodes {
+            let runs = runs(node);
+            has_failed |= runs.iter().any(|run| run.phase().has_failed());
+            if record.upgrade == Some(number) || !runs.is_empty() {
+                begun.insert(node.uid.clone());
+            }
+        }
+        if has_failed {
+            self.selected = begun;
+            return;
+        }
         let parallelism = usize::try_from(scene.features.parallelism)
             .unwrap_or(1)
             .max(1);
-        let begun = nodes
-            .iter()
-            .filter(|(node, record)| has_begun(node, record));
-        let count = begun.count().max(parallelism);
-        nodes.sort_by_cached_key(|(node, record)| {
-            let is_control_plane = node.is_control_plane();
-            (
-                !has_begun(node, record),
-                !record.cordoned,
-                !is_control_plane,
-            )
+        nodes.sort_by_key(|(node, record)| {
+            let has_begun = begun.contains(&node.uid);
+            (!has_begun, !record.cordoned, !node.is_control_plane())
         });
-        let selected = nodes.iter().take(count);
-        let selected = selected.filter(|(node, record)| !has_failed || has_begun(node, record));
-        let selected: BTreeSet<String> = selected.map(|(node, _)| node.uid.clone()).collect();
-        self.selected = selected;
+        let selected = nodes.iter().take(parallelism.max(begun.len()));
+        self.selected = selected.map(|(node, _)| node.uid.clone()).collect();
     }
 
     /// Forgets which cluster hooks of an upgrade have passed: they run again in the next one.

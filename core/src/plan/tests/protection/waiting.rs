@@ -177,6 +177,15 @@ fn only_guarded_pods_can_be_released() {
     assert_eq!(story.pods().len(), 1);
 }
 
+fn release_all(story: &mut Story<GameDeployment>) {
+    for name in story.names() {
+        story.edit_pod(&name, |pod| {
+            pod.released = true;
+            pod.labels.remove(GUARDED_LABEL);
+        });
+    }
+}
+
 #[test]
 fn a_guard_whose_hook_was_removed_stays_until_its_pods_are_released() {
     let mut story = story(2, guarded());
@@ -192,12 +201,7 @@ fn a_guard_whose_hook_was_removed_stays_until_its_pods_are_released() {
     assert_eq!(story.pods().len(), 2);
     let waiting = story.status().protection.expect("status").waiting;
     assert_eq!(waiting[0].reason, WaitReason::HookRemoved);
-    for name in story.names() {
-        story.edit_pod(&name, |pod| {
-            pod.released = true;
-            pod.labels.remove(GUARDED_LABEL);
-        });
-    }
+    release_all(&mut story);
     story.settle();
     assert_eq!(story.pods().len(), 1);
     assert!(story.budget.is_none() && !has_finalizer(&story));
@@ -253,12 +257,7 @@ fn a_guarded_pod_whose_hook_was_removed_is_not_recreated_for_an_update() {
         assert_eq!(story.images(), "v1 v1");
         let waiting = story.status().protection.expect("status").waiting;
         assert_eq!(waiting[0].reason, WaitReason::HookRemoved);
-        for name in story.names() {
-            story.edit_pod(&name, |pod| {
-                pod.released = true;
-                pod.labels.remove(GUARDED_LABEL);
-            });
-        }
+        release_all(&mut story);
         story.settle();
         assert_eq!(story.images(), "v2 v2");
     }
