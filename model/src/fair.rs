@@ -205,7 +205,7 @@ fn check_settled(model: &Model, state: &State) -> Result<(), Violation> {
         return not_settled(format!("the workload is never deleted: {guard:?}"));
     }
     let status = settled_status(model, state)?;
-    if let Some(why) = leftovers(model, state) {
+    if let Some(why) = leftovers(model, state).or_else(|| unmet_request(model, state)) {
         return not_settled(why);
     }
     let unmet = unmet(model, state);
@@ -268,6 +268,18 @@ fn leftovers(model: &Model, state: &State) -> Option<String> {
     Some(format!(
         "{pod:?} has a closed gate or an annotation without a reason"
     ))
+}
+
+/// A requested replacement that has not happened although only a pause holds back the workload. A pause holds back
+/// updates alone.
+fn unmet_request(model: &Model, state: &State) -> Option<String> {
+    let workload = &state.workload.now;
+    let mut pods = state.pods.now.iter();
+    let is_requested =
+        |pod: &&Pod| pod.move_requested.is_some() || workload.named.contains(&pod.name);
+    let pod = pods.find(is_requested)?;
+    let is_only_paused = obstacle(model, state) == Some("paused");
+    is_only_paused.then(|| format!("{pod:?} is not replaced during a pause"))
 }
 
 /// How the cluster differs from the spec.
@@ -351,9 +363,7 @@ fn hook_was_removed(state: &State) -> bool {
 fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
     let workload = &state.workload.now;
     let has_failed = |run: &Run| run.phase == HookPhase::Failed;
-    if workload.paused {
-        Some("paused")
-    } else if workload.by_apply && workload.pause_annotation != 0 {
+    if workload.by_apply && workload.pause_annotation != 0 {
         Some("paused by a manifest")
     } else if state.node == Node::Silent {
         Some("a node is not reachable")
@@ -365,6 +375,8 @@ fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
         || model.scope.refused == Some(workload.template)
     {
         Some("the template is broken or refused")
+    } else if workload.paused {
+        Some("paused")
     } else {
         sidecars::obstacle(model, state)
     }

@@ -40,7 +40,7 @@ pub struct WorkloadStatus {
     /// Whether the workload's first pods are still being created, in batches of scaleStrategy.createBatch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub creating_in_batches: bool,
-    /// Pods above spec.replicas that an update uses now (maxSurge).
+    /// Pods above spec.replicas that an update or a requested replacement uses now (maxSurge).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub surge_replicas: i32,
     /// Number of hash collisions of revision names.

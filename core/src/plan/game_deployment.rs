@@ -168,7 +168,7 @@ fn create(scene: &Scene, held: &Held) -> Created {
     let mut new_pods = NewPods::new(scene);
     let existing = sizes.kept.len() as i64 + held.count();
     let regular = workload.replicas - existing;
-    let missing = (regular + new_pods.surge(sizes.surge)).max(0);
+    let missing = (regular + new_pods.surge()).max(0);
     if missing == 0 {
         return Created {
             pods: Vec::new(),
@@ -179,7 +179,9 @@ fn create(scene: &Scene, held: &Held) -> Created {
     let update = revisions.update.name();
     let updated = sizes.kept.iter().filter(|pod| is_at(pod, update));
     let reached = (sizes.rollout.target - updated.count() as i64).clamp(0, missing);
+    // Only the surge pods of the rollout have to be at the update revision.
     let surge = missing - regular.max(missing - reached).max(0);
+    let surge = (surge - sizes.replacement_surge).max(0);
     let place = |number: i64| match number {
         number if number < reached - surge => Place::Reached,
         number if number < missing - surge => Place::Kept,

@@ -195,7 +195,7 @@ fn create(scene: &Scene, ordinals: &Ordinals, vacated: &Vacated, claims: &mut Cl
     let reach = Reach::of(ordinals, &scene.sizes.rollout);
     let mut room = reach.room(ordinals.updated(scene.revisions, scene.sizes));
     let regular = ordinals.regular();
-    let surge = new_pods.surge(scene.sizes.surge);
+    let surge = new_pods.surge();
     let missing = ordinals.missing(surge, MAX_CREATIONS, &scene.batch);
     let batch_room = scene.batch.room(missing.len());
     let is_held = batch_room < missing.len();

@@ -40,6 +40,17 @@ impl Fault {
                     pod.gate = Gate::None;
                 }
             }
+            Fault::SurgeForgotten => {
+                if let Some(status) = &mut gd.status {
+                    status.surge_replicas = 0;
+                }
+            }
+            Fault::RequestsPaused if gd.spec.update_strategy.paused => {
+                gd.spec.scale_strategy.pods_to_delete.clear();
+                for pod in world.pods.iter_mut().map(Arc::make_mut) {
+                    pod.move_requested = None;
+                }
+            }
             Fault::TerminatingIndexFree => {
                 let pods = world.pods.iter_mut().map(Arc::make_mut);
                 for pod in pods.filter(|pod| pod.terminating) {

@@ -84,6 +84,10 @@ pub enum Fault {
     ReservationIgnored,
     /// Surge pods are deleted once all other pods have been updated, whether or not they are available.
     SurgeLeavesEarly,
+    /// The planner does not know which surge pods it has created.
+    SurgeForgotten,
+    /// A pause also holds back requested replacements.
+    RequestsPaused,
     /// The index of a Terminating pod counts as free.
     TerminatingIndexFree,
     /// The next container gets its image before the previous one runs its own.

@@ -82,15 +82,19 @@ impl Case<'_> {
         self.surge_for(old - (self.replicas() - self.max_updated()))
     }
 
-    /// How many surge pods there may be for an update, or for pods that will be moved. The cache may not show yet
-    /// that a user requested or canceled a move, so surge pods for a move may be missing, and pods that are surplus
+    /// How many surge pods there may be for an update, or for requested replacements. The cache may not show yet that
+    /// a user requested or canceled a move, so surge pods for a move may be missing, and pods that are surplus
     /// without the move may be deleted.
-    pub(super) fn surge_with_moves(&self) -> i64 {
-        let moved = self
+    pub(super) fn surge_with_replacements(&self) -> i64 {
+        let requested = self
             .active()
-            .filter(|pod| pod.move_requested.is_some())
-            .count() as i64;
-        self.surge().max(self.surge_for(moved))
+            .filter(|pod| self.is_replacement_requested(pod));
+        self.surge().max(self.surge_for(requested.count() as i64))
+    }
+
+    /// Whether podsToDelete names a pod, or a move was requested.
+    pub(super) fn is_replacement_requested(&self, pod: &Pod) -> bool {
+        self.workload.named.contains(&pod.name) || pod.move_requested.is_some()
     }
 
     /// The number of surge pods when this many pods are being replaced.
@@ -125,7 +129,13 @@ impl Case<'_> {
     pub(super) fn is_victim(&self, pod: &Pod) -> bool {
         match self.model.scope.stateful_set {
             Some(_) => !self.wanted(self.surge()).contains(&pod.name) && !self.is_surge(pod),
-            None => self.excess() > 0 && self.is_waiting(pod) && pod.move_requested.is_none(),
+            None => {
+                // Requested replacements use surge pods as well.
+                let recorded = self.model.translator.facts(self.state.last_status()).surge;
+                let surge = self.surge().max(i64::from(recorded));
+                let is_surplus = self.active().count() as i64 > self.replicas() + surge;
+                is_surplus && self.is_waiting(pod) && pod.move_requested.is_none()
+            }
         }
     }
 }

@@ -181,9 +181,7 @@ impl<'a> Case<'a> {
             DeletionReason::Ended | DeletionReason::EndedAtOnce => {
                 return violation("1: hook first", format!("{pod:?} runs"));
             }
-            DeletionReason::Replace
-                if !self.workload.named.contains(&pod.name) && pod.move_requested.is_none() =>
-            {
+            DeletionReason::Replace if !self.is_replacement_requested(pod) => {
                 return violation("2: enough pods", format!("{pod:?} must not be replaced"));
             }
             DeletionReason::Replace => self.budget(pod)?,
@@ -389,7 +387,8 @@ impl<'a> Case<'a> {
         if let Some(ordinal) = ordinal {
             return self.ordinal_created(ordinal);
         }
-        let surplus = self.active().count() as i64 - self.replicas() - self.surge_with_moves();
+        let surplus =
+            self.active().count() as i64 - self.replicas() - self.surge_with_replacements();
         let excess = surplus + 1;
         if excess > 0 {
             return violation("2: not too many pods", format!("{excess} too many"));

@@ -33,7 +33,7 @@ impl Case<'_> {
     /// update, whose budget applies.
     pub(super) fn scaled_in(&self, pod: &Pod) -> Result<(), Violation> {
         if self.model.scope.stateful_set.is_none() {
-            return Ok(());
+            return self.surplus_deleted(pod);
         }
         let wanted = self.wanted(0);
         if wanted.contains(&pod.name) {
@@ -56,6 +56,17 @@ impl Case<'_> {
         }
         let action = format!("{} is deleted", pod.name);
         self.all_available(wanted, &action)
+    }
+
+    /// A GameDeployment deletes a surplus pod. If the surplus consists of surge pods, a pod whose replacement was
+    /// requested is deleted only within the budget, because its replacement may not be available yet.
+    fn surplus_deleted(&self, pod: &Pod) -> Result<(), Violation> {
+        let surplus = self.active().count() as i64 - self.replicas();
+        let facts = self.model.translator.facts(self.state.last_status());
+        if self.is_replacement_requested(pod) && surplus <= i64::from(facts.surge) {
+            return self.budget(pod);
+        }
+        Ok(())
     }
 
     /// Invariant 2: there are never fewer pods than replicas while other ordinals replace reserved ones, and a pod is

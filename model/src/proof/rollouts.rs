@@ -3,7 +3,7 @@
 use super::{BATCHES, ENOUGH, PARTITION, PAUSED, PAUSES, SETTLES, TOO_MANY, find, scaled, updated};
 use crate::fault::Fault;
 use crate::scope::{Amount, Scope, Step, User};
-use crate::scopes::{hooked, in_place, paused_without_steps, recreated, remaining};
+use crate::scopes::{hooked, in_place, paused_without_steps, recreated, remaining, surge};
 
 fn canary(steps: &[Step]) -> Scope {
     Scope {
@@ -36,6 +36,14 @@ fn bugs_in_pauses_and_steps_are_found() {
         ..canary(&pause)
     };
     find(Fault::AnyPromotionCounts, PAUSES, scope);
+}
+
+#[test]
+fn bugs_in_requested_replacements_are_found() {
+    let user = vec![User::Name(0), User::Pause];
+    let scope = Scope { user, ..surge() };
+    find(Fault::RequestsPaused, SETTLES, scope.clone());
+    find(Fault::SurgeForgotten, ENOUGH, scope);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use gamekeeper_core::api::{ContainerOrder, UpdateStrategyType};
 
 use super::explore::explore;
 use super::model::Model;
-use super::scope::{Lags, Scope};
+use super::scope::{Amount, Lags, Scope};
 use super::start::start;
 use super::state::Remaining;
 
@@ -62,6 +62,15 @@ pub fn hooked() -> Scope {
         remaining: remaining(2, 1, 1),
         lags: LAGS,
         ..Scope::default()
+    }
+}
+
+/// Three pods with a PreDelete hook, whose replacements are created first.
+pub fn surge() -> Scope {
+    Scope {
+        max_unavailable: Amount::Number(0),
+        max_surge: Amount::Number(1),
+        ..hooked()
     }
 }
 

@@ -50,14 +50,7 @@ fn parallel() {
 fn moved_pods() {
     for (name, scope) in [
         ("moved", hooked()),
-        (
-            "moved, surge",
-            Scope {
-                max_unavailable: Amount::Number(0),
-                max_surge: Amount::Number(1),
-                ..hooked()
-            },
-        ),
+        ("moved, surge", surge()),
         ("moved, protected", protected()),
         ("moved, ordered", stateful_set(OrderedReady)),
         ("moved, parallel", stateful_set(Parallel)),
@@ -65,6 +58,12 @@ fn moved_pods() {
         let user = vec![User::Move(0), User::Scale(1), User::Template(1)];
         check(name, Scope { user, ..scope });
     }
+}
+
+#[test]
+fn moved_pods_of_a_paused_workload() {
+    let user = vec![User::Move(0), User::Pause, User::Template(1)];
+    check("moved, surge, paused", Scope { user, ..surge() });
 }
 
 #[test]

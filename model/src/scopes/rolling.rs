@@ -34,12 +34,10 @@ fn recreated_with_pre_inplace() {
 }
 
 #[test]
-fn surge() {
+fn surge_pods() {
     check(
         "surge",
         Scope {
-            max_unavailable: Amount::Number(0),
-            max_surge: Amount::Number(1),
             user: vec![
                 User::Scale(2),
                 User::Template(1),
@@ -47,8 +45,7 @@ fn surge() {
                 User::Pause,
                 User::Resume,
             ],
-            remaining: remaining(2, 1, 1),
-            ..hooked()
+            ..surge()
         },
     );
 }
@@ -110,6 +107,18 @@ fn pods_to_delete() {
             ..hooked()
         },
     );
+}
+
+#[test]
+fn pods_to_delete_with_surge() {
+    let user = vec![
+        User::Name(0),
+        User::Name(1),
+        User::Scale(2),
+        User::Template(1),
+        User::Pause,
+    ];
+    check("podsToDelete, surge", Scope { user, ..surge() });
 }
 
 #[test]

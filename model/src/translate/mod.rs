@@ -194,6 +194,7 @@ impl Translator {
                 .as_deref()
                 .map(|it| self.text_id(it)),
             held: status.canary.held_replicas.map(number),
+            surge: number(status.surge_replicas),
         }
     }
 
@@ -230,6 +231,8 @@ pub struct Facts {
     /// Hash of the step list.
     pub steps: Option<Text>,
     pub held: Option<u8>,
+    /// Surge pods.
+    pub surge: u8,
 }
 
 impl Facts {

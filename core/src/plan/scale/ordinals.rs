@@ -93,6 +93,7 @@ impl<'a> Ordinals<'a> {
         let surplus = surplus.filter(|pod| !wanted.contains(self.ordinal_of(pod)));
         Choice {
             surge,
+            replacement_surge: 0,
             victims: surplus.map(|pod| pod.uid()).collect(),
         }
     }

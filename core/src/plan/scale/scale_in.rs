@@ -159,10 +159,8 @@ pub fn choose<'a>(
     let is_old = |pod: &&&Pod| !is_at(pod, update);
     let old = sizing.active.iter().filter(is_old).count() as i64;
     let to_update = old - (replicas - rollout.target);
-    // Pods that are to be moved also get their replacements first, where maxSurge allows it.
-    let is_moved = |pod: &&&Pod| pod.move_requested.is_some();
-    let to_move = sizing.active.iter().filter(is_moved).count() as i64;
-    let surge = sizing.surge(to_update.max(to_move));
+    let replacement_surge = sizing.surge(requested_replacements(sizing));
+    let surge = sizing.surge(to_update).max(replacement_surge);
     let keep = Keep {
         total: replicas + surge,
         updated: rollout.target,
@@ -181,6 +179,23 @@ pub fn choose<'a>(
     };
     Choice {
         surge,
+        replacement_surge,
         victims: order.victims(sizing.active, update, waiting, keep),
+    }
+}
+
+/// The number of pods whose requested replacement may be created before they are deleted. A scale-in deletes such pods
+/// first and without a replacement, so while there are more pods than replicas and known surge pods, no further surge
+/// pods are created for them.
+fn requested_replacements(sizing: &Sizing) -> i64 {
+    let Workload {
+        replicas, progress, ..
+    } = sizing.workload;
+    let is_requested = |pod: &&&Pod| sizing.workload.replacement_requested(pod);
+    let requested = sizing.active.iter().filter(is_requested).count() as i64;
+    let is_scaling_in = sizing.active.len() as i64 > replicas + progress.surge;
+    match is_scaling_in {
+        true => requested.min(progress.surge),
+        false => requested,
     }
 }

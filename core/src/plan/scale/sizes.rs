@@ -30,6 +30,8 @@ pub struct Sizing<'a> {
 pub struct Choice<'a> {
     /// The number of pods by which replicas may be exceeded.
     pub surge: i64,
+    /// The part of the surge that replaces pods whose replacement was requested. It does not depend on the rollout.
+    pub replacement_surge: i64,
     /// Surplus pods, which are to be deleted.
     pub victims: HashSet<PodUid<'a>>,
 }
@@ -42,6 +44,8 @@ pub struct Sizes<'a> {
     pub stable: RevisionName<'a>,
     /// The number of pods by which replicas may be exceeded.
     pub surge: i64,
+    /// The part of the surge that replaces pods whose replacement was requested. It does not depend on the rollout.
+    pub replacement_surge: i64,
     /// Surplus pods, which are to be deleted.
     pub victims: HashSet<PodUid<'a>>,
     /// Pods that are neither ended nor Terminating.
@@ -78,7 +82,11 @@ impl<'a> Sizing<'a> {
         stable: RevisionName<'a>,
         choose: impl Fn(&Rollout) -> Choice<'a>,
     ) -> Sizes<'a> {
-        let Choice { surge, victims } = choose(&rollout);
+        let Choice {
+            surge,
+            replacement_surge,
+            victims,
+        } = choose(&rollout);
         let kept = self
             .active
             .iter()
@@ -92,10 +100,12 @@ impl<'a> Sizing<'a> {
         } = self.workload;
         debug_assert!((0..=*replicas).contains(&rollout.target), "{rollout:?}");
         debug_assert!((0..=*max_surge).contains(&surge), "surge {surge}");
+        debug_assert!((0..=surge).contains(&replacement_surge), "surge {surge}");
         Sizes {
             rollout,
             stable,
             surge,
+            replacement_surge,
             victims,
             active: self.active,
             kept,

@@ -55,6 +55,81 @@ fn named_pods_are_replaced_only_within_the_budget() {
     assert_eq!(kept.count(), 3);
 }
 
+/// Regardless of the order in which pods are named and ranked.
+#[test]
+fn a_named_pod_keeps_its_slot_while_its_hook_runs() {
+    for first in [0, 1] {
+        let mut story = story(
+            3,
+            json!({
+                "updateStrategy": {"maxUnavailable": 1},
+                "preDeleteUpdateStrategy": {"hook": {"templateName": "test"}},
+            }),
+        );
+        story.settle();
+        let names = story.names();
+        let named = [&names[first]];
+        story
+            .user(json!({"scaleStrategy": {"podsToDelete": named}}))
+            .settle();
+        let runs = story.runs();
+        assert_eq!(runs.len(), 1);
+        let named = &names[..2];
+        story
+            .user(json!({"scaleStrategy": {"podsToDelete": named}}))
+            .settle();
+        assert_eq!(story.runs(), runs);
+    }
+}
+
+/// With maxUnavailable 0, the replacement of a pod in podsToDelete is created first.
+#[test]
+fn named_pods_use_surge() {
+    let mut story = story(
+        3,
+        json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}),
+    );
+    story.settle();
+    let before = story.names();
+    story.user(json!({"scaleStrategy": {"podsToDelete": before}}));
+    while story.reconcile() {
+        assert!(story.pods().len() <= 4);
+        let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
+        assert!(ready >= 3, "{ready}");
+    }
+    assert_eq!(story.pods().len(), 3);
+    assert!(!before.iter().any(|name| story.names().contains(name)));
+}
+
+/// The pods that a scale-in deletes need no replacement, so they do not wait until another pod is available.
+#[test]
+fn named_pods_use_no_surge_when_scaling_in() {
+    let mut story = story(
+        4,
+        json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}),
+    );
+    story.settle();
+    let names = story.names();
+    story.edit_pod(&names[3], |pod| {
+        pod.labels.insert("broken".to_owned(), String::new());
+        pod.ready_since = None;
+    });
+    story
+        .user(json!({"replicas": 3, "scaleStrategy": {"podsToDelete": names[..2]}}))
+        .settle();
+    let kept = story
+        .names()
+        .into_iter()
+        .filter(|it| names[..2].contains(it));
+    assert_eq!(kept.count(), 1);
+    story.edit_pod(&names[3], |pod| {
+        pod.labels.remove("broken");
+    });
+    story.settle();
+    assert_eq!(story.pods().len(), 3);
+    assert!(!names[..2].iter().any(|name| story.names().contains(name)));
+}
+
 #[test]
 fn surge_creates_the_new_pods_first_and_ends_at_replicas() {
     let mut story = story(

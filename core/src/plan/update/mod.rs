@@ -61,11 +61,14 @@ pub fn replace_requested<'a>(
     let mut requested: Vec<&Pod> = kept
         .filter(|pod| is_requested(pod) && !hooks.is_on_lost_node(pod))
         .collect();
-    // If the hook of a guarded pod refused the deletion, it is run again later. Until then the pod leaves its slot to
-    // others, so pods whose hook has not refused come first: they may be idle.
-    if scene.workload.guarded.is_some() {
-        requested.sort_by_cached_key(|pod| (hooks.refused_at(pod), !hooks.has_removal_run(pod)));
-    }
+    // A pod whose hook is running keeps its slot. If the hook of a guarded pod refused the deletion, it is run again
+    // later. Until then the pod leaves its slot to others, so pods whose hook has not refused come first: they may be
+    // idle.
+    let is_guarded = scene.workload.guarded.is_some();
+    requested.sort_by_cached_key(|pod| {
+        let refused_at = hooks.refused_at(pod).filter(|_| is_guarded);
+        (refused_at, !hooks.has_removal_run(pod))
+    });
     let may_leave = |pod: &Pod| !(lacks_room && pod.move_requested == Some(MoveRequest::NodeGoing));
     let deletions = requested.into_iter().filter_map(|pod| {
         let intent = Intent {

@@ -13,7 +13,7 @@ pub enum Place {
     Kept,
     /// The rollout reaches it.
     Reached,
-    /// It is a surge pod, above replicas, for the duration of the rollout.
+    /// It is a surge pod of the rollout, above replicas.
     Surge,
 }
 
@@ -44,11 +44,13 @@ impl<'s, 'a> NewPods<'s, 'a> {
         Self { scene, obstacles }
     }
 
-    /// How many of `wanted` surge pods may be created.
-    pub fn surge(&self, wanted: i64) -> i64 {
-        match self.scene.sizes.rollout.paused || self.obstacles.update.is_some() {
-            true => 0,
-            false => wanted,
+    /// How many surge pods may be created. While the rollout cannot continue, only those that replace pods whose
+    /// replacement was requested.
+    pub fn surge(&self) -> i64 {
+        let sizes = self.scene.sizes;
+        match sizes.rollout.paused || self.obstacles.update.is_some() {
+            true => sizes.replacement_surge,
+            false => sizes.surge,
         }
     }
 

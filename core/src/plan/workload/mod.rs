@@ -131,7 +131,7 @@ pub struct Progress {
     pub pause_conditions: Vec<PauseCondition>,
     /// Whether the first pods are still being created, in batches.
     pub creating_in_batches: bool,
-    /// Number of surge pods that the update uses now.
+    /// Number of surge pods that the update and requested replacements use now.
     pub surge: i64,
     /// Names of pods that left their nodes. These names stay free for some time.
     pub vacated: Vec<VacatedName>,

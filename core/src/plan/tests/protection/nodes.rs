@@ -118,6 +118,51 @@ fn moved_pods_use_surge() {
     assert_eq!(story.pods().len(), 3);
 }
 
+/// A pause holds back the surge pods of an update, but not those of a move.
+#[test]
+fn moved_pods_use_surge_while_the_workload_is_paused() {
+    let mut spec = guarded();
+    spec["updateStrategy"] = json!({"maxUnavailable": 0, "maxSurge": 1, "paused": true});
+    let mut story = story(3, spec);
+    story.settle();
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v1 v1 v1");
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| pod.move_requested = Some(MoveRequest::User));
+    story.settle();
+    assert_eq!(story.images(), "v1 v1 v1 v1");
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
+    story.settle();
+    assert_eq!(story.images(), "v1 v1 v1");
+    assert!(!story.names().contains(&name));
+}
+
+/// At the pause of a canary step, old pods are replaced by old pods. The first moved pod needs no replacement, because
+/// the step has left its surge pod.
+#[test]
+fn moved_pods_use_surge_at_a_canary_step() {
+    let mut spec = guarded();
+    spec["updateStrategy"] = json!({
+        "maxUnavailable": 0, "maxSurge": 1, "canary": {"steps": [{"partition": 2}, {"pause": {}}]},
+    });
+    let mut story = story(3, spec);
+    story.settle();
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v1 v1 v1 v2");
+    for moved in ["first", "second"] {
+        let mut pods = story.pods().into_iter();
+        let old = pods.find(|pod| pod.containers[0].image == "game:v1");
+        let name = old.expect("old pod").name.clone();
+        story.edit_pod(&name, |pod| pod.move_requested = Some(MoveRequest::User));
+        story.settle();
+        assert_eq!(story.images(), "v1 v1 v1 v2", "{moved}");
+        assert_eq!(story.hooks_end("", HookPhase::Successful), 1, "{moved}");
+        story.settle();
+        assert_eq!(story.images(), "v1 v1 v2", "{moved}");
+        assert!(!story.names().contains(&name), "{moved}");
+    }
+}
+
 /// Kubernetes has tried to delete these pods, and the guard has refused that.
 #[test]
 fn guarded_pods_on_lost_nodes_are_deleted() {
