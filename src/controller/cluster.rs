@@ -1,6 +1,8 @@
 //! The controller of Clusters: reads the cache, plans, and writes. Only one Cluster is active and its writes are few,
 //! so they are made one after another.
 
+mod drained;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use self::drained::remaining_game_pod;
 use super::UnreadableReporter;
 use super::queue::Requeue;
 use super::refused::retry;
@@ -186,6 +189,9 @@ impl Clusters {
         status: Option<ClusterStatus>,
         actions: Vec<ClusterAction>,
     ) -> Result<(), Stop> {
+        for action in &actions {
+            self.check_drained(action).await?;
+        }
         if let Some(status) = status {
             let object = Cluster {
                 status: Some(status),
@@ -218,6 +224,24 @@ impl Clusters {
         }
     }
 
+    /// Checks that no game pod is left on the node of a script that needs a drained one: the script may end matches,
+    /// and the cache may not show a pod yet. This comes before the status, which would say that the script is running.
+    async fn check_drained(&self, action: &ClusterAction) -> Result<(), Stop> {
+        let ClusterAction::CreateHookRun {
+            drained_node: Some(node),
+            ..
+        } = action
+        else {
+            return Ok(());
+        };
+        match remaining_game_pod(&self.requests, node).await? {
+            None => Ok(()),
+            Some(pod) => Err(Stop::Conflict(format!(
+                "pod {pod} is on node {node}, but not in the cache"
+            ))),
+        }
+    }
+
     async fn act(&self, cluster: &Whole<Cluster>, action: ClusterAction) -> Result<(), Stop> {
         match action {
             ClusterAction::SetFinalizer(add) => {
@@ -227,7 +251,7 @@ impl Clusters {
                 let written = self.requests.patch(&path, content, to_bytes(&body)).await;
                 self.record(cluster, Kind::Cluster, written)
             }
-            ClusterAction::CreateHookRun(run) => self.create(cluster, &run).await,
+            ClusterAction::CreateHookRun { run, .. } => self.create(cluster, &run).await,
             ClusterAction::DeleteHookRun { name, uid } => {
                 let path = Kind::HookRun.path(HOOKS_NAMESPACE, &name);
                 match self.requests.delete(&path, &uid, None).await {

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::cluster::lifecycle::Stage;
+use e2e::faults::{Script, WatchFault};
 use e2e::servers::hook_server::Answer;
 use e2e::wait::{consistently, eventually};
 use e2e::workload::manifest::{Game, hook_template};
@@ -13,6 +14,7 @@ use super::{DELETE_NODES, LIMIT, QUIET, cluster_one, upgrade_kubelet};
 e2e::tests![
     an_upgrade_goes_node_by_node,
     a_node_is_upgraded_when_the_hooks_of_its_games_allow_it,
+    a_node_is_not_upgraded_while_the_cache_lacks_its_games,
 ];
 
 async fn an_upgrade_goes_node_by_node(case: &mut Case) -> Result<()> {
@@ -156,5 +158,61 @@ async fn upgrade_with_drain(stage: &mut Stage, hook: &Value, allow: impl Fn()) -
     let cordons = "get nodes -o jsonpath={.items[?(@.spec.unschedulable)].metadata.name}";
     let cordons = stage.kubectl(cordons).await?;
     ensure!(cordons == "node-2", "cordoned: {cordons}");
+    Ok(())
+}
+
+async fn a_node_is_not_upgraded_while_the_cache_lacks_its_games(case: &mut Case) -> Result<()> {
+    Stage::play("lifecycle-stale", case.folder(), upgrade_with_a_stale_cache).await
+}
+
+/// The operator's watch of pods stalls before the games start, so its cache shows no pods on the node.
+async fn upgrade_with_a_stale_cache(stage: &mut Stage) -> Result<()> {
+    stage.kubectl(DELETE_NODES).await?;
+    let mut cluster = cluster_one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));
+    cluster["spec"]["version"] = json!("1.36.3");
+    let features = &mut cluster["spec"]["features"];
+    features["parallelism"] = json!(1);
+    features["hooks"] = json!({"PreUpgrade": "/tmp/hooks/pre-install"});
+    features["upgrade"] = json!({"strategy": {"drainNodeBeforeUpgrade": true}});
+    stage.apply(&cluster).await?;
+    stage
+        .until_condition("one", "Ready", "True Installed")
+        .await?;
+    let proxy = stage.plane.fault_proxy().await?;
+    stage.operator.use_proxy(&proxy)?;
+    stage.replace_operator().await?;
+    proxy.play(Script::default().watching("pods", WatchFault::Stall, 0.0, 600.0));
+    stage.kubectl("cordon node-1").await?;
+    stage
+        .apply(&Game::in_place(1).named("arena").into())
+        .await?;
+    let on_node = "get pods -l app=arena --field-selector spec.nodeName=node-0 -o name";
+    eventually("the game is on node-0", LIMIT, async || {
+        let pods = stage.kubectl(on_node).await?;
+        ensure!(!pods.is_empty(), "no pod");
+        Ok(())
+    })
+    .await?;
+    stage.kubectl("uncordon node-1").await?;
+    stage.patch("one", json!({"version": "1.37.0"})).await?;
+    let cordoned = "get node node-0 -o jsonpath={.spec.unschedulable}";
+    eventually("node-0 is cordoned", LIMIT, async || {
+        ensure!(stage.kubectl(cordoned).await? == "true");
+        Ok(())
+    })
+    .await?;
+    consistently("no script starts", QUIET, async || {
+        let runs = stage.created_runs()?;
+        let is_upgrade = |run: &String| run.starts_with("pre-upgrade-hook-one-node-0-");
+        ensure!(!runs.iter().any(is_upgrade), "{runs:#?}");
+        Ok(())
+    })
+    .await?;
+    proxy.heal();
+    stage
+        .until_condition("one", "EnsureUpgrade", "node node-0 has version")
+        .await?;
+    let left = stage.kubectl(on_node).await?;
+    ensure!(left.is_empty(), "left on node-0: {left}");
     Ok(())
 }

@@ -119,7 +119,7 @@ impl State {
                 self.remove_if_done();
                 self.own_writes.push(Cache::Cluster);
             }
-            ClusterAction::CreateHookRun(mut run) => {
+            ClusterAction::CreateHookRun { mut run, .. } => {
                 let name = run.metadata.name.clone();
                 let step = LifecycleStep::parse(&annotation(&run, RUN_STEP));
                 if step.is_some_and(|step| LifecycleStep::UPGRADE.contains(&step)) {

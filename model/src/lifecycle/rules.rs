@@ -12,7 +12,7 @@ use super::state::{State, Step, annotation};
 pub fn check(state: &State, step: &Step) -> Result<(), String> {
     match step {
         Step::Status(cluster) => check_status(state, cluster),
-        Step::Act(ClusterAction::CreateHookRun(run)) => check_start(state, run),
+        Step::Act(ClusterAction::CreateHookRun { run, .. }) => check_start(state, run),
         Step::Act(ClusterAction::RecordNode {
             node,
             record: Some(record),

@@ -143,7 +143,7 @@ impl State {
                 let planned_for = self.planned_for.as_ref();
                 format!("get {:?}", planned_for.map(|it| it.metadata.generation))
             }
-            Step::Act(ClusterAction::CreateHookRun(run)) => {
+            Step::Act(ClusterAction::CreateHookRun { run, .. }) => {
                 let nodes: Vec<&str> = self
                     .planned_nodes
                     .iter()

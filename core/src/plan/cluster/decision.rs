@@ -27,7 +27,13 @@ pub enum ClusterAction {
     /// Adds (true) or removes the finalizer.
     SetFinalizer(bool),
     /// Starts an attempt. This cannot be undone, so a quorum GET of the Cluster comes first.
-    CreateHookRun(Box<HookRun>),
+    CreateHookRun {
+        /// The attempt.
+        run: Box<HookRun>,
+        /// The name of the node if it has been drained for its upgrade. The cache may not show a pod that is still
+        /// there, so a quorum LIST of the node's pods comes first, too.
+        drained_node: Option<String>,
+    },
     /// Deletes a run, and with it its Job.
     DeleteHookRun {
         /// Its name.
@@ -55,7 +61,7 @@ impl ClusterAction {
     /// Whether a script may start because of this action.
     pub fn is_irrevocable(&self) -> bool {
         match self {
-            Self::CreateHookRun(_) => true,
+            Self::CreateHookRun { .. } => true,
             Self::SetFinalizer(_)
             | Self::DeleteHookRun { .. }
             | Self::RecordNode { .. }

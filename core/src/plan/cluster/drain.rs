@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 
 use super::walk::Walk;
 use super::{ClusterAction, ClusterNode, GamePod, NodeRecord};
+use crate::api::{LifecycleStep, StepScope};
 use crate::plan::time::earlier;
 
 /// Pods are counted again after this time.
@@ -19,11 +20,28 @@ impl Walk<'_> {
         strategy.drain_node_before_upgrade
     }
 
-    /// What a node that is selected for upgrade still waits for before its scripts may start.
-    pub(super) fn why_undrained(&self, node: &ClusterNode) -> Option<String> {
-        if !self.drains() || self.has_new_kubelet(node) {
-            return None;
-        }
+    /// Whether a node must be drained before this step.
+    pub(super) fn must_be_drained_for(&self, step: LifecycleStep, node: &ClusterNode) -> bool {
+        let belongs_to_upgrade = LifecycleStep::UPGRADE.contains(&step);
+        belongs_to_upgrade && step.scope() == StepScope::Nodes && self.must_be_drained(node)
+    }
+
+    fn must_be_drained(&self, node: &ClusterNode) -> bool {
+        self.drains() && !self.has_new_kubelet(node)
+    }
+
+    /// What a node still waits for before the scripts of this step may start there.
+    pub(super) fn why_undrained_for(
+        &self,
+        step: LifecycleStep,
+        node: &ClusterNode,
+    ) -> Option<String> {
+        let must_be_drained = self.must_be_drained_for(step, node);
+        must_be_drained.then(|| self.why_undrained(node)).flatten()
+    }
+
+    /// What a node that must be drained still waits for.
+    fn why_undrained(&self, node: &ClusterNode) -> Option<String> {
         let name = &node.name;
         if !node.unschedulable {
             return Some(format!("node {name} is being cordoned"));
@@ -88,7 +106,8 @@ impl Walk<'_> {
         }
         for (node, _) in &scene.nodes {
             let is_selected = self.selected.contains(&node.uid);
-            if !is_selected || !node.unschedulable || self.why_undrained(node).is_none() {
+            let is_draining = is_selected && node.unschedulable && self.must_be_drained(node);
+            if !is_draining || self.pods_on(node).next().is_none() {
                 continue;
             }
             let requests = self.pods_on(node).filter(|pod| !pod.move_requested);

@@ -148,7 +148,7 @@ impl Sim {
                 let finalizer = crate::api::names::LIFECYCLE_FINALIZER.to_owned();
                 self.cluster.metadata.finalizers = on.then(|| vec![finalizer]);
             }
-            ClusterAction::CreateHookRun(mut run) => {
+            ClusterAction::CreateHookRun { mut run, .. } => {
                 assert!(
                     !self
                         .runs

@@ -128,9 +128,12 @@ impl<'a> Walk<'a> {
         let refusal = run_name.and_then(|name| scene.world.refused.get(name));
         self.busy.insert(uid.clone());
         self.free_slots -= 1;
-        self.plan
-            .actions
-            .push(ClusterAction::CreateHookRun(Box::new(run)));
+        self.plan.actions.push(ClusterAction::CreateHookRun {
+            run: Box::new(run),
+            drained_node: self
+                .must_be_drained_for(task.step, task.node)
+                .then(|| name.clone()),
+        });
         match refusal {
             // Later plans try to create the run again anyway.
             Some(why) => Err(format!(

@@ -229,14 +229,6 @@ impl<'a> Walk<'a> {
         StepState::new(reason, message)
     }
 
-    /// Why a node is not drained yet, if the step is one of an upgrade; None for any other step.
-    fn why_undrained_for(&self, step: LifecycleStep, node: &ClusterNode) -> Option<String> {
-        let belongs_to_upgrade = LifecycleStep::UPGRADE.contains(&step);
-        belongs_to_upgrade
-            .then(|| self.why_undrained(node))
-            .flatten()
-    }
-
     /// What a step without a script waits for.
     fn reason_to_wait(&self, step: LifecycleStep, node: &ClusterNode) -> String {
         let ClusterNode { name, version, .. } = node;
