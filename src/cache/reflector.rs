@@ -195,7 +195,7 @@ pub(super) type DecodeError = serde_json::Error;
 pub(crate) enum Routed<T> {
     Changed(Transition<T>),
     /// An object that cannot be decoded, or that could not be decoded before this change:
-    /// [`Reflector::unreadable`] distinguishes the two cases.
+    /// [`Reflector::unreadable`] distinguishes the two cases. If it can be decoded now, its change follows.
     Unreadable(ObjectKey),
 }
 
@@ -314,11 +314,12 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
         let previously_unreadable = std::mem::replace(&mut *self.unreadable(), unreadable);
         concerned.extend(previously_unreadable.into_keys());
         let transitions = self.write().replace(objects);
-        for transition in transitions {
-            (self.route)(&Routed::Changed(transition));
-        }
+        // Some of these objects may have been fixed. Their changes come last, so the router ends with them.
         for key in concerned {
             (self.route)(&Routed::Unreadable(key));
+        }
+        for transition in transitions {
+            (self.route)(&Routed::Changed(transition));
         }
         self.reflector.progress.send_modify(|progress| {
             // The version may be lower than before, if etcd was restored from a backup.

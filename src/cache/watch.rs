@@ -151,6 +151,8 @@ enum WatchError {
     Refused { code: u16, message: String },
     #[error("no watch event for {} s", .0.as_secs())]
     Silent(Duration),
+    #[error("no response within {} s", .0.as_secs())]
+    NoResponse(Duration),
 }
 
 impl WatchError {
@@ -334,7 +336,7 @@ async fn response<T>(
     response: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, WatchError> {
     let response = timeout(RESPONSE_TIMEOUT, response).await;
-    let response = response.map_err(|_| WatchError::Silent(RESPONSE_TIMEOUT))?;
+    let response = response.map_err(|_| WatchError::NoResponse(RESPONSE_TIMEOUT))?;
     response.map_err(|error| match error {
         kube::Error::Api(status) => WatchError::from_status(&status),
         error => error.into(),

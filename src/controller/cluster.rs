@@ -354,8 +354,9 @@ impl Clusters {
                 self.record_refusal(cluster, name, why)
             }
             created => {
+                self.record(cluster, Kind::HookRun, created)?;
                 info!(run = name, "started a script");
-                self.record(cluster, Kind::HookRun, created)
+                Ok(())
             }
         }
     }

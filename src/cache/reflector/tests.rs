@@ -169,8 +169,8 @@ fn an_object_that_cannot_be_decoded_is_routed_and_removed() {
         ],
     );
     let expected = [
-        (None, Some(1)),
         (None, None),
+        (None, Some(1)),
         (Some(1), None),
         (None, None),
         (None, Some(5)),
@@ -216,6 +216,22 @@ fn an_object_is_unreadable_until_it_is_fixed_deleted_or_not_listed() {
     let list = vec![Change::ListBegin, listed("fixed", 2, 5), Change::ListEnd(9)];
     assert_eq!(feed(&reflector, list), [(None, None)]);
     assert!(unreadable().is_empty());
+}
+
+/// Otherwise the router would take the object for unreadable.
+#[test]
+fn an_object_that_was_fixed_before_a_list_is_routed_last_as_a_change() {
+    let reflector = Reflector::default();
+    let list = |version, size| {
+        vec![
+            Change::ListBegin,
+            listed("fixed", version, size),
+            Change::ListEnd(version),
+        ]
+    };
+    assert_eq!(feed(&reflector, list(1, UNREADABLE)), [(None, None)]);
+    let expected = [(None, None), (None, Some(5))];
+    assert_eq!(feed(&reflector, list(2, 5)), expected);
 }
 
 #[test]
