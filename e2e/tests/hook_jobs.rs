@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
+use e2e::faults::request::Verb;
+use e2e::faults::{Fault, Frequency, Requests, Script};
 use e2e::servers::hook_server::Answer;
 use judge::object::text;
 use serde_json::{Value, json};
@@ -14,6 +16,7 @@ e2e::tests![
     the_result_of_a_job_is_the_measurement,
     a_job_continues_after_the_operator_is_killed,
     an_image_that_cannot_be_pulled_is_an_error,
+    a_job_that_cannot_start_is_deleted_even_if_the_first_attempt_fails,
     a_job_is_deleted_when_its_run_ends,
     a_job_is_deleted_with_its_run,
     a_job_that_cannot_be_created_is_an_error_with_a_reason,
@@ -163,6 +166,23 @@ async fn an_image_that_cannot_be_pulled_is_an_error(case: &mut Case) -> Result<(
     let message = text(&status, "/message");
     ensure!(message.contains("could not start within 30 s"), "{message}");
     ensure!(message.contains("image backup:nope: "), "{message}");
+    until_no_job(case, "nope").await
+}
+
+/// Until the Job is deleted, its measurement continues: the next one would start another Job next to it.
+async fn a_job_that_cannot_start_is_deleted_even_if_the_first_attempt_fails(
+    case: &mut Case,
+) -> Result<()> {
+    let proxy = case.restart_behind_proxy().await?;
+    let deletions = Requests::To(Verb::Delete, "jobs");
+    proxy.play(Script::default().with(deletions, Fault::Unavailable, Frequency::Times(1)));
+    let metric = job("backup", "backup:nope", json!({}));
+    case.apply(run_with_metrics("nope", json!([metric])))
+        .await?;
+    let status = until_phase(case, "nope", "Error").await?;
+    let message = text(&status, "/message");
+    ensure!(message.contains("could not start within 30 s"), "{message}");
+    ensure!(proxy.tally().sum() == 1, "no deletion failed");
     until_no_job(case, "nope").await
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::addons::webhook::Webhook;
 use e2e::case::Case;
-use e2e::faults::{FaultProxy, Script, WatchFault};
+use e2e::faults::{Script, WatchFault};
 use e2e::workload::GAME;
 use e2e::workload::manifest::Game;
 use e2e::workload::view::View;
@@ -108,19 +108,10 @@ async fn pods_with_sidecars_are_replaced_under_a_full_quota(case: &mut Case) -> 
     remove(case).await
 }
 
-/// Restarts the operator so that it reaches the API server through a proxy.
-async fn restart_behind_proxy(case: &mut Case) -> Result<FaultProxy> {
-    let proxy = case.plane().fault_proxy().await?;
-    case.operator.terminate().await?;
-    case.operator.use_proxy(&proxy)?;
-    case.operator.start().await?;
-    Ok(proxy)
-}
-
 async fn a_set_that_is_applied_together_with_a_workload_reaches_the_first_pods(
     case: &mut Case,
 ) -> Result<()> {
-    let proxy = restart_behind_proxy(case).await?;
+    let proxy = case.restart_behind_proxy().await?;
     // Sets are compared with the API server only if one exists. This one selects no pod.
     let mut other = set(case, log());
     other["metadata"]["name"] = json!(format!("a-{}", name(case)));
@@ -157,7 +148,7 @@ async fn a_set_that_is_applied_together_with_a_workload_reaches_the_first_pods(
 async fn no_pod_is_created_before_the_labels_of_its_namespace_are_known(
     case: &mut Case,
 ) -> Result<()> {
-    let proxy = restart_behind_proxy(case).await?;
+    let proxy = case.restart_behind_proxy().await?;
     label(case, "=disabled").await?;
     // If the operator found a set at its start, it would wait for namespaces before its first plan.
     case.apply(Game::in_place(0)).await?;

@@ -241,7 +241,7 @@ impl Cluster {
     }
 
     /// Deletes a Job with its pods, if it exists.
-    pub(super) async fn delete_job(&self, namespace: &str, name: &str) -> Result<(), String> {
+    pub(super) async fn delete_job(&self, namespace: &str, name: &str) -> Result<(), RequestError> {
         let path = path("/apis/batch/v1", namespace, "jobs", name)?;
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
@@ -250,7 +250,7 @@ impl Cluster {
         let options = options.to_string().into_bytes();
         match self.send(&object, Method::DELETE, &path, options, 0).await {
             Ok(_) | Err(RequestError { code: 404, .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 

@@ -57,9 +57,8 @@ pub(super) async fn stop(
     number: i32,
 ) -> Result<(), String> {
     let namespace = run.metadata.namespace.as_deref().unwrap_or_default();
-    cluster
-        .delete_job(namespace, &name(run, metric, number))
-        .await
+    let job = name(run, metric, number);
+    Ok(cluster.delete_job(namespace, &job).await?)
 }
 
 fn name(run: &HookRun, metric: &str, number: i32) -> String {

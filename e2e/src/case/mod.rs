@@ -15,6 +15,7 @@ use tokio::process::Command;
 use crate::cluster::control_plane::ControlPlane;
 use crate::cluster::operator::{ACCOUNT, Operator};
 use crate::documents::shell::Shell;
+use crate::faults::FaultProxy;
 use crate::process::command::{CommandOutput, go_command, run, run_unchecked};
 use crate::servers::hook_server::HookServer;
 use crate::wait::{consistently, eventually};
@@ -132,6 +133,15 @@ impl Case {
     pub async fn kill_operator(&mut self) -> Result<()> {
         self.start_witness().await?;
         self.operator.kill().await
+    }
+
+    /// Restarts the operator so that it reaches the API server through a proxy.
+    pub async fn restart_behind_proxy(&mut self) -> Result<FaultProxy> {
+        let proxy = self.plane().fault_proxy().await?;
+        self.operator.terminate().await?;
+        self.operator.use_proxy(&proxy)?;
+        self.operator.start().await?;
+        Ok(proxy)
     }
 
     /// Starts a witness, so that the judge knows which writes without a response took effect. For tests
