@@ -120,6 +120,8 @@ pub enum Fault {
     RemovedHookForgotten,
     /// The deadline of a guarded pod passes as soon as the pod waits for its hook.
     DeadlinePassesImmediately,
+    /// The deadline of a guarded pod also counts the time that it waits for an update in place.
+    WaitInPlaceCounts,
     /// The update of a sidecar does not test its token.
     TokenUntested,
     /// A workload updates sidecars without tokens.

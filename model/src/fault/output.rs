@@ -42,6 +42,11 @@ impl Fault {
             self.forget_version(action);
             self.weaken_budget(action);
             self.forget_sidecars(action);
+            if let (Fault::WaitInPlaceCounts, Action::MarkDeleting { since, .. }) =
+                (self, &mut *action)
+            {
+                *since = Some(world.now);
+            }
             if let (Fault::PauseWithoutAnnotation, Action::PatchWorkload(patch)) = (self, action)
                 && patch.paused == Some(true)
             {

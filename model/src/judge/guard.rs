@@ -2,13 +2,15 @@
 //!
 //! The policy and the budget are enforced by the API server, as long as each pod has its label and the budget exists.
 
+use gamekeeper_core::api::UpdateStrategyType;
 use gamekeeper_core::api::names::HookPoint;
 
 use super::{Case, violation};
 use crate::model::{Model, Violation};
+use crate::operator::Planned;
 use crate::scope::User;
 use crate::state::*;
-use crate::translate::DEADLINE;
+use crate::translate::{DEADLINE, View};
 
 const GUARDED: &str = "11: guarded";
 
@@ -44,6 +46,36 @@ pub(super) fn state(model: &Model, state: &State) -> Result<(), Violation> {
         }
         _ => Ok(()),
     }
+}
+
+/// Checks that the time from which a pod's deadline counts is the time of the plan, and that the pod waits for its
+/// deletion, not for an update in place.
+pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violation> {
+    let in_place = model.scope.strategy == UpdateStrategyType::InplaceUpdate;
+    let workload = &view.workload;
+    let active = view.pods.iter().filter(|pod| pod.is_active()).count();
+    let has_surplus = active > usize::from(workload.replicas);
+    let may_be_deleted = |pod: &Pod| {
+        let is_outdated = !in_place && pod.rev != workload.template;
+        let is_requested = workload.named.contains(&pod.name) || pod.move_requested.is_some();
+        has_surplus || is_outdated || is_requested || workload.guard.deletion.is_some()
+    };
+    for write in planned.before.iter().chain(&planned.after) {
+        let Write::Mark(uid, Some(since)) = write else {
+            continue;
+        };
+        let pod = view.pods.iter().find(|pod| pod.uid == *uid);
+        if *since != view.now || !pod.is_some_and(may_be_deleted) {
+            return violation(
+                GUARDED,
+                format!(
+                    "the deadline of {pod:?} counts from {since}, now {}",
+                    view.now
+                ),
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Whether all pods with players must be guarded: users do not switch the guard on or off in this scope, and the pods

@@ -60,6 +60,7 @@ pub fn deletions(model: &Model, state: &State, reconcile: &Reconcile) -> Result<
 
 /// Checks a plan: it must delete successes whose action is no longer planned.
 pub fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violation> {
+    guard::plan(model, view, planned)?;
     nodes::plan(model, view, planned)?;
     sidecars::plan(model, view, planned)?;
     let writes = || planned.before.iter().chain(&planned.after);

@@ -3,7 +3,7 @@
 use super::{GUARDED, HOOK, NODES, SETTLES, find};
 use crate::fault::Fault;
 use crate::scope::{Scope, User};
-use crate::scopes::{leaving, protected, remaining};
+use crate::scopes::{guarded_in_place, leaving, protected, remaining};
 use crate::state::{Cascade, Node, Remaining};
 
 #[test]
@@ -28,6 +28,7 @@ fn bugs_in_guards_are_found() {
         ..protected()
     };
     find(Fault::DeadlinePassesImmediately, HOOK, scope);
+    find(Fault::WaitInPlaceCounts, GUARDED, guarded_in_place());
 }
 
 #[test]

@@ -25,6 +25,11 @@ fn guarded_pods() {
 }
 
 #[test]
+fn guarded_and_updated_in_place() {
+    check("guarded, in place", guarded_in_place());
+}
+
+#[test]
 fn guard_switched_on_and_off() {
     let user = vec![User::Scale(1), User::Guard(false), User::Guard(true)];
     check(

@@ -18,9 +18,10 @@ use gamekeeper_core::api::{ContainerOrder, UpdateStrategyType};
 
 use super::explore::explore;
 use super::model::Model;
-use super::scope::{Amount, Lags, Scope};
+use super::scope::{Amount, Lags, Scope, User};
 use super::start::start;
 use super::state::Remaining;
+use super::translate::DEADLINE;
 
 /// Explores a scope and prints its size.
 fn check(name: &str, scope: Scope) {
@@ -80,6 +81,20 @@ pub fn protected() -> Scope {
         replicas: 2,
         protected: true,
         ..hooked()
+    }
+}
+
+/// Two guarded pods that are updated in place, moved and scaled in, after their deadline or before it.
+pub fn guarded_in_place() -> Scope {
+    Scope {
+        strategy: UpdateStrategyType::InplaceUpdate,
+        user: vec![User::Template(1), User::Scale(1), User::Move(0)],
+        ticks: vec![DEADLINE],
+        remaining: Remaining {
+            ticks: 1,
+            ..remaining(2, 1, 1)
+        },
+        ..protected()
     }
 }
 
