@@ -4,7 +4,7 @@ use gamekeeper_core::api::{HookPhase, Metric};
 use gamekeeper_core::expr::{Condition, Subject, brief};
 use gamekeeper_core::plan::hook_run::{Outcome, judge};
 
-/// The two conditions of a metric.
+/// The two conditions of a metric. An empty condition counts as none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
     success: Option<String>,
@@ -13,16 +13,16 @@ pub(super) struct Conditions {
 
 impl Conditions {
     pub(super) fn of(metric: &Metric) -> Self {
+        let set = |source: &Option<String>| source.clone().filter(|source| !source.is_empty());
         Conditions {
-            success: metric.success_condition.clone(),
-            failure: metric.failure_condition.clone(),
+            success: set(&metric.success_condition),
+            failure: set(&metric.failure_condition),
         }
     }
 
     /// Whether the metric has no conditions.
     pub(super) fn is_empty(&self) -> bool {
-        let is_set = |source: &Option<String>| source.as_ref().is_some_and(|it| !it.is_empty());
-        !is_set(&self.success) && !is_set(&self.failure)
+        self.success.is_none() && self.failure.is_none()
     }
 
     /// Judges the measured value, and adds the note to the message, if there are both. Must run on the evaluation pool.
@@ -52,7 +52,7 @@ impl Conditions {
 
     fn decide(&self, subject: &Subject<'_>) -> Result<(Option<bool>, Option<bool>), String> {
         let holds = |field: &str, source: &Option<String>| {
-            let source = source.as_deref().filter(|source| !source.is_empty());
+            let source = source.as_deref();
             let decided = source.map(|source| Condition::compile(source)?.holds(subject));
             decided
                 .transpose()

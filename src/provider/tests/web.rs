@@ -55,6 +55,10 @@ async fn messages_show_the_measured_value_and_the_condition() {
             "successCondition asInt(result) < 30 does not hold: result is 45",
         ),
         (
+            json!({"successCondition": "value < 30", "failureCondition": ""}),
+            "successCondition value < 30 does not hold: result is 45",
+        ),
+        (
             json!({"failureCondition": "value > 30"}),
             "failureCondition value > 30 holds: result is 45",
         ),

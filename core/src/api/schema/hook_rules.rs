@@ -112,12 +112,12 @@ pub fn some_time_to_live() -> Rule {
     )
 }
 
-/// A CA has no effect on an insecure call.
+/// A CA cannot be combined with an insecure call.
 pub fn ca_or_insecure() -> Rule {
     rule(
         "caSecret",
         "!(has(self.caSecret) && has(self.insecure) && self.insecure)",
-        "has no effect together with insecure: true; keep one of the two",
+        "cannot be combined with insecure: true; keep one of the two",
     )
 }
 
