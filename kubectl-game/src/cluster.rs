@@ -136,8 +136,8 @@ impl Cluster {
             .await
     }
 
-    /// The selected workloads of these kinds, sorted by kind, namespace and name. A kind that the cluster does not
-    /// serve has none, but the cluster must serve at least one of the kinds.
+    /// The selected workloads of these kinds, sorted by kind, namespace and name. Kinds that the cluster does not serve
+    /// are skipped, but the cluster must serve at least one of them.
     pub async fn list_selected(
         &self,
         kinds: &[WorkloadKind],
@@ -171,7 +171,7 @@ impl Cluster {
         Ok(Scene::group_runs(games, runs.items))
     }
 
-    /// The workload with this name. A kind that the cluster does not serve has none: its CRD may have been deleted.
+    /// The workload with this name. Kinds that the cluster does not serve are skipped: a CRD may have been deleted.
     pub async fn find(&self, reference: &Reference) -> Result<Game, Error> {
         let mut found = Vec::new();
         let mut served = Served::default();

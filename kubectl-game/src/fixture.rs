@@ -197,7 +197,7 @@ pub fn unenforced() -> Scene {
 }
 
 /// A GameStatefulSet whose rollout is complete, with one-digit and two-digit ordinals.
-pub fn set() -> Scene {
+pub fn stateful_set() -> Scene {
     let object = json!({
         "apiVersion": "tkex.tencent.com/v1alpha1",
         "kind": "GameStatefulSet",
@@ -227,7 +227,8 @@ pub fn set() -> Scene {
     )
 }
 
-/// The GameStatefulSet of `set` with ordinal 10 reserved: the substitute of pod 10 exists, and the hook of pod 10 runs.
+/// The GameStatefulSet of `stateful_set` with ordinal 10 reserved: the substitute of pod 10 exists, and the hook of
+/// pod 10 runs.
 pub fn reserved() -> Scene {
     let change = json!({
         "spec": {
@@ -240,7 +241,7 @@ pub fn reserved() -> Scene {
                 "lastTransitionTime": "2026-11-21T10:04:00Z"}],
         },
     });
-    let mut scene = patched(set(), change);
+    let mut scene = patched(stateful_set(), change);
     scene.pods.push(pod("world", "world-12", "world-only"));
     let status = json!({"phase": "Running", "metricResults": [{"name": "players", "phase": "Running",
         "count": 1, "failed": 1, "measurements": [{"phase": "Failed", "value": "4",

@@ -82,7 +82,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// Shows a scene. Without a terminal, only if something other than ages has changed.
+    /// Stores a scene, and draws it if something other than ages has changed. Ages on a terminal are redrawn regularly.
     fn show(&mut self, scene: Scene) -> Result<(), Error> {
         let max_pods = self.max_pods;
         let timeless = |scene: &Scene| tree(scene, max_pods, Style::PLAIN, Timestamp::UNIX_EPOCH);

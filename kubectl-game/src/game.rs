@@ -1,4 +1,4 @@
-//! A workload of either kind as views and changes read it. Defaults and percentages are resolved by the
+//! A workload of either kind, in the form that `view` and `change` use. Defaults and percentages are resolved by the
 //! operator's own code.
 
 use std::collections::BTreeSet;

@@ -25,7 +25,7 @@ use crate::print;
 use crate::style::{Style, Tone};
 use crate::table::{Cell, Table};
 
-/// What a command changes.
+/// How a command changes a Cluster.
 #[derive(Clone, Copy)]
 pub enum Change {
     Pause,

@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 
 /// Show and control rollouts of GameDeployments, GameStatefulSets and SidecarSets.
 ///
-/// A workload is NAME, gd/NAME or gsts/NAME; a name alone finds its kind. A SidecarSet is scs/NAME.
+/// A workload is NAME, gd/NAME or gsts/NAME; without a kind, both kinds are searched. A SidecarSet is scs/NAME.
 #[derive(Parser)]
 #[command(name = "kubectl-game", bin_name = "kubectl game", version)]
 pub struct Cli {

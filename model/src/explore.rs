@@ -19,7 +19,7 @@ pub struct Exploration {
     pub moves: u64,
     /// Number of distinct plans.
     pub plans: usize,
-    /// Number of layers: states at the same distance from the start, the start included.
+    /// Number of layers. All states at the same distance from the start are one layer; the start is the first layer.
     pub depth: usize,
 }
 

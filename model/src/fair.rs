@@ -31,8 +31,8 @@ enum FairMove {
     Wait(Time),
 }
 
-/// Runs until the cluster settles, and returns the settled state. If `is_favorable`, the operator moves first,
-/// and hooks succeed; otherwise kubelets and hooks move first, and hooks fail.
+/// Runs until the cluster settles, or reaches a state in `settled`, and returns that state. If `is_favorable`, the
+/// operator moves first, and hooks succeed; otherwise kubelets and hooks move first, and hooks fail.
 pub fn settle(
     model: &Model,
     state: &State,
@@ -281,7 +281,7 @@ fn unmet_request(model: &Model, state: &State) -> Option<String> {
     let workload = &state.workload.now;
     let mut pods = state.pods.now.iter();
     let is_requested =
-        |pod: &&Pod| pod.move_requested.is_some() || workload.named.contains(&pod.name);
+        |pod: &&Pod| pod.move_requested.is_some() || workload.pods_to_delete.contains(&pod.name);
     let pod = pods.find(is_requested)?;
     let is_only_paused = obstacle(model, state) == Some("paused");
     is_only_paused.then(|| format!("{pod:?} is not replaced during a pause"))
@@ -353,7 +353,7 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
         || workload.retry_annotation != 0
         || (workload.promote_annotation != 0 && !facts.is_rolling())
         || workload.retry != 0
-        || !workload.named.is_empty();
+        || !workload.pods_to_delete.is_empty();
     has_request.then(|| format!("requests by a user are left behind: {workload:?}"))
 }
 

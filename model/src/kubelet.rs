@@ -86,7 +86,7 @@ pub fn moves(scope: &Scope, state: &State, pod: &Pod) -> Vec<Kubelet> {
             }
             if state.remaining.breaks > 0 && pod.healthy {
                 moves.extend([Kubelet::Break, Kubelet::Fail]);
-                if scope.crashes {
+                if scope.container_crashes {
                     moves.push(Kubelet::Crash);
                 }
             }

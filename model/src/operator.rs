@@ -156,7 +156,7 @@ impl Model {
             moves.push(Move::WriteStatus);
         } else if !reconcile.after.is_empty() {
             moves.extend((0..reconcile.after.len()).map(Move::Write));
-            // In the model the GET happens together with the write before it, but it may also happen later.
+            // The model sends the GET together with the write before it. `Abandon` stands for a GET that is sent later.
             if !reconcile.begun && state.workload.now.generation != reconcile.planned.generation {
                 moves.push(Move::Abandon);
             }

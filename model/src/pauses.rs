@@ -136,7 +136,8 @@ pub fn record_held_pods(model: &Model, state: &mut State, view: &View) {
     }
 }
 
-/// Whether a rollout enters a partition step with a new status.
+/// Whether a rollout enters a partition step, or its held replicas are first recorded, when its status changes from
+/// `old` to `new`.
 pub fn enters_partition(model: &Model, planned: &Workload, old: &Facts, new: &Facts) -> bool {
     let steps = &model.scope.steps[usize::from(planned.steps)];
     let from = if old.is_same_rollout(new) {

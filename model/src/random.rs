@@ -136,7 +136,7 @@ fn large() -> Scope {
         ],
         ticks: vec![1, 7, 2, 1, 7, 1],
         late_sidecars: true,
-        crashes: true,
+        container_crashes: true,
         ahead: 7,
         remaining: Remaining {
             user: 12,

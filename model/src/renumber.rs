@@ -107,8 +107,8 @@ impl Renumbering {
             match write {
                 Write::CreateRun(id) | Write::DeleteRun(id) => self.collect_run(id),
                 Write::Workload(change) => {
-                    let named = change.named.iter().flatten();
-                    named.for_each(|name| self.names.add(*name));
+                    let pods_to_delete = change.pods_to_delete.iter().flatten();
+                    pods_to_delete.for_each(|name| self.names.add(*name));
                 }
                 other => {
                     pod_of(other).into_iter().for_each(|uid| self.uids.add(uid));
@@ -127,7 +127,10 @@ impl Renumbering {
     }
 
     fn collect_workload(&mut self, workload: &Workload) {
-        workload.named.iter().for_each(|name| self.names.add(*name));
+        workload
+            .pods_to_delete
+            .iter()
+            .for_each(|name| self.names.add(*name));
     }
 
     fn apply(&self, state: &mut State) {
@@ -188,8 +191,8 @@ impl Renumbering {
     }
 
     fn renumber_workload(&self, workload: &mut Rc<Workload>) {
-        if !workload.named.is_empty() {
-            for name in &mut Rc::make_mut(workload).named {
+        if !workload.pods_to_delete.is_empty() {
+            for name in &mut Rc::make_mut(workload).pods_to_delete {
                 *name = self.names.new_number(*name);
             }
         }
@@ -208,7 +211,7 @@ impl Renumbering {
             match write {
                 Write::CreateRun(id) | Write::DeleteRun(id) => self.renumber_run(id),
                 Write::Workload(change) => {
-                    for name in change.named.iter_mut().flatten() {
+                    for name in change.pods_to_delete.iter_mut().flatten() {
                         *name = self.names.new_number(*name);
                     }
                 }

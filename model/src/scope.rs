@@ -49,8 +49,8 @@ pub struct Scope {
     pub broken: Option<Rev>,
     /// Whether the image of a second container may be pulled slowly, so the game runs while the pod is Pending.
     pub late_sidecars: bool,
-    /// Whether containers may crash and restart, as often as pods may break.
-    pub crashes: bool,
+    /// Whether containers may crash and restart. Each crash counts as one of `remaining.breaks`.
+    pub container_crashes: bool,
     /// How far ahead the clock of an operator that ends a hook may be; 0 if clocks are never ahead.
     pub ahead: Time,
     /// The changes that users may make.
@@ -107,7 +107,7 @@ pub enum User {
     Partition(u8),
     Steps(u8),
     /// Adds this pod to podsToDelete.
-    Name(Name),
+    PodToDelete(Name),
     /// Adds this ordinal to reserveOrders.
     Reserve(Name),
     /// Removes this ordinal from reserveOrders.
@@ -185,7 +185,7 @@ impl Default for Scope {
             refused: None,
             broken: None,
             late_sidecars: false,
-            crashes: false,
+            container_crashes: false,
             ahead: 0,
             user: Vec::new(),
             ticks: Vec::new(),

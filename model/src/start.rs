@@ -21,7 +21,7 @@ fn new_workload(scope: &Scope) -> State {
         hooked: true,
         retry: 0,
         steps: 0,
-        named: Vec::new(),
+        pods_to_delete: Vec::new(),
         reserved: 0,
         pause_annotation: 0,
         retry_annotation: 0,

@@ -25,7 +25,7 @@ pub fn has_effect(change: User, state: &State) -> bool {
         User::Unhook => workload.hooked,
         User::Partition(kept) => workload.partition != kept,
         User::Steps(list) => workload.steps != list,
-        User::Name(name) => !workload.named.contains(&name) && exists(state, name),
+        User::PodToDelete(name) => !workload.pods_to_delete.contains(&name) && exists(state, name),
         User::Reserve(name) => !workload.is_reserved(name),
         User::Unreserve(name) => workload.is_reserved(name),
         User::Guard(wanted) => workload.guard.wanted != wanted,
@@ -186,7 +186,7 @@ pub fn act(model: &Model, state: &mut State, change: User, seen_before: bool) {
         User::Unhook => workload.hooked = false,
         User::Partition(kept) => workload.partition = kept,
         User::Steps(list) => workload.steps = list,
-        User::Name(name) => workload.named.push(name),
+        User::PodToDelete(name) => workload.pods_to_delete.push(name),
         User::Reserve(name) | User::Unreserve(name) => {
             workload.reserved ^= 1 << name;
             state.memory.surge = 0;

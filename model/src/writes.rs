@@ -108,8 +108,8 @@ fn change_workload(
         .promote_annotation
         .unwrap_or(workload.promote_annotation);
     workload.retry &= !change.retry_off;
-    if let Some(named) = &change.named {
-        workload.named.clone_from(named);
+    if let Some(pods_to_delete) = &change.pods_to_delete {
+        workload.pods_to_delete.clone_from(pods_to_delete);
     }
     if let Some(finalizer) = change.finalizer {
         workload.guard.finalizer = finalizer;
@@ -117,7 +117,7 @@ fn change_workload(
     }
     let is_spec_changed = workload.paused != before.paused
         || workload.retry != before.retry
-        || workload.named != before.named;
+        || workload.pods_to_delete != before.pods_to_delete;
     workload.generation += u8::from(is_spec_changed);
 }
 
@@ -230,9 +230,9 @@ fn next_name(state: &State) -> Name {
     let pods = pods.map(|pod| pod.name);
     let runs = state.runs.now.iter().filter(|run| run.id.pod.is_some());
     let runs = runs.map(|run| run.id.name);
-    let named = state.workload.now.named.iter().copied();
+    let pods_to_delete = state.workload.now.pods_to_delete.iter().copied();
     pods.chain(runs)
-        .chain(named)
+        .chain(pods_to_delete)
         .max()
         .map_or(0, |name| name + 1)
 }

@@ -302,7 +302,8 @@ impl Metrics {
         }
     }
 
-    /// Removes the series of workloads that no longer exist; the counts of guarded pods a while later.
+    /// Removes the series of workloads that no longer exist. The counts of guarded pods are
+    /// removed a while later.
     pub(crate) fn retain(&self, now: Instant, exists: impl Fn(WorkloadKind, &str, &str) -> bool) {
         let still_exists = |it: &WorkloadLabels| exists(it.kind, &it.namespace, &it.name);
         self.reconciles.retain(|it| still_exists(&it.workload));

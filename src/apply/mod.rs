@@ -78,9 +78,9 @@ pub(crate) struct Memory {
     pub verdicts: BTreeMap<String, Verdict>,
     /// The revisions of the SidecarSets that applied to the pods of these verdicts.
     pub sidecars: Vec<String>,
-    /// Revisions whose last pod was refused. Of each, a single pod is tried next.
+    /// Revisions whose last pod was refused. The next plan tries to create only one pod of each.
     pub refused: BTreeSet<String>,
-    /// Names of pods and revisions that objects of another owner already have.
+    /// Names that new pods and revisions cannot get, because objects of other owners have them.
     pub taken: BTreeSet<String>,
     /// The kinds of action that the API server refused last time.
     pub failures: Failures,

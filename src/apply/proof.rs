@@ -4,8 +4,9 @@
 //! recent. Actions that depend on the workload alone continue while the proof is renewed, so that one plan can
 //! create or delete a thousand pods without a pause.
 //!
-//! An [`AdaptiveTimeout`] only doubles each time a proof or a plan is too late, so even a process that is frozen twice
-//! in a row does not act on an old decision, and a slow API server still allows progress.
+//! An [`AdaptiveTimeout`] starts short, and doubles each time a proof or a plan is too late. So
+//! even a process that is frozen twice in a row does not act on an old decision, and a slow API
+//! server still allows progress.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,8 +22,8 @@ use gamekeeper_core::plan::Action;
 
 /// The lifetime of a proof that an object is unchanged, counted from the request.
 pub(crate) const PROOF_LIFETIME: Duration = Duration::from_millis(500);
-/// The lifetime of a proof that took longer, counted from the response: long enough to start writes immediately.
-/// With a shorter time, no write would ever start while the API server is slow.
+/// The shortest lifetime of a proof, counted from the response: just long enough to start the
+/// writes that are ready. Without it, no write would ever start while the API server is slow.
 const LATE_PROOF_LIFETIME: Duration = Duration::from_millis(50);
 /// The lifetime of a plan that depends on pods.
 pub(super) const PLAN_LIFETIME: Duration = Duration::from_secs(1);

@@ -145,7 +145,8 @@ impl Requests {
             .await
     }
 
-    /// Reads an object with a quorum read, and returns those of its fields that `T` has.
+    /// Reads an object, and returns those of its fields that `T` has. This is a quorum read, unless
+    /// the path has a resourceVersion.
     pub(crate) async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, Refusal> {
         let accept = Content::Object.mime();
         let exchange = self.exchange(Method::GET, path, accept, Content::Object, Vec::new());

@@ -23,9 +23,9 @@ pub(super) struct Tally {
     pub unfinished: bool,
     /// Whether the names of pods can be chosen, rather than being determined by ordinals.
     chooses_names: bool,
-    /// Revisions of which the most recent new pod was refused. Of each, a single pod is tried next.
+    /// Revisions whose last pod was refused before this batch, which tries only one pod of each.
     on_trial: BTreeSet<String>,
-    /// Revisions on trial whose single pod was tried.
+    /// Revisions on trial of which this batch has tried a pod.
     tried: BTreeSet<String>,
     /// Revisions of which a pod was refused in this batch.
     refused: BTreeSet<String>,
@@ -88,7 +88,8 @@ impl Tally {
         true
     }
 
-    /// Records the PodDisruptionBudgets of other clients. The next successful probe of the guard includes them.
+    /// Records the PodDisruptionBudgets of other clients. They become part of the guard's state
+    /// when its successful probe is counted.
     pub(super) fn observe_budgets(&mut self, others: Vec<OtherBudget>) {
         self.other_budgets = others;
     }

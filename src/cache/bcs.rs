@@ -51,7 +51,8 @@ pub(super) fn postponed(
     (grace.revision == revision).then(|| Arc::new(grace.container_images))
 }
 
-/// The record of an update whose images are set, in our own form, so that it is completed like one of our updates.
+/// Our own record of an update whose images have already been set, so that the update is completed
+/// like one of ours.
 pub(super) fn record(
     annotations: &Annotations,
     revision: &str,

@@ -19,7 +19,8 @@ use crate::objects::{Deleted, Kind, Write};
 /// How long the cache may take to observe a write before the object's kind is listed again.
 const EXPECTATION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Writes that the cache may not have observed yet, by the uid of the workload that they were made for.
+/// Writes that the cache may not have observed yet, by the uid of the workload, SidecarSet or
+/// Cluster that they were made for.
 #[derive(Default)]
 pub(crate) struct Expectations {
     owners: Mutex<HashMap<String, Expected>>,

@@ -1,9 +1,10 @@
 //! The observed state of the cluster: one watch per kind for the whole process, indexed by owner.
 //!
 //! Controllers read this state without a request to the API server, and hold no lock across an await. Guarantees:
-//! after a change or deletion is in the store, all workloads and runs that the change concerns are queued;
-//! [`Cache::until_caught_up`] lets a controller read its own writes; after [`Cache::catch_up_with_server`] the
-//! cache is at least as new as the API server was at the time of the call.
+//! each change or deletion is applied to the store first, and then all workloads and runs that it
+//! concerns are queued; [`Cache::until_caught_up`] lets a controller read its own writes; after
+//! [`Cache::catch_up_with_server`] the cache is at least as new as the API server was at the time
+//! of the call.
 
 mod bcs;
 mod comparison;
@@ -368,8 +369,8 @@ impl Cache {
 
     /// Waits until every kind has been listed.
     pub(crate) async fn until_filled(&self) {
-        // Namespaces and revisions of SidecarSets come last, because the list of SidecarSets decides whether they are
-        // watched.
+        // `watched` checks lazily whether there are SidecarSets, and yields namespaces and the
+        // revisions of sets after the kind SidecarSet. By then, the sets have been listed.
         for (kind, _) in self.watched() {
             // Cannot fail, because self holds the sender.
             let _ = self

@@ -5,8 +5,8 @@
 //! a match is still being played in it. So each event is first parsed as far as the owner references. Pods of other
 //! controllers are dropped there, unless a SidecarSet reaches their namespace. Of these pods and of orphans, only two
 //! things are kept: what decides an orphan's adoption, because a workload that selects it may be created later, and
-//! what the status of a SidecarSet needs. A pod that has sidecars, and whose sets update it themselves, is also kept
-//! like our own pods.
+//! what the status of a SidecarSet needs. If such a pod has sidecars that SidecarSets update, its
+//! slim form is kept as well.
 
 mod of_sets;
 

@@ -138,7 +138,8 @@ impl<T: Cached> Reflector<T> {
         }
     }
 
-    /// Returns when a caller waits for a list that has not started, and none is in progress.
+    /// Returns when a caller waits for a list that has not started, and no other list is in
+    /// progress.
     async fn until_list_is_due(&self) {
         let (mut progress, mut wanted) = (self.progress(), self.wanted.subscribe());
         loop {

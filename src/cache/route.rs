@@ -78,9 +78,10 @@ impl Router {
         self
     }
 
-    /// Queues the workload, and the SidecarSets whose tokens it starts or stops using, and updates the index.
+    /// Queues the workload, and the SidecarSets whose updates it starts or stops holding back.
+    /// Updates the index.
     pub(crate) fn workload<K: GameWorkload>(&self, transition: &Transition<Whole<K>>) {
-        self.queue_sets_of(transition);
+        self.queue_sets_of_workload(transition);
         let (old, new) = transition;
         let workloads = self.workloads.write();
         let mut workloads = workloads.unwrap_or_else(PoisonError::into_inner);
@@ -179,8 +180,8 @@ impl Router {
         (self.to_sidecar_sets)(set.key());
     }
 
-    /// Records the namespace, and queues all sets: any of them may start or stop reaching it. The workloads of a new
-    /// namespace have been waiting for it.
+    /// Records the namespace, and queues all sets: any of them may start or stop reaching it. Also
+    /// queues the workloads of a new namespace, which have been waiting for it.
     pub(crate) fn namespace(&self, (old, new): &Transition<CachedNamespace>) {
         let Some(namespace) = new.as_ref().or(old.as_ref()) else {
             return;
@@ -213,7 +214,7 @@ impl Router {
     }
 
     /// Queues the SidecarSets whose status depends on the change of a pod.
-    fn queue_sidecar_sets(&self, (old, new): &Transition<CachedPod>) {
+    fn queue_sets_of_pod(&self, (old, new): &Transition<CachedPod>) {
         self.queue_sets(|set| {
             let [old, new] =
                 [old, new].map(|side| side.as_ref().and_then(|pod| pod.for_sidecar_set(set)));
@@ -222,8 +223,8 @@ impl Router {
     }
 
     /// Queues the SidecarSets that reach a workload's namespace, if the workload starts or stops holding back
-    /// sidecar updates.
-    fn queue_sets_of<K: GameWorkload>(&self, (old, new): &Transition<Whole<K>>) {
+    /// sidecar updates, or holds them back for another reason.
+    fn queue_sets_of_workload<K: GameWorkload>(&self, (old, new): &Transition<Whole<K>>) {
         let Some(workload) = new.as_ref().or(old.as_ref()) else {
             return;
         };
@@ -254,7 +255,7 @@ impl Router {
 
     /// Queues the pod's controller, or the workloads that might adopt it, and the SidecarSets that count it.
     pub(crate) fn pod(&self, transition: &Transition<CachedPod>) {
-        self.queue_sidecar_sets(transition);
+        self.queue_sets_of_pod(transition);
         self.queue_controllers(transition);
         let [old, new] =
             [&transition.0, &transition.1].map(|side| side.as_ref().and_then(|pod| pod.orphan()));

@@ -60,8 +60,8 @@ impl Cached for CachedNamespace {
 /// The sets and the namespaces that they reach. Readers always get a consistent state of both.
 #[derive(Default)]
 pub(crate) struct SidecarIndex {
-    /// The namespace that this process is limited to; None if it is not limited. If it is, only sets for that namespace
-    /// count, so that only one operator writes the status of a set.
+    /// The namespace that this process is limited to; None if it is not limited. A limited process
+    /// uses only sets for its namespace, so that only one operator writes the status of a set.
     scope: Option<String>,
     policy: NamespacePolicy,
     state: RwLock<State>,

@@ -36,7 +36,7 @@ pub trait Cached: Send + Sync + 'static {
     fn name(&self) -> &str {
         self.head().name
     }
-    /// Name, for the index. Small objects share its memory with the index.
+    /// Name, for the index. Small objects share this string with the index.
     fn shared_name(&self) -> Arc<str> {
         self.name().into()
     }

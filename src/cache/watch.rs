@@ -394,7 +394,7 @@ struct BookmarkMeta {
     annotations: BTreeMap<String, String>,
 }
 
-/// The object in a line of any type. An error has no metadata.
+/// The object in a watch event of any type. An ERROR has no metadata.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Head {

@@ -10,7 +10,8 @@ use crate::apply::Refusal;
 /// How long to wait before a refused write is repeated.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
 
-/// When the object is reconciled after a failed write that can only succeed once the object or the cluster has changed.
+/// When the object is reconciled again after a failed write. If the write was rejected, it can
+/// succeed only once the object or the cluster has changed, so it is not repeated soon.
 pub(super) fn requeue_after(refusal: &Refusal) -> Requeue {
     match refusal {
         Refusal::Conflict(_) => Requeue::Conflict,
@@ -35,7 +36,7 @@ pub(super) fn no_later(planned: Requeue, refusal: &Refusal) -> Requeue {
     }
 }
 
-/// When the object is reconciled after a failed request that is repeated whatever the reason.
+/// When the object is reconciled again after a failed request that is retried soon in any case.
 pub(super) fn retry(refusal: &Refusal) -> Requeue {
     match refusal {
         Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(*after),

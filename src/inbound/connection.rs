@@ -20,7 +20,8 @@ use tracing::debug;
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may take to finish its requests when it is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a connection may be idle, or take to read a response. API servers close idle connections after 90 s.
+/// How long a connection may be idle; this includes the time in which the client reads a response. API servers close
+/// idle connections after 90 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The interval of keep-alive pings, and their timeout.
 const KEEP_ALIVE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(10)];

@@ -41,9 +41,9 @@ pub(super) fn check(address: IpAddr, options: HttpOptions) -> Result<(), Address
         IpAddr::V4(v4) => (vec![v4], None),
         IpAddr::V6(v6) => (embedded_v4(v6), Some(v6)),
     };
-    let is_metadata = v4.iter().any(|v4| is_metadata_v4(*v4))
+    let is_link_local_or_metadata = v4.iter().any(|v4| is_link_local_or_metadata_v4(*v4))
         || v6.is_some_and(|v6| v6.is_unicast_link_local() || METADATA_V6.contains(&v6));
-    let kind = if is_metadata && !options.allow_link_local {
+    let kind = if is_link_local_or_metadata && !options.allow_link_local {
         "link-local or metadata"
     } else if v4.iter().any(|v4| is_loopback_v4(*v4)) && !options.allow_loopback {
         "loopback"
@@ -53,12 +53,12 @@ pub(super) fn check(address: IpAddr, options: HttpOptions) -> Result<(), Address
     Err(AddressRefused { address, kind })
 }
 
-fn is_metadata_v4(address: Ipv4Addr) -> bool {
+fn is_link_local_or_metadata_v4(address: Ipv4Addr) -> bool {
     address.is_link_local() || METADATA_V4.contains(&address)
 }
 
-/// Whether an address is one of the calling pod itself: a loopback address, or one in 0.0.0.0/8, because Linux connects
-/// 0.0.0.0 to the local host.
+/// Whether an address belongs to the calling pod itself: a loopback address, or an address in 0.0.0.0/8, because Linux
+/// connects 0.0.0.0 to the local host.
 fn is_loopback_v4(address: Ipv4Addr) -> bool {
     matches!(address.octets(), [0 | 127, ..])
 }

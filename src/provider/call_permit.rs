@@ -2,8 +2,9 @@
 //! descriptors.
 //!
 //! A measurement gets its permit before anything is read or written for it. It may then hold only short
-//! texts: looked-up values, filled-in arguments, a response. A text that turns out to be long is dropped,
-//! and read again once there is a permit for a long one.
+//! texts: looked-up values, filled-in arguments, a response. If a text turns out to be long, the measurement
+//! waits for a permit for long texts. Meanwhile the body of an HTTP call is not read any further; any other
+//! text is dropped, and read or filled in again once there is a permit.
 
 use std::sync::Arc;
 

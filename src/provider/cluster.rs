@@ -70,7 +70,7 @@ impl RequestError {
         RequestError { code: 200, message }
     }
 
-    /// Whether the same request may succeed later. It proves nothing about the object.
+    /// Whether the same request may succeed later. Such an error proves nothing about the object.
     pub(super) fn is_transient(&self) -> bool {
         matches!(self.code, 0 | 429 | 500..)
     }

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-/// The status of a pod.
+/// The container statuses and the conditions of a pod.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ContainerStatuses {

@@ -46,7 +46,7 @@ impl<'a> Filling<'a> {
             values, allowance, ..
         } = self;
         let filled = fill(text, allowance, |name| values.get(name).copied());
-        self.with_field(field, filled)
+        self.name_field_in_error(field, filled)
     }
 
     /// Fills arguments into a URL. An IPv6 address gets the brackets that it needs as a host, so that
@@ -70,7 +70,7 @@ impl<'a> Filling<'a> {
             let bracketed = bracketed.get(name).map(String::as_str);
             bracketed.or_else(|| values.get(name).copied())
         });
-        let filled = self.with_field(field, filled)?;
+        let filled = self.name_field_in_error(field, filled)?;
         // The template may already have brackets.
         Ok(filled.replace("[[", "[").replace("]]", "]"))
     }
@@ -86,10 +86,11 @@ impl<'a> Filling<'a> {
             values, allowance, ..
         } = self;
         let filled = fill_json(json, place, allowance, &|name| values.get(name).copied());
-        self.with_field(field, filled)
+        self.name_field_in_error(field, filled)
     }
 
-    fn with_field<T>(
+    /// Names the field in the error, and records whether the texts became too long.
+    fn name_field_in_error<T>(
         &mut self,
         field: &str,
         filled: Result<T, ArgumentError>,

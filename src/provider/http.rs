@@ -34,7 +34,7 @@ use super::tls::{Authorities, Tls};
 
 /// The longest body of a response, in bytes.
 pub(super) const MAX_RESPONSE: usize = 1 << 20;
-/// The longest head of a response, and how much a server may send before it is read, in bytes.
+/// In bytes: the longest head of a response, and how much a server may send ahead of what has been read.
 const READ_AHEAD: usize = 32 << 10;
 /// How many redirects of a call are followed.
 const MAX_REDIRECTS: usize = 5;

@@ -120,7 +120,7 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
     };
     match stuck {
         Some(stuck) if age(stuck.since, now) >= START_GRACE => {
-            // Otherwise the kubelet would keep retrying, in parallel with the next measurement.
+            // If the Job were kept, the kubelet would keep retrying, in parallel with the next measurement.
             cluster.delete_job(namespace, &name).await?;
             let limit = START_GRACE.as_secs();
             Err(format!("job {name} could not start within {limit} s: {}", stuck.why).into())
@@ -133,7 +133,8 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
     }
 }
 
-/// The outcome of a poll that did not get to know the Job's state. The Job's own deadline limits how often this happens.
+/// The outcome of a poll that could not determine the Job's state. The Job's own deadline limits how often this
+/// happens.
 fn unknown(name: &str, error: RequestError) -> Outcome {
     Outcome {
         phase: HookPhase::Running,
@@ -154,7 +155,7 @@ fn in_progress(name: &str, obstacle: Option<String>, age: SignedDuration) -> Out
     Outcome {
         phase: HookPhase::Running,
         message: Some(message),
-        // The longer it runs, the less a short delay matters.
+        // The longer the Job has run, the less a short delay matters.
         resume_after: Some((age / 4).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)),
         ..Outcome::default()
     }

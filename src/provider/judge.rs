@@ -25,7 +25,8 @@ impl Conditions {
         self.success.is_none() && self.failure.is_none()
     }
 
-    /// Judges the measured value, and adds the note to the message, if there are both. Must run on the evaluation pool.
+    /// Judges the measured value. If the outcome has a message, the note is added to it. Must run on the evaluation
+    /// pool.
     pub(super) fn judge(&self, subject: &Subject<'_>, note: Option<&str>) -> Outcome {
         let value = subject.shown();
         let noted = |message: String| match note {

@@ -93,9 +93,9 @@ impl Tokens {
     }
 }
 
-/// The namespace that loses a token before one more token of `namespace` is kept: `namespace` itself if it has
-/// reached its limit, or else the one with the most tokens if all together have reached theirs. None if no token must
-/// be removed.
+/// The namespace that must lose a token before `namespace` gets one more: `namespace` itself if it has reached
+/// [`MAX_TOKENS_PER_NAMESPACE`]; otherwise, if there are [`MAX_TOKENS`] in total, the namespace with the most tokens.
+/// None if no token must be removed.
 fn crowded_namespace(known: &HashMap<TokenKey, Token>, namespace: &str) -> Option<String> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for key in known.keys() {

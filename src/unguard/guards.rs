@@ -49,7 +49,7 @@ impl Guards {
 
     /// Whether the namespace was deleted. If so, the chart's Role in it was deleted with it, and all other requests
     /// would be refused.
-    pub(super) async fn has_no_namespace(&self) -> Result<bool, kube::Error> {
+    pub(super) async fn namespace_was_deleted(&self) -> Result<bool, kube::Error> {
         let Some(namespace) = &self.namespace else {
             return Ok(false);
         };
@@ -88,7 +88,8 @@ impl Guards {
         Err(UnguardError::Waiting(waiting))
     }
 
-    /// Stops the operator, and removes all guards. While it stops, pods may begin to wait, so this is checked again.
+    /// Stops the operator, and removes all guards. Pods may begin to wait for their hooks while the operator stops, so
+    /// that is checked both before and after.
     pub(super) async fn remove(
         &self,
         operator: &Operator<'_>,

@@ -81,7 +81,7 @@ pub async fn run(options: &Options) -> Result<(), UnguardError> {
         client: client.clone(),
         namespace: options.namespace.clone(),
     };
-    if guards.has_no_namespace().await? {
+    if guards.namespace_was_deleted().await? {
         println!("nothing to remove: the namespace does not exist");
         return Ok(());
     }

@@ -153,7 +153,7 @@ async fn a_deleted_namespace_is_recognized() {
         _ => failure(403),
     });
     let guards = guards(client, Some("games"));
-    assert!(guards.has_no_namespace().await.expect("an answer"));
+    assert!(guards.namespace_was_deleted().await.expect("an answer"));
     assert_eq!(count(&sent, ""), 1, "{sent:?}");
 }
 
@@ -165,11 +165,11 @@ async fn a_namespace_that_cannot_be_read_may_exist() {
     }] {
         let (client, _) = server(script);
         let guards = guards(client, Some("games"));
-        assert!(!guards.has_no_namespace().await.expect("an answer"));
+        assert!(!guards.namespace_was_deleted().await.expect("an answer"));
     }
     let (client, sent) = server(|_, _| failure(500));
     let all = guards(client, None);
-    assert!(!all.has_no_namespace().await.expect("an answer"));
+    assert!(!all.namespace_was_deleted().await.expect("an answer"));
     assert_eq!(count(&sent, ""), 0, "{sent:?}");
 }
 

@@ -28,6 +28,7 @@ pub(super) struct Pair {
     pub key: String,
     /// The host names of the certificate, separated by commas.
     pub names: String,
+    /// When the pair was created.
     pub from: Timestamp,
     pub until: Timestamp,
 }
@@ -73,12 +74,12 @@ impl Pair {
         lifetime: Duration,
     ) -> Result<Self, CertificateError> {
         // The clocks of API servers may be a little behind.
-        let from = now - Duration::from_secs(60);
+        let not_before = now - Duration::from_secs(60);
         let until = now.checked_add(lifetime).unwrap_or(Timestamp::MAX);
         let params = |names: &[String], common_name: String| {
             let mut params = CertificateParams::new(names)?;
             let epoch = rcgen::date_time_ymd(1970, 1, 1);
-            params.not_before = epoch + since_epoch(from);
+            params.not_before = epoch + since_epoch(not_before);
             params.not_after = epoch + since_epoch(until);
             params.use_authority_key_identifier_extension = true;
             params
@@ -228,8 +229,8 @@ pub(super) fn due(
         };
     }
     let a_third = i64::try_from(lifetime.as_secs() / 3).unwrap_or(i64::MAX);
-    let is_old = current.until.duration_since(now).as_secs() < a_third;
-    if is_old || current.names != names.join(",") {
+    let expires_soon = current.until.duration_since(now).as_secs() < a_third;
+    if expires_soon || current.names != names.join(",") {
         return Due::Announce;
     }
     match old {

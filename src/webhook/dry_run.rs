@@ -82,7 +82,7 @@ impl DryRun {
         }
     }
 
-    /// Validates the template of a request that changes it.
+    /// Validates the template in a request, if the request changes the template.
     pub(super) async fn check(&self, request: &AdmissionRequest) -> DryRunFindings {
         if !changes_template(request) {
             return DryRunFindings::default();

@@ -11,8 +11,9 @@ use gamekeeper_core::plan::sidecars::{Sidecars, inject, with_defaults};
 
 /// Sets the defaults of a SidecarSet.
 pub(super) fn defaulted(request: &AdmissionRequest) -> AdmissionResponse {
-    let is_set = request.object["kind"] == "SidecarSet" && request.operation == "CREATE";
-    let changed = match is_set {
+    let is_new_sidecar_set =
+        request.object["kind"] == "SidecarSet" && request.operation == "CREATE";
+    let changed = match is_new_sidecar_set {
         true => with_defaults(&request.object),
         false => request.object.clone(),
     };

@@ -253,8 +253,8 @@ impl Rotation {
     }
 }
 
-/// The patch that sets the CA bundle wherever a configuration has a different one; None if each of its webhooks has
-/// this one.
+/// The patch that sets the CA bundle in each webhook of a configuration that has a different one; None if there is no
+/// such webhook.
 fn patch<'a>(
     bundle: &str,
     version: Option<&str>,

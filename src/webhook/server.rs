@@ -100,8 +100,8 @@ enum Purpose {
 }
 
 impl Reviewer {
-    /// Reviews a request; None while the caches are not synced, or if the review panics. The budget is held for as
-    /// long as the request, even if the caller disconnects.
+    /// Reviews a request; None while the caches are not synced, if the namespace of a pod cannot be read, or if the
+    /// review panics. The budget is held for as long as the request, even if the caller disconnects.
     async fn review(
         &self,
         purpose: Purpose,

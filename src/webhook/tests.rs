@@ -309,13 +309,13 @@ fn new_certificates(now: Timestamp) -> Certificates {
     Certificates::new(Pair::new(&names(), now, LIFETIME).expect("a pair"))
 }
 
-fn after(start: Timestamp, seconds: u64) -> Timestamp {
+fn seconds_after(start: Timestamp, seconds: u64) -> Timestamp {
     start + Duration::from_secs(seconds)
 }
 
 /// What is due this many seconds after the start.
 fn due_at(certificates: &Certificates, start: Timestamp, seconds: u64, announced: bool) -> Due {
-    let now = after(start, seconds);
+    let now = seconds_after(start, seconds);
     due(Some(certificates), &names(), now, LIFETIME, announced)
 }
 
@@ -328,7 +328,7 @@ fn a_new_pair_is_announced_before_it_is_served_and_the_old_one_stays_trusted() {
         assert_eq!(due_at(&stored, start, seconds, true), expected, "{seconds}");
     }
     let first = stored.current.clone();
-    stored.next = Some(Pair::new(&names(), after(start, 610), LIFETIME).expect("a pair"));
+    stored.next = Some(Pair::new(&names(), seconds_after(start, 610), LIFETIME).expect("a pair"));
     let trusted_after = 610 + announcement_time(LIFETIME).as_secs();
     assert_eq!(
         due_at(&stored, start, trusted_after - 1, true),
@@ -339,7 +339,7 @@ fn a_new_pair_is_announced_before_it_is_served_and_the_old_one_stays_trusted() {
     assert_eq!(due_at(&stored, start, trusted_after, true), Due::Promote);
     let bundle = stored.bundle();
     let stored = stored.promote();
-    assert_eq!(stored.current.until, after(start, 610 + 900));
+    assert_eq!(stored.current.until, seconds_after(start, 610 + 900));
     assert!(bundle.contains(&stored.current.authority) && bundle.contains(&first.authority));
     assert!(stored.bundle().contains(&first.authority));
     assert_eq!(due_at(&stored, start, 890, true), Due::Nothing);
@@ -362,7 +362,7 @@ fn invalid_certificates_in_a_secret_are_ignored() {
     let start = Timestamp::from_second(1_800_000_000).expect("a time");
     let mut stored = new_certificates(start);
     assert_eq!(Certificates::read(&stored.write()), Some(stored.clone()));
-    stored.next = Some(Pair::new(&names(), after(start, 1), LIFETIME).expect("a pair"));
+    stored.next = Some(Pair::new(&names(), seconds_after(start, 1), LIFETIME).expect("a pair"));
     stored.old = Some(("old".into(), start));
     assert_eq!(Certificates::read(&stored.write()), Some(stored.clone()));
     let mut data = stored.write();

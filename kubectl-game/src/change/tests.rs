@@ -11,7 +11,7 @@ use super::retry::retry;
 use super::undo::undo;
 use crate::error::Error;
 use crate::fixture::{
-    failed_pod_hook, failed_step, now, patched, paused_canary, set, without_runs,
+    failed_pod_hook, failed_step, now, patched, paused_canary, stateful_set, without_runs,
 };
 use crate::scene::Scene;
 
@@ -61,7 +61,7 @@ fn pause_and_resume_set_one_field() {
         outcome_and_patch(&scene, pause(&scene.game)),
         ("paused".to_owned(), replace(PAUSED, true))
     );
-    let bare = patched(set(), json!({"spec": {"updateStrategy": null}}));
+    let bare = patched(stateful_set(), json!({"spec": {"updateStrategy": null}}));
     let (_, patch) = outcome_and_patch(&bare, pause(&bare.game));
     assert_eq!(
         patch,
@@ -105,7 +105,7 @@ fn promote_continues_only_past_a_paused_step() {
     );
     assert!(refused(promote(&paused_by_user().game)).contains("paused by a user"));
     assert!(refused(promote(&running().game)).contains("in progress"));
-    assert!(refused(promote(&set().game)).contains("not at a canary step"));
+    assert!(refused(promote(&stateful_set().game)).contains("not at a canary step"));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_full_promotion_names_its_rollout() {
         json!([annotation])
     );
     assert!(refused(promote_fully(&paused_by_user().game)).contains("paused by a user"));
-    assert!(refused(promote_fully(&set().game)).contains("not at a canary step"));
+    assert!(refused(promote_fully(&stateful_set().game)).contains("not at a canary step"));
     let unseen = patched(paused_canary(), json!({"metadata": {"generation": 9}}));
     assert!(refused(promote_fully(&unseen.game)).contains("has not observed"));
 }
@@ -165,7 +165,7 @@ fn undo_lists_the_known_revisions() {
         "gd/game has no revision 7; its revisions are 1, 2"
     );
     assert_eq!(
-        refused(undo(&set(), None)),
+        refused(undo(&stateful_set(), None)),
         "gsts/world has no earlier revision to roll back to"
     );
 }
@@ -218,7 +218,7 @@ fn set_image_changes_the_containers_it_names() {
 
 #[test]
 fn restart_is_refused_where_no_pod_would_be_recreated() {
-    let scene = set();
+    let scene = stateful_set();
     let (outcome, patch) = outcome_and_patch(&scene, restart(&scene.game, now()));
     assert_eq!(outcome, "restarted");
     let annotations = json!({"kubectl.kubernetes.io/restartedAt": "2026-11-21T10:05:00Z"});
@@ -235,7 +235,7 @@ fn restart_is_refused_where_no_pod_would_be_recreated() {
     );
     assert!(refused(restart(&hooked.game, now())).ends_with(", each after its PreDelete hook"));
     let in_place = patched(
-        set(),
+        stateful_set(),
         json!({"spec": {"updateStrategy": {"type": "InplaceUpdate"}}}),
     );
     assert!(refused(restart(&in_place.game, now())).contains("RollingUpdate"));

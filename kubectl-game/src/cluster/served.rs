@@ -42,7 +42,7 @@ impl Served {
     }
 }
 
-/// The cluster does not serve a kind. `name` shows how a user refers to an object of that kind.
+/// The error if the cluster does not serve a kind. `name` shows how a user refers to an object of that kind.
 pub fn not_installed(kind: &str, name: &str) -> Error {
     Error::NotFound(format!(
         "the cluster does not serve {kind}s ({name}): install gamekeeper's CRDs first"

@@ -14,7 +14,7 @@ use crate::table::Cell;
 use crate::view::run::{phase_cell, summary};
 use crate::view::tree::{Node, render};
 
-/// The tree, with the attempts among these runs.
+/// The tree of a Cluster, with those of the given runs that belong to it.
 pub fn tree(cluster: &Cluster, runs: &[HookRun], style: Style, now: Timestamp) -> String {
     let uid = cluster.uid().unwrap_or_default();
     let is_own = |run: &&HookRun| run.owner_references().iter().any(|it| it.uid == uid);

@@ -1,4 +1,4 @@
-//! `pause` and `resume` of a SidecarSet: whether updates of pods start.
+//! `pause` and `resume` of a SidecarSet: both set spec.updateStrategy.paused.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::set::Set;
 use super::short_name;
 use crate::error::{Error, refuse};
 
-/// What a command changes.
+/// How a command changes a SidecarSet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Pause,

@@ -220,7 +220,7 @@ impl History {
 fn content_of(revision: &ControllerRevision) -> Value {
     let data = revision.data.as_ref().map(|data| &data.0["spec"]);
     let content = data.and_then(Value::as_object).cloned();
-    // All other fields are ignored.
+    // Fields other than FIELDS are ignored.
     let content = content.into_iter().flatten();
     let known = content.filter(|(field, _)| FIELDS.contains(&field.as_str()));
     Value::Object(known.collect::<Map<_, _>>())

@@ -1,4 +1,4 @@
-//! A SidecarSet as views and changes read it.
+//! A SidecarSet, in the form that views and changes use.
 
 use gamekeeper_core::api::{ConditionType, SidecarSet, SidecarSetSpec, SidecarSetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

@@ -4,7 +4,8 @@ use serde_json::json;
 
 use super::*;
 use crate::fixture::{
-    failed_pod_hook, failed_step, guarded, now, patched, paused_canary, reserved, set, unenforced,
+    failed_pod_hook, failed_step, guarded, now, patched, paused_canary, reserved, stateful_set,
+    unenforced,
 };
 
 fn judged(scene: &Scene) -> (u8, String) {
@@ -25,7 +26,7 @@ fn each_reason_in_a_sentence() {
         ("failed step hook", failed_step()),
         ("failed pod hook", failed_pod_hook()),
         ("failed hook of a guarded pod", guarded()),
-        ("complete", set()),
+        ("complete", stateful_set()),
         (
             "pause of 60 s",
             patched(
@@ -40,7 +41,10 @@ fn each_reason_in_a_sentence() {
         ),
         (
             "user's pause after a complete rollout",
-            patched(set(), json!({"spec": {"updateStrategy": {"paused": true}}})),
+            patched(
+                stateful_set(),
+                json!({"spec": {"updateStrategy": {"paused": true}}}),
+            ),
         ),
         (
             "apply",
@@ -99,7 +103,7 @@ fn each_reason_in_a_sentence() {
         (
             "partition",
             patched(
-                set(),
+                stateful_set(),
                 json!({"spec": {"updateStrategy": {"partition": 1}},
             "status": {"updatedReplicas": 2}}),
             ),

@@ -103,7 +103,7 @@ fn line(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{failed_pod_hook, failed_step, now, set};
+    use crate::fixture::{failed_pod_hook, failed_step, now, stateful_set};
 
     #[test]
     fn each_metric_with_its_last_measurement() {
@@ -118,7 +118,7 @@ mod tests {
         stray.metadata.owner_references = None;
         stray.metadata.namespace = Some("test".to_owned());
         let runs = [step.runs, pod.runs, vec![stray]].concat();
-        let (scenes, others) = Scene::group_runs(vec![set().game, step.game], runs);
+        let (scenes, others) = Scene::group_runs(vec![stateful_set().game, step.game], runs);
         insta::assert_snapshot!(all(&scenes, &others, true, Style::PLAIN, now()));
     }
 }

@@ -76,18 +76,22 @@ pub fn step(game: &Game) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{failed_pod_hook, guarded, now, paused_canary, set, unenforced};
+    use crate::fixture::{failed_pod_hook, guarded, now, paused_canary, stateful_set, unenforced};
 
     #[test]
     fn both_kinds_in_one_table() {
-        let games = [paused_canary().game, failed_pod_hook().game, set().game];
+        let games = [
+            paused_canary().game,
+            failed_pod_hook().game,
+            stateful_set().game,
+        ];
         insta::assert_snapshot!(list(&games, false, Style::PLAIN, now()));
         insta::assert_snapshot!(list(&games, true, Style::PLAIN, now()));
     }
 
     #[test]
     fn guarded_workloads_show_how_many_pods_are_guarded_and_wait() {
-        let games = [guarded().game, unenforced().game, set().game];
+        let games = [guarded().game, unenforced().game, stateful_set().game];
         insta::assert_snapshot!(list(&games, false, Style::PLAIN, now()));
     }
 }

@@ -79,7 +79,7 @@ pub fn verdict_data(verdict: &Verdict) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{guarded, now, set, unenforced};
+    use crate::fixture::{guarded, now, stateful_set, unenforced};
     use crate::verdict::judge;
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
             "{text}"
         );
         assert_eq!(data["inForce"], false);
-        let (text, data) = shown(&set());
+        let (text, data) = shown(&stateful_set());
         assert!(!text.contains("guard"), "{text}");
         assert!(data.is_null(), "{data}");
     }

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use crate::fixture::{
         failed_pod_hook, failed_step, guarded, hostile, many_pods, now, paused_canary, reserved,
-        set,
+        stateful_set,
     };
     use crate::view::{hooks, list, status};
 
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_set_in_the_order_of_its_ordinals() {
-        insta::assert_snapshot!(tree(&set(), MAX_PODS, SYMBOLS, now()));
+        insta::assert_snapshot!(tree(&stateful_set(), MAX_PODS, SYMBOLS, now()));
     }
 
     #[test]

@@ -323,7 +323,7 @@ fn retarget(run: &mut HookRun, world: &World) {
     }
 }
 
-/// Changes the target of a run to that of an update of the sidecars.
+/// Adds the set's revision to the target of a run, as if the run were for an update of the sidecars.
 fn add_sidecars(run: &mut HookRun, world: &World) {
     let target = run.annotations().get(names::RUN_TARGET).cloned();
     let target = target.filter(|it| !it.is_empty() && !it.contains('+'));

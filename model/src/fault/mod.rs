@@ -1,7 +1,7 @@
 //! Deliberate bugs, each of which the checker must find.
 //!
-//! They need no change of production code: they corrupt the planner's [`input`] or [`output`], or the model's
-//! execution of a plan, which checks for them.
+//! They need no change of production code: they corrupt the planner's [`input`] or [`output`], or change how the
+//! model carries out a plan.
 
 mod input;
 mod output;

@@ -94,7 +94,7 @@ impl Case<'_> {
 
     /// Whether podsToDelete names a pod, or a move was requested.
     pub(super) fn is_replacement_requested(&self, pod: &Pod) -> bool {
-        self.workload.named.contains(&pod.name) || pod.move_requested.is_some()
+        self.workload.pods_to_delete.contains(&pod.name) || pod.move_requested.is_some()
     }
 
     /// The number of surge pods when this many pods are being replaced.

@@ -57,7 +57,8 @@ pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), 
     let has_surplus = active > usize::from(workload.replicas);
     let may_be_deleted = |pod: &Pod| {
         let is_outdated = !in_place && pod.rev != workload.template;
-        let is_requested = workload.named.contains(&pod.name) || pod.move_requested.is_some();
+        let is_requested =
+            workload.pods_to_delete.contains(&pod.name) || pod.move_requested.is_some();
         has_surplus || is_outdated || is_requested || workload.guard.deletion.is_some()
     };
     for write in planned.before.iter().chain(&planned.after) {

@@ -450,7 +450,7 @@ impl<'a> Case<'a> {
             && id.hook == self.workload.hook
             && self.workload.hooked
             && self.workload.guard.deletion.is_none()
-            && self.workload.named.is_empty()
+            && self.workload.pods_to_delete.is_empty()
             // The cache may not yet show that another pod will be moved.
             && !self.active().any(|pod| pod.move_requested.is_some())
             && !self.model.scope.has_surprises();
@@ -466,11 +466,11 @@ impl<'a> Case<'a> {
             return Ok(());
         }
         let waiting = self.active().filter(|pod| self.is_waiting(pod)).count() as i64;
-        let is_in_order = self.model.scope.stateful_set.is_some();
-        if is_in_order && self.wanted(self.surge()).contains(&id.name) {
+        let has_ordinals = self.model.scope.stateful_set.is_some();
+        if has_ordinals && self.wanted(self.surge()).contains(&id.name) {
             return Ok(());
         }
-        if is_in_order || self.excess() >= waiting {
+        if has_ordinals || self.excess() >= waiting {
             return violation(
                 "choice of pods",
                 format!("{id:?} is canceled while there are too many pods"),

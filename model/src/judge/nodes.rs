@@ -22,8 +22,8 @@ pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), 
                 pod(*uid).filter(|pod| is_going || !is_by_operator(pod))
             }
             Write::DeletePod(uid, DeletionReason::Replace, _) => pod(*uid).filter(|pod| {
-                let is_named = view.workload.named.contains(&pod.name);
-                pod.move_requested == Some(Requester::Operator) && !is_going && !is_named
+                let is_to_delete = view.workload.pods_to_delete.contains(&pod.name);
+                pod.move_requested == Some(Requester::Operator) && !is_going && !is_to_delete
             }),
             Write::DeletePod(uid, DeletionReason::NodeLost, _) => {
                 let is_lost = view.node == Node::Lost;

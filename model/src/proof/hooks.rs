@@ -57,7 +57,7 @@ fn bugs_in_the_protection_of_running_pods_are_found() {
     find(Fault::NoVersionPrecondition, HOOK, grown());
     let crashes = Scope {
         user: vec![User::Scale(2)],
-        crashes: true,
+        container_crashes: true,
         remaining: Remaining {
             breaks: 1,
             ..remaining(1, 0, 0)

@@ -57,10 +57,12 @@ const ONE_CHANGE: &str = "13: one change";
 const CANARY_STEPS: &str = "13: canary steps";
 const INJECTED: &str = "13: injected";
 
+/// A user changes the template, and changes it back.
 fn updated() -> Vec<User> {
     vec![User::Template(1), User::Template(0)]
 }
 
+/// A user scales in, and out again.
 fn scaled() -> Vec<User> {
     vec![User::Scale(2), User::Scale(3)]
 }

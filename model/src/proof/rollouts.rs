@@ -40,7 +40,7 @@ fn bugs_in_pauses_and_steps_are_found() {
 
 #[test]
 fn bugs_in_requested_replacements_are_found() {
-    let user = vec![User::Name(0), User::Pause];
+    let user = vec![User::PodToDelete(0), User::Pause];
     let scope = Scope { user, ..surge() };
     find(Fault::RequestsPaused, SETTLES, scope.clone());
     find(Fault::SurgeForgotten, ENOUGH, scope);

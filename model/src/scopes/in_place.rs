@@ -91,7 +91,7 @@ fn in_place_with_crashes() {
             replicas: 2,
             pre_inplace: true,
             post_inplace: true,
-            crashes: true,
+            container_crashes: true,
             user: vec![User::Template(1), User::Scale(3)],
             remaining: Remaining {
                 breaks: 1,

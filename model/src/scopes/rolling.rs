@@ -98,8 +98,8 @@ fn pods_to_delete() {
         "podsToDelete",
         Scope {
             user: vec![
-                User::Name(0),
-                User::Name(1),
+                User::PodToDelete(0),
+                User::PodToDelete(1),
                 User::Scale(2),
                 User::Template(1),
             ],
@@ -112,8 +112,8 @@ fn pods_to_delete() {
 #[test]
 fn pods_to_delete_with_surge() {
     let user = vec![
-        User::Name(0),
-        User::Name(1),
+        User::PodToDelete(0),
+        User::PodToDelete(1),
         User::Scale(2),
         User::Template(1),
         User::Pause,
@@ -248,7 +248,7 @@ fn crashes() {
         "crashes",
         Scope {
             replicas: 2,
-            crashes: true,
+            container_crashes: true,
             user: vec![User::Scale(1), User::Scale(2), User::Template(1)],
             remaining: Remaining {
                 breaks: 1,
@@ -272,7 +272,7 @@ fn on_delete() {
             user: vec![
                 User::Template(1),
                 User::Template(0),
-                User::Name(0),
+                User::PodToDelete(0),
                 User::Scale(2),
                 User::Scale(4),
             ],

@@ -19,7 +19,7 @@ pub(super) fn waits_for_user(model: &Model, state: &State) -> bool {
     state.workload.now.paused || !updates_sidecars || state.runs.now.iter().any(has_failed)
 }
 
-/// The obstacle that a user has to remove: a broken image of the set, or of pods that do not get the set's newer one.
+/// The obstacle that a user has to remove: pods have the broken image, and the set does not give them another one.
 pub fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
     let broken = model.scope.sidecars?.broken?;
     let set = &state.sidecar_set.now;

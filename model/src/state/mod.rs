@@ -109,8 +109,7 @@ pub struct Workload {
     pub retry: u8,
     /// Its step list, as an index into the scope's step lists.
     pub steps: u8,
-    /// podsToDelete.
-    pub named: Vec<Name>,
+    pub pods_to_delete: Vec<Name>,
     /// reserveOrders, one bit per ordinal.
     pub reserved: u8,
     /// The annotation of the operator's pause; 0 for none.
@@ -224,6 +223,7 @@ impl RunId {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Remaining {
     pub user: u8,
+    /// Crashes of the operator's process.
     pub crashes: u8,
     /// Pods that break.
     pub breaks: u8,

@@ -111,7 +111,7 @@ pub struct WorkloadChange {
     pub retry_annotation: Option<Text>,
     pub promote_annotation: Option<Text>,
     pub retry_off: u8,
-    pub named: Option<Vec<Name>>,
+    pub pods_to_delete: Option<Vec<Name>>,
     pub finalizer: Option<bool>,
 }
 

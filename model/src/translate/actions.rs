@@ -111,7 +111,7 @@ impl Translator {
             let (_, text) = annotations.find(|(name, _)| name == key)?;
             Some(text.as_deref().map_or(0, |text| self.text_id(text)))
         };
-        let named = patch.pods_to_delete.as_ref();
+        let pods_to_delete = patch.pods_to_delete.as_ref();
         WorkloadChange {
             paused: patch.paused,
             pause_annotation: annotation(names::PAUSE_ANNOTATION),
@@ -125,7 +125,8 @@ impl Translator {
                 .finalizers
                 .as_ref()
                 .map(|all| all.iter().any(|it| it == names::GUARD_FINALIZER)),
-            named: named.map(|named| named.iter().map(|name| parse_name(name)).collect()),
+            pods_to_delete: pods_to_delete
+                .map(|names| names.iter().map(|name| parse_name(name)).collect()),
         }
     }
 

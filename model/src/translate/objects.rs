@@ -39,7 +39,7 @@ impl Translator {
         spec.replicas = Some(i32::from(workload.replicas));
         spec.template = self.templates[usize::from(workload.template)].clone();
         spec.scale_strategy.pods_to_delete = workload
-            .named
+            .pods_to_delete
             .iter()
             .map(|name| pod_name(*name, false))
             .collect();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A pod that was observed at version 7.
+/// A reference to a pod that must not have changed since it was observed at version 7.
 fn unchanged(name: &str) -> PodRef {
     PodRef {
         version: Some(7),

@@ -258,7 +258,7 @@ async fn a_budget_that_cannot_be_created_is_tried_again_with_growing_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_may_be_deleted_even_if_there_was_no_response() {
+async fn the_state_of_the_guard_is_unknown_if_the_deletion_of_its_budget_got_no_response() {
     let mut harness = Harness::new(|request, count| match request {
         "DELETE /apis/policy/v1/poddisruptionbudgets/budget" => (504, json!({})),
         _ => accepting(request, count),

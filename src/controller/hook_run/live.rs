@@ -227,7 +227,7 @@ impl Live {
 
     /// The phase in which the run ended, and how long it took; None if it has not ended, or had ended before it was
     /// resumed.
-    pub(super) fn end(&self) -> Option<(HookPhase, Duration)> {
+    pub(super) fn ended(&self) -> Option<(HookPhase, Duration)> {
         let HookRunStatus {
             phase,
             started_at,

@@ -221,7 +221,7 @@ impl HookRuns {
         match written {
             Ok(written) => {
                 let measurements_wait = live.record_write(written.version(), hash);
-                if let Some((phase, took)) = live.end()
+                if let Some((phase, took)) = live.ended()
                     && let Some(run) = self.cache.hook_run(key)
                 {
                     let run_owner = self.owner(&run.object);
@@ -284,8 +284,8 @@ impl HookRuns {
         Ok(ResponseMetadata::default())
     }
 
-    /// Stops the remaining measurements of a run; false if one cannot be stopped. This happens before the run's end
-    /// is written, because after that a restart would forget the measurements.
+    /// Stops the remaining measurements of a run; false if one cannot be stopped. They must be
+    /// stopped before the run's end is written: after that, a restart would forget them.
     async fn stop_measurements(&self, key: &ObjectKey) -> bool {
         let mut calls = match self.runs().get_mut(key) {
             Some(live) => live.take_stopping(),

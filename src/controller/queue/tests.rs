@@ -1,4 +1,4 @@
-//! Tests when a queue returns keys, and that it loses none.
+//! A queue returns each key at the right time, and loses none.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -272,7 +272,7 @@ async fn no_pod_is_patched_once_the_set_has_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_updated_pod_is_busy_until_it_runs_the_new_image() {
+async fn an_updated_pod_takes_a_slot_until_it_runs_the_new_image() {
     let set = set(log("log:2"), json!({}));
     let world = World::recorded(set.clone(), |_| None).await;
     let (mut a, b) = (pod("a", &set), pod("b", &set));

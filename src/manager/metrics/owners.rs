@@ -1,4 +1,4 @@
-//! The existing workloads, collected once for a page: only these have series.
+//! The existing workloads: only these have series.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -320,7 +320,7 @@ async fn a_pod_that_would_fill_the_memory_is_not_parsed() {
     assert_eq!((outcome.phase, outcome.message), (Error, Some(expected)));
 }
 
-/// If the measurement ended, its Job would continue next to the Job of the next measurement.
+/// If the measurement ended, its Job would continue while the next measurement starts a Job of its own.
 #[tokio::test]
 async fn a_job_that_cannot_be_read_now_is_in_progress() {
     for (code, resumed, phase) in [

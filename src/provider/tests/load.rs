@@ -154,7 +154,7 @@ async fn a_response_holds_its_permit_until_it_is_assessed() {
     until("a call", || game.requests().len() == 1).await;
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let gate = Arc::new(Mutex::new(gate));
-    // Each job has a namespace of its own; otherwise the second one would wait behind the calls.
+    // Each job has a namespace of its own, so the two jobs occupy both threads of the pool.
     let busy: Vec<_> = ["one", "two"]
         .into_iter()
         .map(|namespace| {

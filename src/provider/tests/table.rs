@@ -1,5 +1,5 @@
-//! Plays the table of runs without a socket or a clock: responses are judged as those of a web metric, and their
-//! outcomes are assessed by the run's state machine.
+//! Plays the runs of tests/hook_runs.yaml without a socket or a clock: responses are judged as those of a web metric,
+//! and their outcomes are assessed by the run's state machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -45,7 +45,7 @@ pub(super) fn template(set: &Value) -> Value {
     json!({"metadata": {}, "spec": spec})
 }
 
-/// Converts a finding about that template into one about the set.
+/// Converts a finding about the set's template into a finding about the set.
 pub(super) fn finding_in_set(finding: &Finding) -> Finding {
     let field = match finding.field.strip_prefix(IN_TEMPLATE) {
         Some(rest) => format!("{IN_SET}{rest}"),
