@@ -161,8 +161,8 @@ fn kubelet_move(model: &Model, state: &State) -> Option<Move> {
     })
 }
 
-/// The next hook ends. A hook of a guarded pod that refuses is asked again, until the deadline; updates in place have no
-/// deadline, so their hooks always succeed.
+/// The end of the next hook. If the hook of a guarded pod fails, it is run again until the deadline. Updates in place
+/// have no deadline, so their hooks always succeed: otherwise the cluster would never settle.
 fn hook_move(model: &Model, state: &State, is_favorable: bool) -> Option<Move> {
     let mut runs = state.runs.now.iter();
     let index = runs.position(|run| !run.phase.is_completed())?;
@@ -275,8 +275,8 @@ fn leftovers(model: &Model, state: &State) -> Option<String> {
     ))
 }
 
-/// A requested replacement that has not happened although only a pause holds back the workload. A pause holds back
-/// updates alone.
+/// A requested replacement that has not happened although nothing but a pause is in its way. A pause holds back
+/// updates, but not replacements.
 fn unmet_request(model: &Model, state: &State) -> Option<String> {
     let workload = &state.workload.now;
     let mut pods = state.pods.now.iter();

@@ -58,8 +58,8 @@ impl Case<'_> {
         self.all_available(wanted, &action)
     }
 
-    /// A GameDeployment deletes a surplus pod. If the surplus consists of surge pods, a pod whose replacement was
-    /// requested is deleted only within the budget, because its replacement may not be available yet.
+    /// Checks the deletion of a surplus pod of a GameDeployment. If the surplus consists of surge pods, a pod whose
+    /// replacement was requested is deleted only within the budget, because its replacement may not be available yet.
     fn surplus_deleted(&self, pod: &Pod) -> Result<(), Violation> {
         let surplus = self.active().count() as i64 - self.replicas();
         let facts = self.model.translator.facts(self.state.last_status());

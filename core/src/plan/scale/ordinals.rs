@@ -93,6 +93,7 @@ impl<'a> Ordinals<'a> {
         let surplus = surplus.filter(|pod| !wanted.contains(self.ordinal_of(pod)));
         Choice {
             surge,
+            // The replacement of a pod has the same ordinal, so it cannot be created first.
             replacement_surge: 0,
             victims: surplus.map(|pod| pod.uid()).collect(),
         }

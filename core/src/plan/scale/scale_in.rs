@@ -184,9 +184,10 @@ pub fn choose<'a>(
     }
 }
 
-/// The number of pods whose requested replacement may be created before they are deleted. A scale-in deletes such pods
-/// first and without a replacement, so while there are more pods than replicas and known surge pods, no further surge
-/// pods are created for them.
+/// The number of pods whose requested replacement may be created before they are deleted.
+///
+/// A scale-in deletes such pods first, and without a replacement. If there are more pods than replicas plus the surge
+/// pods in the status, the workload is being scaled in, and no further surge pods are created.
 fn requested_replacements(sizing: &Sizing) -> i64 {
     let Workload {
         replicas, progress, ..

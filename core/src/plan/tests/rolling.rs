@@ -55,7 +55,7 @@ fn named_pods_are_replaced_only_within_the_budget() {
     assert_eq!(kept.count(), 3);
 }
 
-/// Regardless of the order in which pods are named and ranked.
+/// This does not depend on the order in which the pods are named, or would be deleted.
 #[test]
 fn a_named_pod_keeps_its_slot_while_its_hook_runs() {
     for first in [0, 1] {
