@@ -228,7 +228,7 @@ fn with_hook(mut spec: Value) -> Value {
     spec
 }
 
-/// The spec with a claim for each pod, which is deleted with the pod.
+/// The spec with a claim for each pod. Claims are deleted with their pods.
 fn with_claims(mut spec: Value) -> Value {
     spec["podManagementPolicy"] = json!("Parallel");
     spec["volumeClaimTemplates"] = json!([{

@@ -1,6 +1,6 @@
 //! Helpers for the text of messages.
 
-/// Cuts a string to a maximum number of characters.
+/// Cuts a string after `max` characters, and appends `...` if anything was cut off.
 ///
 /// ```
 /// use gamekeeper_core::text::truncate;
@@ -15,7 +15,7 @@ pub fn truncate(text: &str, max: usize) -> String {
     }
 }
 
-/// A number, followed by the singular or the plural words.
+/// A number, followed by `one` if the number is 1, and by `many` if not.
 ///
 /// ```
 /// use gamekeeper_core::text::counted;

@@ -261,7 +261,7 @@ impl Tally {
         memory.refused.retain(|it| !self.accepted.contains(it));
         memory.refused.extend(self.refused);
         if self.backs_off {
-            memory.backoff = Some(Backoff::after(memory.backoff, Timestamp::now()));
+            memory.backoff = Some(Backoff::after_round(memory.backoff, Timestamp::now()));
         }
         let failures = &mut memory.failures;
         failures.retain(|attempt| !self.succeeded.contains(&attempt));

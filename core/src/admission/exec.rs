@@ -33,7 +33,7 @@ pub fn disabled_commands(
         .collect()
 }
 
-/// Finds arguments from Secrets in commands. They would be readable in the audit log.
+/// Finds arguments from Secrets in commands. The secret values would be readable in the audit log.
 pub(super) fn secrets_in_commands(metrics: &[Metric], args: &[Argument]) -> Vec<Finding> {
     let secret_args = args.iter().filter(|argument| {
         let source = argument.value_from.as_ref();

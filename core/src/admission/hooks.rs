@@ -14,7 +14,7 @@ use crate::plan::hook_run::{
 struct Hook<'a> {
     field: String,
     step: &'a HookStep,
-    /// Whether the hook is for a pod; that of a canary step is not.
+    /// Whether the hook is for a pod. The hook of a canary step is not.
     is_for_pod: bool,
 }
 

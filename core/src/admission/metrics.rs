@@ -67,7 +67,7 @@ pub(super) fn check_run(spec: &HookRunSpec) -> Vec<Finding> {
     findings
 }
 
-/// Finds arguments with which, in bk-bcs, a kubernetes metric reads another object instead of the pod.
+/// Finds arguments that, in bk-bcs, make a kubernetes metric read another object instead of the pod.
 fn other_objects(args: &[Argument], metrics: &[Metric]) -> Vec<Finding> {
     let reads_objects = metrics.iter().any(|it| it.provider.kubernetes.is_some());
     let args = args.iter().enumerate();

@@ -1,8 +1,8 @@
 //! Admission: the validation of manifests before they are stored.
 //!
-//! There are two layers of rules. The API server enforces those of the CRDs; [`Schemas`] checks them offline.
-//! [`check`] applies the others, which need a parser (conditions, paths) or another object (the HookTemplates of a
-//! workload). The webhook and the linter use both, and thus report the same messages.
+//! There are two layers of rules. The API server enforces the rules of the CRDs; the linter checks them offline with
+//! [`Schemas`]. [`check`] applies the other rules, which need a parser (conditions, paths) or another object (the
+//! HookTemplates of a workload). The webhook and the linter both call it, and thus report the same messages.
 //!
 //! Pure: no client, no clock, no async. The parser of conditions needs a deep stack: call these functions on a thread
 //! with a stack of [`STACK_BYTES`](crate::expr::STACK_BYTES).
@@ -78,8 +78,8 @@ pub fn check(object: &Value, templates: &Templates) -> Vec<Finding> {
     findings
 }
 
-/// Decodes an object. One that matches its schema but cannot be decoded was written for another version of the
-/// operator.
+/// Decodes an object. A failure is only a warning, because an object that matches its schema but cannot be decoded was
+/// written for another version of the operator.
 fn read<K: DeserializeOwned>(object: &Value) -> Result<K, Finding> {
     K::deserialize(object).map_err(|error| {
         let message = format!("this version of the operator cannot decode it: {error}");

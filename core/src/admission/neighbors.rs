@@ -116,7 +116,8 @@ pub fn conflicts_with_workloads(
     let Some(set) = sidecar_set(object).filter(|_| !workloads.is_empty()) else {
         return Vec::new();
     };
-    // Workloads in the operator's own namespace are either unknown here or have already been left out.
+    // The webhook has already left out workloads in the operator's own namespace. The linter does not know which
+    // namespace that is.
     let policy = NamespacePolicy::default();
     let selected = workloads.iter();
     let selected =

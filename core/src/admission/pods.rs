@@ -24,7 +24,7 @@ pub(super) fn check_template(at: &str, template: &Value, claims: &[Value]) -> Ve
     findings
 }
 
-/// Checks the containers in the spec at field `at`: that of a pod template or of a SidecarSet.
+/// Checks the containers in the spec at field `at`, which is the spec of a pod template or of a SidecarSet.
 pub(super) fn check_spec(at: &str, spec: &Value, claims: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let claims = claims.iter().map(claim_template_name);

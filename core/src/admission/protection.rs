@@ -55,7 +55,7 @@ pub(super) fn check_workload(workload: &impl GameWorkload) -> Vec<Finding> {
 
 /// Finds a workload with pods that should leave their nodes but cannot, because none may be unavailable and no
 /// replacement is created first. `may_surge` is also true if maxSurge is ignored: maxUnavailable 0 then means 1.
-pub(super) fn moves_nothing(
+pub(super) fn move_without_effect(
     workload: &impl GameWorkload,
     max_unavailable: Option<&IntOrString>,
     max_surge: Option<&IntOrString>,
@@ -77,7 +77,8 @@ pub(super) fn moves_nothing(
     })
 }
 
-/// Reports a PodDisruptionBudget that selects pods of a guarded workload, which makes their evictions fail.
+/// Reports another PodDisruptionBudget that selects pods of a guarded workload: evictions of a pod with two budgets
+/// fail.
 pub fn another_budget(workload: &Value, name: &str, selector: &Selector) -> Option<Finding> {
     let is_guarded = workload["spec"]["protection"]["pods"] == "Guarded";
     let labels = &workload["spec"]["template"]["metadata"]["labels"];

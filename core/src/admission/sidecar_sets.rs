@@ -61,7 +61,7 @@ fn not_a_revision(set: &str, name: &str) -> Finding {
     Finding::invalid(field, name, fix)
 }
 
-/// Finds the revision that a SidecarSet pins, if it does not exist. `known` are the names of the set's
+/// Finds a revision that a SidecarSet pins but that does not exist. `known` are the names of the set's
 /// ControllerRevisions.
 pub fn unknown_revision(object: &Value, known: &[String]) -> Vec<Finding> {
     let Some(set) = sidecar_set(object) else {
@@ -72,7 +72,7 @@ pub fn unknown_revision(object: &Value, known: &[String]) -> Vec<Finding> {
     // A name without the set's prefix is reported by `check_sidecar_set`, which does not know the revisions.
     let is_known = |it: &&str| {
         let is_current = current.as_deref() == Some(*it);
-        is_current || known.iter().any(|name| name == it) || !it.starts_with(&format!("{name}-"))
+        is_current || known.iter().any(|known| known == it) || !it.starts_with(&format!("{name}-"))
     };
     let unknown = pinned(&set).filter(|it| !is_known(it));
     unknown.map(|it| not_a_revision(name, it)).collect()
@@ -116,7 +116,7 @@ fn check_annotations(patches: &[PodMetadataPatch]) -> Vec<Finding> {
     findings
 }
 
-/// Warnings about OpenKruise settings that determine the order of pod updates.
+/// Warnings about OpenKruise settings for the order of pod updates. They have no effect here.
 fn without_effect(spec: &Value) -> Vec<Finding> {
     let strategy = &spec["updateStrategy"];
     let ignored = ["priorityStrategy", "scatterStrategy"].into_iter();
@@ -212,8 +212,7 @@ fn may_select_same_pods(one: &SidecarSetSpec, other: &SidecarSetSpec) -> bool {
         && may_both_match(&one.selector, &other.selector)
 }
 
-/// Whether there may be an object that both selectors match, which is false if they require different values of a
-/// label.
+/// Whether there may be an object that both selectors match. There is none if they require different values of a label.
 fn may_both_match(one: &LabelSelector, other: &LabelSelector) -> bool {
     let others = required(other);
     required(one).iter().all(|(label, values)| {

@@ -1,5 +1,5 @@
-//! Mostly rules that involve two objects. Rules on a single object are covered by the table of bad manifests,
-//! which the linter's tests check.
+//! Rules that involve two objects, and rules on a single object that need several cases. The other rules are covered by
+//! the table of bad manifests, which the linter's tests check.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -194,27 +194,30 @@ fn fields_without_effect_are_warnings() {
         assert_eq!(found.len(), usize::from(is_warned), "{found:?}");
         assert!(found.iter().all(|it| it.starts_with(expected)), "{found:?}");
     }
-    let steps = |partitions: [Value; 3]| {
+    let messages_for_steps = |partitions: [Value; 3]| {
         let steps = partitions.map(|partition| json!({"partition": partition}));
         messages(json!({"updateStrategy": {"canary": {"steps": steps}}}), &[])
     };
-    let together_with_steps = |partition: Value| {
+    let messages_for_partition_and_steps = |partition: Value| {
         let canary = json!({"steps": [{"partition": 1}]});
         messages(
             json!({"updateStrategy": {"partition": partition, "canary": canary}}),
             &[],
         )
     };
-    assert_eq!(together_with_steps(json!(0)), [""; 0]);
+    assert_eq!(messages_for_partition_and_steps(json!(0)), [""; 0]);
     let expected = "warning: spec.updateStrategy.partition: Invalid value: 1: has no effect";
-    assert!(together_with_steps(json!(1))[0].starts_with(expected));
-    assert_eq!(steps([json!(3), json!(1), json!(0)]), [""; 0]);
-    assert_eq!(steps([json!("50%"), json!(20), json!("10%")]), [""; 0]);
+    assert!(messages_for_partition_and_steps(json!(1))[0].starts_with(expected));
+    assert_eq!(messages_for_steps([json!(3), json!(1), json!(0)]), [""; 0]);
+    assert_eq!(
+        messages_for_steps([json!("50%"), json!(20), json!("10%")]),
+        [""; 0]
+    );
     for partitions in [
         [json!(3), json!(5), json!(0)],
         [json!("9%"), json!("10%"), json!(0)],
     ] {
-        let found = steps(partitions);
+        let found = messages_for_steps(partitions);
         let expected = "warning: spec.updateStrategy.canary.steps[1].partition: ";
         assert!(
             found.len() == 1 && found[0].starts_with(expected),
@@ -222,7 +225,7 @@ fn fields_without_effect_are_warnings() {
         );
     }
     // The last step keeps more pods at the old revision than the first, but fewer than the second.
-    assert_eq!(steps([json!(5), json!(8), json!(6)]).len(), 2);
+    assert_eq!(messages_for_steps([json!(5), json!(8), json!(6)]).len(), 2);
 }
 
 /// The findings about a GameDeployment whose pods get indexes from this range.
@@ -337,7 +340,7 @@ fn a_reserved_ordinal_below_the_first_one_is_a_warning() {
 }
 
 #[test]
-fn batches_with_ordered_ready_are_a_warning() {
+fn create_batch_with_ordered_ready_is_a_warning() {
     for (policy, count) in [("OrderedReady", 1), ("Parallel", 0)] {
         let batch = json!({"createBatch": "20%"});
         let spec = json!({"podManagementPolicy": policy, "scaleStrategy": batch});

@@ -8,7 +8,7 @@ use crate::api::{
     InPlaceUpdateStrategy, PodManagementPolicy, UpdateStrategyType, WhenImpossible,
 };
 
-/// The update strategy of either kind.
+/// The settings of updates that both kinds of workload have.
 #[derive(Clone, Copy)]
 struct Update {
     type_: UpdateStrategyType,
@@ -65,7 +65,7 @@ pub(super) fn check_game_deployment(
         ));
     }
     findings.extend(indexes::check_deployment(workload));
-    findings.extend(protection::moves_nothing(
+    findings.extend(protection::move_without_effect(
         workload,
         strategy.max_unavailable.as_ref(),
         strategy.max_surge.as_ref(),
@@ -94,7 +94,7 @@ pub(super) fn check_game_stateful_set(
     findings.extend(batch_without_effect(workload));
     let rolling = strategy.rolling_update.as_ref();
     let is_ordered = workload.spec.pod_management_policy == PodManagementPolicy::OrderedReady;
-    findings.extend(protection::moves_nothing(
+    findings.extend(protection::move_without_effect(
         workload,
         rolling
             .and_then(|it| it.max_unavailable.as_ref())
@@ -241,7 +241,7 @@ fn batch_without_effect(workload: &GameStatefulSet) -> Option<Finding> {
     ))
 }
 
-/// Finds fields that keep traffic away from a pod by means of its readiness gate, if new pods have no gate.
+/// Finds fields that need a readiness gate to keep traffic away from pods, if new pods get none.
 fn missing_readiness_gate(workload: &impl GameWorkload, update: Update) -> Vec<Finding> {
     let [_, _, post_inplace] = workload.pod_hooks();
     let fields = [
@@ -265,7 +265,7 @@ fn missing_readiness_gate(workload: &impl GameWorkload, update: Update) -> Vec<F
         .collect()
 }
 
-/// Finds an order of containers with an update type other than InplaceUpdate, which ignores it.
+/// Finds a container order that is ignored because the update type is not InplaceUpdate.
 fn order_without_effect(update: Update) -> Option<Finding> {
     if update.is_in_place() || update.order == ContainerOrder::DisOrdered {
         return None;
@@ -303,7 +303,7 @@ fn steps_without_effect(workload: &impl GameWorkload) -> Vec<Finding> {
     findings
 }
 
-/// Finds a partition in addition to canary steps, which specify partitions themselves.
+/// Finds a partition that has no effect because canary steps set the partition.
 fn partition_without_effect(
     workload: &impl GameWorkload,
     place: &str,

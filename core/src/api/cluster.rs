@@ -1,4 +1,5 @@
-//! Cluster: lifecycle hooks, scripts that run on the nodes of the cluster at install, upgrade and deletion.
+//! Cluster: lifecycle hooks. They are scripts that run on the cluster's nodes at install, upgrade
+//! and deletion.
 //!
 //! The names of hooks, fields and conditions are those of TKEStack's Cluster: its manifests can be applied once the
 //! apiVersion is changed and passwords are removed. Scripts run as Jobs on the nodes, without ssh.
@@ -92,8 +93,8 @@ pub struct Machine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterFeatures {
-    /// Sources of files, in namespace gamekeeper-hooks. A file without a source is read from the ConfigMap that the
-    /// first part of its src names.
+    /// Sources of files, in namespace gamekeeper-hooks. A file without a source is read from the ConfigMap that is
+    /// named by the first part of its src.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), transform = schema::merged_by("path"))]
     pub sources: Vec<FileSource>,
@@ -276,7 +277,7 @@ pub struct ClusterStatus {
     /// The upgrade in progress, or the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<ClusterUpgrade>,
-    /// Cluster hooks that were successful; those of nodes are in an annotation of each node.
+    /// Cluster hooks that have succeeded. Each node has an annotation with the hooks that have succeeded on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "set"))]
     pub passed_steps: Vec<LifecycleStep>,
@@ -301,8 +302,8 @@ pub struct ClusterUpgrade {
 }
 
 impl Cluster {
-    /// The owner reference of objects that are deleted with the Cluster. It is not a controller reference, so that
-    /// runs that have passed can expire.
+    /// The owner reference of objects that are deleted with the Cluster. It is not a controller reference, because
+    /// a HookRun that has a controller does not expire.
     pub fn owner_reference(&self) -> OwnerReference {
         OwnerReference {
             api_version: super::API_VERSION.to_owned(),

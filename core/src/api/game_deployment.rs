@@ -86,12 +86,12 @@ pub struct GameDeploymentSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GameDeploymentScaleStrategy {
-    /// Names of pods to delete. A scale-in chooses them first; otherwise they are deleted and replaced.
+    /// Names of pods to delete. A scale-in deletes these pods first. Without a scale-in, they are deleted and replaced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10000), extend("x-kubernetes-list-type" = "set"))]
     pub pods_to_delete: Vec<String>,
-    /// Number of pods, or percentage (rounded up), that may be starting at the same time, that is, created but not yet
-    /// available, while the workload's first pods are created. No limit when absent. Later creations are never limited.
+    /// Number or percentage (rounded up) of pods that may be created but not yet available at the same time. Applies
+    /// only while the workload's first pods are created; later creations are never limited. No limit when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::batch")]
     pub create_batch: Option<IntOrString>,

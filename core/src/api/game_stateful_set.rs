@@ -160,8 +160,8 @@ pub struct Ordinals {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GameStatefulSetScaleStrategy {
-    /// Number of pods, or percentage (rounded up), that may be starting at the same time, that is, created but not yet
-    /// available, while the workload's first pods are created. No limit when absent. Later creations are never limited.
+    /// Number or percentage (rounded up) of pods that may be created but not yet available at the same time. Applies
+    /// only while the workload's first pods are created; later creations are never limited. No limit when absent.
     /// Only with podManagementPolicy Parallel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::batch")]

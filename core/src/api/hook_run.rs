@@ -148,7 +148,7 @@ pub struct HookRunStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::merged_by("name"))]
     pub metric_results: Vec<MetricResult>,
-    /// Condition Ready is False while the operator cannot decode the run; otherwise there is none.
+    /// Condition Ready is False while the operator cannot decode the run. A run that it can decode has no conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::merged_by("type"))]
     pub conditions: Vec<Condition>,

@@ -16,7 +16,7 @@ pub enum LifecycleStep {
     EnsureCopyFiles,
     /// On the first master, before the scripts of the nodes.
     EnsurePreClusterInstallHook,
-    /// On every node, before the node has to be ready.
+    /// On every node, which need not be ready yet.
     EnsurePreInstallHook,
     /// Every node is ready.
     EnsureNodesReady,
@@ -50,7 +50,7 @@ pub enum StepScope {
 }
 
 impl LifecycleStep {
-    /// The steps of an install, in order. A node that joins later goes through those that run on every node.
+    /// The steps of an install, in order. A node that joins later goes through the steps that run on every node.
     pub const INSTALL: [Self; 6] = [
         Self::EnsureCopyFiles,
         Self::EnsurePreClusterInstallHook,
@@ -60,8 +60,8 @@ impl LifecycleStep {
         Self::EnsurePostClusterInstallHook,
     ];
 
-    /// The steps of an upgrade, in order. A node completes those that run on every node before a further node begins;
-    /// `parallelism` nodes are upgraded at a time.
+    /// The steps of an upgrade, in order. Up to `parallelism` nodes are upgraded at the same time. Another node begins
+    /// when one of them has completed the steps that run on every node.
     pub const UPGRADE: [Self; 5] = [
         Self::EnsurePreClusterUpgradeHook,
         Self::EnsurePreUpgradeHook,
@@ -113,8 +113,8 @@ impl LifecycleStep {
         command.as_deref()
     }
 
-    /// The step's name, which scripts get as the environment variable HOOK; for a step with a script of the user, its key
-    /// in features.hooks.
+    /// The step's name. Scripts get it in the environment variable HOOK. If users can set a script for the step, the
+    /// name is also the key of that script in features.hooks.
     pub fn hook(self) -> &'static str {
         match self {
             Self::EnsureCopyFiles => "CopyFiles",

@@ -1,7 +1,7 @@
 //! JSON that is kept as text.
 //!
 //! Parsed into maps, JSON takes up to eighty times its length in the memory of every replica. The parts of an
-//! object that may be any JSON are therefore parsed only where they are used.
+//! object that can hold arbitrary JSON are therefore parsed only where they are used.
 
 use std::fmt;
 
@@ -75,7 +75,7 @@ impl<'de> Deserialize<'de> for RawJson {
 }
 
 /// The memory, in bytes, that JSON takes when it is parsed into maps, estimated from its brackets and commas.
-/// Those in strings count too, so the estimate may be too high.
+/// Brackets and commas in strings count, too, so the estimate may be too high.
 pub fn json_memory(text: &[u8]) -> usize {
     let memory = |pair: &[u8]| match pair {
         // An empty map has no node yet.

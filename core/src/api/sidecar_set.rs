@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use super::schema;
 
-/// SidecarSet injects containers into the pods that it selects when they are created, and updates their images.
+/// SidecarSet injects containers into new pods that it selects, and updates the containers' images.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "tkex.tencent.com",
     version = "v1alpha1",
     kind = "SidecarSet",
-    doc = "SidecarSet injects containers into the pods that it selects when they are created, and updates their images.",
+    doc = "SidecarSet injects containers into new pods that it selects, and updates the containers' images.",
     plural = "sidecarsets",
     shortname = "scs",
     category = "game",
@@ -39,7 +39,7 @@ pub struct SidecarSetSpec {
     pub namespace: Option<String>,
     /// Labels of the namespaces whose pods get the containers; all namespaces when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::namespace_selector")]
+    #[schemars(schema_with = "schema::possibly_empty_selector")]
     pub namespace_selector: Option<LabelSelector>,
     /// Init containers to inject; native sidecars have restartPolicy Always.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -67,7 +67,7 @@ pub struct SidecarSetSpec {
     /// How the containers of running pods are updated when their images change.
     #[serde(default)]
     pub update_strategy: SidecarUpdateStrategy,
-    /// Number of old revisions to keep for rollbacks. Those that pods have are always kept.
+    /// Number of old revisions to keep for rollbacks. Revisions that pods still have are always kept.
     #[schemars(range(min = 0), extend("default" = 10))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
@@ -78,8 +78,9 @@ pub struct SidecarSetSpec {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::sidecar_update_rules()))]
 pub struct SidecarUpdateStrategy {
-    /// RollingUpdate updates running pods, those of game workloads after their PreInplace hook (or PreDelete, if that
-    /// is the only one) and within their workload's maxUnavailable. NotUpdate leaves them as they are.
+    /// RollingUpdate updates running pods. A pod of a game workload is updated only after its PreInplace hook (or
+    /// PreDelete, if that is the only one), and within its workload's maxUnavailable. NotUpdate leaves running pods
+    /// as they are.
     #[serde(default, rename = "type")]
     pub type_: SidecarUpdateType,
     /// While true, no update of a pod starts.
@@ -87,7 +88,7 @@ pub struct SidecarUpdateStrategy {
     pub paused: bool,
     /// Only pods with these labels are updated; all matched pods when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::namespace_selector")]
+    #[schemars(schema_with = "schema::possibly_empty_selector")]
     pub selector: Option<LabelSelector>,
     /// The number, or percentage, of matched pods that keep their containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,11 +99,11 @@ pub struct SidecarUpdateStrategy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::batch")]
     pub max_unavailable: Option<IntOrString>,
-    /// Accepted for manifests of OpenKruise, with a warning: pods are updated in another order.
+    /// Has no effect. Accepted with a warning, so that manifests of OpenKruise can be applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::any_object")]
     pub priority_strategy: Option<Value>,
-    /// Accepted for manifests of OpenKruise, with a warning: pods are updated in another order.
+    /// Has no effect. Accepted with a warning, so that manifests of OpenKruise can be applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::any_list")]
     pub scatter_strategy: Option<Value>,
@@ -164,7 +165,7 @@ pub struct InjectionRevision {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub revision_name: Option<String>,
-    /// Refused: write revisionName.
+    /// Refused: set revisionName instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub custom_version: Option<String>,
@@ -186,7 +187,8 @@ impl InjectionStrategy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SidecarOptions {
-    /// Whether the container is placed before or after the pod's own. When absent: before; init containers after.
+    /// Whether the container is placed before or after the pod's own. When absent, containers are placed before, and
+    /// init containers after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_inject_policy: Option<PodInjectPolicy>,
     /// Whether the container mounts what the pod's own containers mount; disabled when absent.
@@ -199,11 +201,11 @@ pub struct SidecarOptions {
     /// How the container is updated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade_strategy: Option<SidecarUpgradeStrategy>,
-    /// Refused: write resources.
+    /// Refused: set resources instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::any_object")]
     pub resources_policy: Option<Value>,
-    /// Refused: write volumeDevices.
+    /// Refused: set volumeDevices instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::any_object")]
     pub share_volume_device_policy: Option<Value>,

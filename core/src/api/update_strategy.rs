@@ -28,9 +28,9 @@ pub enum ContainerOrder {
     /// All at once.
     #[default]
     DisOrdered,
-    /// Each once the previous one runs its new image and is ready.
+    /// Each after the previous one runs its new image and is ready.
     OrderedReady,
-    /// Each once the previous one has been started from its new image.
+    /// Each after the previous one has been started from its new image.
     OrderedUpdated,
 }
 
@@ -53,7 +53,7 @@ pub struct InPlaceUpdateStrategy {
     #[schemars(range(min = 0))]
     pub grace_period_seconds: i32,
     /// The order in which the containers of a pod get their new images: DisOrdered (all at once),
-    /// OrderedReady (each once the previous one is ready) or OrderedUpdated (each once the previous one
+    /// OrderedReady (each after the previous one is ready) or OrderedUpdated (each after the previous one
     /// runs its new image).
     #[serde(default)]
     pub policy: ContainerOrder,
@@ -93,7 +93,7 @@ pub struct CanaryStep {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CanaryPause {
-    /// Seconds as an integer (also as text), or a string such as 90s, 5m, 1h30m.
+    /// Seconds, as an integer or a string of digits, or a duration such as 90s, 5m or 1h30m.
     #[schemars(schema_with = "schema::pause_duration")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<IntOrString>,

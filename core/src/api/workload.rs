@@ -61,8 +61,7 @@ pub trait GameWorkload:
     /// Whether spec.updateStrategy.paused is true.
     fn is_paused(&self) -> bool;
 
-    /// The selector of its pods. None if it is invalid, or if it is empty: that
-    /// would select all pods.
+    /// The selector of its pods. None if it is invalid or empty; an empty selector would select all pods.
     fn selector(&self) -> Option<Selector> {
         let selector = Selector::try_from(self.label_selector().clone()).ok()?;
         (!selector.selects_all()).then_some(selector)
@@ -95,7 +94,8 @@ pub trait GameWorkload:
     }
 }
 
-/// The common fields of both kinds have the same names. Only a GameStatefulSet has claims.
+/// Implements [`GameWorkload`] for a kind. The fields have the same names in both kinds, except that only a
+/// GameStatefulSet has claim templates.
 macro_rules! game_workload {
     ($kind:ident, $spec:ident => $claim_templates:expr) => {
         impl GameWorkload for $kind {

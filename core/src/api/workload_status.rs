@@ -84,7 +84,7 @@ pub struct WorkloadStatus {
 }
 
 impl WorkloadStatus {
-    /// Pods whose hook did not end Successful, by point.
+    /// Pods whose hook did not end Successful, by hook point.
     pub fn blocked_pods(&self) -> [(HookPoint, &[PodHookCondition]); 3] {
         [
             (HookPoint::PreDelete, &self.pre_delete_hook_condition),

@@ -2,8 +2,8 @@
 
 use std::thread;
 
-/// The stack size of threads that compile conditions, in bytes: the parser recurses with large frames. The operating
-/// system allocates the memory on use.
+/// The stack size of threads that compile conditions, in bytes. The parser is recursive, and its stack frames are
+/// large. The operating system allocates a page of the stack only when it is first used.
 pub const STACK_BYTES: usize = 16 << 20;
 
 /// The work panicked, or its thread could not be started.

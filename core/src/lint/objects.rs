@@ -23,7 +23,7 @@ struct Budget {
     selector: Selector,
 }
 
-/// What an object may conflict with or refer to: the objects in all files.
+/// The objects in all files that an object may conflict with or refer to.
 struct Others {
     templates: TemplatesByName,
     budgets: Vec<Budget>,
@@ -172,8 +172,8 @@ impl<'a> Object<'a> {
             place: "these files",
         };
         let mut findings = self.findings;
-        // A field with findings from the schema check gets no others. Findings about the whole object do not count
-        // as findings about a field.
+        // If the schema check has findings about a field, further findings about the field, its parents or its
+        // children are left out. Findings about the whole object do not count as findings about a field.
         let fields = findings.iter().map(|it| &it.field);
         let fields: Vec<_> = fields.filter(|field| !field.is_empty()).cloned().collect();
         let overlaps = |one: &str, other: &str| lies_in(one, other) || lies_in(other, one);

@@ -31,7 +31,7 @@ impl Document {
         }
     }
 
-    /// The line of a field; if the field does not exist, that of its nearest parent that does.
+    /// The line of a field. If the field does not exist, the line of its nearest existing parent.
     pub fn line(&self, field: &str) -> usize {
         let mut field = field;
         loop {

@@ -41,8 +41,8 @@ pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<Workl
     draft.patch_workload(retry::begin(workload));
     let remaining: Vec<&Pod> = own.iter().copied().filter(|pod| !pod.terminating).collect();
     for pod in &remaining {
-        // For `--cascade=orphan`, the garbage collector may be removing the pod's owner at this moment. The pod then
-        // differs from what was observed, and must not be deleted.
+        // With `--cascade=orphan`, the garbage collector may have removed the pod's owner reference since the pod was
+        // observed. Such a pod must not be deleted, so the deletion requires that the pod has not changed.
         let cleared = may_touch(pod, &removal(world.now), &mut hooks);
         draft.extend(cleared.map(|it| it.delete_unchanged(DeletionReason::WorkloadDeleted)));
     }
@@ -84,7 +84,7 @@ fn finish<S: PartialEq + AsRef<WorkloadStatus>>(
     }
 }
 
-/// The old status, with new values of what changes while pods wait for their hooks.
+/// The old status, with new values for the fields that change while pods wait for their hooks.
 fn status<S: Clone + Default + AsMut<WorkloadStatus>>(
     workload: &Workload,
     world: &World,

@@ -250,7 +250,7 @@ fn prune_names(workload: &Workload, own: &[&Pod]) -> Option<PrunedNames> {
     })
 }
 
-/// The maximum number of names in an event, which also says how many more there are.
+/// The maximum number of names that an event lists. The other names are only counted.
 const MAX_NAMES_IN_EVENT: usize = 5;
 
 /// The event about names in podsToDelete that no pod has.

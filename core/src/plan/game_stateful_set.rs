@@ -87,10 +87,10 @@ pub fn plan(
     let mut claims = Claims::new(&workload, identity, world);
 
     let wanted = ordinals.wanted(sizes.surge);
-    let is_replaced = |pod: &Pod| {
+    let needs_replacement = |pod: &Pod| {
         sizes.may_create_at_revision_of(pod) && wanted.contains(ordinals.ordinal_of(pod))
     };
-    let held = Held::of(&own, is_replaced, i64::MAX, world);
+    let held = Held::of(&own, needs_replacement, i64::MAX, world);
     let mut vacated = Vacated::of(&workload, world);
     let mut created = create(&scene, &ordinals, &vacated, &mut claims);
     // Creating or deleting a pod in order relies on the others being available, so no pod update starts in the same
@@ -109,7 +109,8 @@ pub fn plan(
     };
     let removals = removal.remove(held.others(&own), keeps_claims);
     let scales = !removals.is_empty() || (!created.pods.is_empty() && !is_refused);
-    // Deleting the pod of a reserved ordinal relies on its substitute, which is not updated at the same time.
+    // Deleting the pod of a reserved ordinal relies on its substitute, so the substitute is not updated in the same
+    // plan.
     let mut budget = match (identity.ordered && scales) || removals.iter().any(deletes_reserved) {
         true => Budget::spent(),
         false => Budget::of(&scene),
@@ -142,7 +143,7 @@ fn deletes_reserved(action: &Action) -> bool {
 }
 
 /// Deletes surplus pods when it is their turn and their hook allows it, pods that have ended, and guarded pods on lost
-/// nodes. A pod whose claims are to be deleted with it is deleted once it owns them.
+/// nodes. A pod whose claims are to be deleted with it is not deleted before it owns them.
 struct Removal<'s, 'a> {
     scene: &'s Scene<'a>,
     ordinals: &'s Ordinals<'a>,
@@ -187,8 +188,8 @@ impl<'a> Removal<'_, 'a> {
     }
 }
 
-/// Creates the missing pods whose turn it is, each after its claims. Pods that the rollout has reached are created at
-/// the update revision, if the API server accepts it; the others at the stable revision.
+/// Creates the missing pods whose turn it is. A pod's claims are created before the pod. Pods that the rollout has
+/// reached are created at the update revision, if the API server accepts it; the others at the stable revision.
 fn create(scene: &Scene, ordinals: &Ordinals, vacated: &Vacated, claims: &mut Claims) -> Created {
     let mut new_pods = NewPods::new(scene);
     let mut pods = Vec::new();
@@ -198,7 +199,7 @@ fn create(scene: &Scene, ordinals: &Ordinals, vacated: &Vacated, claims: &mut Cl
     let surge = new_pods.surge();
     let missing = ordinals.missing(surge, MAX_CREATIONS, &scene.batch);
     let batch_room = scene.batch.room(missing.len());
-    let is_held = batch_room < missing.len();
+    let is_batch_full = batch_room < missing.len();
     let is_vacated = |ordinal: &i64| vacated.has(&scene.workload.pod_name(*ordinal));
     let (awaited, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_vacated);
     for ordinal in missing.into_iter().take(batch_room) {
@@ -232,7 +233,7 @@ fn create(scene: &Scene, ordinals: &Ordinals, vacated: &Vacated, claims: &mut Cl
         pods,
         obstacles: new_pods.obstacles,
         waits_for: match awaited.is_empty() {
-            true => scene.batch.waits_for().filter(|_| is_held),
+            true => scene.batch.waits_for().filter(|_| is_batch_full),
             false => vacated.waits_for(),
         },
     }
@@ -274,7 +275,7 @@ fn repair(
     actions
 }
 
-/// The status of a GameStatefulSet: that of any workload, and what only a GameStatefulSet shows.
+/// The status of a GameStatefulSet: the status of any workload, and the fields that only a GameStatefulSet has.
 fn whole_status(
     mut workload: WorkloadStatus,
     sizes: &Sizes,

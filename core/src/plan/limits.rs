@@ -22,7 +22,7 @@ pub fn partition(partition: Option<&IntOrString>, replicas: i64) -> i64 {
     }
 }
 
-/// Whether a partition keeps pods at all, if there are enough of them.
+/// Whether a partition keeps any pods at the old revision, provided that there are enough pods.
 pub fn keeps_pods(partition: &IntOrString) -> bool {
     resolve(partition, 100, rounded_up) > 0
 }
@@ -46,7 +46,7 @@ pub fn limits(unavailable: &IntOrString, surge: Option<&IntOrString>, replicas: 
     }
 }
 
-/// A limit for `total` pods, never 0: 1 if it is absent; a percentage is rounded down.
+/// A limit for `total` pods: at least 1, and 1 by default. A percentage is rounded down.
 pub fn at_least_one(limit: Option<&IntOrString>, total: i64) -> i64 {
     limit.map_or(1, |limit| resolve(limit, total, rounded_down).max(1))
 }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_are_resolved_as_users_expect() {
+    fn a_partition_rounds_up_but_below_100_percent_leaves_a_pod_to_update() {
         for (value, replicas, kept) in [
             (IntOrString::Int(2), 5, 2),
             (IntOrString::Int(9), 5, 5),

@@ -66,7 +66,7 @@ pub fn stop<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     close(workload, draft, old_status, status)
 }
 
-/// The status to write if only the number of name collisions of revisions has changed.
+/// The old status with a new collision count; None if the count has not changed.
 pub fn status_with_collisions<S: Clone + Default + AsMut<WorkloadStatus>>(
     old_status: Option<&S>,
     collisions: i32,

@@ -129,8 +129,8 @@ pub fn recorded_template(mut data: Value) -> Value {
     template
 }
 
-/// The canonical form of a template, shared by all templates with the same meaning: without nulls, empty maps and
-/// lists, and defaults of the API server, and with quantities in their canonical form.
+/// The canonical form of a template, which is the same for all templates with the same meaning. It has no nulls, no
+/// empty lists, no empty maps without a meaning, and no defaults of the API server. Its quantities are canonical too.
 pub fn canonical(template: &Value) -> Value {
     let mut template = prune_empty(template).unwrap_or(Value::Object(Map::new()));
     if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {

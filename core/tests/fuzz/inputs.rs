@@ -88,7 +88,7 @@ fn atoms(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// Appends JSON with about `size` values.
+/// Appends a random JSON value that consists of at most about `size` values.
 pub fn json_text(random: &mut Random, size: usize, out: &mut String) {
     let parts = random.below(size.min(2_000) + 1);
     match random.below(if parts == 0 { 5 } else { 8 }) {

@@ -30,8 +30,8 @@ const MAX_MEMORY: usize = 64 << 20;
 /// The stack size of threads that evaluate users' expressions, in bytes.
 const STACK: usize = 16 << 20;
 
-/// Makes a call with each of a series of inputs, and checks its time and memory. `call` returns whether there was a
-/// result.
+/// Runs `call` with one random input after the other, and checks the time and memory of each run. `call` returns
+/// whether there was a result.
 fn series(kind: &str, input: impl Fn(&mut Random) -> String, call: impl Fn(&str) -> bool) {
     let setting = |name: &str, default: u64| {
         std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
@@ -187,7 +187,7 @@ fn bodies() {
             let Ok(document) = Document::read(text.as_bytes()) else {
                 return false;
             };
-            // One of each, chosen by the text itself, so that a failure can be reproduced.
+            // The text's length decides which path and condition are used, so that a failure can be reproduced.
             let path = paths.get(text.len() % (paths.len() + 1));
             let condition = &conditions[text.len() / 7 % conditions.len()];
             document.subject(path).is_ok_and(|subject| {

@@ -1,4 +1,4 @@
-//! The CEL rules of the CRDs (x-kubernetes-validations), evaluated as when an object is created.
+//! The CEL rules of the CRDs (x-kubernetes-validations), evaluated as for the creation of an object.
 //!
 //! The evaluator of the crate `cel` has no limits. That is acceptable, because the rules are our own and the files
 //! belong to the user who runs the linter. `duration` is implemented here, because the crate's own implementation needs

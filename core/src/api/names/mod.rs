@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-/// The operator in managed fields.
+/// The operator's name in managed fields.
 pub const FIELD_MANAGER: &str = "gamekeeper";
-/// `kubectl game` in managed fields; its writes are those of a user.
+/// The name of `kubectl game` in managed fields. Its writes count as those of a user.
 pub const PLUGIN_FIELD_MANAGER: &str = "kubectl-game";
 
 /// Pod label: the ControllerRevision that the pod was created from or updated to (Kubernetes convention).
@@ -61,7 +61,7 @@ pub const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
 pub const RETRY_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/retry";
 /// HookRun annotation: uid of its pod.
 pub const RUN_POD_UID: &str = "gamekeeper.tkex.tencent.com/pod-uid";
-/// HookRun annotation: revision that the guarded action leads to; empty for a scale-in.
+/// HookRun annotation: revision that the guarded action leads to; empty for a deletion that is not part of an update.
 pub const RUN_TARGET: &str = "gamekeeper.tkex.tencent.com/target-revision";
 /// HookRun annotation: hash of the hook's template name and arguments.
 pub const RUN_HOOK_HASH: &str = "gamekeeper.tkex.tencent.com/hook-hash";
@@ -98,7 +98,7 @@ pub const INDEX_RANGE: &str = "tkex.bkbcs.tencent.com/gamedeployment-index-range
 pub const INDEX_ID: &str = "tkex.bkbcs.tencent.com/gamedeployment-index-id";
 /// Environment variable of a GameDeployment's containers: the index of their pod.
 pub const INDEX_ENV: &str = "POD_INDEX";
-/// Prefix of pod annotations: what a SidecarSet injected. The set's name follows.
+/// Prefix of the pod annotations that record what a SidecarSet injected. The set's name follows the prefix.
 pub const SIDECARS_PREFIX: &str = "sidecars.gamekeeper.tkex.tencent.com/";
 /// Namespace label: with `enabled`, pods of all controllers get sidecars; with `disabled`, no pods do.
 pub const SIDECARS_LABEL: &str = "gamekeeper.tkex.tencent.com/sidecars";
@@ -114,8 +114,8 @@ pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration
 pub const FORCE_DELETE_ON_LOST_NODES: &str =
     "pod.gamestatefulset.bkbcs.tencent.com/node-lost-force-delete";
 
-/// Pod label: the pod is guarded. Its value is the uid of its workload. PodDisruptionBudgets that guard pods
-/// have it, too.
+/// Pod label: the pod is guarded. The value is the uid of the pod's workload. PodDisruptionBudgets that guard
+/// pods have the same label.
 pub const GUARDED_LABEL: &str = "gamekeeper.tkex.tencent.com/guarded";
 /// Finalizer of a workload with guarded pods.
 pub const GUARD_FINALIZER: &str = "gamekeeper.tkex.tencent.com/guarded";
@@ -125,18 +125,18 @@ pub const RELEASED_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/released";
 pub const MOVE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/move-requested";
 /// The value of [`MOVE_ANNOTATION`] that the operator sets when the pod's node is going to be removed.
 pub const MOVE_NODE_GOING: &str = "node-going";
-/// Pod annotation in a namespace that is being deleted: how the pod's last hook ended, because no HookRun there can
-/// show it.
+/// Pod annotation: how the pod's last hook ended. It is set only in a namespace that is being deleted, where no HookRun
+/// can be created to show it.
 pub const HOOK_RESULT_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/hook-result";
 /// Pod annotation, set with [`DELETING_ANNOTATION`] on guarded pods: when the PreDelete hook was first needed.
 pub const WAITING_SINCE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/waiting-since";
-/// Pod annotations that keep autoscalers from choosing the pod's node, with the values that guarded pods have.
+/// Pod annotations that keep autoscalers from removing the pod's node, with the values that guarded pods have.
 pub const AUTOSCALER_ANNOTATIONS: [(&str, &str); 2] = [
     ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
     ("karpenter.sh/do-not-disrupt", "true"),
 ];
 
-/// Domains whose pod annotations, like those of their subdomains, have a meaning for Kubernetes or the operator.
+/// Domains of the pod annotations that have a meaning for Kubernetes or the operator. Subdomains are included.
 const RESERVED_DOMAINS: [&str; 6] = [
     "kubernetes.io",
     "k8s.io",
@@ -148,25 +148,25 @@ const RESERVED_DOMAINS: [&str; 6] = [
 
 /// Whether a pod annotation has a meaning for Kubernetes or the operator, so that a SidecarSet cannot set it.
 pub fn is_reserved_annotation(key: &str) -> bool {
-    let is_below = |domain: &str, parent: &str| {
+    let is_within = |domain: &str, parent: &str| {
         let rest = domain.strip_suffix(parent);
         rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
     let domain = key.split_once('/').map(|(domain, _)| domain);
-    let is_reserved = |domain| RESERVED_DOMAINS.iter().any(|it| is_below(domain, it));
+    let is_reserved = |domain| RESERVED_DOMAINS.iter().any(|it| is_within(domain, it));
     let names = [HOT_PATCH_ANNOTATION, BCS_IN_PLACE_STATE, BCS_IN_PLACE_GRACE];
-    let kept = AUTOSCALER_ANNOTATIONS.map(|(name, _)| name);
-    domain.is_some_and(is_reserved) || names.contains(&key) || kept.contains(&key)
+    let autoscalers = AUTOSCALER_ANNOTATIONS.map(|(name, _)| name);
+    domain.is_some_and(is_reserved) || names.contains(&key) || autoscalers.contains(&key)
 }
 
 /// The annotations of [`AUTOSCALER_ANNOTATIONS`] that a pod has with the value for guarded pods. They are removed with
-/// the pod's guard; other values were set by a user, and stay.
+/// the pod's guard. An annotation with another value stays, because a user has set it.
 pub fn autoscaler_annotations(
     annotations: &BTreeMap<String, String>,
 ) -> impl Iterator<Item = &'static str> {
     let all = AUTOSCALER_ANNOTATIONS.into_iter();
-    let kept = all.filter(|(key, value)| annotations.get(*key).is_some_and(|it| it == value));
-    kept.map(|(key, _)| key)
+    let ours = all.filter(|(key, value)| annotations.get(*key).is_some_and(|it| it == value));
+    ours.map(|(key, _)| key)
 }
 
 /// Annotation of a guarded workload: its PreDelete HookTemplate as last observed, because
@@ -186,7 +186,7 @@ pub const LIFECYCLE_FINALIZER: &str = "gamekeeper.tkex.tencent.com/lifecycle";
 pub const NODE_RECORD: &str = "gamekeeper.tkex.tencent.com/lifecycle-record";
 /// Taint with which a kubelet may register its node; it is removed when the node's install is complete.
 pub const NOT_INSTALLED_TAINT: &str = "gamekeeper.tkex.tencent.com/not-installed";
-/// HookRun label: the hook of a Cluster, as in the name of the run.
+/// HookRun label: the hook of a Cluster, spelled as in the name of the run.
 pub const RUN_HOOK_LABEL: &str = "gamekeeper.tkex.tencent.com/hook";
 /// HookRun annotation: the step of a Cluster.
 pub const RUN_STEP: &str = "gamekeeper.tkex.tencent.com/lifecycle-step";
@@ -214,7 +214,7 @@ pub fn claim_template_name(template: &serde_json::Value) -> &str {
     name.and_then(serde_json::Value::as_str).unwrap_or_default()
 }
 
-/// The ordinal after the prefix of a name. None for an ordinal with leading zeros.
+/// The number that follows the prefix in a name. None if there is no such number, or if it has leading zeros.
 pub fn ordinal_after(prefix: &str, name: &str) -> Option<i64> {
     let digits = name.strip_prefix(prefix)?;
     let is_padded = digits.len() > 1 && digits.starts_with('0');

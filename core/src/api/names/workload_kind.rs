@@ -1,4 +1,4 @@
-//! The two kinds of workload, and what distinguishes the labels of their HookRuns.
+//! The two kinds of workload, and the HookRun labels that differ between them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 

@@ -17,8 +17,8 @@ use super::{immutable, job_rules, no_deadline, sidecar_container_rules};
 use crate::api::SidecarOptions;
 
 /// The lists that server-side apply merges, with their keys: the lists in which Kubernetes itself refuses duplicates.
-/// The others (`env`, `ports`, `imagePullSecrets`, ...) stay atomic, or some templates that are valid in a
-/// Deployment would be refused.
+/// The others (`env`, `ports`, `imagePullSecrets`, ...) stay atomic: if they had keys, some templates that are
+/// valid in a Deployment would be refused.
 const MERGED_LISTS: [(&str, &[&str]); 9] = [
     ("containers", &["name"]),
     ("ephemeralContainers", &["name"]),
@@ -59,7 +59,7 @@ pub fn job_spec(_: &mut SchemaGenerator) -> Schema {
     into_schema(schema)
 }
 
-/// Requires containers in a pod template, and allows only these restart policies.
+/// Requires containers and valid label values in a pod template, and allows only these restart policies.
 fn template_with_restart_policies(mut template: Value, policies: &[&str]) -> Value {
     template["required"] = json!(["spec"]);
     let label =
@@ -147,7 +147,7 @@ fn into_schema(schema: Value) -> Schema {
     Schema::try_from(schema).unwrap_or_default()
 }
 
-/// Replaces references with definitions, and transforms the schema.
+/// Replaces references with their definitions, and makes the changes that the module's documentation lists.
 fn inline(schema: &Value, definitions: &Map<String, Value>) -> Value {
     let Value::Object(schema) = schema else {
         return schema.clone();

@@ -70,8 +70,8 @@ fn crd<K: CustomResourceExt>(columns: &[Column], wide: &[Column]) -> CustomResou
         version.additional_printer_columns = Some(
             columns
                 .iter()
-                .map(|column| print_column(column, None))
-                .chain(wide.iter().map(|column| print_column(column, Some(1))))
+                .map(|column| printer_column(column, None))
+                .chain(wide.iter().map(|column| printer_column(column, Some(1))))
                 .collect(),
         );
         if let Some(validation) = &mut version.schema
@@ -83,7 +83,7 @@ fn crd<K: CustomResourceExt>(columns: &[Column], wide: &[Column]) -> CustomResou
     crd
 }
 
-fn print_column(
+fn printer_column(
     (name, type_, json_path): &Column,
     priority: Option<i32>,
 ) -> CustomResourceColumnDefinition {
@@ -96,8 +96,9 @@ fn print_column(
     }
 }
 
-/// Removes `nullable`, which the derive sets on each optional field. Without it, the API server drops a null such as
-/// `replicas: null` and applies the default, as it does for its own kinds.
+/// Removes `nullable`, which the derive sets on each optional field. Where a field is not nullable,
+/// the API server drops a null such as `replicas: null` and applies the default, as it does for its
+/// own kinds.
 fn drop_nullable(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema
@@ -126,7 +127,7 @@ mod tests {
     fn the_crd_files_match_the_types() {
         let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let files = |plural: &str| {
-            // A chart can only read its own files.
+            // The chart has its own copy, because a chart can read only files inside it.
             ["crds", "charts/gamekeeper/files/crds"]
                 .map(|folder| top.join(folder).join(format!("{plural}.yaml")))
         };

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::sidecar_rules::retain_or_overwrite;
 use super::{immutable, rules};
 
-/// Server-side apply merges the items of a list by this key.
+/// Makes server-side apply merge the items of a list; `key` is the field that identifies an item.
 pub fn merged_by(key: &str) -> impl FnMut(&mut Schema) {
     move |list| {
         list.insert("x-kubernetes-list-type".to_owned(), "map".into());
@@ -26,7 +26,8 @@ pub fn batch(_: &mut SchemaGenerator) -> Schema {
 }
 
 fn pods_or_percentage_from(least: u32) -> Schema {
-    // A list instead of a pattern, which would iterate over the string; see the parent module's documentation.
+    // The rule compares with a list of all percentages, because a pattern would iterate over the
+    // string; see the documentation of the parent module.
     let percentages: Vec<String> = (least..=100)
         .map(|percent| format!("'{percent}%'"))
         .collect();
@@ -48,8 +49,8 @@ pub fn pause_duration(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
         "x-kubernetes-validations": [Rule::new(
-            // Digits, as a number or as text, are seconds. The last letter distinguishes them from a
-            // duration; a pattern would cost too much.
+            // A number, or a string of digits, is in seconds. A string that ends in the letter of a unit
+            // is a duration. A pattern would be clearer, but would cost too much.
             "type(self) in [string] && (self.endsWith('s') || self.endsWith('m') || self.endsWith('h')) ? \
              duration(self) > duration('0s') && duration(self) <= duration('876000h') : \
              int(self) > 0 && int(self) <= 3153600000",
@@ -78,7 +79,8 @@ pub fn delay(_: &mut SchemaGenerator) -> Schema {
 }
 
 fn duration(comparison: &str, message: &str) -> Schema {
-    // The pattern comes first, so that other strings get the message rather than a CEL error.
+    // The pattern comes first, so that a string that is no duration gets the message instead of a CEL
+    // error.
     let rule = format!(
         "self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && \
          duration(self) {comparison} duration('0s') && duration(self) <= duration('876000h')"
@@ -144,8 +146,8 @@ pub fn pod_selector(_: &mut SchemaGenerator) -> Schema {
     )])
 }
 
-/// A SidecarSet's selector of namespaces.
-pub fn namespace_selector(_: &mut SchemaGenerator) -> Schema {
+/// A SidecarSet's selector that may be empty, and then selects everything.
+pub fn possibly_empty_selector(_: &mut SchemaGenerator) -> Schema {
     selector(Vec::new())
 }
 
@@ -215,7 +217,8 @@ pub fn pod_annotations(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// What happens to annotations that a pod already has. A rule can have a more helpful message than an enum.
+/// What happens to annotations that a pod already has. This is a rule rather than an enum, because
+/// its message can be more helpful.
 pub fn patch_policy(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
@@ -251,7 +254,7 @@ fn label_requirement(label_value: &Schema) -> Schema {
                 "maxLength": 317,
             },
             "operator": {
-                "description": "How the label's value relates to values.",
+                "description": "What is required of the label.",
                 "type": "string",
                 "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
             },

@@ -68,7 +68,7 @@ fn text_is_not_a_number() -> [Rule; 2] {
     })
 }
 
-/// An argument has a value or a source of one, not both.
+/// An argument cannot have both `value` and `valueFrom`.
 pub fn one_value() -> Rule {
     rule(
         "valueFrom",
@@ -77,7 +77,7 @@ pub fn one_value() -> Rule {
     )
 }
 
-/// Each argument of a run has a value, or a source of one.
+/// Each argument of a HookRun has `value` or `valueFrom`.
 pub fn arguments_have_values() -> Rule {
     rule(
         "",

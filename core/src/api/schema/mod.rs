@@ -1,16 +1,17 @@
 //! The parts of the CRDs' schemas that cannot be derived from the types.
 //!
 //! Bounds, enums and list keys are attributes in the types. Everything else is a CEL rule with a message
-//! that names the fix. A rule is on the deepest field that it concerns: the API server's ratcheting then
-//! allows writes to old objects as long as that field does not change. On the root of an object, which every
-//! write changes, rules apply on create only.
+//! that names the fix. Each rule is on the deepest field that it concerns: the API server's ratcheting
+//! then allows writes to old objects as long as that field does not change. Rules on the root of an
+//! object apply on create only, because every write changes the root.
 //!
-//! Defaults are in the schema, except within lists: kubectl and GitOps tools compare lists as a whole and would always
-//! find a difference. Within lists, the description states what an absent field means.
+//! Defaults are in the schema, except within lists: kubectl and GitOps tools compare a list as a whole,
+//! and would always find a difference if its items had defaults. There, the description of a field
+//! states what its absence means.
 //!
-//! The API server refuses a CRD whose rules might cost too much, so lists and strings in rules have an upper
-//! bound. Servers before 1.34 assume that an integer-or-string field may be megabytes long, so rules on such
-//! fields must not iterate over the string.
+//! The API server refuses a CRD whose rules might cost too much, so the lists and strings that rules
+//! read have an upper bound. API servers before 1.34 assume that an integer-or-string field may be
+//! megabytes long, so rules on such fields must not iterate over the string.
 
 mod cluster_rules;
 mod core;
@@ -30,9 +31,9 @@ pub(super) use core::{
 };
 pub use crds::crds;
 pub(super) use fields::{
-    any_list, any_object, batch, command, delay, interval, label_selector, merged_by,
-    namespace_selector, patch_policy, pause_duration, pod_annotations, pod_selector,
-    pods_or_percentage, pull_secrets, template_name, url,
+    any_list, any_object, batch, command, delay, interval, label_selector, merged_by, patch_policy,
+    pause_duration, pod_annotations, pod_selector, pods_or_percentage, possibly_empty_selector,
+    pull_secrets, template_name, url,
 };
 pub(super) use hook_rules::{
     arguments_have_values, ca_or_insecure, in_braces, job_rules, metric_rules, one_value,

@@ -2,7 +2,8 @@
 
 use kube::core::{Message, Rule};
 
-/// A CEL rule whose message is reported at the field `at`; empty for the value itself.
+/// A CEL rule whose message is reported at the field `at`. An empty `at` stands for the value that has
+/// the rule.
 pub fn rule(at: &str, rule: impl Into<String>, message: impl Into<String>) -> Rule {
     let mut rule = Rule::new(rule);
     rule.message = Some(Message::Message(message.into()));
@@ -14,9 +15,9 @@ pub fn rule(at: &str, rule: impl Into<String>, message: impl Into<String>) -> Ru
 
 /// Lets an object that already violates the rule continue to do so.
 ///
-/// The API server's ratcheting does this as long as the whole value that has the rule is unchanged. For a
-/// rule on a large part of an object that is not enough: a workload that is older than the rule could not be
-/// scaled or paused.
+/// The API server's ratcheting does this only while the whole value that has the rule is unchanged. That
+/// is not enough for a rule on a large part of an object: nobody could scale or pause a workload that is
+/// older than the rule and violates it.
 pub fn unless_broken_before(mut rule: Rule) -> Rule {
     let old_rule = rule.rule.replace("self.", "old.");
     rule.rule = format!(

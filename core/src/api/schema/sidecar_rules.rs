@@ -20,7 +20,7 @@ pub fn sidecar_set_name() -> Rule {
     .optional_old_self(true)
 }
 
-/// A set has containers, and selects namespaces in only one way.
+/// A set has containers, selects namespaces in only one way, and names no `kube-` namespace.
 pub fn sidecar_set_rules() -> Vec<Rule> {
     vec![
         rule(
@@ -77,7 +77,7 @@ pub fn revision_by_name() -> Rule {
     )
 }
 
-/// HotUpgrade would need a second container with an idle image.
+/// Only ColdUpgrade is supported: HotUpgrade would need a second container with an idle image.
 pub fn cold_upgrade() -> Rule {
     rule(
         "",
@@ -86,7 +86,8 @@ pub fn cold_upgrade() -> Rule {
     )
 }
 
-/// MergePatchJson would merge the values of several sets into one annotation.
+/// Only Retain and Overwrite are supported: MergePatchJson would merge the values of several sets into
+/// one annotation.
 pub fn retain_or_overwrite() -> Rule {
     rule(
         "",
@@ -95,7 +96,7 @@ pub fn retain_or_overwrite() -> Rule {
     )
 }
 
-/// Partial would need the pods of two revisions in a fixed proportion.
+/// Only Always is supported: Partial would need the pods of two revisions in a fixed proportion.
 pub fn policy_always() -> Rule {
     rule("", "self == 'Always'", "is not supported; write Always")
 }

@@ -35,7 +35,8 @@ fn schema_of(kind: &str, path: &str) -> &'static Value {
     })
 }
 
-/// Calls a check with each field of spec: its path, its schema, and whether it belongs to a Kubernetes core type.
+/// Calls `check` for each field of each spec, with the field's path, its schema, and whether it belongs to a
+/// Kubernetes core type.
 fn each_field(mut check: impl FnMut(&str, &Value, bool)) {
     for (kind, _) in KINDS.iter() {
         visit(kind, schema_of(kind, "spec"), false, &mut check);
@@ -173,9 +174,9 @@ fn containers_volumes_and_mounts_merge_but_env_and_ports_do_not() {
 
 #[test]
 fn quantities_may_be_numbers() {
-    let limits = "spec.template.spec.containers.[].resources";
+    let resources = "spec.template.spec.containers.[].resources";
     let quantity =
-        &schema_of("GameDeployment", limits)["properties"]["limits"]["additionalProperties"];
+        &schema_of("GameDeployment", resources)["properties"]["limits"]["additionalProperties"];
     assert_eq!(quantity["type"], Value::Null);
     assert!(quantity["pattern"].is_string());
 }

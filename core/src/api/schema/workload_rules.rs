@@ -80,7 +80,7 @@ pub fn deadline_after_first_rerun() -> Rule {
     )
 }
 
-/// Prefixes of the paths of limits in an update strategy: a GameStatefulSet has limits in two places.
+/// Where an update strategy has its limits, as prefixes of their paths. A GameStatefulSet has two places.
 const ONE_PLACE: [&str; 1] = [""];
 const TWO_PLACES: [&str; 2] = ["", "rollingUpdate."];
 

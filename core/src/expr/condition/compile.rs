@@ -103,7 +103,7 @@ pub(super) fn compile(source: &str) -> Result<Node> {
     .node(&tree, 0)
 }
 
-/// The depth of the most deeply nested brackets. Those in quotes are counted too, which only makes the limit stricter.
+/// The depth of the most deeply nested brackets. Brackets in quotes are counted too.
 fn bracket_depth(source: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     for c in source.chars() {

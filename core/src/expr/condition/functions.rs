@@ -6,8 +6,8 @@ use super::eval::{Budget, Result, wrong};
 use super::value::{Text, Val};
 use crate::expr::jsonpath::text_of;
 
-/// Maximum sizes of compiled regular expressions, in bytes, each with the steps that a match costs per byte of text:
-/// the time of a match grows with the size of the expression and the length of the text.
+/// Maximum sizes of a compiled regular expression, in bytes, each with the steps that a match then costs per byte of
+/// text. The smallest size that fits is used, because larger expressions take longer to match.
 const REGEX_SIZES: [(usize, usize); 4] = [(1 << 11, 1), (1 << 13, 4), (1 << 15, 16), (1 << 16, 32)];
 /// The steps that compiling a regular expression costs, in addition to its length.
 const REGEX_STEPS: usize = 2_000;

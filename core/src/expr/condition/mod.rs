@@ -1,5 +1,5 @@
-//! Conditions: CEL expressions over `result` (what jsonPath selects, with scalars as text) and `value` (the same,
-//! typed).
+//! Conditions: CEL expressions over `value` (what jsonPath selects) and `result` (the same selection, but with a scalar
+//! converted to text).
 //!
 //! The parser comes from the `cel` crate. Its evaluator is not used, because it lacks three things: a limit on time and
 //! memory for any input; errors for comparisons of text with numbers (`result != 0` would hold for the text "0"); and
@@ -99,8 +99,8 @@ impl Condition {
             })
     }
 
-    /// Refuses expressions with a part whose outcome would depend on the type of `result` instead of its value, even if
-    /// that part does not affect the outcome of the whole.
+    /// Refuses an expression if the outcome of any part of it would depend on the type of `result` rather than on its
+    /// value. Parts that do not affect the outcome of the whole expression are checked too.
     fn check_types(&self, subject: &Subject<'_>) -> Result<(), String> {
         if subject.result_is_text() && self.root.compares_result_with_number() {
             return Err(

@@ -28,7 +28,7 @@ pub(super) fn binary<'a>(
     budget: &mut Budget,
 ) -> Result<Val<'a>> {
     match operator {
-        Operator::In => contains(left, right, budget).map(Val::Bool),
+        Operator::In => is_in(left, right, budget).map(Val::Bool),
         operator if operator.is_comparison() => {
             compare(operator, left, right, budget).map(Val::Bool)
         }
@@ -95,7 +95,7 @@ fn doubles<'a>(operator: Operator, left: f64, right: f64) -> Val<'a> {
 }
 
 /// Compares two values. It is an error if their types differ: otherwise `result != 0` would hold for the text "0".
-/// Null can be compared with anything. All comparisons with NaN are false.
+/// `==` and `!=` also accept null on either side. All comparisons with NaN are false.
 fn compare(
     operator: Operator,
     left: &Val<'_>,
@@ -193,7 +193,7 @@ fn equal(left: &Val<'_>, right: &Val<'_>, budget: &mut Budget) -> Result<bool> {
 }
 
 /// `in`: whether the item is an element of a list, or a key of an object.
-fn contains(item: &Val<'_>, container: &Val<'_>, budget: &mut Budget) -> Result<bool> {
+fn is_in(item: &Val<'_>, container: &Val<'_>, budget: &mut Budget) -> Result<bool> {
     match (item, container) {
         (_, Val::List(list)) => {
             let mut comparable = list.len() == 0;

@@ -287,7 +287,7 @@ fn evaluation_errors_contain_the_condition_and_the_problem() {
 }
 
 #[test]
-fn invalid_expressions_are_errors_with_a_fix() {
+fn compile_errors_name_the_problem_or_its_fix() {
     let rows = [
         (
             "nosuch(result) || true",

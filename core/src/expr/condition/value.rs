@@ -23,7 +23,8 @@ pub struct Subject<'a> {
 
 impl<'a> Subject<'a> {
     /// The selection of a jsonPath. `value` is the selection itself. In `result`, a scalar is converted to text; null,
-    /// lists and objects keep their type.
+    /// lists and objects keep their type. If a selection is `filtered` and has a single match, `result` is this match,
+    /// not a list.
     pub fn selected(selection: &Selection<'a>) -> Self {
         match selection {
             Selection::One(value) => Self::whole(value),
@@ -94,7 +95,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// A value as `result`: scalars are text.
+/// Converts a value for `result`: scalars other than null become text.
 fn as_result(value: &Value) -> Val<'_> {
     match value {
         Value::Null | Value::Array(_) | Value::Object(_) => Val::from_json(value),
@@ -198,7 +199,7 @@ impl<'a> Val<'a> {
         truncate(&shown, max)
     }
 
-    /// Writes the value as JSON (text without quotes), and stops soon after `max` characters.
+    /// Writes the value as JSON (text without quotes). May stop early, but not before it has written `max` characters.
     fn write(&self, out: &mut String, max: usize) -> std::fmt::Result {
         use std::fmt::Write;
         let is_long_enough = |out: &String| out.len() > max.saturating_mul(4);

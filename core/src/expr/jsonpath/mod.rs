@@ -59,7 +59,7 @@ pub enum Selection<'v> {
     One(&'v Value),
     /// The values of a path that can match several.
     Many {
-        /// In document order.
+        /// In the order in which the path reaches them.
         values: Vec<&'v Value>,
         /// Whether the path can match several only because of filters, in which case users expect a single match.
         filtered: bool,
@@ -177,8 +177,8 @@ fn is_filtered(steps: &[Step]) -> bool {
     others.len() < steps.len() && is_single(&others)
 }
 
-/// The text of a scalar, without quotes; the JSON of other values. As in Go, a number whose fraction is zero is
-/// written as a whole number.
+/// The text of a scalar, without quotes; the JSON of other values. A number whose fraction is zero is written as a whole
+/// number.
 pub fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

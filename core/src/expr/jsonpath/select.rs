@@ -73,6 +73,7 @@ impl Walk {
         Ok(())
     }
 
+    /// Applies the steps one after another. A place is a value that the path has reached so far.
     fn path<'v>(
         &mut self,
         steps: &'v [Step],
@@ -212,17 +213,17 @@ fn sliced<'v>(slice: &Slice, place: &'v Value) -> Result<Vec<&'v Value>> {
         }
     };
     let length = items.len() as i64;
-    let from_end = |bound: i64| {
+    let absolute = |bound: i64| {
         if bound < 0 {
             bound.saturating_add(length)
         } else {
             bound
         }
     };
-    let from = from_end(slice.from.unwrap_or(0));
+    let from = absolute(slice.from.unwrap_or(0));
     let to = match slice.to {
         _ if slice.single => from.saturating_add(1),
-        to => to.map_or(length, from_end),
+        to => to.map_or(length, absolute),
     };
     if from == to {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! JSONPath templates, compared with client-go's own result for each.
+//! JSONPath templates: their results, which are compared with client-go's, their errors and limits.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -94,7 +94,7 @@ pub fn progress(runs: &[&HookRun], retry: Option<&str>, now: Timestamp) -> Progr
     }
 }
 
-/// Attempts that are no longer needed: all but the last one and, until that has ended, the one before it.
+/// Attempts that are no longer needed. The last attempt is kept; while it is in progress, so is the one before it.
 pub fn outdated<'a>(runs: &[&'a HookRun]) -> Vec<&'a HookRun> {
     let Some(last) = runs.iter().max_by_key(|run| number(run)) else {
         return Vec::new();

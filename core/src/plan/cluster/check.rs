@@ -44,8 +44,8 @@ fn machines(spec: &ClusterSpec) -> Vec<ClusterProblem> {
         .collect()
 }
 
-/// Problems of files: a src whose ConfigMap has an invalid name, or that needs a directory in a ConfigMap, which has
-/// none.
+/// Problems of files: a src that names a ConfigMap with an invalid name, or a path with directories in a ConfigMap. A
+/// ConfigMap has keys, but no directories.
 fn files(spec: &ClusterSpec) -> Vec<ClusterProblem> {
     let features = &spec.features;
     let files = features.files.iter().enumerate();
@@ -54,7 +54,7 @@ fn files(spec: &ClusterSpec) -> Vec<ClusterProblem> {
             let origin = origin(features, &file.src);
             let fix = match origin.volume {
                 Volume::ConfigMap(name) if !is_object_name(name) => format!(
-                    "{name:?} cannot be the name of a ConfigMap; name one in lower case, or add a source \
+                    "{name:?} cannot be the name of a ConfigMap; write a name in lower case, or add a source \
                      with this path to spec.features.sources"
                 ),
                 Volume::ConfigMap(name) if origin.path.contains('/') => format!(
@@ -94,8 +94,8 @@ fn hooks(spec: &ClusterSpec) -> Vec<ClusterProblem> {
             } else if command.contains("{{") {
                 "must not contain {{; pass values as labels or annotations of the Cluster"
             } else if !is_copied(features, program) {
-                "must begin with the dst of a file, or with a file directly in the dst of a directory, of \
-                 spec.features.files"
+                "must begin with the dst of a file in spec.features.files or, if this dst is a directory, with \
+                 the path of a file directly in it"
             } else {
                 return None;
             };

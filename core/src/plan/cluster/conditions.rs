@@ -120,8 +120,8 @@ impl StepState {
     }
 }
 
-/// The conditions, with those of these steps and Ready replaced. Ready is True only if the install or upgrade
-/// `is_recorded`, so it is never True before the phase and the version are written.
+/// The old conditions, with Ready and the conditions of these steps replaced. Ready is True only if `is_recorded`: the
+/// phase is Running, and the records of all nodes show a complete install.
 pub fn with_steps(
     cluster: &Cluster,
     old: &[Condition],
@@ -192,8 +192,8 @@ fn set(
     }
 }
 
-/// If the status has changed, adds it to the plan, with events about new conditions and about attempts at these steps
-/// that have failed.
+/// If the status has changed, adds it to the plan, with events about changed conditions and about attempts at these
+/// steps that have just failed. An event about Ready is added only if there is none about a step.
 pub fn finish(
     cluster: &Cluster,
     status: ClusterStatus,
@@ -219,7 +219,7 @@ pub fn finish(
     plan
 }
 
-/// The attempt that has just failed, as a condition describes it.
+/// The part of a condition's message about an attempt that has just failed.
 fn failed_attempt(steps: &[(LifecycleStep, StepState)], condition: &Condition) -> Option<String> {
     if condition.type_ == READY {
         let (step, state) = first_open(steps)?;
@@ -230,8 +230,7 @@ fn failed_attempt(steps: &[(LifecycleStep, StepState)], condition: &Condition) -
     state.failed_attempt.clone()
 }
 
-/// The event about a condition, if the condition has changed, or if an attempt has failed that the old condition
-/// does not mention.
+/// The event about a condition that has changed, or about a failed attempt that the old condition does not mention.
 fn event_of(old: &[Condition], new: &Condition, failed_attempt: Option<String>) -> Option<Event> {
     let old = old.iter().find(|it| it.type_ == new.type_);
     let is_same = old.is_some_and(|it| it.status == new.status && it.reason == new.reason);

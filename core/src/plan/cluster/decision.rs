@@ -30,7 +30,7 @@ pub enum ClusterAction {
     CreateHookRun {
         /// The attempt.
         run: Box<HookRun>,
-        /// The name of the node if it has been drained for its upgrade. The cache may not show a pod that is still
+        /// The name of the node, if it had to be drained for its upgrade. The cache may miss a pod that is still
         /// there, so a quorum LIST of the node's pods comes first, too.
         drained_node: Option<String>,
     },
@@ -41,12 +41,12 @@ pub enum ClusterAction {
         /// Its uid.
         uid: String,
     },
-    /// Records what has passed on a node, or (None) removes the record, and cordons or uncordons the node in the same
-    /// write. The precondition is the node's resourceVersion.
+    /// Writes or removes the record of what has passed on a node. The same write can cordon or uncordon the node. The
+    /// precondition is the node's resourceVersion.
     RecordNode {
         /// The node.
         node: Arc<ClusterNode>,
-        /// The annotation's value.
+        /// The annotation's value; None removes the annotation.
         record: Option<String>,
         /// Whether to cordon (true) or uncordon (false) the node; None changes nothing.
         cordon: Option<bool>,

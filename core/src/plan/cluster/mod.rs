@@ -1,13 +1,14 @@
 //! Lifecycle hooks of a Cluster: which script runs on which node, and which steps have passed.
 //!
-//! A phase is a table of steps ([`LifecycleStep::INSTALL`], `UPGRADE`, `DELETE`), walked from the top at every
-//! reconcile ([`walk`]). What has passed is recorded before anything that depends on it begins: for a node, in an
-//! annotation of the node ([`record`]); for the Cluster, in its status. An attempt at a step on a node is a HookRun
-//! whose name identifies step, node and attempt ([`run`]), so a new leader finds it, and no attempt is started twice.
+//! Each phase has a table of steps ([`LifecycleStep::INSTALL`], `UPGRADE`, `DELETE`). Every reconcile walks it from
+//! the top ([`walk`]). What has passed is recorded before anything that depends on it begins: for a node, in an
+//! annotation of the node ([`record`]); for the Cluster, in its status. An attempt at a step on a node is a HookRun.
+//! Its name identifies the step, the node and the attempt ([`run`]), so a new leader finds it, and no attempt is
+//! started twice.
 //!
-//! Invariant 12, in detail: a step begins after those before it have passed; there is at most one live run per node;
-//! cluster hooks run on the first master only; nothing is recorded without a Successful run; the finalizer is removed
-//! last; and a settled Cluster is not written to.
+//! Invariant 12, in detail: a step begins only after those before it have passed; there is at most one live run per
+//! node; cluster hooks run on the first master only; nothing is recorded without a Successful run; the finalizer is
+//! removed last; and a settled Cluster is not written to.
 
 mod attempt;
 mod check;
@@ -82,9 +83,9 @@ fn install(scene: &Scene) -> ClusterPlan {
     let is_over = walk.steps(&LifecycleStep::INSTALL);
     walk.cordon_nodes();
     walk.uncordon_others();
-    walk.admit_installed_nodes();
+    walk.record_and_admit_nodes();
     walk.report_late_revert();
-    // A node that joins is installed while the Cluster is running.
+    // The phase stays Running while a node that has joined is being installed.
     let phase = match is_over || scene.old.phase != ClusterPhase::Initializing {
         true => ClusterPhase::Running,
         false => ClusterPhase::Initializing,
@@ -98,7 +99,7 @@ fn upgrade(scene: &Scene) -> ClusterPlan {
     if !scene.has_begun() {
         // The upgrade is recorded before its first script starts, so that its number is never reused.
         walk.cancel_unwanted(&LifecycleStep::INSTALL);
-        walk.forget_upgrade();
+        walk.forget_upgrade_hooks();
         walk.show_waiting(&LifecycleStep::UPGRADE);
         return walk.end(ClusterPhase::Upgrading);
     }
@@ -113,9 +114,9 @@ fn upgrade(scene: &Scene) -> ClusterPlan {
     walk.cordon_nodes();
     walk.uncordon_others();
     walk.move_pods();
-    walk.admit_installed_nodes();
+    walk.record_and_admit_nodes();
     if is_over {
-        walk.forget_upgrade();
+        walk.forget_upgrade_hooks();
         return walk.end(ClusterPhase::Running);
     }
     walk.end(ClusterPhase::Upgrading)

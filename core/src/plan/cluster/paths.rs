@@ -2,7 +2,7 @@
 
 use crate::api::{ClusterFeatures, FileSource};
 
-/// The directory of the sources in the container.
+/// The directory in the container under which the sources are mounted.
 const SOURCES: &str = "/sources";
 
 /// Where a file is read from.
@@ -23,8 +23,8 @@ pub enum Volume<'a> {
     Claim(&'a str),
 }
 
-/// The origin of a src: the source with the longest matching path; if none matches, the ConfigMap that the first part
-/// of src names.
+/// Where `src` is read from: the source with the longest matching path. If none matches, the first part of `src` is
+/// the name of a ConfigMap.
 pub fn origin<'a>(features: &'a ClusterFeatures, src: &'a str) -> Origin<'a> {
     let matching = |source: &'a FileSource| {
         let rest = src.strip_prefix(&source.path)?;

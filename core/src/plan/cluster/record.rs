@@ -16,10 +16,10 @@ pub struct NodeRecord {
     pub cluster: String,
     /// Uid of the node; an annotation that was copied from another node is ignored.
     pub node: String,
-    /// The steps that have passed.
+    /// The steps of the install that have passed.
     #[serde(default)]
     pub passed: BTreeSet<LifecycleStep>,
-    /// Whether the install is complete. It is not repeated when hooks are added later.
+    /// Whether the install is complete. Install hooks that are added afterwards do not run on the node.
     #[serde(default)]
     pub installed: bool,
     /// The number of the last upgrade that the node took part in.
@@ -28,7 +28,7 @@ pub struct NodeRecord {
     /// The steps of that upgrade that have passed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub upgraded: BTreeSet<LifecycleStep>,
-    /// Whether the operator has cordoned the node. It uncordons no other node.
+    /// Whether the operator has cordoned the node. Nodes that someone else cordoned are never uncordoned.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cordoned: bool,
 }
@@ -51,12 +51,12 @@ impl NodeRecord {
         }
     }
 
-    /// Whether a step of an upgrade has passed.
+    /// Whether a step has passed in the upgrade with this number.
     pub fn has_passed_in_upgrade(&self, step: LifecycleStep, upgrade: i64) -> bool {
         self.upgrade == Some(upgrade) && self.upgraded.contains(&step)
     }
 
-    /// Records that a step has passed; a step of an upgrade together with the upgrade's number.
+    /// Records that a step has passed. A step of an upgrade is recorded together with the upgrade's number.
     pub fn pass(&mut self, step: LifecycleStep, upgrade: Option<i64>) {
         if !LifecycleStep::UPGRADE.contains(&step) {
             self.passed.insert(step);

@@ -1,7 +1,7 @@
-//! The HookRun of an attempt: one measurement by a Job that runs the script on its node.
+//! The HookRun of an attempt: one measurement by a Job that runs the script on the node.
 //!
-//! No shell interprets the arguments. Labels and annotations are passed as arguments of the run, so `{{` in them is not
-//! substituted; `$` is doubled, because the kubelet expands `$(NAME)`.
+//! No shell interprets the script's arguments. Labels and annotations are passed in the run's `spec.args`, so `{{` in
+//! them is not substituted. `$` is doubled, because the kubelet expands `$(NAME)`.
 
 use serde_json::{Value, json};
 
@@ -17,9 +17,9 @@ use crate::api::{Argument, HookRun, LifecycleStep, RawJson, StepScope};
 
 /// The name of the metric, and of the container.
 const SCRIPT: &str = "script";
-/// An attempt that has passed is kept for an hour, for its log.
+/// A successful run is kept for an hour, so that its log can be read.
 const KEPT_SECONDS: i32 = 3_600;
-/// The maximum number of labels and annotations that become arguments.
+/// The maximum number of labels and annotations that can be arguments.
 const MAX_PAIRS: usize = 200;
 /// The maximum length of such an argument, in bytes.
 const MAX_PAIR_BYTES: usize = 65_536;
@@ -32,7 +32,8 @@ pub struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// What distinguishes this task from others with the same step and node name: an edit starts new attempts.
+    /// Distinguishes this task from others with the same step and node name. An edit of the hook changes the hash, so
+    /// new attempts start.
     pub fn hash(&self, scene: &Scene) -> String {
         let features = scene.features;
         let identity = json!([
@@ -54,7 +55,7 @@ impl Task<'_> {
             && attempt::annotation(run, RUN_HOOK_HASH) == Some(hash)
     }
 
-    /// What runs, for messages.
+    /// What the task does, as messages describe it.
     pub fn description(&self, scene: &Scene) -> String {
         match self.step.command(&scene.features.hooks) {
             Some(command) => {
@@ -98,7 +99,7 @@ impl Task<'_> {
                 "metrics": [{
                     "name": SCRIPT,
                     "count": 1,
-                    // Each attempt is one Job; retries are planned here.
+                    // Each attempt is one Job. The plan for the Cluster starts the next attempt.
                     "consecutiveErrorLimit": 0,
                     "provider": {"job": {
                         "metadata": {"labels": {"app.kubernetes.io/managed-by": FIELD_MANAGER}},
@@ -122,7 +123,7 @@ impl Task<'_> {
         let arguments = pairs.into_iter().enumerate();
         run.spec.args = arguments
             .map(|(index, pair)| Argument {
-                name: argument(index),
+                name: argument_name(index),
                 value: Some(escaped(&pair)),
                 value_from: None,
             })
@@ -149,7 +150,8 @@ impl Task<'_> {
         if let Some(command) = self.step.command(&features.hooks) {
             arguments.push("--".to_owned());
             arguments.extend(command.split_whitespace().map(escaped));
-            let pairs = (0..pair_count).map(|index| format!("{{{{ args.{} }}}}", argument(index)));
+            let pairs =
+                (0..pair_count).map(|index| format!("{{{{ args.{} }}}}", argument_name(index)));
             arguments.extend(pairs);
         }
         let numbered = volumes.iter().enumerate();
@@ -219,7 +221,7 @@ pub fn retry<'a>(scene: &Scene<'a>) -> Option<&'a str> {
     annotations.get(RETRY_ANNOTATION).map(String::as_str)
 }
 
-fn argument(index: usize) -> String {
+fn argument_name(index: usize) -> String {
     format!("pair{index}")
 }
 

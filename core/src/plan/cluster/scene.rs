@@ -16,7 +16,7 @@ pub struct Scene<'a> {
     pub uid: &'a str,
     /// The status before this plan.
     pub old: ClusterStatus,
-    /// The nodes that `nodeSelector` selects, by name, with what has passed there.
+    /// The nodes that `nodeSelector` selects, sorted by name, with what has passed there.
     pub nodes: Vec<(Arc<ClusterNode>, NodeRecord)>,
     /// The upgrade that is in progress.
     pub upgrade: Option<ClusterUpgrade>,
@@ -118,8 +118,9 @@ fn deletes_without_script(cluster: &Cluster) -> bool {
     })
 }
 
-/// The first master: the node that the spec names; otherwise the recorded one while it exists (a deletion records its
-/// own); otherwise the oldest control-plane node.
+/// The first master. If the spec names one, it is the node with that address. Otherwise it is the recorded node while
+/// that node exists; a deletion ignores the node that was recorded before it began. If there is no such node, it is the
+/// oldest control-plane node.
 fn master(
     cluster: &Cluster,
     world: &ClusterWorld,

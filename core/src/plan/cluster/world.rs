@@ -18,7 +18,7 @@ pub struct ClusterWorld {
     pub runs: Vec<Arc<HookRun>>,
     /// The name of an older Cluster; only the oldest one runs scripts.
     pub older_cluster: Option<String>,
-    /// The image of the operator, which runs the scripts.
+    /// The image of the operator. The Jobs that run the scripts use it, too.
     pub image: String,
     /// The pods of game workloads, without those that have ended; empty unless nodes are drained.
     pub game_pods: Vec<GamePod>,
@@ -47,7 +47,7 @@ pub struct ClusterNode {
     pub version: String,
     /// Whether its kubelet has stopped reporting.
     pub lost: bool,
-    /// The annotation with what has passed.
+    /// The annotation that records what has passed.
     pub record: Option<String>,
     /// Whether it is cordoned.
     pub unschedulable: bool,
@@ -82,7 +82,7 @@ impl ClusterNode {
         CONTROL_PLANE.iter().any(|it| self.labels.contains_key(*it))
     }
 
-    /// Whether the two nodes differ in nothing that a plan reads, except perhaps in their resourceVersion.
+    /// Whether the two nodes are equal, apart from their resourceVersion.
     pub fn is_like(&self, other: &Self) -> bool {
         let other = Self {
             resource_version: self.resource_version.clone(),

@@ -14,7 +14,7 @@ use crate::plan::observed::InPlaceRecord;
 /// One write (or dry run).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Patch the workload itself, with its resourceVersion as precondition.
+    /// Patch the workload itself, with its resourceVersion as a precondition.
     PatchWorkload(WorkloadPatch),
     /// Create a ControllerRevision.
     CreateRevision(NewRevision),
@@ -63,7 +63,7 @@ pub enum Action {
         /// Labels to set.
         labels: Vec<(String, String)>,
     },
-    /// Guard a pod, or stop guarding it, by its label and the annotations for autoscalers.
+    /// Guard a pod, or stop guarding it: set or remove its label and the annotations for autoscalers.
     GuardPod {
         /// The pod.
         pod: PodRef,
@@ -240,7 +240,7 @@ impl Action {
     pub fn lasts(&self) -> bool {
         match self {
             Action::CreatePod(_) => true,
-            // What allows any other deletion is valid for a moment only.
+            // Every other deletion rests on conditions that hold only for a moment.
             Action::DeletePod(it) => {
                 it.reason == DeletionReason::ScaleIn && it.ground == Ground::NoHook
             }

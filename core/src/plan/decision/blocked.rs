@@ -26,7 +26,7 @@ impl Blocked {
     }
 }
 
-/// What can be blocked, as condition FailedScale or FailedUpdate shows.
+/// What can be blocked; condition FailedScale or FailedUpdate reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Concern {
     /// The number of pods.

@@ -21,9 +21,9 @@ pub enum Ground {
     NoHook,
     /// The pod's hook allowed the action.
     Hook,
-    /// The action needs a hook, but none of the pod's containers runs. A kubelet may start one at any moment, so the
-    /// write has the pod's resourceVersion as a precondition, which changes with the status that reports the container.
-    /// No other precondition of a deletion would detect that.
+    /// The action needs a hook, but none of the pod's containers runs. The kubelet may start one at any moment, so
+    /// the write has the pod's resourceVersion as a precondition: it changes when the status reports the container.
+    /// No other precondition of a deletion would detect the start.
     NothingRuns,
     /// The pod is guarded, and its node is lost: neither its hook nor its players can reach it.
     NodeLost,

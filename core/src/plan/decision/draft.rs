@@ -38,7 +38,7 @@ impl Draft {
         });
     }
 
-    /// Adds everything in another draft.
+    /// Adds everything in another draft except `waits_for`.
     pub fn merge(&mut self, other: Draft) {
         self.extend(other.actions);
         self.patch_workload(other.patch);
@@ -112,8 +112,8 @@ fn drop_conflicting(actions: &mut Vec<Action>) {
     }
 }
 
-/// Whether at most one action of a plan deletes or changes each pod: of two, each would rely on the other not having
-/// happened.
+/// Whether each pod is deleted, or changed in place, by at most one action. Two such actions would each rely on the
+/// other not having happened.
 fn touch_each_pod_at_most_once(actions: &[Action]) -> bool {
     let mut touched = BTreeSet::new();
     let mut touching = actions.iter().filter_map(|action| match action {

@@ -16,7 +16,7 @@ pub struct Plan<S> {
     pub status: Option<S>,
     /// Whether the status must be written before actions of [`Phase::After`], because they depend on
     /// it (step index, stable revision, held replicas), or because it acknowledges a new generation.
-    /// Otherwise it is only informational, and may wait a second.
+    /// Otherwise it is only informational, and is written at most once a second.
     pub status_first: bool,
     /// When to plan again even if no change is observed.
     pub wake: Option<Timestamp>,

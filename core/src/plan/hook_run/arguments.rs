@@ -10,7 +10,7 @@ use crate::api::{Argument, HookTemplateSpec, Metric, MetricProvider};
 
 /// Maximum total length of the strings of one measurement with their arguments filled in, in bytes.
 pub const MAX_FILLED: usize = 1 << 20;
-/// Longest name of an argument, in bytes.
+/// Maximum length of an argument's name, in bytes.
 const MAX_NAME: usize = 253;
 /// Maximum number of references to arguments in a template, and in the strings of one measurement.
 const MAX_REFERENCES: usize = 4_096;
@@ -39,7 +39,7 @@ pub enum ArgumentError {
     TooMany,
     /// The JSON that contains the references is invalid.
     #[error("the JSON cannot be read: {0}")]
-    NoJson(String),
+    InvalidJson(String),
 }
 
 /// How much may still be filled in.
@@ -131,13 +131,14 @@ pub fn fill<'v>(
     Ok(filled)
 }
 
-/// Names that the metrics use, each once, in order of appearance. References beyond the maximum are ignored.
+/// Names of the arguments that metrics use, each once, in order of appearance. References beyond the maximum are
+/// ignored.
 fn used_names<'m>(metrics: impl IntoIterator<Item = &'m Metric>) -> Vec<String> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut references = 0;
     for metric in metrics {
         visit_strings(metric, &mut |_, text| {
-            // An invalid string makes its measurement fail with its own message.
+            // An invalid string is skipped here. The measurement that uses it will fail and say why.
             for name in arguments_in(text).unwrap_or_default() {
                 references += 1;
                 if references <= MAX_REFERENCES && !places.contains_key(name) {
@@ -160,7 +161,7 @@ pub fn arguments_in(text: &str) -> Result<Vec<&str>, ArgumentError> {
     names.filter_map(Result::transpose).collect()
 }
 
-/// Names that a metric uses, each once, in order of appearance.
+/// Names of the arguments that a metric uses, each once, in order of appearance.
 pub fn used_arguments(metric: &Metric) -> Vec<String> {
     used_names([metric])
 }
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_and_the_number_of_references_of_filled_strings_are_bounded() {
+    fn the_length_of_filled_strings_and_their_number_of_references_are_bounded() {
         let value = "x".repeat(1 << 20);
         let value_of = |name: &str| Some(if name == "long" { value.as_str() } else { "" });
         assert!(fill("{{ args.long }}", value_of).is_ok());

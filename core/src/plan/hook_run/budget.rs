@@ -5,8 +5,8 @@ use serde_json::to_string;
 
 use crate::api::{HookRunStatus, Measurement};
 
-/// Maximum total size of the measurements in a status, in bytes. etcd accepts 1.5 MiB, of which the
-/// spec and the other fields of the status need a part.
+/// Maximum total size of the measurements in a status, in bytes. etcd accepts 1.5 MiB for the whole
+/// object, so this leaves room for the spec and for the other fields of the status.
 const MEASUREMENT_BYTES: usize = 512 << 10;
 /// Maximum length of one string, in bytes.
 const TEXT_BYTES: usize = 4 << 10;
@@ -21,8 +21,8 @@ pub(super) fn cut(mut text: String) -> String {
     text
 }
 
-/// Drops the oldest measurements until the others fit. The newest of each metric is kept, because the
-/// next one is scheduled from its end.
+/// Drops the oldest measurements until the others fit. The newest measurement of each metric is kept,
+/// because the time of the next one is computed from its end.
 pub(super) fn limit_size(status: &mut HookRunStatus) {
     let sizes = { status.metric_results.iter() }.map(|result| result.measurements.iter().map(size));
     let mut total: usize = sizes.flatten().sum();

@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// The expression would be compiled on the threads that serve all runs.
+    /// Compiling such an expression would delay all runs, which share their threads.
     #[test]
     fn an_expression_that_is_too_expensive_matches_nothing_and_is_refused() {
         let metrics = [named("aaaa")];

@@ -20,7 +20,7 @@ impl ExecNamespaces {
     /// Checks that hooks may run commands in a namespace.
     ///
     /// # Errors
-    /// If they may not. The message names the value of the chart that allows it.
+    /// If they may not. The message names the chart value that allows commands.
     pub fn check(&self, namespace: &str) -> Result<(), String> {
         match self.0.contains(namespace) {
             true => Ok(()),

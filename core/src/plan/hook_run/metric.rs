@@ -2,7 +2,7 @@
 
 use crate::api::{HookPhase, Metric, MetricResult};
 
-/// Number of consecutive errors to tolerate unless the metric specifies it.
+/// Number of consecutive errors to tolerate unless the metric sets consecutiveErrorLimit.
 const DEFAULT_CONSECUTIVE_ERROR_LIMIT: i32 = 4;
 
 /// How a metric has ended.
@@ -62,8 +62,8 @@ pub(super) fn verdict(metric: &Metric, result: &MetricResult) -> Option<Verdict>
     })
 }
 
-/// How a metric ends when it is stopped. Its successes count only if it would never have ended on its own:
-/// otherwise it would succeed without having reached its own end.
+/// How a metric ends when it is stopped. A metric that would never have ended on its own is Successful if
+/// any of its measurements was. Any other metric has not reached its own end, so it cannot succeed.
 pub(super) fn verdict_when_stopped(metric: &Metric, result: &MetricResult, cause: &str) -> Verdict {
     let endless = metric.planned_count().is_none() && metric.success_limits().is_empty();
     if endless && result.successful > 0 {
@@ -81,7 +81,7 @@ pub(super) fn verdict_when_stopped(metric: &Metric, result: &MetricResult, cause
 }
 
 fn exceeded_limit(metric: &Metric, result: &MetricResult) -> Option<Verdict> {
-    // As in bk-bcs, failures do not end a metric that runs until it was Successful often enough, unless
+    // As in bk-bcs, failures do not end a metric that runs until it has been Successful often enough, unless
     // its failureLimit is set.
     let default_failure_limit = match metric.success_limits().is_empty() {
         true => 0,
@@ -121,7 +121,8 @@ fn exceeded_limit(metric: &Metric, result: &MetricResult) -> Option<Verdict> {
         })
 }
 
-/// Describes the measurement that exceeded the limit and, unless it was the first of its kind, how many there were.
+/// Describes the measurement that exceeded the limit and, unless it was the first of its kind, how many of that
+/// kind there were.
 fn explain(
     metric: &Metric,
     result: &MetricResult,

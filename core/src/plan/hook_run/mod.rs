@@ -1,7 +1,7 @@
 //! HookRuns: the validation of a template before a run is created from it, and the next state of a run.
 //!
-//! Pure, like all of `plan`: a run's next state follows from its spec, its status, the measurements
-//! that have ended and the time. The calls themselves are made by `provider`.
+//! This code is pure, like all of `plan`: a run's next state follows from its spec, its status, the calls
+//! that have ended or are in progress, and the time. The calls themselves are made by `provider`.
 
 mod arguments;
 mod assess;

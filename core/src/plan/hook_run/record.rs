@@ -84,7 +84,7 @@ pub(super) fn entry<'a>(
     &mut results[place]
 }
 
-/// Records a measurement. One that has ended is counted; one in progress is only shown.
+/// Records what a call returned. A measurement that has ended is counted; one in progress is only shown.
 pub(super) fn record(
     spec: &HookRunSpec,
     rules: &Rules,

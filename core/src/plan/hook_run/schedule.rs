@@ -11,8 +11,8 @@ use crate::plan::time::parse_duration;
 /// Time from an error to the next measurement if the metric has no interval.
 const ERROR_RETRY: SignedDuration = SignedDuration::from_secs(10);
 
-/// Minimum interval, because each measurement is a write, and all runs share the operator. It replaces
-/// shorter intervals in objects that are already stored.
+/// Minimum interval. There is one because each measurement causes a write, and all runs share the operator.
+/// In objects that are already stored, the minimum replaces shorter intervals.
 pub const SHORTEST_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 
 /// The metrics that are due.

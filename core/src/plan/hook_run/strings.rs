@@ -1,6 +1,6 @@
 //! The strings of a metric into which arguments are filled, with their field paths.
 //!
-//! JSON is processed while it is parsed: parsed into maps, it would take many times its length in memory.
+//! JSON is processed as it is read: maps built from it would take many times its length in memory.
 //! Arguments are filled into all strings of a jsonBody, and into command, args and env of a Job's containers.
 
 use std::fmt::{self, Display};
@@ -192,7 +192,7 @@ fn walk(
     let walked = walk.deserialize(&mut reader);
     match (stopped, walked) {
         (Some(error), _) => Err(error),
-        (None, Err(error)) => Err(ArgumentError::NoJson(error.to_string())),
+        (None, Err(error)) => Err(ArgumentError::InvalidJson(error.to_string())),
         (None, Ok(())) => Ok(()),
     }
 }
@@ -408,6 +408,6 @@ mod tests {
     fn json_that_cannot_be_parsed_is_an_error() {
         let deep = "[".repeat(200) + &"]".repeat(200);
         let error = filled(&deep, Place::Filled, "").expect_err("too deep");
-        assert!(matches!(error, ArgumentError::NoJson(_)), "{error}");
+        assert!(matches!(error, ArgumentError::InvalidJson(_)), "{error}");
     }
 }

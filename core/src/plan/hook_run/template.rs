@@ -44,8 +44,8 @@ pub fn check_can_succeed(template: &HookTemplateSpec) -> Result<(), String> {
     })
 }
 
-/// Checks that a run can have a meaningful result. Admission refuses runs that cannot; one that was admitted
-/// anyway must not succeed only because it contains nothing that could fail.
+/// Checks that a run can have a meaningful result. Admission refuses a run that cannot. If such a run exists
+/// anyway, it must not succeed merely because nothing in it can fail.
 pub(super) fn check_usable(run: &HookRunSpec) -> Result<(), String> {
     check_metrics(&run.metrics, &run.dry_run)
 }
@@ -167,7 +167,7 @@ mod tests {
 
     /// A template may have been stored before today's rules existed.
     #[test]
-    fn what_the_api_server_would_refuse_is_refused_and_the_field_is_named() {
+    fn a_template_that_the_api_server_would_refuse_is_refused_and_the_field_is_named() {
         for (result, expected) in [
             (
                 check(|m| m.count = Some(3)),

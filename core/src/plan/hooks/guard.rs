@@ -1,10 +1,12 @@
 //! Decides when a pod may be deleted or changed. No other code decides that.
 //!
-//! Only this file creates a [`Cleared`], and only a [`Cleared`] can become a deletion or the start of an
-//! in-place update. It is created only for an action that is possible now. Four writes need none, as
-//! comments in `update` note: a hot patch, which restarts nothing; the next target of a pod that has
-//! already been changed, behind a closed gate; the next container of a changed pod; and a new closing time for a gate that is
-//! already closed. A forced deletion needs none either, because its pod is already Terminating.
+//! Only this file creates a [`Cleared`], and only for an action that is possible now. Deletions and the start of
+//! in-place updates require a [`Cleared`]. These writes do not:
+//! - a hot patch, because it restarts nothing;
+//! - a newer target for an update that is in progress behind a closed gate;
+//! - the next container, or the new resources, of a pod that is being updated;
+//! - a new closing time for a gate that is already closed;
+//! - a forced deletion, because the pod is already Terminating.
 
 use jiff::Timestamp;
 
@@ -25,8 +27,8 @@ impl<'a> Cleared<'a> {
         self.pod
     }
 
-    /// The first write of the pod's in-place update, after which the pod gets no new traffic. If there is nothing
-    /// to wait for, the change follows immediately.
+    /// The first write of the pod's in-place update, after which the pod gets no new traffic. If there is no grace
+    /// period, `then` is the change that follows immediately.
     pub fn close_gate(self, revision: RevisionName, then: Option<InPlacePatch>) -> Action {
         let pod = self.pod_ref();
         let then = then.map(|patch| InPlacePatch {
@@ -40,8 +42,9 @@ impl<'a> Cleared<'a> {
         }
     }
 
-    /// The change of a pod whose traffic does not have to be stopped first. If that is because no container
-    /// runs, the write fails if one has started meanwhile, whether or not a hook guards the pod.
+    /// The in-place change of a pod whose traffic does not have to be stopped first. If none of the pod's
+    /// containers was observed running, one may have started meanwhile, so the write fails if the pod has changed
+    /// since it was observed. This applies whether or not a hook guards the pod.
     pub fn change(self, patch: InPlacePatch) -> Action {
         let pod = match may_have_players(self.pod) {
             true => self.pod_ref(),
@@ -70,7 +73,7 @@ impl<'a> Cleared<'a> {
 
     fn pod_ref(&self) -> PodRef {
         match self.ground {
-            // The node may have come back, which the kubelet's next status shows.
+            // A container may have started, or the node may have come back. The kubelet's next status shows it.
             Ground::NothingRuns | Ground::NodeLost => PodRef::unchanged(self.pod),
             Ground::NoHook | Ground::Hook | Ground::Released | Ground::Deadline => {
                 PodRef::of(self.pod)
@@ -79,9 +82,9 @@ impl<'a> Cleared<'a> {
     }
 }
 
-/// Whether players may be on a pod: whether one of its containers (including native sidecars) runs,
-/// whatever the pod's phase. A pod is Pending while its game runs and a sidecar waits for its image, and
-/// Running while its game is in a crash loop. The phase counts only for containers without a status.
+/// Whether players may be on a pod: whether any of its containers (including native sidecars) runs. The pod's
+/// phase does not tell: a pod is Pending if its game runs but a sidecar still waits for its image, and Running
+/// even if its game is in a crash loop. The phase counts only for containers without a status.
 pub fn may_have_players(pod: &Pod) -> bool {
     let is_up = matches!(pod.phase, PodPhase::Running | PodPhase::Unknown);
     let mut containers = pod.containers.iter();
@@ -96,10 +99,10 @@ pub fn may_have_players(pod: &Pod) -> bool {
 /// - no hook guards the action (the intent names the hook point), or
 /// - no players can be on it, or
 /// - its hook was successful, for exactly this pod, target and hook, a short time ago, or
-/// - it is guarded (spec.protection), and a user released it, or, for its deletion, its node is lost or its deadline
-///   has passed.
+/// - it is guarded (spec.protection), and a user released it, or
+/// - it is guarded, the action deletes it, and its node is lost or its deadline has passed.
 ///
-/// The last item is invariant 11 (see `protection`).
+/// The last two items are invariant 11 (see `protection`).
 pub fn may_touch<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Cleared<'a>> {
     let ground = ground(pod, intent, hooks)?;
     intent.possible.then_some(Cleared { pod, ground })

@@ -16,8 +16,8 @@ pub enum Target<'a> {
     Removal,
     /// The pod is updated to this revision.
     Revision(RevisionName<'a>),
-    /// The pod is updated to a revision, or stays at it, and its sidecars are updated. Contains the names of all these
-    /// revisions.
+    /// The pod is updated to a revision, or stays at it, and its sidecars are updated. Contains the names of the
+    /// pod's revision and of the SidecarSets' revisions.
     WithSidecars(&'a str),
 }
 

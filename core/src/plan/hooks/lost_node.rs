@@ -1,9 +1,9 @@
 //! Guarded pods on lost nodes, which neither hooks nor players can reach.
 //!
 //! Kubernetes tries to delete such pods once the node no longer exists or tolerationSeconds have passed, and the
-//! guard refuses that. But Kubernetes first sets the condition DisruptionTarget, which therefore shows that the pod
-//! can be given up. The condition may be left over from an earlier outage of the node, so the time is computed as
-//! well.
+//! guard refuses the deletion. But Kubernetes first sets the condition DisruptionTarget, so this condition shows that
+//! the pod can be given up. It may be left over from an earlier outage of the node, so the end of tolerationSeconds
+//! is also computed here.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub fn given_up_at(workload: &Workload, world: &World, pod: &Pod) -> Option<Time
         return None;
     }
     match disruption {
-        // The node was deleted.
+        // The node was deleted. The pod garbage collector has also set the pod's phase to Failed.
         Disruption::LostNode => pod.ended().then_some(Timestamp::MIN),
         Disruption::Taint => {
             let node = world.lost_nodes.get(pod.node.as_ref()?)?;

@@ -1,6 +1,7 @@
-//! The hooks of pods: whether one allows an action, and which ones are started, kept and deleted.
+//! The hooks of pods: whether a hook allows an action, and which HookRuns are started, kept and deleted.
 //!
-//! A rule that needs an action calls [`Hooks::clear`]; a run that no rule needs by the end of the plan is deleted.
+//! A rule that intends an action calls [`Hooks::clear`], directly or through [`guard`]. A HookRun that no rule has
+//! needed by the end of the plan is deleted.
 //! [`runs`] decides which HookRun counts for which action.
 
 pub mod guard;
@@ -156,8 +157,8 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    /// Whether the pod's hook allows an action. The hook is started only if the pod has no run at this point,
-    /// whatever the run's phase (invariant 6). A run that is not checked here is deleted by [`Hooks::settle`].
+    /// Whether the pod's hook allows an action. The hook is started only if the pod has no run at this point, in any
+    /// phase (invariant 6). A run that is not checked here is deleted by [`Hooks::settle`].
     fn state(&mut self, pod: &'a Pod, intent: &Intent) -> Clearance {
         if !self.is_configured(intent.point) {
             return Clearance::Allowed;
@@ -311,8 +312,8 @@ impl<'a> Hooks<'a> {
             modified: intent.modified,
         };
         let run = match hook.maker(self.workload, self.world) {
-            // Enough runs are being started, or a run with that name belongs to an earlier pod with the
-            // same ordinal and has to be deleted first.
+            // This plan already starts as many runs as it may, or the run's name is taken: by the run of an
+            // earlier pod with the same ordinal, which has to be deleted first.
             Ok(maker)
                 if self.starts.len() >= MAX_STARTS || self.is_name_taken(&maker.name(&subject)) =>
             {

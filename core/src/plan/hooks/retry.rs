@@ -1,9 +1,9 @@
 //! `retry: true`: unsuccessful hooks are run again, so users need not delete HookRuns by hand.
 //!
-//! One patch sets `retry` back to false and records the generation in an annotation. Then the
-//! unsuccessful runs of that point that were created up to that generation are deleted, and finally the
-//! annotation is removed. A crash in between loses nothing, and a run created after the retry is never
-//! mistaken for an earlier one.
+//! One patch sets `retry` back to false and records the hook points and the workload's generation in an
+//! annotation. Next, the unsuccessful runs of these points that were created up to that generation are
+//! deleted. Finally, the annotation is removed. A crash in between loses nothing, and a run created after
+//! the retry is never mistaken for an earlier one.
 
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
@@ -29,8 +29,8 @@ impl Retry {
         serde_json::from_str(workload.annotations.get(names::RETRY_ANNOTATION)?).ok()
     }
 
-    /// Whether this retry covers a run of this hook point: whether the run is unsuccessful, and was created
-    /// before the retry.
+    /// Whether this retry covers a run of this hook point: whether the point is to be retried, and the run is
+    /// unsuccessful and was created before the retry.
     pub fn covers(&self, point: HookPoint, run: &HookRun) -> bool {
         let generation = run
             .annotations()

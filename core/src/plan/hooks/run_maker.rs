@@ -33,7 +33,7 @@ pub enum Subject<'a> {
     },
 }
 
-/// Why a run cannot be created, until the template or the arguments are fixed.
+/// Why a run cannot be created until a user fixes the template or the arguments.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum CannotMake {
     /// There is no such template.
@@ -235,7 +235,8 @@ impl<'a> HookMaker<'a> {
     }
 }
 
-/// A template that was deleted before the workload that names it, as `kubectl delete -f FOLDER` can do.
+/// The workload's copy of a template that was deleted before the workload itself. `kubectl delete -f FOLDER` can
+/// delete them in this order.
 fn kept_template<'a>(workload: &'a Workload, name: &str) -> Option<&'a HookTemplate> {
     let (kept_name, template) = workload.guard_marks.kept_template.as_ref()?;
     (kept_name == name).then_some(template)

@@ -14,7 +14,7 @@ use crate::plan::time::earlier;
 pub struct Waiting<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// What it waits for.
+    /// Why it waits.
     pub reason: WaitReason,
     /// The reason as a sentence.
     pub message: String,
@@ -28,7 +28,7 @@ impl<'a> Hooks<'a> {
             && !self.is_configured(point)
     }
 
-    /// Records why a guarded pod waits. The reason recorded first is more precise, and is kept.
+    /// Records why a guarded pod waits. A reason that is already recorded is more precise, so it is kept.
     pub(super) fn record_wait(
         &mut self,
         pod: &'a Pod,

@@ -20,18 +20,19 @@ pub struct Change {
     pub annotations: Vec<(String, Option<String>)>,
     /// Containers with new resources: (name, resources).
     pub resources: Vec<(String, Value)>,
-    /// Path of the first image that changes in a native sidecar. Not every kubelet restarts native sidecars for that.
+    /// Path of the first changed image that belongs to a native sidecar. Not every kubelet restarts a native sidecar
+    /// when its image changes.
     pub native_sidecar_path: Option<String>,
-    /// Updates of containers of SidecarSets that are part of the change. Their images are among `images`.
+    /// The SidecarSets whose containers this change updates. The new images of these containers are among `images`.
     pub marks: Vec<MarkChange>,
 }
 
-/// An update of a SidecarSet's containers to the revision that the token in the pod's mark names.
+/// An update of a SidecarSet's containers. In the pod of a workload, the token in the pod's mark permits it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MarkChange {
     /// The set's name.
     pub set: String,
-    /// The mark with the token, a precondition of the change.
+    /// The pod's mark as it was observed. It is a precondition of the change.
     pub mark: SidecarMark,
     /// The revision that the containers are updated to.
     pub revision: String,
@@ -405,8 +406,8 @@ mod tests {
     #[test]
     fn a_change_of_the_qos_class_is_refused() {
         let resources = |cpu: &str| json!({"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}});
-        let one = |cpu: &str| json!({"spec": {"containers": [{"name": "game", "resources": resources(cpu)}]}});
-        let refused = change_between(&one("500m"), &one("1"))
+        let requesting = |cpu: &str| json!({"spec": {"containers": [{"name": "game", "resources": resources(cpu)}]}});
+        let refused = change_between(&requesting("500m"), &requesting("1"))
             .expect_err("QoS")
             .to_string();
         assert_eq!(

@@ -1,12 +1,12 @@
 //! When a change of a running pod is complete.
 //!
 //! The status alone can mislead: a kubelet shows the old container as running and ready until the new one runs; a
-//! container that crashed in between looks like a new one; two quick changes are made one after the other, with the
-//! wrong image ready in between; and status.image may be any of the node's names for the image. One rule covers all
-//! of this, as recordings of a real kubelet show: a change is complete when the status is for the newest generation,
-//! the container is ready, and either status.image is the desired image, or the container differs from the one in the
-//! first status of that generation. The former does not count if status.image was the desired image before the
-//! change.
+//! container that crashed in between looks like a new one; a kubelet makes two quick changes one after the other, so
+//! that a container with the wrong image is ready in between; and status.image may be any of the node's names for the
+//! image. One rule covers all of this, as recordings of a real kubelet show: a change is complete when the status is
+//! for the newest generation, the container is ready, and either status.image is the desired image, or the container
+//! differs from the one in the first status of that generation. If status.image was already the desired image before
+//! the change, a match proves nothing.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -25,8 +25,8 @@ pub enum Completion {
     Stuck(String),
 }
 
-/// Without the first status of a generation, a new container is assumed to have the new image once it has run for
-/// this long.
+/// If the first status of a generation is unknown, a new container is assumed to have the new image once it has run
+/// for this long.
 const SETTLING_TIME: SignedDuration = SignedDuration::from_secs(10);
 /// The same, for a container that an earlier, superseded change may have started.
 const SETTLING_TIME_SUPERSEDED: SignedDuration = SignedDuration::from_mins(5);
@@ -127,7 +127,7 @@ fn runs_desired_image(
         return Runs::Desired;
     }
     if same_name(&container.image, &change.from_image) && !change.from_unfinished {
-        // Only the resources changed. The image did not, and the node reports it under another name.
+        // Only the resources changed. The image is the old one, which the node reports under another name.
         return Runs::Desired;
     }
     if let Some(first) = pod
@@ -139,8 +139,8 @@ fn runs_desired_image(
         if first_id != status.container_id {
             return Runs::Desired;
         }
-        // The container was already new in the first status of this generation, after a crash or a superseded change.
-        // Or the node permanently reports the desired image under another name.
+        // If the container is a new one, it was already there in the first status of this generation. Either a crash
+        // or a superseded change started it, or it runs the desired image and the node always reports another name.
         return if status.container_id == change.from_container_id {
             old_container_runs(change)
         } else {
@@ -160,10 +160,10 @@ fn runs_desired_image(
     })
 }
 
-/// What the container from before the change runs.
+/// Which image runs if the container is still the one from before the change.
 fn old_container_runs(change: &ContainerChange) -> Runs {
     if change.from_named {
-        // If this change undoes that of another client before the kubelet has acted on it, no restart follows.
+        // If another client changed the image, and this change undoes that before the kubelet acts, nothing restarts.
         Runs::AssumedAfter(SETTLING_TIME_SUPERSEDED)
     } else {
         Runs::Other

@@ -51,7 +51,7 @@ pub fn proof<'a>(pods: &[&'a Pod], revision: RevisionName) -> Proof<'a> {
     proof
 }
 
-/// How long a hot patch may take, including the pull of its image, before a condition reports it.
+/// How long a hot patch may take, including the pull of its image, before a condition reports that it is overdue.
 const OVERDUE_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 /// What to do about the first hot patch, for which all others wait. A condition reports it once it is overdue.

@@ -9,8 +9,8 @@ use crate::api::ContainerOrder;
 use crate::plan::observed::{Gate, InPlaceRecord, Pod};
 use crate::plan::sidecars::{Changing, Sidecars};
 
-/// The progress of such an update, as far as a SidecarSet is concerned, and when to check again even if the pod does
-/// not change until then.
+/// The progress of the last update of a pod's sidecars, as far as a SidecarSet is concerned, and when to check again
+/// even if the pod does not change until then.
 pub fn progress_in_other_pod(
     pod: &Pod,
     set: &str,
@@ -24,8 +24,8 @@ pub fn progress_in_other_pod(
     }
 }
 
-/// The record of the update of a pod to the newest revision of a set. It includes what an earlier update has not
-/// completed. A container that keeps its image is not restarted, and is not recorded.
+/// The record for updating a pod to a set's newest revision. It includes the containers of an earlier update that is
+/// not complete. Other containers that keep their image are not restarted, and not recorded.
 pub fn record_of_other_pod(pod: &Pod, set: &Sidecars, now: Timestamp) -> InPlaceRecord {
     let incomplete = incomplete(pod, now).map(|(record, _)| record);
     let is_recorded = |name: &str| incomplete.is_some_and(|it| it.containers.contains_key(name));
@@ -54,7 +54,8 @@ pub fn record_of_other_pod(pod: &Pod, set: &Sidecars, now: Timestamp) -> InPlace
     patch_of(&ungated, pod.revision(), &change, now, patching).record
 }
 
-/// Whether a pod has all containers of a set that can be changed in a running pod. If not, its mark proves nothing.
+/// Whether a pod has all those containers of a set whose images can be changed in a running pod. If one is missing, the
+/// pod's mark proves nothing.
 pub fn has_sidecars(pod: &Pod, set: &Sidecars) -> bool {
     let mut wanted = set.images();
     wanted.all(|it| {

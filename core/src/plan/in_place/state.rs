@@ -182,12 +182,13 @@ fn changed_to(
 ) -> ContainerChange {
     let has_image = container.image == image;
     let status = container.status.as_ref();
-    // During another change, the status may name the desired image only because nothing has been changed yet.
+    // While an earlier change is in progress, the status may name the desired image only because that change has not
+    // taken effect yet.
     let from_named = previous.is_none() && status.is_some_and(|status| same_image(image, status));
     let previous = previous.unwrap_or_default();
     if has_image && matches!(previous.turn, Turn::Next(_)) {
-        // Its turn had not come yet, and now it keeps its current image. The previous record still shows whether it
-        // runs that image.
+        // The container's turn had not come yet, and now it keeps its current image. The previous record still shows
+        // whether it runs that image.
         return ContainerChange {
             turn: Turn::Set,
             ..previous
@@ -204,7 +205,7 @@ fn changed_to(
     }
 }
 
-/// The record for a container whose resources alone change.
+/// The record for a container that keeps its image and gets new resources.
 fn resized(container: &Container) -> ContainerChange {
     ContainerChange {
         from_unfinished: false,

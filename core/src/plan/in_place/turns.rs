@@ -31,7 +31,8 @@ pub struct Taken {
 }
 
 /// Sets the images of the containers whose turn it is: native sidecars come first, as when a kubelet starts a pod,
-/// then the others in the order of the template. A container whose image changes again is not waited for.
+/// then the others in the order of the template. If a container is to get yet another image, no other container waits
+/// for its current one.
 pub fn take_turns(
     pod: &Pod,
     record: Option<&InPlaceRecord>,
@@ -47,7 +48,7 @@ pub fn take_turns(
     let in_order = order != ContainerOrder::DisOrdered;
     let mut containers: Vec<_> = pod.containers.iter().enumerate().collect();
     containers.sort_by_key(|(_, container)| (!container.init, container.index));
-    let mut is_free = true;
+    let mut is_next_allowed = true;
     let mut follows_ready = false;
     for (index, container) in containers {
         let Some(change) = changes.get_mut(&container.name) else {
@@ -55,7 +56,7 @@ pub fn take_turns(
         };
         match &change.turn {
             Turn::Passed => {}
-            Turn::Next(image) if is_free => {
+            Turn::Next(image) if is_next_allowed => {
                 taken.images.push(ImageChange {
                     init: container.init,
                     index: container.index,
@@ -68,7 +69,7 @@ pub fn take_turns(
                     resources: change.resources.take(),
                     ..container_change(container)
                 };
-                is_free = !in_order;
+                is_next_allowed = !in_order;
                 if follows_ready {
                     taken.pod = PodRef::unchanged(pod);
                 }
@@ -84,9 +85,9 @@ pub fn take_turns(
                         change.turn = Turn::Passed;
                         follows_ready = order == ContainerOrder::OrderedReady;
                     }
-                    RunsNewImage::No => is_free = false,
+                    RunsNewImage::No => is_next_allowed = false,
                     RunsNewImage::From(at) => {
-                        is_free = false;
+                        is_next_allowed = false;
                         taken.wake = Some(at);
                     }
                 }
@@ -119,7 +120,7 @@ fn passes(
     }
 }
 
-/// The next action for containers of a changed pod that wait for their turn; None if there are none.
+/// The next action for the containers of a changed pod that wait for their turn; None if no container waits.
 pub fn next_turn(
     pod: &Pod,
     record: &InPlaceRecord,

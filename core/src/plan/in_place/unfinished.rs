@@ -20,8 +20,8 @@ pub fn is_unfinished(pod: &Pod) -> bool {
     pod.postponed.is_some() || interrupted(pod).next().is_some()
 }
 
-/// A change from the revision that a pod's label names, together with what the pod lacks of that revision.
-pub fn with_missing_parts(pod: &Pod, change: &Change, to: &Value) -> Change {
+/// Adds the parts that a pod lacks to `change`, which leads from the revision that the pod's label names to `template`.
+pub fn with_missing_parts(pod: &Pod, change: &Change, template: &Value) -> Change {
     let mut change = change.clone();
     let postponed = pod.postponed.iter().flat_map(|images| images.iter());
     for (name, image) in postponed.chain(interrupted(pod)) {
@@ -30,8 +30,11 @@ pub fn with_missing_parts(pod: &Pod, change: &Change, to: &Value) -> Change {
         }
     }
     if pod.postponed.is_some() {
-        add_all(&mut change.labels, to.pointer("/metadata/labels"));
-        add_all(&mut change.annotations, to.pointer("/metadata/annotations"));
+        add_all(&mut change.labels, template.pointer("/metadata/labels"));
+        add_all(
+            &mut change.annotations,
+            template.pointer("/metadata/annotations"),
+        );
     }
     change
 }

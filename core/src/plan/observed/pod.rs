@@ -174,7 +174,7 @@ pub enum Gate {
 /// The state of a pod's resize (conditions PodResizePending and PodResizeInProgress).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Resize {
-    /// None was requested, or it is complete.
+    /// No resize was requested, or the last one is complete.
     Settled,
     /// The kubelet is applying it.
     InProgress,
@@ -270,12 +270,12 @@ pub struct ContainerChange {
     /// The restart count of that container.
     #[serde(default)]
     pub from_restart_count: i32,
-    /// Whether that container was not running `from_image` yet, because this change came while another one was in
-    /// progress.
+    /// Whether the pod's status did not show that the container was ready with `from_image`, as while an earlier change
+    /// is in progress.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_unfinished: bool,
-    /// Whether the node already reported the new image's name or digest for that container, because both images have
-    /// the same content. The name then does not show when the new container runs.
+    /// Whether the node already reported the new image's name or digest for that container, usually because both
+    /// images have the same content. If so, the name does not show when the new container runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_named: bool,
     /// Resources to set through the resize subresource; None when they do not change.

@@ -33,8 +33,8 @@ pub struct SidecarMark {
     /// When the pod last got a token.
     #[serde(rename = "since", skip_serializing_if = "Option::is_none")]
     pub token_since: Option<Timestamp>,
-    /// The value of its annotation, if [`SidecarMark::text`] differs from it: other clients, and later versions,
-    /// format marks differently.
+    /// The annotation's value as it was read, if [`SidecarMark::text`] does not return the same: other clients and
+    /// later versions format marks differently.
     #[serde(skip)]
     pub read_from: Option<Box<str>>,
 }

@@ -12,8 +12,8 @@ pub fn is_available(pod: &Pod, workload: &Workload, now: Timestamp) -> bool {
 }
 
 /// When a pod becomes available if it stays ready; None if it is not ready or a change is in progress.
-/// Without minReadySeconds, a ready pod is available whatever the operator's clock says, because the kubelet's clock,
-/// which dates the pod's readiness, may be ahead.
+/// Without minReadySeconds, a ready pod is available whatever the operator's clock says: the kubelet dates the pod's
+/// readiness by its own clock, which may be ahead.
 pub fn available_at(pod: &Pod, workload: &Workload) -> Option<Timestamp> {
     if pod.terminating
         || is_in_progress(pod)

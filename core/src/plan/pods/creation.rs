@@ -12,12 +12,13 @@ use crate::plan::workload::guarded::guard_annotations;
 use crate::plan::workload::{Workload, identity};
 use crate::plan::world::{Revision, World};
 
-/// The maximum number of pods that one plan creates. Otherwise, a few zeros too many in `replicas` would fill the
-/// memory of the operator, which other workloads share. The next plan continues.
+/// The maximum number of pods that one plan creates; the next plan continues. Without this limit, a few zeros too many
+/// in the `replicas` of one workload would fill the operator's memory, and so affect all other workloads.
 pub const MAX_CREATIONS: usize = 1_000;
 
 /// Names for new pods, as a function of the observed pods (invariant 10). If two operators, or one before and after a
-/// crash, ever plan from the same observations, they create the same pods, and the API server refuses the second one.
+/// crash, ever plan from the same observations, they try to create pods of the same names, and the API server refuses
+/// to create them twice.
 pub struct PodNames<'a> {
     workload: &'a Workload<'a>,
     world: &'a World,

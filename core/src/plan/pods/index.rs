@@ -42,7 +42,9 @@ impl<'a> Indexes<'a> {
             None => Ok(workload.indexes.clone().unwrap_or_default()),
         };
         let taken = match range {
-            Ok(Some(_)) => pods_with_index(world).filter_map(|pod| pod.index).collect(),
+            Ok(Some(_)) => pods_whose_index_counts(world)
+                .filter_map(|pod| pod.index)
+                .collect(),
             _ => HashSet::new(),
         };
         Self {
@@ -73,7 +75,7 @@ impl<'a> Indexes<'a> {
     fn exhausted(&self, range: IndexRange) -> NoIndex {
         let IndexRange { start, end } = range;
         let has_index = |pod: &&Pod| pod.index.is_some_and(|index| range.contains(index));
-        let pods = pods_with_index(self.world).filter(has_index);
+        let pods = pods_whose_index_counts(self.world).filter(has_index);
         let ending = pods.filter(|pod| pod.terminating || pod.ended()).count();
         let last = end - 1;
         let blocked = |message| Blocked {
@@ -95,8 +97,8 @@ impl<'a> Indexes<'a> {
     }
 }
 
-/// Pods that may have an index. An orphan that has ended is never adopted.
-fn pods_with_index(world: &World) -> impl Iterator<Item = &Pod> {
+/// Pods whose index counts. An orphan that has ended is left out, because a GameDeployment never adopts it.
+fn pods_whose_index_counts(world: &World) -> impl Iterator<Item = &Pod> {
     let pods = world.pods.iter().map(AsRef::as_ref);
     pods.filter(|pod: &&Pod| pod.controller.is_some() || !pod.ended())
 }

@@ -37,7 +37,8 @@ pub fn own_pods<'a>(workload: &Workload, world: &'a World) -> OwnPods<'a> {
     OwnPods { pods, actions }
 }
 
-/// Whether to adopt an orphan. One that has ended matters only if its name contains an ordinal, which it occupies.
+/// Whether to adopt an orphan. If it has ended, it matters only if its name contains an ordinal, because it occupies
+/// that ordinal.
 fn should_adopt(workload: &Workload, orphan: &Pod) -> bool {
     !orphan.ended() || workload.identity.is_some()
 }

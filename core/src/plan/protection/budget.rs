@@ -8,10 +8,10 @@ use crate::plan::workload::Workload;
 
 /// The budget of a workload.
 ///
-/// It selects by the label alone, so that a pod that a user released can be evicted. minAvailable exceeds any number
-/// of pods: maxUnavailable 0 would allow the eviction of any one pod while a pod waits to be scaled in. The policy is
-/// IfHealthyBudget, because a pod that is not ready may be full of players. The budget has no owner, because a
-/// foreground deletion of the workload would delete it immediately.
+/// It selects by the label alone, so that a pod that a user released can be evicted. Its minAvailable is greater than
+/// any number of pods. It does not use maxUnavailable 0, because that would allow the eviction of any one pod while a
+/// pod waits to be scaled in. The policy is IfHealthyBudget, because a pod that is not ready may be full of players.
+/// The budget has no owner, because a foreground deletion of the owner would delete the budget immediately.
 pub fn budget(workload: &Workload) -> Budget {
     let Workload {
         namespace,

@@ -7,7 +7,7 @@
 //! The order makes a crash at any point safe. To switch the guard on, the finalizer is added, the budget is created,
 //! and existing pods are labeled once budget and policy are in force; new pods have the label from the start. To
 //! switch it off, the labels, the budget and the finalizer are removed, in that order. A workload without the
-//! finalizer therefore has neither a budget nor labels, and no watch is needed.
+//! finalizer therefore has no budget and no labeled pods, and the operator need not watch budgets.
 
 mod budget;
 mod node_going;
@@ -177,8 +177,8 @@ fn marks_to_set(workload: &Workload, world: &World) -> Option<WorkloadPatch> {
     (patch != WorkloadPatch::default()).then_some(patch)
 }
 
-/// The PreDelete hook's template as a string; `Some(None)` if it is too long. None if the template does not exist
-/// now; then the kept one stays.
+/// The PreDelete hook's template as a string; `Some(None)` if it is too long. If the template does not exist now, this
+/// is None, and the copy that was kept earlier stays.
 fn template_to_keep(workload: &Workload, world: &World) -> Option<Option<String>> {
     let name = &workload.hooks.hook(HookPoint::PreDelete)?.template_name;
     let kept = KeptTemplate {

@@ -43,8 +43,8 @@ pub(super) fn is_going(workload: &Workload, world: &World, pod: &Pod) -> bool {
     taints.is_some_and(|taints| drives_away(taints, workload.template))
 }
 
-/// Whether the removal of a node with these taints waits for a pod of this workload that is bound to it: a guarded pod
-/// that may have players. This does not depend on `onNodeGoing`.
+/// Whether the removal of a pod's node, which has these taints, waits for the pod. It does if this workload guards the
+/// pod and the pod may have players. This does not depend on `onNodeGoing`.
 pub fn delays_removal(workload: &impl GameWorkload, taints: &[Taint], pod: &Pod) -> bool {
     let uid = workload.meta().uid.as_deref();
     pod.guarded_by() == uid

@@ -8,8 +8,8 @@ use crate::plan::observed::{Disruption, Pod};
 use crate::plan::workload::guarded::Guarded;
 use crate::plan::world::World;
 
-/// A workload's guarded pods that may have players at one moment, by uid. The value is whether a user has released the
-/// pod.
+/// The guarded pods of a workload that may have players, as seen in one world. Maps the uid of each pod to whether a
+/// user has released it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GuardedPlayers(BTreeMap<String, bool>);
 
@@ -23,7 +23,7 @@ pub enum Ending {
 }
 
 impl GuardedPlayers {
-    /// Finds these pods in a world.
+    /// Finds the pods in a world.
     pub fn of(workload: &impl GameWorkload, world: &World) -> Self {
         if Guarded::of(workload).is_none() {
             return Self::default();
@@ -39,8 +39,8 @@ impl GuardedPlayers {
         )
     }
 
-    /// What ended each of these pods that, in a later world, no longer exists, is Terminating, or was stopped by its
-    /// kubelet. A pod that ended on its own does not count.
+    /// Compares these pods with a later world. For each pod that no longer exists, is Terminating, or was stopped by
+    /// its kubelet, returns what ended it. A pod that ended on its own does not count.
     pub fn ended(&self, workload: &impl GameWorkload, world: &World) -> Vec<Ending> {
         if self.0.is_empty() {
             return Vec::new();

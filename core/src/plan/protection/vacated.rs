@@ -1,8 +1,8 @@
 //! Pod names of a GameStatefulSet that stay free for some time after the pods have left their nodes.
 //!
 //! `kubectl drain` retries a refused eviction every five seconds by the pod's name, and ends when no such pod exists
-//! or the pod is Terminating. If the replacement already existed by then, the drain would try to evict it, on another
-//! node, and never end.
+//! or the pod is Terminating. If the pod's replacement, on another node, already existed at the next attempt, the drain
+//! would try to evict the replacement, and never end.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::plan::time::whole_seconds;
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
-/// How long a name stays free: the interval of a drain's attempts, and time for a slow API server.
+/// How long a name stays free: the interval between a drain's attempts, plus some time for a slow API server.
 const FREE_FOR: SignedDuration = SignedDuration::from_secs(10);
 
 /// Names that stay free, and since when.

@@ -190,7 +190,7 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
         let mark = pod.mark(set)?;
         Some(MarkedPod { pod, mark })
     });
-    let (new, old): (Vec<_>, Vec<_>) = matched.partition(|it| set.is_newest_in(it.mark));
+    let (new, old): (Vec<_>, Vec<_>) = matched.partition(|it| set.is_applied_to(it.mark));
     let total = (new.len() + old.len()) as i64;
     let mut progress = Progress {
         matched: new.len() + old.len(),

@@ -131,7 +131,7 @@ pub(super) fn choose(
     let (name, because) = match set.spec.injection_strategy.pinned() {
         Some(name) => (name, Because::Pinned),
         None => match set.status.as_ref() {
-            // The set is new: its first pods show what it injects.
+            // The set is new: there is no stable revision yet.
             None => return NewPods::Newest,
             Some(status) => (status.stable_revision.as_str(), Because::Held),
         },
@@ -161,7 +161,7 @@ pub(super) fn choose(
     }
 }
 
-/// From which new pods the update strategy holds the newest revision back.
+/// The new pods from which the update strategy holds the newest revision back.
 enum Hold {
     None,
     All,
@@ -169,8 +169,8 @@ enum Hold {
     Except(Selector),
 }
 
-/// From which new pods the newest revision is held back. A set of type NotUpdate leaves running pods as they are; only
-/// new pods can show its changes, so nothing is held back from them, regardless of the rest of the strategy.
+/// Decides which new pods do not get the newest revision. If the strategy's type is NotUpdate, running pods stay as
+/// they are, and only new pods can show a change of the set. So all of them get it, whatever else the strategy says.
 fn hold(newest: &Sidecars, status: &SidecarSetStatus, stable: Option<&Sidecars>) -> Hold {
     let strategy = &newest.update;
     if strategy.type_ == SidecarUpdateType::NotUpdate {
@@ -196,10 +196,11 @@ fn hold(newest: &Sidecars, status: &SidecarSetStatus, stable: Option<&Sidecars>)
         false => 0,
     };
     let gets_newest = match partition {
-        // This number of old pods is kept, however many are added.
+        // New pods get the newest revision as soon as this number of pods have an older one.
         IntOrString::Int(kept) => total - updated >= i64::from(*kept),
-        // The number that a percentage stands for changes with each new pod. Running pods are updated first, and new
-        // ones follow the majority, unless running pods cannot be updated.
+        // The number that a percentage stands for changes with each new pod. So new pods get the stable revision, and
+        // only running pods are updated. If they cannot be updated in place, new pods get the newest revision until
+        // enough pods have it.
         IntOrString::String(_) => {
             let total = total + 1;
             let can_change_in_place = stable.is_none_or(|stable| stable.shape == newest.shape);
@@ -212,9 +213,9 @@ fn hold(newest: &Sidecars, status: &SidecarSetStatus, stable: Option<&Sidecars>)
     }
 }
 
-/// The revision that most of a set's pods have; if the newest one ties with others, one of the others. Pods at the
-/// newest revision count only if they are ready, because that revision may be why they are not. Without pods, it is the
-/// last stable revision.
+/// The revision that most of a set's pods have. If the newest revision ties with an older one, the older one is chosen.
+/// Pods at the newest revision count only if they are ready, because that revision may be what keeps the others from
+/// becoming ready. If the set has no pods, the stable revision stays as it was.
 pub(super) fn stable_revision(
     newest: &Sidecars,
     pods: &[MatchedPod],

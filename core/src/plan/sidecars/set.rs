@@ -18,7 +18,7 @@ use crate::api::{
 };
 use crate::plan::observed::{SidecarMark, SidecarMarks};
 
-/// The field with the annotations of new pods, in a set and in what is injected.
+/// The field that holds the annotations of new pods, both in a set's spec and in what [`injected`] returns.
 const ANNOTATIONS: &str = "patchPodMetadata";
 
 /// A parsed SidecarSet.
@@ -28,8 +28,8 @@ pub struct Sidecars {
     pub name: String,
     /// The revision of what is injected.
     pub revision: String,
-    /// The hash of everything in that revision that cannot be changed in a running pod: all except images and
-    /// annotations.
+    /// The hash of everything in that revision that cannot be changed in a running pod: all except annotations and the
+    /// images of containers that keep running.
     pub shape: String,
     /// Whether nothing is injected into new pods.
     pub paused: bool,
@@ -154,8 +154,8 @@ impl Sidecars {
     }
 
     /// Whether a pod with this mark has the newest containers. Annotations do not count, because only new pods get
-    /// them: a revision that differs in nothing else is no reason to update or recreate a pod.
-    pub fn is_newest_in(&self, mark: &SidecarMark) -> bool {
+    /// them: a revision that differs only in annotations is no reason to update or recreate a pod.
+    pub fn is_applied_to(&self, mark: &SidecarMark) -> bool {
         has_same_containers(&self.name, &mark.revision, &self.revision)
     }
 
@@ -207,7 +207,8 @@ pub fn selected<'a>(
     selecting.map(|set| set.for_new_pod(labels))
 }
 
-/// Whether a pod is up to date: every set that selects it was considered at the revision that new pods get.
+/// Whether a pod is up to date: it has a mark of every set that would be injected into a new pod with these labels, and
+/// each mark has the revision that the new pod would get.
 pub fn is_current(
     sets: &[Arc<Sidecars>],
     labels: &BTreeMap<String, String>,
@@ -258,8 +259,8 @@ impl Content {
     }
 }
 
-/// What is injected, as the revision identifies it: without selectors and strategies, and with all defaults, so a
-/// revision does not depend on whether defaults are written out.
+/// The part of a set that its revisions record: everything that is injected, without selectors and strategies. All
+/// defaults are filled in, so a revision does not depend on whether the user has written them out.
 pub(super) fn injected(spec: &SidecarSetSpec) -> Value {
     let list = |list: &[Value], place| -> Vec<Value> {
         list.iter()
@@ -338,7 +339,7 @@ fn reduce_to_shape(injected: &mut Value) {
     }
 }
 
-/// How often the name of a revision was taken by another object.
+/// How many times the name of a revision was taken by another object.
 pub(super) fn collisions(set: &SidecarSet) -> i32 {
     let status = set.status.as_ref();
     status.map_or(0, |status| status.collision_count)

@@ -42,7 +42,7 @@ pub fn sidecar_set_status(
                 }
                 continue;
             };
-            let is_updated = set.is_newest_in(mark);
+            let is_updated = set.is_applied_to(mark);
             status.matched_pods += 1;
             status.updated_pods += i32::from(is_updated);
             status.ready_pods += i32::from(pod.ready);
@@ -106,7 +106,7 @@ pub fn sidecar_set_status(
     status
 }
 
-/// The condition Injecting, if it shows a problem that the old status does not show: an event reports it.
+/// The condition Injecting, if it shows a problem that the old status does not show. The caller reports it as an event.
 pub fn new_problem<'s>(
     old: Option<&SidecarSetStatus>,
     new: &'s SidecarSetStatus,
@@ -134,7 +134,7 @@ fn injecting(set: &Sidecars) -> (bool, &'static str, String) {
     (true, reason, format!("new pods get the containers{which}"))
 }
 
-/// Whether the pods to update are being updated, or have been.
+/// Whether the update of running pods is in progress or complete, and what it waits for.
 fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static str, String) {
     let Progress {
         matched,
@@ -201,7 +201,7 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
     (true, "HeldBack", format!("{summary}; {why}"))
 }
 
-/// A message about some pods.
+/// A message that names these pods, or the first few of them.
 fn named(what: &str, pods: &mut [String]) -> String {
     pods.sort_unstable();
     let shown: Vec<&str> = pods.iter().take(MAX_NAMED).map(String::as_str).collect();

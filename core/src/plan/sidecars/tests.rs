@@ -1,4 +1,4 @@
-//! Which pods get which containers, conflicts, and properties of injection.
+//! Tests of injection: which pods get which containers, and what happens if a set and a pod conflict.
 
 mod annotations;
 mod hostile;
@@ -250,6 +250,7 @@ fn a_conflicting_set_is_left_out_completely_and_the_mark_shows_why() {
         );
         assert!(marks(&clashing)["other"].is_injected());
     }
+    // A volume that equals the pod's own is no conflict.
     let same = log(json!([{"name": "data", "emptyDir": {}}, {"name": "logs", "emptyDir": {}}]));
     let pod = injected(pod(), &[same]);
     assert_eq!(names(&pod, "volumes"), ["data", "logs"]);
@@ -320,7 +321,7 @@ fn a_restored_pod_keeps_the_mark_of_the_containers_that_it_has() {
     let restored = injected(backup.clone(), &[Arc::clone(&new)]);
     let mark = &marks(&restored)["log"];
     assert_eq!(restored["spec"], backup["spec"]);
-    assert!(!new.is_newest_in(mark), "{mark:?}");
+    assert!(!new.is_applied_to(mark), "{mark:?}");
     assert_eq!((&mark.revision, &mark.shape), (&old.revision, &new.shape));
 
     // A mark that names no revision.
@@ -328,7 +329,7 @@ fn a_restored_pod_keeps_the_mark_of_the_containers_that_it_has() {
     unknown["metadata"]["annotations"]["sidecars.gamekeeper.tkex.tencent.com/log"] =
         json!("{\"in\":[\"log\"],\"to\":\"log-1\"}");
     let mark = &marks(&injected(unknown, &[Arc::clone(&new)]))["log"];
-    assert!(!new.is_newest_in(mark), "{mark:?}");
+    assert!(!new.is_applied_to(mark), "{mark:?}");
     assert_eq!((&mark.shape, &mark.token), (&new.shape, &None));
 }
 

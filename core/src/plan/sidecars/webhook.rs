@@ -8,7 +8,7 @@ const MAX_NAMED: usize = 3;
 /// What the operator knows about the webhook that injects into pods of other controllers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum WebhookState {
-    /// API servers are configured to call it, and trust it; or that is not known yet.
+    /// API servers are configured to call it, and trust it. Assumed until the real state is known.
     #[default]
     InForce,
     /// The operator serves no webhook.
@@ -31,8 +31,8 @@ pub struct OtherPods<'a> {
 }
 
 impl OtherPods<'_> {
-    /// The reason why new pods do not get the containers, and a message that says what happens to the pods and how to
-    /// fix that. None if the pods get the containers, or if no such pods are expected.
+    /// Why new pods of other controllers do not get the containers: a reason, and a message that says what happens to
+    /// these pods and how to fix that. None if they get the containers, or if `namespaces` is empty.
     pub(super) fn problem(&self) -> Option<(&'static str, String)> {
         let (reason, what) = match self.webhook {
             _ if self.namespaces.is_empty() => return None,

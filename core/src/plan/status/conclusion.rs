@@ -10,7 +10,7 @@ use crate::plan::status::{Outcome, PodCounts, Reasons};
 use crate::plan::update::Scene;
 use crate::plan::workload::{UpdateType, Workload};
 
-/// The maximum number of hook conditions of one point in a status.
+/// The maximum number of hook conditions that a status shows for one hook point.
 const HOOK_CONDITIONS: usize = 100;
 
 /// The status to show.
@@ -80,8 +80,8 @@ fn reserved(scene: &Scene) -> usize {
     victims.filter(|pod| workload.is_reserved(pod)).count()
 }
 
-/// The hook conditions of the pods that have waited longest, which the status shows. Thousands of conditions would
-/// make the object too large to be written.
+/// The hook conditions of the pods that have waited longest. The status shows only these, because thousands of
+/// conditions would make the object too large to be written.
 pub fn longest_waiting(mut conditions: Vec<PodHookCondition>) -> Vec<PodHookCondition> {
     if conditions.len() > HOOK_CONDITIONS {
         conditions.sort_by_cached_key(|it| (it.start_time.0, it.pod_name.clone()));

@@ -4,7 +4,7 @@ use crate::api::names::HookPoint;
 use crate::api::{ConditionType, PodHookCondition, Reason, WorkloadStatus};
 use crate::plan::decision::Event;
 
-/// Events for the change from one status to the next, of a workload with this many canary steps.
+/// The events about the change from one status to the next. `steps` is the number of the workload's canary steps.
 pub fn of_change(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Event> {
     let mut events = failures(old, new);
     for ((point, new), (_, old)) in new.blocked_pods().into_iter().zip(old.blocked_pods()) {

@@ -1,6 +1,6 @@
 //! Replays what a real kubelet reported (data/in-place-sequences.txt), and compares the rule for completion with what
-//! really ran: the rule is never early and never hangs, whether or not the first status of each generation was
-//! observed.
+//! really ran. The rule must never consider a change complete too early, and never miss a completed change, whether or
+//! not the first status of each generation was observed.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ struct Event {
     at: Timestamp,
     generation: i64,
     observed: i64,
-    /// Image of container 0 in the spec; the recording shows no other.
+    /// The image of container 0 in the spec. The recording does not show the spec of other containers.
     spec: String,
     containers: Vec<ContainerStatus>,
 }
 
-/// How the rule judges the changes that the spec column of the recording shows: all except the resize and the changes
-/// to the sidecar and to a second container.
+/// How the rule judges the changes that the spec column of the recording shows. That column does not show the resize,
+/// nor changes to the sidecar and to a second container.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Score {
     /// Changes that the kubelet completed.
@@ -98,7 +98,7 @@ fn sequences() -> Vec<(String, Vec<Event>)> {
     sequences
 }
 
-/// The first digits of the digest of an image's content, which the recorded imageIDs end with.
+/// The first six digits of an image's digest. The recorded imageIDs end with them.
 fn content(image: &str) -> &str {
     match image {
         "game:v1" => "bb91cf",
@@ -158,8 +158,8 @@ fn pod_of(event: &Event, before: Option<&Pod>, knows_first_status: bool) -> Pod 
     pod
 }
 
-/// Whether a change is truly complete at an event: the desired content runs and is ready, and if the same content was
-/// already desired before the change, but under another name, it runs in a new container.
+/// Whether a change is truly complete at an event: the desired content runs and is ready. If the change only gave the
+/// same content another name, the content must also run in a new container.
 fn is_truly_done(event: &Event, before: &Event) -> bool {
     let status = &event.containers[0];
     let same_content = content(&event.spec) == content(&before.spec);
@@ -190,7 +190,7 @@ impl Author {
             Author::Workload => {
                 patch_of(pod, RevisionName::of("new"), &wanted, at, patching).record
             }
-            Author::SidecarSet => record_of_other_pod(pod, &set(image), at),
+            Author::SidecarSet => record_of_other_pod(pod, &sidecar_set(image), at),
         }
     }
 
@@ -202,8 +202,8 @@ impl Author {
     }
 }
 
-/// A set whose only container has this image.
-fn set(image: &str) -> Sidecars {
+/// A SidecarSet whose only container has this image.
+fn sidecar_set(image: &str) -> Sidecars {
     let set = serde_json::json!({
         "metadata": {"name": "set"},
         "spec": {
@@ -253,8 +253,8 @@ fn score(sequence: &[Event], author: Author, knows_first_status: bool, total: &m
             }
         }
         total.finished += usize::from(truly_done);
-        // Without the first status, a stable container is assumed to be the new one only after a while. A recording
-        // that continues immediately does not allow for that.
+        // Without the first status, a new container is assumed to have the new image only once it has run for a
+        // while. If the next change follows immediately, there is no time for that.
         let had_time = knows_first_status || end.is_none();
         total.missed += usize::from(truly_done && !judged_done && had_time);
         start = change;
@@ -273,7 +273,7 @@ fn replay(author: Author, knows_first_status: bool) -> Score {
 }
 
 #[test]
-fn the_rule_is_never_early_and_never_hangs_on_what_a_real_kubelet_reported() {
+fn the_rule_is_never_early_and_misses_no_change_that_a_real_kubelet_completed() {
     for author in [Author::Workload, Author::SidecarSet] {
         let score = replay(author, true);
         assert_eq!((score.too_early, score.missed), (0, 0), "{score:?}");
@@ -292,7 +292,7 @@ fn the_rule_holds_without_the_first_status_too() {
 
 /// Before Kubernetes 1.34, kubelets do not report which generation they have observed.
 #[test]
-fn a_slow_pull_keeps_a_pod_of_another_controller_busy_on_an_old_kubelet_too() {
+fn a_pod_of_another_controller_counts_as_changing_during_a_slow_pull_on_an_old_kubelet() {
     let sequences = sequences();
     let (_, slow) = sequences
         .iter()
@@ -305,7 +305,7 @@ fn a_slow_pull_keeps_a_pod_of_another_controller_busy_on_an_old_kubelet_too() {
     let slow: Vec<Event> = slow.iter().map(without_generation).collect();
     let mut pod = pod_of(&slow[0], None, false);
     let changed = &slow[1];
-    let wanted = set(&changed.spec);
+    let wanted = sidecar_set(&changed.spec);
     pod.record = Some(Arc::new(record_of_other_pod(&pod, &wanted, changed.at)));
     for event in &slow[1..] {
         pod = pod_of(event, Some(&pod), false);

@@ -11,12 +11,12 @@ use crate::plan::{Action, DeletionReason};
 
 const POLICIES: [&str; 2] = ["OrderedReady", "Parallel"];
 
-fn managed(policy: &str) -> Value {
+fn with_policy(policy: &str) -> Value {
     json!({"podManagementPolicy": policy})
 }
 
 fn settled(replicas: i32, policy: &str) -> Set {
-    let mut story = set(replicas, managed(policy));
+    let mut story = set(replicas, with_policy(policy));
     story.settle();
     story
 }
@@ -36,7 +36,7 @@ fn reserve(story: &mut Set, ordinals: &[i64]) {
     story.user(json!({"reserveOrders": ordinals}));
 }
 
-/// Reconciles until nothing changes. Returns the lowest numbers of pods and of ready pods in between.
+/// Reconciles until nothing changes. Returns the lowest number of pods and the lowest number of ready pods on the way.
 fn fewest_while_settling(story: &mut Set) -> (usize, usize) {
     let (mut pods, mut ready) = (usize::MAX, usize::MAX);
     while story.reconcile() {
@@ -47,7 +47,7 @@ fn fewest_while_settling(story: &mut Set) -> (usize, usize) {
 }
 
 #[test]
-fn reserved_ordinals_get_no_pod_and_do_not_count() {
+fn reserved_ordinals_get_no_pod_and_do_not_count_as_replicas() {
     for policy in POLICIES {
         for (start, reserved, expected) in [
             (0, json!([1]), "0:v1 2:v1 3:v1"),
@@ -55,7 +55,7 @@ fn reserved_ordinals_get_no_pod_and_do_not_count() {
             (0, json!([3, 7]), "0:v1 1:v1 2:v1"),
             (5, json!([1, 6, 8]), "5:v1 7:v1 9:v1"),
         ] {
-            let mut story = set(3, managed(policy));
+            let mut story = set(3, with_policy(policy));
             story.user(json!({"ordinals": {"start": start}, "reserveOrders": reserved}));
             story.settle();
             assert_eq!(shape(&story), expected, "{policy}");
@@ -267,7 +267,7 @@ fn a_partition_counts_pods_not_ordinals() {
         (json!([4]), json!(4), "0:v1 1:v1 2:v1 3:v1"),
     ] {
         for policy in POLICIES {
-            let mut story = set(4, managed(policy));
+            let mut story = set(4, with_policy(policy));
             story.user(
                 json!({"reserveOrders": reserved, "updateStrategy": {"partition": partition}}),
             );
@@ -281,7 +281,7 @@ fn a_partition_counts_pods_not_ordinals() {
 #[test]
 fn a_step_counts_pods_not_ordinals() {
     let steps = json!([{"partition": 2}, {"pause": {}}]);
-    let mut story = set(3, managed("Parallel"));
+    let mut story = set(3, with_policy("Parallel"));
     story.user(json!({"reserveOrders": [1], "updateStrategy": {"canary": {"steps": steps}}}));
     story.settle();
     story.image("v2").settle();
@@ -337,7 +337,7 @@ fn a_reserved_pod_that_ended_or_was_deleted_is_not_created_again() {
 }
 
 #[test]
-fn if_no_substitute_can_be_created_a_reserved_pod_stays_and_others_are_scaled_in() {
+fn a_refused_creation_keeps_the_reserved_pod_but_does_not_delay_a_scale_in() {
     let mut story = settled(3, "Parallel");
     story.quota = Some(3);
     reserve(&mut story, &[1]);
@@ -363,7 +363,7 @@ fn if_no_substitute_can_be_created_a_reserved_pod_stays_and_others_are_scaled_in
 }
 
 #[test]
-fn no_pod_is_deleted_while_there_are_fewer_pods_than_replicas() {
+fn a_victim_is_kept_while_a_pod_is_missing() {
     let mut story = settled(4, "Parallel");
     story.world.pods.retain(|pod| pod.name != "game-0");
     story.user(json!({"replicas": 3}));

@@ -39,7 +39,7 @@ fn a_pod_that_is_ready_but_not_yet_available_takes_a_slot() {
 }
 
 #[test]
-fn named_pods_are_replaced_only_within_the_budget() {
+fn pods_in_pods_to_delete_are_replaced_only_within_the_budget() {
     let mut story = story(
         4,
         json!({"minReadySeconds": 30, "updateStrategy": {"maxUnavailable": 1}}),
@@ -55,9 +55,9 @@ fn named_pods_are_replaced_only_within_the_budget() {
     assert_eq!(kept.count(), 3);
 }
 
-/// This does not depend on the order in which the pods are named, or would be deleted.
+/// The order of the list does not matter, nor the order in which the pods would be deleted.
 #[test]
-fn a_named_pod_keeps_its_slot_while_its_hook_runs() {
+fn a_pod_in_pods_to_delete_keeps_its_slot_while_its_hook_runs() {
     for first in [0, 1] {
         let mut story = story(
             3,
@@ -84,7 +84,7 @@ fn a_named_pod_keeps_its_slot_while_its_hook_runs() {
 
 /// With maxUnavailable 0, the replacement of a pod in podsToDelete is created first.
 #[test]
-fn named_pods_use_surge() {
+fn a_pod_in_pods_to_delete_is_replaced_by_a_surge_pod() {
     let mut story = story(
         3,
         json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}),
@@ -101,9 +101,9 @@ fn named_pods_use_surge() {
     assert!(!before.iter().any(|name| story.names().contains(name)));
 }
 
-/// The pods that a scale-in deletes need no replacement, so they do not wait until another pod is available.
+/// A pod that a scale-in deletes needs no replacement, so it does not wait until another pod is available.
 #[test]
-fn named_pods_use_no_surge_when_scaling_in() {
+fn a_pod_in_pods_to_delete_needs_no_surge_pod_if_a_scale_in_deletes_it() {
     let mut story = story(
         4,
         json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}),
@@ -131,7 +131,7 @@ fn named_pods_use_no_surge_when_scaling_in() {
 }
 
 #[test]
-fn surge_creates_the_new_pods_first_and_ends_at_replicas() {
+fn with_surge_new_pods_are_created_first_and_no_surplus_pod_remains() {
     let mut story = story(
         4,
         json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}),
@@ -147,7 +147,7 @@ fn surge_creates_the_new_pods_first_and_ends_at_replicas() {
 }
 
 #[test]
-fn surge_in_place_ends_at_replicas_too() {
+fn no_surplus_pod_remains_after_an_in_place_update_with_surge() {
     let mut story = story(
         4,
         json!({"updateStrategy": {"type": "InplaceUpdate", "maxUnavailable": 0, "maxSurge": 2}}),
@@ -161,7 +161,7 @@ fn surge_in_place_ends_at_replicas_too() {
 }
 
 #[test]
-fn a_partition_keeps_old_pods_but_not_all_of_them_below_100_percent() {
+fn a_partition_below_100_percent_keeps_old_pods_but_updates_at_least_one() {
     for (partition, images) in [
         (json!(2), "v1 v1 v2 v2 v2"),
         (json!("50%"), "v1 v1 v1 v2 v2"),
@@ -223,7 +223,7 @@ fn a_full_quota_does_not_stop_a_rollout_that_replaces_pods() {
 }
 
 #[test]
-fn the_rollout_of_a_crashing_version_stops_at_max_unavailable_and_can_be_reverted() {
+fn the_rollout_of_a_version_that_never_starts_stops_at_max_unavailable_and_can_be_reverted() {
     let mut story = story(5, json!({"updateStrategy": {"maxUnavailable": 2}}));
     story.settle();
     story.image("v2").reconcile();
@@ -277,7 +277,7 @@ fn a_recreation_runs_the_pre_inplace_hook_if_there_is_no_pre_delete_hook() {
         story.hooks_end("", HookPhase::Successful);
         story.settle();
         assert_eq!(story.status().updated_replicas, 1);
-        // Scaling in is not an update.
+        // A scale-in is not an update, so it does not run the PreInplace hook.
         story.user(json!({"replicas": 1})).settle();
         assert_eq!(story.pods().len(), 1);
     }

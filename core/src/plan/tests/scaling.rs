@@ -51,7 +51,7 @@ fn a_pod_is_kept_until_its_hook_succeeds() {
 }
 
 #[test]
-fn a_failed_hook_keeps_its_pod_and_a_retry_frees_it() {
+fn a_failed_hook_keeps_its_pod_until_a_retry_succeeds() {
     let mut story = hooked(6);
     scale(&mut story, 5);
     story.hooks_end("pre-delete", HookPhase::Failed);
@@ -183,7 +183,7 @@ fn a_success_is_valid_for_a_minute() {
 }
 
 #[test]
-fn cheap_and_idle_pods_are_deleted_first() {
+fn pending_pods_and_pods_with_a_low_cost_are_deleted_first() {
     let mut story = story(5, json!({}));
     story.settle();
     let names = story.names();
@@ -223,7 +223,7 @@ fn with_sort_method_descend_pods_with_a_higher_cost_are_deleted_first() {
 }
 
 #[test]
-fn named_pods_are_deleted_first_when_scaling_in_and_replaced_otherwise() {
+fn pods_to_delete_are_deleted_first_when_scaling_in_and_replaced_otherwise() {
     let mut story = story(4, json!({}));
     story.settle();
     let names = story.names();
@@ -301,7 +301,7 @@ fn an_orphan_of_a_new_revision_does_not_prove_that_the_revision_is_accepted() {
 }
 
 #[test]
-fn a_missing_template_blocks_the_deletion_and_is_reported_until_it_exists() {
+fn a_missing_hook_template_blocks_the_deletion_and_is_reported_until_it_exists() {
     let mut story = hooked(2);
     story.world.templates.clear();
     scale(&mut story, 1);
@@ -335,7 +335,7 @@ fn pods_that_wait_for_a_hook_are_deleted_when_it_is_removed_from_the_spec() {
 }
 
 #[test]
-fn a_workload_is_not_ready_while_a_named_pod_waits_for_its_hook() {
+fn a_workload_is_not_ready_while_a_pod_in_pods_to_delete_waits_for_its_hook() {
     let mut story = hooked(2);
     let named = story.names().remove(0);
     story
@@ -363,7 +363,7 @@ fn two_billion_pods_are_not_created_all_at_once() {
 }
 
 #[test]
-fn a_scale_in_of_thousands_starts_its_hooks_gradually() {
+fn a_scale_in_of_many_pods_starts_its_hooks_gradually() {
     let mut story = hooked(1_200);
     story.user(json!({"replicas": 0}));
     let mut started = Vec::new();
@@ -374,7 +374,7 @@ fn a_scale_in_of_thousands_starts_its_hooks_gradually() {
             .iter()
             .filter(|pod| pod.marked_deleting)
             .count();
-        assert_eq!(marked, story.runs().len(), "each marked pod has a hook");
+        assert_eq!(marked, story.runs().len(), "each marked pod has a HookRun");
     }
     assert_eq!(started, [500, 1_000, 1_200]);
 }

@@ -250,7 +250,7 @@ fn a_pod_that_waits_for_its_removal_hook_blocks_no_other_pod() {
 }
 
 #[test]
-fn hooks_of_ordered_victims_start_one_after_the_other() {
+fn with_ordered_ready_the_hooks_of_victims_start_one_after_the_other() {
     let mut story = set(4, hooked());
     story.settle();
     story.user(json!({"replicas": 2})).settle();

@@ -131,7 +131,7 @@ fn the_pre_inplace_hook_guards_sidecar_updates() {
     story.hooks_end("", HookPhase::Failed);
     story.settle();
     assert_eq!(images(&story), ["game:v1 log:1"]);
-    // The set gives the token to another pod: this hook is no longer needed.
+    // Without its token, the pod no longer needs this hook.
     set_tokens(&mut story, false);
     story.settle();
     assert!(story.world.runs.is_empty());
@@ -354,7 +354,7 @@ fn native_sidecars_are_not_updated_on_old_kubelets() {
 }
 
 #[test]
-fn the_pre_delete_hook_guards_sidecar_updates_if_there_is_no_other() {
+fn the_pre_delete_hook_guards_sidecar_updates_if_there_is_no_pre_inplace_hook() {
     let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
     let mut story = with_sidecars(1, hook);
     set_tokens(&mut story, true);

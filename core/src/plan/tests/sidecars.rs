@@ -1,4 +1,4 @@
-//! Sidecars of a workload's own pods.
+//! Sidecars that are injected into the pods of a workload.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ fn the_dry_run_checks_the_template_together_with_its_sidecars() {
     story.image("v2");
     assert!(story.reconcile() && plans_dry_run_with_log(&story));
     story.settle();
-    // Another revision of the set leads to different pods of the same template.
+    // The next pods get a new image of the sidecar as well as of the game.
     story.world.sidecars = vec![log_set("log:2")];
     story.world.verdicts.clear();
     story.dry_run_refusal = Some("no such image".to_owned());
@@ -120,7 +120,7 @@ fn hooks_get_the_pods_own_containers_first() {
     assert_eq!(values, ["game", "log"]);
 }
 
-/// A set with a container that requests cpu, in one of the lists of containers.
+/// A set that adds a container with this CPU request to `list`: `containers` or `initContainers`.
 fn requesting_set(cpu: &str, list: &str, fields: Value) -> Arc<Sidecars> {
     let mut container = json!({
         "name": "log", "image": "log:1", "resources": {"requests": {"cpu": cpu}},
@@ -135,7 +135,7 @@ fn requesting_set(cpu: &str, list: &str, fields: Value) -> Arc<Sidecars> {
     Arc::new(Sidecars::of(&set).expect("a selector"))
 }
 
-/// Three pods whose game requests one cpu.
+/// A workload with three pods. Each has a game container that requests one CPU, and these sidecars.
 fn with_requests(sidecars: Vec<Arc<Sidecars>>) -> Story {
     let game = json!({
         "name": "game", "image": "game:v1", "resources": {"requests": {"cpu": "1"}},
@@ -147,7 +147,7 @@ fn with_requests(sidecars: Vec<Arc<Sidecars>>) -> Story {
     story
 }
 
-/// Lets a full quota refuse an additional pod with this request.
+/// Makes dry runs fail as if a full quota refused an additional pod with this request.
 fn refuse_additional(story: &mut Story, requested: &str, limit: &str) {
     story.dry_run_refusal = Some(format!(
         "exceeded quota: team, requested: requests.cpu={requested}, used: requests.cpu={limit}, \
@@ -169,7 +169,7 @@ fn pods_with_sidecars_are_replaced_under_a_full_quota() {
 }
 
 #[test]
-fn a_full_quota_keeps_pods_that_request_less_than_their_replacements() {
+fn under_a_full_quota_pods_that_request_less_than_their_replacements_are_kept() {
     let mut story = with_requests(Vec::new());
     // The set is new, so the running pods do not have its container.
     story.world.sidecars = vec![requesting_set("100m", "containers", json!({}))];

@@ -30,9 +30,9 @@ pub struct Methods<'a> {
     world: &'a World,
     /// By the revision of a pod.
     methods: BTreeMap<RevisionName<'a>, Method>,
-    /// By revision and version of the kubelet, where the version makes a difference.
+    /// By revision and kubelet version, where the kubelet version makes a difference.
     on_old_kubelets: BTreeMap<(RevisionName<'a>, &'a str), Method>,
-    /// For pods that lack parts of the revision that their label names, and those that are being updated in place.
+    /// For pods that lack parts of the revision that their label names, and for pods whose in-place update has begun.
     for_unfinished: BTreeMap<PodUid<'a>, Method>,
 }
 
@@ -116,8 +116,8 @@ impl Method {
     }
 }
 
-/// Why a change from the stable to the update revision is refused, if it cannot be made in place. New pods are then
-/// created at the stable revision.
+/// Why the change from the stable to the update revision is refused because it cannot be made in place. While it is
+/// refused, new pods are created at the stable revision.
 pub fn refused_in_place(scene: &Scene) -> Option<Blocked> {
     let Scene {
         workload,

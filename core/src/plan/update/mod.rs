@@ -54,7 +54,7 @@ pub fn replace_requested<'a>(
     let (workload, world) = (scene.workload, scene.world);
     let is_requested = |pod: &&Pod| {
         let is_withdrawn =
-            is_request_outdated(workload, world, pod) && !workload.names_in_pods_to_delete(pod);
+            is_request_outdated(workload, world, pod) && !workload.is_in_pods_to_delete(pod);
         workload.replacement_requested(pod) && !is_withdrawn
     };
     // Pods on a lost node are deleted anyway.

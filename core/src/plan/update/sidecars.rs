@@ -19,7 +19,8 @@ use crate::plan::update::budget::Budget;
 use crate::plan::workload::Progress;
 use crate::plan::world::World;
 
-/// Why a workload holds updates of sidecars back, according to its spec and status; None if it does not.
+/// Why a workload holds back the updates of its pods' sidecars, according to its spec and status; None if it does
+/// not.
 pub fn why_sidecars_are_held<K: GameWorkload>(workload: &K) -> Option<Held> {
     let steps = workload.canary().map_or(0, |canary| canary.steps.len());
     let status = workload.status();
@@ -43,7 +44,7 @@ pub(super) struct SidecarChange {
 }
 
 impl SidecarChange {
-    /// Adds these changes to a change of the template.
+    /// Adds these changes to `change`, which an update of the pod's template makes.
     pub fn add_to(&self, change: &mut Change) {
         change.images.extend(self.images.iter().cloned());
         change.marks.extend(self.marks.iter().cloned());
@@ -62,8 +63,8 @@ impl SidecarChange {
 pub(super) struct Due<'a>(HashMap<PodUid<'a>, SidecarChange>);
 
 impl<'a> Due<'a> {
-    /// Finds these pods. The sets give no token to pods that the workload holds back, but a pod may have received its
-    /// token earlier.
+    /// Finds these pods. Pods that the workload holds back are left out: they get no new tokens, but may have received
+    /// one earlier.
     pub fn of(scene: &Scene<'a>) -> Self {
         let Scene {
             workload,
@@ -140,7 +141,7 @@ fn has_old_kubelet(pod: &Pod, world: &World) -> bool {
     node.any(|node| world.old_kubelets.contains_key(node))
 }
 
-/// Updates the sidecars of pods that are not updated to the update revision in this plan.
+/// Updates the sidecars of the pods that this plan does not update to the update revision.
 pub(super) fn update_sidecars<'a>(
     scene: &Scene<'a>,
     due: &Due<'a>,
@@ -168,8 +169,8 @@ pub(super) fn update_sidecars<'a>(
     }
 }
 
-/// The names of the revisions that a pod has after an update, for the identity of its hook: that of the template, and
-/// those of the sets that are updated. None if no set is updated.
+/// The names of the revisions that a pod has after an update, joined to one string that identifies what its hook
+/// allows: first the template's revision, then the revisions of the updated sets. None if no set is updated.
 pub(super) fn revision_names(
     revision: RevisionName,
     sidecars: &BTreeMap<String, String>,
@@ -181,7 +182,7 @@ pub(super) fn revision_names(
     (!sets.is_empty()).then(|| format!("{revision}{sets}"))
 }
 
-/// The target of an update, given its [`revision_names`].
+/// The target of an update. `all` are its [`revision_names`], if it updates sidecars.
 pub(super) fn target<'t>(revision: RevisionName<'t>, all: Option<&'t str>) -> Target<'t> {
     all.map_or(Target::Revision(revision), Target::WithSidecars)
 }

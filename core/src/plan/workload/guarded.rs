@@ -97,7 +97,7 @@ impl GuardMarks {
 }
 
 impl Workload<'_> {
-    /// Leaves the pods unguarded, whatever the spec says, if the operator was installed without the guard of pods.
+    /// Leaves the pods unguarded, whatever the spec says, if the operator was installed without the guard.
     pub fn guarded_if(mut self, guards_pods: bool) -> Self {
         if !guards_pods {
             self.lacks_guard = self.guarded.take().is_some();

@@ -19,7 +19,7 @@ pub struct Identity<'a> {
     /// The headless Service that governs the pods' DNS names.
     pub service: &'a str,
     set: &'a GameStatefulSet,
-    /// With which object claims are deleted: see `scale::claims`.
+    /// Whether claims are deleted together with the workload, or with a pod that is scaled in. See `scale::claims`.
     pub retention: PvcRetentionPolicy,
     /// Whether pods on lost nodes are force-deleted.
     pub forced_off_lost_nodes: bool,

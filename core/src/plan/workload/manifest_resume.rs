@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_deliberate_write_resumes() {
+    fn an_applied_value_does_not_resume() {
         for (manager, operation, in_last_applied, expected) in [
             ("kubectl-patch", "Update", false, false),
             ("kubectl-patch", "Update", true, false),

@@ -56,7 +56,7 @@ pub struct Workload<'a> {
     pub history_limit: usize,
     /// spec.scaleStrategy.podsToDelete.
     pub pods_to_delete: &'a [String],
-    /// The same names, in a set for lookups: there may be one for each pod.
+    /// The same names as a set, for fast lookups: the list may name every pod.
     named: HashSet<&'a str>,
     /// How many of the first pods may exist without being available yet; None if unlimited. Applies only to the initial
     /// creation of the workload's pods.
@@ -401,11 +401,11 @@ impl<'a> Workload<'a> {
 
     /// Whether the replacement of a pod was requested: podsToDelete names it, or a move was requested.
     pub fn replacement_requested(&self, pod: &Pod) -> bool {
-        self.names_in_pods_to_delete(pod) || pod.move_requested.is_some()
+        self.is_in_pods_to_delete(pod) || pod.move_requested.is_some()
     }
 
     /// Whether podsToDelete names a pod.
-    pub fn names_in_pods_to_delete(&self, pod: &Pod) -> bool {
+    pub fn is_in_pods_to_delete(&self, pod: &Pod) -> bool {
         self.named.contains(pod.name.as_str())
     }
 

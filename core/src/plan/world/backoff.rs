@@ -23,7 +23,7 @@ pub struct Backoff {
 
 impl Backoff {
     /// The backoff after one more round.
-    pub fn after(before: Option<Self>, now: Timestamp) -> Self {
+    pub fn after_round(before: Option<Self>, now: Timestamp) -> Self {
         let before = before.filter(|it| !it.is_over(now));
         Self {
             rounds: before.map_or(0, |it| it.rounds) + 1,
@@ -58,13 +58,13 @@ mod tests {
         let mut backoff = None;
         let mut pauses = Vec::new();
         for _ in 0..7 {
-            let next = Backoff::after(backoff, now);
+            let next = Backoff::after_round(backoff, now);
             pauses.push(next.due().duration_since(now).as_secs());
             now = next.due();
             backoff = Some(next);
         }
         assert_eq!(pauses, [10, 20, 40, 80, 160, 300, 300]);
         now += LONGEST;
-        assert_eq!(Backoff::after(backoff, now).rounds, 1);
+        assert_eq!(Backoff::after_round(backoff, now).rounds, 1);
     }
 }

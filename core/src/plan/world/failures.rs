@@ -16,7 +16,7 @@ pub enum Attempt {
     PrepareClaim,
     /// Deleting a pod for a reason other than an update.
     RemovePod,
-    /// Starting the hook for such a deletion.
+    /// Starting the hook for a deletion other than an update's.
     StartRemovalHook,
     /// Changing a pod in place.
     ChangePod,
@@ -114,7 +114,7 @@ impl Failures {
         self.0.get(&attempt).map(String::as_str)
     }
 
-    /// The refusal that blocks a concern, if its action is still attempted.
+    /// The refusal that blocks scaling or an update, if the refused kind of action is still attempted.
     pub fn blocked(
         &self,
         concern: Concern,

@@ -15,14 +15,14 @@ const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
 /// The last response of the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GuardState {
-    /// It refused to delete the budget: budget and policy are in force.
+    /// The server refused to delete the budget: budget and policy are in force.
     InForce {
         /// When it responded.
         at: Timestamp,
-        /// The PodDisruptionBudgets of other clients in the namespace.
+        /// The PodDisruptionBudgets in the namespace that other clients created.
         others: Vec<OtherBudget>,
     },
-    /// It did not refuse.
+    /// The server did not refuse.
     NotInForce {
         /// Why, as a sentence.
         message: String,
@@ -31,7 +31,7 @@ pub enum GuardState {
         /// The number of such responses in a row.
         times: u32,
     },
-    /// There is no budget.
+    /// The server found no budget.
     NoBudget {
         /// The number of consecutive earlier responses that did not refuse its deletion. It is kept so that pauses
         /// keep growing while the budget cannot be created.

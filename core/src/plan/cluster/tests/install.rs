@@ -5,14 +5,14 @@ use serde_json::json;
 use super::sim::{Sim, node};
 
 #[test]
-fn steps_run_in_order_on_one_node_at_a_time() {
+fn the_steps_of_an_install_run_in_order() {
     let mut sim = Sim::new(&json!({}));
     let ran = sim.pass_all();
     let nodes = ["master-0", "world-1", "world-22"];
     let on_all = |step: &str| nodes.map(|node| format!("{step} {node}")).to_vec();
     let mut expected = on_all("EnsureCopyFiles");
     expected.push("EnsurePreClusterInstallHook master-0".to_owned());
-    // A node continues as soon as its next script may start.
+    // Nodes do not wait for one another, so the order across nodes is not checked.
     for node in nodes {
         expected.push(format!("EnsurePreInstallHook {node}"));
         expected.push(format!("EnsurePostInstallHook {node}"));
@@ -137,8 +137,8 @@ fn an_edit_or_a_retry_request_starts_the_next_attempt_immediately() {
         sim.settle();
         sim.end("master-0", Some("exit 1"));
         assert!(sim.condition("EnsureCopyFiles").contains("exit 1"));
-        let waits = !sim.live().iter().any(|(_, node)| node == "master-0");
-        assert!(waits);
+        let is_running = sim.live().iter().any(|(_, node)| node == "master-0");
+        assert!(!is_running);
     };
     let mut sim = Sim::new(&json!({"parallelism": 3}));
     fail(&mut sim);
@@ -241,7 +241,7 @@ fn no_script_starts_while_paused_and_a_running_one_completes() {
 #[test]
 fn cluster_hooks_wait_until_there_is_a_first_master() {
     let mut sim = Sim::new(&json!({"files": [], "hooks": {}}));
-    sim.cluster = super::sim::xa(&json!({}));
+    sim.cluster = super::sim::example_cluster(&json!({}));
     sim.nodes = vec![node("world-1")];
     sim.pass_all();
     let condition = sim.condition("EnsurePreClusterInstallHook");

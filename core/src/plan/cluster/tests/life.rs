@@ -24,7 +24,7 @@ fn a_node_that_joins_is_installed_and_then_loses_its_taint() {
         ran.extend(sim.live());
         sim.end("world-333", None);
     }
-    // PreInstall needs no network plugin; PostInstall waits for one.
+    // PreInstall has run, although the node is not ready. PostInstall waits until it is.
     assert!(sim.live().is_empty());
     let condition = sim.condition("EnsureNodesReady");
     assert!(

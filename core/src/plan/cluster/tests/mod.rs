@@ -1,4 +1,4 @@
-//! Plans for Clusters: tables, and stories in a small simulation of the API server and of Jobs.
+//! Tests of plans for Clusters, in a small simulation of the API server and of Jobs.
 
 mod install;
 mod life;

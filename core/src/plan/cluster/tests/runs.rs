@@ -1,4 +1,4 @@
-//! The HookRuns that a Cluster's steps create, and problems of its spec.
+//! The HookRuns of a Cluster's steps, and the problems that are found in its spec.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::plan::cluster::paths::{Origin, Volume, origin};
 use crate::plan::cluster::problems;
 
 /// The run of PreClusterInstall.
-fn cluster_run(sim: &mut Sim) -> Value {
+fn pre_cluster_install_run(sim: &mut Sim) -> Value {
     let skip = crate::api::LifecycleStep::EnsureCopyFiles;
     sim.cluster.spec.features.skip_conditions.push(skip);
     sim.settle();
@@ -19,7 +19,7 @@ fn a_cluster_hook_gets_labels_and_annotations_as_arguments() {
     let mut sim = Sim::new(&json!({}));
     let annotations = sim.cluster.metadata.annotations.get_or_insert_default();
     annotations.insert("a/cost".to_owned(), "$(id) {{ args.x }} b".to_owned());
-    let run = cluster_run(&mut sim);
+    let run = pre_cluster_install_run(&mut sim);
     let name = run["metadata"]["name"].as_str().expect("a name");
     assert!(
         name.starts_with("pre-cluster-install-hook-xa-master-0-"),

@@ -49,8 +49,8 @@ pub fn master(name: &str) -> ClusterNode {
     master
 }
 
-/// The Cluster of examples/lifecycle/directories.
-pub fn xa(features: &Value) -> Cluster {
+/// A Cluster like that in examples/lifecycle/directories, with these features replaced or added.
+pub fn example_cluster(features: &Value) -> Cluster {
     let mut all = json!({
         "sources": [
             {"path": "hooks/pre", "configMap": {"name": "hooks-pre"}},
@@ -88,7 +88,7 @@ pub fn xa(features: &Value) -> Cluster {
 impl Sim {
     pub fn new(features: &Value) -> Self {
         Self {
-            cluster: xa(features),
+            cluster: example_cluster(features),
             nodes: vec![master("master-0"), node("world-1"), node("world-22")],
             runs: Vec::new(),
             now: "2026-01-01T14:00:00Z".parse().expect("a time"),

@@ -59,7 +59,7 @@ fn play(sim: &mut Sim) -> Vec<String> {
 }
 
 #[test]
-fn nodes_are_upgraded_one_after_the_other_masters_first() {
+fn nodes_are_upgraded_one_at_a_time_starting_with_masters() {
     let mut sim = upgrading();
     assert_eq!(phase(&sim), "Upgrading 1.18.3");
     let mut expected = vec!["EnsurePreClusterUpgradeHook master-0".to_owned()];
@@ -243,28 +243,28 @@ fn upgrading_world_1() -> Sim {
 }
 
 /// A node joins, and is installed.
-fn install(sim: &mut Sim, name: &str) {
+fn add_installed_node(sim: &mut Sim, name: &str) {
     sim.nodes.push(super::sim::node(name));
     sim.settle();
     sim.end(name, None);
     sim.wait(5);
 }
 
-/// The new node comes first by name.
+/// world-0, the node that joins, comes before world-1 by name.
 #[test]
 fn a_node_that_joins_does_not_take_the_turn_of_a_node_whose_upgrade_has_begun() {
     let mut sim = upgrading_world_1();
     sim.end("world-1", None);
-    install(&mut sim, "world-0");
+    add_installed_node(&mut sim, "world-0");
     assert_eq!(cordoned(&sim), ["world-1"]);
     assert!(sim.live().is_empty(), "{:?}", sim.live());
 }
 
 #[test]
-fn a_failed_upgrade_is_retried_even_if_another_node_comes_first_now() {
+fn a_failed_upgrade_is_retried_even_if_a_node_that_joins_comes_before_it_by_name() {
     let mut sim = upgrading_world_1();
     sim.end("world-1", Some("exit 1"));
-    install(&mut sim, "world-0");
+    add_installed_node(&mut sim, "world-0");
     sim.wait(300);
     let condition = sim.condition("Ready");
     assert_eq!(sim.live()[0].1, "world-1", "{condition}");
@@ -286,7 +286,7 @@ fn nodes_whose_upgrade_has_begun_stay_selected_when_parallelism_is_lowered() {
     assert_eq!(cordoned(&sim), ["world-22"]);
 }
 
-/// The record shows the cordon, but the node is schedulable.
+/// The node is schedulable, although its record still shows a cordon.
 #[test]
 fn a_node_that_a_user_uncordons_during_its_drain_is_cordoned_again() {
     let mut sim = draining();

@@ -1,6 +1,6 @@
-//! The attempts at the steps of the walk: which one starts, which one may not start yet, and which ones are canceled.
+//! The attempts at the steps of the walk: which ones start, which must wait, and which are canceled.
 //!
-//! Invariant 12: a script starts only on a node where no other one runs.
+//! Invariant 12: a script starts only on a node where no other script runs.
 
 use super::passed::waits_for_state;
 use super::{OnNode, Walk};
@@ -20,7 +20,7 @@ impl<'a> Walk<'a> {
         let tasks: Vec<(Task, String)> = tasks.map(|task| (task, task.hash(self.scene))).collect();
         for run in &self.scene.world.runs {
             let is_wanted = tasks.iter().any(|(task, hash)| task.is_attempt(run, hash));
-            // A successful run is kept for its log, until its TTL has passed.
+            // A successful run is kept until its TTL has passed, so that its log can be read.
             if !is_wanted && run.phase() != HookPhase::Successful {
                 self.delete(run);
             }
@@ -32,7 +32,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The tasks of a step that are configured and not skipped.
+    /// The tasks of a step. There are none if the step is skipped, is not configured, or has no script.
     fn tasks(&self, step: LifecycleStep) -> Vec<Task<'a>> {
         if self.reason_to_skip(step).is_some() || waits_for_state(step) {
             return Vec::new();
@@ -66,7 +66,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Advances a step on a node: starts the attempt that is due, if one may start.
+    /// Advances a step on a node: if an attempt is due and may start, starts it.
     pub(super) fn drive(&mut self, task: Task<'a>) -> OnNode {
         let scene = self.scene;
         let hash = task.hash(scene);
@@ -135,7 +135,7 @@ impl<'a> Walk<'a> {
                 .then(|| name.clone()),
         });
         match refusal {
-            // Later plans try to create the run again anyway.
+            // An earlier request to create the run was refused. This plan tries again anyway.
             Some(why) => Err(format!(
                 "the API server refuses to run it on node {name}: {why}"
             )),

@@ -21,7 +21,7 @@ impl Walk<'_> {
         let count = |nodes: usize| i32::try_from(nodes).unwrap_or(i32::MAX);
         let mut old = scene.old.conditions.clone();
         if phase != ClusterPhase::Upgrading {
-            // Drops the conditions of a canceled upgrade.
+            // An upgrade that was canceled leaves conditions that are not True. They are dropped.
             let belongs_to_upgrade = |it: &str| {
                 LifecycleStep::UPGRADE
                     .iter()

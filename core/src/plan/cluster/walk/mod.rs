@@ -1,7 +1,7 @@
 //! Walks through the steps of a phase, from the top, and collects the results: actions, and a state per step.
 //!
 //! [`passed`] decides which steps have passed, [`attempts`] starts scripts, [`upgrade`] selects the nodes to upgrade,
-//! [`records`] writes to the nodes what has passed there, and [`end`] adds the status.
+//! [`records`] records on each node what has passed there, and [`end`] adds the status.
 
 mod attempts;
 mod end;
@@ -41,7 +41,7 @@ pub struct Walk<'a> {
     busy: BTreeSet<String>,
     /// How many more scripts may start now.
     free_slots: usize,
-    /// The records of nodes by uid, including what this plan adds.
+    /// The new records of the nodes whose records this plan may change, by the node's uid.
     records: BTreeMap<String, NodeRecord>,
     passed_steps: Vec<LifecycleStep>,
     /// Uids of the nodes that are being upgraded.
@@ -152,7 +152,7 @@ impl<'a> Walk<'a> {
             let message = "no node has the labels of spec.features.nodeSelector";
             return (false, StepState::new(LifecycleReason::Waiting, message));
         }
-        let reason = self.reason_to_skip(step);
+        let skip_reason = self.reason_to_skip(step);
         let (mut passed, mut is_over) = (0, true);
         let mut states = Vec::new();
         for (node, record) in &scene.nodes {
@@ -185,19 +185,19 @@ impl<'a> Walk<'a> {
             }
             states.push(state);
         }
-        (is_over, self.state(step, reason, passed, states))
+        (is_over, self.state(step, skip_reason, passed, states))
     }
 
     /// The state of a step across all nodes: the first failure, otherwise what is in progress.
     fn state(
         &self,
         step: LifecycleStep,
-        reason: Option<LifecycleReason>,
+        skip_reason: Option<LifecycleReason>,
         passed: usize,
         states: Vec<OnNode>,
     ) -> StepState {
         let all = self.scene.nodes.len();
-        if let Some(reason) = reason {
+        if let Some(reason) = skip_reason {
             return StepState::new(reason, "");
         }
         let count = format!("passed on {passed} of {all} nodes");

@@ -1,6 +1,6 @@
 //! When a step has passed, and which steps a node has reached: what the walk reads before it decides anything.
 //!
-//! Invariant 12: a step on a node begins after those before it have passed there.
+//! Invariant 12: a step begins on a node only after the steps before it have passed there.
 
 use super::Walk;
 use crate::api::{ClusterPhase, LifecycleStep, StepScope};
@@ -74,7 +74,7 @@ impl Walk<'_> {
         previous.all(|it| self.has_passed(it, node, record))
     }
 
-    /// Whether the cluster hook that precedes the nodes' scripts has passed.
+    /// Whether the cluster hook that precedes the nodes' scripts has passed, or need not run.
     pub(super) fn has_passed_pre_cluster_install(&self) -> bool {
         let step = LifecycleStep::EnsurePreClusterInstallHook;
         self.is_installed()
@@ -82,7 +82,8 @@ impl Walk<'_> {
             || self.scene.old.passed_steps.contains(&step)
     }
 
-    /// Whether the install of the cluster is complete: install hooks that are added later do not run.
+    /// Whether the install of the Cluster is complete. PreClusterInstall and PostClusterInstall hooks that are added
+    /// later do not run.
     pub(super) fn is_installed(&self) -> bool {
         matches!(
             self.scene.old.phase,

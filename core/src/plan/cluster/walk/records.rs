@@ -1,4 +1,4 @@
-//! What the walk writes to nodes: what has passed there, and that their install is complete.
+//! What the walk writes to the nodes: a record of what has passed there, and the removal of the taint.
 //!
 //! Invariant 12: only a script that was successful is recorded.
 
@@ -16,7 +16,7 @@ impl Walk<'_> {
     }
 
     /// Records what has passed on each node, and removes the taint of nodes whose install is complete.
-    pub fn admit_installed_nodes(&mut self) {
+    pub fn record_and_admit_nodes(&mut self) {
         let scene = self.scene;
         let pre_cluster_install_passed = self.has_passed_pre_cluster_install();
         for (node, old_record) in &scene.nodes {

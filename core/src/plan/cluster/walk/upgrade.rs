@@ -10,9 +10,10 @@ use crate::plan::cluster::run::Task;
 use crate::plan::cluster::scene::is_same_version;
 
 impl Walk<'_> {
-    /// Selects the nodes to upgrade now, up to `parallelism`: all whose upgrade has begun, then those that are being
-    /// drained, then control-plane nodes, then the others by name. After a script of the upgrade has failed on a node,
-    /// no other node begins its upgrade until that script has passed there.
+    /// Selects the nodes to upgrade now: all whose upgrade has begun, then others while fewer than `parallelism` are
+    /// selected. Of the others, those that are being drained come first, then control-plane nodes, each sorted by name.
+    /// After a script of the upgrade has failed on a node, no other node begins its upgrade until that script has
+    /// passed there.
     pub fn select_nodes(&mut self) {
         let scene = self.scene;
         let Some(number) = scene.upgrade.as_ref().map(|it| it.number) else {
@@ -57,13 +58,13 @@ impl Walk<'_> {
         self.selected = selected.map(|(node, _)| node.uid.clone()).collect();
     }
 
-    /// Forgets which cluster hooks of an upgrade have passed: they run again in the next one.
-    pub fn forget_upgrade(&mut self) {
+    /// Forgets which cluster hooks of an upgrade have passed, so that they run again in the next upgrade.
+    pub fn forget_upgrade_hooks(&mut self) {
         self.passed_steps
             .retain(|it| !LifecycleStep::UPGRADE.contains(it));
     }
 
-    /// Reports that the version was set back after a kubelet had been upgraded.
+    /// If the version was set back after a kubelet had been upgraded, reports that.
     pub fn report_late_revert(&mut self) {
         let scene = self.scene;
         let (Some(last), Some(version)) = (&scene.old.upgrade, &scene.cluster.spec.version) else {

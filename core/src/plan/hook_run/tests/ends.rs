@@ -14,7 +14,7 @@ fn results_and_limits_decide_how_a_run_ends() {
         change(&mut metric);
         metric
     };
-    // Metric, answers, phase, number of calls.
+    // Metric, answers (spaces are ignored), phase, number of calls.
     let rows = [
         (metric(|_| {}), "S", Successful, 1),
         (metric(|_| {}), "F", Failed, 1),
@@ -223,10 +223,10 @@ fn a_run_with_only_dry_runs_reports_that_no_metric_affects_its_result() {
 
 #[test]
 fn the_message_names_the_last_measurement_and_the_limit() {
-    let mut spec = counted(9);
-    spec.failure_limit = Some(1);
+    let mut metric = counted(9);
+    metric.failure_limit = Some(1);
     assert_eq!(
-        play(spec, "SFSF").message(),
+        play(metric, "SFSF").message(),
         "measurement 4 of metric webtest: it was Failed (2 of 4 Failed; failureLimit is 1)"
     );
     assert_eq!(

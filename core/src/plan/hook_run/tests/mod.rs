@@ -1,4 +1,4 @@
-//! Whole runs, played with given results of calls.
+//! Plays whole runs. Each test gives the results of the calls.
 
 mod ends;
 mod properties;
@@ -57,7 +57,7 @@ impl Play {
         }
     }
 
-    /// Plays until the run ends, waits for nothing, or has no answer left.
+    /// Plays until the run ends, has nothing to wait for, or has no answer left.
     fn play(mut self) -> Self {
         let mut measured = Vec::new();
         loop {
@@ -170,9 +170,9 @@ fn the_first_failure_ends_a_run_of_two_measurements() {
 
 #[test]
 fn a_run_between_its_measurements_is_running() {
-    let mut spec = counted(3);
-    spec.failure_limit = Some(2);
-    let played = play(spec, "S");
+    let mut metric = counted(3);
+    metric.failure_limit = Some(2);
+    let played = play(metric, "S");
     insta::assert_yaml_snapshot!(played.status);
 }
 
@@ -190,9 +190,9 @@ fn measurement_retention_decides_how_many_measurements_are_kept() {
 
 #[test]
 fn counters_include_measurements_that_the_list_has_dropped() {
-    let mut spec = counted(25);
-    spec.failure_limit = Some(25);
-    let played = play(spec, &"SSFSE".repeat(7));
+    let mut metric = counted(25);
+    metric.failure_limit = Some(25);
+    let played = play(metric, &"SSFSE".repeat(7));
     let result = played.result(0);
     assert_eq!(
         (result.count, result.successful, result.failed, result.error),

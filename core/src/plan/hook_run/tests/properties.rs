@@ -1,5 +1,5 @@
-//! Properties that hold for any run, whatever its measurements return, and no matter when the operator restarts, calls
-//! are lost, Jobs take long or a user terminates the run.
+//! Properties that hold for any run: whatever its measurements return, however long its Jobs take, and whenever the
+//! operator restarts, calls are lost or a user terminates the run.
 
 use proptest::prelude::*;
 
@@ -222,7 +222,7 @@ proptest! {
             let rule = rules.find(|rule| rule.metric_name == metric.name);
             let kept = rule.map_or(10, |rule| rule.limit as usize);
             prop_assert!(result.measurements.len() <= kept, "{:?}", metric);
-            // Only the last measurement can be in progress, and none is once the metric has ended.
+            // Only the last measurement can be in progress, and only while the metric has not ended.
             let in_progress = result.measurements.iter().filter(|it| it.phase == Running).count();
             let last = result.measurements.last().is_some_and(|it| it.phase == Running);
             prop_assert_eq!(in_progress, usize::from(last));

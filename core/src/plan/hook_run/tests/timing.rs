@@ -4,9 +4,9 @@ use super::*;
 
 #[test]
 fn intervals_count_from_the_end_of_the_last_measurement() {
-    let mut spec = counted(3);
-    spec.initial_delay = Some("30s".into());
-    let played = play(spec, "SES S");
+    let mut metric = counted(3);
+    metric.initial_delay = Some("30s".into());
+    let played = play(metric, "SES S");
     assert_eq!(
         played.calls,
         [(0, 1, 30), (0, 2, 91), (0, 3, 152), (0, 4, 213)]

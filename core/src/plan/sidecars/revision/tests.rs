@@ -101,14 +101,14 @@ fn new_pods_get_the_newest_revision_unless_it_is_held_back() {
             status("log:1", 5, 0),
             "log:2",
         ),
-        // A number of pods is kept, however many are added.
+        // With a number, new pods get the newest revision as soon as that many pods have an older one.
         (partition(json!(2)), status("log:1", 5, 0), "log:2"),
         (partition(json!(2)), status("log:1", 5, 3), "log:2"),
         (partition(json!(2)), status("log:1", 4, 3), "log:1"),
         (partition(json!(5)), status("log:1", 5, 0), "log:2"),
         (partition(json!(6)), status("log:1", 5, 0), "log:1"),
         (partition(json!(2)), status("log:1", 0, 0), "log:1"),
-        // With a percentage, new pods follow the majority.
+        // With a percentage, new pods get the stable revision, because running pods can be updated to the newest.
         (partition(json!("50%")), status("log:1", 4, 0), "log:1"),
         (partition(json!("20%")), status("log:1", 0, 0), "log:1"),
         (partition(json!("100%")), status("log:1", 5, 0), "log:1"),
@@ -125,7 +125,7 @@ fn new_pods_get_the_newest_revision_unless_it_is_held_back() {
 }
 
 #[test]
-fn with_a_percentage_new_pods_can_get_a_revision_that_running_pods_cannot() {
+fn with_a_percentage_new_pods_get_a_change_that_is_impossible_in_running_pods() {
     let revisions = [revision("log:1", 1), revision("log:2 fast", 2)];
     for (partition, matched, updated, image) in [
         ("50%", 3, 0, "log:2"),
@@ -144,7 +144,7 @@ fn with_a_percentage_new_pods_can_get_a_revision_that_running_pods_cannot() {
 }
 
 #[test]
-fn counts_of_an_earlier_revision_are_ignored_for_the_newest_one() {
+fn pods_updated_to_an_earlier_revision_do_not_count_as_updated() {
     let strategy = json!({"updateStrategy": {"partition": 5}});
     let set = set("log:3", strategy, status("log:2", 5, 5));
     let revisions = [revision("log:2", 1), revision("log:3", 2)];

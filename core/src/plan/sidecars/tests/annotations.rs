@@ -24,7 +24,7 @@ fn overwrite(annotations: Value) -> Value {
     json!([{"annotations": annotations, "patchPolicy": "Overwrite"}])
 }
 
-fn with_annotations(annotations: &Value) -> Value {
+fn pod_with_annotations(annotations: &Value) -> Value {
     let mut pod = pod();
     pod["metadata"]["annotations"] = annotations.clone();
     pod
@@ -72,7 +72,7 @@ fn a_pod_gets_the_annotations_of_its_sets() {
         ),
     ] {
         let sets = [annotating("a", a), annotating("b", b)];
-        let once = injected(with_annotations(&own), &sets);
+        let once = injected(pod_with_annotations(&own), &sets);
         assert_eq!(annotations(&once), expected, "{own}");
         assert_eq!(injected(once.clone(), &sets), once);
     }
@@ -179,7 +179,7 @@ proptest! {
             }))
         });
         let sets: Vec<_> = sets.collect();
-        let once = injected(with_annotations(&json!(own)), &sets);
+        let once = injected(pod_with_annotations(&json!(own)), &sets);
         prop_assert_eq!(&injected(once.clone(), &sets), &once);
         let marks = marks(&once);
         let is_injected = |index: usize| marks[&format!("set-{index}")].is_injected();

@@ -6,7 +6,7 @@ use proptest::sample::select;
 use super::properties::{any_pod, any_sets};
 use super::*;
 
-/// The fields that injection reads, and the names of containers and volumes.
+/// Words that injection looks for in a pod: the fields that it reads, and names and values in them.
 const WORDS: [&str; 16] = [
     "metadata",
     "labels",
@@ -42,7 +42,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Any JSON in place of a whole pod, or of parts of a pod that the sets select.
+/// Any JSON, or a pod that the sets select, with any JSON as its annotations, its spec or its containers.
 fn any_object() -> impl Strategy<Value = Value> {
     let parts = (any_json(), any_json(), vec(any_json(), 0..4));
     let parts = parts.prop_map(|(annotations, spec, containers)| {

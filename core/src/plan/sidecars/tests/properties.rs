@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Any pod with a few containers, volumes and annotations.
+/// A pod with one or two random containers or init containers, some of which look like injected ones.
 pub(super) fn any_pod() -> impl Strategy<Value = Value> {
     let names = ["game", "log", "mesh", "other"];
     let container = (0..names.len(), 0..3_usize, any::<bool>());

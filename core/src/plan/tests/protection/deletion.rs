@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{delete, grounds, guarded, has_finalizer, labeled};
+use super::{delete_workload, grounds, guarded, has_finalizer, labeled};
 use crate::api::HookPhase;
 use crate::api::names::{GUARDED_LABEL, ORPHAN_FINALIZER};
 use crate::plan::tests::story::{Story, set, story};
@@ -14,7 +14,7 @@ fn assert_deleted_after_the_last_match<K: Planned + serde::Serialize>(
     finalizers: &[&str],
 ) {
     story.settle();
-    delete(&mut story, finalizers);
+    delete_workload(&mut story, finalizers);
     // `kubectl delete -f FOLDER` deletes the template, too.
     story.world.templates.clear();
     story.settle();
@@ -56,7 +56,7 @@ fn a_deleted_workload_stays_until_its_last_match_is_over() {
 fn orphaned_pods_lose_their_label_and_no_hook_runs() {
     let mut story = story(2, guarded());
     story.settle();
-    delete(&mut story, &[ORPHAN_FINALIZER]);
+    delete_workload(&mut story, &[ORPHAN_FINALIZER]);
     // The garbage collector has orphaned one of the two pods.
     let name = story.names()[0].clone();
     story.edit_pod(&name, |pod| pod.controller = None);
@@ -71,7 +71,7 @@ fn orphaned_pods_lose_their_label_and_no_hook_runs() {
 fn an_orphaned_pod_is_not_deleted_even_if_its_hook_allows_it() {
     let mut story = story(2, guarded());
     story.settle();
-    delete(&mut story, &[]);
+    delete_workload(&mut story, &[]);
     story.settle();
     story.hooks_end("", HookPhase::Successful);
     let plan = story.plan();
@@ -152,6 +152,6 @@ fn a_workload_that_is_not_guarded_is_left_to_the_garbage_collector() {
     let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
     let mut story = story(2, hook);
     story.settle();
-    delete(&mut story, &[]);
+    delete_workload(&mut story, &[]);
     assert!(!story.reconcile());
 }

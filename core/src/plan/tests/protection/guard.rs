@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Value, json};
 
-use super::{delete, guard_condition, guarded, has_finalizer, labeled};
+use super::{delete_workload, guard_condition, guarded, has_finalizer, labeled};
 use crate::api::HookPhase;
 use crate::api::names::{GUARDED_LABEL, KEPT_HOOK_ANNOTATION, ORPHAN_FINALIZER};
 use crate::plan::tests::story::{Story, story};
@@ -48,8 +48,8 @@ fn a_workload_that_is_not_guarded_needs_no_additional_write() {
     }
 }
 
-/// Autoscalers do not evict guarded pods, and other pods do not preempt them; settings of the template take
-/// precedence.
+/// The annotations keep autoscalers from evicting guarded pods, and the priority class keeps other pods from
+/// preempting them. Values that the template sets take precedence.
 #[test]
 fn new_guarded_pods_have_annotations_and_a_priority_class() {
     let created = |spec: Value| -> Value {
@@ -88,7 +88,7 @@ fn an_in_place_update_keeps_the_guard_annotations() {
     let safe_to_evict = "cluster-autoscaler.kubernetes.io/safe-to-evict";
     let template =
         |value: Value| json!({"template": {"metadata": {"annotations": {safe_to_evict: value}}}});
-    for (is_guarded, after) in [(true, Some("false")), (false, None)] {
+    for (is_guarded, expected) in [(true, Some("false")), (false, None)] {
         let mut spec = guarded();
         spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
         if !is_guarded {
@@ -106,11 +106,12 @@ fn an_in_place_update_keeps_the_guard_annotations() {
         });
         let patched = patches.flatten().find(|(key, _)| key == safe_to_evict);
         let (_, value) = patched.expect("the annotation changes");
-        assert_eq!(value.as_deref(), after, "guarded: {is_guarded}");
+        assert_eq!(value.as_deref(), expected, "guarded: {is_guarded}");
     }
 }
 
-/// On: finalizer, budget, check that the policy is in force, labels. Off: labels, budget, finalizer.
+/// Set up: the finalizer, the budget, a check that the policy is in force, and last the labels. Taken down: the labels,
+/// the budget, and last the finalizer.
 #[test]
 fn the_guard_is_set_up_and_taken_down_in_order() {
     let mut story = story(
@@ -151,7 +152,7 @@ fn the_guard_is_set_up_and_taken_down_in_order() {
 }
 
 #[test]
-fn a_guard_that_was_removed_is_noticed_and_restored() {
+fn a_removed_policy_is_noticed_and_a_removed_budget_is_restored() {
     let mut story = story(2, guarded());
     story.settle();
     let due = story.plan().wake.expect("a wake time");
@@ -201,7 +202,7 @@ fn a_budget_of_another_client_for_the_same_pods_is_reported() {
     }
 }
 
-/// An upgrade of the chart can leave the guard out. Labels, budgets and finalizers that stayed would block evictions
+/// An upgrade of the chart can switch guards off. Labels, budgets and finalizers that stayed would block evictions
 /// and the deletion of the workload.
 #[test]
 fn guards_are_removed_if_the_operator_was_installed_without_them() {
@@ -227,7 +228,7 @@ fn a_refused_deletion_of_the_budget_is_shown() {
     let switch_off = |story: &mut Story| {
         story.user(json!({"protection": {"pods": "None"}}));
     };
-    let orphan = |story: &mut Story| delete(story, &[ORPHAN_FINALIZER]);
+    let orphan = |story: &mut Story| delete_workload(story, &[ORPHAN_FINALIZER]);
     for remove in [switch_off as fn(&mut Story), orphan] {
         let mut story = story(2, guarded());
         story.settle();

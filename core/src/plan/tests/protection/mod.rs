@@ -37,7 +37,7 @@ fn has_finalizer<K: Planned + serde::Serialize>(story: &Story<K>) -> bool {
     finalizers.into_iter().any(|it| it == GUARD_FINALIZER)
 }
 
-/// The reason of condition Guarded; `none` if there is no such condition.
+/// The reason of the condition `Guarded`, or `none` if there is no such condition.
 fn guard_condition<K: Planned + serde::Serialize>(story: &Story<K>) -> String {
     let reason = story.condition("Guarded").map(|(reason, _)| reason);
     reason.unwrap_or_else(|| "none".to_owned())
@@ -52,8 +52,8 @@ fn grounds<K: Planned + serde::Serialize>(story: &Story<K>) -> Vec<Ground> {
     deletions.collect()
 }
 
-/// The user deletes the workload.
-fn delete<K: Planned + serde::Serialize>(story: &mut Story<K>, finalizers: &[&str]) {
+/// The user deletes the workload, and the API server adds these finalizers to it.
+fn delete_workload<K: Planned + serde::Serialize>(story: &mut Story<K>, finalizers: &[&str]) {
     let now = story.world.now;
     let meta = story.object.meta_mut();
     meta.deletion_timestamp = Some(Time(now));

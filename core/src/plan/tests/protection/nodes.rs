@@ -11,8 +11,8 @@ use crate::api::HookPhase;
 use crate::plan::tests::story::{Story, set, story};
 use crate::plan::{Action, Disruption, Ground, LostNode, MoveRequest, Planned, PodPhase, Taint};
 
-/// `kubectl game move` on two pods: they are replaced one after the other, within the budget, until the move is
-/// canceled. Returns the names of the replaced pods.
+/// Moves two pods with `kubectl game move`. The budget allows one at a time, and both moves are canceled after the
+/// first pod is replaced. Returns the names of the replaced pods.
 fn move_two_of_three<K: Planned + serde::Serialize>(mut story: Story<K>) -> Vec<String> {
     story.settle();
     let mut names = story.names();
@@ -59,12 +59,12 @@ fn moved_pods_are_replaced_as_their_hooks_allow() {
         let mut spec = guarded();
         spec["podManagementPolicy"] = json!(policy);
         spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
-        // Highest first, as in an update; the new pod has the same ordinal.
+        // As in an update, the pod with the highest ordinal is replaced first. The new pod has the same name.
         assert_eq!(move_two_of_three(set(3, spec)), ["game-1"]);
     }
 }
 
-/// A pod whose hook refused leaves its slot to the next one, so idle pods are moved first.
+/// A pod whose hook failed leaves its slot in the budget to the next pod, so idle pods are moved first.
 #[test]
 fn idle_pods_are_moved_first() {
     let mut spec = guarded();
@@ -88,7 +88,7 @@ fn idle_pods_are_moved_first() {
 
 /// With maxUnavailable 0, the replacement of a moved pod is created first.
 #[test]
-fn moved_pods_use_surge() {
+fn a_move_uses_surge_pods() {
     let mut spec = guarded();
     spec["updateStrategy"] = json!({"type": "RollingUpdate", "maxUnavailable": 0, "maxSurge": 1});
     let mut story = story(3, spec);
@@ -120,7 +120,7 @@ fn moved_pods_use_surge() {
 
 /// A pause holds back the surge pods of an update, but not those of a move.
 #[test]
-fn moved_pods_use_surge_while_the_workload_is_paused() {
+fn a_move_uses_surge_pods_while_the_workload_is_paused() {
     let mut spec = guarded();
     spec["updateStrategy"] = json!({"maxUnavailable": 0, "maxSurge": 1, "paused": true});
     let mut story = story(3, spec);
@@ -137,10 +137,10 @@ fn moved_pods_use_surge_while_the_workload_is_paused() {
     assert!(!story.names().contains(&name));
 }
 
-/// At the pause of a canary step, old pods are replaced by old pods. The first moved pod needs no replacement, because
-/// the step has left its surge pod.
+/// While a canary step is paused, a moved pod of the stable revision is replaced by another pod of that revision. The
+/// first move creates no surge pod, because the surge pod of the step still exists.
 #[test]
-fn moved_pods_use_surge_at_a_canary_step() {
+fn a_move_uses_surge_pods_at_a_canary_step() {
     let mut spec = guarded();
     spec["updateStrategy"] = json!({
         "maxUnavailable": 0, "maxSurge": 1, "canary": {"steps": [{"partition": 2}, {"pause": {}}]},
@@ -163,9 +163,10 @@ fn moved_pods_use_surge_at_a_canary_step() {
     }
 }
 
-/// Kubernetes has tried to delete these pods, and the guard has refused that.
+/// Kubernetes gives up a pod when its toleration of the lost node ends, or at once if the node is out of service. The
+/// guard refuses the deletion by Kubernetes, so the operator deletes the pod.
 #[test]
-fn guarded_pods_on_lost_nodes_are_deleted() {
+fn guarded_pods_are_deleted_when_kubernetes_gives_them_up_with_their_node() {
     let tolerations = |seconds: Value| {
         let mut spec = guarded();
         let toleration = json!({
@@ -226,7 +227,7 @@ fn guarded_pods_on_lost_nodes_are_deleted() {
             &[]
         };
         assert_eq!(grounds(&story), expected, "{case}");
-        // If the node has come back in the meantime, its kubelet has changed the pod, and the deletion fails.
+        // The precondition makes the deletion fail if the node has come back and its kubelet has changed the pod.
         let has_precondition = |action: &Action| match action {
             Action::DeletePod(deletion) => deletion.pod.version.is_some(),
             _ => true,
@@ -306,7 +307,7 @@ fn pods_leave_a_node_that_is_going_to_be_removed() {
     assert_eq!((moving(&story), story.pods().len()), (0, 3));
 }
 
-/// The node stays, and the hook allows the deletion before the request is withdrawn.
+/// The node stays after all, and the hook allows the deletion before the move request is withdrawn.
 #[test]
 fn a_pod_is_not_replaced_if_its_node_stays() {
     let mut spec = guarded();
@@ -330,7 +331,7 @@ fn a_pod_is_not_replaced_if_its_node_stays() {
     assert_eq!(grounds(&story), []);
 }
 
-/// This holds even if there is also another reason to delete the pod, or to change it.
+/// A move or an update that is also due causes no second deletion.
 #[test]
 fn a_pod_on_a_lost_node_is_deleted_once() {
     for (is_moved, image, strategy) in [

@@ -3,7 +3,9 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{delete, grounds, guard_condition, guarded, has_finalizer, labeled, with_deadline};
+use super::{
+    delete_workload, grounds, guard_condition, guarded, has_finalizer, labeled, with_deadline,
+};
 use crate::api::names::GUARDED_LABEL;
 use crate::api::{GameDeployment, HookPhase, WaitReason};
 use crate::plan::tests::story::{Story, story};
@@ -17,7 +19,7 @@ fn a_failed_hook_is_run_again_at_growing_intervals() {
     let mut pauses = Vec::new();
     for _ in 0..4 {
         assert_eq!(story.hooks_end("", HookPhase::Failed), 1);
-        // The guard is known to be in force; otherwise, that would be checked first.
+        // The guard has just been checked, so the next wake time is not that of another check.
         let at = story.world.now;
         story.world.guard = Some(GuardState::InForce {
             at,
@@ -51,7 +53,7 @@ fn without_protection_a_failed_hook_is_not_run_again() {
     assert_eq!(story.pods().len(), 2);
 }
 
-/// No matter whether the hook fails, still runs or cannot be run at all.
+/// The deadline applies whether the hook fails, still runs or cannot be run at all.
 #[test]
 fn a_pod_is_deleted_at_its_deadline() {
     for hook in ["fails", "runs", "is missing"] {
@@ -107,7 +109,7 @@ fn an_in_place_update_waits_for_its_hook_beyond_the_deadline() {
     assert!(story.pods().iter().all(|pod| pod.waiting_since.is_none()));
 }
 
-/// The deadline applies to deletions, so it does not count from when the hook for another action is first needed.
+/// The deadline applies to deletions only, so the time for which another action waits for the hook does not count.
 #[test]
 fn the_time_that_a_pod_waits_for_its_update_is_not_part_of_its_deadline() {
     let mut spec = with_deadline(600);
@@ -131,7 +133,7 @@ fn the_time_that_a_pod_waits_for_its_update_is_not_part_of_its_deadline() {
 fn a_waiting_deletion_proceeds_after_a_release_or_at_its_deadline() {
     let mut story = story(2, with_deadline(600));
     story.settle();
-    delete(&mut story, &[]);
+    delete_workload(&mut story, &[]);
     story.settle();
     let name = story.names()[0].clone();
     story.edit_pod(&name, |pod| {
@@ -218,7 +220,7 @@ fn the_deadline_of_a_deletion_begins_when_the_deletion_is_requested() {
         |story| {
             story.user(json!({"replicas": 0}));
         },
-        |story| delete(story, &[]),
+        |story| delete_workload(story, &[]),
         |story| {
             let name = story.names()[0].clone();
             story.edit_pod(&name, |pod| pod.move_requested = Some(MoveRequest::User));
@@ -242,7 +244,7 @@ fn the_deadline_of_a_deletion_begins_when_the_deletion_is_requested() {
     }
 }
 
-/// A PreInplace hook does not replace the PreDelete hook with which the pods were guarded.
+/// A PreInplace hook cannot stand in for the PreDelete hook that guarded the pods.
 #[test]
 fn a_guarded_pod_whose_hook_was_removed_is_not_recreated_for_an_update() {
     for pre_inplace in [Value::Null, json!({"hook": {"templateName": "test"}})] {

@@ -206,7 +206,7 @@ impl<K: Planned + Serialize> Story<K> {
         }
     }
 
-    /// The API server's response to a dry run that deletes the budget.
+    /// What a probe of the guard finds. A probe is a dry run that deletes the budget.
     pub(super) fn probed(&self) -> GuardState {
         let at = self.world.now;
         match (&self.budget, self.has_policy) {

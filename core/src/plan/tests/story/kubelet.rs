@@ -1,4 +1,4 @@
-//! The kubelets of a story: containers start from their images, and pods become ready.
+//! The kubelets of a story: they run the containers and make pods ready.
 
 use super::*;
 

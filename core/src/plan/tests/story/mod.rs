@@ -24,7 +24,7 @@ mod view;
 pub struct Story<K = GameDeployment> {
     pub object: K,
     pub world: World,
-    /// The actions of all plans, in order.
+    /// The actions of all plans, in order, including those that were refused.
     pub done: Vec<Action>,
     /// Actions that were refused because their pod has changed since it was observed.
     pub refused: Vec<Action>,
@@ -47,16 +47,16 @@ pub struct Story<K = GameDeployment> {
     clock: u64,
     /// The position at which each pod was last found, by uid, because searching a large world is slow.
     positions: HashMap<String, usize>,
-    /// Names of pods and HookRuns when the plan was made, and of those that it created.
+    /// Names of all pods and HookRuns that existed when the plan was made, or that the plan created.
     taken: HashSet<String>,
 }
 
-/// A GameDeployment `game` with this number of pods, and a spec merged in.
+/// A GameDeployment `game` with this number of pods. `spec` is merged into its spec.
 pub fn story(replicas: i32, spec: Value) -> Story {
     begin(replicas, spec)
 }
 
-/// A GameStatefulSet `game` with this number of pods, and a spec merged in.
+/// A GameStatefulSet `game` with this number of pods. `spec` is merged into its spec.
 pub fn set(replicas: i32, spec: Value) -> Story<GameStatefulSet> {
     begin(replicas, spec)
 }
@@ -157,7 +157,7 @@ impl<K: Planned + Serialize> Story<K> {
             _ => false,
         });
         if backs_off {
-            self.world.backoff = Some(Backoff::after(self.world.backoff, self.world.now));
+            self.world.backoff = Some(Backoff::after_round(self.world.backoff, self.world.now));
         }
         after.into_iter().for_each(|action| self.carry_out(action));
         if leaves_garbage {
@@ -191,6 +191,7 @@ impl<K: Planned + Serialize> Story<K> {
         self.clock
     }
 
+    /// The pod, with a new resource version, because the caller changes it.
     fn pod(&mut self, pod: &PodRef) -> Option<&mut Pod> {
         let position = self.position(&pod.uid)?;
         let found = Arc::make_mut(&mut self.world.pods[position]);

@@ -10,7 +10,7 @@ impl<K: Planned + Serialize> Story<K> {
         self
     }
 
-    /// Merges a change into the workload's spec, which has a new generation if the spec is different then.
+    /// Merges a change into the workload's spec. If this alters the spec, the workload gets a new generation.
     pub fn change_spec(&mut self, change: Value) {
         let before = serde_json::to_value(&self.object).expect("object");
         let mut after = before.clone();
@@ -91,7 +91,7 @@ impl<K: Planned + Serialize> Story<K> {
         pod.resource_version = self.clock;
     }
 
-    /// A pod ends on its own.
+    /// A pod fails on its own.
     pub fn fail_pod(&mut self, name: &str) {
         self.stop_containers(name);
         self.edit_pod(name, |pod| pod.phase = PodPhase::Failed);

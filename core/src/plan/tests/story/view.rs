@@ -75,7 +75,7 @@ impl<K: Planned + Serialize> Story<K> {
         Some((condition.reason, condition.message))
     }
 
-    /// The number of actions that were carried out and for which this is true.
+    /// The number of actions in [`Story::done`] for which `is_counted` is true.
     pub fn count(&self, is_counted: impl Fn(&Action) -> bool) -> usize {
         self.done.iter().filter(|action| is_counted(action)).count()
     }
