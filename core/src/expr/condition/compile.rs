@@ -7,8 +7,6 @@ use super::functions::Function;
 
 /// The maximum length of an expression, in bytes.
 const MAX_SOURCE: usize = 1024;
-/// The maximum nesting of brackets: each level takes about 200 kB of the parser's stack.
-const MAX_BRACKETS: usize = 24;
 const MAX_DEPTH: usize = 64;
 const MAX_NODES: usize = 2_000;
 /// The maximum nesting of loops such as all, exists, map and filter.
@@ -85,11 +83,6 @@ pub(super) fn compile(source: &str) -> Result<Node> {
     if source.len() > MAX_SOURCE {
         return Err(format!("it is longer than {MAX_SOURCE} bytes: shorten it"));
     }
-    if bracket_depth(source) > MAX_BRACKETS {
-        return Err(format!(
-            "brackets are nested more than {MAX_BRACKETS} levels deep: simplify it"
-        ));
-    }
     // Macros stay disabled, so all, exists, map and filter are parsed as calls.
     let tree = cel::Env::default()
         .with_optional_support(false)
@@ -101,20 +94,6 @@ pub(super) fn compile(source: &str) -> Result<Node> {
         locals: Vec::new(),
     }
     .node(&tree, 0)
-}
-
-/// The depth of the most deeply nested brackets. Brackets in quotes are counted too.
-fn bracket_depth(source: &str) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0);
-    for c in source.chars() {
-        match c {
-            '(' | '[' | '{' => depth += 1,
-            ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        deepest = deepest.max(depth);
-    }
-    deepest
 }
 
 struct Compiler {

@@ -52,6 +52,9 @@ pub(super) fn parse_errors(source: &str, errors: &ParseErrors) -> String {
         return "it is not CEL: write == instead of =".into();
     }
     let first = errors.errors.first();
+    if first.is_some_and(|error| error.msg.contains("Recursion limit")) {
+        return "brackets or operators are nested too deeply: simplify it".into();
+    }
     let position = first.map_or(1, |error| error.pos.1.max(1));
     let why = first.map_or("it cannot be parsed", |error| brief(&error.msg));
     format!("it is not CEL at character {position}: {why}")

@@ -339,12 +339,31 @@ fn compile_errors_name_the_problem_or_its_fix() {
 }
 
 #[test]
+fn deep_nesting_is_reported_even_if_quotes_contain_brackets() {
+    let quoted = format!(
+        "{}'{}' == {}",
+        "(".repeat(50),
+        ")".repeat(50),
+        "(".repeat(50)
+    );
+    deep(move || {
+        for source in ["(".repeat(100), "[".repeat(1000), quoted] {
+            let message = Condition::compile(&source).expect_err(&source).to_string();
+            assert!(
+                message.contains("nested too deeply: simplify it"),
+                "{message}"
+            );
+        }
+    });
+}
+
+#[test]
 fn sources_beyond_a_limit_are_refused() {
     deep(|| {
         for source in [
             format!("result == '{}'", "x".repeat(1024)),
             "[".repeat(1000),
-            "(".repeat(25) + "1" + &")".repeat(25),
+            "(".repeat(100) + "1" + &")".repeat(100),
             format!("{}1 > 0", "1+".repeat(200)),
             format!("{}1", "true?1:".repeat(140)),
             format!("{}true", "!(".repeat(20)),
