@@ -191,10 +191,12 @@ fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Fin
     }
     let type_ = update.type_;
     let [pre_delete, pre_inplace, post_inplace] = workload.pod_hooks();
-    let not_in_place = format!(
-        "Invalid value: has no effect with updateStrategy.type {type_:?}, which runs no PreInplace or \
-         PostInplace hooks; remove it, or use InplaceUpdate"
-    );
+    let never_runs = |point: &str| {
+        format!(
+            "Invalid value: has no effect with updateStrategy.type {type_:?}, which runs no {point} hooks; \
+             remove it, or use InplaceUpdate"
+        )
+    };
     let recreates = match type_ {
         UpdateStrategyType::HotPatchUpdate => "hot-patches pods without hooks, or recreates them",
         _ => "recreates pods",
@@ -206,14 +208,14 @@ fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Fin
     let pre_inplace_message = match (update.may_recreate(), pre_delete.hook.is_some()) {
         (true, false) => None,
         (true, true) => Some(recreating),
-        (false, _) => Some(not_in_place.clone()),
+        (false, _) => Some(never_runs("PreInplace")),
     };
     let points = [
         ("preInplaceUpdateStrategy", pre_inplace, pre_inplace_message),
         (
             "postInplaceUpdateStrategy",
             post_inplace,
-            Some(not_in_place),
+            Some(never_runs("PostInplace")),
         ),
     ];
     let configured = points
