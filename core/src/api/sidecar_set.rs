@@ -211,7 +211,8 @@ pub struct SidecarOptions {
     pub share_volume_device_policy: Option<Value>,
 }
 
-/// The place of an injected container.
+/// Whether the container is placed before or after the pod's own. When absent, containers are placed before, and init
+/// containers after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PodInjectPolicy {
     /// Before the pod's own containers.
@@ -229,7 +230,7 @@ pub struct ShareVolumePolicy {
     pub type_: Option<ShareVolumeType>,
 }
 
-/// Whether mounts are shared.
+/// Whether the container mounts what the pod's own containers mount; disabled when absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ShareVolumeType {
