@@ -60,7 +60,7 @@ pub fn sidecar_set_status(
     }
     let old = old.map_or(&[][..], |old| &old.conditions);
     let injecting = match set {
-        None => (false, "Deleted", "the set is being deleted".to_owned()),
+        None => no_selector(),
         Some(set) if set.paused => (
             false,
             "Paused",
@@ -123,6 +123,13 @@ fn injecting_condition(status: &SidecarSetStatus) -> Option<&Condition> {
     conditions.find(|it| it.type_ == ConditionType::Injecting.as_str())
 }
 
+/// The condition of a set that selects no pods. The schema refuses such a set, but the set may be older than its rules.
+fn no_selector() -> (bool, &'static str, String) {
+    let why = "the set selects no pods, because spec.selector or spec.namespaceSelector is empty or \
+               invalid; correct it";
+    (false, "InvalidSelector", why.to_owned())
+}
+
 /// Which containers new pods get.
 fn injecting(set: &Sidecars) -> (bool, &'static str, String) {
     let reason = match set.new_pods.is_lost() {
@@ -157,7 +164,7 @@ fn progressing(set: Option<&Sidecars>, progress: &Progress) -> (bool, &'static s
     let with_pods =
         |what: &str, pods: &[String]| format!("{summary}; {}", named(what, &mut pods.to_vec()));
     let Some(set) = set else {
-        return (false, "Deleted", "the set is being deleted".to_owned());
+        return no_selector();
     };
     if updated == matched {
         return (true, "Complete", summary);

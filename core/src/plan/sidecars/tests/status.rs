@@ -151,3 +151,33 @@ fn the_status_names_a_pod_whose_update_the_api_server_refuses() {
          web/a: log:2 is not signed"
     );
 }
+
+#[test]
+fn a_set_whose_selector_is_invalid_says_so() {
+    let set = json!({"metadata": {"name": "log"}, "spec": {"selector": {}, "containers": []}});
+    let set: SidecarSet = serde_json::from_value(set).expect("a set");
+    assert!(Sidecars::of(&set).is_none());
+    let others = OtherPods {
+        namespaces: &[],
+        all: false,
+        webhook: &WebhookState::InForce,
+    };
+    let now = Timestamp::UNIX_EPOCH;
+    let status = sidecar_set_status(
+        None,
+        &[],
+        &allot::Progress::default(),
+        &others,
+        1,
+        None,
+        now,
+    );
+    for type_ in ["Progressing", "Injecting"] {
+        let condition = status.conditions.iter().find(|it| it.type_ == type_);
+        let condition = condition.expect("a condition");
+        assert_eq!(
+            (&*condition.status, &*condition.reason),
+            ("False", "InvalidSelector")
+        );
+    }
+}
