@@ -9,7 +9,7 @@ const MAX_SECONDS: f64 = 100.0 * 365.0 * 86_400.0;
 /// Parses a duration: numbers, each with its unit (ns, us, ms, s, m, h), as in `1h30m` or `1.5s`.
 ///
 /// # Errors
-/// If it is not a duration, is negative, or is longer than a century. The message is meant for users.
+/// If the text is not a duration, or the duration is negative or longer than a century. The message is meant for users.
 pub fn parse_duration(text: &str) -> Result<SignedDuration, String> {
     let refuse = |why: &str| format!("{text:?} is not a duration: {why}, for example 60s or 1m30s");
     if text == "0" {
@@ -57,7 +57,7 @@ fn unit_seconds(unit: &str) -> Option<f64> {
 }
 
 /// Parses a duration: a number of seconds, which may be a string, or a string such as 90s, 5m or 1h30m. None if it is
-/// neither, which the schema refuses.
+/// neither; the schema refuses such values.
 pub fn duration(value: &IntOrString) -> Option<SignedDuration> {
     match value {
         IntOrString::Int(seconds) => Some(SignedDuration::from_secs(i64::from(*seconds))),

@@ -31,12 +31,12 @@ pub struct End {
     pub user: String,
     /// Name and version of the client.
     pub user_agent: String,
-    /// Verb and URI, and the pod's phase before it.
+    /// Verb and URI of the request, and the pod's phase before the request.
     pub request: String,
 }
 
-/// The lives of all pods in a namespace that have a controller and have run a container. A pod that is updated in place
-/// has one life, which ends with the first update.
+/// The lives of all pods that have a controller and have run a container. All events are from one namespace. A pod has
+/// only one life: if its images are updated in place, the life ends with the first of these updates.
 pub fn pod_lives(events: &[Event]) -> Vec<Life> {
     let mut lives: BTreeMap<String, Life> = BTreeMap::new();
     for write in history(events) {
@@ -118,7 +118,7 @@ mod tests {
         .expect("an event")
     }
 
-    /// None if the pod has no life; otherwise the user who ended it, if it ended.
+    /// The user who ended the pod's life. None if the pod has no life, Some(None) if its life has not ended.
     fn ended_by(is_running: bool, end: Event) -> Option<Option<String>> {
         let container = json!({"name": "game", "image": "game:v1"});
         let events = [

@@ -19,7 +19,7 @@ pub(crate) fn time(object: &Value, pointer: &str) -> Option<Timestamp> {
     time_of(text(object, pointer))
 }
 
-/// A time as text.
+/// Parses a time.
 pub(crate) fn time_of(text: &str) -> Option<Timestamp> {
     text.parse().ok()
 }
@@ -144,7 +144,7 @@ pub(crate) fn containers_are_ready(pod: &Value) -> bool {
     items_of(pod, lists).all(|status| status.get("ready") == Some(&Value::Bool(true)))
 }
 
-/// The total number of container restarts.
+/// The total number of restarts of a pod's containers, without init containers.
 pub fn restarts(pod: &Value) -> i64 {
     let statuses = pod.pointer("/status/containerStatuses");
     let statuses = statuses.and_then(Value::as_array);
@@ -225,8 +225,8 @@ pub(crate) fn images(pod: &Value) -> Vec<(String, String)> {
 }
 
 /// The labels and annotations that come from the template. This excludes the operator's annotations; those for
-/// autoscalers, which have a rule of their own (`rules/autoscalers.rs`); and the labels of identity and guard, which
-/// the operator restores.
+/// autoscalers, which have a rule of their own (`rules/autoscalers.rs`); and the identity labels and the guard's label,
+/// which the operator restores.
 pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String, Value>) {
     let map = |pointer| {
         let found = pod.pointer(pointer).and_then(Value::as_object);

@@ -42,7 +42,7 @@ pub fn violations(
     is_operator: impl Fn(&str) -> bool,
 ) -> Vec<Violation> {
     let operator_events = events.iter().filter(|it| is_operator(it.username()));
-    let mut world = World::with_requests(operator_events);
+    let mut world = World::with_refused_runs(operator_events);
     let mut settled = rules::Settled::default();
     let mut pauses = rules::Pauses::default();
     let mut holds = rules::Holds::default();

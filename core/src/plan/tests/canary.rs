@@ -1,4 +1,4 @@
-//! Stories of canary rollouts: steps, pauses and their ends, and held replicas.
+//! Stories of canary rollouts: steps, pauses and what ends them, and held replicas.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub fn resume(story: &mut Story) {
 }
 
 #[test]
-fn a_rollback_keeps_a_users_pause_that_began_after_the_pause_of_a_step() {
+fn a_rollback_keeps_the_pause_that_a_user_set_after_the_pause_of_a_step_had_ended() {
     let mut story = story(
         2,
         json!({"updateStrategy": {"canary": {"steps": [{"pause": {"duration": 10}}, {"partition": 0}]}}}),
@@ -97,7 +97,7 @@ fn each_step_of_the_walkthrough_holds_until_it_is_over() {
 }
 
 #[test]
-fn a_rollback_at_the_failed_hook_is_one_patch_of_the_image() {
+fn rolling_back_after_a_failed_hook_takes_only_one_change_of_the_image() {
     let mut story = walkthrough();
     story.image("v2").settle();
     resume(&mut story);
@@ -170,7 +170,7 @@ fn only_the_user_ends_a_users_pause() {
 }
 
 #[test]
-fn no_pod_gets_a_template_applied_during_a_users_pause_until_the_user_resumes() {
+fn a_template_applied_during_a_users_pause_reaches_no_pod_until_the_user_resumes() {
     let mut story = story(4, json!({"updateStrategy": {"partition": 2}}));
     story.settle();
     story.image("v2").settle();
@@ -256,7 +256,7 @@ fn a_partition_holds_when_a_workload_without_status_adopts_its_pods() {
 }
 
 #[test]
-fn pods_of_unknown_revisions_do_not_determine_the_stable_one() {
+fn pods_of_unknown_revisions_do_not_determine_the_stable_revision() {
     let mut story = canary_without_status();
     let update = story.world.revisions.iter().max_by_key(|it| it.number);
     let update = update.expect("a revision").name.clone();
@@ -339,7 +339,7 @@ fn runs_of_an_earlier_rollout_are_deleted_before_the_steps_start_over() {
 }
 
 #[test]
-fn a_successful_run_of_an_earlier_rollout_is_deleted_with_the_runs_of_its_steps() {
+fn successful_pre_inplace_runs_of_an_earlier_rollout_are_deleted_together_with_its_step_runs() {
     let mut story = story(
         2,
         json!({

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::story::story;
 use crate::plan::Gate;
 
-/// The change of a clock that is set back by two hours, in seconds.
+/// Added to a clock, these seconds set it back by two hours.
 const BACK: i64 = -7_200;
 
 #[test]
@@ -21,7 +21,7 @@ fn a_clock_behind_that_of_the_kubelet_exempts_no_pod_from_the_budget() {
 }
 
 #[test]
-fn a_gate_that_closed_in_the_future_is_closed_again_and_waits_only_for_its_grace_period() {
+fn an_update_whose_gate_closed_in_the_future_waits_for_only_one_grace_period() {
     let grace = json!({"gracePeriodSeconds": 30});
     let strategy = json!({"type": "InplaceUpdate", "inPlaceUpdateStrategy": grace});
     let mut story = story(1, json!({"updateStrategy": strategy}));

@@ -10,7 +10,7 @@ use crate::plan::{Action, Gate, InPlacePatch};
 
 const ORDERED: [&str; 2] = ["OrderedReady", "OrderedUpdated"];
 
-/// A template with these images of a sidecar and two containers.
+/// A change of the template that sets the images of a sidecar and two containers.
 fn images(proxy: &str, game: &str, log: &str) -> Value {
     let sidecar =
         json!({"name": "proxy", "image": format!("proxy:{proxy}"), "restartPolicy": "Always"});
@@ -345,7 +345,7 @@ fn a_pod_without_the_gate_is_done_when_the_last_container_is() {
 }
 
 #[test]
-fn an_update_that_is_superseded_keeps_its_resources() {
+fn an_update_superseded_before_the_resize_does_not_lose_the_new_resources() {
     let mut story = with_policy("DisOrdered");
     let template = |game: &str, cpu: &str| {
         let mut change = images("v1", game, "v1");
@@ -372,7 +372,7 @@ fn an_update_that_is_superseded_keeps_its_resources() {
 }
 
 #[test]
-fn a_pod_whose_gate_is_opened_by_hand_during_an_update_counts_as_an_old_one() {
+fn a_pod_whose_gate_is_opened_by_hand_during_an_update_counts_as_not_updated() {
     let mut story = with_policy("OrderedReady");
     let hook = json!({"hook": {"templateName": "test"}});
     story.user(json!({"preInplaceUpdateStrategy": hook}));
@@ -397,7 +397,7 @@ fn a_pod_whose_gate_is_opened_by_hand_during_an_update_counts_as_an_old_one() {
     assert_eq!(story.status().updated_replicas, 1);
 }
 
-/// A hot patch would lose the containers that are still to be changed.
+/// A hot patch would lose the rest of an update that has begun in place.
 #[test]
 fn an_update_that_has_begun_continues_in_place_when_the_type_becomes_hot_patch() {
     let mut story = with_policy("OrderedReady");

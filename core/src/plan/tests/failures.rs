@@ -60,7 +60,7 @@ fn a_guarded_pod_whose_hook_run_is_refused_is_reported_as_waiting() {
         let mut story = story(1, spec.clone());
         story.settle();
         story.user(change);
-        // The pod is marked when its hook is about to start; the API server refuses the run.
+        // The pod is marked before its hook starts. Each run is removed, as if the API server had refused it.
         for _ in 0..10 {
             story.world.runs.clear();
             story.reconcile();
@@ -167,8 +167,8 @@ fn pods_that_a_kubelet_rejects_are_replaced_more_and_more_slowly() {
         story.settle();
         let running = story.names();
         story.user(json!({"replicas": 5}));
-        // Two are created first, then two more each time: immediately, after 10 s and after 30 s. The next ones are due
-        // after 70 s.
+        // Two pods are created first. Both are replaced immediately, again after 10 s, and again after 30 s. The next
+        // replacement is due after 70 s.
         assert_eq!(created_while_rejected(&mut story, 69), 8);
         assert!(running.iter().all(|name| story.names().contains(name)));
         let (reason, message) = story.condition("FailedScale").expect("condition");
@@ -206,7 +206,7 @@ fn pods_that_a_kubelet_rejects_are_deleted_immediately_if_they_need_no_replaceme
 }
 
 #[test]
-fn a_rollout_whose_pods_end_as_soon_as_they_start_reports_that() {
+fn a_rollout_reports_that_its_pods_end_as_soon_as_they_start() {
     let mut story = story(3, json!({"updateStrategy": {"maxUnavailable": 1}}));
     story.settle();
     story.image("v2");

@@ -14,7 +14,7 @@ use crate::plan::{Action, Planned, PodRef};
 /// Describes an action, without details that differ from pod to pod.
 fn line(action: &Action) -> String {
     let pod = |pod: &PodRef| match pod.version {
-        Some(_) => "a pod, unchanged since",
+        Some(_) => "an unchanged pod",
         None => "a pod",
     };
     match action {
@@ -53,8 +53,8 @@ fn line(action: &Action) -> String {
         Action::CreateClaim(_) => "create a claim".to_owned(),
         Action::OwnClaim(it) if it.add.is_some() => "add an owner to a claim".to_owned(),
         Action::OwnClaim(_) => "remove an owner from a claim".to_owned(),
-        Action::RequestMove { pod: it, .. } => format!("mark {} as to be moved", pod(it)),
-        Action::MarkDeleting { pod: it, .. } => format!("mark {} as to be deleted", pod(it)),
+        Action::RequestMove { pod: it, .. } => format!("mark {} for a move", pod(it)),
+        Action::MarkDeleting { pod: it, .. } => format!("mark {} for deletion", pod(it)),
         Action::UnmarkDeleting(it) => format!("unmark {}", pod(it)),
         Action::CreateHookRun(run) => format!("create HookRun of {}", first_word(&run.name_any())),
         Action::DeleteHookRun { name, .. } => format!("delete HookRun of {}", first_word(name)),

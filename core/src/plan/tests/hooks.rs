@@ -123,7 +123,7 @@ fn a_changed_hook_is_run_again() {
 }
 
 #[test]
-fn a_running_hook_outlives_a_retry_and_only_ended_ones_run_again() {
+fn a_retry_starts_ended_hooks_again_and_leaves_running_ones_alone() {
     let mut story = story(
         4,
         json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
@@ -249,8 +249,7 @@ fn a_success_dated_in_the_future_does_not_count() {
     }
 }
 
-/// A HookRun that any user with permission to create HookRuns could create: everything except the name is as in the
-/// operator's own run, and its metric passes.
+/// A copy of the operator's run, with this name and phase. Any user with permission to create HookRuns could create it.
 fn copied(run: &HookRun, name: &str, phase: HookPhase, now: Timestamp) -> Arc<HookRun> {
     let mut copy = run.clone();
     copy.metadata.name = Some(name.to_owned());
@@ -308,7 +307,7 @@ fn a_copy_of_a_run_under_another_name_has_no_effect() {
 }
 
 #[test]
-fn a_step_is_passed_only_by_a_run_that_was_created_for_this_workload() {
+fn only_a_run_that_was_created_for_this_workload_completes_a_step() {
     let steps = json!({"steps": [{"partition": 1}, {"hook": {"templateName": "test"}}]});
     let mut story = story(2, json!({"updateStrategy": {"canary": steps}}));
     story.settle();

@@ -20,7 +20,7 @@ fn indexed(replicas: i32, end: u32, spec: Value) -> Story {
     story
 }
 
-/// Indexes of all pods, including Terminating ones, sorted; `-` for none.
+/// The sorted indexes of all pods, including Terminating ones. A pod without an index is shown as `-`.
 fn indexes(story: &Story) -> String {
     let index = |index: Option<u32>| index.map_or_else(|| "-".to_owned(), |it| it.to_string());
     let mut all: Vec<String> = story.pods().iter().map(|pod| index(pod.index)).collect();
@@ -196,7 +196,7 @@ fn with_an_invalid_range_no_pod_is_created_or_recreated_and_everything_else_cont
 }
 
 #[test]
-fn adopted_orphans_keep_their_index() {
+fn no_new_pod_gets_the_index_of_an_orphan() {
     let mut story = indexed(2, 110, json!({}));
     for name in story.names() {
         story.edit_pod(&name, |pod| pod.controller = None);

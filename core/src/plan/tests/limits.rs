@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::story::story;
 use crate::plan::Action;
 
-/// Pods that the first plan with an accepted template creates, deletes, and begins to change.
+/// How many pods the first plan creates, deletes, and begins to change, once a new template is accepted.
 #[derive(Debug, PartialEq, Eq)]
 struct FirstPlan {
     created: usize,
@@ -51,7 +51,7 @@ fn limits_of_a_rolling_update() {
         (10, json!(0), json!(2), json!(0), 2, 0),
         // The resolved limits are never both 0.
         (10, json!(0), json!(0), json!(0), 0, 1),
-        // Pods that the partition keeps need no surge.
+        // Pods that the partition keeps are not deleted, and need no surge pods.
         (10, json!(5), json!(0), json!(8), 0, 2),
         (10, json!(0), json!(5), json!(8), 2, 0),
         (10, json!(5), json!(5), json!(10), 0, 0),
@@ -102,7 +102,7 @@ fn limits_of_an_in_place_update() {
     }
 }
 
-/// Otherwise maxUnavailable would be rounded down to 0, and nothing could be updated or moved.
+/// If maxSurge had an effect, maxUnavailable would resolve to 0, and nothing could be updated or moved.
 #[test]
 fn max_surge_has_no_effect_on_types_that_create_no_surge_pods() {
     for max_unavailable in [Value::Null, json!(0)] {

@@ -1,5 +1,5 @@
-//! Containers decide whether a pod has anything to lose. An action that is taken because none of them
-//! runs applies to the pod exactly as it was observed, or fails.
+//! A pod without running containers has nothing to lose. An action that relies on this applies to the
+//! pod exactly as it was observed, or fails.
 
 use serde_json::{Value, json};
 
@@ -31,15 +31,15 @@ fn first_in_line(story: &mut Story) -> String {
     name
 }
 
-/// The pods that were written to, and the resourceVersion that each write requires. Marks of hooks do not count.
+/// The pods that were written to, and the resourceVersion that each write requires. Deletion marks do not count.
 fn pods_written(story: &Story) -> Vec<(&str, Option<u64>)> {
-    let is_hook_mark = |action: &Action| {
+    let is_deletion_mark = |action: &Action| {
         matches!(
             action,
             Action::MarkDeleting { .. } | Action::UnmarkDeleting(_)
         )
     };
-    let actions = story.done.iter().filter(|action| !is_hook_mark(action));
+    let actions = story.done.iter().filter(|action| !is_deletion_mark(action));
     let pods = actions.filter_map(Action::pod);
     pods.map(|pod| (pod.name.as_str(), pod.version)).collect()
 }
@@ -173,7 +173,7 @@ fn a_pod_that_started_meanwhile_is_kept_and_its_hook_is_run() {
     story.user(json!({"replicas": 1}));
     let plan = story.plan();
     assert_eq!(plan.actions.len(), 1);
-    // The plan was made before the cache observed this.
+    // The pod starts after the plan was made.
     story.kubelets_run = true;
     story.kubelets_act();
     story.refused.clear();

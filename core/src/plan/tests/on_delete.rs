@@ -77,7 +77,7 @@ fn the_partition_and_canary_steps_apply() {
 }
 
 #[test]
-fn a_new_pod_gets_the_stable_template_if_the_new_one_is_refused() {
+fn a_new_pod_gets_the_stable_template_if_the_update_is_refused() {
     let mut story = on_delete(2, json!({}));
     story.dry_run_refusal = Some("unknown field".to_owned());
     story.image("v2").settle();

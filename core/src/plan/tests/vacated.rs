@@ -1,5 +1,5 @@
-//! When pods leave a node that is going to be removed, their names stay free until a drain of the node has noticed the
-//! deletions.
+//! When pods leave a node that is going to be removed, their names stay free for ten seconds, so that a drain of the
+//! node can notice the deletions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::story::{Story, set};
 use crate::api::{GameStatefulSet, HookPhase};
 use crate::plan::{Action, MoveRequest, Taint};
 
-/// A set of guarded pods, all on one node.
+/// A GameStatefulSet whose pods are guarded and are all on one node.
 fn on_one_node(replicas: i32, spec: Value) -> Story<GameStatefulSet> {
     let mut full_spec = json!({
         "podManagementPolicy": "Parallel",
@@ -97,7 +97,7 @@ fn names_are_recorded_before_their_pods_are_deleted() {
 
 #[test]
 fn pods_that_leave_other_nodes_are_created_again_immediately() {
-    // A user moves a pod from a node that stays.
+    // A user moves a pod away from a node that is not going to be removed.
     let mut story = on_one_node(1, json!({}));
     story.edit_pod("game-0", |pod| pod.move_requested = Some(MoveRequest::User));
     allow(&mut story);
@@ -132,9 +132,9 @@ fn an_update_on_a_draining_node_keeps_names_free_too() {
     assert_eq!(story.names(), ["game-0"]);
 }
 
-/// No other pod is created while the name stays free.
+/// No other pod is created while a name stays free.
 #[test]
-fn with_ordered_ready_a_pod_waits_for_the_name_of_its_predecessor() {
+fn with_ordered_ready_all_pods_move_to_other_nodes() {
     let mut story = on_one_node(2, json!({"podManagementPolicy": "OrderedReady"}));
     cordon(&mut story);
     allow(&mut story);

@@ -1,4 +1,4 @@
-//! No pod is touched for a revision that the API server has not accepted yet.
+//! No pod is updated to a revision that the API server has not accepted yet.
 //!
 //! Otherwise a typo, a quota or a policy would cost a running game server, without a replacement.
 
@@ -30,7 +30,7 @@ pub enum Acceptance {
     },
 }
 
-/// The time after a refusal until the dry run is repeated: a quota may have been raised.
+/// How long after a refusal the dry run is repeated, because a quota may have been raised since.
 const RETRY_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
 impl Scene<'_> {
@@ -90,7 +90,7 @@ fn look_up(scene: &Scene) -> Acceptance {
     }
 }
 
-/// Whether a quota that has no room for an additional pod has room for one that replaces any of the old pods.
+/// Whether a quota that has no room for an additional pod has room for a replacement, whichever old pod it replaces.
 fn fits_as_replacement(scene: &Scene, refusal: &str) -> bool {
     let fits = |usage: &Usage| has_room_for_a_replacement(refusal, usage);
     let update = scene.revisions.update.name();

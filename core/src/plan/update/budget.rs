@@ -28,7 +28,7 @@ impl Budget {
         Self(available - (workload.replicas - workload.max_unavailable))
     }
 
-    /// A budget without slots, whatever is available.
+    /// A budget without slots, however many pods are available.
     pub fn spent() -> Self {
         Self(-1)
     }

@@ -14,14 +14,14 @@ use crate::plan::in_place::{self, Change, InPlaceState, Patching};
 use crate::plan::observed::{Gate, InPlaceRecord, Pod, PodPhase, RevisionName};
 use crate::plan::workload::Workload;
 
-/// What an in-place update leads to.
+/// What an in-place update is to achieve.
 pub(super) struct Goal<'g> {
     /// The revision of the template.
     revision: RevisionName<'g>,
     change: Cow<'g, Change>,
     /// Containers whose image changes.
     modified: Vec<String>,
-    /// The names of all revisions, if sidecars are updated.
+    /// The names of the revisions of the template and of the updated SidecarSets; None if no sidecar is updated.
     revisions: Option<String>,
 }
 
@@ -97,7 +97,8 @@ pub(super) fn change_in_place<'a>(
         ..goal.intent(pod, world.now, hooks)
     };
     match state {
-        // Its permit is valid until the update is complete, so the newest target is set immediately.
+        // The permit of the change in progress is valid until the update is complete, so the pod is patched to the
+        // newest target immediately.
         InPlaceState::Patched(record) if goal.is_covered_by(pod, record) => match possible {
             true => Decision::Do(Action::PatchInPlace(patch())),
             false => Decision::Wait,
@@ -113,7 +114,8 @@ pub(super) fn change_in_place<'a>(
                 end_of_grace(workload, since),
             ) {
                 (ClosedGate::Opens, _) => Decision::Wait, // See `follow`.
-                // Closed by an operator whose clock was ahead: the grace period would begin only at that time.
+                // The clock of the operator that closed the gate was ahead. The gate is closed again now, because
+                // otherwise the grace period would begin only at that future time.
                 _ if latest.is_ok_and(|latest| since > latest) => Decision::Do(Action::CloseGate {
                     pod: PodRef::of(pod),
                     revision: goal.revision.to_string(),
@@ -138,7 +140,8 @@ pub(super) fn change_in_place<'a>(
 }
 
 /// When the grace period of a gate that was closed at `since` ends. The time in the gate's condition is rounded down
-/// to whole seconds, so one second is added. The period begins with the request, as a deletion's does.
+/// to whole seconds, so one second is added. The grace period begins with the request that closes the gate, just as a
+/// deletion's begins with the request to delete.
 fn end_of_grace(workload: &Workload, since: Timestamp) -> Timestamp {
     let grace = workload.grace;
     let rounding = SignedDuration::from_secs(i64::from(!grace.is_zero()));

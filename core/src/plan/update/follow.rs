@@ -87,7 +87,7 @@ fn finish(pod: &Pod, record: &InPlaceRecord) -> Action {
     }
 }
 
-/// Resources of the record that the spec does not contain yet.
+/// Resources that the record contains, but the pod's spec does not contain yet.
 fn resources_to_set(pod: &Pod, record: &InPlaceRecord) -> Vec<(String, Value)> {
     let wanted = pod.containers.iter().filter_map(|container| {
         let resources = record.containers.get(&container.name)?.resources.as_ref()?;

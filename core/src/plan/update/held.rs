@@ -18,8 +18,9 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// The pods that wait, at most `limit` of them; none if the next round is due now. Only a pod that
-    /// `needs_replacement` waits. A pod of a revision that is no longer used does not wait, because the next build may work.
+    /// The pods that wait: at most `limit` of those for which `needs_replacement` is true, and none if the next round
+    /// is due now. `needs_replacement` is false for pods of a revision that is no longer used: they do not wait,
+    /// because the next build may work.
     pub fn of(
         own: &[&'a Pod],
         needs_replacement: impl Fn(&Pod) -> bool,
@@ -41,12 +42,12 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// When they are replaced; None if there are none.
+    /// When the held pods are replaced; None if no pod is held.
     pub fn wake(&self) -> Option<Timestamp> {
         (!self.pods.is_empty()).then_some(self.due)
     }
 
-    /// The number of these pods.
+    /// The number of held pods.
     pub fn count(&self) -> i64 {
         self.pods.len() as i64
     }

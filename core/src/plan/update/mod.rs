@@ -35,8 +35,8 @@ use crate::plan::update::method::{Method, Methods};
 use crate::plan::update::sidecars::{Due, update_sidecars};
 use crate::plan::workload::UpdateType;
 
-/// Carries out requested replacements, by new pods of the same revision, within the budget. No pod is deleted while its
-/// replacement could not be created.
+/// Carries out requested replacements within the budget: deletes each pod, so that a new pod of the same revision takes
+/// its place. No pod is deleted while its replacement could not be created.
 pub fn replace_requested<'a>(
     scene: &Scene<'a>,
     budget: &mut Budget,
@@ -61,9 +61,9 @@ pub fn replace_requested<'a>(
     let mut requested: Vec<&Pod> = kept
         .filter(|pod| is_requested(pod) && !hooks.is_on_lost_node(pod))
         .collect();
-    // A pod whose hook is running keeps its slot. If the hook of a guarded pod refused the deletion, it is run again
-    // later. Until then the pod leaves its slot to others, so pods whose hook has not refused come first: they may be
-    // idle.
+    // A pod whose hook is running keeps its slot. If the hook of a guarded pod refused the deletion, the hook is
+    // run again later. Until then the pod leaves its slot to others, so pods whose hook has not refused come first:
+    // they may be idle.
     let is_guarded = scene.workload.guarded.is_some();
     requested.sort_by_cached_key(|pod| {
         let refused_at = hooks.refused_at(pod).filter(|_| is_guarded);
@@ -203,8 +203,8 @@ enum HookProgress {
 }
 
 impl<'a> Updater<'_, 'a> {
-    /// A pod's rank. Pods of the same rank stay in the order of `kept`. A pod whose sidecars alone are about to be
-    /// updated is not preferred, because its hook would have to run again, for both updates.
+    /// A pod's rank. Pods of the same rank stay in the order of `to_update.old`. A pod whose sidecars alone are
+    /// about to be updated is not preferred, because its hook would have to run again, for both updates.
     fn rank(&self, pod: &'a Pod, hooks: &Hooks) -> Rank {
         let Scene {
             workload, world, ..
@@ -273,7 +273,7 @@ impl<'a> Updater<'_, 'a> {
         }
     }
 
-    /// Hot-patches a pod. Only one pod is patched until it has shown that kubelets support hot patches.
+    /// Hot-patches a pod. Only one pod is patched until that pod has shown that kubelets support hot patches.
     fn hot_patch(
         &self,
         pod: &'a Pod,

@@ -35,7 +35,8 @@ pub struct NewPods<'s, 'a> {
 }
 
 impl<'s, 'a> NewPods<'s, 'a> {
-    /// Checks whether the change can be made in place: otherwise new pods are created at the stable revision.
+    /// Checks whether the change is refused because it cannot be made in place. If so, new pods are created at the
+    /// stable revision.
     pub fn new(scene: &'s Scene<'a>) -> Self {
         let obstacles = Obstacles {
             update: refused_in_place(scene),
@@ -54,8 +55,8 @@ impl<'s, 'a> NewPods<'s, 'a> {
         }
     }
 
-    /// The revision of a pod in this role: the update revision if the rollout has reached it, as soon as the API
-    /// server accepts pods of that revision; otherwise the stable one. None if the pod is not created now.
+    /// The revision of a new pod in this role. It is the update revision if the rollout reaches the pod and the API
+    /// server accepts pods of that revision, else the stable revision. None if the pod is not created now.
     pub fn revision_at(&mut self, place: Place) -> Option<&'a Revision> {
         let update = self.scene.revisions.update;
         if self.scene.sizes.stable == update.name() {

@@ -19,8 +19,9 @@ pub struct Usage<'a> {
 }
 
 impl<'a> Usage<'a> {
-    /// The usage of an existing pod. Its containers count, because sidecars, resizes and defaults of the namespace are
-    /// not in its template. Init containers that end are known only from the template.
+    /// The usage of an existing pod. Resources of containers that keep running are read from the pod, because sidecars,
+    /// resizes and defaults of the namespace are not in its template. Init containers that end are known only from the
+    /// template.
     pub fn of_pod(pod: &Pod, template: Option<&'a Value>) -> Self {
         let containers = pod.containers.iter();
         let resources = containers.filter_map(|it| serde_json::from_str(&it.resources).ok());
@@ -45,7 +46,7 @@ impl<'a> Usage<'a> {
     }
 
     /// The amount of a resource, in thousandths of its unit, as Kubernetes counts it: the sum over the containers that
-    /// keep running, or the most that is needed while init containers run.
+    /// keep running, or the most that is needed while init containers run, whichever is higher.
     fn amount(&self, resource: &str) -> i128 {
         let (kind, name) = match resource {
             "pods" | "count/pods" => return 1000,

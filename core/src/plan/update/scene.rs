@@ -23,7 +23,7 @@ pub struct Scene<'a> {
     pub own: &'a [&'a Pod],
     /// How many pods there should be, and how far the rollout may go.
     pub sizes: &'a Sizes<'a>,
-    /// The batch of the first pods.
+    /// The batch of the initial creation.
     pub batch: Batch<'a>,
     /// The pods that the rollout may update now.
     pub to_update: ToUpdate<'a>,

@@ -19,8 +19,7 @@ use crate::plan::update::budget::Budget;
 use crate::plan::workload::Progress;
 use crate::plan::world::World;
 
-/// Why a workload holds back the updates of its pods' sidecars, according to its spec and status; None if it does
-/// not.
+/// Why a workload holds back updates of its sidecars, according to its spec and status; None if it does not.
 pub fn why_sidecars_are_held<K: GameWorkload>(workload: &K) -> Option<Held> {
     let steps = workload.canary().map_or(0, |canary| canary.steps.len());
     let status = workload.status();
@@ -44,7 +43,7 @@ pub(super) struct SidecarChange {
 }
 
 impl SidecarChange {
-    /// Adds these changes to `change`, which an update of the pod's template makes.
+    /// Adds these changes to `change`, which holds the changes of the template.
     pub fn add_to(&self, change: &mut Change) {
         change.images.extend(self.images.iter().cloned());
         change.marks.extend(self.marks.iter().cloned());
@@ -169,7 +168,7 @@ pub(super) fn update_sidecars<'a>(
     }
 }
 
-/// The names of the revisions that a pod has after an update, joined to one string that identifies what its hook
+/// The names of the revisions that a pod has after an update, joined into one string that identifies what its hook
 /// allows: first the template's revision, then the revisions of the updated sets. None if no set is updated.
 pub(super) fn revision_names(
     revision: RevisionName,

@@ -44,7 +44,7 @@ pub struct World {
     pub old_kubelets: BTreeMap<String, Arc<str>>,
     /// Nodes that pods are bound to and that are going to be removed, with the taints that announce the removal.
     pub going_nodes: BTreeMap<String, Arc<[Taint]>>,
-    /// Claims, by name, that are named after the workload's pods or that the workload owns.
+    /// The workload's claims by name: those that are named after its pods, and those that it owns.
     pub claims: BTreeMap<String, Arc<Claim>>,
     /// The SidecarSets that reach the workload's namespace, sorted by name.
     pub sidecars: Vec<Arc<Sidecars>>,

@@ -1,7 +1,7 @@
-//! Replays the writes, to know the Clusters, nodes and scripts at each of them.
+//! Replays the writes, and keeps track of Clusters, nodes and scripts.
 //!
-//! Whether a script was successful is taken from its pod, which the kubelet reports, and not from the HookRun, which
-//! the operator writes.
+//! Whether a script was successful is read from the status of its pod, which the kubelet reports, and not from the
+//! HookRun, whose status the operator writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,8 +73,8 @@ impl Timeline {
         self.versions.last().map(|(_, object)| &**object)
     }
 
-    /// The versions on which a request may be based: those that were the newest at some time within [`LAG`] before it
-    /// was received.
+    /// The versions on which a request that was received at this time may be based. The client may have read the object
+    /// as much as [`LAG`] earlier.
     pub(crate) fn seen_at(&self, received: Timestamp) -> impl DoubleEndedIterator<Item = &Value> {
         let oldest = received - LAG;
         let known = self.versions.iter().rposition(|(at, _)| *at <= oldest);
@@ -82,7 +82,7 @@ impl Timeline {
         seen.iter().map(|(_, object)| &**object)
     }
 
-    /// Whether the client of a request that was received at this time must know of the object.
+    /// Whether a client must have known that the object exists when it sent a request that was received at this time.
     pub(crate) fn is_known_at(&self, received: Timestamp) -> bool {
         self.versions
             .first()
@@ -158,7 +158,7 @@ impl World {
         let phases = ["Successful", "Failed", "Error", "Inconclusive"];
         let is_completed = phases.contains(&phase(object));
         if let Some(run) = self.runs.get_mut(uid(object)) {
-            // If it has a Job, the Job shows when the script has ended.
+            // If the HookRun has a Job, the Job shows when the script has ended.
             run.is_over |= is_deleted || (is_completed && !run.has_job);
         }
     }

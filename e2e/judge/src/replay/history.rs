@@ -1,8 +1,9 @@
 //! Sorts the writes of a namespace into the order in which they took effect, each with the object before and
 //! after it.
 //!
-//! The log is in the order of responses, which may differ from the order in etcd. The resourceVersion in a
-//! response gives that order; the few responses without one (deletions of custom resources) are placed by time.
+//! The log is in the order of responses, which may differ from the order in etcd. The order in etcd is that of the
+//! resourceVersions in the responses. The few writes whose response does not show their own version (such as
+//! deletions of custom resources) are placed by time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -61,7 +62,7 @@ pub(crate) struct Write {
     pub(crate) name: String,
     /// status, scale, resize, ... or empty.
     pub(crate) subresource: String,
-    /// Whether it has a resourceVersion as a precondition, so it fails after any other write to the object.
+    /// Whether it has a resourceVersion as a precondition, so that it fails after any other write to the object.
     pub(crate) has_version_precondition: bool,
     /// The object before; None if it did not exist.
     pub(crate) before: Option<Arc<Value>>,
@@ -88,7 +89,7 @@ impl Write {
     }
 }
 
-/// The writes of a namespace in order, with each object before and after.
+/// The writes of a namespace in order, each with the object before and after it.
 pub(crate) fn history(events: &[Event]) -> Vec<Write> {
     let mut objects: HashMap<(String, String), Arc<Value>> = HashMap::new();
     let mut writes = Vec::new();
@@ -137,13 +138,14 @@ fn has_version_precondition(body: &Value) -> bool {
     }
 }
 
-/// Successful writes by resourceVersion. Three kinds of writes have no version of their own. The response to a write
-/// that removes the last finalizer shows the object's last version. Another deletion of a Terminating pod changes
-/// nothing, and its response shows a version that another write has made. The response to a deletecollection shows the
-/// version of the list that it began with; the deletions followed later.
+/// The successful writes in the order of their resourceVersions. The responses to three kinds of writes show a version
+/// that the write did not make. The response to a write that removes the last finalizer shows the object's last
+/// version. A second deletion of a Terminating pod changes nothing, and its response shows the version that an earlier
+/// write made. The response to a deletecollection shows the version of the list with which it began, before any of its
+/// deletions.
 ///
-/// The response to an eviction has no version either. An eviction that overlaps with a deletion of the pod is placed
-/// after it, because the API server allows evictions of Terminating pods, and may respond to them first.
+/// The response to an eviction shows no version. An eviction that overlaps with a deletion of the pod is placed after
+/// the deletion, because the API server allows evictions of Terminating pods, and may respond to the eviction first.
 fn in_order(events: &[Event]) -> Vec<&Event> {
     let mut by_time: Vec<&Event> = events
         .iter()

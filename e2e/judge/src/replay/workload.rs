@@ -68,12 +68,12 @@ impl Version {
         self.object.pointer("/spec/updateStrategy/paused") == Some(&Value::Bool(true))
     }
 
-    /// Whether the annotation shows that the pause is the operator's own.
+    /// Whether an annotation shows that the operator itself has set the pause.
     pub(crate) fn has_pause_annotation(&self) -> bool {
         annotation(&self.object, names::PAUSE).is_some()
     }
 
-    /// Whether this rollout is fully promoted, which skips its steps.
+    /// Whether a full promotion lets this rollout skip its steps.
     pub(crate) fn is_promoted(&self) -> bool {
         let promotion = annotation(&self.object, names::PROMOTE);
         let promotion = promotion.and_then(|json| serde_json::from_str::<Value>(json).ok());
@@ -179,7 +179,7 @@ impl Version {
         self.number("/spec/ordinals/start").unwrap_or(0)
     }
 
-    /// The ordinals of its pods, without surge pods: reserved ones are left out, and do not count.
+    /// The ordinals of its pods, without surge pods. Reserved ordinals are skipped, and do not count as replicas.
     pub(crate) fn ordinals(&self) -> Vec<i64> {
         self.unreserved_ordinals(self.replicas())
     }
@@ -216,20 +216,20 @@ impl Version {
         digits.parse().ok()
     }
 
-    /// Whether a pod of a GameStatefulSet is within the range of ordinals (surge pods are not).
+    /// Whether the ordinal of a pod of a GameStatefulSet is one of [`Version::ordinals`], so it is not a surge pod.
     pub(crate) fn is_regular(&self, pod: &str) -> bool {
         let ordinal = self.ordinal(pod);
         ordinal.is_some_and(|ordinal| self.is_among(ordinal, self.replicas()))
     }
 
-    /// Whether the claims of pods that are scaled in are deleted.
+    /// Whether scale-in also deletes a pod's PersistentVolumeClaims.
     pub(crate) fn deletes_claims_when_scaled(&self) -> bool {
         let policy = "/spec/persistentVolumeClaimRetentionPolicy/whenScaled";
         text(&self.object, policy) == "Delete"
     }
 
-    /// The lowest ordinal that may have the update revision, if any may. Rounded like
-    /// [`Version::max_updated`].
+    /// The lowest ordinal whose pod may have the update revision. None if no pod may be updated. Percentages are
+    /// rounded as in [`Version::max_updated`].
     pub(crate) fn first_to_update(&self) -> Option<i64> {
         if !self.is_rolling() {
             return Some(i64::MIN);
@@ -361,8 +361,8 @@ mod tests {
         };
         assert_eq!(allowed(0, 4, 4), 0);
         assert_eq!(allowed(1, 4, 4), 1);
-        assert_eq!(allowed(2, 8, 4), 1, "a scale-out adds none");
-        assert_eq!(allowed(2, 3, 4), 0, "a scale-in keeps the old ones");
+        assert_eq!(allowed(2, 8, 4), 1, "a scale-out adds no updated pod");
+        assert_eq!(allowed(2, 3, 4), 0, "a scale-in keeps the stable pods");
         assert_eq!(allowed(3, 4, 4), 2);
         assert_eq!(allowed(4, 8, 4), 8);
     }

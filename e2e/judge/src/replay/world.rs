@@ -71,7 +71,7 @@ pub(crate) struct Pod {
 pub(crate) struct End {
     /// The earliest possible time.
     pub(crate) at: Timestamp,
-    /// The user who wrote it.
+    /// The user whose write caused it.
     pub(crate) by: String,
 }
 
@@ -120,8 +120,9 @@ pub(crate) struct Run {
 }
 
 impl World {
-    /// An empty namespace, in which the operator will make these requests.
-    pub(crate) fn with_requests<'a>(requests: impl Iterator<Item = &'a Event>) -> Self {
+    /// An empty namespace. `requests` are all requests that the operator will make in it: the refused HookRuns are
+    /// collected from them.
+    pub(crate) fn with_refused_runs<'a>(requests: impl Iterator<Item = &'a Event>) -> Self {
         let mut world = World::default();
         for event in requests {
             if let Some(run) = event.run_refused_in_terminating_namespace() {
@@ -243,8 +244,8 @@ impl World {
 }
 
 impl Workload {
-    /// The versions on which a request may be based: those that were the newest at some time within [`LAG`]
-    /// before it was received.
+    /// The versions on which a request that was received at this time may be based. The client may have read the
+    /// workload as much as [`LAG`] earlier.
     pub(crate) fn seen_at(&self, received: Timestamp) -> &[Version] {
         let oldest = received - LAG;
         let known = self.versions.iter().rposition(|v| v.at <= oldest);
@@ -293,6 +294,7 @@ impl Pod {
         }
     }
 
+    /// The update that is in progress once the pod has changed to `new`.
     fn update_after(&self, new: &Value) -> Option<OngoingUpdate> {
         let changes =
             containers(new) != containers(&self.object) || revision(new) != self.revision();

@@ -59,7 +59,7 @@ mod tests {
         scenario
     }
 
-    fn with_guard() -> Value {
+    fn guard_annotations() -> Value {
         json!({SAFE_TO_EVICT: FALSE, DO_NOT_DISRUPT: TRUE})
     }
 
@@ -73,7 +73,7 @@ mod tests {
         scenario.change_metadata("a", json!({GUARDED: null}), own);
         assert_eq!(scenario.verdict(), []);
         for wrong in [
-            with_guard(),
+            guard_annotations(),
             json!({DO_NOT_DISRUPT: TRUE}),
             json!({SAFE_TO_EVICT: "true"}),
         ] {
@@ -91,9 +91,9 @@ mod tests {
     }
 
     #[test]
-    fn an_in_place_update_keeps_the_annotations_of_the_guard() {
+    fn the_guard_sets_an_annotation_that_the_updated_template_no_longer_sets() {
         for (after, broken) in [
-            (with_guard(), vec![]),
+            (guard_annotations(), vec![]),
             (json!({DO_NOT_DISRUPT: TRUE}), vec!["autoscalers"]),
         ] {
             let mut scenario = pods(json!({SAFE_TO_EVICT: "true"}));
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn an_annotation_that_a_user_sets_may_stay() {
         let mut scenario = pods(json!({}));
-        scenario.change_metadata("a", json!({GUARDED: "game"}), with_guard());
+        scenario.change_metadata("a", json!({GUARDED: "game"}), guard_annotations());
         scenario.annotate("a", SAFE_TO_EVICT, "true");
         scenario.change_metadata(
             "a",

@@ -1,7 +1,7 @@
 //! createBatch: while the first pods of a workload are created, at most one batch of them is not yet available.
 //!
-//! The initial creation starts with a workload that has createBatch, and ends when all of its pods are available at
-//! the same time. After that, a scale-out, a replacement or an update creates as many pods as it needs.
+//! The initial creation starts when a workload with createBatch is created, and ends when all pods of the workload are
+//! available at the same time. After that, a scale-out, a replacement or an update creates as many pods as it needs.
 
 use std::collections::BTreeSet;
 
@@ -70,8 +70,8 @@ fn is_adoption(write: &Write) -> bool {
     before.is_some_and(|before| controller(before).is_none())
 }
 
-/// Whether all replicas of a workload may be available in the writer's view. A workload without replicas must have one
-/// available pod.
+/// Whether all replicas of a workload may be available in the writer's view. If spec.replicas is 0, one pod must be
+/// available.
 fn are_all_available(world: &World, owner: &str, write: &Write) -> bool {
     let Some(workload) = world.workloads.get(owner) else {
         return false;

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unavailable_pod_may_always_be_updated() {
+    fn an_unready_pod_may_always_be_updated() {
         let mut scenario =
             Scenario::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
         scenario.set_ready("d", false);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_not_yet_available_counts_as_unavailable() {
+    fn an_update_of_a_ready_pod_that_is_not_yet_available_needs_budget() {
         for (restarted, broken) in [(&["d"][..], vec![]), (&["c", "d"], vec!["budget"])] {
             let mut scenario =
                 Scenario::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_pods_are_created_than_replicas_and_surge() {
+    fn no_more_pods_are_created_than_replicas_plus_max_surge() {
         let mut scenario = Scenario::updating(json!({"type": "RollingUpdate", "maxSurge": 1}));
         scenario.create("e", "v2");
         assert_eq!(scenario.verdict(), []);

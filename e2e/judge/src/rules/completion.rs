@@ -1,8 +1,8 @@
 //! A pod's gate opens after an in-place update only when every container runs its new image and is
 //! ready.
 //!
-//! A real kubelet does not report reliably which image a container runs. The simulated kubelet appends it to
-//! the containerID, after a `#`, for this rule only.
+//! A real kubelet does not report reliably which image a container runs. For the judge, the simulated kubelet
+//! appends the image to the containerID, after a `#`.
 
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ pub(crate) fn completion(world: &World, write: &Write) -> Option<Found> {
     Some(("completion", unfinished?))
 }
 
-/// Why the update of a container is not complete. None for a container whose ID contains no image.
+/// Why the update of a container is not complete. None if it is complete, or if the containerID contains no image.
 fn unfinished(container: &Value, statuses: &[Value], may_be_ready: bool) -> Option<String> {
     let name = text(container, "/name");
     let status = statuses

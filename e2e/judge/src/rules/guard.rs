@@ -1,8 +1,8 @@
-//! Invariant 11: no client ends a container of a guarded pod unless the pod's hook is Successful for that action, its
-//! deadline has passed, its node is lost, or a user has released it.
+//! Invariant 11: no client ends a container of a guarded pod unless the pod's hook is Successful for that action, the
+//! pod's deadline has passed, its node is lost, or a user has released the pod.
 //!
-//! Unlike the other rules, this one applies to all users. Exempt are kubelets and the scheduler, which the guard does
-//! not stop: docs/guard.md lists what cannot be guarded.
+//! Unlike the other rules, this one applies to all users except kubelets and the scheduler. The guard does not stop
+//! these: docs/guard.md lists what cannot be guarded.
 
 use jiff::SignedDuration;
 use serde_json::Value;
@@ -54,8 +54,8 @@ pub(crate) fn guard_without_hook(world: &World, write: &Write) -> Option<Found> 
     Some(("guard", why?))
 }
 
-/// Whether a user has released the pod, or (for a deletion) its deadline has passed or its node is lost: then it needs
-/// no hook.
+/// Whether a write to a pod needs no hook. This is so if a user has released the pod or, for a deletion, if the pod's
+/// deadline has passed or its node is lost. Only workloads that guard their pods have these exceptions.
 pub(crate) fn needs_no_hook(start: &Start, version: &Version, write: &Write) -> bool {
     let pod = &start.pod.object;
     if !protects(version) {
@@ -96,13 +96,13 @@ fn is_guarded(pod: &Value) -> bool {
     has_guard_label(pod) && !is_terminating(pod)
 }
 
-/// Whether a pod has the label of guarded pods, with its own workload's uid.
+/// Whether a pod has the label of guarded pods, with the uid of the pod's own workload as its value.
 pub(crate) fn has_guard_label(pod: &Value) -> bool {
     let guarded = label(pod, names::GUARDED);
     guarded.is_some() && guarded == controller(pod)
 }
 
-/// The verb for how a write ends containers, such as "evicts"; None if it ends none.
+/// What a write that ends containers does to the pod, as a verb such as "evicts". None if it ends no container.
 fn verb_of_end(before: &Value, write: &Write) -> Option<&'static str> {
     let Some(after) = &write.after else {
         return Some("deletes");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_its_label_or_a_running_container_may_be_deleted() {
+    fn a_pod_without_the_guard_label_or_without_a_running_container_may_be_deleted() {
         let mut scenario = without_deadline();
         scenario.label("a", names::GUARDED, "another");
         scenario.delete_by("user", "a");

@@ -1,4 +1,4 @@
-//! The readiness gate of pods: it is closed before a change and opened after it, and pods may have none.
+//! The readiness gate: it is closed before a pod is changed, and opened afterwards. Some pods have no gate.
 
 use serde_json::json;
 
@@ -51,7 +51,7 @@ fn a_pause_or_revert_opens_the_gate_of_a_pod_that_was_not_changed() {
 }
 
 #[test]
-fn a_success_allows_only_one_update_of_a_pod_without_the_gate() {
+fn a_hooks_success_allows_only_one_update_of_a_pod_without_the_gate() {
     let mut story = story(
         1,
         json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
@@ -72,7 +72,7 @@ fn a_success_allows_only_one_update_of_a_pod_without_the_gate() {
 
 /// Without the gate, the pod gets players while its PostInplace hook is awaited.
 #[test]
-fn a_pod_without_the_gate_needs_its_hook_for_the_next_template_even_if_its_update_is_unfinished() {
+fn without_the_gate_a_template_that_supersedes_an_update_needs_the_pre_inplace_hook_again() {
     let hook = json!({"hook": {"templateName": "test"}});
     let spec = json!({
         "disableReadinessGate": true,

@@ -55,7 +55,7 @@ fn the_grace_period_separates_the_change_from_the_closing_of_the_gate() {
     story.image("v2").settle();
     assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
     assert_eq!(story.images(), "v1");
-    // The time of a condition is in whole seconds: the gate may have closed up to a second later.
+    // A condition's time is in whole seconds, so the gate may have closed up to a second after that time.
     story.wait(30).settle();
     assert_eq!(story.images(), "v1");
     story.wait(1).settle();
@@ -296,7 +296,7 @@ fn an_update_to_another_name_of_the_running_image_is_complete_after_the_restart(
         let container = &mut pod.containers[0];
         container.image = image.to_owned();
         let status = container.status.as_mut().expect("a status");
-        // The node reports the same name for both images.
+        // The node reports the same name, whichever of the two names the spec contains.
         status.image = "game:v1".to_owned();
         status.container_id = id.to_owned();
         status.started_at = Some(Timestamp::UNIX_EPOCH);

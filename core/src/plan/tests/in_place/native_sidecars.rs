@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::plan::Pod;
 use crate::plan::tests::story::{Story, story};
 
-/// Two pods with a native sidecar, the second one on a node with an old kubelet.
+/// Two pods with a native sidecar, the second one on a node with an old kubelet. The template's sidecar has just been
+/// changed to v2.
 fn with_sidecars(when_impossible: &str) -> Story {
     let mut story = story(
         2,

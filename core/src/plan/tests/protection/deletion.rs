@@ -15,7 +15,7 @@ fn assert_deleted_after_the_last_match<K: Planned + serde::Serialize>(
 ) {
     story.settle();
     delete_workload(&mut story, finalizers);
-    // `kubectl delete -f FOLDER` deletes the template, too.
+    // `kubectl delete -f FOLDER` deletes the HookTemplate, too.
     story.world.templates.clear();
     story.settle();
     assert_eq!((story.pods().len(), story.runs().len()), (2, 2));
@@ -89,7 +89,7 @@ fn an_orphaned_pod_is_not_deleted_even_if_its_hook_allows_it() {
 
 /// Matches that were ended without the hook's permission are counted; one that ends on its own is not.
 #[test]
-fn the_last_status_of_a_guarded_pod_shows_what_ended_it() {
+fn the_last_state_of_a_guarded_pod_shows_what_ended_its_match() {
     fn stop(pod: &mut Pod) {
         let statuses = pod.containers.iter_mut();
         for status in statuses.filter_map(|it| it.status.as_mut()) {

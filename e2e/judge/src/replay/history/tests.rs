@@ -75,7 +75,7 @@ fn a_deletion_without_an_object_is_placed_by_its_time() {
 }
 
 #[test]
-fn another_deletion_of_a_terminating_pod_changes_nothing() {
+fn a_second_deletion_of_a_terminating_pod_is_placed_by_its_time() {
     let mut deleted = object("Pod", 11, json!(1));
     deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:02Z");
     deleted["metadata"]["deletionGracePeriodSeconds"] = json!(30);
