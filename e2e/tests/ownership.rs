@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 e2e::tests![
     matching_orphans_are_adopted,
+    an_orphaned_pod_is_adopted_and_not_replaced,
     a_pod_that_no_longer_matches_is_released,
     two_workloads_do_not_share_pods,
     names_of_52_characters_work,
@@ -46,6 +47,26 @@ async fn matching_orphans_are_adopted(case: &mut Case) -> Result<()> {
     case.resume().await?;
     let view = case.until_settled(3).await?;
     view.ensure(!view.pod_names().contains(&"ours-abcde"))
+}
+
+async fn an_orphaned_pod_is_adopted_and_not_replaced(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(2)).await?;
+    let before = case.until_settled(2).await?;
+    let pod = format!("pods/{}", before.pod_names()[0]);
+    let orphan = json!([{"op": "remove", "path": "/metadata/ownerReferences"}]);
+    case.patch(&pod, orphan).await?;
+    case.eventually("the pod is adopted", async || {
+        let owners = case.get(&pod).await?["metadata"]["ownerReferences"].take();
+        ensure!(owners[0]["name"] == GAME, "{owners}");
+        Ok(())
+    })
+    .await?;
+    case.until_settled(2).await?;
+    let creations = case
+        .writes()?
+        .sum(|kind| kind.verb == "create" && kind.resource == "pods");
+    ensure!(creations == 2, "{creations} pods were created");
+    Ok(())
 }
 
 async fn a_pod_that_no_longer_matches_is_released(case: &mut Case) -> Result<()> {

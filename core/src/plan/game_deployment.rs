@@ -83,7 +83,9 @@ pub fn plan(
         acceptance: OnceCell::new(),
     };
 
-    let missing = workload.replicas + sizes.surge - sizes.kept.len() as i64;
+    // Orphans that are being adopted are not replaced in the meantime.
+    let existing = (sizes.kept.len() + draft.adoptions()) as i64;
+    let missing = workload.replicas + sizes.surge - existing;
     let held = Held::of(
         &own,
         |pod| sizes.may_create_at_revision_of(pod),
@@ -95,7 +97,7 @@ pub fn plan(
         pods,
         obstacles,
         waits_for,
-    } = create(&scene, &held);
+    } = create(&scene, existing + held.count());
     draft.extend(pods.into_iter().map(Action::CreatePod));
     draft.block(obstacles);
     draft.waits_for = waits_for;
@@ -156,8 +158,8 @@ fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &mut Hooks<'a>) -> Vec<
 }
 
 /// Creates the missing pods: as many at the update revision as the rollout allows and the API server accepts, and the
-/// others at the stable revision.
-fn create(scene: &Scene, held: &Held) -> Created {
+/// others at the stable revision. `existing` is the number of pods that are not missing.
+fn create(scene: &Scene, existing: i64) -> Created {
     let Scene {
         workload,
         world,
@@ -166,7 +168,6 @@ fn create(scene: &Scene, held: &Held) -> Created {
         ..
     } = scene;
     let mut new_pods = NewPods::new(scene);
-    let existing = sizes.kept.len() as i64 + held.count();
     let regular = workload.replicas - existing;
     let missing = (regular + new_pods.surge()).max(0);
     if missing == 0 {

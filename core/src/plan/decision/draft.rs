@@ -28,6 +28,12 @@ impl Draft {
         self.actions.extend(actions);
     }
 
+    /// The number of orphans that are adopted.
+    pub fn adoptions(&self) -> usize {
+        let is_adoption = |action: &&Action| matches!(action, Action::AdoptPod(_));
+        self.actions.iter().filter(is_adoption).count()
+    }
+
     /// Adds what was decided about updates of pods.
     pub fn add_updates(&mut self, decided: Decided) {
         self.extend(decided.actions);

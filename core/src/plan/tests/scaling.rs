@@ -8,7 +8,7 @@ use serde_json::json;
 use super::story::{Story, set, story};
 use crate::api::HookPhase;
 use crate::api::names;
-use crate::plan::{Action, PodPhase};
+use crate::plan::{Action, Attempt, PodPhase};
 
 fn hooked(replicas: i32) -> Story {
     let mut story = story(
@@ -278,6 +278,36 @@ fn orphans_are_adopted_and_pods_that_do_not_match_are_released() {
         })
         .collect();
     assert_eq!(owners, [Some(None), Some(Some("uid-game".to_owned()))]);
+    assert_eq!(story.pods().len(), 3);
+}
+
+#[test]
+fn an_orphan_is_not_replaced_while_its_adoption_is_refused() {
+    let mut story = story(2, json!({}));
+    story.settle();
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| pod.controller = None);
+    story
+        .world
+        .failures
+        .record(Attempt::AdoptPod, "forbidden".to_owned());
+    let plan = story.plan();
+    assert!(
+        matches!(plan.actions[..], [Action::AdoptPod(_)]),
+        "{plan:?}"
+    );
+    let status = plan.status.expect("a new status");
+    let failed = status
+        .conditions
+        .iter()
+        .find(|it| it.type_ == "FailedScale");
+    assert_eq!(failed.map(|it| &*it.message), Some("forbidden"));
+    // A user who wants one more pod gets only that one.
+    scale(&mut story, 3);
+    assert_eq!(
+        story.count(|action| matches!(action, Action::CreatePod(_))),
+        3
+    );
     assert_eq!(story.pods().len(), 3);
 }
 

@@ -336,8 +336,12 @@ fn missing_labels_are_restored_in_the_first_phase() {
             .collect();
     });
     let actions = story.plan().actions;
+    let phases: Vec<Phase> = actions.iter().map(Action::phase).collect();
+    assert_eq!(phases, [Phase::Before], "{actions:?}");
+    story.settle();
+    let pods = story.pods();
     assert!(
-        actions.iter().all(|action| action.phase() == Phase::Before),
-        "{actions:?}"
+        pods[0].labels.keys().any(|key| key.contains("pod-")),
+        "{pods:?}"
     );
 }

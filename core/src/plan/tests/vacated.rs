@@ -132,7 +132,6 @@ fn an_update_on_a_draining_node_keeps_names_free_too() {
     assert_eq!(story.names(), ["game-0"]);
 }
 
-/// No other pod is created while a name stays free.
 #[test]
 fn with_ordered_ready_all_pods_move_to_other_nodes() {
     let mut story = on_one_node(2, json!({"podManagementPolicy": "OrderedReady"}));

@@ -12,6 +12,8 @@ use crate::plan::decision::{Action, Blocked, Concern, DeletionReason};
 pub enum Attempt {
     /// Creating a pod.
     CreatePod,
+    /// Adopting an orphan, which is not replaced in the meantime.
+    AdoptPod,
     /// Creating a volume claim, or changing its owners.
     PrepareClaim,
     /// Deleting a pod for a reason other than an update.
@@ -33,6 +35,7 @@ impl Attempt {
     pub fn of(action: &Action) -> Option<Self> {
         match action {
             Action::CreatePod(_) => Some(Self::CreatePod),
+            Action::AdoptPod(_) => Some(Self::AdoptPod),
             Action::CreateClaim(_) | Action::OwnClaim(_) => Some(Self::PrepareClaim),
             Action::DeletePod(deletion) if deletion.reason == DeletionReason::Update => {
                 Some(Self::RecreatePod)
@@ -48,7 +51,6 @@ impl Attempt {
             | Action::RenumberRevision { .. }
             | Action::DeleteRevision { .. }
             | Action::AdoptRevision { .. }
-            | Action::AdoptPod(_)
             | Action::ReleasePod(_)
             | Action::DryRun { .. }
             | Action::LabelPod { .. }
@@ -68,9 +70,11 @@ impl Attempt {
     /// What the action serves: scaling or an update; None if neither.
     fn concern(self) -> Option<Concern> {
         match self {
-            Self::CreatePod | Self::PrepareClaim | Self::RemovePod | Self::StartRemovalHook => {
-                Some(Concern::Scale)
-            }
+            Self::CreatePod
+            | Self::AdoptPod
+            | Self::PrepareClaim
+            | Self::RemovePod
+            | Self::StartRemovalHook => Some(Concern::Scale),
             Self::ChangePod | Self::RecreatePod | Self::StartUpdateHook => Some(Concern::Update),
             Self::DeleteBudget => None,
         }
@@ -88,7 +92,7 @@ impl Attempt {
             Self::PrepareClaim => Reason::FailedClaim,
             Self::RemovePod | Self::RecreatePod => Reason::FailedDelete,
             Self::StartRemovalHook | Self::StartUpdateHook => Reason::FailedHookRun,
-            Self::ChangePod => Reason::FailedUpdate,
+            Self::AdoptPod | Self::ChangePod => Reason::FailedUpdate,
             Self::DeleteBudget => Reason::BudgetNotDeleted,
         }
     }
