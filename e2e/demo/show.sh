@@ -35,11 +35,11 @@ quoted() {
 
 # kubectl apply of an example, with shorter durations and the hook server of this machine.
 apply_example() {
-  local file=$1 from=(-e 's/1\.1\.1\.1/127.0.0.1/') change
+  local file=$1 edits=(-e 's/1\.1\.1\.1/127.0.0.1/') change
   shift
-  for change in "$@"; do from+=(-e "$change"); done
-  typed "sed $(quoted "${from[@]}") $file | kubectl apply -f -"
-  sed "${from[@]}" "$file" | kubectl apply -f -
+  for change in "$@"; do edits+=(-e "$change"); done
+  typed "sed $(quoted "${edits[@]}") $file | kubectl apply -f -"
+  sed "${edits[@]}" "$file" | kubectl apply -f -
 }
 
 # kubectl patch of one field of the workload.
@@ -60,7 +60,7 @@ wait_for() {
       if [ "$expected" = true ] || [ "$printed" = "$expected" ]; then return; fi
     fi
     if [ $SECONDS -ge $deadline ]; then
-      echo "demo: not within 90 s: $condition (expected $expected, found $printed)" >&2
+      echo "demo: still waiting after 90 s: $condition (expected $expected, found $printed)" >&2
       echo "demo: the cluster is still up; logs are in ${state:?}" >&2
       exit 1
     fi

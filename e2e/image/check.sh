@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Checks the Dockerfile as far as that is possible without a registry: that its first layer builds from the manifests
-# alone; and the user, labels, files and exit code on SIGTERM of its last stage, which buildah builds with a local
-# binary. Prints what could not be checked.
-#   e2e/image/check.sh [PROGRAM]    (target/debug/gamekeeper)
+# Checks the Dockerfile as far as that is possible without a registry. The dependency layer must copy all manifests, and
+# cargo must be able to read them without the sources. The last stage is built by buildah with a local binary: its user,
+# labels and files must be right, and its program must exit with code 0 on SIGTERM. Prints what could not be checked.
+# usage: check.sh [PROGRAM]    PROGRAM is target/debug/gamekeeper by default
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 program=$(realpath "${1:-target/debug/gamekeeper}")
@@ -16,7 +16,7 @@ clean() {
 }
 trap clean EXIT
 
-# The dependency layer: every manifest, with placeholders for the sources that it names.
+# The dependency layer: all manifests, and placeholders for the source files that they name.
 mkdir "$work/places"
 cp Cargo.toml Cargo.lock "$work/places/"
 for manifest in */Cargo.toml */*/Cargo.toml; do

@@ -28,7 +28,7 @@ pub async fn takeover(
     exit: Exit,
     replicas: i64,
 ) -> Result<Duration> {
-    // The witness is started first, because that takes a second, which must not be measured.
+    // Starting the witness takes a second, so it is started before the measurement.
     case.start_witness().await?;
     let start = Timestamp::now();
     match exit {

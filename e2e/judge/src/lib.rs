@@ -18,7 +18,7 @@
 //! | 7: ordinals (including reserved ones), their order and their claims; indexes of pods | `rules/ordinals.rs`, `rules/indexes.rs` |
 //! | 8: nothing is written for a settled workload | `rules/settled.rs`; budgets of guarded pods are written and checked only for a reason: `rules/guard_checks.rs` |
 //! | 9: only the leader writes | [`writes_without_lease`], for tests with several operators |
-//! | 10: all of it after crashes, on stale caches and on errors | every rule, because the rules make no exception for crashes and faults |
+//! | 10: all of this also holds after crashes, with stale caches and on errors | every rule, because the rules make no exception for crashes and faults |
 //! | 11: no client ends a guarded pod before its hook allows it | `rules/guard.rs`, which checks all users |
 //! | 12: scripts of a Cluster run in order, once, and one at a time on a node | `lifecycle`, for tests with a Cluster |
 //! | 13: containers of a SidecarSet change only with its token | `rules/sidecars.rs` |
@@ -27,7 +27,8 @@
 //! changed (`rules/gate.rs`), or before it runs the new image (`rules/completion.rs`), and its containers are
 //! changed in the order that the workload specifies (`rules/order.rs`). With OnDelete, the operator starts no update
 //! (`rules/on_delete.rs`). With createBatch, it creates the first pods in batches (`rules/batches.rs`). The
-//! annotations for autoscalers are those of the template, or otherwise those of the guard (`rules/autoscalers.rs`).
+//! annotations for autoscalers have the template's values; a guarded pod gets those that the template does not set
+//! (`rules/autoscalers.rs`).
 //!
 //! # The evidence
 //!

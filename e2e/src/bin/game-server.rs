@@ -1,9 +1,9 @@
-//! The program in the images of the node with a real kubelet: a game server that answers every request with its
-//! version.
+//! The program in the images that run on the node with a real kubelet: a game server that answers every request with
+//! its version.
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `VERSION` | the version; without one the server only waits, as a pod's sandbox does |
+//! | `VERSION` | the version; if unset, the program only waits, as the container of a pod's sandbox does |
 //! | `ANSWER_AFTER_MS` | the server answers only after this time, as if it were loading its maps |
 //! | `EXIT_AFTER_MS` | the server never answers, and exits with code 1 after this time |
 

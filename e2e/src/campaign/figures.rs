@@ -64,7 +64,7 @@ impl fmt::Display for Figures {
         writeln!(f, "| writes of the operator | {} |", self.writes)?;
         writeln!(
             f,
-            "| longest until settled | {:.0} s |",
+            "| longest time to settle | {:.0} s |",
             self.slowest.as_secs_f64()
         )?;
         writeln!(f, "| violations | {} |", self.violations)?;

@@ -117,7 +117,7 @@ impl History {
         Duration::from_secs(SECONDS)
     }
 
-    /// Whether the operator's clock jumps, so the operator needs a clock of its own.
+    /// Whether the operator's clock jumps. If so, the operator needs a clock of its own.
     pub fn has_jumps(&self) -> bool {
         let mut stimuli = self.stimuli.iter();
         stimuli.any(|(_, stimulus)| matches!(stimulus, Stimulus::Clock(_)))

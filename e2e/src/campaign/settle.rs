@@ -9,7 +9,8 @@ use super::stimulus::{HookAnswer, Stimulus};
 use crate::case::Case;
 use crate::workload::view::View;
 
-/// How long a workload may take to settle. After a template was refused, the operator tries again in half a minute.
+/// How long a workload may take to settle. When a template has been refused, the operator tries again half a minute
+/// later.
 const LIMIT: Duration = Duration::from_secs(100);
 /// How often the workload is read.
 const POLL: Duration = Duration::from_millis(300);

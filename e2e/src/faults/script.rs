@@ -63,7 +63,7 @@ pub enum Fault {
     Conflict,
     /// 422. The request is not forwarded.
     Invalid,
-    /// 429 with Retry-After, in seconds. The request is not forwarded.
+    /// 429 with this many seconds in Retry-After. The request is not forwarded.
     TooManyRequests(u32),
     /// 500. The request is not forwarded.
     InternalError,
@@ -80,10 +80,10 @@ pub enum Fault {
 pub enum WatchFault {
     /// Events are delayed.
     Lag(Duration),
-    /// Events are dropped. The watch stays open, and ends with the fault.
+    /// Events are dropped. The watch stays open until the fault ends.
     Stall,
-    /// Events are replaced by bookmarks with the version of the last event that was sent. The watch ends
-    /// with the fault.
+    /// Events are replaced by bookmarks with the version of the last event that was sent. The watch stays
+    /// open until the fault ends.
     BookmarksOnly,
     /// The next event is replaced by 410, and the watch ends.
     Expire,
@@ -132,7 +132,7 @@ impl Script {
 }
 
 impl Requests {
-    /// Whether this includes a request.
+    /// Whether a request is one of these.
     pub fn applies_to(self, info: &RequestInfo) -> bool {
         match self {
             Requests::Every => info.verb != Verb::Watch,
@@ -164,7 +164,7 @@ impl WatchRule {
 }
 
 impl Fault {
-    /// Its name in the figures of a campaign.
+    /// The name of the fault in the figures of a campaign.
     pub fn name(self) -> &'static str {
         match self {
             Fault::Delay(_) => "response delayed",
@@ -181,7 +181,7 @@ impl Fault {
 }
 
 impl WatchFault {
-    /// Its name in the figures of a campaign.
+    /// The name of the fault in the figures of a campaign.
     pub fn name(self) -> &'static str {
         match self {
             WatchFault::Lag(_) => "watch lags",

@@ -3,7 +3,7 @@
 use super::script::{Fault, Frequency, Requests, Script, WatchFault};
 use crate::random::Random;
 
-/// The faults that may hit requests of a history, with the bounds of their percentages.
+/// The faults that may hit requests, each with the bounds of its percentage.
 const SHARES: [(Requests, FaultKind, u64, u64); 12] = [
     (Requests::Writes, FaultKind::Delay, 5, 20),
     (Requests::Reads, FaultKind::Delay, 5, 20),
@@ -41,8 +41,8 @@ enum FaultKind {
     Fixed(Fault),
 }
 
-/// A script of this many seconds: one to three faults of requests, and one or two faults of the watches of
-/// these resources. The first resource is hit at least as often as all others together.
+/// A script for a history of this many seconds: one to three faults of requests, and one or two faults of the
+/// watches of these resources. At least half of the watch faults, on average, hit the first resource.
 pub fn seeded(random: &mut Random, watched: &[&'static str], seconds: u64) -> Script {
     let mut script = Script::default();
     for _ in 0..=random.below(3) {

@@ -409,7 +409,7 @@ async fn a_stalled_watch_is_silent_and_ends_with_the_fault() {
 }
 
 #[tokio::test]
-async fn a_watch_that_sends_only_bookmarks_repeats_the_last_version_after_its_list() {
+async fn after_the_initial_events_bookmarks_with_the_last_version_replace_events() {
     let fixture = Fixture::start(watching(WatchFault::BookmarksOnly)).await;
     let mut watch = fixture.watch("&sendInitialEvents=true").await;
     watch.send_event(1);

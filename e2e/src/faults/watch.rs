@@ -1,8 +1,8 @@
 //! Forwards one watch, with the faults of the script.
 //!
-//! A watch is a stream of lines, each an event. Faults delay, drop or replace lines. A watch that has
-//! dropped a line ends with the fault, because its client would never get that event. The
-//! client then resumes or lists again, as after a broken connection.
+//! A watch is a stream of lines, each an event. Faults delay, drop or replace lines. When a fault that
+//! dropped a line is over, the watch ends, because its client would never get that event. The client
+//! then resumes or lists again, as after a broken connection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::script::WatchFault;
 /// How many lines are buffered for a client that is slow to read.
 const BUFFERED: usize = 64;
 
-/// The body that the client gets instead of the server's body, for a watch of a resource with this query.
+/// Returns the body for the client: the lines of the server's body, changed by the faults of the script.
 pub(super) fn follow(
     body: Incoming,
     resource: String,
@@ -54,7 +54,7 @@ struct Watch<C> {
     start: Instant,
     /// Whether the initial events are still incomplete.
     is_listing: bool,
-    /// The last event that was sent. Its version is the one that the client has.
+    /// The last line that was sent or held. Its version is the one that the client has or will get.
     last_sent: Bytes,
     /// Lines that are yet to be sent, each with the time at which it is due.
     held: VecDeque<(Instant, Bytes)>,
@@ -78,10 +78,10 @@ impl<C: Fn(&'static str)> Watch<C> {
         loop {
             let script = playing.borrow_and_update().clone();
             let fault_end = self.end_after_fault(&script);
-            let Some(is_sent) = self.send_due(&sender).await else {
+            let Some(all_sent) = self.send_due(&sender).await else {
                 return;
             };
-            if is_sent && let Some(end) = self.end.take() {
+            if all_sent && let Some(end) = self.end.take() {
                 if let Err(why) = end {
                     let broken = Broken::after_flush(why).await;
                     // The client may have disconnected.
@@ -114,7 +114,8 @@ impl<C: Fn(&'static str)> Watch<C> {
         }
     }
 
-    /// Ends the watch if the fault that dropped a line is over. Otherwise returns the end of that fault.
+    /// If a fault has dropped a line: ends the watch once that fault is over, and until then returns the
+    /// time at which the fault ends.
     fn end_after_fault(&mut self, script: &Playing) -> Option<Instant> {
         let dropped_by = self.dropped_by?;
         match script.watch_rule(&self.resource) {
@@ -127,7 +128,7 @@ impl<C: Fn(&'static str)> Watch<C> {
         }
     }
 
-    /// Sends the lines that are due. Returns whether no held line is left, or None if the client has
+    /// Sends the lines that are due. Returns whether all held lines are sent, or None if the client has
     /// disconnected.
     async fn send_due(&mut self, sender: &Sender) -> Option<bool> {
         while let Some((due, _)) = self.held.front() {
@@ -159,7 +160,7 @@ impl<C: Fn(&'static str)> Watch<C> {
         }
         let rule = script.watch_rule(&self.resource);
         let fault = rule.map(|(rule, ..)| rule.fault);
-        // Nothing is sent after a dropped line.
+        // No event is sent after a dropped one.
         if self.dropped_by.is_some() && self.dropped_by != fault {
             return;
         }

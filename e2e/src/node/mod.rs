@@ -1,7 +1,7 @@
 //! A node with a real kubelet, containerd and runc, in addition to the simulated nodes.
 //!
-//! The first test that needs the node starts it. The node stops with the tests, however they end, because it stops
-//! when its pipe to this process is closed (`e2e/node/run.sh`).
+//! The first test that needs the node starts it. The node stops when its pipe to this process is closed, so it never
+//! outlives the tests, however they end (`e2e/node/run.sh`).
 
 mod image;
 
@@ -40,7 +40,7 @@ pub struct Node {
     /// The layer of all its images.
     layer: Bytes,
     plane: &'static ControlPlane,
-    /// The node's process, and the standard input that keeps the process running until closed. None after the node was
+    /// The node's process, and its standard input. The process ends when this input is closed. None once the node is
     /// stopped.
     running: Mutex<Option<(Child, Option<ChildStdin>)>>,
 }

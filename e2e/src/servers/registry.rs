@@ -50,7 +50,7 @@ pub struct Image {
     pub environment: Vec<String>,
 }
 
-/// Prevents pulls of an image until dropped.
+/// Holds back the pulls of an image until this value is dropped.
 pub struct Held {
     contents: Arc<watch::Sender<Contents>>,
     image: String,

@@ -1,11 +1,11 @@
 //! Canary steps: the current step of a rollout, and how far it may go. No more pods are updated than partition
-//! and steps allow (invariant 3). Only a user or its duration ends a pause, and the step index only grows
-//! (invariant 4).
+//! and steps allow (invariant 3). A pause ends only when a user ends it or its duration is over, and the step
+//! index only grows (invariant 4).
 //!
 //! The pause of a step is one patch of the workload: `paused: true` together with an annotation that
 //! names the revision, step list and step. A user who sets `paused: false` resumes. The annotation
 //! distinguishes the operator's own pause from a user's, survives a crash at any point, and becomes void
-//! when the template or the steps change, so a rollback is one patch of the image.
+//! when the template or the steps change. So even during a pause, one patch of the image is enough to roll back.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -41,7 +41,7 @@ pub struct Rollout {
     pub resume_ignored: bool,
 }
 
-/// What steps depend on: counts of pods, without victims.
+/// The counts of pods that steps depend on. Victims are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Pods at the update revision.
@@ -161,9 +161,9 @@ enum Step {
 impl<'a> Walk<'a> {
     /// Walks from step to step until one holds the rollout.
     fn run(mut self, mut progress: Progress) -> Advance {
-        let last = i32::try_from(self.workload.steps.len()).unwrap_or(i32::MAX);
+        let end = i32::try_from(self.workload.steps.len()).unwrap_or(i32::MAX);
         let recorded_index = self.workload.progress.step_index.unwrap_or(0);
-        let mut index = progress.step_index.unwrap_or(0).clamp(0, last);
+        let mut index = progress.step_index.unwrap_or(0).clamp(0, end);
         if self.pause.is_some_and(|pause| pause.index < recorded_index) {
             // The status shows a later step: the annotation is no longer needed, and `paused` belongs to
             // the user again.
@@ -171,9 +171,9 @@ impl<'a> Walk<'a> {
         }
         if self.skips_steps {
             self.draft.extend(deletions(&self.runs));
-            index = last;
+            index = end;
         }
-        while index < last && !self.paused_by_user(index) {
+        while index < end && !self.paused_by_user(index) {
             self.enter(index, &mut progress);
             match self.step(index, &mut progress) {
                 Step::Done => index += 1,
@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
             }
         }
         let paused = self.is_paused(index);
-        let (partition, target) = if index == last {
+        let (partition, target) = if index == end {
             self.after_steps(index, &mut progress)
         } else {
             let kept = self.kept_at(index).unwrap_or(self.workload.replicas);
@@ -190,7 +190,7 @@ impl<'a> Walk<'a> {
         let hook = self.spec_of(index).and_then(|step| step.hook.as_ref());
         let run_name = hook.map(|hook| run_maker::step_run_name(hook, self.update, index));
         progress.canary.current_step_hook_run = run_name;
-        progress.step_index = (last > 0).then_some(index);
+        progress.step_index = (end > 0).then_some(index);
         Advance {
             rollout: Some(Rollout {
                 progress,
@@ -264,15 +264,15 @@ impl<'a> Walk<'a> {
         Some(partition(Some(partition_step), self.workload.replicas))
     }
 
-    /// Number of pods that the last partition step up to `index` keeps at the old revision; None before the
-    /// first one.
+    /// Number of pods that the last partition step up to `index` keeps at the old revision; None if there
+    /// is no partition step up to `index`.
     fn kept_at(&self, index: i32) -> Option<i64> {
         let mut steps = (0..=index).rev();
         steps.find_map(|index| self.partition_of(index))
     }
 
-    /// Number of pods that should be at the update revision while step `index` holds: what the last partition step
-    /// recorded, but at most what it allows; 0 before the first one.
+    /// Number of pods that should be at the update revision while step `index` holds: the number that the last
+    /// partition step recorded, but no more than that step allows; 0 before the first partition step.
     fn target(&self, index: i32, progress: &Progress) -> i64 {
         let Some(kept) = self.kept_at(index) else {
             return 0;

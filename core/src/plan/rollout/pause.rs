@@ -1,6 +1,6 @@
 //! The operator's own pause: an annotation on the workload, written in one patch with `paused: true`.
 //!
-//! The annotation distinguishes it from a user's pause. It names the revision, step list and step, so that
+//! The annotation distinguishes this pause from a user's. It names the revision, step list and step, so that
 //! the pause ends when one of them changes.
 
 use jiff::Timestamp;
@@ -25,8 +25,8 @@ pub struct OwnPause {
     pub reason: PauseReason,
     /// When the pause began.
     pub time: Timestamp,
-    /// Set together with `paused: false` when the duration is over, so that a user's pause right
-    /// after it is not mistaken for the operator's.
+    /// Set together with `paused: false` when the duration is over, so that if a user pauses right
+    /// afterwards, that pause is not mistaken for the operator's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub over: bool,
     /// Set when an apply wrote `paused: false` and the operator paused again.
@@ -39,7 +39,7 @@ pub fn own_pause(workload: &Workload) -> Option<OwnPause> {
     serde_json::from_str(workload.annotations.get(names::PAUSE_ANNOTATION)?).ok()
 }
 
-/// Pauses: the annotation and `paused: true` in one patch.
+/// Pauses: writes the annotation and `paused: true` in one patch.
 pub fn set(pause: &OwnPause) -> WorkloadPatch {
     WorkloadPatch {
         paused: Some(true),
@@ -47,7 +47,7 @@ pub fn set(pause: &OwnPause) -> WorkloadPatch {
     }
 }
 
-/// Ends a pause whose duration is over: marks the annotation in the patch that sets `paused: false`.
+/// Ends a pause whose duration is over: sets `over` in the annotation and `paused: false` in one patch.
 pub fn end(pause: &OwnPause) -> WorkloadPatch {
     WorkloadPatch {
         paused: Some(false),

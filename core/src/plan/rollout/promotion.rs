@@ -1,8 +1,9 @@
 //! `kubectl game promote --full`: a user lets a rollout skip the remaining canary steps.
 //!
-//! Like a pause, a promotion is an annotation on the workload. It names its revision and step list, so
+//! Like a pause, a promotion is an annotation on the workload. It names the revision and the step list, so
 //! that it does not apply to a later rollout. It is written together with `paused: false`, because a
-//! pause, by a user or by a step, holds it back. Hooks of pods, budget and partition still apply.
+//! promotion has no effect while a user or a step pauses the rollout. The hooks of pods, the budget and the
+//! partition still apply.
 
 use serde::{Deserialize, Serialize};
 

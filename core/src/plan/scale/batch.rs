@@ -1,10 +1,10 @@
 //! Creates the first pods of a workload in batches: at most one batch of pods may be unavailable at a time, so a build
 //! that does not start costs only one batch.
 //!
-//! This does not limit scale-outs, replacements and updates. The initial creation begins with the plan that finds
-//! neither pods nor a status, and continues until all pods are available at the same time. The status records that
-//! it is in progress, and is written before the first pod is created. So a workload that was created by another
-//! operator, or that has lost its pods, has no batches.
+//! Scale-outs, replacements and updates are not limited by batches. The initial creation begins with the plan that
+//! finds neither pods nor a status, and continues until all pods are available at the same time. The status records
+//! that the initial creation is in progress, and is written before the first pod is created. So the pods of a workload
+//! that was created by another operator, or that has lost its pods, are not created in batches.
 
 use std::collections::HashSet;
 
@@ -21,10 +21,10 @@ pub struct Batch<'a> {
     pub in_progress: bool,
     /// The size of a batch; None if it is not limited.
     size: Option<i64>,
-    /// The number of pods that have been created but are not available, except those that are to be deleted: others
-    /// replace these.
+    /// The number of pods that have been created but are not available. Pods that are being deleted, or are to be
+    /// deleted, do not count.
     unavailable: i64,
-    /// The oldest of these pods.
+    /// The oldest of the unavailable pods.
     oldest: Option<&'a Pod>,
 }
 

@@ -1,8 +1,8 @@
-//! Volume claims: created before their pod, kept when it is deleted, and given up only if the retention policy says so.
+//! Volume claims: they are created before their pod, and outlive it unless the retention policy says otherwise.
 //!
-//! Claims are never deleted here. An owner reference determines with which object a claim is deleted: the
-//! workload (whenDeleted), or a pod that is scaled in (whenScaled). A reference to a pod is added right
-//! before that pod is deleted, when its hook allows that, and removed if the pod stays.
+//! Claims are never deleted here. The garbage collector deletes a claim together with its owner:
+//! the workload (whenDeleted), or a pod that is scaled in (whenScaled). The owner reference to a pod is added
+//! once the pod's hook allows the deletion, right before the pod is deleted. It is removed if the pod stays.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -22,12 +22,12 @@ pub struct Claims<'a> {
     identity: Identity<'a>,
     templates: Vec<ClaimTemplate<'a>>,
     world: &'a World,
-    /// The owner reference on claims of pods that stay.
-    owner_of_kept: Option<Value>,
+    /// The owner reference on claims of pods that stay; None if these claims outlive the workload.
+    owner_of_kept_claims: Option<Value>,
     /// Uids of pods that own their claims, or are about to own them, so that the claims are deleted with them.
-    transferred: BTreeSet<PodUid<'a>>,
+    leaving_pods: BTreeSet<PodUid<'a>>,
     /// The ordinals of these pods.
-    leaving: BTreeSet<i64>,
+    leaving_ordinals: BTreeSet<i64>,
     /// The actions so far.
     actions: Vec<Action>,
 }
@@ -51,9 +51,9 @@ impl<'a> Claims<'a> {
             identity,
             templates: identity.claim_templates().collect(),
             world,
-            owner_of_kept: deleted_with_workload.then(|| json!(workload.owner_reference())),
-            transferred: BTreeSet::new(),
-            leaving: BTreeSet::new(),
+            owner_of_kept_claims: deleted_with_workload.then(|| json!(workload.owner_reference())),
+            leaving_pods: BTreeSet::new(),
+            leaving_ordinals: BTreeSet::new(),
             actions: Vec::new(),
         }
     }
@@ -65,7 +65,7 @@ impl<'a> Claims<'a> {
             let name = template.claim_name(ordinal);
             match self.world.claims.get(&name) {
                 None => {
-                    let owners = self.owner_of_kept.iter().cloned().collect();
+                    let owners = self.owner_of_kept_claims.iter().cloned().collect();
                     let claim = identity::claim(self.workload, template, &name, owners);
                     self.actions
                         .push(Action::CreateClaim(NewClaim { name, claim }));
@@ -106,14 +106,14 @@ impl<'a> Claims<'a> {
     }
 
     /// Makes a pod the owner of its claims, if the retention policy says so. The pod is cleared for deletion, and is not
-    /// replaced. Returns whether it may be deleted: only after it has been observed as the claims' owner.
+    /// replaced. Returns whether the pod may be deleted: not before it has been observed as the owner of its claims.
     pub fn transfer(&mut self, cleared: &Cleared<'a>, ordinal: i64) -> bool {
         let pod = cleared.pod();
         if self.identity.retention.when_scaled == PvcRetention::Retain {
             return true;
         }
-        self.transferred.insert(pod.uid());
-        self.leaving.insert(ordinal);
+        self.leaving_pods.insert(pod.uid());
+        self.leaving_ordinals.insert(ordinal);
         let ours = &self.workload.uid;
         let lacks_pod_as_owner = |claim: &&Claim| {
             let owner = claim.controller();
@@ -136,8 +136,8 @@ impl<'a> Claims<'a> {
         pod_owns_all
     }
 
-    /// All actions, including those that set the owners of claims as the retention policy requires. `wanted` returns
-    /// whether an ordinal should have a pod.
+    /// Returns all actions, including those that set the owners of claims as the retention policy requires. `wanted`
+    /// tells whether an ordinal should have a pod.
     pub fn settle(mut self, own: &[&Pod], wanted: impl Fn(i64) -> bool) -> Vec<Action> {
         let mut actions = std::mem::take(&mut self.actions);
         if self.world.claims.is_empty() {
@@ -147,9 +147,9 @@ impl<'a> Claims<'a> {
         for claim in self.world.claims.values().filter(|it| !it.terminating) {
             let ordinal = self.ordinal(claim);
             let is_wanted = ordinal.is_some_and(&wanted);
-            // A pod that is deleted for good, as its hook allowed, remains the owner of its claims.
+            // A pod that is scaled in remains the owner of its claims: its hook has allowed its deletion.
             let remains_owner = |pod: &Pod| {
-                let is_leaving = pod.terminating || self.transferred.contains(&pod.uid());
+                let is_leaving = pod.terminating || self.leaving_pods.contains(&pod.uid());
                 self.identity.retention.when_scaled == PvcRetention::Delete
                     && !is_wanted
                     && is_leaving
@@ -164,14 +164,14 @@ impl<'a> Claims<'a> {
                     remove.push(pod.uid.clone());
                 }
             }
-            if self.owner_of_kept.is_none() && claim.is_owned_by(&self.workload.uid) {
+            if self.owner_of_kept_claims.is_none() && claim.is_owned_by(&self.workload.uid) {
                 remove.push(self.workload.uid.clone());
             }
             let is_free = claim.owners.iter().all(|it| remove.contains(&it.uid));
-            let is_transferred = ordinal.is_some_and(|it| self.leaving.contains(&it));
+            let is_transferred = ordinal.is_some_and(|it| self.leaving_ordinals.contains(&it));
             let is_kept = is_wanted && is_free && !deleted_with_pod && !is_transferred;
             // Owners are removed first. A new one is added once the removal has been observed.
-            let add = self.owner_of_kept.as_ref();
+            let add = self.owner_of_kept_claims.as_ref();
             let add = add.filter(|_| is_kept && remove.is_empty()).cloned();
             if add.is_some() || !remove.is_empty() {
                 actions.push(Action::OwnClaim(ClaimOwnership {
@@ -185,7 +185,8 @@ impl<'a> Claims<'a> {
         actions
     }
 
-    /// The owners of a claim that are pods of this ordinal: the claim is deleted with them.
+    /// Those owners of a claim that are the pod of this ordinal, or earlier pods of the same name. The claim is deleted
+    /// with them.
     fn owning_pods<'c>(
         &self,
         claim: &'c Claim,

@@ -72,7 +72,7 @@ mod tests {
             (3, 0, &[1], &[0, 2, 3]),
             (3, 0, &[0], &[1, 2, 3]),
             (3, 0, &[2], &[0, 1, 3]),
-            // A reserved ordinal above the last one matters only if lower ones extend the range to it.
+            // A reserved ordinal above the range matters only if lower reserved ordinals extend the range to it.
             (3, 0, &[3], &[0, 1, 2]),
             (3, 0, &[1, 3], &[0, 2, 4]),
             (3, 0, &[0, 1, 2], &[3, 4, 5]),

@@ -12,8 +12,8 @@ use crate::object::resource_version;
 /// A resource and a name.
 type Key = (String, String);
 
-/// The writes without a response that took effect. Each gets the response that it should have had: a version
-/// that was observed but is in no response.
+/// The writes that took effect although they have no response. Each gets the response that it should have had: a
+/// version that was observed but is in no response.
 pub(crate) fn unanswered(events: &[Event], observations: &[Observation]) -> Vec<Event> {
     let is_unknown = |event: &&Event| is_lost(event) || has_no_version(event);
     let mut unknown: Vec<&Event> = events.iter().filter(is_unknown).collect();
@@ -34,6 +34,7 @@ pub(crate) fn unanswered(events: &[Event], observations: &[Observation]) -> Vec<
 /// An observation that no response explains.
 struct Unexplained<'a> {
     observation: &'a Observation,
+    /// Whether it is the first observation of its object.
     is_first: bool,
 }
 
@@ -51,7 +52,7 @@ fn has_no_version(event: &Event) -> bool {
     event.is_write() && event.succeeded() && reference.is_some_and(|it| it.subresource == "binding")
 }
 
-/// Observations that are in no response, oldest first.
+/// The observed versions of each object that are in no response, oldest first.
 fn unexplained<'a>(
     events: &[Event],
     observations: &'a [Observation],
@@ -112,8 +113,9 @@ fn explains(
     has_right_verb && observation.at >= event.received
 }
 
-/// The write with its response. It counts as done when it was observed, which may be long after the API server
-/// aborted the request, because events without a version are placed by time.
+/// The write with the response that it should have had. Its time `done` is that of the observation, which may be long
+/// after the API server aborted the request. `history` needs it to place writes without a version, which it orders by
+/// time.
 fn answered(event: &Event, observation: &Observation) -> Event {
     Event {
         done: observation.at,

@@ -1,8 +1,8 @@
-//! A watch that records each version of the objects in a namespace, whether or not the client got a
+//! Watches that record each version of the objects of some kinds, whether or not the client that wrote it got a
 //! response.
 //!
 //! If a client is killed or disconnected before it gets the response, the API server logs 504, whether the write
-//! took effect or not. It did if the watch observed a version that is in no response.
+//! took effect or not. It took effect if a watch observed a version that is in no response.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -42,7 +42,7 @@ const KINDS: [Gvk; 4] = [
 
 /// The namespace of Clusters' scripts.
 const SCRIPT_NAMESPACE: &str = "gamekeeper-hooks";
-/// The kinds in that namespace whose writes are checked.
+/// The kinds in the scripts' namespace whose writes are checked.
 const SCRIPT_KINDS: [Gvk; 3] = [KINDS[0], KINDS[1], ("batch", "v1", "Job", "jobs")];
 /// The cluster-scoped kinds whose writes are checked.
 const CLUSTER_KINDS: [Gvk; 2] = [
@@ -120,7 +120,7 @@ impl Witness {
         Ok(witness)
     }
 
-    /// The writes without a response that took effect, each with the response that it should have had.
+    /// The writes that took effect although they have no response, each with the response that it should have had.
     pub async fn unanswered(&self, events: &[Event]) -> Result<Vec<Event>> {
         Ok(unanswered(events, &self.observations().await?))
     }

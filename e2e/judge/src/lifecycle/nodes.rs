@@ -29,7 +29,7 @@ pub(crate) fn cordons(
             (!is_own).then(|| {
                 (
                     "cordon",
-                    format!("a node that {cordoned_by:?} cordoned is uncordoned"),
+                    format!("uncordons a node that was cordoned by {cordoned_by:?}"),
                 )
             })
         }

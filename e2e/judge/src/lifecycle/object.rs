@@ -57,12 +57,12 @@ impl<'a> Cluster<'a> {
         self.0.pointer("/status/upgrade/number")?.as_i64()
     }
 
-    /// Whether scripts may not start.
+    /// Whether the Cluster is paused, so that no script may start.
     pub(crate) fn is_paused(&self) -> bool {
         self.0.pointer("/spec/paused") == Some(&Value::Bool(true))
     }
 
-    /// Whether it is being deleted.
+    /// Whether the Cluster is being deleted.
     pub(crate) fn is_being_deleted(&self) -> bool {
         is_terminating(self.0)
     }
@@ -136,9 +136,9 @@ pub(crate) struct Record {
     pub(crate) passed: Vec<String>,
     /// Whether the install is complete.
     pub(crate) is_installed: bool,
-    /// The number of the upgrade.
+    /// The number of the upgrade that `upgraded` refers to.
     pub(crate) upgrade: Option<i64>,
-    /// The steps of that upgrade that have passed.
+    /// The steps of this upgrade that have passed.
     pub(crate) upgraded: Vec<String>,
 }
 
@@ -152,7 +152,7 @@ impl Record {
         }
     }
 
-    /// The record on a node, of any Cluster.
+    /// The record on a node, whichever Cluster it belongs to.
     pub(crate) fn on(node: &Value) -> Option<Self> {
         let record: Value = serde_json::from_str(annotation(node, names::NODE_RECORD)?).ok()?;
         let list = |field: &str| -> Vec<String> {
@@ -186,7 +186,7 @@ pub(crate) fn is_tainted(node: &Value, key: &str) -> bool {
         .any(|it| text(it, "/key") == key)
 }
 
-/// The uid of the owner with this kind.
+/// The uid of the owner of this kind.
 pub(crate) fn owner<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
     let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
     let owner = owners.iter().find(|it| text(it, "/kind") == kind)?;

@@ -24,7 +24,7 @@ pub(crate) struct Scenario {
     runs: usize,
 }
 
-/// An attempt in progress.
+/// A script that is running: its HookRun, Job and pod.
 #[must_use]
 pub(crate) struct Attempt {
     run: Value,
@@ -77,7 +77,7 @@ impl Scenario {
         scenario
     }
 
-    /// Lets time pass, after which the operator must know what has happened.
+    /// Lets time pass. Once more than a second has passed, the operator must know what has happened.
     pub(crate) fn wait(&mut self, seconds: i64) {
         self.log.wait(seconds);
     }
@@ -158,7 +158,7 @@ impl Scenario {
     }
 
     /// The operator records that scripts of the cluster have passed.
-    pub(crate) fn pass_cluster(&mut self, steps: &[&str]) {
+    pub(crate) fn record_on_cluster(&mut self, steps: &[&str]) {
         self.status(json!({"passedSteps": steps}));
     }
 
@@ -239,7 +239,7 @@ impl Scenario {
     }
 }
 
-/// A record as text.
+/// The record on a node, as the text of its annotation.
 fn record(mut fields: Value, node: &str) -> String {
     merge(&mut fields, &json!({"cluster": "xa", "node": node}));
     fields.to_string()

@@ -1,4 +1,4 @@
-//! When a script may start.
+//! When a script may start, and when a step may be recorded as passed.
 
 use super::object::{Cluster, Record, is_cordoned, is_tainted};
 use super::step::{Phase, Step, Work};
@@ -59,7 +59,7 @@ impl Start<'_> {
     /// Whether a step has passed on the run's node.
     fn has_passed_here(&self, step: &Step, cluster: &Cluster) -> bool {
         let node = self.world.node(&self.run.task.node_uid, self.write);
-        // There is no version of a node that was deleted meanwhile.
+        // A node that was deleted in the meantime has no versions.
         node.is_empty() || node.iter().any(|it| cluster.has_passed_on(step, it))
     }
 
@@ -166,7 +166,7 @@ fn nodes_at_once(start: &Start, cluster: &Cluster) -> Option<String> {
     let allowed = cluster.parallelism();
     let is_new = !has_begun(&start.run.task.node_uid);
     let too_many = is_new && others.by_ref().nth(allowed.saturating_sub(1)).is_some();
-    too_many.then(|| format!("another node begins while {allowed} are being upgraded"))
+    too_many.then(|| format!("another node begins its upgrade while {allowed} are being upgraded"))
 }
 
 /// A node that is to be drained is cordoned before its PreUpgrade script starts.
@@ -177,7 +177,7 @@ fn drain(start: &Start, cluster: &Cluster) -> Option<String> {
     (needs_drain && is_schedulable).then(|| format!("{} is not cordoned", start.run.node))
 }
 
-/// One script runs on a node at a time.
+/// No script starts on a node while another one is running there.
 fn alone(world: &World, run: &Run) -> Option<Found> {
     let mut live = world.live();
     let other = live.find(|it| it.task.node_uid == run.task.node_uid && it.name != run.name)?;

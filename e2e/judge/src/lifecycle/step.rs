@@ -1,4 +1,5 @@
-//! The steps of a Cluster's install, upgrade and deletion, in order. They are defined a second time on purpose.
+//! The steps of a Cluster's install, upgrade and deletion, in order. This repeats the operator's list on purpose:
+//! the judge shares no code with the operator.
 
 /// When a step is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub(crate) enum Work {
     Hook(&'static str),
     /// Waits until the node is ready.
     Ready,
-    /// Waits until the kubelet has the version.
+    /// Waits until the kubelet has the Cluster's version.
     Version,
 }
 

@@ -11,11 +11,11 @@ const LAST: &str = "EnsurePostClusterInstallHook";
 const PRE_UPGRADE: &str = "EnsurePreUpgradeHook";
 const POST_UPGRADE: &str = "EnsurePostUpgradeHook";
 
-/// A Cluster whose nodes are installed, up to the last script of the cluster.
+/// A Cluster whose nodes are installed. Only the last script of the cluster has yet to run.
 fn installed() -> Scenario {
     let mut scenario = Scenario::installing();
     scenario.run(FIRST, MASTER);
-    scenario.pass_cluster(&[FIRST]);
+    scenario.record_on_cluster(&[FIRST]);
     for node in [MASTER, WORKER] {
         scenario.run(PER_NODE, node);
         scenario.record(node, json!({"passed": [PER_NODE], "installed": true}));
@@ -35,7 +35,7 @@ fn an_orderly_life_violates_no_rule() {
     scenario.delete();
     let step = "EnsurePreClusterDeleteHook";
     scenario.run(step, MASTER);
-    scenario.pass_cluster(&[FIRST, LAST, step]);
+    scenario.record_on_cluster(&[FIRST, LAST, step]);
     for node in [MASTER, WORKER] {
         let no_record = json!({"metadata": {"annotations": null}});
         scenario.change_node(OPERATOR, node, no_record);
@@ -55,7 +55,7 @@ fn no_script_starts_before_the_previous_one_has_passed() {
     );
     let mut scenario = Scenario::installing();
     scenario.run(FIRST, MASTER);
-    scenario.pass_cluster(&[FIRST]);
+    scenario.record_on_cluster(&[FIRST]);
     scenario.run(PER_NODE, MASTER);
     scenario.record(MASTER, json!({"passed": [PER_NODE], "installed": true}));
     scenario.wait(2);
@@ -77,7 +77,7 @@ fn a_failed_script_has_not_passed() {
     let mut scenario = Scenario::installing();
     let attempt = scenario.start(FIRST, MASTER);
     scenario.end(attempt, false);
-    scenario.pass_cluster(&[FIRST]);
+    scenario.record_on_cluster(&[FIRST]);
     assert_eq!(scenario.broken(), ["record"]);
 }
 
@@ -163,7 +163,7 @@ fn no_script_starts_on_a_lost_node() {
 #[test]
 fn nothing_is_recorded_without_a_success() {
     let mut scenario = Scenario::installing();
-    scenario.pass_cluster(&[FIRST]);
+    scenario.record_on_cluster(&[FIRST]);
     scenario.record(WORKER, json!({"passed": [PER_NODE]}));
     scenario.record(MASTER, json!({"installed": true}));
     assert_eq!(scenario.broken(), ["record"; 3]);
@@ -202,7 +202,7 @@ fn no_node_begins_its_upgrade_while_another_is_being_upgraded() {
 }
 
 #[test]
-fn a_node_is_drained_before_its_first_script_and_upgraded_before_its_second() {
+fn a_node_is_cordoned_before_its_first_script_and_upgraded_before_its_second() {
     let mut scenario = Scenario::upgrading();
     scenario.run(PRE_UPGRADE, MASTER);
     assert_eq!(scenario.broken(), ["drain"]);

@@ -1,8 +1,10 @@
-//! Invariant 8 for the PodDisruptionBudgets of guarded pods, which the operator does not watch. Only when it has a
-//! reason does it apply a budget, or check, with a dry run of the budget's deletion, whether the guard is in force.
+//! Invariant 8 for the PodDisruptionBudgets of guarded pods, which the operator does not watch. The operator needs a
+//! reason to apply a budget, and to check whether the guard is in force, which it does by a dry run of the budget's
+//! deletion.
 //!
 //! A leader that knows nothing about a budget applies it, and checks it after that. A leader knows nothing when it has
-//! just acquired the lease or, without leader election, when its process has just started, which the log does not show.
+//! just acquired the lease or, without leader election, when its process has just started. The log shows no process
+//! starts, so they are passed in.
 //! While the guard is in force, the leader checks again after five minutes; while it is not, after 1, 2, 4, ..., and at
 //! most 60 seconds. A budget that was deleted, or that other clients have been able to change, is applied again.
 
@@ -17,7 +19,7 @@ use crate::object::text;
 const VALIDITY: SignedDuration = SignedDuration::from_secs(300);
 /// The longest pause between two checks while the guard is not in force.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
-/// How much earlier a check may be: the operator counts from the previous response, by its own clock.
+/// How much too early a check may come, because the operator counts from the previous response, by its own clock.
 const TOLERANCE: SignedDuration = SignedDuration::from_millis(200);
 
 /// A request without a reason, and why it has none.
@@ -40,7 +42,7 @@ enum Known {
     Absent,
     /// The guard was in force at this time.
     InForce(Timestamp),
-    /// The guard was not in force at this time. This number of checks in a row have shown that.
+    /// The guard was not in force at this time. This number of checks and refused writes in a row have shown that.
     NotInForce(Timestamp, u32),
 }
 
@@ -92,9 +94,9 @@ fn acquire_time(event: &Event) -> Option<&str> {
 impl Budget {
     /// Returns why a request is needless, if it is, and learns from the response.
     fn check(&mut self, event: &Event) -> Option<String> {
-        // The operator learns nothing from other responses, and repeats the request.
-        let is_answered = event.succeeded() || matches!(event.code(), 403 | 404 | 422);
-        if !is_answered {
+        // From any other response, the operator learns nothing. It then repeats the request.
+        let is_conclusive = event.succeeded() || matches!(event.code(), 403 | 404 | 422);
+        if !is_conclusive {
             return None;
         }
         let why = match (event.is_dry_deletion(), event.verb.as_str()) {
@@ -155,7 +157,7 @@ impl Budget {
     }
 }
 
-/// The pause after this number of checks that showed that the guard is not in force.
+/// The pause after the guard was found not to be in force this number of times in a row.
 fn pause_after(times: u32) -> SignedDuration {
     SignedDuration::from_secs(1 << times.saturating_sub(1).min(6)).min(LONGEST_PAUSE)
 }
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_others_could_change_is_unchecked_again() {
+    fn a_budget_that_others_could_change_is_applied_once_more() {
         let mut scenario = checked(false);
         scenario.wait(1);
         scenario.check_guard(true);

@@ -119,8 +119,8 @@ impl RequiredHook<'_> {
         run.ends_with(&format!("-{}", self.hook.template)) || run.len() > 200
     }
 
-    /// Whether the pod records that its hook passed without a HookRun. That counts only if the API server refused to
-    /// create the HookRun that the record names, because the namespace is being deleted.
+    /// Whether the pod's annotation, and not a HookRun, shows that the hook passed. The annotation counts only if the
+    /// API server refused to create the HookRun that it names, because the namespace is being deleted.
     fn is_recorded_on_pod(&self, world: &World) -> bool {
         let result = annotation(&self.start.pod.object, names::HOOK_RESULT);
         let result: Value = result
@@ -208,7 +208,7 @@ impl RequiredHook<'_> {
     }
 }
 
-/// The revision of the template in a run's target, and those of SidecarSets.
+/// Splits a run's target into the revision of the template and the revisions of SidecarSets.
 fn split(target: &str) -> (&str, Vec<&str>) {
     let mut names = target.split('+');
     (names.next().unwrap_or_default(), names.collect())

@@ -36,11 +36,11 @@ pub enum Subject {
 /// The cost of one phase.
 #[derive(Clone, Debug)]
 pub struct Phase {
-    /// Time from the request to the last pod.
+    /// Time from the request until the last pod is done.
     pub time: Duration,
     /// Writes of the subject.
     pub writes: Counts,
-    /// Writes of the kubelets that result from the subject's.
+    /// Writes of the kubelets that result from the subject's writes.
     pub kubelets: usize,
 }
 
@@ -136,7 +136,8 @@ struct Writes {
     kubelets: usize,
 }
 
-/// Waits until a subject makes no more writes, because a last status write may belong to a phase. Returns all writes.
+/// Waits until a subject has stopped writing, and returns all writes. The last status write of a phase may come after
+/// its last pod.
 pub async fn until_quiet<W>(
     writes: impl Fn() -> Result<W>,
     counts_of: impl Fn(&W) -> &Counts,

@@ -106,7 +106,7 @@ impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "| a victim's {} hooks each | hook p50 | p99 | vs. alone | its delivery p50 | p99 | vs. alone \
+            "| {} hooks of the victim per row | hook p50 | p99 | vs. alone | its delivery p50 | p99 | vs. alone \
              | the operator's part p50 | p99 | vs. alone | reconcile p50 | p99 | vs. alone \
              | API write p50 | p99 | vs. alone | operator, CPUs | kube-apiserver, CPUs |",
             self.alone.hooks

@@ -88,7 +88,7 @@ impl Actor {
         Actor::ON_PODS.into_iter().chain(deletions)
     }
 
-    /// Its name in the table.
+    /// The client's name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Actor::Drain => "`kubectl drain`",
@@ -115,7 +115,7 @@ impl Actor {
         format!("{USER}{}", name.replace(is_special, ""))
     }
 
-    /// Acts. A refused eviction or deletion of a pod is not an error.
+    /// Performs the client's action. A refused eviction or deletion of a pod is not an error.
     pub(super) async fn act(self, scene: &Scene<'_>, number: usize) -> Result<()> {
         let case = scene.case;
         let node = scene.nodes[number % 2].as_str();
@@ -224,8 +224,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Acts as if the node had been chosen before the pods were scheduled onto it: afterward, their annotation would
-    /// prevent that choice.
+    /// A cluster autoscaler does not choose a node with pods that it may not evict. So this acts as if the node had
+    /// been chosen before such pods were scheduled onto it.
     async fn scale_down(self, case: &Case, node: &str) -> Result<()> {
         let taint = "ToBeDeletedByClusterAutoscaler=1:NoSchedule";
         self.taint(case, node, taint).await?;

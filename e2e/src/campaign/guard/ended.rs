@@ -55,20 +55,20 @@ fn culprit(end: &End, history: &History, operator: &str) -> String {
     if let Some(actor) = Actor::all().find(|actor| end.user == actor.user()) {
         return actor.name().to_owned();
     }
-    let is_client = |name: &str| end.user.contains(name) || end.user_agent.contains(name);
+    let is_from = |name: &str| end.user.contains(name) || end.user_agent.contains(name);
     let client_that = |wanted: fn(Actor) -> bool| history.find(wanted);
-    let actor = if is_client("generic-garbage-collector") || is_client("namespace-controller") {
+    let actor = if is_from("generic-garbage-collector") || is_from("namespace-controller") {
         history.deleter()
-    } else if is_client("taint-eviction-controller") || is_client("node-controller") {
+    } else if is_from("taint-eviction-controller") || is_from("node-controller") {
         client_that(|actor| actor == Actor::Taint)
-    } else if is_client("kube-scheduler") {
+    } else if is_from("kube-scheduler") {
         client_that(|actor| actor == Actor::Preempt)
     } else {
         None
     };
     let is_own_controller = end.user == operator
-        || is_client("replicaset-controller")
-        || is_client("deployment-controller");
+        || is_from("replicaset-controller")
+        || is_from("deployment-controller");
     match actor {
         Some(actor) => actor.name().to_owned(),
         None if is_own_controller => OWN_CONTROLLER.to_owned(),
@@ -76,7 +76,7 @@ fn culprit(end: &End, history: &History, operator: &str) -> String {
     }
 }
 
-/// How many requests by other clients to end pods were refused.
+/// How often another client was refused a request that would have ended pods.
 pub(super) fn count_refused(events: &[Event], operator: &str) -> u64 {
     let is_refused = |event: &&Event| {
         let by_others = event.username() != operator && event.resource() == "pods";

@@ -22,7 +22,7 @@ pub struct Record {
     pub matches: u64,
     /// How many matches were ended, by the name of the client that ended them.
     pub ended: BTreeMap<String, u64>,
-    /// How many requests by other clients to end pods were refused.
+    /// How often another client was refused a request that would have ended pods.
     pub refused: u64,
     /// How often the operator was killed.
     pub kills: u64,
@@ -39,7 +39,7 @@ impl Record {
     }
 }
 
-/// Sums by variant.
+/// The records of each variant, displayed as sums.
 #[derive(Debug, Default)]
 pub struct Table(BTreeMap<Variant, Vec<Record>>);
 
@@ -54,7 +54,7 @@ impl Table {
         self.0.values().flatten().all(Record::passed)
     }
 
-    /// A row with the sum of a figure for each variant.
+    /// A row with one cell per variant: the sum of a figure over the variant's records.
     fn row(&self, name: &str, figure: impl Fn(&Record) -> u64) -> String {
         let sum = |variant| {
             let records = self.0.get(&variant).into_iter().flatten();

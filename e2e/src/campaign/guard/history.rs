@@ -9,12 +9,13 @@ use crate::workload::manifest::Game;
 
 /// How long users and others act, in milliseconds.
 const LENGTH: u64 = 8_000;
-/// How much longer they act when the namespace is deleted, in milliseconds: Kubernetes waits for five seconds first.
+/// How much longer they act when the namespace is deleted, in milliseconds: Kubernetes waits for five seconds before it
+/// deletes the pods.
 const NAMESPACE_DELETION: u64 = 6_000;
 /// The earliest time, in milliseconds, at which the workload or its namespace is deleted. Users act only before that.
 const EARLIEST_DELETION: u64 = 4_500;
 
-/// The kind of the workload if an operator manages it. In the other variants, the workload is a Deployment.
+/// The kind of the workload if the operator manages it. In the other variants, the workload is a Deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A GameDeployment that is updated by recreating pods.
@@ -43,7 +44,7 @@ pub enum Stimulus {
     Image(String),
     /// The operator is killed (kill -9), and is down for this long.
     Kill(Duration),
-    /// Another client acts on the node and the pod with this number.
+    /// Another client acts on the node or the pod with this number.
     Other(Actor, usize),
 }
 
@@ -76,7 +77,7 @@ impl History {
             seed,
             kind,
             replicas: 3 + random.below(3) as i64,
-            // A hook that refuses an in-place update is not run again automatically.
+            // A hook that refuses an in-place update is not run again automatically, so it has to measure again itself.
             retries: kind == Kind::InPlace || random.below(2) == 0,
             surge: random.below(2) as i64,
             matches: (0..16).map(|_| random.between(1_500, 14_000)).collect(),
@@ -203,7 +204,7 @@ mod tests {
         );
     }
 
-    /// Otherwise it could be unclear which client caused a controller to delete a pod.
+    /// If a client acted twice, it could be unclear which of its actions caused a controller to delete a pod.
     #[test]
     fn no_client_acts_twice() {
         for seed in 0..200 {

@@ -34,7 +34,7 @@ impl Matches {
         Matches::default()
     }
 
-    /// Ends matches when their time is over, until the future is dropped.
+    /// Ends each match when its time is over. Runs until the future is dropped.
     pub(super) async fn play(&self, case: &Case, history: &History) -> Result<()> {
         let mut planned_ends: BTreeMap<String, Instant> = BTreeMap::new();
         loop {

@@ -107,9 +107,9 @@ impl Play<'_> {
     async fn run(&self, meanwhile: impl Future<Output = Result<()>>) -> Result<Played> {
         let (case, plane) = (&self.case, self.stage.plane());
         let witness = Witness::start(&plane.client(), &case.namespace).await?;
-        let mut operator = self.operator().await?;
+        let mut operator = self.start_operator().await?;
         let matches = Matches::begin(case);
-        self.start().await?;
+        self.start_workload().await?;
         let finished = tokio::select! {
             finished = self.perform(&mut operator, &matches) => finished,
             failure = failure(meanwhile) => Err(failure),
@@ -151,8 +151,8 @@ impl Play<'_> {
         })
     }
 
-    /// The operator, if the variant has one.
-    async fn operator(&self) -> Result<Option<Operator>> {
+    /// Starts the operator, if the variant has one.
+    async fn start_operator(&self) -> Result<Option<Operator>> {
         if !self.variant.has_operator() {
             return Ok(None);
         }
@@ -167,7 +167,7 @@ impl Play<'_> {
     }
 
     /// Applies the workload, and waits until its pods run and, in the guarded variant, are guarded.
-    async fn start(&self) -> Result<()> {
+    async fn start_workload(&self) -> Result<()> {
         let (case, history) = (&self.case, self.history);
         let objects = self.variant.objects(history, case, &self.nodes);
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
@@ -195,8 +195,8 @@ impl Play<'_> {
             nodes: &self.nodes,
         };
         let started = Instant::now();
-        let others = std::pin::pin!(self.others(&scene, started));
-        let matches_and_end = std::pin::pin!(async {
+        let clients = std::pin::pin!(self.run_clients(&scene, started));
+        let matches_then_finish = std::pin::pin!(async {
             tokio::select! {
                 failed = matches.play(case, history) => failed?,
                 acted = self.kill(operator.as_mut(), started) => acted?,
@@ -207,23 +207,23 @@ impl Play<'_> {
                 _ => Ok(()),
             }
         });
-        match select(others, matches_and_end).await {
-            Either::Left((others, matches_and_end)) => {
-                others?;
-                matches_and_end.await
+        match select(clients, matches_then_finish).await {
+            Either::Left((acted, matches_then_finish)) => {
+                acted?;
+                matches_then_finish.await
             }
-            // Drains of Deployments whose budget allows no eviction never end.
+            // The drain of a Deployment whose budget allows no eviction ends only at its timeout.
             Either::Right((finished, _)) if self.variant != Variant::Guarded => finished,
-            Either::Right((finished, others)) => {
+            Either::Right((finished, clients)) => {
                 finished?;
-                let ended = timeout(DRAINS, others).await;
+                let ended = timeout(DRAINS, clients).await;
                 ended.context("the drains did not end")?
             }
         }
     }
 
-    /// What users and other clients do.
-    async fn others(&self, scene: &Scene<'_>, started: Instant) -> Result<()> {
+    /// Lets users and other clients act.
+    async fn run_clients(&self, scene: &Scene<'_>, started: Instant) -> Result<()> {
         let acts = self.history.stimuli.iter().map(async |(at, stimulus)| {
             sleep_until(started + *at).await;
             match stimulus {
@@ -237,7 +237,7 @@ impl Play<'_> {
                     let acted = actor.act(scene, *number).await;
                     match self.variant {
                         Variant::Guarded => acted.with_context(|| actor.name()),
-                        // A drain fails, for example, when its pods' namespace is deleted.
+                        // A drain fails, for example, when the namespace of the pods is deleted.
                         _ => Ok(()),
                     }
                 }
@@ -324,7 +324,7 @@ fn violations(events: &[Event], starts: &[Timestamp], operator: &str) -> Vec<Str
     lacking.map(str::to_owned).chain(found).collect()
 }
 
-/// Creates three nodes with a taint that other pods do not tolerate.
+/// Creates three nodes with a taint that only the pods of this history tolerate.
 async fn create_nodes(case: &Case) -> Result<Vec<String>> {
     let taint = json!({"key": "only", "value": case.namespace, "effect": "NoSchedule"});
     let names: Vec<String> = ["a", "b", "c"]

@@ -23,7 +23,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Installs what all histories share. The operator has a separate namespace, because a history may delete its own.
+    /// Installs what all histories share. The operator's account has a separate namespace, because a history may delete
+    /// the namespace that it is played in.
     pub async fn install(plane: &'static ControlPlane, name: &str, folder: &Path) -> Result<Self> {
         let system = Case::prepare(plane, name, folder).await?;
         let label = release(&system);

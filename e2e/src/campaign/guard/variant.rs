@@ -37,7 +37,7 @@ impl Variant {
         Variant::SafeToEvict,
     ];
 
-    /// Whether an operator manages the workload.
+    /// Whether the operator manages the workload.
     pub(super) fn has_operator(self) -> bool {
         matches!(self, Variant::Guarded | Variant::Unguarded)
     }
@@ -98,7 +98,7 @@ impl Variant {
     }
 }
 
-/// A hook that asks about the match on this very pod, by its uid, because pod names are reused.
+/// A hook that asks about the match on a pod. It identifies the pod by its uid, because pod names are reused.
 fn template(history: &History, case: &Case) -> Value {
     let url = case.hooks.url("/{{ args.uid }}");
     let mut template = match history.retries {

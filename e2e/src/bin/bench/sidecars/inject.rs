@@ -25,7 +25,7 @@ use crate::scale::{open, until_at_rest};
 pub const PODS: usize = 3000;
 /// Pods per second.
 const RATE: u32 = 100;
-/// The time that 99% of the calls must not exceed, in microseconds.
+/// The aim: 99% of the calls take no longer than this, in microseconds.
 const AIM: u64 = 5000;
 /// The label `app` of the pods.
 const APP: &str = "other";
@@ -72,7 +72,7 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
     let started = Instant::now();
     create(&api, pods).await?;
     let took = started.elapsed();
-    // The operator may return a page that is a few moments old.
+    // The metrics page that the operator returns may be a few moments old.
     until_at_rest(&case).await?;
     let after = WebhookTimes::now(&case).await?;
     let measured = Measured {

@@ -1,5 +1,5 @@
 //! `bench sidecars`: what sidecars cost. `own` compares a workload whose sidecars come from two SidecarSets with one
-//! whose template contains them. `inject` measures the webhook that injects them into pods of other controllers.
+//! whose template contains them. `inject` measures the webhook that injects sidecars into pods of other controllers.
 
 mod inject;
 mod own;
@@ -73,7 +73,7 @@ fn sets(namespace: &str, app: &str) -> [Value; 2] {
     })
 }
 
-/// Creates the sets, and waits until the operator has observed them, so that new pods get their containers.
+/// Creates the sets, and waits until the operator has observed them, so that new pods get the sidecars.
 async fn create_sets(case: &Case, app: &str) -> Result<()> {
     for set in sets(&case.namespace, app) {
         case.apply(&set).await?;

@@ -29,9 +29,9 @@ const INJECTED: &str = "injected";
 /// The cost of creating all pods once.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
-    /// Until all were created.
+    /// How long it took until all pods were created.
     created: Duration,
-    /// Until all were ready.
+    /// How long it took until all pods were ready.
     ready: Duration,
     times: Times,
     /// Writes by the operator in the namespace, except to its lease.
