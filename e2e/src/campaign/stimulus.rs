@@ -30,7 +30,7 @@ pub enum Stimulus {
     Clock(i64),
 }
 
-/// The answer of hooks.
+/// What the hooks answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookAnswer {
     /// The pod may be deleted or updated.
@@ -78,7 +78,7 @@ async fn set(case: &Case, path: &str, value: impl Into<Value>) -> Result<()> {
     Ok(())
 }
 
-/// Sets `retry` for each hook of the workload.
+/// Sets `retry` for each PreDelete, PreInplace and PostInplace hook of the workload.
 async fn retry(case: &Case) -> Result<()> {
     let workload = case.plane().get(&case.path()).await?;
     let points = ["preDelete", "preInplace", "postInplace"];

@@ -27,7 +27,7 @@ impl Kind {
     /// All kinds.
     pub const ALL: [Kind; 3] = [Kind::Canary, Kind::Rolling, Kind::Set];
 
-    /// Plural name of its resource.
+    /// Plural name of the resource.
     pub fn plural(self) -> &'static str {
         match self {
             Kind::Canary | Kind::Rolling => "gamedeployments",
@@ -74,7 +74,7 @@ impl Workload {
         }
     }
 
-    /// The template of its hooks.
+    /// The HookTemplate of its hooks.
     pub fn hook_template(&self, hooks: &HookServer) -> Value {
         let url = hooks.url(HOOK);
         match self.retries {

@@ -21,13 +21,13 @@ pub struct BadManifest {
     pub text: String,
     /// The manifest that must be applied before this one.
     pub after: Option<PathBuf>,
-    /// The lines of the error. The API server lists several errors in no fixed order.
+    /// The lines of the error: a set, because the API server lists several errors in no fixed order.
     message: BTreeSet<String>,
 }
 
 impl BadManifest {
-    /// Reads a file. The comment at its top has an optional `# after: FILE`, and `# expect: ` with the
-    /// message.
+    /// Reads a file. The comment at its top has an optional line `# after: FILE`, then `# expect: ` and the
+    /// message, which may go on in the lines below.
     fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)?;
         let mut bad = BadManifest {
@@ -45,11 +45,11 @@ impl BadManifest {
             }
         }
         let path = path.display();
-        ensure!(!bad.message.is_empty(), "{path} expects no message");
+        ensure!(!bad.message.is_empty(), "{path} contains no expected message");
         Ok(bad)
     }
 
-    /// Reads all files of a folder.
+    /// Reads all manifests of a folder.
     pub fn all(folder: &str) -> Result<Vec<Self>> {
         manifests(folder)?
             .iter()
@@ -68,7 +68,7 @@ impl BadManifest {
         lines.filter(|line| !line.is_empty())
     }
 
-    /// How kubectl's error differs from the expected one, if it does. Warnings are ignored.
+    /// Returns kubectl's error if it differs from the expected one. Warnings are ignored.
     async fn check(&self, case: &Case) -> Result<Option<String>> {
         let error = case.refused(&["apply", "-f", "-"], &self.text).await?;
         let (_, stderr) = error

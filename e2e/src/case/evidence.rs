@@ -2,8 +2,8 @@
 
 use crate::case::Case;
 
-/// Saves the namespace's objects, events and writes next to the operator's log. If something cannot be
-/// collected, its file contains the error.
+/// Saves the namespace's objects and events, and all writes to it, next to the operator's log. If something
+/// cannot be collected, its file contains the error.
 pub async fn collect(case: &Case, error: &str) {
     let folder = case.folder();
     let save = |name: &str, text: &str| {

@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The environment of a test.
 pub struct Case {
     plane: &'static ControlPlane,
-    /// Its namespace.
+    /// The test's namespace.
     pub namespace: String,
     folder: PathBuf,
     kubeconfig: PathBuf,
@@ -37,11 +37,11 @@ pub struct Case {
     kind: &'static str,
     /// Name of the workload under test.
     name: &'static str,
-    /// Its hook server.
+    /// The test's hook server.
     pub hooks: HookServer,
-    /// Its operator. Other tests are not affected when it is killed.
+    /// The test's operator. Other tests are not affected when it is killed.
     pub operator: Operator,
-    /// Records which writes without a response took effect, if it was started.
+    /// Records which of the writes without a response took effect. Tests that need it start it.
     witness: Option<Witness>,
 }
 
@@ -316,8 +316,8 @@ impl Case {
         self.view_of(self.name).await
     }
 
-    /// A workload with its pods and HookRuns, all at one resourceVersion. Otherwise a view could contain a
-    /// HookRun but an older version of its pod.
+    /// A workload with its pods and HookRuns, all read at one resourceVersion. If each were read at its
+    /// newest version, a view could contain a new HookRun with an old version of its pod.
     pub async fn view_of(&self, name: &str) -> Result<View> {
         let runs = self.get("hookruns").await?;
         let version = text(&runs, "/metadata/resourceVersion");
@@ -373,7 +373,7 @@ impl Case {
             .await
     }
 
-    /// Checks that a condition holds throughout this number of seconds.
+    /// Checks that a condition holds for this number of seconds.
     pub async fn consistently(
         &self,
         description: &str,
@@ -396,7 +396,7 @@ impl Case {
         eventually(description, LIMIT, probe).await
     }
 
-    /// The operator's writes so far, from the audit log.
+    /// The audit events of the operator's writes so far.
     pub fn events(&self) -> Result<Vec<Event>> {
         let operator = self.operator.username();
         let mut events = self.plane.audit.writes(&self.namespace)?;

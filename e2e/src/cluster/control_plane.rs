@@ -250,7 +250,7 @@ impl ControlPlane {
     /// The CPU time of a component, such as `kube-apiserver`.
     pub fn processor_time(&self, component: &str) -> Result<Duration> {
         let folder = self.audit.path().parent().and_then(Path::parent);
-        let folder = folder.context("a cluster has a folder")?;
+        let folder = folder.context("the audit log is not in a cluster's folder")?;
         let file = folder.join(format!("pids/{component}.pid"));
         let id = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         processor_time(id.trim().parse()?)

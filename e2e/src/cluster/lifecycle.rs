@@ -1,4 +1,5 @@
-//! For tests of Clusters: a separate control plane with the chart's operator, whose lifecycle hooks are enabled.
+//! A separate control plane for tests of Clusters. Its operator has the chart's permissions, with lifecycle hooks
+//! enabled.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,13 +17,13 @@ use crate::wait::eventually;
 
 /// Namespace of the release.
 pub const SYSTEM: &str = "gamekeeper-system";
-/// Namespace of the scripts.
+/// Namespace in which the scripts run.
 pub const HOOKS: &str = "gamekeeper-hooks";
 /// Namespace of the games.
 const GAMES: &str = "default";
 /// The registry of the operator's image, which only the real node pulls.
 const REGISTRY: &str = "registry.test/";
-/// How long a condition may take.
+/// How long to wait for a condition.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A control plane with the chart's operator.
@@ -74,7 +75,7 @@ impl Stage {
         let established = async || plane.kubectl(&wait, "").await;
         eventually("the CRDs are established", LIMIT, established).await?;
         let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
-        // Otherwise, a new operator would wait until the lease of a killed one expires.
+        // With leader election, a new operator would wait until the lease of a killed one expires.
         operator.disable_leader_election();
         operator.start().await?;
         let witness = Witness::start_for_lifecycle(&plane.client()).await?;
@@ -226,7 +227,7 @@ impl Stage {
             .collect())
     }
 
-    /// The Jobs of scripts.
+    /// The Jobs that run scripts.
     pub async fn jobs(&self) -> Result<Vec<Value>> {
         let path = format!("/apis/batch/v1/namespaces/{HOOKS}/jobs");
         let jobs = self.plane.get(&path).await?;

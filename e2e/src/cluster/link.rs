@@ -12,8 +12,8 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::cluster::control_plane::ControlPlane;
 
-/// Forwards bytes. While it is cut, nothing is forwarded, and connections stay open. They break when the
-/// link is restored, and their data in flight is lost.
+/// Forwards bytes. While the link is cut, it forwards nothing, but connections stay open. They break when
+/// the link is restored, and their data in flight is lost.
 pub struct Link {
     port: u16,
     is_up: Arc<watch::Sender<bool>>,
@@ -25,8 +25,8 @@ impl Link {
     pub async fn to(plane: &ControlPlane) -> Result<Self> {
         let config: Value = serde_yaml_ng::from_str(&std::fs::read_to_string(&plane.kubeconfig)?)?;
         let server = config["clusters"][0]["cluster"]["server"].as_str();
-        let server: Uri = server.context("a kubeconfig names a server")?.parse()?;
-        let server = server.port_u16().context("the API server has a port")?;
+        let server: Uri = server.context("the kubeconfig names no server")?.parse()?;
+        let server = server.port_u16().context("the URL of the API server has no port")?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
         let is_up = Arc::new(watch::Sender::new(true));

@@ -1,6 +1,6 @@
 //! Attacks by a tenant who may write HookRuns, HookTemplates and Secrets in a namespace, and whose pods
-//! can reach the operator's ports. An attack's check passes if the API server refuses the attack's
-//! objects, or if the attack's HookRuns end with a reason.
+//! can reach the operator's ports. An attack that waits for its HookRuns passes if the API server
+//! refuses them, or if those that it accepts end (most of them must end with an error).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -25,11 +25,11 @@ const LIMIT: Duration = Duration::from_secs(240);
 /// How many objects are created concurrently.
 const CONCURRENCY: usize = 16;
 
-/// An attack with its checks.
+/// An attack, with the checks of its own outcome.
 pub struct Attack {
     /// Its name.
     pub name: &'static str,
-    /// Runs the attack to completion.
+    /// Runs the attack and its checks.
     pub play: for<'a> fn(&'a Stage) -> LocalBoxFuture<'a, Result<()>>,
 }
 
@@ -45,16 +45,16 @@ macro_rules! attacks {
 
 attacks![
     servers_that_never_respond,
-    endless_statuses_and_conditions,
+    frequent_measurements_with_costly_conditions,
     an_argument_that_fills_the_memory,
     references_that_take_too_long,
     maps_that_fill_the_caches,
-    connections_and_pages,
+    connections_that_stay_open,
     owners_that_do_not_exist,
     names_that_do_not_resolve,
     very_long_response_headers,
     tokens_that_fill_the_memory,
-    a_pod_of_another_run,
+    a_patch_of_a_foreign_pod,
     cloud_metadata_addresses,
     names_that_fill_the_log,
 ];
@@ -111,15 +111,15 @@ async fn servers_that_never_respond(stage: &Stage) -> Result<()> {
 }
 
 /// A measurement every second, each with a condition that exceeds the evaluation limit.
-async fn endless_statuses_and_conditions(stage: &Stage) -> Result<()> {
+async fn frequent_measurements_with_costly_conditions(stage: &Stage) -> Result<()> {
     let numbers: Vec<u32> = (0..2_000).collect();
     stage.hooks.answer("/numbers", Answer::Json(json!(numbers)));
     let numbers = json!({"url": stage.hooks.url("/numbers")});
-    let endless = json!({
+    let costly = json!({
         "interval": "1s", "count": 1_000, "consecutiveErrorLimit": 1_000, "failureLimit": 1_000,
         "successCondition": "value.all(a, value.all(b, a + b >= 0))",
     });
-    let runs = (0..300).map(|number| web(&format!("busy-{number}"), numbers.clone(), &endless));
+    let runs = (0..300).map(|number| web(&format!("busy-{number}"), numbers.clone(), &costly));
     store(stage, runs).await?;
     Ok(())
 }
@@ -189,7 +189,7 @@ async fn connect_from(host: u8, port: u16) -> Result<TcpStream> {
 }
 
 /// Idle connections from many addresses, and requests whose responses are not read.
-async fn connections_and_pages(stage: &Stage) -> Result<()> {
+async fn connections_that_stay_open(stage: &Stage) -> Result<()> {
     let port = stage.operator.port()?;
     let mut held = Vec::new();
     for number in 0..600_usize {
@@ -292,7 +292,7 @@ async fn tokens_that_fill_the_memory(stage: &Stage) -> Result<()> {
 }
 
 /// A patch of a pod that is not the run's own.
-async fn a_pod_of_another_run(stage: &Stage) -> Result<()> {
+async fn a_patch_of_a_foreign_pod(stage: &Stage) -> Result<()> {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"},
         "spec": {"containers": [{"name": "game", "image": "game:v1"}]},

@@ -1,7 +1,7 @@
 //! When the API server delivers the victim's new HookRuns to a watch other than the operator's.
 //!
-//! The operator cannot start a hook before its watch delivers the run, and kube-apiserver delivers late
-//! under load. Only the time that a hook takes after the delivery is the operator's.
+//! The operator cannot start a hook before its own watch delivers the HookRun, and kube-apiserver delivers
+//! late under load. So the operator answers only for the time after the delivery.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

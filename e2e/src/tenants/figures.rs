@@ -11,7 +11,7 @@ use judge::object::text;
 
 use super::{Stage, VICTIM};
 
-/// Histogram of the reconciles of a GameDeployment.
+/// Histogram of the durations of a GameDeployment's reconciles.
 const RECONCILES: &str = "bkbcs_gamedeployment_reconcile_duration_seconds_bucket{";
 
 /// Reconciles so far, by the upper bound of their time in microseconds. Buckets are cumulative.
@@ -25,14 +25,14 @@ pub struct MeasurementStart {
     reconciles: Reconciles,
 }
 
-/// Latencies as `[p50, p99]`.
+/// The result of a measurement. Each pair of durations is `[p50, p99]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     /// How many HookRuns ended Successful.
     pub hooks: usize,
     /// From a HookRun's creation to its end.
     pub hook: [Duration; 2],
-    /// The part of `hook` from the response to the creation until a watch delivers the HookRun.
+    /// The part of `hook` from the API server's response to the create request until a watch delivers the HookRun.
     pub delivery: [Duration; 2],
     /// The part of `hook` from the delivery until the API server receives the write that ends the HookRun.
     pub operator: [Duration; 2],
@@ -40,7 +40,7 @@ pub struct Figures {
     pub reconcile: [Duration; 2],
     /// Writes in the victim's namespace, from the API server's receipt of the request to its response.
     pub write: [Duration; 2],
-    /// Processors that the operator and the API server used on average.
+    /// How many processors the operator and the API server used on average, in this order.
     pub busy: [f64; 2],
 }
 
@@ -113,9 +113,9 @@ impl Stage {
     }
 }
 
-/// How long the HookRuns created since a moment took in total, until their delivery, and after it: three lists, each in
-/// ascending order. Runs are matched by name, because the responses to the operator's patches do not contain the
-/// whole object.
+/// The times of the HookRuns that were created since a moment and ended Successful. Returns three lists, each in
+/// ascending order: the total times, the times until delivery, and the times after delivery. Runs are matched by name,
+/// because the responses to the operator's patches do not contain the whole object.
 fn hook_times(
     events: &[Event],
     since: Timestamp,

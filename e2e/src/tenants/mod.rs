@@ -99,7 +99,7 @@ impl Stage {
         let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
         operator.start().await?;
         operator.limit_memory(MEMORY).await?;
-        // A Service cannot reach the operator, because it runs outside the cluster.
+        // The operator runs outside the cluster, where a Service cannot reach it.
         redirect_calls(plane, "gamekeeper-webhook", operator.webhook_port()?).await?;
         let deliveries = Deliveries::start(plane.client()).await?;
         Ok((operator, HookServer::start().await?, deliveries))
@@ -210,8 +210,8 @@ impl Stage {
         }
     }
 
-    /// Deletes the attacker's objects by collection. kubectl deletes them one by one, which takes longer than
-    /// the attacks.
+    /// Deletes the attacker's HookRuns, HookTemplates and pods, each kind with one request. kubectl would delete
+    /// them one by one, and take longer than the attacks.
     pub async fn clear(&self) -> Result<()> {
         let api = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{ATTACKER}");
         let pods = format!("/api/v1/namespaces/{ATTACKER}/pods?gracePeriodSeconds=0");

@@ -1,5 +1,5 @@
 //! Invariant 8 for the PodDisruptionBudgets of guarded pods, which the operator does not watch. The operator needs a
-//! reason to apply a budget, and to check whether the guard is in force, which it does by a dry run of the budget's
+//! reason to apply a budget, and a reason to check whether the guard is in force. A check is a dry run of the budget's
 //! deletion.
 //!
 //! A leader that knows nothing about a budget applies it, and checks it after that. A leader knows nothing when it has

@@ -43,8 +43,8 @@ fn premature_change(before: &Value, after: &Value) -> Option<String> {
     })
 }
 
-/// What is wrong with the change of the next container, if the one before it is not ready. No lag is tolerated here,
-/// because the write fails on any version of the pod other than the one that the operator observed.
+/// Why the next container must not be changed yet: a preceding one, which was changed last, is not ready. No lag is
+/// tolerated here, because the write fails on any version of the pod other than the one that the operator observed.
 fn unready_predecessor(pod: &Pod, after: &Value) -> Option<String> {
     if pod.ongoing_update != Some(OngoingUpdate::Gate { changed: true }) {
         return None;
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn changing_a_container_too_early_is_a_violation() {
+    fn changing_a_container_before_the_previous_one_runs_its_image_is_a_violation() {
         for (policy, broken) in [("OrderedReady", vec!["order"]), ("DisOrdered", vec![])] {
             let mut scenario = updating(policy);
             scenario.change("a", "v2");

@@ -1,7 +1,8 @@
-//! Invariant 7: no two pods have the same ordinal, and no pod is created with a reserved one. OrderedReady creates
-//! pods upward and deletes them downward, one at a time, each after the others are available. A pod with a reserved
-//! ordinal is deleted after its substitute is available. A claim is released for deletion only if the retention
-//! policy requires it, and after the pod's hook.
+//! Invariant 7: no two pods have the same ordinal, and no pod is created with a reserved ordinal. OrderedReady creates
+//! pods upward, each after all below it are available. It deletes pods downward, each after all above it are gone and
+//! all that remain are available. A pod with a reserved ordinal is deleted after its substitute is available. A claim
+//! is released for deletion (the pod becomes its owner) only if the retention policy requires it, and after the pod's
+//! hook.
 
 use serde_json::Value;
 
@@ -67,7 +68,7 @@ fn removal(world: &World, write: &Write) -> Option<String> {
         }
         let ordinal = version.ordinal(name(&start.pod.object))?;
         if !version.is_ordered() {
-            return without_substitute(world, start.owner, version, ordinal, write);
+            return missing_substitute(world, start.owner, version, ordinal, write);
         }
         let is_surplus_above = |pod: &&Pod| {
             let name = name(&pod.object);
@@ -89,7 +90,7 @@ fn removal(world: &World, write: &Write) -> Option<String> {
 
 /// Why a pod with a reserved ordinal must not be deleted yet: too few of the ordinals that replace reserved ones
 /// have an available pod.
-fn without_substitute(
+fn missing_substitute(
     world: &World,
     owner: &str,
     version: &Version,
@@ -158,7 +159,8 @@ fn claim(world: &World, write: &Write) -> Option<String> {
             return Some("releases a claim against the retention policy".to_owned());
         }
         let has_hook = pod_hook(&version.object, "preDelete").is_some();
-        // The operator removes the owner again when it observes that the pod runs.
+        // A pod that does not run needs no hook. When the operator observes that the pod runs after all, it removes
+        // the owner again.
         let since = pod.running_since;
         let is_running = since.is_some_and(|since| since + LAG <= write.received);
         (has_hook && is_running && !has_passed(world, owner, &uid_of_pod))
@@ -257,7 +259,7 @@ mod tests {
         assert_eq!(
             scenario.verdict(),
             [],
-            "this was decided before the ordinal was reserved"
+            "the creation was decided before the ordinal was reserved"
         );
     }
 

@@ -15,8 +15,8 @@ pub(crate) fn pause(world: &World, write: &Write) -> Option<Found> {
         Some(OngoingUpdate::Restart { .. }) => true,
         None => false,
     };
-    // The resources of a change are patched in a separate request, and so is each further container where
-    // containers are updated in order.
+    // A change of resources takes a request of its own. So does each further container if containers are updated in
+    // order.
     let new_revision = write.after.as_deref().map(revision);
     let is_further_change = start.act == Act::Change && new_revision == Some(start.pod.revision());
     if has_begun && (write.subresource == "resize" || is_further_change) {

@@ -39,8 +39,8 @@ impl Settled {
         if ["leases", "secrets"].contains(&write.plural.as_str()) {
             return None;
         }
-        // After a start, the operator applies budgets again, which `guard_checks` judges. Kubernetes writes their
-        // status.
+        // After a start, the operator applies budgets again. `guard_checks` judges these writes. The status of a budget
+        // is written by Kubernetes.
         let is_budget = write.plural == BUDGETS;
         if is_budget && (write.subresource == "status" || !write.changed()) {
             return None;
@@ -162,7 +162,7 @@ fn has_reached_spec(world: &World, uid: &str, workload: &Version) -> bool {
                     .all(|it| annotation(&pod.object, it).is_none())
                 && label(&pod.object, names::REVISION) == Some(workload.update_revision())
         });
-    // Until the workload's guard is in force, the operator repeats its check.
+    // Until the workload's guard is in force, the operator keeps checking it.
     let guard = condition(object, "Guarded").map(|it| text(it, "/status"));
     counts_match
         && guard.is_none_or(|status| status == "True")

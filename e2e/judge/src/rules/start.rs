@@ -55,7 +55,7 @@ impl Display for Act {
 pub(crate) enum Purpose {
     /// There are more pods than replicas.
     ScaleIn,
-    /// The pod is named in podsToDelete, or a user moves it.
+    /// The pod is named in podsToDelete, is to be moved, or is on a lost node.
     Replace,
     /// The pod is replaced by one of another revision.
     Update,
@@ -103,8 +103,8 @@ impl<'a> Start<'a> {
     }
 
     /// Whether a write continues an ordered update with the next container of a pod that has no readiness gate and
-    /// whose label already has the new revision. Such a pod may be ready in between; with the gate, an update lasts until
-    /// the gate opens.
+    /// whose label already has the new revision. Such a pod may be ready in between. With the gate, an update lasts
+    /// until the gate opens.
     pub(crate) fn continues(&self, write: &Write, version: &Version) -> bool {
         let new_revision = write.after.as_deref().map(revision);
         self.act == Act::Change
@@ -173,7 +173,8 @@ fn surge(active: &[&Pod], version: &Version) -> i64 {
 }
 
 /// Whether a pod waits for its removal: for a scale-in, or because it is named in podsToDelete. A pod that is to be
-/// moved stays available until its hook allows its deletion, unless there are too many pods ([`moved_victims`]).
+/// moved is not a victim: it stays available until its hook allows its deletion. The exception, when there are too
+/// many pods, is [`moved_victims`].
 pub(crate) fn is_victim(world: &World, pod: &Pod) -> bool {
     !is_to_be_moved(pod) && waits_for_removal(world, pod)
 }

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_with_a_duration_ends_after_it() {
+    fn a_pause_step_ends_after_its_duration() {
         let steps = json!([{"pause": {"duration": 10}}, {"partition": 1}]);
         let mut scenario = at_step(steps.clone(), 0);
         scenario.pause();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_pause_has_no_duration() {
+    fn a_users_pause_does_not_end_by_itself() {
         let mut scenario = at_step(json!([{"partition": 1}, {"partition": 0}]), 0);
         scenario.spec("user", json!({"updateStrategy": {"paused": true}}));
         scenario.wait(100);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_or_a_user_ends_a_hook_step() {
+    fn a_hook_step_without_a_success_is_ended_only_by_a_user() {
         let steps = json!([{"hook": {"templateName": "test"}}, {"partition": 1}]);
         let mut scenario = at_step(steps.clone(), 0);
         go_to(&mut scenario, 1);

@@ -1,4 +1,4 @@
-//! Writes an audit log.
+//! The audit log of a scenario.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};

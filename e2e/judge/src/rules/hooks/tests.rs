@@ -182,7 +182,7 @@ fn in_a_deleted_namespace() -> Scenario {
     scenario
 }
 
-/// The pod records that its hook ended in this phase, without a HookRun.
+/// An annotation of the pod records that its hook ended in this phase. There is no HookRun.
 fn record(scenario: &mut Scenario, phase: &str) {
     let result = json!({"hookRun": RUN, "phase": phase, "finishedAt": scenario.now()});
     scenario.annotate("a", names::HOOK_RESULT, &result.to_string());
@@ -209,7 +209,7 @@ fn a_pod_in_a_deleted_namespace_may_record_the_result_of_its_hook() {
 }
 
 #[test]
-fn a_result_on_a_pod_whose_hook_run_could_be_created_allows_nothing() {
+fn a_result_on_a_pod_counts_only_if_termination_prevented_its_hook_run() {
     let other = "pre-delete-hook-v1-b-test";
     for (user, run, why) in [
         (OPERATOR, RUN, "exceeded quota: runs"),
@@ -234,7 +234,7 @@ fn a_result_on_a_pod_whose_hook_run_could_be_created_allows_nothing() {
     assert_eq!(
         scenario.broken(),
         ["hooks"],
-        "it was refused after the deletion"
+        "the HookRun was refused after the deletion"
     );
 }
 
