@@ -129,6 +129,26 @@ pub(crate) enum Refusal {
 
 pub(crate) type RequestResult = Result<ResponseMetadata, Refusal>;
 
+/// How an object is deleted.
+struct DeleteOptions<'a> {
+    uid: &'a str,
+    version: Option<u64>,
+    propagation: &'static str,
+    grace_seconds: Option<u32>,
+}
+
+impl<'a> DeleteOptions<'a> {
+    /// The object with this uid is deleted first, and then its dependents.
+    fn of(uid: &'a str) -> Self {
+        Self {
+            uid,
+            version: None,
+            propagation: "Background",
+            grace_seconds: None,
+        }
+    }
+}
+
 #[derive(Clone)]
 pub(crate) struct Requests {
     client: Client,
@@ -190,12 +210,29 @@ impl Requests {
         uid: &str,
         version: Option<u64>,
     ) -> RequestResult {
-        self.delete_with_grace(path, uid, version, None).await
+        let options = DeleteOptions {
+            version,
+            ..DeleteOptions::of(uid)
+        };
+        self.delete_with(path, options).await
+    }
+
+    /// Deletes an object after its dependents. Until they are deleted, it exists and is Terminating.
+    pub(crate) async fn delete_after_dependents(&self, path: &str, uid: &str) -> RequestResult {
+        let options = DeleteOptions {
+            propagation: "Foreground",
+            ..DeleteOptions::of(uid)
+        };
+        self.delete_with(path, options).await
     }
 
     /// Deletes a pod immediately, without waiting for its kubelet.
     pub(crate) async fn force_delete(&self, path: &str, uid: &str) -> RequestResult {
-        self.delete_with_grace(path, uid, None, Some(0)).await
+        let options = DeleteOptions {
+            grace_seconds: Some(0),
+            ..DeleteOptions::of(uid)
+        };
+        self.delete_with(path, options).await
     }
 
     /// Deletes an object without preconditions, because its name is never reused.
@@ -211,22 +248,16 @@ impl Requests {
             .await
     }
 
-    async fn delete_with_grace(
-        &self,
-        path: &str,
-        uid: &str,
-        version: Option<u64>,
-        grace_seconds: Option<u32>,
-    ) -> RequestResult {
-        let version = version.map(|version| version.to_string());
-        let options = serde_json::json!({
+    async fn delete_with(&self, path: &str, options: DeleteOptions<'_>) -> RequestResult {
+        let version = options.version.map(|version| version.to_string());
+        let body = serde_json::json!({
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "preconditions": {"uid": uid, "resourceVersion": version},
-            "propagationPolicy": "Background",
-            "gracePeriodSeconds": grace_seconds,
+            "preconditions": {"uid": options.uid, "resourceVersion": version},
+            "propagationPolicy": options.propagation,
+            "gracePeriodSeconds": options.grace_seconds,
         });
-        self.send(Method::DELETE, path, Content::Object, to_bytes(&options))
+        self.send(Method::DELETE, path, Content::Object, to_bytes(&body))
             .await
     }
 

@@ -254,7 +254,8 @@ impl Clusters {
             ClusterAction::CreateHookRun { run, .. } => self.create(cluster, &run).await,
             ClusterAction::DeleteHookRun { name, uid } => {
                 let path = Kind::HookRun.path(HOOKS_NAMESPACE, &name);
-                match self.requests.delete(&path, &uid, None).await {
+                // The run must exist until its script has ended, because its node is busy until then.
+                match self.requests.delete_after_dependents(&path, &uid).await {
                     Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => {}
                     Err(refusal) => return Err(refusal.into()),
                 }

@@ -349,9 +349,9 @@ fn manifest(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<Stri
         given: given
             .map_err(|error| format!("metadata of the job: {error}"))?
             .unwrap_or_default(),
-        // The Job is deleted with its run.
+        // The Job is deleted with its run, or before it if the deletion of the run asks for that.
         owner_references: json!([{
-            "apiVersion": API_VERSION, "kind": "HookRun", "controller": true,
+            "apiVersion": API_VERSION, "kind": "HookRun", "controller": true, "blockOwnerDeletion": true,
             "name": measurement.run().metadata.name, "uid": measurement.run().metadata.uid,
         }]),
     };

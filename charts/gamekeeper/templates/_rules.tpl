@@ -10,7 +10,7 @@
   verbs: [update, patch]
 # Owner references with blockOwnerDeletion, for the admission plugin OwnerReferencesPermissionEnforcement.
 - apiGroups: [tkex.tencent.com]
-  resources: [gamedeployments/finalizers, gamestatefulsets/finalizers]
+  resources: [gamedeployments/finalizers, gamestatefulsets/finalizers, hookruns/finalizers]
   verbs: [update]
 # Hooks.
 - apiGroups: [tkex.tencent.com]

@@ -45,7 +45,10 @@ impl BadManifest {
             }
         }
         let path = path.display();
-        ensure!(!bad.message.is_empty(), "{path} contains no expected message");
+        ensure!(
+            !bad.message.is_empty(),
+            "{path} contains no expected message"
+        );
         Ok(bad)
     }
 

@@ -226,6 +226,28 @@ impl Scenario {
             .write(OPERATOR, "patch", "hookruns", "status", &name, run);
     }
 
+    /// The operator deletes a HookRun, and the garbage collector its Job. The script's pod is Terminating.
+    pub(crate) fn cancel(&mut self, attempt: &mut Attempt) {
+        let Attempt { run, pod, .. } = attempt;
+        let name = text(run, "/metadata/name").to_owned();
+        self.log
+            .write(OPERATOR, "delete", "hookruns", "", &name, json!({}));
+        self.log
+            .write("controller", "delete", "jobs", "", &name, json!({}));
+        pod["metadata"]["deletionTimestamp"] = json!(self.log.now);
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(5);
+        *pod = self
+            .log
+            .write("controller", "delete", "pods", "", &name, pod.clone());
+    }
+
+    /// The kubelet removes the pod of a canceled script.
+    pub(crate) fn end_pod(&mut self, attempt: &Attempt) {
+        let name = text(&attempt.run, "/metadata/name").to_owned();
+        self.log
+            .write("kubelet", "delete", "pods", "", &name, json!({}));
+    }
+
     /// A script runs, and succeeds.
     pub(crate) fn run(&mut self, step: &str, node: &'static str) {
         let attempt = self.start(step, node);

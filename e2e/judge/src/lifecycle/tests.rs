@@ -93,6 +93,20 @@ fn no_second_script_starts_on_a_node_while_one_runs() {
 }
 
 #[test]
+fn a_canceled_script_runs_until_its_pod_has_ended() {
+    for (has_ended, broken) in [(true, vec![]), (false, vec!["alone"])] {
+        let mut scenario = Scenario::installing();
+        let mut canceled = scenario.start(FIRST, MASTER);
+        scenario.cancel(&mut canceled);
+        if has_ended {
+            scenario.end_pod(&canceled);
+        }
+        scenario.run(FIRST, MASTER);
+        assert_eq!(scenario.broken(), broken);
+    }
+}
+
+#[test]
 fn no_script_runs_where_it_has_passed_according_to_the_record() {
     let mut scenario = installed();
     scenario.run(PER_NODE, WORKER);

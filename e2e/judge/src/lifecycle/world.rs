@@ -3,7 +3,7 @@
 //! Whether a script was successful is read from the status of its pod, which the kubelet reports, and not from the
 //! HookRun, whose status the operator writes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -48,10 +48,33 @@ pub(crate) struct Run {
     pub(crate) task: Task,
     /// The node's name.
     pub(crate) node: String,
-    /// Whether its script has ended, or can no longer start.
-    pub(crate) is_over: bool,
-    /// Whether it has a Job.
-    has_job: bool,
+    /// Whether it is deleted, or its measurement is complete.
+    is_closed: bool,
+    /// Whether its Job exists, or did; None if it has none.
+    job: Option<Existence>,
+    /// The uids of its pods, including Terminating ones.
+    pods: BTreeSet<String>,
+    /// Whether its script has ended, according to the Job or its pod.
+    has_ended: bool,
+}
+
+/// Whether an object exists.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Existence {
+    Exists,
+    Deleted,
+}
+
+impl Run {
+    /// Whether its script may be running, or may still start.
+    fn is_live(&self) -> bool {
+        !self.has_ended
+            && match self.job {
+                None => !self.is_closed,
+                Some(Existence::Exists) => true,
+                Some(Existence::Deleted) => !self.pods.is_empty(),
+            }
+    }
 }
 
 /// A step on a node.
@@ -110,8 +133,10 @@ impl World {
                 upgrade: upgrade.filter(|_| step.phase == Phase::Upgrade),
             },
             node,
-            is_over: false,
-            has_job: false,
+            is_closed: false,
+            job: None,
+            pods: BTreeSet::new(),
+            has_ended: false,
         })
     }
 
@@ -158,8 +183,7 @@ impl World {
         let phases = ["Successful", "Failed", "Error", "Inconclusive"];
         let is_completed = phases.contains(&phase(object));
         if let Some(run) = self.runs.get_mut(uid(object)) {
-            // If the HookRun has a Job, the Job shows when the script has ended.
-            run.is_over |= is_deleted || (is_completed && !run.has_job);
+            run.is_closed |= is_deleted || is_completed;
         }
     }
 
@@ -174,20 +198,29 @@ impl World {
         let Some(run) = self.runs.get_mut(run_uid) else {
             return;
         };
-        run.has_job = true;
-        let has_ended = ["Complete", "Failed"]
+        let is_complete = ["Complete", "Failed"]
             .iter()
             .any(|it| condition(job, it).is_some_and(|it| text(it, "/status") == "True"));
-        run.is_over |= write.after.is_none() || has_ended;
+        run.has_ended |= is_complete;
+        run.job = Some(match &write.after {
+            Some(_) => Existence::Exists,
+            None => Existence::Deleted,
+        });
     }
 
     fn apply_pod(&mut self, write: &Write) {
-        let Some(pod) = &write.after else { return };
+        let Some(pod) = write.after.as_ref().or(write.before.as_ref()) else {
+            return;
+        };
         let run_uid = owner(pod, "Job").and_then(|job| self.jobs.get(job));
         let Some(run) = run_uid.and_then(|it| self.runs.get_mut(it)) else {
             return;
         };
-        run.is_over |= has_ended(pod);
+        run.has_ended |= has_ended(pod);
+        match write.after.is_some() {
+            true => run.pods.insert(uid(pod).to_owned()),
+            false => run.pods.remove(uid(pod)),
+        };
         if phase(pod) == "Succeeded" && !self.passed.contains(&run.task) {
             self.passed.push(run.task.clone());
         }
@@ -209,9 +242,12 @@ impl World {
         known.flat_map(|it| it.seen_at(write.received)).collect()
     }
 
-    /// The attempts whose scripts may be running.
+    /// The attempts whose scripts may be running on nodes that exist.
     pub(crate) fn live(&self) -> impl Iterator<Item = &Run> {
-        self.runs.values().filter(|run| !run.is_over)
+        let newest = self.nodes.values().filter_map(Timeline::newest);
+        let nodes: BTreeSet<&str> = newest.map(uid).collect();
+        let is_live = move |run: &&Run| run.is_live() && nodes.contains(&*run.task.node_uid);
+        self.runs.values().filter(is_live)
     }
 }
 

@@ -113,14 +113,21 @@ impl Sim {
         plan(&self.cluster, &world)
     }
 
-    /// Makes and carries out plans until nothing changes.
+    /// Makes and carries out plans until nothing changes. Deleted runs exist until then, because their scripts are
+    /// still running.
     pub fn settle(&mut self) {
         for _ in 0..50 {
             let plan = self.plan();
-            if plan.actions.is_empty() && plan.status.is_none() {
+            if !plan.actions.is_empty() || plan.status.is_some() {
+                self.carry_out(plan);
+                continue;
+            }
+            let runs = self.runs.len();
+            self.runs
+                .retain(|run| run.metadata.deletion_timestamp.is_none());
+            if self.runs.len() == runs {
                 return;
             }
-            self.carry_out(plan);
         }
         panic!("the plans do not settle: {:?}", self.plan());
     }
@@ -166,8 +173,9 @@ impl Sim {
                 self.runs.push(*run);
             }
             ClusterAction::DeleteHookRun { uid, .. } => {
-                self.runs
-                    .retain(|run| run.metadata.uid.as_ref() != Some(&uid));
+                let mut runs = self.runs.iter_mut();
+                let found = runs.find(|run| run.metadata.uid.as_ref() == Some(&uid));
+                found.expect("a run").metadata.deletion_timestamp = Some(Time(self.now));
             }
             ClusterAction::MovePod(pod) => {
                 let mut pods = self.pods.iter_mut();

@@ -14,7 +14,7 @@ use crate::plan::time::earlier;
 
 impl<'a> Walk<'a> {
     /// Deletes running and failed runs that no step needs anymore: those of another phase, a deleted node, or an
-    /// edited script. Their nodes stay busy until the cache shows the deletion.
+    /// edited script. A run that is being deleted exists until its script has ended, so its node stays busy.
     pub fn cancel_unwanted(&mut self, steps: &[LifecycleStep]) {
         let tasks = steps.iter().flat_map(|step| self.tasks(*step));
         let tasks: Vec<(Task, String)> = tasks.map(|task| (task, task.hash(self.scene))).collect();

@@ -51,10 +51,10 @@ pub struct Walk<'a> {
 impl<'a> Walk<'a> {
     pub fn new(scene: &'a Scene<'a>) -> Self {
         let live = scene.world.runs.iter().filter(|run| is_live(run));
-        let busy: BTreeSet<String> = live
-            .filter_map(|run| attempt::annotation(run, RUN_NODE_UID))
-            .map(str::to_owned)
-            .collect();
+        let nodes = live.filter_map(|run| attempt::annotation(run, RUN_NODE_UID));
+        // The pod of a run on a deleted node is removed some time after the node.
+        let exists = |uid: &&str| scene.world.nodes.iter().any(|node| node.uid == **uid);
+        let busy: BTreeSet<String> = nodes.filter(exists).map(str::to_owned).collect();
         let parallelism = usize::try_from(scene.features.parallelism).unwrap_or(1);
         Self {
             scene,
