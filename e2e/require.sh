@@ -19,7 +19,7 @@ package_of() {
 missing=()
 for program in "$@"; do
   if command -v "$program" >/dev/null; then
-    # rustup's cargo fails until the toolchain of rust-toolchain.toml is installed.
+    # rustup's cargo fails until the toolchain that rust-toolchain.toml names is installed.
     if [ "$program" = cargo ] && ! cargo --version >/dev/null 2>&1; then
       rustup toolchain install --no-self-update >&2 || { echo "the toolchain of rust-toolchain.toml could not be installed" >&2; exit 1; }
     fi

@@ -18,7 +18,7 @@ make_root() {
   cp "$kubeconfig" etc/node/kubeconfig
   printf 'server = "%s"\n[host."%s"]\n  capabilities = ["pull", "resolve"]\n' "$registry" "$registry" \
     >etc/node/certs.d/registry.test/hosts.toml
-  # Snapshots of images cannot be overlays on an overlay.
+  # The snapshots of images are overlays. They cannot be stored on an overlay, so containerd keeps them on the tmpfs.
   mount --bind "$data/containerd" var/lib/containerd
   mount --bind "$data/kubelet" var/lib/kubelet
   mount --bind "$programs" opt/node/bin
@@ -57,8 +57,8 @@ enter_root() {
   mount --make-rshared /
 }
 
-# A kubelet that ends is started again, as systemd would.
-kubelets() {
+# Runs the kubelet, and starts it again whenever it ends, as systemd would.
+run_kubelet() {
   while :; do
     kubelet --kubeconfig /etc/node/kubeconfig --config /etc/node/kubelet.yaml --root-dir /var/lib/kubelet \
       --hostname-override real-0 --node-ip 10.213.77.1 --node-labels gamekeeper/kubelet=real >>/opt/node/logs/kubelet.log 2>&1 \
@@ -72,5 +72,5 @@ enter_root
 export PATH=/opt/node/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 containerd --config /etc/node/containerd.toml >/opt/node/logs/containerd.log 2>&1 &
 until [ -S /run/containerd/containerd.sock ]; do sleep 0.1; done
-kubelets &
+run_kubelet &
 wait -n

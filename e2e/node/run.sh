@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the node real-0, with a real kubelet, until standard input ends; then removes everything that it has created.
-# Only one runs on a machine at a time: a second one waits.
+# Only one node runs on a machine at a time: a second run waits.
 # usage: run.sh KUBECONFIG REGISTRY FOLDER    REGISTRY is a URL that images of registry.test/ are pulled from; the
 #                                             logs and the node's process ID are written to FOLDER
 set -euo pipefail
@@ -34,7 +34,7 @@ remove_cgroups() {
   done
 }
 
-# Waits until no other node runs, and removes what a node that was killed has left behind.
+# Waits until no other node runs, and removes what a killed node has left behind.
 wait_for_turn() {
   flock 9
   clean

@@ -13,7 +13,8 @@ pub fn release(case: &Case) -> String {
     format!("keep-{}", end.trim_start_matches('-'))
 }
 
-/// Installs one of the chart's policies, for these namespaces only.
+/// Installs one of the chart's policies, for these namespaces only. `value` is the chart value (`KEY=VALUE`) that
+/// enables the policy.
 pub async fn install(case: &Case, value: &str, policy: &str, namespaces: &[&str]) -> Result<()> {
     let selector = json!({"matchExpressions": [
         {"key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces},
@@ -21,7 +22,7 @@ pub async fn install(case: &Case, value: &str, policy: &str, namespaces: &[&str]
     install_where(case, value, policy, &selector).await
 }
 
-/// Installs one of the chart's policies, for the namespaces that a selector selects.
+/// Like [`install`], but for the namespaces that a selector selects.
 pub async fn install_where(case: &Case, value: &str, policy: &str, selector: &Value) -> Result<()> {
     let mut objects = rendered(case, &release(case), value).await?;
     let name = format!("{}-{policy}", release(case));

@@ -23,7 +23,7 @@ pub struct Prometheus {
 /// One series in the result of a query.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Its labels, with the name as `__name__`.
+    /// Its labels, including the metric's name as `__name__`.
     pub labels: Value,
     /// Its value.
     pub value: f64,

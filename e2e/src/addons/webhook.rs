@@ -1,5 +1,5 @@
-//! The webhook as the chart installs it, for one test: in the test's namespace, with its service account, and
-//! at the address of its operator, which runs outside the cluster.
+//! Installs the chart's webhook for one test, in the test's namespace and with the test's service account. The API
+//! server calls the webhook at the address of the test's operator, which runs outside the cluster.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::cluster::chart::render;
 use crate::cluster::control_plane::ControlPlane;
 use crate::cluster::operator::{ACCOUNT, free_port};
 
-/// A template that only the webhook refuses.
+/// A HookTemplate that only the webhook refuses.
 pub const BAD: &str = "
 apiVersion: tkex.tencent.com/v1alpha1
 kind: HookTemplate
@@ -70,13 +70,14 @@ impl Webhook {
         ]
     }
 
-    /// Makes the API server call this port.
+    /// Makes the API server call this port to validate objects.
     pub async fn redirect_calls(&self, case: &Case, port: u16) -> Result<()> {
         redirect_calls(case.plane(), &self.name, port).await
     }
 
-    /// Makes the API server call this port to set the defaults of SidecarSets and to inject sidecars. The operator
-    /// runs outside the cluster, so its namespace needs no exception.
+    /// Makes the API server call this port to set the defaults of SidecarSets and to inject sidecars. The chart
+    /// exempts the namespace that it installs the operator in. Here the operator runs outside the cluster, so the
+    /// exception is removed.
     async fn redirect_mutating_calls(&self, case: &Case, port: u16) -> Result<()> {
         let mut patch = Vec::new();
         for (index, path) in ["default", "inject"].into_iter().enumerate() {
@@ -91,7 +92,7 @@ impl Webhook {
         }
         let exception = "/webhooks/1/namespaceSelector/matchExpressions/1";
         patch.push(json!({"op": "remove", "path": exception}));
-        let path = mutating(&self.name);
+        let path = mutating_configuration_path(&self.name);
         case.plane().patch(&path, &json!(patch)).await?;
         Ok(())
     }
@@ -101,12 +102,14 @@ impl Webhook {
         let port = free_port().await?;
         let url = format!("https://localhost:{port}/inject");
         let patch = json!([{"op": "add", "path": "/webhooks/1/clientConfig/url", "value": url}]);
-        case.plane().patch(&mutating(&self.name), &patch).await?;
+        case.plane()
+            .patch(&mutating_configuration_path(&self.name), &patch)
+            .await?;
         Ok(())
     }
 
     async fn configuration(&self, case: &Case) -> Result<Value> {
-        case.plane().get(&configuration(&self.name)).await
+        case.plane().get(&configuration_path(&self.name)).await
     }
 
     /// The current serving certificate.
@@ -149,15 +152,15 @@ impl Webhook {
 }
 
 /// The path of a ValidatingWebhookConfiguration.
-pub fn configuration(name: &str) -> String {
+pub fn configuration_path(name: &str) -> String {
     format!("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}")
 }
 
-fn mutating(name: &str) -> String {
+fn mutating_configuration_path(name: &str) -> String {
     format!("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}")
 }
 
-/// Makes the API server call a port of this machine instead of a Service.
+/// Makes the API server call a port of this machine, instead of a Service, to validate objects.
 pub async fn redirect_calls(plane: &ControlPlane, name: &str, port: u16) -> Result<()> {
     let url = format!("https://localhost:{port}/validate");
     let patch = json!([
@@ -167,7 +170,7 @@ pub async fn redirect_calls(plane: &ControlPlane, name: &str, port: u16) -> Resu
         // Under load, a response may be late. The webhook fails open, so a timeout would be an approval.
         {"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 30},
     ]);
-    plane.patch(&configuration(name), &patch).await?;
+    plane.patch(&configuration_path(name), &patch).await?;
     Ok(())
 }
 
@@ -195,7 +198,7 @@ pub fn trusting(configuration: &Value) -> Result<TlsConnector> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// The chart, rendered for a test's namespace and service account.
+/// The chart, rendered with this value (`KEY=VALUE`) for a test's namespace and service account.
 pub async fn rendered(case: &Case, name: &str, value: &str) -> Result<Vec<Value>> {
     let override_ = format!("fullnameOverride={name}");
     let scope = format!("watchNamespace={}", case.namespace);

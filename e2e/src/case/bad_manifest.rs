@@ -45,10 +45,7 @@ impl BadManifest {
             }
         }
         let path = path.display();
-        ensure!(
-            !bad.message.is_empty(),
-            "{path} contains no expected message"
-        );
+        ensure!(!bad.message.is_empty(), "{path} has no expected message");
         Ok(bad)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 
-/// Saves the namespace's objects and events, and all writes to it, next to the operator's log. If something
+/// Saves the namespace's objects and events, and all writes in it, next to the operator's log. If something
 /// cannot be collected, its file contains the error.
 pub async fn collect(case: &Case, error: &str) {
     let folder = case.folder();

@@ -41,7 +41,7 @@ pub struct Case {
     pub hooks: HookServer,
     /// The test's operator. Other tests are not affected when it is killed.
     pub operator: Operator,
-    /// Records which of the writes without a response took effect. Tests that need it start it.
+    /// Records which of the writes without a response took effect. None until `start_witness` is called.
     witness: Option<Witness>,
 }
 
@@ -316,8 +316,8 @@ impl Case {
         self.view_of(self.name).await
     }
 
-    /// A workload with its pods and HookRuns, all read at one resourceVersion. If each were read at its
-    /// newest version, a view could contain a new HookRun with an old version of its pod.
+    /// A workload with its pods and HookRuns, all read at one resourceVersion, so that a view never combines
+    /// a HookRun with its pod's state at another time.
     pub async fn view_of(&self, name: &str) -> Result<View> {
         let runs = self.get("hookruns").await?;
         let version = text(&runs, "/metadata/resourceVersion");

@@ -25,7 +25,8 @@ use crate::wait::eventually;
 const PREFIX: &str = "e2e-";
 /// How long discovery of a new kind may take.
 const LIMIT: Duration = Duration::from_secs(30);
-/// The kinds of `crds/`, each with the path of its collection.
+/// The kinds of `crds/`, each with the path of its collection. Cluster is missing, because the chart installs it only
+/// with lifecycle hooks.
 const KINDS: [(&str, &str); 5] = [
     ("gamedeployments", "namespaces/default/gamedeployments"),
     ("gamestatefulsets", "namespaces/default/gamestatefulsets"),
@@ -116,7 +117,7 @@ impl ControlPlane {
         self.wait_for_discovery().await
     }
 
-    /// Waits until every kind is served and discovered. The API server publishes discovery some time
+    /// Waits until each of the [`KINDS`] is served and discovered. The API server publishes discovery some time
     /// after the CRD is Established.
     pub(crate) async fn wait_for_discovery(&self) -> Result<()> {
         let list = ["api-resources", "--api-group=tkex.tencent.com", "-o=name"];

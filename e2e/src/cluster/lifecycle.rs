@@ -1,5 +1,4 @@
-//! A separate control plane for tests of Clusters. Its operator has the chart's permissions, with lifecycle hooks
-//! enabled.
+//! A separate control plane for tests of Clusters. The chart is installed on it with lifecycle hooks enabled.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// A control plane with the chart's operator.
 pub struct Stage {
-    /// The control plane. It is never dropped, because a node may need it until the end.
+    /// The control plane. It is never dropped, because a node may need it until the process ends.
     pub plane: &'static ControlPlane,
     /// The operator.
     pub operator: Operator,

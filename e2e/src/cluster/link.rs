@@ -26,9 +26,7 @@ impl Link {
         let config: Value = serde_yaml_ng::from_str(&std::fs::read_to_string(&plane.kubeconfig)?)?;
         let server = config["clusters"][0]["cluster"]["server"].as_str();
         let server: Uri = server.context("the kubeconfig names no server")?.parse()?;
-        let server = server
-            .port_u16()
-            .context("the URL of the API server has no port")?;
+        let server = server.port_u16().context("the server's URL has no port")?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
         let is_up = Arc::new(watch::Sender::new(true));

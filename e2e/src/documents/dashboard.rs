@@ -47,10 +47,10 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 
 fn query(source: &Value, expr: &Value) -> Result<Query> {
     Ok(Query {
-        source: source.as_str().context("a query has a title")?.to_owned(),
+        source: source.as_str().context("a query has no title")?.to_owned(),
         expr: expr
             .as_str()
-            .context("a query has an expression")?
+            .context("a query has no expression")?
             .to_owned(),
     })
 }

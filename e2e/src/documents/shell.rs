@@ -27,7 +27,7 @@ const READ_ONLY: [&str; 5] = [
     "kubectl game status ",
 ];
 
-/// What the output of a refused command contains.
+/// The output of a refused command contains one of these.
 const REFUSED: [&str; 2] = ["Invalid value", "Error from server"];
 
 /// A shell in the root of the repository, with a user's kubeconfig.
@@ -112,11 +112,11 @@ impl Shell {
 /// Checks that the output is as documented, if the document shows any.
 fn ensure_documented(text: &str, expected: &[String], workload: &str) -> Result<()> {
     let expected = normalized(expected.iter().map(String::as_str), workload);
-    let shown = normalized(text.lines(), workload);
+    let printed = normalized(text.lines(), workload);
     ensure!(
-        expected.is_empty() || shown == expected,
+        expected.is_empty() || printed == expected,
         "{}\nis not\n{}\nprinted:\n{text}",
-        shown.join("\n"),
+        printed.join("\n"),
         expected.join("\n")
     );
     Ok(())

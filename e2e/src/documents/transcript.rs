@@ -98,8 +98,8 @@ fn parse_command(section: &str, line: &str) -> DocCommand {
     }
 }
 
-/// The lines of an output, without the parts that differ from run to run: ages become `AGE`, and random or computed
-/// parts of names `POD` and `HASH`. A line is indented by two spaces more than its parent in a tree. Lines
+/// The lines of an output, without the parts that differ from run to run: ages become `AGE`, and the random or computed
+/// parts of names become `POD` and `HASH`. In a tree, a line is indented by two spaces more than its parent. Lines
 /// keep their order, except that siblings whose names are random are sorted.
 pub fn normalized<'a>(lines: impl IntoIterator<Item = &'a str>, workload: &str) -> Vec<String> {
     let lines = lines.into_iter().filter_map(|line| {

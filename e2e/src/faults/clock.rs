@@ -1,4 +1,4 @@
-//! A wall clock that jumps, for a single process, using libfaketime. The monotonic clock is not
+//! Makes the wall clock of a single process jump, with libfaketime. The monotonic clock is not
 //! affected, just as when a machine's time is set.
 
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
 //! Fault injection: a proxy between an operator and the API server that disturbs requests, responses
 //! and watches, and a wall clock that jumps.
 //!
-//! A [`Script`] describes all faults. A test writes one, or generates one from a seed ([`seeded()`]).
-//! [`FaultProxy`] plays it. The proxy has no other settings, so a script reproduces its behavior.
+//! A [`Script`] describes all faults of the proxy. A test writes one, or generates one from a seed
+//! ([`seeded()`]). [`FaultProxy`] plays it. The proxy has no other settings, so playing a script again
+//! reproduces the proxy's behavior.
 
 pub mod clock;
 mod proxy;

@@ -1,4 +1,4 @@
-//! The proxy. It uses TLS on both sides, and HTTP/2 as between the operator and a real API server. It forwards the
+//! The proxy. It uses TLS on both sides, and speaks HTTP/2, as the operator and a real API server do. It forwards the
 //! client's own credentials, so that the API server logs the requests under the client's name.
 
 use std::convert::Infallible;
@@ -303,7 +303,7 @@ impl Shared {
         Ok(Response::from_parts(head, body.collect().await?.to_bytes()))
     }
 
-    /// Forwards a watch, with the faults of the script.
+    /// Passes on the response to a watch, with the faults of the script.
     fn disturb_watch(
         &self,
         info: &RequestInfo,
@@ -332,7 +332,7 @@ fn count(tally: &Mutex<Tally>, fault: &'static str) {
         .count(fault);
 }
 
-/// Headers without the hop-by-hop ones.
+/// The headers to pass on: all but `Host` and the hop-by-hop ones.
 fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
     for name in [
         header::HOST,

@@ -343,7 +343,7 @@ async fn names_that_fill_the_log(stage: &Stage) -> Result<()> {
     let name = "gamekeeper-webhook";
     let configuration = stage
         .plane
-        .get(&crate::addons::webhook::configuration(name))
+        .get(&crate::addons::webhook::configuration_path(name))
         .await?;
     let tls = trusting(&configuration)?;
     let object = json!({

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::addons::webhook::{configuration, tls_handshake};
+use e2e::addons::webhook::{configuration_path, tls_handshake};
 use e2e::case::Case;
 use e2e::checkout::repository;
 use e2e::cluster::chart::CHART;
@@ -181,7 +181,7 @@ async fn leave_guards_out(
 /// The webhook's Secret and CA bundle. Fails unless the operator serves a certificate that is trusted for
 /// the Service.
 pub async fn trusted_certificates(plane: &ControlPlane, operator: &Operator) -> Result<[Value; 2]> {
-    let configuration = plane.get(&configuration("gamekeeper-webhook")).await?;
+    let configuration = plane.get(&configuration_path("gamekeeper-webhook")).await?;
     let client_config = &configuration["webhooks"][0]["clientConfig"];
     let field = |name: &str| client_config["service"][name].as_str().unwrap_or_default();
     let host = format!("{}.{}.svc", field("name"), field("namespace"));

@@ -122,7 +122,7 @@ mod tests {
 
     fn create_all(scenario: &mut Scenario, names: &[&str]) {
         for name in names {
-            scenario.create_only(name, "v1");
+            scenario.create_unready(name, "v1");
         }
         scenario.wait(2);
     }

@@ -5,6 +5,7 @@
 //! A leader that knows nothing about a budget applies it, and checks it after that. A leader knows nothing when it has
 //! just acquired the lease or, without leader election, when its process has just started. The log shows no process
 //! starts, so they are passed in.
+//!
 //! While the guard is in force, the leader checks again after five minutes; while it is not, after 1, 2, 4, ..., and at
 //! most 60 seconds. A budget that was deleted, or that other clients have been able to change, is applied again.
 

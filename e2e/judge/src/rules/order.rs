@@ -118,7 +118,7 @@ mod tests {
     fn changing_two_containers_in_one_write_is_a_violation() {
         for (policy, broken) in [("OrderedReady", vec!["order"]), ("DisOrdered", vec![])] {
             let mut scenario = updating(policy);
-            scenario.change_all("a", "v2");
+            scenario.change_two_containers("a", "v2");
             assert_eq!(scenario.broken(), broken, "{policy}");
         }
     }

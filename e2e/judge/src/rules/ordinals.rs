@@ -276,7 +276,7 @@ mod tests {
             let mut scenario = set(policy, 3);
             reserve(&mut scenario, &[1]);
             scenario.wait(2);
-            scenario.create_only("game-3", "v1");
+            scenario.create_unready("game-3", "v1");
             scenario.wait(2);
             scenario.delete("game-1");
             assert_eq!(scenario.broken(), ["ordinals"], "{policy}");

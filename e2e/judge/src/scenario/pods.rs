@@ -9,7 +9,7 @@ use crate::names;
 impl Scenario {
     /// The operator creates a pod, which becomes ready.
     pub(crate) fn create(&mut self, name: &str, revision: &str) {
-        self.create_only(name, revision);
+        self.create_unready(name, revision);
         self.set_ready(name, true);
     }
 
@@ -19,7 +19,7 @@ impl Scenario {
     }
 
     /// The operator creates a pod, which does not become ready.
-    pub(crate) fn create_only(&mut self, name: &str, revision: &str) {
+    pub(crate) fn create_unready(&mut self, name: &str, revision: &str) {
         self.create_annotated(name, revision, json!({}));
     }
 
@@ -72,7 +72,7 @@ impl Scenario {
         self.write_pod(OPERATOR, "patch", "", name);
     }
 
-    /// The operator updates the container `log` of a pod to a revision of its SidecarSet.
+    /// The operator updates the container `log` of a pod to a revision of SidecarSet `log`.
     pub(crate) fn update_sidecar(&mut self, name: &str, revision: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["spec"]["containers"][1]["image"] = json!(format!("image-{revision}"));
@@ -123,14 +123,14 @@ impl Scenario {
         self.write_pod(OPERATOR, "patch", "", name);
     }
 
-    /// The operator changes a pod to a revision, and changes the images of two containers in one write.
-    pub(crate) fn change_all(&mut self, name: &str, revision: &str) {
+    /// The operator updates a pod to a revision in place, and changes the images of two containers in one write.
+    pub(crate) fn change_two_containers(&mut self, name: &str, revision: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["spec"]["containers"][1]["image"] = json!(format!("image-{revision}"));
         self.change(name, revision);
     }
 
-    /// The operator changes a pod to a revision.
+    /// The operator updates a pod to a revision in place.
     pub(crate) fn change(&mut self, name: &str, revision: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["metadata"]["labels"][names::REVISION] = json!(revision);

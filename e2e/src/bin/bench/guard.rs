@@ -31,7 +31,7 @@ pub struct Measured {
     guarded: Vec<Life>,
 }
 
-/// What the pods of a workload cost.
+/// What it costs to create the pods of a workload and to delete them again.
 struct Life {
     creation: Phase,
     deletion: Phase,

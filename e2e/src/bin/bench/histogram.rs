@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// A cumulative histogram of durations: how many took at most this many microseconds.
+/// A cumulative histogram: for each bound in microseconds, the number of durations up to that bound.
 #[derive(Clone, Debug, Default)]
 pub struct Histogram(BTreeMap<u64, u64>);
 
@@ -47,7 +47,7 @@ impl Histogram {
         within.map_or(f64::NAN, |it| it as f64 / self.count() as f64)
     }
 
-    /// A quantile in milliseconds, interpolated linearly within a bucket; NaN without durations.
+    /// A quantile in milliseconds, interpolated linearly within a bucket; NaN if there are no durations.
     pub fn quantile(&self, share: f64) -> f64 {
         let rank = self.count() as f64 * share;
         let mut lower = (0, 0);

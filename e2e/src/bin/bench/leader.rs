@@ -1,5 +1,5 @@
-//! How soon the standby takes over when the leader exits: the time from kill -9 or SIGTERM to the standby's first
-//! write to a pod of a workload that was scaled in the meantime.
+//! How soon the standby takes over when the leader exits. The leader is stopped by kill -9 or SIGTERM, and a workload
+//! is scaled right after that. The time is measured from the signal to the standby's first write to a pod.
 
 use std::fmt;
 use std::time::Duration;

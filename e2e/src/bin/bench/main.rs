@@ -64,8 +64,8 @@ async fn run(
     number: Option<usize>,
 ) -> Result<(String, Result<()>)> {
     let rounds = number.unwrap_or(ROUNDS);
-    let deployments = async || pods(plane, &Subject::DEPLOYMENTS, rounds).await;
-    let sets = async || pods(plane, &Subject::SETS, rounds).await;
+    let deployments = async || measure_rounds(plane, &Subject::DEPLOYMENTS, rounds).await;
+    let sets = async || measure_rounds(plane, &Subject::SETS, rounds).await;
     let table = match part {
         Some("deployments") => deployments().await?.to_string(),
         Some("sets") => sets().await?.to_string(),
@@ -113,7 +113,8 @@ async fn run(
     Ok((table, Ok(())))
 }
 
-async fn pods(
+/// Measures each subject once per round.
+async fn measure_rounds(
     plane: &'static ControlPlane,
     subjects: &'static [Subject],
     rounds: usize,

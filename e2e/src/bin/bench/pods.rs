@@ -38,12 +38,12 @@ impl PodStates {
         self.pods.len()
     }
 
-    /// The number of ready pods with an image.
+    /// The number of ready pods with this image.
     pub fn ready(&self, image: &str) -> usize {
         self.ready.get(image).copied().unwrap_or(0)
     }
 
-    /// Whether a pod is ready with an image.
+    /// Whether a pod is ready and has this image.
     pub fn is_ready(&self, name: &str, image: &str) -> bool {
         let found = self.pods.get(name);
         found.is_some_and(|found| found.as_deref() == Some(image))
@@ -107,7 +107,7 @@ impl Pods {
             .with_context(|| format!("not within {LIMIT:?}: {description}"))?
     }
 
-    /// Waits until this many pods are ready with an image.
+    /// Waits until exactly this many pods with this image are ready.
     pub async fn until_ready(&self, count: usize, image: &str) -> Result<()> {
         self.until("ready", |pods| pods.ready(image) == count).await
     }

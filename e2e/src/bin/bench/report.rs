@@ -57,7 +57,7 @@ impl Report {
         median(measured.map(value).collect())
     }
 
-    /// Median over the rounds of the ratio between the rates of two subjects in the same round.
+    /// In each round, divides the rate of a subject by the rate of another. Returns the median of these ratios.
     fn ratio(&self, subject: Subject, other: Subject, pick: Pick) -> f64 {
         let both = |round| Some((result_of(round, subject)?, result_of(round, other)?));
         let pairs = self.rounds.iter().filter_map(both);

@@ -49,7 +49,7 @@ async fn until_in_force(
     let mut roles = plane.permissions.iter();
     let role = roles
         .find(|it| it["kind"] == reference["kind"] && it["metadata"]["name"] == reference["name"]);
-    let rule = &role.with_context(|| format!("{reference} exists"))?["rules"][0];
+    let rule = &role.with_context(|| format!("the chart has no {reference}"))?["rules"][0];
     let (resource, subresource) = match text(rule, "/resources/0").split_once('/') {
         Some(pair) => pair,
         None => (text(rule, "/resources/0"), ""),
@@ -73,7 +73,7 @@ pub(super) async fn token(plane: &ControlPlane, namespace: &str, account: &str) 
     let request = json!({"spec": {"expirationSeconds": TOKEN_SECONDS}});
     let response = plane.create(&path, &request).await?;
     let token = response["status"]["token"].as_str();
-    Ok(token.context("a response has a token")?.to_owned())
+    Ok(token.context("the response has no token")?.to_owned())
 }
 
 /// The API path at which an object is created.

@@ -311,7 +311,7 @@ impl Operator {
         Ok(kilobytes.context("unexpected format of /proc/PID/status")? * 1024)
     }
 
-    /// Whether the operator has not exited since its last start.
+    /// Whether the operator's process still runs. Fails if the operator was not started, or was stopped.
     pub fn is_alive(&mut self) -> Result<bool> {
         Ok(self.exit_status()?.is_none())
     }
@@ -391,7 +391,7 @@ impl Operator {
     }
 }
 
-/// The operator's binary. The environment variable GAMEKEEPER_BINARY replaces it.
+/// The operator's binary. The environment variable GAMEKEEPER_BINARY can name another one.
 async fn binary() -> Result<PathBuf> {
     match std::env::var_os("GAMEKEEPER_BINARY") {
         Some(binary) => Ok(binary.into()),

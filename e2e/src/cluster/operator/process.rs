@@ -1,4 +1,5 @@
-//! The process of an operator, and its supervisor, which restarts it when it has lost its lease, as Kubernetes would.
+//! The process of an operator, and a supervisor that restarts the process when the operator has lost its lease, as
+//! Kubernetes would.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -44,8 +45,8 @@ impl Drop for Running {
     }
 }
 
-/// Restarts the process when it has lost its lease, which happens to every operator on a machine that
-/// stalls for ten seconds. If it exits for another reason, the test sees the exit.
+/// Restarts the operator when it has exited because it lost its lease. Every operator loses its lease if the
+/// machine stalls for ten seconds. If the operator exits for another reason, the test sees the exit.
 pub(super) async fn supervise(mut command: Command, process: Process, log: PathBuf) {
     loop {
         sleep(Duration::from_millis(200)).await;

@@ -52,7 +52,7 @@ fn a_pod_without_running_containers_may_be_deleted_with_a_precondition() {
     let mut scenario = Scenario::with(with_hook("preDelete"));
     scenario.spec("user", json!({"replicas": 4}));
     scenario.wait(2);
-    scenario.create_only("d", "v1");
+    scenario.create_unready("d", "v1");
     scenario.spec("user", json!({"replicas": 3}));
     scenario.wait(2);
     scenario.if_unchanged().delete("d");

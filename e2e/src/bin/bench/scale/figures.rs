@@ -9,7 +9,7 @@ use crate::histogram::Histogram;
 
 /// The histogram of planning durations.
 const PLANNING: &str = "gamekeeper_planning_duration_seconds";
-/// The counter of lists of all objects of a kind.
+/// Counts how often the operator has listed all objects of a kind.
 const LISTS: &str = "gamekeeper_cache_lists_total";
 
 /// Processor time used so far.
@@ -52,7 +52,7 @@ impl Times {
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     plans: Histogram,
-    /// The number of lists started, of all kinds together.
+    /// The number of lists started, summed over all kinds.
     pub lists: u64,
 }
 
@@ -89,7 +89,7 @@ impl Page {
         self.plans.count()
     }
 
-    /// The quantile `share` of the planning durations in milliseconds; NaN without plans.
+    /// The quantile `share` of the planning durations in milliseconds; NaN if there are no plans.
     pub fn planning_quantile(&self, share: f64) -> f64 {
         self.plans.quantile(share)
     }

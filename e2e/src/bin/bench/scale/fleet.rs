@@ -116,8 +116,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Patches the workloads to continue a phase from `from` to `to` of `all` pods.
-    pub async fn start_phase(
+    /// Patches the workloads so that the phase advances from `from` to `to` of `all` pods.
+    pub async fn start_step(
         self,
         case: &Case,
         phase: Phase,
@@ -160,7 +160,7 @@ fn numbered(n: usize) -> String {
     format!("few-{n:04}")
 }
 
-/// The patch that makes a phase continue to `to` of a workload's `all` pods.
+/// The patch that advances a phase to `to` of a workload's `all` pods.
 fn operations(phase: Phase, to: usize, all: usize) -> Value {
     let set = |path: &str, value: Value| json!({"op": "add", "path": path, "value": value});
     let image = set(

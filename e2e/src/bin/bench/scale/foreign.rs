@@ -34,7 +34,7 @@ pub struct Measured {
     processor: Duration,
 }
 
-/// Measures pods, half of which have another controller, and the other half none.
+/// Measures pods: half of them have another controller, and the other half have none.
 pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measured> {
     let (mut case, folder) = open(plane, "foreign").await?;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}});

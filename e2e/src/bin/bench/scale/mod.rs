@@ -4,7 +4,7 @@
 //! operator is at rest again, so no step's work is counted in another. The operator's processor time is compared,
 //! because it grows if a loop is quadratic, whatever else the machine does. `scale deployment`,
 //! `hot-patch`, `set`, `many`, `native` and `foreign` measure one part each, because each takes minutes; a number
-//! after the name sets the number of pods.
+//! after the name sets the number of pods, and `foreign` measures twice that number.
 
 pub mod figures;
 mod fleet;
@@ -196,7 +196,7 @@ impl Run<'_> {
             let is_middle = to - from > tenth;
             let (times, started) = (Times::now(self.case)?, Instant::now());
             self.fleet
-                .start_phase(self.case, phase, (from, to, self.size))
+                .start_step(self.case, phase, (from, to, self.size))
                 .await?;
             let completed = self
                 .pods

@@ -23,7 +23,8 @@ pub struct Pauses {
 
 impl Pauses {
     /// Pauses and resumes the workload several times during a phase. Returns only if there is an error. A pause stops
-    /// only an update, so in other phases it is enough that status.observedGeneration includes it.
+    /// only updates. In other phases, it is enough that status.observedGeneration has reached the generation of
+    /// the pause.
     pub async fn measure(
         &mut self,
         run: &Run<'_>,
