@@ -60,7 +60,7 @@ async fn an_eviction_of_a_pending_pod_succeeds(case: &mut Case) -> Result<()> {
         container("game", "game:v1"),
         container("sidecar", "sidecar:nope"),
     ];
-    // As on a real node, the pod is Terminating for a moment; its condition then shows what ended it.
+    // As on a real node, the pod is Terminating for a moment. In that state, a condition shows what ended the pod.
     let game = Game::rolling(1)
         .set("/spec/template/spec/containers", containers.to_vec())
         .annotated("stage.gamekeeper/stop-seconds", "2");
@@ -97,8 +97,8 @@ fn priority_class(case: &Case, name: &str, value: i32) -> Value {
     })
 }
 
-/// Creates a guarded pod that takes up most of its node, and a rival pod with this priority that needs as much.
-/// Returns the workload and the node's name.
+/// Creates a guarded pod that takes up most of its node, and a rival pod of priority `value` that requests the same
+/// resources. Returns the workload and the node's name.
 async fn compete(case: &Case, value: i32) -> Result<(View, String)> {
     let node = create_node(case).await?;
     let tolerations = json!([{"key": "only", "operator": "Exists"}]);

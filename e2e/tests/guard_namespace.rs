@@ -63,7 +63,7 @@ async fn set_players(case: &Case, pod: &str, players: u32) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the namespace, and waits until the hooks of this number of pods have failed.
+/// Deletes the namespace, and waits until the hooks of `pods` pods have failed.
 async fn delete_namespace(case: &Case, pods: usize) -> Result<()> {
     let namespace = case.namespace.clone();
     case.kubectl(&["delete", "namespace", &namespace, "--wait=false"])
@@ -71,7 +71,7 @@ async fn delete_namespace(case: &Case, pods: usize) -> Result<()> {
     until_hooks_fail(case, pods).await
 }
 
-/// Waits until the hooks of this number of pods have failed and no HookRun is stored.
+/// Waits until the hooks of `pods` pods have failed and no HookRun is stored.
 async fn until_hooks_fail(case: &Case, pods: usize) -> Result<()> {
     case.until("the hooks fail", |view| {
         waiting_reasons(view) == vec!["HookNotSuccessful"; pods] && view.runs.is_empty()

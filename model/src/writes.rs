@@ -261,7 +261,7 @@ fn change_pod(model: &Model, state: &mut State, uid: Uid, write: &Write) {
             let nth = last
                 .filter(|last| last.at == now)
                 .map_or(0, |last| last.nth + 1);
-            pod.gate = Gate::Closed(Closure { at: now, nth });
+            pod.gate = Gate::Closed(Closing { at: now, nth });
         }
         Write::Finish(_, record) => pod.record = Some(record.clone()),
         Write::Patch(patch) => {

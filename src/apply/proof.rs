@@ -4,9 +4,9 @@
 //! recent. Actions that depend on the workload alone continue while the proof is renewed, so that one plan can
 //! create or delete a thousand pods without a pause.
 //!
-//! An [`AdaptiveTimeout`] starts short, and doubles each time a proof or a plan is too late. So
-//! even a process that is frozen twice in a row does not act on an old decision, and a slow API
-//! server still allows progress.
+//! A proof or plan that is too late is dropped, because the process may have been frozen in the meantime. The
+//! [`AdaptiveTimeout`] then doubles. It starts so short that even a process that is frozen twice in a row does not act on
+//! an old decision, and it grows so that plans make progress with a slow API server.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -102,19 +102,21 @@ pub(super) struct Proof {
 impl Proof {
     /// A proof for these actions that is valid until `until`, unless it is renewed.
     pub(super) fn until(until: Instant, actions: &[Action]) -> Self {
-        let lasting = actions.iter().filter(|action| action.lasts());
+        let waiting = actions
+            .iter()
+            .filter(|action| action.depends_on_workload_alone());
         Self {
             started: Instant::now(),
             until,
             renewed_until: watch::Sender::new(Some(until)),
-            waiting: AtomicUsize::new(lasting.count()),
+            waiting: AtomicUsize::new(waiting.count()),
         }
     }
 
     /// Whether an action may start now. If it depends on the workload alone and the proof has expired, this waits for
     /// the next proof, which an overloaded API server delays.
     pub(super) async fn is_valid_for(&self, action: &Action) -> bool {
-        if !action.lasts() {
+        if !action.depends_on_workload_alone() {
             return Instant::now() <= self.until && self.renewed_until.borrow().is_some();
         }
         let is_decisive = |until: &Option<Instant>| until.is_none_or(|it| Instant::now() <= it);

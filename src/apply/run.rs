@@ -164,8 +164,10 @@ impl<S: Serialize> Execution<'_, S> {
             self.write_status().await?;
         }
         let is_fresh = |decided_at: Instant| decided_at.elapsed() <= PLAN_LIFETIME;
-        if !self.decided_at.is_some_and(is_fresh) && !after_status.iter().all(Action::lasts) {
-            after_status.retain(Action::lasts);
+        if !self.decided_at.is_some_and(is_fresh)
+            && !after_status.iter().all(Action::depends_on_workload_alone)
+        {
+            after_status.retain(Action::depends_on_workload_alone);
             outcome = ApplyOutcome::Unfinished;
         }
         if after_status.iter().any(Action::is_irrevocable) {

@@ -80,7 +80,7 @@ impl OptionalKinds {
     }
 }
 
-/// Settings of the operator on which plans depend.
+/// The operator's settings that plans depend on.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
     pub kinds: OptionalKinds,

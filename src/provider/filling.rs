@@ -9,7 +9,7 @@ use gamekeeper_core::plan::hook_run::{
     Allowance, ArgumentError, MAX_FILLED, Place, fill, fill_json,
 };
 
-/// Fills arguments into the texts of one measurement, whose total length is bounded.
+/// Fills arguments into the texts of one measurement. The total length of these texts is bounded.
 pub(super) struct Filling<'a> {
     values: HashMap<&'a str, &'a str>,
     allowance: Allowance,

@@ -1,4 +1,4 @@
-//! A limit for log lines that any caller of the port can cause.
+//! A limit for log lines that any client of the webhook's port can cause.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ const BURST: u32 = 10;
 /// The time after which one more line may be written.
 const REFILL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Limits the lines of one log message.
+/// Limits how often one message is logged.
 #[derive(Debug, Default)]
 pub(super) struct LogLimiter(Mutex<State>);
 

@@ -11,7 +11,8 @@ use gamekeeper_core::plan::sidecars::Namespace;
 /// The maximum number of namespaces that are read for one request.
 const MAX_READ: usize = 16;
 
-/// Workloads that have a container with the name of a set's container, their namespaces, and the set's revisions.
+/// What the review of a SidecarSet needs to know: the workloads in whose pods a container has the name of a container of
+/// the set, the namespaces of these workloads, and the revisions of the set.
 #[derive(Debug, Default)]
 pub(super) struct Neighbors {
     pub workloads: Vec<Neighbor>,

@@ -201,8 +201,8 @@ impl Rotation {
         Ok(())
     }
 
-    /// Writes the CA bundle to the webhook's configurations. Returns whether there is a configuration, which now has
-    /// the bundle.
+    /// Writes the CA bundle to the webhook's configurations. Returns false if there is no
+    /// configuration.
     async fn announce(&mut self, certificates: &Certificates) -> Result<bool, RotationError> {
         let bundle = certificates.bundle();
         let mut announced = false;

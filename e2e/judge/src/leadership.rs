@@ -53,7 +53,7 @@ fn reason(leases: &[LeaseVersion<'_>], event: &Event) -> Option<String> {
         Some(leader) if leader != event.user.username => {
             Some(format!("{leader} had been the leader for {age:#}"))
         }
-        None => Some(format!("the lease had been released for {age:#}")),
+        None => Some(format!("the lease had been released {age:#} earlier")),
         Some(_) if age > LIMIT => Some(format!("the last renewal was {age:#} earlier")),
         Some(_) => None,
     }

@@ -6,7 +6,7 @@
 //! gate was open from before the request until after the response.
 //!
 //! What this cannot see: a gate that opens too early or closes too late by less than the time between two requests.
-//! Therefore the versions respond only some time after their start, and pulls are held back. The judge's rule `gate`
+//! To make such errors visible, game servers respond only some time after their start, and image pulls are held back. The judge's rule `gate`
 //! checks that a gate is closed before the write that changes the pod, which takes effect a moment later.
 
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ pub struct Findings {
     pub wrong: Vec<String>,
     /// How often each version responded while the gate was open.
     pub open: BTreeMap<String, usize>,
-    /// How often each version, or nothing (the empty name), responded at another time.
+    /// How often each version responded while the gate was not open. The empty name counts requests without a response.
     pub closed: BTreeMap<String, usize>,
 }
 
@@ -177,8 +177,8 @@ impl Span {
     }
 }
 
-/// The periods during which a pod had a condition. A stored state of the pod certainly exists from the completion of
-/// the response to the write that created it until the arrival of the request for the next write.
+/// The periods during which a pod had a condition. A stored state of the pod is certain to exist from the moment
+/// when the write that created it is completed until the request for the next write arrives.
 fn spans(writes: &[Event], name: &str, condition: &str) -> Vec<Span> {
     let state = |event: &Event| {
         let pod = event.response_object.clone()?;

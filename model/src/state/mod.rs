@@ -17,7 +17,7 @@ mod reconcile;
 mod sidecars;
 
 pub use self::cache::{Kind, Seen};
-pub use self::pod::{Closure, Container, Each, Gate, Origin, Pod, Record, Requester, Turn};
+pub use self::pod::{Closing, Container, Each, Gate, Origin, Pod, Record, Requester, Turn};
 pub use self::reconcile::*;
 pub use self::sidecars::*;
 

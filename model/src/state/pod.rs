@@ -29,9 +29,9 @@ pub struct Pod {
     pub released: bool,
     /// Who requested its replacement.
     pub move_requested: Option<Requester>,
-    /// Whether it is on the node whose state changes.
+    /// Whether it is on the node whose state the model changes.
     pub on_node: bool,
-    /// Whether its kubelet has yet to report again after that node was silent.
+    /// Whether that node was silent, and its kubelet has yet to report again.
     pub unreported: bool,
     /// Whether Kubernetes has tried to delete it because its node was lost.
     pub disrupted: bool,
@@ -118,14 +118,14 @@ pub enum Gate {
     Absent,
     Unset,
     Open,
-    Closed(Closure),
+    Closed(Closing),
 }
 
-/// The closure of a gate.
+/// When a gate was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Closure {
+pub struct Closing {
     pub at: Time,
-    /// Its number among the closures at this time.
+    /// Its number among the gates that were closed at this time.
     pub nth: u8,
 }
 
@@ -133,7 +133,7 @@ pub struct Closure {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     pub rev: Rev,
-    pub closed_at: Option<Closure>,
+    pub closed_at: Option<Closing>,
     pub patched_at: Time,
     pub hot: bool,
     pub done: bool,

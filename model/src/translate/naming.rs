@@ -26,14 +26,14 @@ pub(super) fn timestamp(time: Time) -> Timestamp {
 }
 
 /// The time at which a gate was closed, as a timestamp.
-pub(super) fn closure(closure: Closure) -> Timestamp {
+pub(super) fn closure(closure: Closing) -> Timestamp {
     timestamp(closure.at) + SignedDuration::from_secs(i64::from(closure.nth))
 }
 
 /// The inverse of [`closure`].
-pub(super) fn closure_of(timestamp: Timestamp) -> Closure {
+pub(super) fn closure_of(timestamp: Timestamp) -> Closing {
     let seconds = timestamp.duration_since(beginning()).as_secs();
-    Closure {
+    Closing {
         at: (seconds / SECONDS) as Time,
         nth: (seconds % SECONDS) as u8,
     }

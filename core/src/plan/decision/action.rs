@@ -237,7 +237,7 @@ impl Action {
     }
 
     /// Whether the action stays valid while the workload does not change, whatever happens to other pods.
-    pub fn lasts(&self) -> bool {
+    pub fn depends_on_workload_alone(&self) -> bool {
         match self {
             Action::CreatePod(_) => true,
             // Every other deletion rests on conditions that hold only for a moment.

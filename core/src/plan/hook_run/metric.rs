@@ -164,7 +164,7 @@ fn reached_success_limit(metric: &Metric, result: &MetricResult) -> bool {
 }
 
 /// How a metric ends when all measurements are made and no limit is exceeded: Successful only if enough of them were
-/// Successful. Limits that allow every measurement to fail do not turn failures into a success.
+/// Successful. A metric whose limits allow every measurement to fail is still not Successful if all of them fail.
 fn verdict_at_count(metric: &Metric, result: &MetricResult) -> Verdict {
     let limits = metric.success_limits();
     if limits.is_empty() && result.successful > 0 {

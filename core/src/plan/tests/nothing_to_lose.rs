@@ -148,7 +148,12 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
             assert_eq!(story.runs(), [""; 0]);
             let is_deletion = |it: &Action| matches!(it, Action::DeletePod(it) if it.reason == reason && it.ground != Ground::NoHook);
             assert_eq!(story.count(is_deletion), 1, "{state}, {reason:?}");
-            assert!(story.done.iter().all(|it| !it.lasts() || !is_deletion(it)));
+            assert!(
+                story
+                    .done
+                    .iter()
+                    .all(|it| !it.depends_on_workload_alone() || !is_deletion(it))
+            );
         }
         let mut story = with_hook("preDelete", json!({}));
         let name = first_in_line(&mut story);
@@ -203,7 +208,7 @@ fn a_pod_that_has_no_hook_is_deleted_even_if_it_has_changed() {
     story.done.clear();
     story.user(json!({"replicas": 1})).reconcile();
     assert_eq!(pods_written(&story)[0].1, None);
-    assert!(story.done[0].lasts());
+    assert!(story.done[0].depends_on_workload_alone());
 }
 
 /// A story in which pods are updated in place, and the name of the first pod in line, whose containers are stopped.

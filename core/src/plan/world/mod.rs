@@ -58,7 +58,7 @@ pub struct World {
     pub backoff: Option<Backoff>,
     /// PriorityClass of new guarded pods whose template specifies none.
     pub priority_class: Option<Arc<str>>,
-    /// Whether pods may be guarded: the chart can be installed without the policy.
+    /// Whether pods may be guarded. They may not if the chart was installed without the policy that guards them.
     pub guards_pods: bool,
     /// What is known about the policy and the budget that guard the workload's pods; None if nothing is known.
     pub guard: Option<GuardState>,

@@ -60,7 +60,7 @@ fn a_pod_without_running_containers_may_be_deleted_with_a_precondition() {
 }
 
 #[test]
-fn a_deletion_without_a_precondition_is_a_violation() {
+fn a_deletion_of_an_idle_pod_without_a_precondition_is_a_violation() {
     for phase in ["Pending", "Running", "Failed"] {
         let mut scenario = scaling_in();
         scenario.report_phase("a", phase, false);
@@ -109,7 +109,7 @@ fn a_run_by_another_client_allows_nothing() {
 }
 
 #[test]
-fn a_success_for_another_pod_point_or_hook_allows_nothing() {
+fn a_success_counts_only_for_its_own_pod_point_and_hook() {
     let mut scenario = scaling_in();
     scenario.pass("b", "PreDelete", "");
     scenario.pass("a", "PreInplace", "");
