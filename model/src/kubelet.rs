@@ -8,7 +8,7 @@ use super::state::*;
 /// A change of a pod by its kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kubelet {
-    /// The first container runs; another one waits for its image.
+    /// The first container runs, but the pod stays Pending because another container waits for its image.
     Begin,
     /// All containers run.
     Start,
@@ -45,7 +45,7 @@ fn should_be_ready(pod: &Pod) -> bool {
 
 /// The changes that are possible for a pod.
 pub fn moves(scope: &Scope, state: &State, pod: &Pod) -> Vec<Kubelet> {
-    // If the node is lost, the pod garbage collector removes the pod.
+    // The kubelet removes the pod or, if the node is lost, the pod garbage collector does.
     if pod.terminating {
         return vec![Kubelet::Remove];
     }

@@ -14,7 +14,7 @@ use crate::objects::{Deleted, Kind, ObjectKey, Write};
 use gamekeeper_core::api::{HookRun, names};
 use gamekeeper_core::plan::{Action, Budget, OtherBudget, PodRef};
 
-/// The message with which the chart's policy, and nothing else, refuses the operator's dry run.
+/// The message with which the chart's policy refuses the operator's dry run. No other refusal contains it.
 const POLICY_MESSAGE: &str = "the guard of pods is in force";
 const NO_POLICY: &str = "the ValidatingAdmissionPolicy for guarded pods is not in force: install the chart with \
                          admission.guardedPods=true, or wait until the API server has read it";
@@ -25,8 +25,8 @@ const NO_HOOK_RUNS: &str =
 type OnWrite<'a> = &'a (dyn Fn(Write) + Send + Sync);
 
 impl Applier {
-    /// Carries out one action. `on_write` is called with what the next plan must observe: the new version of an
-    /// object, its deletion, or that the outcome is unknown.
+    /// Carries out one action. `on_write` receives each write that the next plan must observe: a new version of an
+    /// object, a deletion, or a write whose outcome is unknown.
     pub(super) async fn act(
         &self,
         target: &Target,
@@ -352,7 +352,8 @@ impl WorkloadWriter<'_> {
         self.applier.requests.apply(&path, body).await
     }
 
-    /// A refusal by the policy shows that the guard is in force. Any other response shows why it is not in force.
+    /// Succeeds if the policy refuses the deletion, because that shows that the guard is in force. Any other response
+    /// is returned as an error.
     async fn probe_guard(&self, budget: &str) -> RequestResult {
         let path = self.budget_path(budget);
         match self.applier.requests.dry_run_delete(&path).await {

@@ -1,8 +1,8 @@
 //! The bodies of writes: pure functions from actions to JSON.
 //!
-//! A body contains preconditions, so a decision on old data fails instead of doing harm: the uid of a pod, and the
-//! resourceVersion of the workload. A pod's resourceVersion changes with each status that the kubelet writes, so it
-//! is a precondition only if such a change voids the decision.
+//! A patch contains preconditions, so that a decision on old data fails instead of doing harm. A patch of a pod names
+//! the pod's uid, and a patch of the workload names the workload's resourceVersion. A pod's resourceVersion changes
+//! with each status that the kubelet writes, so it is a precondition only if such a change makes the decision invalid.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};

@@ -20,7 +20,7 @@ use gamekeeper_core::plan::Event;
 
 /// The maximum number of events that wait to be written.
 const QUEUE_CAPACITY: usize = 1024;
-/// The time for which events for pods are collected.
+/// How long events for pods are collected before they are merged.
 const MERGE_INTERVAL: Duration = Duration::from_secs(2);
 /// The shortest time between two equal events.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(300);
@@ -53,16 +53,16 @@ impl From<&Target> for Regarding {
 #[derive(Clone, Debug)]
 pub(crate) enum PendingEvent {
     Plain(Event),
-    /// The same event for each of these pods.
+    /// The same thing was done to each of these pods. Such events are merged into one.
     Pods {
         reason: &'static str,
-        /// What was done, such as "created"; the pods follow.
+        /// What was done, such as "created". In the message, the pod's name or the number of pods follows.
         done: &'static str,
         names: Vec<String>,
     },
 }
 
-/// Publishes events, which the [`EventWriter`] writes.
+/// Queues events for the [`EventWriter`].
 #[derive(Clone)]
 pub(crate) struct EventRecorder {
     queue: mpsc::Sender<(Regarding, PendingEvent)>,
@@ -74,7 +74,7 @@ pub(crate) struct EventWriter {
 }
 
 impl EventRecorder {
-    /// A recorder and its writer, which must be run.
+    /// Returns a recorder, and the writer whose [`EventWriter::run`] writes the recorder's events.
     pub(crate) fn new() -> (Self, EventWriter) {
         let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
         (Self { queue: sender }, EventWriter { queue: receiver })
@@ -107,14 +107,14 @@ impl EventWriter {
                 match write(&requests, &instance, &regarding, &event).await {
                     // The event may not have been written, so it may be published again.
                     Err(Refusal::Busy { .. } | Refusal::Unavailable { .. }) => {}
-                    _ => events.record_written(regarding, event, Instant::now()),
+                    _ => events.suppress_repeats(regarding, event, Instant::now()),
                 }
             }
         }
     }
 }
 
-/// Events for pods that have not been written yet, and the events that were written recently.
+/// The unwritten events for pods, and the events that were recently written or refused.
 #[derive(Default)]
 struct Events {
     pods: BTreeMap<(Regarding, &'static str, &'static str), Vec<String>>,
@@ -153,7 +153,8 @@ impl Events {
         }
     }
 
-    fn record_written(&mut self, regarding: Regarding, event: Event, now: Instant) {
+    /// Drops equal events during the next [`REPEAT_INTERVAL`].
+    fn suppress_repeats(&mut self, regarding: Regarding, event: Event, now: Instant) {
         if self.recent.len() > QUEUE_CAPACITY {
             self.recent
                 .retain(|_, at| now.duration_since(*at) < REPEAT_INTERVAL);
@@ -227,7 +228,7 @@ async fn write(
     let path = format!("/apis/events.k8s.io/v1/namespaces/{event_namespace}/events");
     let result = requests.create(&path, to_bytes(&body)).await;
     if let Err(refusal) = &result {
-        debug!(%refusal, reason = event.reason, "an event was rejected");
+        debug!(%refusal, reason = event.reason, "an event was not written");
     }
     result
 }
@@ -300,7 +301,7 @@ mod tests {
             let due = events.add(regarding(), plain(message), now);
             let count = due.len();
             for (regarding, event) in due {
-                events.record_written(regarding, event, now);
+                events.suppress_repeats(regarding, event, now);
             }
             count
         };

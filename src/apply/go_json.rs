@@ -2,7 +2,7 @@
 //!
 //! The data of a ControllerRevision is immutable, and the API server compares its bytes. When another client (for
 //! example, the garbage collector) patches the object, the API server encodes the data again, in Go. If we had written
-//! other bytes for the same value, the patch would be refused as a change.
+//! other bytes for the same value, the API server would take that for a change of the data, and refuse the patch.
 
 use std::io;
 
@@ -47,7 +47,8 @@ impl Formatter for Go {
 
 const SPECIAL: [char; 5] = ['<', '>', '&', '\u{2028}', '\u{2029}'];
 
-/// A float as Go writes it: the shortest digits, with an exponent below 1e-6 and from 1e21 on.
+/// A float as Go writes it: with as few digits as possible, and with an exponent if its absolute value is less than
+/// 1e-6 or at least 1e21.
 fn float(value: f64) -> String {
     let size = value.abs();
     if size != 0.0 && !(1e-6..1e21).contains(&size) {

@@ -1,4 +1,6 @@
-//! Durations of reconciles and of writes of pods and HookRuns, with the names and labels of bk-bcs.
+//! Metrics of workloads: how long reconciles, plans and writes take, and how guarded pods ended.
+//!
+//! The metrics that bk-bcs also has keep its names and labels.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,13 +22,14 @@ pub(crate) const BUCKETS: [f64; 11] = [
     0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0,
 ];
 
-/// Histogram buckets for plans, in seconds: from workloads of one pod to those of more than ten thousand.
+/// The histogram buckets for the duration of planning, in seconds. They suit workloads with one pod, workloads with
+/// more than ten thousand pods, and everything in between.
 const PLANNING_BUCKETS: [f64; 11] = [
     0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 ];
 
 /// How long the counts of guarded pods that ended are kept after their workload is deleted. A workload disappears
-/// together with its last pod, so Prometheus could not scrape the last count otherwise.
+/// together with its last pod, so without this delay Prometheus could not scrape the last count.
 const KEPT_AFTER_DELETION: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug)]
@@ -97,7 +100,7 @@ enum PodAction {
 }
 
 impl PodAction {
-    /// In bk-bcs, the deletions of a GameStatefulSet are labeled with their reason.
+    /// As in bk-bcs, the label of a pod deletion tells its reason only if the pod belongs to a GameStatefulSet.
     fn deletion(kind: WorkloadKind, reason: DeletionReason) -> Self {
         match (kind, reason) {
             (WorkloadKind::GameStatefulSet, DeletionReason::Update) => PodAction::rollingUpdate,

@@ -45,7 +45,7 @@ pub(crate) struct Target {
     pub resource_version: String,
     /// Whether the workload is being deleted. Its finalizer keeps it until its pods are deleted.
     pub deleting: bool,
-    /// The labels of the workload's selector. Its revisions have these labels, too.
+    /// The labels of the workload's selector. The workload's revisions have these labels, too.
     pub selector_labels: BTreeMap<String, String>,
     /// Whether a hook runs before the workload's pods are deleted or updated.
     pub hooked: bool,
@@ -76,7 +76,7 @@ impl Target {
 pub(crate) struct Memory {
     /// The API server's verdicts on pods, by revision.
     pub verdicts: BTreeMap<String, Verdict>,
-    /// The revisions of the SidecarSets that applied to the pods of these verdicts.
+    /// The revisions of the SidecarSets that applied to these pods when the verdicts were given.
     pub sidecars: Vec<String>,
     /// Revisions whose last pod was refused. The next plan tries to create only one pod of each.
     pub refused: BTreeSet<String>,
@@ -144,7 +144,7 @@ pub(crate) enum ApplyOutcome {
     Unfinished,
     /// A precondition does not hold.
     Conflict(String),
-    /// A write failed; `after` is the server's Retry-After.
+    /// A write failed. `after` is the value of the response's Retry-After header, if it has one.
     Failed {
         message: String,
         after: Option<Duration>,

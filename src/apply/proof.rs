@@ -1,12 +1,12 @@
 //! How long a decision is valid.
 //!
-//! A plan is valid while the workload is unchanged, which a quorum GET proves, and while the observed pods are
-//! recent. Actions that depend on the workload alone continue while the proof is renewed, so that one plan can
+//! A plan is valid while the workload is unchanged, which a quorum GET proves, and while the pods were observed
+//! recently. Actions that depend on the workload alone continue while the proof is renewed, so that one plan can
 //! create or delete a thousand pods without a pause.
 //!
 //! A proof or plan that is too late is dropped, because the process may have been frozen in the meantime. The
-//! [`AdaptiveTimeout`] then doubles. It starts so short that even a process that is frozen twice in a row does not act on
-//! an old decision, and it grows so that plans make progress with a slow API server.
+//! [`AdaptiveTimeout`] then doubles. The first timeout is so short that even a process that is frozen twice in a row
+//! does not act on an old decision. The timeout grows so that plans make progress with a slow API server.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ const LATE_PROOF_LIFETIME: Duration = Duration::from_millis(50);
 pub(super) const PLAN_LIFETIME: Duration = Duration::from_secs(1);
 /// The longest adaptive timeout.
 const MAX_TIMEOUT: Duration = Duration::from_secs(8);
-/// After this time, a slow server counts as fast again.
+/// A server counts as fast again once its last late response is older than this.
 const SLOWNESS_MEMORY: Duration = Duration::from_secs(30);
 /// The longest time for which one plan is applied. It is limited because only the next plan writes the status.
 const MAX_RUN_TIME: Duration = Duration::from_secs(6);
@@ -86,7 +86,7 @@ pub(crate) fn valid_until(requested: Instant, timeout: &mut AdaptiveTimeout) -> 
     Some((requested + PROOF_LIFETIME).max(Instant::now() + LATE_PROOF_LIFETIME))
 }
 
-/// The validity of a batch of actions.
+/// Tells how long the actions of one batch are valid.
 pub(super) struct Proof {
     started: Instant,
     /// When the validity ends for actions that depend on pods.
@@ -129,8 +129,8 @@ impl Proof {
         is_valid
     }
 
-    /// Renews the proof while actions wait for it, until the workload has changed or the time is up; then the
-    /// proof is void. Never returns.
+    /// Renews the proof while actions wait for it. If the workload has changed, if the API server does not respond in
+    /// time, or after [`MAX_RUN_TIME`], the proof becomes void. Never returns.
     pub(super) async fn renew(
         &self,
         applier: &Applier,
@@ -159,15 +159,15 @@ pub(super) async fn prove(
     timeout: &mut AdaptiveTimeout,
 ) -> Result<Instant, Stop> {
     let requested = Instant::now();
-    let now = applier.requests.get(&target.path()).await?;
+    let current = applier.requests.get(&target.path()).await?;
     let Target {
         uid, generation, ..
     } = target;
-    let deleting = now.deletion_timestamp.is_some();
-    if now.uid != *uid || now.generation != *generation || deleting != target.deleting {
+    let deleting = current.deletion_timestamp.is_some();
+    if current.uid != *uid || current.generation != *generation || deleting != target.deleting {
         return Err(Stop::Conflict(format!(
             "it was changed or deleted: its generation is now {}, and the plan was made for {generation}",
-            now.generation
+            current.generation
         )));
     }
     valid_until(requested, timeout).ok_or(Stop::Late)
@@ -192,7 +192,7 @@ mod tests {
         for expected in [false, false, false, true, true] {
             assert_eq!(is_accepted(&mut timeout, slow).await, expected);
         }
-        // Accepted slow responses extend the memory.
+        // Each slow response prolongs the time for which the server counts as slow, even if the response is accepted.
         for _ in 0..3 {
             advance(SLOWNESS_MEMORY * 2 / 3).await;
             assert!(is_accepted(&mut timeout, slow).await);

@@ -11,7 +11,7 @@ use super::NotRun;
 const MODE: u32 = 0o755;
 
 /// What to check if a file is missing.
-const READ_FROM: &str = "spec.features.files and sources say what is read from which ConfigMap or volume in namespace gamekeeper-hooks";
+const READ_FROM: &str = "spec.features.files and spec.features.sources specify which ConfigMap or volume in namespace gamekeeper-hooks each file is read from";
 
 /// A source file that is open for reading, and its destination.
 pub(super) struct Copy {
@@ -32,7 +32,7 @@ pub(super) fn open(src: &Path, dst: &Path) -> Result<Vec<Copy>, NotRun> {
     let mut copies = Vec::new();
     for entry in fs::read_dir(&found).map_err(cannot_read())? {
         let name = entry.map_err(cannot_read())?.file_name();
-        // A kubelet keeps the versions of a ConfigMap in directories with such names; no key begins with two dots.
+        // A kubelet keeps the versions of a ConfigMap in directories whose names begin with two dots. Keys cannot.
         if name.as_encoded_bytes().starts_with(b"..") {
             continue;
         }

@@ -183,7 +183,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Runs a command in a container, for at most `limit` once it has a permit.
+    /// Waits for a permit, and then runs a command in a container for at most `limit`.
     pub(super) async fn exec(
         &self,
         namespace: &str,

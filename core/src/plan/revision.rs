@@ -129,8 +129,9 @@ pub fn recorded_template(mut data: Value) -> Value {
     template
 }
 
-/// The canonical form of a template, which is the same for all templates with the same meaning. It has no nulls, no
-/// empty lists, no empty maps without a meaning, and no defaults of the API server. Its quantities are canonical too.
+/// The canonical form of a template, which is the same for all templates with the same meaning. Nulls, empty lists,
+/// defaults of the API server and empty maps are left out, except for the empty maps that have a meaning. Quantities are
+/// canonical, too.
 pub fn canonical(template: &Value) -> Value {
     let mut template = prune_empty(template).unwrap_or(Value::Object(Map::new()));
     if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {

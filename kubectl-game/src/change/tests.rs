@@ -109,7 +109,7 @@ fn promote_continues_only_past_a_paused_step() {
 }
 
 #[test]
-fn a_full_promotion_names_its_rollout() {
+fn a_full_promotion_applies_only_to_the_current_rollout() {
     let hashed = json!({"status": {"currentStepHash": "steps"}});
     let scene = patched(paused_canary(), hashed.clone());
     let (outcome, patch) = outcome_and_patch(&scene, promote_fully(&scene.game));
@@ -174,11 +174,9 @@ fn undo_lists_the_known_revisions() {
 fn undo_during_a_users_pause_notes_that_no_pod_is_updated() {
     let scene = paused_by_user();
     let note = undo(&scene, None).expect("a change").note;
-    assert!(
-        note.is_some_and(
-            |note| note.contains("no pod is updated until kubectl game resume gd/game")
-        )
-    );
+    assert!(note.is_some_and(|note| {
+        note.contains("no pod is updated until you run kubectl game resume gd/game")
+    }));
 }
 
 #[test]

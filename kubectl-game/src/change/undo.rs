@@ -36,7 +36,7 @@ pub fn undo(scene: &Scene, to_revision: Option<i64>) -> Result<Change, Error> {
     let is_stable = revision.name_any() == game.status.canary.revision;
     let note = if game.is_paused_by_user() {
         Some(format!(
-            "it is paused by a user: no pod is updated until kubectl game resume {name}"
+            "it is paused by a user: no pod is updated until you run kubectl game resume {name}"
         ))
     } else if is_stable || game.steps.is_empty() {
         None

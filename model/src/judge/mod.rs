@@ -1,7 +1,7 @@
 //! The invariants, checked at each write of the operator.
 //!
 //! A write is checked against what the operator could know: the workload that the quorum GET returned, and the
-//! pods, without changes by kubelets and users that its caches have not observed.
+//! pods. Changes by kubelets and users that its caches have not observed yet are disregarded.
 
 use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::api::{ContainerOrder, HookPhase, UpdateStrategyType};
@@ -58,7 +58,7 @@ pub fn deletions(model: &Model, state: &State, reconcile: &Reconcile) -> Result<
     Ok(())
 }
 
-/// Checks a plan: it must delete successes whose action is no longer planned.
+/// Checks a plan. Among other things, it must delete successful HookRuns whose action is no longer planned.
 pub fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violation> {
     guard::plan(model, view, planned)?;
     nodes::plan(model, view, planned)?;
@@ -125,7 +125,7 @@ pub fn is_available(model: &Model, pod: &Pod, now: Time) -> bool {
     is_ready(pod) && pod.ready.is_some_and(is_long_enough)
 }
 
-/// Whether all pods are available and there is at least one, which ends the creation of the first pods in batches.
+/// Whether there is at least one pod and all pods are available. From then on, pods are no longer created in batches.
 pub fn are_all_available(model: &Model, state: &State) -> bool {
     let pods = state.pods.now.iter();
     let available = pods.filter(|pod| is_available(model, pod, state.clock));
@@ -214,7 +214,7 @@ impl<'a> Case<'a> {
             self.updated_to(rev, pod.name)?;
         }
         self.budget(pod)?;
-        // The patch shows whether the sidecars are updated as well.
+        // Only the patch that follows shows whether the sidecars are updated as well.
         let (point, at) = (self.point_of_change(), self.reconcile.at);
         self.hook_first(pod, point, Some(rev), at, |it| is_update || it.is_some())
     }
@@ -250,8 +250,8 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// A running container is changed only when those before it run the images of their spec, and are ready if the
-    /// policy requires that.
+    /// A running container is changed only when the containers before it run the images of their specs, and are
+    /// ready if the policy requires that.
     fn in_order(&self, pod: &Pod, patch: &Patch) -> Result<(), Violation> {
         let changed = patch.images.iter().flatten().count();
         let first = patch.images.iter().position(Option::is_some);
@@ -428,14 +428,14 @@ impl<'a> Case<'a> {
         let (point, target) = (HookPoint::PostInplace, Some(pod.rev));
         let sidecars = pod.record.as_ref().and_then(|record| record.sidecar);
         let workload = &self.reconcile.planned;
-        let is_guarded = workload.hooked && self.model.scope.post_inplace;
+        let has_hook = workload.hooked && self.model.scope.post_inplace;
         let allows = |run: &Run| {
             (run.id.point, run.id.pod, run.id.target) == (point, Some(uid), target)
                 && run.id.sidecars == sidecars
                 && run.phase == HookPhase::Successful
                 && run.id.hook == workload.hook
         };
-        if is_guarded && !self.state.runs.now.iter().any(allows) {
+        if has_hook && !self.state.runs.now.iter().any(allows) {
             return violation(
                 "1: hook first",
                 format!("{pod:?} gets traffic without {point:?}"),
@@ -444,7 +444,8 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// A pod that was chosen for deletion stays chosen, so no second pod waits for its players to leave.
+    /// A pod that was chosen for deletion stays chosen: after a change of choice, a second pod would wait for its
+    /// players to leave.
     fn run_deleted(&self, id: &RunId) -> Result<(), Violation> {
         let is_current = self.state.workload.now.generation == self.workload.generation
             && id.hook == self.workload.hook

@@ -1,11 +1,13 @@
-//! Invariant 7: no pod with a reserved ordinal is created; OrderedReady creates pods upward and deletes them
-//! downward, one at a time, each after the others are available; and invariants 2 and 3 for pods with ordinals.
+//! Invariant 7: no pod with a reserved ordinal is created. OrderedReady creates pods upward, each after the pods below
+//! it are available. It deletes them downward, each after all pods that remain are available.
+//!
+//! Also invariants 2 and 3 for pods with ordinals.
 
 use super::{Case, Violation, is_available, violation};
 use crate::state::*;
 
 impl Case<'_> {
-    /// The ordinals that should have a pod, including `surge` ordinals above replicas.
+    /// The ordinals that should have a pod when `surge` more pods than replicas are wanted.
     pub(super) fn wanted(&self, surge: i64) -> Vec<Name> {
         self.workload.ordinals(self.replicas() + surge)
     }
@@ -29,8 +31,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Checks the deletion of a pod for a scale-in, or because its ordinal is reserved. A surge pod is part of an
-    /// update, whose budget applies.
+    /// Checks the deletion of a pod for a scale-in, or because its ordinal is reserved. The budget of updates also
+    /// applies to the deletion of a surge pod, because the surge pod is part of an update.
     pub(super) fn scaled_in(&self, pod: &Pod) -> Result<(), Violation> {
         if self.model.scope.stateful_set.is_none() {
             return self.surplus_deleted(pod);

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 /// A deliberate bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Scripts start without the quorum GET before them.
+    /// Scripts start without a quorum GET before them.
     NoQuorumGet,
     /// A plan is made before the cache shows the operator's own writes.
     OwnWritesUnseen,
@@ -36,9 +36,9 @@ pub enum Fault {
     DeleteHooksIgnored,
     /// The finalizer is removed although nodes have records.
     RecordsIgnored,
-    /// Steps that passed in an earlier upgrade count for this one.
+    /// Steps that passed in an earlier upgrade count for the current one.
     AnyUpgradeCounts,
-    /// The upgrade of a node starts before that of the previous one is complete.
+    /// The upgrade of a node starts before the upgrade of the previous node is complete.
     NodesAtOnce,
     /// PostUpgrade does not wait for the kubelet.
     KubeletIgnored,

@@ -1,6 +1,6 @@
-//! The model of lifecycle hooks: the real planner, caches that lag per kind, crashes between any two writes, scripts
-//! that fail, nodes that join, are lost or are deleted, and a user who edits, pauses and deletes. For every state, it
-//! also checks that the Cluster settles once nothing else happens.
+//! The model of lifecycle hooks. It runs the real planner. Each cache lags by itself, the operator crashes between any
+//! two writes, scripts fail, nodes join, are lost or are deleted, and a user edits, pauses and deletes the Cluster. For
+//! every state, `settles` also checks that the Cluster settles once nothing else happens.
 
 mod fault;
 mod moves;
@@ -24,7 +24,7 @@ struct Violation {
     moves: String,
 }
 
-/// Explores a scope breadth first, with a deliberate bug if there is one. Returns the number of states.
+/// Explores a scope breadth first, with the deliberate bug if `fault` is given. Returns the number of states.
 fn explore(scope: &Scope, fault: Option<Fault>) -> Result<usize, Violation> {
     let start = State::start(scope, fault);
     let mut reached = HashMap::from([(start.key(), None)]);
@@ -165,7 +165,7 @@ fn a_user_who_pauses_and_resumes() {
 }
 
 #[test]
-fn an_upgrade_there_and_back_with_a_failing_script_and_a_crash() {
+fn an_upgrade_and_a_revert_with_a_failing_script_and_a_crash() {
     check(
         "upgraded",
         &Scope {

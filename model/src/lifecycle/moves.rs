@@ -57,9 +57,9 @@ pub fn moves(state: &State) -> Vec<Move> {
         let is_worker = node.name != "master";
         add_if(is_worker && remaining.losses > 0, Move::Lose(index));
         add_if(is_worker && node.lost, Move::DeleteNode(index));
-        let is_older = cluster.is_some_and(|it| it.spec.version.as_ref() != Some(&node.version));
+        let differs = cluster.is_some_and(|it| it.spec.version.as_ref() != Some(&node.version));
         let may_change = remaining.early_kubelets > 0 || state.is_awaited(node);
-        add_if(is_older && may_change, Move::Kubelet(index));
+        add_if(differs && may_change, Move::Kubelet(index));
     }
     moves
 }
@@ -117,8 +117,8 @@ pub fn fair(state: &State) -> Option<Move> {
     }
     let mut nodes = state.stored.nodes.iter();
     let wanted = state.wanted_version();
-    let older = nodes.position(|it| Some(&it.version) != wanted.as_ref() && state.is_awaited(it));
-    if let Some(node) = older {
+    let awaited = nodes.position(|it| Some(&it.version) != wanted.as_ref() && state.is_awaited(it));
+    if let Some(node) = awaited {
         return Some(Move::Kubelet(node));
     }
     let mut nodes = state.stored.nodes.iter();

@@ -24,7 +24,7 @@ pub struct Scope {
     pub losses: usize,
     pub edits: usize,
     pub pauses: usize,
-    /// Changes of the version, there and back.
+    /// Changes of the version, which alternate between upgrade and revert.
     pub version_changes: usize,
     /// Kubelets that are upgraded before their turn.
     pub early_kubelets: usize,
@@ -80,7 +80,7 @@ pub struct State {
     pub last_resource_version: u64,
 }
 
-/// A script that has passed: its step, the uid of its node, and for a step of an upgrade the upgrade's number.
+/// A script that has passed: its step, the uid of its node and, for a step of an upgrade, the number of the upgrade.
 pub type Success = (LifecycleStep, String, Option<i64>);
 
 /// The versions between which a user switches.
@@ -135,7 +135,7 @@ impl State {
         )
     }
 
-    /// The key of a write. Instead of the versions that it is based on, it contains whether they are outdated.
+    /// A step's part of the key. Instead of resource versions, it contains whether they are outdated.
     fn pending_key(&self, step: &Step) -> String {
         match step {
             Step::Status(cluster) => json!(cluster.status).to_string(),
@@ -163,7 +163,8 @@ impl State {
         }
     }
 
-    /// Whether the cache of each kind, and the pending plan, differ from what is stored.
+    /// For each kind, whether its cache differs from what is stored. Last, whether the pending plan was made for another
+    /// version of the Cluster.
     pub fn outdated(&self) -> [bool; 4] {
         let version = |it: &Option<Cluster>| {
             it.as_ref()
@@ -279,7 +280,7 @@ impl State {
         conditions.any(|it| is_of_step(&it.type_) && is_about_node(&it.message))
     }
 
-    /// Changes the spec, as a user would.
+    /// Changes the Cluster, as a user would.
     fn edit(&mut self, change: impl FnOnce(&mut Cluster)) {
         let version = self.next_resource_version();
         if let Some(cluster) = &mut self.stored.cluster {
@@ -289,7 +290,7 @@ impl State {
         }
     }
 
-    /// Removes the Cluster if it is deleted and has no finalizer left.
+    /// Removes the Cluster if it is being deleted and has no finalizer left.
     pub(super) fn remove_if_done(&mut self) {
         self.stored.cluster.take_if(|cluster| {
             let finalizers = cluster.metadata.finalizers.as_deref().unwrap_or_default();

@@ -105,8 +105,8 @@ impl<'a> Claims<'a> {
         })
     }
 
-    /// Makes a pod the owner of its claims, if the retention policy says so. The pod is cleared for deletion, and is not
-    /// replaced. Returns whether the pod may be deleted: not before it has been observed as the owner of its claims.
+    /// Makes a pod the owner of its claims, if the retention policy says so. The pod is cleared for deletion and will
+    /// not be replaced. Returns whether it may be deleted: not before it has been observed as the owner of its claims.
     pub fn transfer(&mut self, cleared: &Cleared<'a>, ordinal: i64) -> bool {
         let pod = cleared.pod();
         if self.identity.retention.when_scaled == PvcRetention::Retain {

@@ -1,4 +1,4 @@
-//! Which ordinals should have a pod: the first ones that are not reserved. A reserved ordinal does not count, so the
+//! Which ordinals should have a pod: the lowest ones that are not reserved. A reserved ordinal does not count, so the
 //! next higher one is used instead.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ pub struct OrdinalRange<'a> {
 }
 
 impl<'a> OrdinalRange<'a> {
-    /// The first `count` ordinals from `start` on that are not reserved.
+    /// The first `count` ordinals that are not reserved, counted from `start`.
     pub fn first(count: i64, start: i64, reserved: &'a BTreeSet<i64>) -> Self {
         let mut end = start + count;
         for ordinal in reserved.range(start..) {

@@ -1,8 +1,8 @@
 //! Invariant 7: which ordinals should have a pod, which pods are surplus, and which ones a rollout updates.
 //!
-//! Pods have the first ordinals from `start` on that are not reserved. The first `partition` of them are kept at the
-//! old revision; the others are updated, highest first. Surge pods have the highest ordinals, and are deleted when
-//! all other pods are available.
+//! Pods have the first ordinals that are not reserved, counted from `start`. The first `partition` of them are kept
+//! at the old revision; the others are updated, highest first. Surge pods have the highest ordinals, and are deleted
+//! when all other pods are available.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -99,10 +99,10 @@ impl<'a> Ordinals<'a> {
         }
     }
 
-    /// The number of existing surge pods that the update still needs while `to_update` pods are to be updated. They
-    /// also make up for pods that are not available, such as the last one that was updated, but no surge pod is
-    /// created for that. Without an update the number is 0: pods that are surplus after a scale-in do not wait for
-    /// broken ones.
+    /// The number of existing surge pods that the update still needs while `to_update` pods are to be updated. Surge
+    /// pods that exist also make up for unavailable pods, such as the one that was updated last, but none is created
+    /// for that purpose. If the status records no surge, the number is 0: after a scale-in, surplus pods are deleted
+    /// even if other pods are broken.
     fn surge_to_keep(&self, sizing: &Sizing<'a>, to_update: i64) -> i64 {
         let wanted = self.wanted(self.workload.progress.surge);
         let is_active = |ordinal: &i64| {
@@ -179,9 +179,9 @@ impl<'a> Ordinals<'a> {
             return highest.map(|(_, pod)| pod.uid()).into_iter().collect();
         }
         let is_victim = |(_, pod): &(&i64, &&'a Pod)| victims.contains(&pod.uid());
-        let places = self.identity.start..regular.end();
+        let span = self.identity.start..regular.end();
         let reserved = &self.workload.reserved;
-        let is_replaced = |ordinal: &i64| places.contains(ordinal) && reserved.contains(ordinal);
+        let is_replaced = |ordinal: &i64| span.contains(ordinal) && reserved.contains(ordinal);
         let leaving = self.pods.iter().rev().filter(is_victim);
         let (replaced, others): (Vec<_>, Vec<_>) =
             leaving.partition(|(ordinal, _)| is_replaced(ordinal));
@@ -222,9 +222,9 @@ impl<'a> Ordinals<'a> {
 pub struct Reach {
     /// The lowest ordinal that the rollout covers.
     from: i64,
-    /// The number of pods that may be at the update revision, if it can be lower than the number of covered ordinals:
-    /// a step or a pause began with fewer pods, and a scale-out must not spread an unproven build; or an ordinal was
-    /// reserved in the meantime, and pods that are already updated are no longer covered.
+    /// The number of pods that may be at the update revision; None if it is the number of covered ordinals. It can be
+    /// lower for two reasons. A step or a pause began with fewer pods, and a scale-out must not spread an unproven
+    /// build. Or an ordinal was reserved in the meantime, so that some updated pods are no longer covered.
     held: Option<i64>,
 }
 

@@ -17,12 +17,12 @@ pub struct ScaleIn<'a> {
     workload: &'a Workload<'a>,
     node_costs: &'a BTreeMap<String, i64>,
     pod_cost_descends: bool,
-    /// The number of these pods on each node.
+    /// The number of the workload's pods on each node.
     neighbors: HashMap<&'a str, usize>,
 }
 
-/// What a pod waits for, according to its HookRuns and its annotation. Lower values are deleted first, so that a
-/// victim remains a victim.
+/// What a pod waits for, according to its HookRuns and its annotation. Pods with lower values are deleted
+/// first, so that a victim remains a victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Waiting {
     /// The hook of its removal.
@@ -36,7 +36,7 @@ pub enum Waiting {
 /// The rank of a pod: pods with lower ranks are deleted first. Fields are compared from top to bottom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank<'a> {
-    not_requested: bool,
+    replacement_not_requested: bool,
     waiting: Waiting,
     scheduled: bool,
     phase: u8,
@@ -83,7 +83,7 @@ impl<'a> ScaleIn<'a> {
             .unwrap_or_default();
         let pod_cost = pod.deletion_cost;
         Rank {
-            not_requested: !self.workload.replacement_requested(pod),
+            replacement_not_requested: !self.workload.replacement_requested(pod),
             waiting,
             scheduled: node.is_some(),
             phase: match pod.phase {
@@ -109,8 +109,8 @@ impl<'a> ScaleIn<'a> {
     }
 
     /// Chooses victims. Pods whose replacement was requested, or that already wait for their hook, are chosen first,
-    /// regardless of their revision. The others are chosen so that the number of pods that the partition
-    /// requires remains at each revision.
+    /// regardless of their revision. The others are chosen so that each revision retains the number of pods that
+    /// `keep` requires.
     pub fn victims(
         &self,
         pods: &[&'a Pod],
@@ -133,7 +133,7 @@ impl<'a> ScaleIn<'a> {
         let mut victims = HashSet::new();
         for preferred in [true, false] {
             for (rank, pod) in &ranked {
-                let is_preferred = !(rank.not_requested && rank.waiting == Waiting::No);
+                let is_preferred = !(rank.replacement_not_requested && rank.waiting == Waiting::No);
                 let group = usize::from(is_at(pod, update));
                 let may_choose = preferred || surplus[group] > 0;
                 if excess > 0 && is_preferred == preferred && may_choose {

@@ -67,7 +67,7 @@ impl<'a> Sizing<'a> {
     /// rollout have to be deleted first.
     ///
     /// Steps count pods that are not victims, and the victims depend on the step. So a first pass finds the victims,
-    /// and a second one the step.
+    /// and a second pass finds the step.
     pub fn settle(&self, choose: impl Fn(&Rollout) -> Choice<'a>) -> (Option<Sizes<'a>>, Draft) {
         let (first, _) = self.advance(&HashSet::new());
         let victims = first.rollout.map(|rollout| choose(&rollout).victims);
@@ -148,8 +148,8 @@ impl<'a> Sizing<'a> {
         )
     }
 
-    /// The stable revision. The update revision becomes stable when the steps are completed and all pods are
-    /// available at it; a workload without pods proves nothing. A stable revision whose ControllerRevision was
+    /// The stable revision. The update revision becomes stable when the steps are completed and all pods are at this
+    /// revision and available; a workload without pods proves nothing. A stable revision whose ControllerRevision was
     /// deleted remains the stable one as long as there are old pods, which the rollout may have to keep.
     fn stable(&self, counts: Counts, kept: i64) -> RevisionName<'a> {
         let update = self.revisions.update.name();
@@ -170,9 +170,9 @@ impl<'a> Sizing<'a> {
         }
     }
 
-    /// The stable revision of a workload whose status shows none although it has pods (orphans that are being adopted
-    /// included): the status was lost in the middle of a rollout, because the workload was restored from a backup or
-    /// deleted with `--cascade=orphan`. It is the revision that most of the old pods have.
+    /// The stable revision of a workload that has pods (or orphans that it will adopt) but whose status shows no stable
+    /// revision. Such a status was lost in the middle of a rollout, because the workload was restored from a backup or
+    /// deleted with `--cascade=orphan`. The stable revision is the one that most of the old pods have.
     fn stable_of_pods(&self) -> Option<RevisionName<'a>> {
         let is_active = |pod: &&Pod| !pod.terminating && !pod.ended();
         let pods = self.world.pods.iter().map(AsRef::as_ref);

@@ -8,6 +8,6 @@ pub struct ToUpdate<'a> {
     pub old: Vec<&'a Pod>,
     /// How many of them are updated.
     pub count: i64,
-    /// How many of those can be changed in place; surge pods have replaced the others.
+    /// How many of these `count` pods may be changed in place. Surge pods have replaced the others, which are deleted.
     pub in_place: i64,
 }

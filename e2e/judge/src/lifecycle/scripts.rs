@@ -63,7 +63,7 @@ impl Start<'_> {
         node.is_empty() || node.iter().any(|it| cluster.has_passed_on(step, it))
     }
 
-    /// Whether a step has passed on every node that the operator must know of.
+    /// Whether a step has passed on every node that the operator is certain to have observed.
     fn has_passed_everywhere(&self, step: &Step, cluster: &Cluster) -> bool {
         let nodes = self.world.nodes.values();
         let mut nodes = nodes.filter(|it| it.is_known_at(self.write.received));
@@ -93,7 +93,8 @@ fn phase(start: &Start, cluster: &Cluster) -> Option<String> {
     }
 }
 
-/// A script starts after the preceding steps have passed: on its node or, for a script of the cluster, on every node.
+/// A script of a node starts after the preceding steps have passed on that node. A script of the cluster starts after
+/// they have passed on every node.
 fn order(start: &Start, cluster: &Cluster) -> Option<String> {
     let step = start.step();
     let mut preceding = step.preceding().filter(|it| cluster.includes(it));
@@ -127,7 +128,7 @@ fn master(start: &Start, cluster: &Cluster) -> Option<String> {
     let is_elsewhere = !start.step().is_per_node && start.run.node != first_master;
     is_elsewhere.then(|| {
         format!(
-            "it runs on {}, not on the first master {first_master}",
+            "the script runs on {}, not on the first master {first_master}",
             start.run.node
         )
     })

@@ -50,7 +50,7 @@ pub(crate) struct Run {
     pub(crate) node: String,
     /// Whether it is deleted, or its measurement is complete.
     is_closed: bool,
-    /// Whether its Job exists, or did; None if it has none.
+    /// Whether its Job still exists; None if it never had one.
     job: Option<Existence>,
     /// The uids of its pods, including Terminating ones.
     pods: BTreeSet<String>,
