@@ -15,7 +15,7 @@ use super::state::*;
 use super::translate::Translator;
 use super::{judge, kubelet, renumber, user};
 
-/// A scope with the real planner.
+/// The real planner in a scope, and the plans that it has made.
 pub struct Model {
     pub scope: Scope,
     pub translator: Translator,
@@ -116,8 +116,12 @@ impl Model {
         };
         let runs = state.runs.now.iter().enumerate();
         for (index, _) in runs.filter(|(_, run)| !run.phase.is_completed()) {
-            for seen in caught_up_before(self.scope.lags.runs, &state.runs) {
-                moves.extend(phases.iter().map(|phase| Move::Hook(index, *phase, *seen)));
+            for caught_up in caught_up_before(self.scope.lags.runs, &state.runs) {
+                moves.extend(
+                    phases
+                        .iter()
+                        .map(|phase| Move::Hook(index, *phase, *caught_up)),
+                );
             }
             if self.scope.ahead > 0 && state.remaining.failures > 0 {
                 moves.push(Move::HookAhead(index));
@@ -147,15 +151,15 @@ impl Model {
         let mut next = state.clone();
         let lags = self.scope.lags;
         match next_move {
-            Move::Kubelet(uid, change, seen_before) => {
+            Move::Kubelet(uid, change, caught_up) => {
                 next.remaining.breaks -= u8::from(change.is_breakage());
                 let now = next.clock;
-                let pods = next.pods.change(lags.pods, *seen_before);
+                let pods = next.pods.change(lags.pods, *caught_up);
                 kubelet::act(&self.scope, pods, *uid, *change, now);
             }
-            Move::Hook(index, phase, seen_before) => {
+            Move::Hook(index, phase, caught_up) => {
                 next.remaining.failures -= u8::from(*phase == HookPhase::Failed);
-                let run = &mut next.runs.change(lags.runs, *seen_before)[*index];
+                let run = &mut next.runs.change(lags.runs, *caught_up)[*index];
                 run.phase = *phase;
                 run.finished = next.clock;
             }
@@ -165,24 +169,24 @@ impl Model {
                 run.phase = HookPhase::Successful;
                 run.finished = next.clock + self.scope.ahead;
             }
-            Move::User(change, seen_before) => {
+            Move::User(change, caught_up) => {
                 next.remaining.user -= 1;
                 judge::change_by_user(state, *change)?;
-                user::act(self, &mut next, *change, *seen_before);
+                user::act(self, &mut next, *change, *caught_up);
             }
             Move::Tick => {
                 next.remaining.ticks -= 1;
                 next.clock += self.scope.ticks[usize::from(next.remaining.ticks)];
             }
-            Move::Collect(uid, seen_before) => {
+            Move::Collect(uid, caught_up) => {
                 judge::collection(self, state, *uid)?;
-                let pods = next.pods.change(lags.pods, *seen_before);
+                let pods = next.pods.change(lags.pods, *caught_up);
                 for pod in pods.iter_mut().filter(|pod| pod.uid == *uid) {
                     pod.terminating = true;
                     pod.ready = None;
                 }
             }
-            Move::Orphan(seen_before) => orphan(&mut next, lags, *seen_before),
+            Move::Orphan(caught_up) => orphan(&mut next, lags, *caught_up),
             Move::Plan(caught_up) => self.begin_reconcile(&mut next, *caught_up)?,
             Move::Write(index) => self.make_write(&mut next, *index)?,
             Move::WriteStatus => self.write_status(&mut next)?,
@@ -227,20 +231,20 @@ fn end_foreground_deletion(state: &mut State, lags: Lags) {
 }
 
 /// What the garbage collector does next for `--cascade=orphan`.
-fn orphan(state: &mut State, lags: Lags, seen_before: bool) {
+fn orphan(state: &mut State, lags: Lags, caught_up: bool) {
     let pods = &state.pods.now;
     let is_owned = |pod: &Pod| !pod.orphan && !pod.terminating;
     match pods.iter().position(is_owned) {
-        Some(index) => state.pods.change(lags.pods, seen_before)[index].orphan = true,
+        Some(index) => state.pods.change(lags.pods, caught_up)[index].orphan = true,
         None => {
-            let workload = state.workload.change(lags.workload, seen_before);
+            let workload = state.workload.change(lags.workload, caught_up);
             workload.guard.deletion = Some(Cascade::Orphaned);
             workload.guard.deleted = workload.guard.is_deletion_complete();
         }
     }
 }
 
-/// The choices for a change: whether the operator's cache catches up right before it.
+/// The choices for a change: whether or not the operator's cache catches up right before the change.
 fn caught_up_before<T: PartialEq>(lags: bool, kind: &Kind<T>) -> &'static [bool] {
     match lags && kind.seen != Seen::Now {
         true => &[false, true],

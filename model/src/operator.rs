@@ -125,7 +125,7 @@ impl Model {
         let mut planned = Planned {
             get_first: plan.actions.iter().any(plan::Action::is_irrevocable)
                 && self.fault != Some(Fault::NoQuorumGet),
-            // The time of the next check of the guard is left out, because in the model, the guard is always in force.
+            // A wake-up for the next check of the guard is left out: in the model, the guard is always in force.
             wake: plan
                 .wake
                 .map(wake_time)
@@ -175,6 +175,7 @@ impl Model {
                 _ => &[true],
             }
         }
+        // To find the bug LeaderDoesNotWait, it is enough if the caches of later leaders lag.
         let is_first_leader = state.remaining.crashes == self.scope.remaining.crashes;
         let may_lag = self.fault != Some(Fault::LeaderDoesNotWait) || !is_first_leader;
         for workload in choices(&state.workload, may_lag) {
@@ -362,8 +363,8 @@ fn forget_own_writes(state: &mut State, before: &State) {
     }
 }
 
-/// The write that follows another one without a new plan: the change after the gate is closed. (Opening the gate
-/// of a new pod is omitted, because the next plan does the same.)
+/// The write that follows another write without a new plan: the patch of a pod after its gate is closed. (The real
+/// operator also opens the gate of a new pod without a new plan. The model leaves that to the next plan.)
 fn follow_up(state: &State, write: &Write) -> Option<Write> {
     let Write::CloseGate(uid, _, Some(patch), _) = write else {
         return None;

@@ -17,7 +17,7 @@ fn violation(why: String) -> Result<(), Violation> {
     Err(Violation { rule: RULE, why })
 }
 
-/// The partition of the last partition step up to this one.
+/// The partition that the last partition step at or before `index` sets.
 pub fn last_partition(steps: &[Step], index: usize) -> Option<Amount> {
     let mut reached = steps.iter().take(index + 1).rev();
     reached.find_map(|step| match step {
@@ -136,8 +136,8 @@ pub fn record_held_pods(model: &Model, state: &mut State, view: &View) {
     }
 }
 
-/// Whether a rollout enters a partition step, or its held replicas are first recorded, when its status changes from
-/// `old` to `new`.
+/// Whether the change of the status from `old` to `new` enters a partition step, or records held replicas for the
+/// first time.
 pub fn enters_partition(model: &Model, planned: &Workload, old: &Facts, new: &Facts) -> bool {
     let steps = &model.scope.steps[usize::from(planned.steps)];
     let from = if old.is_same_rollout(new) {
@@ -215,8 +215,8 @@ fn check_new_stable(
     Ok(())
 }
 
-/// If a workload without a stable revision (it is new, or its status was lost) has pods of another revision,
-/// the update revision does not become stable immediately.
+/// If a workload without a stable revision (it is new, or its status was lost) has pods that are not at the update
+/// revision, that revision does not become stable immediately.
 fn check_first_stable(model: &Model, state: &State, new: &Facts) -> Result<(), Violation> {
     let mut pods = state.pods.now.iter();
     let is_old = |pod: &Pod| pod.is_active() && Some(pod.rev) != new.update;

@@ -101,11 +101,11 @@ fn fall_silent(pod: &mut Pod, node: Node) {
 }
 
 /// Makes a change.
-pub fn act(model: &Model, state: &mut State, change: User, seen_before: bool) {
+pub fn act(model: &Model, state: &mut State, change: User, caught_up: bool) {
     let scope = &model.scope;
     let is_pause_over = pauses::is_marked_over(model, state.workload.now.pause_annotation);
     if let User::Node(node) = change {
-        let pods = state.pods.change(scope.lags.pods, seen_before);
+        let pods = state.pods.change(scope.lags.pods, caught_up);
         state.node = node;
         pods.iter_mut()
             .filter(|pod| pod.on_node)
@@ -113,7 +113,7 @@ pub fn act(model: &Model, state: &mut State, change: User, seen_before: bool) {
         return;
     }
     if let User::Release(name) = change {
-        let pods = state.pods.change(scope.lags.pods, seen_before);
+        let pods = state.pods.change(scope.lags.pods, caught_up);
         for pod in pods.iter_mut().filter(|pod| pod.name == name) {
             (pod.guarded, pod.released) = (false, true);
             // The policy no longer refuses what Kubernetes does with pods on lost nodes.
@@ -124,7 +124,7 @@ pub fn act(model: &Model, state: &mut State, change: User, seen_before: bool) {
         return;
     }
     if let User::Delete(name) | User::Evict(name) = change {
-        let pods = state.pods.change(scope.lags.pods, seen_before);
+        let pods = state.pods.change(scope.lags.pods, caught_up);
         for pod in pods.iter_mut().filter(|pod| pod.name == name) {
             pod.terminating = true;
             pod.ready = None;
@@ -132,7 +132,7 @@ pub fn act(model: &Model, state: &mut State, change: User, seen_before: bool) {
         return;
     }
     if let User::Move(name) = change {
-        let pods = state.pods.change(scope.lags.pods, seen_before);
+        let pods = state.pods.change(scope.lags.pods, caught_up);
         for pod in pods.iter_mut().filter(|pod| pod.name == name) {
             pod.move_requested = Some(Requester::User);
         }
@@ -146,7 +146,7 @@ pub fn act(model: &Model, state: &mut State, change: User, seen_before: bool) {
     {
         pause.outdated = true;
     }
-    let workload = state.workload.change(scope.lags.workload, seen_before);
+    let workload = state.workload.change(scope.lags.workload, caught_up);
     // An annotation alone does not change the generation.
     workload.generation += u8::from(change != User::Promote || workload.paused);
     if change == User::Promote {

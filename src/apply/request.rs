@@ -68,7 +68,7 @@ struct Owner {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Annotations {
-    /// [`RUN_WORKLOAD_UID`](gamekeeper_core::api::names::RUN_WORKLOAD_UID).
+    /// The annotation [`RUN_WORKLOAD_UID`](gamekeeper_core::api::names::RUN_WORKLOAD_UID).
     #[serde(rename = "gamekeeper.tkex.tencent.com/workload-uid")]
     workload: Option<String>,
 }
@@ -235,7 +235,7 @@ impl Requests {
         self.delete_with(path, options).await
     }
 
-    /// Deletes an object without preconditions, because its name is never reused.
+    /// Deletes an object without preconditions. This is safe for an object whose name is never reused.
     pub(crate) async fn delete_unconditionally(&self, path: &str) -> RequestResult {
         self.send(Method::DELETE, path, Content::Object, Vec::new())
             .await

@@ -1,4 +1,4 @@
-//! Applies a plan: the order of its writes, and their validity.
+//! Applies a plan: determines the order of its writes, and starts each write only while the plan is valid.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -20,9 +20,9 @@ use gamekeeper_core::plan::{Action, InPlacePatch, Phase, Plan, PodRef};
 
 /// The maximum number of concurrent writes.
 const MAX_WRITES: usize = 64;
-/// The maximum number of concurrent writes that close a gate before an in-place change. With more of them, on a busy
-/// API server, the change would wait for the gates of other pods for so long that the kubelet would write a status
-/// for the closed gate first.
+/// The maximum number of concurrent writes that close a gate before an in-place change. If there were more of them on a
+/// busy API server, a pod's change would have to wait until the gates of many other pods are closed. Meanwhile, the
+/// kubelet would write a status for the pod's own closed gate.
 const MAX_GATE_CLOSURES: usize = 16;
 /// The shortest time between two writes of a status that no decision depends on.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ struct Execution<'a, S> {
     decided_at: Option<Instant>,
     /// The status to write; None if it is unchanged, or once it is written.
     status: Option<S>,
-    /// The end of the validity of the last proof.
+    /// When the last proof expires.
     proven_until: Option<Instant>,
 }
 
@@ -47,7 +47,7 @@ pub(super) enum Stop {
     Conflict(String),
     /// A proof took too long.
     Late,
-    /// A write failed, with the server's Retry-After.
+    /// A request failed: the message, and the value of the response's Retry-After header.
     Failed(String, Option<Duration>),
 }
 
@@ -70,9 +70,9 @@ impl From<Refusal> for Stop {
 impl Applier {
     /// Applies a plan for a workload whose status is `old_status`. `on_write` is called with each write.
     ///
-    /// The order: actions that undo or prepare something; the status, if the rest depends on it; then, after a
-    /// proof that the workload is unchanged, the rest. Actions that cannot start while the proof is valid are
-    /// left to the next plan.
+    /// First come the actions that undo or prepare something. Then the status is written, if the rest depends on it or
+    /// if it was not written recently. The rest follows; irrevocable actions require a proof that the workload is
+    /// unchanged. Actions that cannot start while the proof is valid are left to the next plan.
     pub(crate) async fn carry_out<S: Serialize + PartialEq>(
         &self,
         target: &mut Target,
@@ -127,8 +127,8 @@ fn next_status_write(memory: &Memory) -> Instant {
     }
 }
 
-/// Whether an action of [`Phase::Before`] requires that the workload is unchanged: a workload that is being deleted must
-/// not adopt objects, and one whose guard was switched on again must not lose it.
+/// Whether an action of [`Phase::Before`] requires a proof that the workload is unchanged. A workload that is being
+/// deleted must not adopt objects, and a guard that was switched on again must not be removed.
 fn needs_proof(action: &Action) -> bool {
     matches!(
         action,

@@ -1,8 +1,8 @@
 //! An endless watch: lists, watches, resumes, and relists when the resource version has expired.
 //!
 //! `kube::runtime::watcher` is not used because it starts streaming lists at resourceVersion 0 (from the server's
-//! possibly stale cache), does not pass bookmarks on (without which a quiet kind is never known to be up to date),
-//! and, if an object cannot be decoded, drops its event without naming the object.
+//! possibly stale cache), does not pass bookmarks on (without them, a kind whose objects rarely change is never known
+//! to be up to date), and, if an object cannot be decoded, drops its event without naming the object.
 //!
 //! Guarantees: a list is never older than its request; between two lists, every change is passed on once, in
 //! order. Only the identity and the controller of an object are decoded here. The rest is passed on as text,
@@ -41,7 +41,7 @@ const HEALTHY_AFTER: Duration = Duration::from_secs(1);
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// What a watch passes on, with objects as `O`.
+/// What a watch passes on. `O` is the type of the objects.
 #[derive(Debug)]
 pub(super) enum Change<O> {
     /// A list starts: [`Change::Listed`] objects follow until [`Change::ListEnd`].
@@ -77,7 +77,7 @@ impl Object<'_> {
     }
 
     /// Decodes the object, unless it might take more than `max` bytes of memory. Maps take many times the length of
-    /// their text, and the object's author decides how many there are.
+    /// their text, and the object's author decides how many maps there are.
     pub fn read_within<K: DeserializeOwned>(self, max: usize) -> Result<K, serde_json::Error> {
         let text = match self {
             Object::Item(text) => text.as_bytes(),
@@ -103,7 +103,7 @@ pub struct Identity {
     pub uid: String,
     /// resourceVersion.
     pub resource_version: String,
-    /// Its controller.
+    /// The object's controller.
     #[serde(rename = "ownerReferences")]
     pub control: Control,
 }
@@ -120,7 +120,8 @@ impl Identity {
     }
 }
 
-/// A resourceVersion as a number; 0 if it is not one. Kubernetes documents that versions can be compared as numbers.
+/// A resourceVersion as a number; 0 if it is not a number. Kubernetes documents that versions can be compared as
+/// numbers.
 pub(super) fn version_number(version: &str) -> u64 {
     version.parse().unwrap_or_default()
 }
@@ -343,8 +344,8 @@ async fn response<T>(
     })
 }
 
-/// Reads one line; false at the regular end of the stream. An incomplete line is dropped, because the watch
-/// is resumed before it.
+/// Reads one line; false at the end of the stream. An incomplete line is dropped: the resumed watch sends its event
+/// again.
 async fn next_line(
     lines: &mut (impl AsyncBufRead + Unpin),
     line: &mut Vec<u8>,

@@ -1,7 +1,7 @@
 //! An index of the workloads by what relates them to other objects: labels, claims and HookTemplates.
 //!
-//! Each change to a claim or an orphan causes a lookup, and a cluster has thousands of them. So a lookup must not
-//! iterate over all workloads.
+//! Each change to a claim or an orphan causes a lookup, and a cluster may have thousands of claims and orphans. So a
+//! lookup must not iterate over all workloads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -20,11 +20,11 @@ pub(super) struct Entry {
     pub key: ObjectKey,
     selector: Option<Selector>,
     keys: BTreeSet<IndexKey>,
-    /// Whether the operator deletes its pods on lost nodes.
+    /// Whether the operator deletes the workload's pods on lost nodes.
     pub leaves_lost_nodes: bool,
-    /// Whether its pods have native sidecars.
+    /// Whether the workload's pods have native sidecars.
     pub has_sidecars: bool,
-    /// Whether its pods leave nodes that are going to be removed.
+    /// Whether the workload's pods are moved off nodes that are going to be removed.
     pub moves_off_nodes: bool,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Entry {
 enum IndexKey {
     /// A label of the selector; None for a selector without `matchLabels`.
     Label(Option<(String, String)>),
-    /// The prefix of the names of claims.
+    /// What the claims' names start with, before the ordinal.
     ClaimPrefix(String),
     HookTemplate(String),
 }

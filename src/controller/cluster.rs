@@ -37,7 +37,7 @@ pub(crate) struct Clusters {
     unreadable: UnreadableReporter,
     /// The image that runs scripts: the operator's own.
     image: String,
-    /// Why the API server refused to create runs, by Cluster and by the run's name.
+    /// Why the API server refused to create runs, by Cluster and then by the name of the run.
     refused: Mutex<HashMap<ObjectKey, BTreeMap<String, String>>>,
 }
 
@@ -224,8 +224,9 @@ impl Clusters {
         }
     }
 
-    /// Checks that no game pod is left on the node of a script that needs a drained one: the script may end matches,
-    /// and the cache may not show a pod yet. This comes before the status, which would say that the script is running.
+    /// If the action starts a script that needs a drained node, checks that no game pod is left on the node: the script
+    /// may end matches, and the cache may not show every pod yet. The check comes before the write of the status, which
+    /// would say that the script is running.
     async fn check_drained(&self, action: &ClusterAction) -> Result<(), Stop> {
         let ClusterAction::CreateHookRun {
             drained_node: Some(node),
@@ -291,7 +292,7 @@ impl Clusters {
         }
     }
 
-    /// Sets the annotation that `kubectl game move` sets. A pod that was deleted or replaced needs none.
+    /// Sets the annotation that `kubectl game move` sets. If the pod was deleted or replaced, no annotation is needed.
     async fn move_pod(&self, cluster: &Whole<Cluster>, pod: &GamePod) -> Result<(), Stop> {
         let value = format!("cluster/{}", cluster.name());
         let body = json!({"metadata": {
@@ -377,7 +378,7 @@ impl Clusters {
         Ok(())
     }
 
-    /// Records what the next plan must observe.
+    /// Records the result of a write, so that the next plan waits until the cache shows the write.
     fn record(
         &self,
         cluster: &Whole<Cluster>,
@@ -426,7 +427,7 @@ fn finalizer_patch(cluster: &Cluster, add: bool) -> Value {
     }})
 }
 
-/// The JSON patch that removes the taint. It fails if the node or the index of the taint has changed.
+/// The JSON patch that removes the taint. It fails if the node was replaced or the index of the taint has changed.
 fn without_taint(node: &ClusterNode) -> Value {
     let taint = format!(
         "/spec/taints/{}",

@@ -52,8 +52,8 @@ pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), 
     Ok(())
 }
 
-/// Whether the rollout has canary steps left. The status that the plan writes counts or, if it writes none, the current
-/// status.
+/// Whether the rollout has canary steps left, according to the status that the plan writes first. If it writes none
+/// first, the current status counts.
 fn is_at_step(model: &Model, view: &View, planned: &Planned) -> bool {
     let steps = &model.scope.steps[usize::from(view.workload.steps)];
     let status = planned.status.unwrap_or(view.workload.status);

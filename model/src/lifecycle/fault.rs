@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use gamekeeper_core::api::{Cluster, ClusterPhase, HookPhase, HookRunStatus, Machine};
+use gamekeeper_core::api::{Cluster, ClusterPhase, HookPhase, HookRun, HookRunStatus, Machine};
 use gamekeeper_core::plan::cluster::{
     ClusterAction, ClusterNode, ClusterPlan, ClusterWorld, NodeRecord,
 };
@@ -16,6 +16,8 @@ pub enum Fault {
     NoQuorumGet,
     /// A plan is made before the cache shows the operator's own writes.
     OwnWritesUnseen,
+    /// A canceled script counts as ended before it has ended.
+    CanceledMeansEnded,
     /// A run in progress counts as passed.
     RunningMeansPassed,
     /// A failed run counts as passed.
@@ -60,6 +62,10 @@ impl Fault {
         let upgrade = status.upgrade.clone();
         let hooks = &mut cluster.spec.features.hooks;
         match self {
+            Self::CanceledMeansEnded => {
+                let is_kept = |run: &Arc<HookRun>| run.metadata.deletion_timestamp.is_none();
+                world.runs.retain(is_kept);
+            }
             Self::RunningMeansPassed => end_runs(world, |phase| !phase.is_completed()),
             Self::FailureMeansPassed => end_runs(world, HookPhase::has_failed),
             Self::NeverRetried => world.now = Timestamp::UNIX_EPOCH - SignedDuration::from_hours(1),

@@ -13,6 +13,8 @@ pub enum Move {
     Crash,
     CatchUp(Cache),
     End(usize, HookPhase),
+    /// The script of a canceled run ends, and the run is removed.
+    Remove(usize),
     /// Time passes until the next attempt is due.
     Wait(usize),
     Delete,
@@ -38,6 +40,7 @@ pub fn moves(state: &State) -> Vec<Move> {
             moves.push(Move::End(run, HookPhase::Failed));
         }
     }
+    moves.extend(canceled(state).map(Move::Remove));
     moves.extend(backoffs(state).map(Move::Wait));
     let mut add_if = |is_possible: bool, next: Move| {
         if is_possible {
@@ -86,11 +89,20 @@ fn operator_moves(state: &State) -> Vec<Move> {
     moves
 }
 
-/// The runs that have not ended.
+/// The runs that have not ended and are not canceled.
 fn live(state: &State) -> impl Iterator<Item = usize> {
     let runs = state.stored.runs.iter().enumerate();
-    let live = runs.filter(|(_, run)| !run.phase().is_completed());
+    let live = runs.filter(|(_, run)| {
+        !run.phase().is_completed() && run.metadata.deletion_timestamp.is_none()
+    });
     live.map(|(index, _)| index)
+}
+
+/// The canceled runs, whose scripts have not ended.
+fn canceled(state: &State) -> impl Iterator<Item = usize> {
+    let runs = state.stored.runs.iter().enumerate();
+    let canceled = runs.filter(|(_, run)| run.metadata.deletion_timestamp.is_some());
+    canceled.map(|(index, _)| index)
 }
 
 /// The failed runs whose backoff is not over.
@@ -108,6 +120,9 @@ fn backoffs(state: &State) -> impl Iterator<Item = usize> {
 pub fn fair(state: &State) -> Option<Move> {
     if let Some(next) = operator_moves(state).first() {
         return Some(*next);
+    }
+    if let Some(run) = canceled(state).next() {
+        return Some(Move::Remove(run));
     }
     if let Some(run) = live(state).next() {
         return Some(Move::End(run, HookPhase::Successful));

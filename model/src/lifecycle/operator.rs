@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gamekeeper_core::api::names::{LIFECYCLE_FINALIZER, RUN_STEP};
-use gamekeeper_core::api::{Cluster, LifecycleStep};
+use gamekeeper_core::api::{Cluster, HookRun, LifecycleStep};
 use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode, ClusterWorld, plan};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::fault::Fault;
 use super::rules;
@@ -96,7 +97,7 @@ impl State {
         }
     }
 
-    /// Records the version of the operator's own write, which does not make the rest of the plan outdated.
+    /// Records the version of the operator's own write, so that this write does not make the rest of the plan outdated.
     fn record_own_version(&mut self, version: String) {
         if let Some(cluster) = &mut self.planned_for {
             cluster.metadata.resource_version = Some(version);
@@ -136,9 +137,15 @@ impl State {
                 self.own_writes.push(Cache::Runs);
             }
             ClusterAction::DeleteHookRun { uid, .. } => {
+                let is_deleted = |run: &HookRun| run.metadata.uid.as_ref() == Some(&uid);
+                // A run whose script has ended has no dependents to wait for.
                 self.stored
                     .runs
-                    .retain(|run| run.metadata.uid.as_ref() != Some(&uid));
+                    .retain(|run| !is_deleted(run) || !run.phase().is_completed());
+                let mut runs = self.stored.runs.iter_mut();
+                if let Some(run) = runs.find(|run| is_deleted(run)) {
+                    run.metadata.deletion_timestamp = Some(Time(NOW));
+                }
                 self.own_writes.push(Cache::Runs);
             }
             // There are no pods in the model.
@@ -170,6 +177,7 @@ impl State {
         true
     }
 
+    /// The stored node, if it has not changed since the plan was made.
     fn unchanged(&mut self, node: &ClusterNode) -> Option<&mut ClusterNode> {
         let mut nodes = self.stored.nodes.iter_mut();
         nodes.find(|it| it.uid == node.uid && it.resource_version == node.resource_version)

@@ -90,6 +90,7 @@ fn bugs_in_handling_a_users_changes_are_found() {
         ..INSTALL
     };
     find(Fault::OwnWritesUnseen, "is repeated", &edited);
+    find(Fault::CanceledMeansEnded, "two scripts run on", &edited);
 }
 
 #[test]

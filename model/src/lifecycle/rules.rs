@@ -30,7 +30,8 @@ pub fn check(state: &State, step: &Step) -> Result<(), String> {
     }
 }
 
-/// Whether a script has passed: on the node with this uid, or anywhere; in an upgrade, or outside of one.
+/// Whether the script of a step has passed: on the node with this uid, or on any node if there is no uid. A step of an
+/// upgrade must have passed in the upgrade with this number. For other steps, the number is ignored.
 fn has_passed(
     state: &State,
     step: LifecycleStep,
@@ -59,8 +60,8 @@ fn version_of(cluster: &Cluster) -> Option<&str> {
     cluster.status.as_ref()?.version.as_deref()
 }
 
-/// Checks what the status records: only steps that have passed, EnsureUpgrade only after PreUpgrade, and the end of
-/// an upgrade only after its last hook.
+/// Checks that the status records only steps that have passed, waits for the upgrade of a kubelet only after PreUpgrade
+/// on its node, and ends an upgrade only after the last hook.
 fn check_status(state: &State, cluster: &Cluster) -> Result<(), String> {
     let status = cluster.status.clone().unwrap_or_default();
     let upgrade = upgrade_of(cluster);

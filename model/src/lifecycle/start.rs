@@ -25,7 +25,8 @@ fn node(name: &str, labels: &[&str]) -> ClusterNode {
     }
 }
 
-/// The hooks of an install and a deletion, or those of an upgrade. All of them together would lead to too many states.
+/// The hooks of an upgrade if versions change, and the hooks of an install and a deletion if not. All of them together
+/// would lead to too many states.
 fn hooks(scope: &Scope) -> Value {
     let keys: &[&str] = match scope.version_changes {
         0 => &[

@@ -118,7 +118,13 @@ impl State {
                 .iter()
                 .map(|run| {
                     let finished = run.status.as_ref().and_then(|it| it.finished_at.as_ref());
-                    (&run.metadata.name, run.phase(), finished.map(|it| it.0))
+                    let is_canceled = run.metadata.deletion_timestamp.is_some();
+                    (
+                        &run.metadata.name,
+                        run.phase(),
+                        finished.map(|it| it.0),
+                        is_canceled,
+                    )
                 })
                 .collect();
             format!("{} {nodes:?} {runs:?}", json!(cluster))
@@ -163,8 +169,8 @@ impl State {
         }
     }
 
-    /// For each kind, whether its cache differs from what is stored. Last, whether the pending plan was made for another
-    /// version of the Cluster.
+    /// For each kind, whether its cache differs from what is stored. Last, whether the pending plan was made for a
+    /// different version of the Cluster.
     pub fn outdated(&self) -> [bool; 4] {
         let version = |it: &Option<Cluster>| {
             it.as_ref()
@@ -198,6 +204,9 @@ impl State {
             }
             Move::CatchUp(cache) => self.catch_up(cache),
             Move::End(run, phase) => self.end(run, phase),
+            Move::Remove(run) => {
+                self.stored.runs.remove(run);
+            }
             Move::Wait(run) => {
                 if let Some(status) = &mut self.stored.runs[run].status {
                     status.finished_at = Some(Time(LONG_AGO));

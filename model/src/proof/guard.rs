@@ -32,7 +32,7 @@ fn bugs_in_guards_are_found() {
 }
 
 #[test]
-fn a_removed_hook_that_is_forgotten_is_found() {
+fn a_bug_that_forgets_a_removed_hook_is_found() {
     for change in [User::Template(1), User::Scale(1)] {
         let scope = Scope {
             user: vec![User::Unhook, change],

@@ -45,16 +45,16 @@ fn bugs_in_the_validity_of_successes_are_found() {
 
 #[test]
 fn bugs_in_the_protection_of_running_pods_are_found() {
-    let grown = || Scope {
+    let scaled_out_and_in = || Scope {
         user: vec![User::Scale(4), User::Scale(3)],
         ..hooked()
     };
     let late_sidecars = Scope {
         late_sidecars: true,
-        ..grown()
+        ..scaled_out_and_in()
     };
     find(Fault::PhaseDecides, HOOK, late_sidecars);
-    find(Fault::NoVersionPrecondition, HOOK, grown());
+    find(Fault::NoVersionPrecondition, HOOK, scaled_out_and_in());
     let crashes = Scope {
         user: vec![User::Scale(2)],
         container_crashes: true,

@@ -8,7 +8,7 @@ use crate::scope::{Scope, Step, User};
 use crate::scopes::{sidecars_with_steps, with_sidecars};
 use crate::sidecars::{SetChange, SidecarScope};
 
-/// Pods with sidecars, and a user who changes their set in these ways.
+/// Pods with sidecars, and a user who makes these changes to the SidecarSet.
 fn changed(changes: &[SetChange]) -> Scope {
     Scope {
         user: changes.iter().copied().map(User::Sidecars).collect(),

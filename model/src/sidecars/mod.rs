@@ -158,12 +158,12 @@ impl Model {
                 state.allotter.writes = self.allot(state).writes.clone();
                 state.allotter.judged = Some(judged(state));
             }
-            SidecarMove::Write(index, seen_before) => {
+            SidecarMove::Write(index, caught_up) => {
                 let write = state.allotter.writes.remove(index);
                 let is_unchanged = |pod: &Pod| pod.mark == Some(write.from);
                 if state.pod(write.pod).is_some_and(is_unchanged) {
                     judge::sidecars::mark(self, state, &write)?;
-                    let pods = state.pods.change(self.scope.lags.pods, seen_before);
+                    let pods = state.pods.change(self.scope.lags.pods, caught_up);
                     mark(pods, &write);
                     let lags = self.scope.sidecars.is_some_and(|it| it.pods_lag);
                     if lags && self.fault != Some(Fault::OwnTokensUnseen) {

@@ -29,9 +29,9 @@ impl<T: Clone + PartialEq> Kind<T> {
         }
     }
 
-    /// A change by another client. `seen_before`: the cache caught up right before the change.
-    pub fn change(&mut self, lags: bool, seen_before: bool) -> &mut T {
-        if lags && (seen_before || self.seen == Seen::Now) {
+    /// A change by another client. If `caught_up`, the cache has caught up right before the change.
+    pub fn change(&mut self, lags: bool, caught_up: bool) -> &mut T {
+        if lags && (caught_up || self.seen == Seen::Now) {
             self.seen = Seen::Before(self.now.clone());
         }
         Rc::make_mut(&mut self.now)

@@ -161,7 +161,7 @@ fn list_end(version: u64) -> String {
     format!("{{\"type\":\"BOOKMARK\",\"object\":{{\"metadata\":{metadata}}}}}\n")
 }
 
-/// The changes of a watch of this source until the end of its script.
+/// Watches the source for a minute, and returns the changes as text.
 async fn followed(source: Source) -> Vec<String> {
     let mut changes = Vec::new();
     let record = |change: Change<Object<'_>>| {

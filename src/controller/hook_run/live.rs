@@ -33,7 +33,7 @@ pub(super) struct Live {
     saved: u64,
     /// Since when the status differs from the stored one.
     unsaved: Option<Instant>,
-    /// Whether the status differs from the stored one in more than phase Running.
+    /// Whether the unsaved status has a new result or the end of the run. If so, its write is not delayed.
     urgent: bool,
     /// Whether the last write failed. If so, no measurement starts, because it could not be recorded.
     failing: bool,
@@ -50,7 +50,7 @@ pub(super) enum RunAction {
     Over,
     /// Wait for a change, or until this time.
     Wait(Option<Instant>),
-    /// Write its status, then wait as above.
+    /// Write the run's status, then wait as above.
     Write(Option<Instant>),
 }
 
@@ -259,7 +259,7 @@ impl Drop for Live {
     }
 }
 
-/// Hash of a status as it is serialized.
+/// Hash of the serialized status.
 fn hash(status: &HookRunStatus) -> u64 {
     let mut hasher = DefaultHasher::new();
     to_bytes(status).hash(&mut hasher);
@@ -279,8 +279,8 @@ fn newest(status: &HookRunStatus) -> Option<Timestamp> {
         .max()
 }
 
-/// The time within one run: the wall clock at its start, plus the elapsed monotonic time. So a step of the wall
-/// clock does not change intervals, and times in a status never go backward.
+/// The time within one run: the wall clock when the run was started or resumed, plus the monotonic time since then. So
+/// the intervals do not change when the wall clock is set, and times in a status never go backward.
 struct Clock {
     base: Timestamp,
     since: Instant,
@@ -299,7 +299,7 @@ impl Clock {
         self.base.checked_add(passed).unwrap_or(Timestamp::MAX)
     }
 
-    /// The instant at which this clock shows a time.
+    /// The instant at which this clock shows the given time.
     fn instant(&self, at: Timestamp) -> Instant {
         let ahead = Duration::try_from(at.duration_since(self.base)).unwrap_or_default();
         self.since

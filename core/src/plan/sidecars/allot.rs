@@ -3,8 +3,8 @@
 //! A pod of our workloads gets a token, which is part of its mark. Its workload updates the pod when hook and budget
 //! allow that, and the same patch removes the token. A token that a workload does not use is withdrawn, and another
 //! pod gets one; a pod keeps its token while its hook runs. Pods of a workload that currently updates no sidecars get
-//! no tokens. The patch tests the token, so a withdrawal and an update cannot both succeed. Pods of other controllers
-//! have neither hook nor gate; the set updates them itself.
+//! no tokens. The patch that updates a pod tests the token, so a withdrawal and an update cannot both succeed. Pods of
+//! other controllers have neither hook nor gate; the set updates them itself.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ pub struct Allotment<'a> {
 pub struct MarkWrite<'a> {
     /// The pod.
     pub pod: &'a MatchedPod,
-    /// The pod's current mark, a precondition.
+    /// The pod's current mark, which is a precondition of the write.
     pub from: &'a SidecarMark,
     /// The new mark.
     pub to: SidecarMark,
@@ -60,7 +60,7 @@ pub struct Progress {
     pub ignored: Vec<String>,
     /// Pods whose workload has had a token for some time without using it.
     pub waiting: Vec<String>,
-    /// Pods whose update the API server refuses, each with its message.
+    /// Pods whose update the API server refuses, each with the API server's message.
     pub refused: Vec<String>,
     /// Workloads that hold back pods that would otherwise be updated, and why.
     pub held: BTreeSet<String>,
@@ -81,8 +81,8 @@ impl<'a> MarkedPod<'a> {
         self.pod.changing != Changing::No || !self.pod.ready || self.mark.token.is_some()
     }
 
-    /// Whether the update of an old pod has begun, to the newest revision or an earlier one. Then it takes a slot,
-    /// even if the pod is no longer ready.
+    /// Whether the update of an old pod has begun, to the newest revision or an earlier one. An update that has begun
+    /// takes a slot, even if the pod is no longer ready.
     fn has_begun(&self) -> bool {
         match self.pod.changing {
             Changing::Sidecars => true,
@@ -267,7 +267,7 @@ struct Candidates<'a> {
     eligible: Vec<MarkedPod<'a>>,
     /// Those whose tokens are withdrawn. They can get another one after that.
     void: Vec<MarkedPod<'a>>,
-    /// The workloads that hold others back.
+    /// The workloads that hold back other pods, and why.
     held: BTreeSet<String>,
 }
 
@@ -354,8 +354,8 @@ struct Room {
 }
 
 impl Room {
-    /// Takes room for a pod, if there is any, and returns whether there was. A pod whose update has begun already
-    /// has its slot.
+    /// Takes room for a pod, if there is any, and returns whether there was. A pod takes no second slot if its update
+    /// has begun.
     fn take(&mut self, marked: &MarkedPod) -> bool {
         let slots = i64::from(marked.needs_slot() && !marked.has_begun());
         let fits = self.pods > 0 && (slots == 0 || self.slots >= slots);
@@ -375,8 +375,8 @@ impl Progress {
         self.refused.clear();
     }
 
-    /// Whether a running pod can be changed to the newest revision. Records what prevents that, and a refused write,
-    /// which is tried again.
+    /// Whether a running pod can be changed to the newest revision. Records what prevents that. A refused write is
+    /// recorded too, although it does not prevent the change: it is tried again.
     fn can_change(&mut self, set: &Sidecars, pod: &MatchedPod, mark: &SidecarMark) -> bool {
         if mark.shape != set.shape {
             self.not_in_place.push(pod.full_name());

@@ -61,10 +61,10 @@ impl Sidecar {
         self.container["restartPolicy"] == "Always"
     }
 
-    /// The container for a pod whose own containers are these.
+    /// The container as it is injected into a pod whose own containers are `own`.
     ///
     /// # Errors
-    /// If it shares their volumes, and would have two different mounts at one path.
+    /// If it shares their volumes, and would have two different mounts at the same path.
     pub fn for_pod(&self, own: &[Value]) -> Result<Value, String> {
         let mut container = self.container.clone();
         self.transfer(own, &mut container);

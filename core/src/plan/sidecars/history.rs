@@ -38,14 +38,14 @@ pub enum RevisionWrite {
     Adopt {
         /// Its uid.
         uid: String,
-        /// Its number.
+        /// Its new number.
         number: i64,
     },
     /// The set was changed back to it.
     Renumber {
         /// Its uid.
         uid: String,
-        /// Its number.
+        /// Its new number.
         number: i64,
     },
 }

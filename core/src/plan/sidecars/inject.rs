@@ -98,8 +98,8 @@ fn inject_set(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) 
         shape: set.shape.clone(),
         ..SidecarMark::default()
     };
-    // The API server calls the webhook again if another one has changed the pod, and users copy and restore pods. The
-    // mark alone proves nothing, because any client can write it.
+    // The pod may already have the containers: the API server calls the webhook again if another webhook has changed
+    // the pod, and users copy and restore pods. The mark alone proves nothing, because any client can write it.
     let matching = old_mark.filter(|mark| mark.containers == containers);
     if let Some(old_mark) = matching.filter(|_| has_containers(spec, set)) {
         return mark_of_existing(old_mark, set);
@@ -116,8 +116,9 @@ fn inject_set(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) 
     }
 }
 
-/// The mark of a pod whose manifest already contains the containers of the set. The old mark names their revision: a
-/// restored pod has the containers from the time of the backup. If it names none, they are updated as soon as possible.
+/// The mark of a pod whose manifest already contains the containers of the set. The old mark names the revision of
+/// these containers: a restored pod has the containers from the time of the backup. If the mark names no revision, the
+/// containers are updated as soon as possible.
 fn mark_of_existing(old: &SidecarMark, set: &Sidecars) -> SidecarMark {
     let shape = match old.shape.is_empty() {
         true => &set.shape,
@@ -169,7 +170,7 @@ fn with_set(spec: &Value, set: &Sidecars) -> Result<Value, String> {
             let containers = items(&mut spec, field);
             let place = match sidecar.place {
                 PodInjectPolicy::AfterAppContainer => containers.len(),
-                // After those of earlier sets, so that containers are in the order of their sets.
+                // After the containers of earlier sets, so that containers are in the order of their sets.
                 PodInjectPolicy::BeforeAppContainer => {
                     let is_own = |it: &Value| !is_injected(it);
                     containers

@@ -23,7 +23,7 @@ pub enum Changing {
     Others,
 }
 
-/// A write to a pod for a set, which the API server has refused.
+/// A write that the API server has refused: it would have changed a pod on behalf of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedWrite {
     /// The API server's message.
@@ -63,7 +63,8 @@ pub struct MatchedPod {
     pub marks: SidecarMarks,
     /// Whether it is ready.
     pub ready: bool,
-    /// Whether one of our workloads controls it, or may adopt it, and updates its containers.
+    /// Whether it is updated by one of our workloads, which controls it or may adopt it. The set updates other pods
+    /// itself.
     pub own: bool,
     /// The pod with its containers, if the set itself updates it.
     pub running: Option<Arc<Pod>>,
@@ -73,7 +74,7 @@ pub struct MatchedPod {
     pub look_again: Option<Timestamp>,
     /// The last write for the set, if it was refused.
     pub refused: Option<RefusedWrite>,
-    /// Whether its kubelet would ignore the new images, because native sidecars are among them.
+    /// Whether its kubelet would ignore the new images, because some of them are for native sidecars.
     pub kubelet_ignores: bool,
     /// Whether the set no longer selects it, although it has a token of the set.
     pub deselected: bool,

@@ -215,7 +215,7 @@ fn tokens_are_allotted_within_all_limits() {
             &["token", "old"],
             "-a",
         ),
-        // What cannot be changed in a running pod, or is ignored by its kubelet.
+        // No token for a pod that cannot be changed while it runs, or whose kubelet would ignore the change.
         (
             json!({"maxUnavailable": 3}),
             &["old reshaped", "old kubelet", "token kubelet"],
@@ -309,7 +309,7 @@ fn tokens_are_allotted_within_all_limits() {
 }
 
 #[test]
-fn a_pod_that_gave_its_token_back_is_the_last_to_get_a_new_one() {
+fn a_pod_whose_token_was_withdrawn_is_the_last_to_get_a_new_one() {
     let set = set("log:2", json!({}));
     let mut pods = pods(&["old", "old"]);
     let mark = pods[0].marks.get_mut("log").expect("a mark");
@@ -387,7 +387,7 @@ fn the_progress_names_what_holds_the_update_back() {
     let by_workloads = progress(json!({}), &["new", "old paused", "old paused"]);
     let held = BTreeSet::from(["GameDeployment games/arena is paused".to_owned()]);
     assert_eq!((by_workloads.wanted, by_workloads.held), (0, held));
-    // What the set itself holds back does not wait for a workload.
+    // Pods that the set itself holds back do not wait for a workload.
     for strategy in [json!({"partition": 3}), json!({"paused": true})] {
         let by_set = progress(strategy, &["new", "old paused", "old paused"]);
         assert_eq!(by_set.held, BTreeSet::new());
@@ -407,7 +407,7 @@ fn refused_pods_are_tried_again_and_are_named_until_they_are_updated() {
 }
 
 #[test]
-fn a_pod_is_looked_at_again_at_the_time_that_it_records() {
+fn the_plan_wakes_when_a_pod_must_be_looked_at_again() {
     let mut pods = pods(&["new foreign updating"]);
     let at = now() + SignedDuration::from_secs(10);
     pods[0].look_again = Some(at);
