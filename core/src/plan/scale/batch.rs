@@ -65,11 +65,18 @@ impl<'a> Batch<'a> {
     pub fn waits_for(&self) -> Option<Blocked> {
         let (size, unavailable) = (self.size?, self.unavailable);
         let message = match self.oldest {
-            Some(pod) => format!(
-                "the first pods are created {size} at a time (scaleStrategy.createBatch), and {unavailable} of them \
-                 are not available yet, the oldest of which is {}",
-                pod.name
-            ),
+            Some(pod) => {
+                let which = match unavailable {
+                    1 => format!("{} is not available yet", pod.name),
+                    _ => format!(
+                        "{unavailable} of them are not available yet, the oldest of which is {}",
+                        pod.name
+                    ),
+                };
+                format!(
+                    "the first pods are created {size} at a time (scaleStrategy.createBatch), and {which}"
+                )
+            }
             None => {
                 format!("the first pods are created {size} at a time (scaleStrategy.createBatch)")
             }

@@ -48,6 +48,17 @@ fn the_first_pods_are_created_in_batches_and_later_ones_are_not() {
 }
 
 #[test]
+fn a_batch_of_one_names_its_pod() {
+    let mut story = story(6, batches(json!(1)));
+    story.user(json!({"template": {"metadata": {"labels": {"broken": "yes"}}}}));
+    assert_eq!(creations(&mut story), 1);
+    assert_eq!(creations(&mut story), 0);
+    let named = format!("and {} is not available yet", story.names()[0]);
+    let message = progressing(&story).1;
+    assert!(message.ends_with(&named), "{message}");
+}
+
+#[test]
 fn a_pod_that_is_never_ready_holds_back_the_rest_and_is_named() {
     let mut story = story(6, batches(json!(2)));
     story.user(json!({"template": {"metadata": {"labels": {"broken": "yes"}}}}));
@@ -57,7 +68,8 @@ fn a_pod_that_is_never_ready_holds_back_the_rest_and_is_named() {
     let (reason, message) = progressing(&story);
     assert_eq!(reason, "CreatingInBatches");
     let oldest = story.names().into_iter().min().expect("a pod");
-    assert!(message.contains(&oldest), "{message}");
+    let named = format!("2 of them are not available yet, the oldest of which is {oldest}");
+    assert!(message.contains(&named), "{message}");
     assert!(message.contains("2 at a time"), "{message}");
 
     story.user(batches(json!(3)));
