@@ -1,10 +1,10 @@
 //! Threads that parse and evaluate what users wrote.
 //!
 //! They have large stacks, because the parser of expressions recurses with large frames. A panic ends one measurement
-//! and nothing else. Work of several milliseconds does not delay the threads that serve timers and sockets. The
-//! namespaces are served in rotation, each by one thread at a time, so that a namespace with a lot of work delays no
-//! other. On Linux, the threads also run at a lower priority than all others, so that expensive expressions do not
-//! take processors from watches and writes.
+//! and nothing else. Even if an evaluation takes several milliseconds, it does not delay timers and sockets, because
+//! other threads serve these. The namespaces are served in rotation, each by one thread at a time, so that a namespace
+//! with a lot of work delays no other. On Linux, the threads also run at a lower priority than all others, so that
+//! expensive expressions do not take processors from watches and writes.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -97,7 +97,7 @@ impl Drop for Handle {
 impl EvaluationPool {
     pub(crate) fn start() -> std::io::Result<Self> {
         let jobs = Arc::new(Jobs::default());
-        // If a thread cannot be started, this is dropped, which ends the other threads.
+        // If a thread cannot be started, `pool` is dropped, which ends the other threads.
         let pool = EvaluationPool(Arc::new(Handle(Arc::clone(&jobs))));
         for number in 0..THREADS {
             let jobs = Arc::clone(&jobs);

@@ -1,4 +1,5 @@
-//! docs/bk-bcs-fields.md describes each field of the CRDs. The page and the CRDs must have the same fields.
+//! docs/bk-bcs-fields.md describes each field of the CRDs that bk-bcs has too. The page and these CRDs must have the
+//! same fields.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,7 +49,7 @@ fn listed() -> Vec<Listed> {
     listed
 }
 
-/// All fields that a name with alternatives such as `{a,b}` stands for.
+/// Expands the alternatives in a name: `spec.{a,b}` stands for the fields `spec.a` and `spec.b`.
 fn expanded(field: &str) -> Vec<String> {
     let Some((prefix, rest)) = field.split_once('{') else {
         return vec![field.to_owned()];

@@ -292,7 +292,7 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     let workload = &state.workload.now;
     let facts = model.translator.facts(workload.status);
     let pods = &state.pods.now;
-    let is_marked = |pod: &Pod| pod.marked && !sidecars::has_run(state, pod);
+    let is_marked = |pod: &Pod| pod.marked && !sidecars::has_update_run(state, pod);
     if let Some(pod) = pods.iter().find(|it| it.ready.is_none() || is_marked(it)) {
         return Some(format!("{pod:?} is not ready, or marked for deletion"));
     }

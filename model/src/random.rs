@@ -19,8 +19,8 @@ use super::sidecars::{SetChange, SidecarScope};
 use super::start::start;
 use super::state::{Node, Remaining, State};
 
-/// The maximum number of moves of a history.
-const MAX_MOVES: usize = 250;
+/// Each history has fewer moves than this.
+const MOVE_LIMIT: usize = 250;
 
 /// Runs random histories. At the end of each, the cluster must settle.
 fn check(name: &str, scope: Scope) {
@@ -32,7 +32,7 @@ fn check(name: &str, scope: Scope) {
         ..Config::default()
     };
     let histories = config.cases;
-    let history = vec(any::<u16>(), 1..MAX_MOVES);
+    let history = vec(any::<u16>(), 1..MOVE_LIMIT);
     let result = TestRunner::new(config).run(&history, |choices| {
         let end = follow(&model, &start, &choices).map_err(|(moves, violation)| {
             let trace = describe_history(&model, &start, &choices[..moves]);
@@ -63,8 +63,8 @@ fn check(name: &str, scope: Scope) {
         .expect("a terminal");
 }
 
-/// The move that a number selects. Moves of users, crashes and the like are rare; otherwise a history would
-/// use them up before the first rollout has started.
+/// The move that a number selects. Changes by users, crashes and the like are rare, because a history would otherwise
+/// use them up before the first rollout starts.
 fn pick(model: &Model, state: &State, choice: u16) -> Option<Move> {
     let is_rare = |next_move: &Move| match next_move {
         Move::User(..) | Move::Crash | Move::Tick | Move::HookAhead(_) => true,

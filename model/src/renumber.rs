@@ -219,9 +219,9 @@ impl Renumbering {
                     patch.pod = self.uids.new_number(patch.pod);
                     self.renumber_unchanged(&mut patch.unchanged);
                 }
-                Write::CloseGate(uid, _, then, seen) => {
+                Write::CloseGate(uid, _, next_patch, seen) => {
                     *uid = self.uids.new_number(*uid);
-                    for patch in then.iter_mut() {
+                    for patch in next_patch.iter_mut() {
                         patch.pod = *uid;
                         self.renumber_unchanged(&mut patch.unchanged);
                     }
@@ -248,7 +248,7 @@ impl Renumbering {
         }
     }
 
-    /// Renumbers bits. Those of deleted pods that nothing refers to are dropped.
+    /// Renumbers a bit set of uids. Uids of deleted pods that nothing else refers to are dropped.
     fn renumber_bits(&self, bits: u32) -> u32 {
         let kept = (0..32).filter(|uid| bits & (1 << uid) != 0 && self.uids.0 & (1 << uid) != 0);
         kept.fold(0, |all, uid| all | 1 << self.uids.new_number(uid))
@@ -264,7 +264,7 @@ fn unchanged_of(write: &Write) -> Option<&Unchanged> {
     }
 }
 
-/// The pod of a write.
+/// The uid of the pod that a write is about. None if the write is about no pod, or creates one.
 pub fn pod_of(write: &Write) -> Option<Uid> {
     match write {
         Write::DeletePod(uid, ..)

@@ -29,7 +29,7 @@ pub struct Scope {
     pub protected: bool,
     /// Whether the operator moves pods off nodes that are about to be removed.
     pub moves_off_nodes: bool,
-    /// How many of the first pods are on the node whose state users change.
+    /// The number of pods on the node whose state users may change. These are the first pods.
     pub pods_on_node: u8,
     /// The time between closing the gate and changing the pod.
     pub grace: Time,
@@ -47,11 +47,12 @@ pub struct Scope {
     pub refused: Option<Rev>,
     /// A template whose pods never become ready.
     pub broken: Option<Rev>,
-    /// Whether the image of a second container may be pulled slowly, so the game runs while the pod is Pending.
+    /// Whether the image of a second container may be pulled slowly, so that the game already runs while the pod is
+    /// still Pending.
     pub late_sidecars: bool,
     /// Whether containers may crash and restart. Each crash counts as one of `remaining.breaks`.
     pub container_crashes: bool,
-    /// How far ahead the clock of an operator that ends a hook may be; 0 if clocks are never ahead.
+    /// How far the operator's clock may be ahead when it records the end of a hook; 0 if it is never ahead.
     pub ahead: Time,
     /// The changes that users may make.
     pub user: Vec<User>,
@@ -124,7 +125,7 @@ pub enum User {
     Evict(Name),
     /// kubectl game release pod/NAME.
     Release(Name),
-    /// The state of the node on which the first pods run changes.
+    /// The node of the first pods gets another state.
     Node(Node),
     /// The workload is deleted with `--cascade=orphan` and applied again: its status and the operator's
     /// annotations are lost.
@@ -218,7 +219,7 @@ impl Scope {
         }
     }
 
-    /// Whether pods may be deleted or end without the operator having observed it.
+    /// Whether pods may break, or be deleted by someone other than the operator.
     pub fn has_surprises(&self) -> bool {
         let deletes =
             |user: &User| matches!(user, User::Delete(_) | User::Evict(_) | User::Node(_));

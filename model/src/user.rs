@@ -30,7 +30,7 @@ pub fn has_effect(change: User, state: &State) -> bool {
         User::Unreserve(name) => workload.is_reserved(name),
         User::Guard(wanted) => workload.guard.wanted != wanted,
         User::DeleteWorkload(_) => workload.guard.deletion.is_none(),
-        User::Move(name) => exists(state, name) && !is_moving(state, name),
+        User::Move(name) => exists(state, name) && !user_requested_move(state, name),
         User::Delete(name) => exists(state, name) && !is_deletion_refused(state, name),
         User::Evict(name) => exists(state, name) && may_be_evicted(state, name),
         User::Release(name) => {
@@ -44,18 +44,19 @@ pub fn has_effect(change: User, state: &State) -> bool {
     }
 }
 
-/// Whether the policy refuses to let other clients delete the pod with this name.
+/// Whether the policy forbids other clients to delete the pod with this name.
 fn is_deletion_refused(state: &State, name: Name) -> bool {
     let mut pods = state.pods.now.iter();
     pods.any(|pod| pod.name == name && is_kept_by_policy(pod))
 }
 
-/// Whether the policy refuses to let other clients delete this pod.
+/// Whether the policy forbids other clients to delete this pod.
 pub fn is_kept_by_policy(pod: &Pod) -> bool {
     pod.guarded && pod.up && !pod.orphan
 }
 
-/// Whether the API server would evict a pod. The model evicts no pods in phase Pending, which no budget protects.
+/// Whether the API server would evict the pod with this name. No budget protects a pod in phase Pending, and the model
+/// does not evict such pods.
 fn may_be_evicted(state: &State, name: Name) -> bool {
     let pods = &state.pods.now;
     let found = pods.iter().find(|pod| pod.name == name);
@@ -76,7 +77,7 @@ fn may_be_evicted(state: &State, name: Name) -> bool {
         .is_some_and(|max| healthy.count() + usize::from(max) > expected)
 }
 
-fn is_moving(state: &State, name: Name) -> bool {
+fn user_requested_move(state: &State, name: Name) -> bool {
     let mut pods = state.pods.now.iter();
     pods.any(|pod| pod.name == name && pod.move_requested == Some(Requester::User))
 }

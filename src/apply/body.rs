@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn sidecars_are_changed_only_with_their_token() {
+    fn an_in_place_update_fails_once_a_sidecar_token_is_withdrawn() {
         let key = "sidecars.gamekeeper.tkex.tencent.com/log".to_owned();
         let with_token = InPlacePatch {
             tokens: vec![(key.clone(), "with token".into())],

@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_object_is_rejected_with_the_servers_message() {
+    fn a_rejection_keeps_the_servers_message() {
         let status = json!({"reason": "Invalid", "message": "no such image", "details": {
             "kind": "Pod",
             "causes": [{"reason": "FieldValueInvalid", "field": "spec.image", "message": "m"}],

@@ -23,13 +23,13 @@ pub(super) struct Tally {
     pub unfinished: bool,
     /// Whether the names of pods can be chosen, rather than being determined by ordinals.
     chooses_names: bool,
-    /// Revisions whose last pod was refused before this batch, which tries only one pod of each.
+    /// Revisions whose last pod was refused before this batch. The batch tries to create only one pod of each.
     on_trial: BTreeSet<String>,
-    /// Revisions on trial of which this batch has tried a pod.
+    /// The revisions on trial for which this batch has already tried to create a pod.
     tried: BTreeSet<String>,
-    /// Revisions of which a pod was refused in this batch.
+    /// Revisions with a pod that was refused in this batch.
     refused: BTreeSet<String>,
-    /// Revisions of which a pod was created.
+    /// Revisions with a pod that was created in this batch.
     accepted: BTreeSet<String>,
     verdicts: BTreeMap<String, Verdict>,
     taken: BTreeSet<String>,
@@ -51,7 +51,7 @@ pub(super) struct Tally {
     unavailable: Option<(String, Option<Duration>)>,
     conflict: Option<String>,
     rejected: Option<String>,
-    /// Whether an action was refused on which the rest of the plan depends.
+    /// Whether the API server refused an action that the rest of the plan depends on.
     void: bool,
 }
 
@@ -88,8 +88,8 @@ impl Tally {
         true
     }
 
-    /// Records the PodDisruptionBudgets of other clients. They become part of the guard's state
-    /// when its successful probe is counted.
+    /// Records the PodDisruptionBudgets of other clients. They become part of the guard's state once a successful probe
+    /// of the guard is counted.
     pub(super) fn observe_budgets(&mut self, others: Vec<OtherBudget>) {
         self.other_budgets = others;
     }
@@ -100,7 +100,7 @@ impl Tally {
         {
             self.players.forget(&it.pod.uid);
         }
-        // The budget may have been deleted, too.
+        // Likewise, the budget may have been deleted.
         if let (Action::DeleteBudget { .. }, Err(Refusal::Unavailable { .. })) = (action, &result) {
             self.guard = None;
         }
@@ -134,7 +134,7 @@ impl Tally {
             }
             Action::DryRun { revision, .. } => {
                 self.verdicts.insert(revision.clone(), Verdict::Accepted);
-                // The plan waits for the verdict.
+                // The actions that need the verdict are left to the next plan.
                 self.unfinished = true;
             }
             Action::ForceDeletePod(pod) => self.deleted.push(pod.name.clone()),
@@ -148,7 +148,8 @@ impl Tally {
             }
             Action::ProbeGuard { .. } => {
                 let at = Timestamp::now();
-                // While the guard was not in force, any client could change the budget, so it is applied again.
+                // While the guard was not in force, any client could change the budget. The next plan therefore applies
+                // it again.
                 let was_not_in_force = matches!(self.guard, Some(GuardState::NotInForce { .. }));
                 let others = std::mem::take(&mut self.other_budgets);
                 let state = GuardState::InForce { at, others };
@@ -164,7 +165,7 @@ impl Tally {
         }
     }
 
-    /// Remembers whether the guard is in force. The next plan reports that.
+    /// Records the state of the guard. The next plan reports this state.
     fn record_guard(&mut self, guard: Option<GuardState>) {
         self.guard = guard;
         self.unfinished = true;

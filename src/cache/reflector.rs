@@ -1,5 +1,5 @@
-//! The reflector of one kind: fed by one watch and shared by all readers. It also keeps the progress of the watch, and
-//! the objects that cannot be decoded.
+//! The reflector of one kind: fed by one watch and shared by all readers. It also records the progress of the watch,
+//! and which objects cannot be decoded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::pending;
@@ -100,7 +100,7 @@ impl<T: Cached> Reflector<T> {
         self.progress.subscribe()
     }
 
-    /// When the last watch event arrived. A working watch has at least one bookmark a minute.
+    /// When the last watch event arrived. A working watch receives at least one bookmark a minute.
     pub(crate) fn last_event(&self) -> Instant {
         *self
             .last_event
@@ -115,8 +115,8 @@ impl<T: Cached> Reflector<T> {
         let _ = self.progress().wait_for(reached).await;
     }
 
-    /// Waits for a list that starts after the call, and at least `interval` after the last one. A list in
-    /// progress is completed first. Callers that wait at the same time share a list.
+    /// Waits for the end of a list that starts after the call, and at least `interval` after the start of the
+    /// previous list. A list in progress is completed first. Callers that wait at the same time share a list.
     pub(crate) async fn relist(&self, interval: Duration) {
         let mut progress = self.progress();
         let current = *progress.borrow_and_update();
@@ -196,7 +196,8 @@ pub(super) type DecodeError = serde_json::Error;
 pub(crate) enum Routed<T> {
     Changed(Transition<T>),
     /// An object that cannot be decoded, or that could not be decoded before this change:
-    /// [`Reflector::unreadable`] distinguishes the two cases. If it can be decoded now, its change follows.
+    /// [`Reflector::unreadable`] distinguishes the two cases. If the object can be decoded now, a `Changed`
+    /// for it follows.
     Unreadable(ObjectKey),
 }
 
@@ -315,7 +316,7 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
         let previously_unreadable = std::mem::replace(&mut *self.unreadable(), unreadable);
         concerned.extend(previously_unreadable.into_keys());
         let transitions = self.write().replace(objects);
-        // Some of these objects may have been fixed. Their changes come last, so the router ends with them.
+        // Some of these objects may have been fixed. The router must see their changes last.
         for key in concerned {
             (self.route)(&Routed::Unreadable(key));
         }
@@ -359,7 +360,7 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
 
     /// Forgets that an object could not be decoded. Returns whether this was recorded.
     fn forget_unreadable(&self, identity: &Identity) -> bool {
-        // This runs for each change of any pod, and there is almost never such an object: avoid the write lock.
+        // This runs for each change of any pod, and unreadable objects are rare: avoid the write lock.
         if self.reflector.all_unreadable().is_empty() {
             return false;
         }

@@ -27,8 +27,8 @@ pub(super) fn canonical(resources: Option<&ResourceRequirements>) -> String {
     .to_string()
 }
 
-/// Whether a kubelet reports that a container runs with the cpu and memory of its spec. If the kubelet reports none,
-/// it has applied none.
+/// Whether a kubelet reports that a container runs with the CPU and memory that its spec sets. An amount that the
+/// kubelet does not report counts as not applied.
 pub(super) fn applied(
     wanted: Option<&ResourceRequirements>,
     reported: Option<&ResourceRequirements>,

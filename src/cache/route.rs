@@ -29,7 +29,7 @@ pub(crate) struct Router {
     workloads: RwLock<WorkloadIndex>,
     to_workloads: WorkloadSink,
     to_hook_runs: Sink,
-    /// Receives templates that cannot be decoded, or that could not be decoded until now.
+    /// Receives the keys of HookTemplates that cannot be decoded, or that could not be decoded until now.
     to_hook_templates: Sink,
     sidecars: Arc<SidecarIndex>,
     to_sidecar_sets: Sink,
@@ -37,7 +37,7 @@ pub(crate) struct Router {
     clusters: Option<Clusters>,
 }
 
-/// The Clusters; a change to any node or Cluster queues all of them.
+/// The Clusters. A change to a Cluster queues all of them, and so does a change to a node that can affect their plans.
 struct Clusters {
     keys: RwLock<BTreeSet<ObjectKey>>,
     queue: Sink,
@@ -97,8 +97,8 @@ impl Router {
         }
     }
 
-    /// Queues an object that cannot be decoded, or that could not be decoded and no longer exists; for a template,
-    /// also the workloads that name it. Objects of the other kinds have no controller in this process.
+    /// Queues an object that cannot be decoded, or that could not be decoded until now. For a HookTemplate, also
+    /// queues the workloads that name it. Kinds without a controller in this process are ignored.
     pub(crate) fn unreadable(&self, kind: Kind, key: &ObjectKey) {
         match kind {
             Kind::GameDeployment => (self.to_workloads)(WorkloadKind::GameDeployment, key.clone()),
@@ -128,8 +128,8 @@ impl Router {
         }
     }
 
-    /// Queues the run, and also its workload and SidecarSets if the change can affect a plan. Most measurements change
-    /// only the run.
+    /// Queues the run. If the change can affect a plan, also queues the run's workload, SidecarSets and Cluster. Most
+    /// measurements affect no plan.
     pub(crate) fn hook_run(&self, transition: &Transition<CachedHookRun>) {
         for side in sides(transition) {
             (self.to_hook_runs)(side.key());
@@ -180,8 +180,8 @@ impl Router {
         (self.to_sidecar_sets)(set.key());
     }
 
-    /// Records the namespace, and queues all sets: any of them may start or stop reaching it. Also
-    /// queues the workloads of a new namespace, which have been waiting for it.
+    /// Records a change of a namespace, and queues all sets: any of them may start or stop reaching the namespace.
+    /// Also queues the workloads in a new namespace, because they have been waiting for it to be cached.
     pub(crate) fn namespace(&self, (old, new): &Transition<CachedNamespace>) {
         let Some(namespace) = new.as_ref().or(old.as_ref()) else {
             return;
@@ -201,7 +201,7 @@ impl Router {
         }
     }
 
-    /// Records the revision of a set, and queues the set.
+    /// Records a new, changed or removed revision of a SidecarSet, and queues the set.
     pub(crate) fn set_revision(&self, (old, new): &Transition<CachedSetRevision>) {
         for side in [old, new].into_iter().flatten() {
             let Some(uid) = side.set_uid() else { continue };
@@ -223,7 +223,7 @@ impl Router {
     }
 
     /// Queues the SidecarSets that reach a workload's namespace, if the workload starts or stops holding back
-    /// sidecar updates, or holds them back for another reason.
+    /// sidecar updates, or if its reason for holding them back changes.
     fn queue_sets_of_workload<K: GameWorkload>(&self, (old, new): &Transition<Whole<K>>) {
         let Some(workload) = new.as_ref().or(old.as_ref()) else {
             return;
@@ -292,10 +292,12 @@ impl Router {
         }
     }
 
-    /// Queues what the change of a node concerns. If the node was lost or came back: the workloads whose pods leave
-    /// lost nodes. If its kubelet was upgraded: the workloads with native sidecars, and the SidecarSets that have some.
-    /// If its removal was announced or called off: the workloads whose pods are moved. If it concerns lifecycle hooks:
-    /// the Clusters.
+    /// Queues what the change of a node concerns:
+    /// - If the node was lost or came back: the workloads whose pods are deleted from lost nodes.
+    /// - If its kubelet was upgraded: the workloads whose pods have or can get native sidecars, and the SidecarSets
+    ///   with native sidecars.
+    /// - If its removal was announced or called off: the workloads whose pods are moved off such nodes.
+    /// - If the change can affect the plans of Clusters: all Clusters.
     pub(crate) fn node(&self, (old, new): &Transition<NodeState>) {
         self.queue_clusters(old.as_deref(), new.as_deref());
         let lost = |side: &Option<Arc<NodeState>>| side.as_ref().and_then(|node| node.lost);
@@ -315,7 +317,7 @@ impl Router {
         let gets_native = |it: &Entry| self.sidecars.injects_native(&it.key.namespace);
         let workloads = self.read();
         self.queue(workloads.all().filter(|it| {
-            (lost_changed && it.leaves_lost_nodes)
+            (lost_changed && it.deletes_pods_on_lost_nodes)
                 || (kubelet_changed && (it.has_sidecars || gets_native(it)))
                 || (going_changed && it.moves_off_nodes)
         }));

@@ -1,5 +1,5 @@
-//! ControllerRevisions in the operator's own namespace: those of SidecarSets, and the names of all others, which new
-//! revisions cannot reuse.
+//! ControllerRevisions in the operator's own namespace: those of SidecarSets, and the names of all others, because new
+//! revisions cannot reuse these names.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The SidecarSets and the namespaces that they reach.
 //!
-//! If there is no SidecarSet, this costs nothing: namespaces are not watched, and pods of other controllers are not
-//! kept.
+//! Until the first SidecarSet exists, nothing is spent on sidecars: namespaces are not watched, and pods of other
+//! controllers are not kept.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -65,7 +65,7 @@ pub(crate) struct SidecarIndex {
     scope: Option<String>,
     policy: NamespacePolicy,
     state: RwLock<State>,
-    /// Whether there has been a set.
+    /// Whether there has ever been a set.
     used: watch::Sender<bool>,
     /// How many times `State::open` has gained namespaces.
     grown: watch::Sender<u64>,
@@ -98,8 +98,8 @@ impl SidecarIndex {
         self.read().sets.is_empty()
     }
 
-    /// The sets that reach a namespace, in the order of injection. None if that is not known, because there are sets
-    /// and the namespace is not in the cache yet: a pod that was created without its sidecars would never get them.
+    /// The sets that reach a namespace, in the order of injection. None if this is unknown: there are sets, but the
+    /// namespace is not in the cache yet. No pod may be created then, because it would never get its sidecars.
     pub(crate) fn reaching(&self, namespace: &str) -> Option<Vec<Arc<Sidecars>>> {
         let state = self.read();
         if state.sets.is_empty() {
@@ -164,12 +164,12 @@ impl SidecarIndex {
         self.scope.is_some()
     }
 
-    /// Whether there has been a set.
+    /// Whether there has ever been a set.
     pub(super) fn is_used(&self) -> bool {
         *self.used.borrow()
     }
 
-    /// Returns as soon as there is a set.
+    /// Returns once there is, or ever was, a set.
     pub(super) async fn until_used(&self) {
         // Cannot fail, because self holds the sender.
         let _ = self.used.subscribe().wait_for(|used| *used).await;
@@ -214,7 +214,8 @@ impl SidecarIndex {
         });
     }
 
-    /// Records a ControllerRevision of the set with this uid. Returns the set's name, if the set is known.
+    /// Records a ControllerRevision of the set with this uid; None if the set no longer has it. Returns the set's name,
+    /// if the set is known.
     pub(super) fn put_revision(
         &self,
         uid: &str,

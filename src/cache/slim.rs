@@ -1,7 +1,7 @@
 //! Converts a pod from the API server to the slim [`Pod`] that the planner reads.
 //!
-//! A pure function of the pod's previous and new state. It needs the previous one because the first status of a
-//! generation is known only from the transition (see [`FirstStatus`]).
+//! The conversion depends only on the pod's previous and new state. It needs the previous state because the first
+//! status of a generation is known only from the transition (see [`FirstStatus`]).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Interner {
         }
         if self.texts.len() >= self.limit {
             self.texts.retain(|known| Arc::strong_count(known) > 1);
-            // Twice the number in use; otherwise, each new string would cause another pass.
+            // Twice the number in use: with a limit close to it, each new string would cause another pass.
             self.limit = MIN_LIMIT.max(2 * self.texts.len());
         }
         let shared: Arc<str> = text.into();
@@ -52,13 +52,13 @@ impl Interner {
 /// How a pod's new state was observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The watch, which has missed no state since the previous one.
+    /// By the watch: no state between the previous one and this one was missed.
     Watch,
-    /// A list: states in between may have been missed.
+    /// By a list: states in between may have been missed.
     List,
 }
 
-/// The slim form of a pod; None for a pod of another controller.
+/// The slim form of a pod; None if its controller is not a workload of this operator. Orphans have a slim form.
 pub(super) fn slim(
     previous: Option<&Pod>,
     origin: Origin,
@@ -359,8 +359,8 @@ fn started_at(reported: &core::ContainerStatus) -> Option<Timestamp> {
 
 /// The first status of the pod's generation, if it is known.
 ///
-/// It becomes known when the watch shows the kubelet's observedGeneration reach the generation, and remains
-/// known until the generation changes.
+/// It becomes known when the watch shows that the kubelet's observedGeneration has just reached the generation, and
+/// remains known until the generation changes.
 fn first_status(previous: Option<&Pod>, origin: Origin, pod: &Pod) -> Option<FirstStatus> {
     let previous = previous.filter(|previous| previous.uid == pod.uid)?;
     let known = previous.first_status.as_ref();

@@ -212,7 +212,7 @@ impl<T: Cached> Store<T> {
     }
 }
 
-/// Removes a name from an index, and also its key if no other name is left.
+/// Removes a name from the names of a key, and removes the key too if no other name is left.
 fn remove_name<K: Eq + Hash>(index: &mut HashMap<K, BTreeSet<Arc<str>>>, key: &K, name: &str) {
     if let Some(names) = index.get_mut(key) {
         names.remove(name);

@@ -15,7 +15,7 @@ pub(crate) fn pod(
     read(previous, origin, pod, false, interner)
 }
 
-/// The cached form of a pod in a namespace in which pods of other controllers are kept, as the watch shows it.
+/// The cached form of a pod that the watch shows in a namespace in which pods of other controllers are kept.
 pub(crate) fn kept_pod(previous: Option<&CachedPod>, pod: &Value) -> CachedPod {
     let interner = &mut Interner::default();
     read(previous, Origin::Watch, pod, true, interner).expect("it is kept")
@@ -35,7 +35,7 @@ fn read(
     CachedPod::read(previous, origin, &identity, object, keep_foreign, interner).expect("a pod")
 }
 
-/// A HookRun of the GameDeployment `games/arena`, whose uid is `workload`.
+/// A HookRun that the GameDeployment `games/arena` controls; `workload` is the uid of that GameDeployment.
 pub(crate) fn run(name: &str, workload: &str) -> HookRun {
     let run = json!({
         "metadata": {

@@ -1,9 +1,9 @@
 //! HookRuns that exist only in this process.
 //!
-//! In a namespace that is being deleted, the API server creates no objects. The hooks of its guarded pods run
-//! nevertheless, so the deletion is complete when the last match is over. Their HookRuns are kept here, and plans and
-//! the controller of HookRuns read them together with the stored ones. They are lost when the process ends; the next
-//! leader runs the hooks again.
+//! In a namespace that is being deleted, the API server creates no objects. The hooks of guarded pods must still run
+//! there, so that the deletion can complete when the last match is over. Their HookRuns are kept here. Plans and the
+//! controller of HookRuns read these runs together with the stored ones. These runs are lost when the process ends; the
+//! next leader runs the hooks again.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -44,7 +44,7 @@ impl UnstoredRuns {
     pub(crate) fn add(&self, mut run: HookRun) {
         let now = Timestamp::now();
         let name = run.metadata.name.as_deref().unwrap_or_default();
-        // Unique, because a run with this name in another process was created at another time.
+        // Unique, because any other run with this name was created at another time, even in another process.
         run.metadata.uid = Some(format!("{name}-{}", now.as_nanosecond()));
         run.metadata.creation_timestamp = Some(Time(now));
         run.metadata.generation = Some(1);
@@ -52,7 +52,7 @@ impl UnstoredRuns {
         self.route(&transition);
     }
 
-    /// Sets the status of a run, unless another run has its name now.
+    /// Sets the status of a run, unless the run was removed or its name now belongs to another run.
     pub(crate) fn set_status(&self, key: &ObjectKey, uid: &str, status: HookRunStatus) {
         let mut runs = self.write();
         let Some(known) = runs.get(&key.namespace, &key.name) else {

@@ -21,7 +21,7 @@ pub(super) struct Entry {
     selector: Option<Selector>,
     keys: BTreeSet<IndexKey>,
     /// Whether the operator deletes the workload's pods on lost nodes.
-    pub leaves_lost_nodes: bool,
+    pub deletes_pods_on_lost_nodes: bool,
     /// Whether the workload's pods have native sidecars.
     pub has_sidecars: bool,
     /// Whether the workload's pods are moved off nodes that are going to be removed.
@@ -67,7 +67,7 @@ impl WorkloadIndex {
                 .chain(templates.map(IndexKey::HookTemplate))
                 .chain(label.map(IndexKey::Label))
                 .collect(),
-            leaves_lost_nodes: object.forces_pods_off_lost_nodes()
+            deletes_pods_on_lost_nodes: object.forces_pods_off_lost_nodes()
                 || object
                     .protection()
                     .is_some_and(|it| it.pods == PodProtection::Guarded),

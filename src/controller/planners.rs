@@ -1,8 +1,8 @@
 //! Threads on which plans are made.
 //!
-//! A plan for ten thousand pods keeps a processor busy for tens of milliseconds. A few of them at the same time on the
-//! threads that serve sockets and timers would delay everything else, such as the renewal of the lease. Each processor
-//! makes one plan at a time; the other plans wait.
+//! A plan for ten thousand pods keeps a processor busy for tens of milliseconds. If a few such plans were made at the
+//! same time on the threads that serve sockets and timers, they would delay everything else, such as the renewal of the
+//! lease. Each processor makes one plan at a time; the other plans wait.
 
 use std::future::pending;
 use std::io;
@@ -11,9 +11,9 @@ use std::thread::available_parallelism;
 
 use tokio::runtime::{Builder, Runtime};
 
-/// The threads; dropping this ends them.
+/// The threads that make plans. They end when this value is dropped.
 pub(crate) struct Planners {
-    /// None only while this is being dropped.
+    /// None only while `Planners` is being dropped.
     threads: Option<Runtime>,
 }
 

@@ -31,14 +31,15 @@ pub(crate) use stats::Queues;
 
 const MIN_BACKOFF: Duration = Duration::from_millis(5);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// An event brings the retry of a failed object forward, to at most this long after the failure.
+/// When an event arrives for a failed object, its retry waits at most this long after the failure, unless the
+/// server sent a Retry-After.
 const MAX_BACKOFF_ON_EVENT: Duration = Duration::from_secs(1);
 
 /// A server's Retry-After is limited to this.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
-/// The minimum time between two reconciles that events cause: a thousand pods that change in a second
-/// must not cause a thousand reconciles.
+/// After a successful reconcile, an event does not cause the next one before this time has passed: a thousand pods
+/// that change in a second must not cause a thousand reconciles.
 const MIN_REST: Duration = Duration::from_millis(20);
 /// An object rests for this many times as long as its last plan took: ten thousand pods that change all
 /// the time take at most a fifth of a core for planning.
@@ -54,7 +55,7 @@ pub(crate) enum Requeue {
     Now,
     /// After a backoff, because something failed; not before the server's Retry-After.
     Retry(Option<Duration>),
-    /// After the same backoff, because an object has changed, which is not a failure.
+    /// After the same backoff, because an object has changed meanwhile. This is not a failure.
     Conflict,
 }
 
@@ -94,7 +95,7 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct State {
     ready: RoundRobin<ObjectKey>,
-    /// The same keys, and since when they have been ready.
+    /// The keys in `ready`, and since when they have been ready.
     waiting: HashMap<ObjectKey, Instant>,
     running: HashMap<ObjectKey, InProgress>,
     timers: BTreeSet<(Instant, ObjectKey)>,
@@ -109,7 +110,7 @@ struct State {
 /// A reconcile in progress.
 struct InProgress {
     since: Instant,
-    /// Whether there has been an event for its object since it began.
+    /// Whether an event for the object has arrived since the reconcile began.
     is_dirty: bool,
     #[expect(dead_code, reason = "held, never read")]
     permit: Permit,
@@ -305,7 +306,7 @@ impl Drop for Completion {
 
 /// Reconciles the objects of the queue until `stop`, then waits for the reconciles in progress.
 ///
-/// A panic in a reconcile fails only the reconcile of that object.
+/// A reconcile that panics is retried; the others go on.
 pub(crate) async fn work<F, L>(queue: Arc<Queue>, mut stop: watch::Receiver<bool>, reconcile: F)
 where
     F: Fn(ObjectKey) -> L,

@@ -25,7 +25,7 @@ pub(super) fn requeue_after(refusal: &Refusal) -> Requeue {
     }
 }
 
-/// The same as [`requeue_after`], but no later than already planned.
+/// The same as [`requeue_after`], but no later than `planned`.
 pub(super) fn no_later(planned: Requeue, refusal: &Refusal) -> Requeue {
     match (planned, requeue_after(refusal)) {
         (Requeue::Settled(Some(planned)), Requeue::Settled(Some(after))) => {
@@ -36,7 +36,7 @@ pub(super) fn no_later(planned: Requeue, refusal: &Refusal) -> Requeue {
     }
 }
 
-/// When the object is reconciled again after a failed request that is retried soon in any case.
+/// The same as [`requeue_after`], but for a request that is retried soon even if it was rejected.
 pub(super) fn retry(refusal: &Refusal) -> Requeue {
     match refusal {
         Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(*after),

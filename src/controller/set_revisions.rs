@@ -19,7 +19,7 @@ use gamekeeper_core::plan::sidecars::{
     History, RevisionWrite, SetRevision, expired, history, named_by_set,
 };
 
-/// How long a reconcile waits for the cache to show the revisions, or a write of its own.
+/// How long a reconcile waits for the cache to show the revisions, or the revision that it has just written.
 const CACHE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time before a set is reconciled again if the revisions are not in the cache yet.
 const CACHE_INTERVAL: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ impl SetRevisions {
     /// # Errors
     /// Fails if the revision could not be written. The error states when to reconcile the set again.
     pub(super) async fn record(&self, set: &Whole<SidecarSet>) -> Result<String, Requeue> {
-        // Revisions are watched once there is a set.
+        // The watch of revisions begins with the first set, so they may not be in the cache yet.
         let mut progress = self.cache.progress(Kind::SetRevision);
         let listed = timeout(
             CACHE_TIMEOUT,
@@ -84,7 +84,8 @@ impl SetRevisions {
         }
     }
 
-    /// Deletes revisions beyond the history limit that neither the set nor a pod names.
+    /// Deletes the oldest revisions if there are more than the history limit. Those that the set or a pod names are
+    /// kept and do not count.
     pub(super) async fn prune(
         &self,
         set: &Whole<SidecarSet>,
@@ -117,7 +118,7 @@ impl SetRevisions {
         requeue
     }
 
-    /// Of the revisions that are not the set's: those that the set may adopt, and the names of the others.
+    /// Splits the revisions that do not belong to the set: those that it may adopt, and the names of the others.
     fn others(&self, set: &Whole<SidecarSet>) -> (Vec<Arc<SetRevision>>, BTreeSet<String>) {
         let (mut orphans, mut taken) = (Vec::new(), BTreeSet::new());
         for other in self.cache.set_revisions.store().all() {
@@ -174,7 +175,7 @@ impl SetRevisions {
         }
     }
 
-    /// Writes how many revision names were taken. The names of new revisions depend on that.
+    /// Writes how many revision names were taken. The names of new revisions depend on this number.
     async fn count_collisions(&self, set: &Whole<SidecarSet>, collisions: i32) -> Requeue {
         let path = format!("{}/status", Kind::SidecarSet.path("", set.name()));
         let status = json!({"collisionCount": collisions});
@@ -190,8 +191,8 @@ impl SetRevisions {
     }
 }
 
-/// The owner reference to a set. It does not block the set's deletion, because that would need a permission for the
-/// set's finalizers.
+/// The owner reference to a set. It does not block the set's deletion: to write such a reference, the operator would
+/// need permission to update the set's finalizers.
 fn owner(set: &Whole<SidecarSet>) -> Value {
     json!({
         "apiVersion": API_VERSION, "kind": "SidecarSet", "name": set.name(), "uid": set.uid(),

@@ -1,5 +1,5 @@
-//! What the plan of a SidecarSet reads about the workloads of its pods: which of them hold updates back, and the hooks
-//! of pods with a token.
+//! What the plan of a SidecarSet reads about the workloads of its pods: which workloads hold updates back, and the
+//! hooks of pods with a token.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,7 +16,7 @@ use gamekeeper_core::plan::{Pod, token_hook, why_sidecars_are_held};
 pub(super) struct SetWorkloads<'c> {
     cache: &'c Cache,
     set: &'c Sidecars,
-    /// Those that hold updates back, by uid.
+    /// The workloads that hold updates back, by uid.
     held: HashMap<String, Arc<Held>>,
     /// The hooks of pods, by the uids of the workload and the pod. Read only for workloads with a pod that has a token.
     hooks: HashMap<String, HashMap<String, TokenHook>>,
@@ -78,7 +78,7 @@ fn held_in<K: GameWorkload>(
     held.collect()
 }
 
-/// Pods with tokens of a set in namespaces that the set no longer reaches.
+/// Pods that have a token of the set, but are in namespaces that the set no longer reaches.
 pub(super) fn deselected_pods(cache: &Cache, set: &Sidecars, now: Timestamp) -> Vec<MatchedPod> {
     let store = cache.pods.store();
     let namespaces = cache.sidecars.not_reached_by(set).into_iter();

@@ -69,7 +69,7 @@ impl SidecarSets {
     /// Reconciles one set: records its revision, updates its pods, and writes its status if it has changed.
     pub(crate) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Reconciled {
         let sets = &self.cache.sidecar_sets;
-        // A plan that does not see the tokens that the last one allotted would allot too many.
+        // A plan that does not see the tokens that the previous plan allotted would allot too many.
         if let Some(known) = sets.get(&key) {
             self.cache.until_caught_up(known.uid()).await;
         }
@@ -196,10 +196,10 @@ impl SidecarSets {
         }
     }
 
-    /// Until when the set is known to be unchanged.
+    /// Reads the set to prove that it is unchanged. Returns the time until which the proof is valid.
     ///
     /// # Errors
-    /// Fails if it has changed, or the proof took too long. The error states when to reconcile the set again.
+    /// Fails if the set has changed, or the proof took too long. The error states when to reconcile the set again.
     async fn prove(&self, set: &Whole<SidecarSet>) -> Result<Instant, Requeue> {
         let requested = Instant::now();
         let path = Kind::SidecarSet.path("", set.name());
@@ -217,7 +217,7 @@ impl SidecarSets {
         match refusal {
             // A deleted pod needs no update.
             Refusal::NotFound(_) => return requeue,
-            // A change of the pod that does not concern the set does not queue the set.
+            // The pod has changed. If the change does not concern the set, it does not queue the set.
             Refusal::Conflict(_) => return now_unless_failed(requeue),
             Refusal::Unavailable { .. } => self.expect(set, Write::Unknown(Kind::Pod)),
             _ => {}
@@ -339,9 +339,8 @@ impl SidecarSets {
         }
     }
 
-    /// Publishes an event when new pods, or those of other controllers, stop getting the containers. Like all events
-    /// of cluster-scoped objects, it belongs to the namespace default, so an operator for a single namespace may not
-    /// create it.
+    /// Publishes an event when the condition Injecting begins to show a problem. Like all events of cluster-scoped
+    /// objects, the event belongs to the namespace `default`, so an operator for a single namespace may not create it.
     fn publish(&self, set: &Whole<SidecarSet>, status: &SidecarSetStatus) {
         if self.cache.sidecars.is_scoped() {
             return;

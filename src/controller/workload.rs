@@ -45,7 +45,7 @@ impl<K: Planned> Workloads<K> {
         }
     }
 
-    /// Reconciles one workload: waits until the cache shows our own last writes for it, plans, and applies.
+    /// Reconciles one workload: waits until the cache shows the operator's last writes for it, plans, and applies.
     pub(crate) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Reconciled {
         let cache = &self.shared.cache;
         let Some(known) = self.reflector.get(&key) else {
@@ -183,7 +183,7 @@ impl<K: Planned> Workloads<K> {
         let remembered = self.memories().remove(key);
         match remembered {
             Some(remembered) if remembered.uid == uid => remembered.memory,
-            // It belonged to a deleted object of the same name.
+            // This memory belongs to a deleted workload of the same name.
             Some(old) => {
                 forget(&self.shared.cache, &key.namespace, &old.uid);
                 Memory::default()

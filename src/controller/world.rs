@@ -124,6 +124,7 @@ struct Nodes {
     lost_nodes: BTreeMap<String, LostNode>,
     /// Versions of kubelets that do not update images of native sidecars.
     old_kubelets: BTreeMap<String, Arc<str>>,
+    /// Taints that announce the removal of a node.
     going_nodes: BTreeMap<String, Arc<[Taint]>>,
 }
 

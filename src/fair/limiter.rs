@@ -1,16 +1,16 @@
 //! A concurrency limit that no namespace can use up alone.
 //!
-//! Calls to a hook server that never responds last until their timeout, which may be an hour, and ten thousand
-//! HookRuns of one tenant write statuses all the time. So a namespace may take only some of the shared permits, and
-//! each namespace has reserved permits that no other can take. The hooks, reconciles and writes of other namespaces
-//! continue.
+//! If a hook server never responds, each call to it takes until its timeout, which may be an hour. If one tenant has
+//! ten thousand HookRuns, their statuses are written all the time. So that the hooks, reconciles and writes of other
+//! namespaces continue, a namespace may take only some of the shared permits, and each namespace has reserved permits
+//! that no other can take.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// If there are more namespaces, those without a permit are removed.
+/// If more namespaces than this are known, those that neither hold nor wait for a permit are removed.
 const MAX_IDLE_NAMESPACES: usize = 256;
 
 /// The numbers of permits.

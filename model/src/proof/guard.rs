@@ -3,7 +3,7 @@
 use super::{GUARDED, HOOK, NODES, SETTLES, find};
 use crate::fault::Fault;
 use crate::scope::{Scope, User};
-use crate::scopes::{guarded_in_place, leaving, protected, remaining};
+use crate::scopes::{guarded_in_place, moving_off_nodes, protected, remaining};
 use crate::state::{Cascade, Node, Remaining};
 
 #[test]
@@ -87,7 +87,7 @@ fn bugs_in_releases_are_found() {
 fn bugs_in_moves_off_nodes_are_found() {
     let node_becomes = |nodes: &[Node]| Scope {
         user: nodes.iter().copied().map(User::Node).collect(),
-        ..leaving()
+        ..moving_off_nodes()
     };
     let tolerated = node_becomes(&[Node::Tolerated]);
     find(Fault::TolerationIgnored, NODES, tolerated);

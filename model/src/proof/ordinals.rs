@@ -3,7 +3,7 @@
 use super::{ENOUGH, HOOK, INDEXES, ORDINALS, PARTITION, PAUSED, RESERVED, find, scaled, updated};
 use crate::fault::Fault;
 use crate::scope::{Amount, Scope, Step, User};
-use crate::scopes::{indexed, remaining, stateful_set, surging};
+use crate::scopes::{indexed, remaining, stateful_set, surging_stateful_set};
 
 #[test]
 fn bugs_in_ordinals_are_found() {
@@ -60,7 +60,7 @@ fn a_bug_that_deletes_surge_pods_early_is_found() {
     let scope = Scope {
         pre_delete: false,
         user: vec![User::Template(1)],
-        ..surging()
+        ..surging_stateful_set()
     };
     find(Fault::SurgeLeavesEarly, ENOUGH, scope);
 }

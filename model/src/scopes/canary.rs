@@ -26,7 +26,7 @@ fn canary_pause() {
     );
 }
 
-/// A rollout without steps, in which a user pauses and changes the template.
+/// A rollout without steps. A user may pause it, change the template and scale out.
 pub fn paused_without_steps() -> Scope {
     Scope {
         replicas: 1,
@@ -49,7 +49,7 @@ fn paused_by_a_user() {
     check("paused without steps", paused_without_steps());
 }
 
-/// A canary rollout of a workload that is recreated.
+/// A canary rollout, during which a user may recreate the workload.
 pub fn recreated() -> Scope {
     Scope {
         pre_delete: false,

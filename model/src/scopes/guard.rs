@@ -1,5 +1,5 @@
 //! Guarded pods: the guard is switched on and off; the workload is deleted; pods are evicted and released; and a node
-//! is cordoned, tainted with what pods tolerate, about to be removed, silent or lost.
+//! is cordoned, has a taint that the pods tolerate, is about to be removed, stops responding, or is lost.
 
 use gamekeeper_core::api::PodManagementPolicy;
 
@@ -130,7 +130,7 @@ fn nodes_that_are_about_to_be_removed() {
         "nodes that are about to be removed",
         Scope {
             user: user.collect(),
-            ..leaving()
+            ..moving_off_nodes()
         },
     );
 }
@@ -140,7 +140,10 @@ fn nodes_with_taints_that_pods_tolerate() {
     let user = vec![User::Node(Node::Tolerated), User::Template(1)];
     check(
         "nodes with taints that pods tolerate",
-        Scope { user, ..leaving() },
+        Scope {
+            user,
+            ..moving_off_nodes()
+        },
     );
 }
 
@@ -154,7 +157,7 @@ fn nodes_that_are_lost() {
         Scope {
             user,
             remaining: remaining(3, 1, 1),
-            ..leaving()
+            ..moving_off_nodes()
         },
     );
 }
@@ -167,7 +170,7 @@ fn pods_of_a_game_stateful_set_leave_a_node() {
         Scope {
             stateful_set: Some(PodManagementPolicy::Parallel),
             user: user.to_vec(),
-            ..leaving()
+            ..moving_off_nodes()
         },
     );
 }

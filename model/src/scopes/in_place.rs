@@ -84,9 +84,9 @@ fn three_updates() {
 }
 
 #[test]
-fn in_place_with_crashes() {
+fn in_place_with_container_crashes() {
     check(
-        "in place, with crashes",
+        "in place, with container crashes",
         Scope {
             replicas: 2,
             pre_inplace: true,
@@ -121,7 +121,7 @@ fn containers_in_order() {
 }
 
 #[test]
-fn containers_in_order_once_the_previous_one_is_ready() {
+fn containers_in_order_each_once_the_previous_one_is_ready() {
     check(
         "containers in order, each once the previous one is ready",
         Scope {

@@ -8,7 +8,7 @@ mod rolling;
 mod sidecars;
 
 pub use canary::{paused_without_steps, recreated};
-pub use ordinals::{stateful_set, surging};
+pub use ordinals::{stateful_set, surging_stateful_set};
 pub use sidecars::{sidecars_with_steps, with_sidecars};
 
 use std::io::Write as _;
@@ -45,7 +45,7 @@ const LAGS: Lags = Lags {
     revisions: false,
 };
 
-/// Bounds: how many changes by users, crashes and failing hooks there may be.
+/// Bounds on the number of users' changes, of crashes of the operator, and of hooks that fail.
 pub fn remaining(user: u8, crashes: u8, failures: u8) -> Remaining {
     Remaining {
         user,
@@ -66,7 +66,7 @@ pub fn hooked() -> Scope {
     }
 }
 
-/// Three pods with a PreDelete hook, whose replacements are created first.
+/// Three pods with a PreDelete hook. An update creates the replacement of a pod before it deletes the pod.
 pub fn surge() -> Scope {
     Scope {
         max_unavailable: Amount::Number(0),
@@ -84,7 +84,7 @@ pub fn protected() -> Scope {
     }
 }
 
-/// Two guarded pods that are updated in place, moved and scaled in, after their deadline or before it.
+/// Two guarded pods that are updated in place, moved and scaled in, before or after their deadline.
 pub fn guarded_in_place() -> Scope {
     Scope {
         strategy: UpdateStrategyType::InplaceUpdate,
@@ -98,8 +98,9 @@ pub fn guarded_in_place() -> Scope {
     }
 }
 
-/// Two guarded pods that are moved off nodes, one of them on the node whose state changes.
-pub fn leaving() -> Scope {
+/// Two guarded pods, one of them on the node whose state changes. The operator moves pods off nodes that are about to
+/// be removed.
+pub fn moving_off_nodes() -> Scope {
     Scope {
         moves_off_nodes: true,
         pods_on_node: 1,
@@ -124,7 +125,7 @@ pub fn indexed() -> Scope {
     }
 }
 
-/// Pods with two containers, which are updated in place one after the other.
+/// A pod with two containers. An update in place changes one container after the other.
 pub fn in_order() -> Scope {
     Scope {
         replicas: 1,

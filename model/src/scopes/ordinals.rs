@@ -1,4 +1,4 @@
-//! GameStatefulSets with three ordinals, ordered and parallel.
+//! GameStatefulSets with three ordinals, ordered and parallel; and pods that are moved, also those of GameDeployments.
 
 use gamekeeper_core::api::PodManagementPolicy::{self, OrderedReady, Parallel};
 
@@ -143,7 +143,7 @@ fn ordinals_in_steps() {
 }
 
 /// A GameStatefulSet whose updates create surge pods instead of making pods unavailable.
-pub fn surging() -> Scope {
+pub fn surging_stateful_set() -> Scope {
     Scope {
         max_unavailable: Amount::Number(0),
         max_surge: Amount::Number(1),
@@ -162,7 +162,7 @@ fn ordinals_with_surge() {
                 User::Scale(2),
                 User::Scale(4),
             ],
-            ..surging()
+            ..surging_stateful_set()
         },
     );
 }
@@ -175,7 +175,7 @@ fn surge_pods_without_hooks() {
             pre_delete: false,
             user: vec![User::Template(1), User::Template(0), User::Scale(2)],
             remaining: remaining(3, 1, 0),
-            ..surging()
+            ..surging_stateful_set()
         },
     );
 }

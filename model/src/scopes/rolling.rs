@@ -243,9 +243,9 @@ fn pods_that_start_unobserved() {
 }
 
 #[test]
-fn crashes() {
+fn container_crashes() {
     check(
-        "crashes",
+        "container crashes",
         Scope {
             replicas: 2,
             container_crashes: true,

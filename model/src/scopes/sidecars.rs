@@ -4,7 +4,7 @@ use super::*;
 use crate::scope::{Amount, Step, User};
 use crate::sidecars::{SetChange, SidecarScope};
 
-/// Two pods with a sidecar, which are updated in place.
+/// Two pods, each with a sidecar. The pods are updated in place.
 pub fn with_sidecars(set: SidecarScope) -> Scope {
     Scope {
         replicas: 2,
@@ -63,7 +63,7 @@ fn sidecars_within_limits() {
 }
 
 #[test]
-fn sidecars_with_two_planners() {
+fn sidecars_with_lagging_caches() {
     let set = SidecarScope {
         set_lags: true,
         pods_lag: true,
@@ -80,7 +80,7 @@ fn sidecars_with_two_planners() {
         ..Lags::default()
     };
     check(
-        "sidecars, two planners",
+        "sidecars, lagging caches",
         Scope {
             user: user.map(User::Sidecars).to_vec(),
             lags,
@@ -90,7 +90,7 @@ fn sidecars_with_two_planners() {
 }
 
 #[test]
-fn sidecars_of_some_pods() {
+fn sidecars_with_a_partition() {
     check(
         "sidecars, partition",
         Scope {
@@ -165,7 +165,7 @@ fn sidecars_of_a_paused_workload() {
     );
 }
 
-/// Two pods with a sidecar, and a rollout with this canary step after the first pod.
+/// Two pods, each with a sidecar, and a canary rollout that reaches `last_step` once one pod is updated.
 pub fn sidecars_with_steps(last_step: Step) -> Scope {
     Scope {
         user: vec![image(1), User::Template(1), User::Resume],
@@ -191,7 +191,7 @@ fn sidecars_during_a_canary() {
     );
 }
 
-/// A scope in which the first new image of the sidecar is broken, and the second one fixes it.
+/// The same scope, with a sidecar whose first new image is broken and whose second new image works.
 fn with_broken_sidecars(scope: Scope) -> Scope {
     Scope {
         sidecars: Some(SidecarScope {

@@ -1,9 +1,9 @@
 //! A SidecarSet: its planner, which allots tokens to pods while the workload's planner acts on them, and its users.
 //!
 //! Both planners share a cache of the set. The set's planner sends a quorum GET of the set before it writes, so a
-//! plan for an older set is discarded; in the model, the planner always plans for the current set. Its cache of pods
-//! lags, but it waits until that cache shows its own writes. What it reads of the workload and the
-//! workload's HookRuns is current when it plans, and may have changed when it writes.
+//! plan for an older set is discarded; in the model, the planner always plans for the current set. The planner's cache
+//! of pods lags, but the planner does not plan again until that cache shows its own writes. What it reads of the
+//! workload and the workload's HookRuns is current when it plans, but may have changed by the time it writes.
 
 mod scope;
 mod settled;
@@ -21,7 +21,7 @@ use super::model::{Model, Move, Violation};
 use super::state::*;
 
 pub use self::scope::{SetChange, SidecarScope};
-pub use self::settled::{check_settled, has_run, obstacle};
+pub use self::settled::{check_settled, has_update_run, obstacle};
 pub use self::translate::{CONTAINER, Sets};
 pub use self::user::{change, has_effect};
 
@@ -34,7 +34,7 @@ pub enum SidecarMove {
     SeePods,
     Plan,
     /// The planner makes one of its writes. If the `bool` is true, the workload's cache of pods catches up right
-    /// before it.
+    /// before the write.
     Write(usize, bool),
 }
 
@@ -86,8 +86,8 @@ pub fn fair_move(model: &Model, state: &State) -> Option<Move> {
     all.into_iter().find(|it| matches!(it, Move::Sidecars(_)))
 }
 
-/// When the set's planner passes on tokens that are not used. None if the pods wait for a user, because tokens would
-/// otherwise be passed around among them forever.
+/// When the set's planner next passes unused tokens on to other pods. None while the pods wait for a user, because the
+/// planner would pass the tokens from pod to pod forever.
 pub fn wake(model: &Model, state: &State) -> Option<Time> {
     model.scope.sidecars?;
     if settled::waits_for_user(model, state) {
@@ -224,7 +224,7 @@ pub fn lag(model: &Model, state: &mut State, before: &Rc<Vec<Pod>>) {
     if has_changed && state.allotter.pods == Seen::Now {
         state.allotter.pods = Seen::Before(before.clone());
     }
-    // Nothing is planned before the last write of the previous plan.
+    // The planner plans again only after the last write of its plan, and once its cache shows all of them.
     if state.allotter.pods == Seen::TooOld && state.allotter.writes.is_empty() {
         state.allotter.pods = Seen::Now;
     }

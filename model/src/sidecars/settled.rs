@@ -12,7 +12,8 @@ pub(super) fn waits_for_user(model: &Model, state: &State) -> bool {
         model.scope.strategy,
         UpdateStrategyType::RollingUpdate | UpdateStrategyType::InplaceUpdate
     );
-    // A token is passed on if the hook of a sidecar update has failed. If all hooks fail, that never ends.
+    // If the hook of a sidecar update fails, the token is passed on to a pod that waits, so the updates continue. If
+    // all hooks fail, the token is passed on forever.
     let all_fail = state.remaining.failures == u8::MAX;
     let passes_token_on = |run: &Run| run.id.sidecars.is_some() && !all_fail;
     let has_failed = |run: &Run| run.phase == HookPhase::Failed && !passes_token_on(run);
@@ -51,7 +52,7 @@ pub fn check_settled(model: &Model, state: &State) -> Result<(), Violation> {
             rule: "settles",
             why,
         }),
-        _ => leftovers(state, set),
+        _ => check_leftovers(state, set),
     }
 }
 
@@ -82,8 +83,8 @@ fn unmet(state: &State, set: &SidecarSet) -> Option<String> {
 }
 
 /// Checks that no pod keeps a token that the set would not allot, and that each remaining HookRun belongs to a token or
-/// to an update. Nothing removes the tokens of a set that no longer exists.
-fn leftovers(state: &State, set: &SidecarSet) -> Result<(), Violation> {
+/// to an update. Tokens of a set that no longer exists are allowed, because nothing removes them.
+fn check_leftovers(state: &State, set: &SidecarSet) -> Result<(), Violation> {
     let violation = |why: String| {
         Err(Violation {
             rule: "settles",
@@ -112,7 +113,7 @@ fn leftovers(state: &State, set: &SidecarSet) -> Result<(), Violation> {
 }
 
 /// Whether a pod has a HookRun for an update of its sidecars.
-pub fn has_run(state: &State, pod: &Pod) -> bool {
+pub fn has_update_run(state: &State, pod: &Pod) -> bool {
     let mut runs = state.runs.now.iter();
     runs.any(|run| run.id.pod == Some(pod.uid) && run.id.sidecars.is_some())
 }

@@ -80,7 +80,7 @@ impl Sets {
         found.expect("a revision of the set") as Rev
     }
 
-    /// The target of a hook that names these revisions.
+    /// The hook target that names these revisions: the template's and, if there is one, the set's.
     pub fn target(&self, revision: &str, sidecars: Option<Rev>) -> String {
         match sidecars {
             None => revision.to_owned(),
@@ -88,7 +88,7 @@ impl Sets {
         }
     }
 
-    /// The template's revision in the target of a hook, and that of the set.
+    /// Splits a hook target into the template's revision and, if there is one, the set's.
     pub fn parse_target<'t>(&self, target: &'t str) -> (&'t str, Option<Rev>) {
         match target.split_once('+') {
             None => (target, None),
@@ -129,7 +129,7 @@ impl Sets {
         self.mark(&serde_json::from_str(text).expect("a mark"))
     }
 
-    /// The mark that a patch tests, and the one that it sets.
+    /// The mark that a patch tests, and the mark that it sets.
     pub fn marks_of_patch(&self, patch: &plan::InPlacePatch) -> (Option<Mark>, Option<Mark>) {
         let mut tested = patch.tokens.iter();
         let tested = tested.find(|(key, _)| *key == mark_key(SET));
@@ -177,7 +177,7 @@ impl Translator {
         clock(now)
     }
 
-    /// The pods as the set's planner observes them, with what it observes of their workload and their hooks.
+    /// The pods as the set's planner observes them, with what the planner observes of their workload and hooks.
     pub fn matched(
         &self,
         pods: &[Pod],

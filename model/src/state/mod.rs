@@ -57,7 +57,7 @@ pub struct State {
 /// The PodDisruptionBudget of guarded pods, which selects them by their label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Budget {
-    /// maxUnavailable; None for a minAvailable that no number of pods reaches.
+    /// maxUnavailable; None if the budget instead has a minAvailable that no number of pods reaches.
     pub max_unavailable: Option<u8>,
     /// Whether pods that are not ready may always be evicted.
     pub unready_evictable: bool,
@@ -69,7 +69,7 @@ pub enum Node {
     #[default]
     Fine,
     Cordoned,
-    /// It has a taint of an autoscaler that is about to remove it.
+    /// It has the taint that an autoscaler sets on a node before it removes the node.
     Going,
     /// It has a taint that the pods tolerate.
     Tolerated,
@@ -80,7 +80,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// Whether pods should leave the node.
+    /// Whether the node counts as about to be removed, so that pods should leave it.
     pub fn is_going(self) -> bool {
         matches!(self, Node::Cordoned | Node::Going)
     }
@@ -98,14 +98,14 @@ pub struct Workload {
     pub replicas: u8,
     pub template: Rev,
     pub paused: bool,
-    /// Whether `paused` was set by an apply.
+    /// Whether the value of `paused` comes from an apply.
     pub by_apply: bool,
     pub partition: u8,
     /// Version of the pod hooks' arguments.
     pub hook: u8,
     /// Whether the pod hooks are configured.
     pub hooked: bool,
-    /// Hook points whose retry is set, one bit each.
+    /// Hook points whose `retry` is true, one bit each.
     pub retry: u8,
     /// Its step list, as an index into the scope's step lists.
     pub steps: u8,

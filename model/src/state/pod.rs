@@ -59,7 +59,7 @@ impl Pod {
         matches!(self.phase, PodPhase::Failed | PodPhase::Succeeded)
     }
 
-    /// Whether it has been changed in place and the update is not complete.
+    /// Whether it has been changed in place, other than by a hot patch, and the update is not complete.
     pub fn is_patched(&self) -> bool {
         let Some(record) = self.record.as_ref().filter(|record| !record.hot) else {
             return false;
@@ -125,7 +125,7 @@ pub enum Gate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Closing {
     pub at: Time,
-    /// Its number among the gates that were closed at this time.
+    /// The number of this closing among those at the same time, from 0.
     pub nth: u8,
 }
 
@@ -148,6 +148,7 @@ pub struct Origin {
     pub image: Rev,
     /// Restarts of the container that ran; None if none did.
     pub restarts: Option<u8>,
+    /// Whether the container was not observed to be ready with `image`.
     pub unfinished: bool,
     pub turn: Turn,
 }
@@ -155,7 +156,10 @@ pub struct Origin {
 /// The progress of a container whose image changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Turn {
+    /// Its spec has the new image.
     Set,
+    /// It gets this image once the containers before it have theirs.
     Next(Rev),
+    /// It was observed to run its new image, and the next container may get its own.
     Passed,
 }

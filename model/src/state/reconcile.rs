@@ -49,8 +49,8 @@ pub struct Reconcile {
     pub seen_ordinals: u32,
 }
 
-/// The pod as it was observed, if the write has its resourceVersion as a precondition. (Unlike a
-/// resourceVersion, this does not detect a pod that changed and changed back, which does no harm.)
+/// The pod as it was observed, if the write has the pod's resourceVersion as a precondition. (A pod that has
+/// changed and changed back counts as unchanged here, although its resourceVersion differs. That does no harm.)
 pub type Unchanged = Option<Rc<Pod>>;
 
 impl Reconcile {
@@ -110,6 +110,7 @@ pub struct WorkloadChange {
     pub pause_annotation: Option<Text>,
     pub retry_annotation: Option<Text>,
     pub promote_annotation: Option<Text>,
+    /// Hook points whose `retry` becomes false, one bit each.
     pub retry_off: u8,
     pub pods_to_delete: Option<Vec<Name>>,
     pub finalizer: Option<bool>,
@@ -122,7 +123,7 @@ pub struct Patch {
     pub unchanged: Unchanged,
     pub from_rev: Rev,
     pub rev: Rev,
-    /// The expected images, and the new ones.
+    /// Per container, the expected image and the new one.
     pub images: Each<(Rev, Rev)>,
     pub unmark: bool,
     /// True sets the hot-patch annotation, false removes it.

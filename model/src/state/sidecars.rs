@@ -63,7 +63,8 @@ pub struct Judged {
     pub matched: u32,
     /// The matched pods that were ready, or not ready because of their update.
     pub counted: u32,
-    /// The counted pods whose update takes an additional slot.
+    /// The counted pods whose update would take another slot of maxUnavailable. A pod whose sidecar has been changed
+    /// already has its slot.
     pub charged: u32,
 }
 

@@ -167,7 +167,7 @@ impl Translator {
         };
         Record {
             rev: self.revision_of(&record.revision).expect("a revision"),
-            closed_at: record.gate_closed_at.map(closure_of),
+            closed_at: record.gate_closed_at.map(closing_at),
             patched_at: time_of(record.patched_at),
             hot: record.hot,
             done: record.done,

@@ -38,7 +38,7 @@ pub struct Translator {
     pub sets: Sets,
 }
 
-/// Values by index; index 0 has the empty one.
+/// Values by index. Index 0 is the empty value.
 struct Table<T> {
     indices: HashMap<String, u16>,
     values: Vec<T>,

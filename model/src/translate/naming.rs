@@ -13,7 +13,7 @@ pub(super) const TEMPLATE: &str = "check";
 /// Names of a pod's containers.
 pub(super) const CONTAINERS: [&str; 3] = ["game", "log", sidecars::CONTAINER];
 /// Seconds per tick of the model's time.
-pub(super) const SECONDS: i64 = 10;
+pub(super) const TICK_SECONDS: i64 = 10;
 
 /// The time at which the model starts.
 pub(super) fn beginning() -> Timestamp {
@@ -22,31 +22,31 @@ pub(super) fn beginning() -> Timestamp {
 
 /// A time of the model as a timestamp.
 pub(super) fn timestamp(time: Time) -> Timestamp {
-    beginning() + SignedDuration::from_secs(SECONDS * i64::from(time))
+    beginning() + SignedDuration::from_secs(TICK_SECONDS * i64::from(time))
 }
 
 /// The time at which a gate was closed, as a timestamp.
-pub(super) fn closure(closure: Closing) -> Timestamp {
-    timestamp(closure.at) + SignedDuration::from_secs(i64::from(closure.nth))
+pub(super) fn closing_timestamp(closing: Closing) -> Timestamp {
+    timestamp(closing.at) + SignedDuration::from_secs(i64::from(closing.nth))
 }
 
-/// The inverse of [`closure`].
-pub(super) fn closure_of(timestamp: Timestamp) -> Closing {
+/// The inverse of [`closing_timestamp`].
+pub(super) fn closing_at(timestamp: Timestamp) -> Closing {
     let seconds = timestamp.duration_since(beginning()).as_secs();
     Closing {
-        at: (seconds / SECONDS) as Time,
-        nth: (seconds % SECONDS) as u8,
+        at: (seconds / TICK_SECONDS) as Time,
+        nth: (seconds % TICK_SECONDS) as u8,
     }
 }
 
 /// A timestamp as a time of the model, rounded down.
 pub fn time_of(timestamp: Timestamp) -> Time {
-    (timestamp.duration_since(beginning()).as_secs() / SECONDS) as Time
+    (timestamp.duration_since(beginning()).as_secs() / TICK_SECONDS) as Time
 }
 
-/// What the operator's clock shows at a time of the model: a little more than the time of that tick's events.
+/// What the operator's clock shows at a time of the model: half a tick after the events of that time.
 pub fn clock(time: Time) -> Timestamp {
-    timestamp(time) + SignedDuration::from_secs(SECONDS / 2)
+    timestamp(time) + SignedDuration::from_secs(TICK_SECONDS / 2)
 }
 
 /// The first time at which the operator's clock is not before a timestamp.
@@ -129,7 +129,7 @@ pub(super) fn hook_step(version: u8) -> HookStep {
     }
 }
 
-/// The hash of the hook, which a HookRun has as an annotation.
+/// The hash of a version of the hook, as in the annotation of a HookRun.
 pub(super) fn hook_hash(version: u8) -> String {
     names::safe_hash(&serde_json::to_vec(&hook_step(version)).expect("JSON"))
 }

@@ -1,4 +1,4 @@
-//! Builds real objects from the model's.
+//! Builds real objects from those of the model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -99,8 +99,8 @@ impl Translator {
                 true => OnNodeGoing::Move,
                 false => OnNodeGoing::Wait,
             },
-            ask_again_seconds: SECONDS as i32,
-            deadline_seconds: Some(SECONDS as i32 * i32::from(DEADLINE)),
+            ask_again_seconds: TICK_SECONDS as i32,
+            deadline_seconds: Some(TICK_SECONDS as i32 * i32::from(DEADLINE)),
         });
         let guard_finalizer = finalizer.then_some(names::GUARD_FINALIZER);
         let cascade_finalizer = match deletion {
@@ -220,7 +220,7 @@ impl Translator {
                 Gate::Absent => plan::Gate::None,
                 Gate::Unset => plan::Gate::Unset,
                 Gate::Open => plan::Gate::Open,
-                Gate::Closed(since) => plan::Gate::Closed(closure(since)),
+                Gate::Closed(since) => plan::Gate::Closed(closing_timestamp(since)),
             },
             pod_ip: None,
             host_ip: None,
@@ -252,7 +252,7 @@ impl Translator {
         let containers = CONTAINERS.into_iter().zip(&record.from);
         plan::InPlaceRecord {
             revision: self.revision_name(record.rev).to_owned(),
-            gate_closed_at: record.closed_at.map(closure),
+            gate_closed_at: record.closed_at.map(closing_timestamp),
             patched_at: timestamp(record.patched_at),
             hot: record.hot,
             done: record.done,
@@ -319,14 +319,14 @@ fn observe_node(world: &mut plan::World, node: Node) {
         value: String::new(),
         effect: "NoSchedule".to_owned(),
     };
-    let going = match node {
+    let node_taint = match node {
         Node::Cordoned => Some(taint("node.kubernetes.io/unschedulable")),
         Node::Going => Some(taint("ToBeDeletedByClusterAutoscaler")),
         Node::Tolerated => Some(taint(TOLERATED)),
         Node::Fine | Node::Silent | Node::Lost => None,
     };
-    let going = going.map(|taint| (NODE.to_owned(), Arc::from([taint])));
-    world.going_nodes.extend(going);
+    let tainted = node_taint.map(|taint| (NODE.to_owned(), Arc::from([taint])));
+    world.going_nodes.extend(tainted);
     if node.is_silent() {
         let since = match node {
             Node::Lost => jiff::Timestamp::UNIX_EPOCH,
@@ -341,7 +341,7 @@ fn observe_node(world: &mut plan::World, node: Node) {
     }
 }
 
-/// The GameStatefulSet that is equivalent to a GameDeployment, with reserved ordinals.
+/// The GameStatefulSet that is equivalent to a GameDeployment, with these ordinals reserved.
 pub fn as_stateful_set(
     gd: &GameDeployment,
     policy: PodManagementPolicy,
@@ -400,7 +400,9 @@ pub(super) fn step_list(steps: &[Step]) -> Value {
     let step = |step: &Step| match step {
         Step::Partition(kept) => json!({"partition": kept.to_int_or_string()}),
         Step::Pause(None) => json!({"pause": {}}),
-        Step::Pause(Some(length)) => json!({"pause": {"duration": SECONDS * i64::from(*length)}}),
+        Step::Pause(Some(length)) => {
+            json!({"pause": {"duration": TICK_SECONDS * i64::from(*length)}})
+        }
         Step::Hook => json!({"hook": hook_step(0)}),
     };
     steps.iter().map(step).collect()
@@ -427,14 +429,14 @@ pub(super) fn base(scope: &Scope) -> GameDeployment {
         "spec": {
             "selector": {"matchLabels": {"app": "game"}},
             "template": template(scope, 0),
-            "minReadySeconds": SECONDS * i64::from(scope.min_ready),
+            "minReadySeconds": TICK_SECONDS * i64::from(scope.min_ready),
             "scaleStrategy": scale_strategy,
             "updateStrategy": {
                 "type": scope.strategy,
                 "maxUnavailable": scope.max_unavailable.to_int_or_string(),
                 "maxSurge": scope.max_surge.to_int_or_string(),
                 "inPlaceUpdateStrategy": {
-                    "gracePeriodSeconds": SECONDS * i64::from(scope.grace),
+                    "gracePeriodSeconds": TICK_SECONDS * i64::from(scope.grace),
                     "policy": scope.order,
                 },
             },

@@ -38,8 +38,8 @@ fn identity(name: &str, version: u64) -> Identity {
 /// The size of a thing that cannot be decoded.
 const UNREADABLE: u64 = u64::MAX;
 
-/// Feeds changes to a reflector, and returns the old and new sizes that were routed: both None for a thing that
-/// cannot be decoded, or that could not be decoded and no longer exists.
+/// Feeds changes to a reflector, and returns the old and the new size of each change that was routed. Both are
+/// None for a `Routed::Unreadable`. Things of size 0 are not kept.
 fn feed(
     reflector: &Reflector<Thing>,
     changes: Vec<Change<Thing>>,
@@ -187,7 +187,7 @@ fn an_object_that_cannot_be_decoded_is_routed_and_removed() {
 }
 
 #[test]
-fn an_object_is_unreadable_until_it_is_fixed_deleted_or_not_listed() {
+fn an_object_is_unreadable_until_it_is_fixed_or_deleted_or_no_longer_listed() {
     let reflector = Reflector::default();
     let unreadable = || -> Vec<String> {
         let all = reflector.all_unreadable();
@@ -217,7 +217,7 @@ fn an_object_is_unreadable_until_it_is_fixed_deleted_or_not_listed() {
     assert!(unreadable().is_empty());
 }
 
-/// Otherwise the router would take the object for unreadable.
+/// If the change came first, the router would take the object for unreadable.
 #[test]
 fn an_object_that_was_fixed_before_a_list_is_routed_last_as_a_change() {
     let reflector = Reflector::default();
@@ -271,9 +271,9 @@ async fn reaching_a_version_waits_for_the_first_list_and_then_for_the_version() 
     tokio::time::timeout(limit, waiter).await.unwrap().unwrap();
 }
 
-/// A list is due when a caller waits for one and none is in progress.
+/// A list is due when a caller waits for it and no other list is in progress.
 #[tokio::test(start_paused = true)]
-async fn callers_share_the_next_list_and_interrupt_none() {
+async fn callers_share_the_next_list_and_do_not_interrupt_the_current_one() {
     use futures::FutureExt;
     let reflector = Reflector::<Thing>::default();
     let begin = || feed(&reflector, vec![Change::ListBegin]);
@@ -290,7 +290,7 @@ async fn callers_share_the_next_list_and_interrupt_none() {
     assert!(second.as_mut().now_or_never().is_none());
     assert!(
         reflector.until_list_is_due().now_or_never().is_none(),
-        "none is due while a list is in progress"
+        "no list is due while another is in progress"
     );
     end();
     assert!(

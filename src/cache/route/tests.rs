@@ -94,7 +94,7 @@ fn an_orphan_concerns_the_workloads_that_select_it() {
     assert!(queued(&keys).is_empty());
 }
 
-/// Adds a set that selects the pods of a workload.
+/// Adds a SidecarSet that selects the pods of `lobby`.
 fn add_set(router: &Router) {
     let set = json!({
         "metadata": {"name": "log"},

@@ -119,7 +119,7 @@ fn an_operator_for_one_namespace_uses_only_sets_for_that_namespace() {
     assert_eq!(index.all(), ["own"]);
 }
 
-/// The paths that a cache requests within an hour from a server that has this SidecarSet, or none.
+/// The paths that a cache requests within an hour from a server that has this SidecarSet, or no SidecarSet if None.
 async fn requested_paths(set: Option<Value>) -> BTreeSet<String> {
     let paths = Arc::new(Mutex::new(BTreeSet::new()));
     let server = service_fn({

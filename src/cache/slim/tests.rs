@@ -1,10 +1,10 @@
-//! The slim forms of pods that a kubelet reports.
+//! The conversion of pods to their slim form.
 
 use serde_json::{Value, json};
 
 use super::*;
 
-/// A pod of a workload with this generation, observedGeneration and container ID.
+/// A workload's pod with this generation, observedGeneration and container ID.
 fn pod(generation: i64, observed: i64, container_id: &str) -> Value {
     json!({
         "metadata": {
@@ -127,7 +127,7 @@ fn the_gate_is_read_from_spec_and_condition() {
 }
 
 #[test]
-fn deferred_infeasible_and_running_resizes_are_distinguished() {
+fn a_resize_is_deferred_or_infeasible_or_in_progress_or_settled() {
     let resize = |type_: &str, reason: &str| {
         let mut pod = pod(1, 1, "c");
         pod["status"]["conditions"] =

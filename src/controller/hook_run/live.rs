@@ -98,7 +98,7 @@ impl Live {
         known.then(|| Arc::clone(rules))
     }
 
-    /// Updates the state from the cache, if the cache is newer.
+    /// Takes the rules, and also the status if the cache shows a newer version of the run.
     pub(super) fn observe(&mut self, run: &CachedHookRun, rules: Arc<Rules>) {
         self.rules = (run.object.metadata.generation, rules);
         if run.version() <= self.version {

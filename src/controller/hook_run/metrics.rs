@@ -1,8 +1,9 @@
-//! Durations and results of HookRuns and their measurements, under the names of bk-bcs. bk-bcs labels them by
-//! run as well, so its series grow without bound; here they have the run's owner instead.
+//! Durations and results of HookRuns and their measurements. The series that bk-bcs has too have the same names here.
+//! In bk-bcs, the series have a label for the run, so their number grows without bound; here they have a label for the
+//! run's owner instead.
 //!
 //! Tenants choose the names of owners and metrics, so both are bounded: an owner is an existing workload, and a
-//! namespace has at most [`MAX_PAIRS`] pairs of owner and metric. The rest is counted without those labels.
+//! namespace has at most [`MAX_PAIRS`] pairs of owner and metric. All other pairs are counted with both labels empty.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -34,7 +35,7 @@ pub(crate) struct HookMetrics {
 
 type Pairs = BTreeSet<(String, String)>;
 
-/// The owner of runs, as labels.
+/// The namespace and the owner of runs, as labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 pub(crate) struct RunOwner {
     pub namespace: String,
@@ -43,7 +44,7 @@ pub(crate) struct RunOwner {
 }
 
 impl RunOwner {
-    /// The workload that controls a run, if it exists.
+    /// The workload that controls a run, if the workload exists.
     pub(crate) fn of(
         run: &HookRun,
         exists: impl FnOnce(WorkloadKind, &str, &OwnerReference) -> bool,
@@ -158,7 +159,7 @@ impl HookMetrics {
         self.measurements.observe(labels, took);
     }
 
-    /// The labels to count under: empty ones if the namespace has too many pairs.
+    /// The labels to count under. Owner and metric are empty if the pair is new and its namespace has too many pairs.
     fn bounded(&self, run_owner: RunOwner, metric: &str) -> (RunOwner, String) {
         let mut pairs = self.pairs();
         let known = pairs.entry(run_owner.namespace.clone()).or_default();
@@ -194,7 +195,7 @@ impl HookMetrics {
     }
 }
 
-/// The kind of workload that a run was created for, and the point; None for a run that a user created.
+/// The kind of workload that a run was created for, and the hook point; None for a run that a user created.
 pub(crate) fn point(run: &HookRun) -> Option<(WorkloadKind, HookPoint)> {
     let mut kinds = WorkloadKind::ALL.into_iter();
     kinds.find_map(|kind| Some((kind, run.point(kind)?)))

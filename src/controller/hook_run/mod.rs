@@ -1,7 +1,7 @@
 //! The controller of HookRuns: many runs at the same time, each with its own timers and calls.
 //!
 //! A run is reconciled when it changes, when one of its measurements ends, and when a timer is due; nothing
-//! is polled. Its state in memory ([`Live`]) is ahead of the cache by our own last write and by unwritten
+//! is polled. The run's state in memory ([`Live`]) is ahead of the cache by our own last write and by unwritten
 //! measurements, so no measurement is repeated because of a stale cache. A run that has no `Live` is resumed from its
 //! status, as after a restart.
 
@@ -55,7 +55,7 @@ const WRITE_CAPACITY: Capacity = Capacity {
     per_namespace: 48,
     reserved: 4,
 };
-/// A run that expires later than this is reconciled again after this time.
+/// The longest wait for a run to expire. Then the run is reconciled again.
 const MAX_WAIT: Duration = Duration::from_secs(86_400);
 
 impl HookRuns {
@@ -205,7 +205,7 @@ impl HookRuns {
             body,
             hash,
         } = status_patch;
-        // Another run may have this name by now. The status is not written to that one.
+        // Another run may have this name by now. The status must not be written to that run.
         let unstored = self.cache.unstored_runs.get(key);
         let written = match unstored.filter(|run| run.uid() == uid) {
             Some(run) => self.store_in_memory(&run, status).await,
@@ -248,8 +248,8 @@ impl HookRuns {
         }
     }
 
-    /// Sets the status of a run that is not stored. If the run has ended, that is recorded on its pod first, for users
-    /// and the audit log.
+    /// Sets the status of a run that the API server does not store. If the run has ended, its result is first written
+    /// to its pod, for users and the audit log.
     async fn store_in_memory(&self, run: &CachedHookRun, status: HookRunStatus) -> RequestResult {
         let namespace = run.namespace();
         let pod_uid = run.object.annotations().get(names::RUN_POD_UID);
@@ -285,7 +285,7 @@ impl HookRuns {
     }
 
     /// Stops the remaining measurements of a run; false if one cannot be stopped. They must be
-    /// stopped before the run's end is written: after that, a restart would forget them.
+    /// stopped before the run's end is written: afterwards, a restarted operator would not know of them.
     async fn stop_measurements(&self, key: &ObjectKey) -> bool {
         let mut calls = match self.runs().get_mut(key) {
             Some(live) => live.take_stopping(),

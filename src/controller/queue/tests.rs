@@ -70,8 +70,8 @@ async fn a_timer_fires_unless_an_event_comes_first() {
     assert_eq!(ready_key(&queue), None, "the old timer was removed");
 }
 
-/// How long an object rests, in milliseconds, if it has an event after its reconcile and, with `event_meanwhile`,
-/// also during it.
+/// How many milliseconds an object rests if an event for it arrives after its reconcile. With `event_meanwhile`,
+/// another event arrives during the reconcile.
 async fn rest_millis(requeue: Requeue, planning_ms: u64, event_meanwhile: bool) -> u128 {
     let queue = Queue::default();
     queue.add(key("a"));

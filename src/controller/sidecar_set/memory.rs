@@ -31,7 +31,7 @@ pub(super) struct Memory {
     counted: Option<Instant>,
     /// The timeout of the proof that the set is unchanged.
     pub proof_timeout: AdaptiveTimeout,
-    /// The last writes that were refused, by the uid of the pod.
+    /// The last write of each pod, if it was refused, by the pod's uid.
     refused: HashMap<String, RefusedWrite>,
 }
 
@@ -46,7 +46,7 @@ impl Memory {
         }
     }
 
-    /// When the pods may be counted again; None if they may be counted now, which is then recorded.
+    /// When the pods may be counted again. None if they may be counted now; this time is then recorded.
     pub(super) fn next_count(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let due = self.counted.map(|last| last + MIN_INTERVAL);
@@ -57,7 +57,8 @@ impl Memory {
         due
     }
 
-    /// The refused writes at this generation of the set. The writes of a changed set may be accepted.
+    /// The refused writes at this generation of the set. Those of an earlier generation are forgotten, because the
+    /// writes of a changed set may be accepted.
     pub(super) fn refused(&mut self, generation: i64) -> &HashMap<String, RefusedWrite> {
         if self.generation != generation {
             self.generation = generation;
@@ -66,9 +67,9 @@ impl Memory {
         &self.refused
     }
 
-    /// Forgets the refusals of pods that no longer count.
-    pub(super) fn retain_pods(&mut self, counts: impl Fn(&str) -> bool) {
-        self.refused.retain(|pod, _| counts(pod));
+    /// Forgets the refused writes of pods that are no longer counted.
+    pub(super) fn retain_pods(&mut self, is_counted: impl Fn(&str) -> bool) {
+        self.refused.retain(|pod, _| is_counted(pod));
     }
 
     /// Records whether the API server has refused the last write of a pod.

@@ -1,4 +1,4 @@
-//! The controller of SidecarSets, and the revisions that it writes, against a scripted API server.
+//! Runs the controller of SidecarSets against a scripted API server, and checks the pods and revisions that it writes.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -86,7 +86,7 @@ impl Server {
         found.collect()
     }
 
-    /// The names of the pods that were patched since the last call.
+    /// The names of the pods for which a patch was sent since the last call, whether it was accepted or refused.
     fn patched(&self) -> Vec<String> {
         let pods = self.take("PATCH /api/v1/namespaces/web/pods/");
         pods.into_iter().map(|(pod, _)| pod).collect()
@@ -163,7 +163,7 @@ impl World {
         self.router.sidecar_set(&(None, Some(Arc::new(set()))));
     }
 
-    /// The revision that the controller creates.
+    /// Reconciles, and returns the revision that the controller creates.
     async fn new_revision(&self) -> Value {
         self.reconcile().await;
         let mut created = self.server.take("POST ");
@@ -203,7 +203,7 @@ impl World {
     }
 }
 
-/// A pod of a ReplicaSet that runs `log:1`, and has the set's newest shape.
+/// A pod of a ReplicaSet. The pod runs `log:1` and has the set's newest shape.
 fn pod(name: &str, set: &SidecarSet) -> Value {
     let parsed = Sidecars::of(set).expect("a selector");
     let mark = json!({"at": "log-0", "shape": parsed.shape, "in": ["log"]}).to_string();
@@ -251,7 +251,7 @@ async fn a_refused_pod_is_named_in_the_status_and_does_not_hold_the_others_back(
     let expected = "the API server refuses to update a pod: web/a: log:2 is not signed";
     let message = progressing["message"].as_str().expect("a message");
     assert!(message.contains(expected), "{progressing}");
-    // When nothing else is left, the pod is not immediately tried again.
+    // Even when no other pod is left, the refused pod is not immediately tried again.
     world.show_pods(&[pod("a", &set)]);
     world.reconcile().await;
     assert_eq!(world.server.patched(), [""; 0]);

@@ -1,4 +1,4 @@
-//! The controller against a scripted API server and hook endpoint.
+//! Tests the controller against a scripted API server and a scripted hook endpoint.
 
 mod unstored;
 mod world;
@@ -259,7 +259,7 @@ async fn a_run_is_deleted_after_its_time_to_live() {
     world
         .until("the deletion", |world| deletions(world) == 1)
         .await;
-    // Times in a status are whole seconds, so the two seconds may be little more than one.
+    // Times in a status are whole seconds, so the two seconds may last little more than one second.
     assert!(started.elapsed() > Duration::from_millis(900));
 }
 

@@ -49,7 +49,7 @@ async fn until_successful(world: &World) {
         .await;
 }
 
-/// The end of a run allows the deletion of its pod, so the audit log shows the result before that.
+/// The end of a run allows the deletion of its pod, so the audit log must show the result before the run ends.
 #[tokio::test]
 async fn a_run_does_not_end_before_its_result_is_written_to_its_pod() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
@@ -92,7 +92,7 @@ async fn a_run_whose_pod_no_longer_exists_ends_without_a_write() {
 
 /// Between the assessment of a run and the write of its status, the run is replaced by another one with the same name.
 #[tokio::test]
-async fn a_result_is_not_written_to_another_run_with_the_same_name() {
+async fn a_status_is_not_written_to_another_run_with_the_same_name() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
     let metric = metric(&endpoint, json!({"initialDelay": "1h"}));
     let world = World::new(metric.clone());

@@ -28,7 +28,8 @@ pub(super) struct Server {
     pub(super) writes: AtomicUsize,
     pub(super) conflicts: AtomicUsize,
     pub(super) deletions: AtomicUsize,
-    /// Status codes of the next failures, in reverse order. A write that fails with 504 takes effect nevertheless.
+    /// The status codes with which the next writes fail; the last code is used first. A write that fails with 504 takes
+    /// effect nevertheless.
     pub(super) failures: Mutex<Vec<u16>>,
     /// Path and body of each patch of a pod.
     pub(super) pod_patches: Mutex<Vec<(String, Value)>>,
@@ -117,7 +118,7 @@ impl Server {
     }
 }
 
-/// A hook endpoint: counts calls, and responds with the next body; the last one is repeated.
+/// A hook endpoint. It counts calls, and responds to each call with the next body; the last body is repeated.
 pub(super) struct Endpoint {
     pub(super) url: String,
     pub(super) calls: Arc<AtomicUsize>,
@@ -152,7 +153,7 @@ impl Endpoint {
     }
 }
 
-/// A controller that reconciles the run of a server.
+/// A controller that reconciles the run that a server holds.
 pub(super) struct World {
     pub(super) server: Arc<Server>,
     pub(super) cache: Arc<Cache>,
@@ -180,7 +181,8 @@ impl World {
         Self::with_server(server)
     }
 
-    /// Another operator with the same server, as after a restart.
+    /// A controller that uses this server. If an earlier controller used it, the new one resumes the run, as after a
+    /// restart.
     pub(super) fn with_server(server: Arc<Server>) -> Self {
         let cache = Arc::new(Cache::default());
         let queue = Arc::new(Queue::default());
@@ -217,7 +219,7 @@ impl World {
         world
     }
 
-    /// Updates the cache with the run of the server.
+    /// Updates the cache with the server's current run, and queues the run.
     pub(super) fn show(&self) {
         let run = self.server.run.lock().expect("the run").clone();
         let run: HookRun = serde_json::from_value(run).expect("a run");
