@@ -1,9 +1,9 @@
 //! Compares the cache with the newest resourceVersion of the API server.
 //!
-//! A new leader compares every kind once, and lists it again if no event or bookmark arrives soon. A reconcile
-//! compares a kind after a write that got no response. Responses are missing mostly when the API server is overloaded,
-//! so one request serves all reconciles that wait, and a list is the last resort: it would slow down the requests of
-//! all clients, while a longer wait costs the reconciles of one workload a few seconds.
+//! A new leader compares every kind once, and lists a kind again if its watch does not reach the newest version soon. A
+//! reconcile compares a kind after a write that got no response. Responses are missing mostly when the API server is
+//! overloaded, so one request serves all reconciles that wait, and a list is the last resort: it would slow down the
+//! requests of all clients, while a longer wait costs the reconciles of one workload a few seconds.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const BOOKMARK_WAIT: Duration = Duration::from_millis(200);
 /// How long a reconcile waits for an event or bookmark before a kind is listed again. The watch of an overloaded API
 /// server may lag by seconds for a while.
 const MAX_LAG: Duration = Duration::from_secs(5);
-/// How old a kind's last list must be before a reconcile lists again. A quiet kind gets a bookmark with the
+/// How old a kind's last list must be before a reconcile lists the kind again. A quiet kind gets a bookmark with the
 /// newest version every minute, so a shorter interval would rarely be faster.
 pub(super) const LIST_INTERVAL: Duration = Duration::from_secs(30);
 /// The shortest time between two requests for the newest version of a kind.

@@ -1,4 +1,4 @@
-//! The observed state of the cluster: one watch per kind for the whole process, indexed by owner.
+//! The observed state of the cluster, indexed by owner. One watch per kind serves the whole process.
 //!
 //! Controllers read this state without a request to the API server, and hold no lock across an await. Guarantees:
 //! each change or deletion is applied to the store first, and then all workloads and runs that it
@@ -407,7 +407,7 @@ impl Cache {
         reflector_of!(self, kind, reflector => reflector.relist(interval).await);
     }
 
-    /// Whether the cache shows this object, and shows it as not Terminating.
+    /// Whether the cache still holds this deleted object, not yet marked as Terminating.
     fn shows_living(&self, deleted: &Deleted) -> bool {
         reflector_of!(self, deleted.kind, reflector => {
             reflector

@@ -70,7 +70,7 @@ struct NodeInfo {
     kubelet_version: String,
 }
 
-/// The first minor version of a kubelet that restarts a native sidecar whose image changes
+/// The first minor version of Kubernetes whose kubelet restarts a native sidecar when its image changes
 /// (kubernetes/kubernetes#126525).
 const FIRST_MINOR_THAT_RESTARTS_SIDECARS: u32 = 32;
 
@@ -96,7 +96,8 @@ const LOST_NODE_TAINTS: [&str; 3] = ["node.kubernetes.io/not-ready", UNREACHABLE
 /// The taint that the node lifecycle controller sets on a cordoned node.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// Whether a taint announces the removal of its node: it ends pods, or has one of these keys.
+/// Whether a taint announces the removal of its node: it ends pods and is none of LOST_NODE_TAINTS, or it has one of
+/// these keys.
 fn announces_removal(taint: &NodeTaint, keys: &[String]) -> bool {
     let ends_pods = taint.effect == "NoExecute" && !LOST_NODE_TAINTS.contains(&taint.key.as_str());
     ends_pods || keys.contains(&taint.key)

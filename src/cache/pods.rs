@@ -3,10 +3,10 @@
 //! One watch delivers all pods of the cluster, because no selector matches only ours: a watch cannot select by owner
 //! reference, and users may change labels. A pod that lost a selected label would vanish from the cache even though
 //! a match is still being played in it. So each event is first parsed as far as the owner references. Pods of other
-//! controllers are dropped there, unless a SidecarSet reaches their namespace. Of these pods and of orphans, only two
-//! things are kept: what decides an orphan's adoption, because a workload that selects it may be created later, and
-//! what the status of a SidecarSet needs. If such a pod has sidecars that SidecarSets update, its
-//! slim form is kept as well.
+//! controllers are dropped at that point, unless a SidecarSet reaches their namespace. The minimal form of a pod holds
+//! only what the status of a SidecarSet needs, and what decides whether an orphan is adopted: a workload that selects
+//! the orphan may be created later. If a pod with a minimal form has sidecars that SidecarSets update, its slim form is
+//! kept as well.
 
 mod of_sets;
 
@@ -36,7 +36,8 @@ pub enum CachedPod {
     Foreign(Box<MinimalPod>),
 }
 
-/// The controller under which all pods of other controllers are indexed. No workload has this uid.
+/// The uid under which all pods of other controllers are indexed, in place of their controllers' uids. No workload has
+/// this uid.
 const FOREIGN: &str = "-";
 
 impl CachedPod {
@@ -102,7 +103,8 @@ impl CachedPod {
         }
     }
 
-    /// Whether one of our workloads controls the pod, or may adopt it: it was created for one, and has no controller.
+    /// Whether one of our workloads controls the pod, or may adopt it. A workload may adopt a pod that was created for
+    /// a workload and has no controller.
     fn has_workload(&self) -> bool {
         match self {
             CachedPod::Own(_) => true,
@@ -361,7 +363,7 @@ impl Store<CachedPod> {
         let controlled = self.controlled_by(namespace, Some(uid));
         let controlled = controlled.iter().filter_map(|pod| pod.own().cloned());
         let mut pods: Vec<_> = controlled.collect();
-        // Equal labels are compared with the selector once.
+        // Each distinct set of labels is compared with the selector only once.
         let mut known: HashMap<Arc<str>, bool> = HashMap::new();
         for orphan in self.controlled_by(namespace, None) {
             let Some(orphan) = orphan.orphan() else {

@@ -1,7 +1,8 @@
 //! Prometheus metrics: a query and its result.
 //!
-//! `result` is a float for a scalar, and a list of floats for an instant vector (its values) or a range vector (the
-//! values of all its series, in order). Messages mention NaN and an empty result.
+//! In conditions, `result` is a float if the query returns a scalar. For an instant vector it is the list of the
+//! vector's values, and for a range vector the list of the values of all series, in order. If the query returned NaN or
+//! nothing, the outcome's message says so.
 
 use std::time::Duration;
 
@@ -155,7 +156,7 @@ enum Values {
     Many(Vec<f64>),
 }
 
-/// The numbers of a result, or the text that is not a number.
+/// The numbers in a result. The error is a text in it that is not a number.
 fn values(found: Found) -> Result<Values, String> {
     let number = |(_, text): Sample| text.parse::<f64>().map_err(|_| text);
     match found {

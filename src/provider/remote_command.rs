@@ -59,7 +59,7 @@ fn refused(pod: &str, error: Error) -> String {
     }
 }
 
-/// The exit code in the status of a command; otherwise why there is none.
+/// Reads the exit code from the status of a command. The error says why there is none.
 fn exit_code(status: Status) -> Result<i32, String> {
     if status.status.as_deref() == Some("Success") {
         return Ok(0);

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use url::Url;
 
-/// Replaces a secret; truncated to the length of the secret, so that no text grows.
+/// The text that replaces a secret. For a shorter secret, it is cut to the secret's length, so that no text grows.
 const HIDDEN: &str = "***";
 
-/// Secret values. They are hidden in each form in which a response could contain them.
+/// Secret values. They are hidden as they are, as escaped in JSON, and as encoded in the query or the path of a URL.
 #[derive(Clone, Default)]
 pub(super) struct Secrets {
     values: BTreeSet<Arc<str>>,
@@ -31,7 +31,8 @@ impl Secrets {
         self.values.extend(other.values.iter().cloned());
     }
 
-    /// All forms of all secrets, longest first, so that no part of a longer one is left.
+    /// All forms of all secrets, longest first. If a shorter one were replaced first, parts of a longer one that
+    /// contains it would remain.
     fn forms(&self) -> Vec<String> {
         let forms = self.values.iter().flat_map(|secret| {
             let json = Value::from(&**secret).to_string();
@@ -63,7 +64,7 @@ impl Secrets {
         })
     }
 
-    /// Hides the secrets in a body. If there are any, bytes that are not UTF-8 are replaced as well.
+    /// Hides the secrets in a body. Unless there are no secrets, bytes that are not UTF-8 are replaced as well.
     pub(super) fn hide_bytes(&self, body: Vec<u8>) -> Vec<u8> {
         if self.is_empty() {
             return body;
@@ -77,7 +78,7 @@ impl Secrets {
     }
 }
 
-/// A text as it is encoded in a URL's query, and in its path.
+/// A text as encoded in the query of a URL, and as encoded in the path of a URL.
 fn url_forms(text: &str) -> [String; 2] {
     let Ok(mut url) = Url::parse("http://h/") else {
         return Default::default();
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_hidden_in_every_form_that_a_response_can_contain() {
+    fn a_secret_is_hidden_in_text_in_json_and_in_urls() {
         let mut secrets = Secrets::default();
         secrets.add("s3 \"c&ret");
         secrets.add("s3");

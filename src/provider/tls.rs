@@ -1,4 +1,4 @@
-//! The TLS servers that calls trust.
+//! TLS configurations for calls. They define which servers a call trusts.
 
 use std::sync::Arc;
 

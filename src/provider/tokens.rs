@@ -1,14 +1,14 @@
 //! A cache of tokens from OAuth2 servers. Each token is kept until it expires.
 //!
-//! Servers choose the length and the lifetime of tokens. So both the size and the number of tokens of each namespace
-//! are bounded, and no namespace uses the tokens of another.
+//! Servers choose the length and the lifetime of tokens. So the length of each token and the number of tokens of each
+//! namespace are bounded. No namespace uses the tokens of another.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-/// The longest token, in bytes: few servers accept a longer header.
+/// The maximum length of a token, in bytes. Few servers accept a longer header.
 const MAX_TOKEN: usize = 16 << 10;
 /// The maximum total length of a token request's parameters, in bytes.
 const MAX_KEY_BYTES: usize = 32 << 10;

@@ -118,8 +118,8 @@ fn choose(file: &str, text: &str, wanted: Option<&str>) -> Result<Document, File
     }
 }
 
-/// The template of an object. Unknown fields are errors: a metric with a misspelled successCondition would always
-/// succeed.
+/// The template of an object. Unknown fields are errors: otherwise, a metric with a misspelled successCondition would
+/// always succeed.
 fn template(file: &str, document: Document) -> Result<HookTemplateSpec, FileError> {
     let kind = document.object["kind"]
         .as_str()

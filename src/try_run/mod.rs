@@ -47,7 +47,8 @@ pub struct Options {
     pub exec_locally: bool,
 }
 
-/// Why commands are not run. A file may come from another user.
+/// The message of an exec metric without --exec-locally. Commands are not run by default, because the file may come
+/// from another user.
 const NO_COMMANDS: &str = "the command was not run: with --exec-locally it is run on this machine, instead of in a container";
 
 fn named_value(text: &str) -> Result<(String, String), String> {
@@ -81,7 +82,7 @@ pub fn exit_code(phase: HookPhase) -> u8 {
 /// Runs a template once, and prints each measurement. An interrupt terminates the run.
 ///
 /// # Errors
-/// Fails if the file or the options are invalid.
+/// Fails if the file or the options are invalid, or if the providers cannot be started.
 pub async fn run(options: &Options, print: impl Fn(String)) -> Result<HookRunStatus, TryError> {
     let spec = file::read(options)?;
     let http = HttpOptions {

@@ -61,7 +61,7 @@ impl Guards {
         }
     }
 
-    /// Workloads that have the finalizer. They are read as untyped objects, so that none is left out.
+    /// Workloads that have the finalizer. They are read as untyped objects, so that a malformed one is included too.
     async fn workloads(&self) -> Result<Vec<(ApiResource, DynamicObject)>, kube::Error> {
         let mut guarded = Vec::new();
         for kind in ["GameDeployment", "GameStatefulSet"] {
@@ -89,7 +89,7 @@ impl Guards {
     }
 
     /// Stops the operator, and removes all guards. Pods may begin to wait for their hooks while the operator stops, so
-    /// that is checked both before and after.
+    /// this is checked both before and after the stop.
     pub(super) async fn remove(
         &self,
         operator: &Operator<'_>,
@@ -106,7 +106,7 @@ impl Guards {
     pub(super) async fn unguard(&self) -> Result<(), UnguardError> {
         let pods = change_all(
             async || self.labeled::<Pod>().await,
-            async |pod| self.release(pod).await,
+            async |pod| self.unlabel(pod).await,
         );
         println!(
             "{} no longer guarded",
@@ -139,7 +139,7 @@ impl Guards {
         Ok(self.api::<K>(None).list_metadata(&labeled).await?.items)
     }
 
-    async fn release(&self, pod: &PartialObjectMeta<Pod>) -> Result<(), kube::Error> {
+    async fn unlabel(&self, pod: &PartialObjectMeta<Pod>) -> Result<(), kube::Error> {
         let pods = self.api::<Pod>(pod.namespace().as_deref());
         let patch = Patch::Merge(unlabel_patch(pod));
         let (name, params) = (pod.name_any(), PatchParams::default());

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{STOP_TIMEOUT, UnguardError};
 
-/// The operator of this release.
+/// The operator's Deployment and lease.
 pub(super) struct Operator<'a> {
     pub(super) deployments: Api<Deployment>,
     pub(super) leases: Api<Lease>,
@@ -55,7 +55,7 @@ impl Operator<'_> {
         Ok(())
     }
 
-    /// Whether the operator has no replicas left, and its lease is not held.
+    /// Whether the operator has no pods left, and its lease is free or has expired.
     async fn has_stopped(&self) -> Result<bool, kube::Error> {
         let deployment = self.deployments.get_opt(self.name).await?;
         if deployment.is_some_and(|it| !has_no_replicas(&it)) {
@@ -84,8 +84,8 @@ fn remembered(deployment: &Deployment) -> Option<i32> {
     remembered.parse().ok()
 }
 
-/// The patch that stops a Deployment and remembers its replicas, in one write. The number that a killed run
-/// remembered stays, unless the Deployment has been scaled up since.
+/// The patch that stops a Deployment and remembers its replicas, in one write. If an earlier run was killed, the
+/// number that it remembered stays, unless the Deployment has been scaled up since.
 fn stop_patch(deployment: &Deployment) -> Value {
     let former_replicas = match replicas(deployment) {
         0 => remembered(deployment).unwrap_or(0),
@@ -97,7 +97,8 @@ fn stop_patch(deployment: &Deployment) -> Value {
     })
 }
 
-/// The patch that starts a stopped Deployment again, unless it has been scaled up since. None if it was not stopped.
+/// The patch that starts a stopped Deployment again. If the Deployment has been scaled up since, it keeps its replicas.
+/// None if it was not stopped.
 fn restore_patch(deployment: &Deployment) -> Option<Value> {
     let remembered = remembered(deployment)?;
     let replicas = match replicas(deployment) {

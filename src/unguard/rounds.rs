@@ -13,7 +13,8 @@ const MAX_ROUNDS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Changes all listed objects, and returns how many were changed. Those that no longer exist need no change.
-/// After a conflict the objects are listed again, because they have changed, or others have taken their names.
+/// After a conflict the objects are listed again, because some have changed, or were replaced by new objects of the
+/// same name.
 pub(super) async fn change_all<T>(
     list: impl AsyncFn() -> Result<Vec<T>, Error>,
     change: impl AsyncFn(&T) -> Result<(), Error>,

@@ -1,4 +1,4 @@
-//! Removes guards through a fake API server, in which other clients act at the same time.
+//! Removes guards from a fake API server, while other clients change its objects.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -145,7 +145,7 @@ async fn lasting_conflicts_and_refusals_are_reported() {
     assert_eq!(count(&sent, "PATCH"), 1, "{sent:?}");
 }
 
-/// With the namespace, the operator's Role in it is deleted, too, so every other request is refused.
+/// When the namespace is deleted, so is the operator's Role in it, and every other request is refused.
 #[tokio::test]
 async fn a_deleted_namespace_is_recognized() {
     let (client, sent) = server(|line, _| match line {
@@ -159,7 +159,7 @@ async fn a_deleted_namespace_is_recognized() {
 
 /// A missing permission to read the namespace does not mean that the namespace was deleted.
 #[tokio::test]
-async fn a_namespace_that_cannot_be_read_may_exist() {
+async fn a_namespace_counts_as_deleted_only_if_it_is_not_found() {
     for script in [(|_, _| failure(403)) as Script, |line, _| {
         (200, default_response(line).1)
     }] {

@@ -47,7 +47,7 @@ pub(super) struct Certificates {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
-    /// Create the first pair, and serve it immediately.
+    /// Create a pair, because there is none that is valid, and serve it immediately.
     Create,
     /// Create the next pair, so that it is trusted before it is served.
     Announce,

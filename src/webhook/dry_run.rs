@@ -1,11 +1,11 @@
 //! The API server's validation of a pod template, or of a SidecarSet's containers, before the object is stored.
 //!
-//! The webhook creates a `PodTemplate` as a strict dry run, which the API server validates like the template of a
-//! native workload, including unknown fields. Quotas, limit ranges and pod security do not apply to a PodTemplate, and
-//! need not: their verdict on a pod may change at any time, so it is no reason to refuse a workload.
+//! The webhook creates a `PodTemplate` as a dry run with strict field validation. The API server validates it like the
+//! template of a native workload, and also refuses unknown fields. Quotas, limit ranges and pod security do not apply to
+//! a PodTemplate, and need not: their verdict on a pod may change at any time, so it is no reason to refuse a workload.
 //!
 //! If there is no clear verdict in time, the object is admitted: the operator tries a pod in a dry run before it
-//! updates the first running one.
+//! updates the first running pod.
 
 mod sidecar_set;
 
@@ -248,7 +248,8 @@ fn verdict(status: &Status, manifest_volume_count: usize) -> Result<Vec<Finding>
     }
 }
 
-/// The findings for unknown fields, or for a field of a wrong type, for which the API server gives no path.
+/// One finding for each unknown field. For a field of a wrong type, the API server gives no path, so the finding is
+/// about the whole template.
 fn decoding_findings(why: &str) -> Vec<Finding> {
     let unknown = why.strip_prefix("strict decoding error: ");
     let fields = unknown.and_then(|list| {
@@ -280,7 +281,7 @@ fn cause_findings(status: &Status, manifest_volume_count: usize) -> Option<Vec<F
     }
     let mut findings = Vec::new();
     for cause in &details.causes {
-        // The operator's own rules check the names of claims, at their own paths.
+        // The operator's own rules check the names of claims, and report them at the paths of the claims.
         if !is_about_claim(&cause.field, manifest_volume_count) {
             findings.push(Finding::error(workload_path(&cause.field)?, &cause.message));
         }

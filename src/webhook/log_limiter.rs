@@ -20,7 +20,7 @@ struct State {
     used: u32,
     /// When `used` was last reduced.
     last_refill: Option<Instant>,
-    /// Lines suppressed since the last one was written.
+    /// Lines suppressed since a line was last written.
     suppressed: u32,
 }
 

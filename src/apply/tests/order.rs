@@ -39,7 +39,7 @@ async fn a_status_without_actions_is_written_at_most_once_a_second() {
     assert_eq!(
         harness.carry_out(status(0)).await.status_due,
         None,
-        "the status is unchanged"
+        "equal to the cached status"
     );
     assert_eq!(harness.sent().len(), 1);
 }

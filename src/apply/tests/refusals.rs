@@ -1,4 +1,4 @@
-//! Refused writes, and what the next plan remembers about them.
+//! Refused writes, and what is remembered about them for the next plan.
 
 use super::*;
 
@@ -103,7 +103,7 @@ async fn a_failure_is_forgotten_when_an_action_of_its_kind_succeeds_or_none_is_p
     assert!(!has_failed(&harness, Attempt::RemovePod));
 }
 
-/// Newer data would not help, so this is not a conflict: the failure is shown, and the pods wait.
+/// Newer data would not help, so this 404 is no conflict: the failure is shown, and the pods wait.
 #[tokio::test(start_paused = true)]
 async fn a_hook_run_without_its_crd_is_refused() {
     let mut harness = Harness::new(|request, _| match request {

@@ -1,4 +1,4 @@
-//! How long plans are carried out: changed workloads, slow servers and slow plans.
+//! How long a plan may be carried out: changed workloads, slow servers and slow plans.
 
 use super::*;
 

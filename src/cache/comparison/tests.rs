@@ -1,4 +1,4 @@
-//! The load on the API server while many reconciles wait.
+//! Requests to the API server while reconciles wait for the cache.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use super::*;
 use crate::cache::{OptionalKinds, Router, Settings, Whole};
 use crate::objects::Write;
 
-/// The numbers of requests for pods.
+/// How many requests for pods the server got: for the newest version, and for lists and watches.
 #[derive(Default)]
 struct RequestCounts {
     newest: AtomicUsize,
@@ -159,7 +159,10 @@ async fn a_new_workload_waits_until_the_cache_shows_the_newest_set() {
     let set = Whole::new(serde_json::from_value(set).expect("a set"), true);
     cache.sidecar_sets.show(5, Vec::new());
     cache.see_current_sets().await.expect("no request");
-    assert!(queries.lock().expect("no panic").is_empty(), "no sets");
+    assert!(
+        queries.lock().expect("no panic").is_empty(),
+        "nothing to request"
+    );
     cache.sidecars.put_set("log", Some(&set));
     let waiting = tokio::spawn({
         let cache = Arc::clone(&cache);

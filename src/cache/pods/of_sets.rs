@@ -18,7 +18,7 @@ pub struct SidecarPod<'a> {
     selected: bool,
     /// Whether the set's update strategy chooses the pod.
     chosen: bool,
-    /// The uid of the pod's workload, which decides whether the pod is counted, and when it is updated.
+    /// The uid of the pod's workload. The workload decides whether the pod is counted, and when it is updated.
     workload: Option<&'a str>,
     ready: bool,
     /// The progress of an update that the pod's workload makes.

@@ -242,7 +242,7 @@ async fn only_the_runs_own_pod_can_be_reached() {
 }
 
 #[tokio::test]
-async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
+async fn a_patch_writes_labels_and_annotations_of_the_runs_own_pod() {
     let spec = pod_spec(json!({"function": "patch", "fields": [
         {"path": "metadata.annotations.example.com/drain", "value": "{{ args.PodName }}"},
         {"path": "metadata.labels.drain", "value": "yes"},
@@ -258,7 +258,8 @@ async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
     }});
     assert_eq!(measured.patches, [expected]);
 
-    // A user who may create HookRuns can name any pod in them.
+    // A user who may create HookRuns can name any pod in one. So a patch is refused unless a workload controls the run
+    // and the run has the uid of the pod.
     for (annotations, kind) in [
         (&[][..], None),
         (&[], workload),
@@ -274,10 +275,10 @@ async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
         assert_eq!((measured.outcome.phase, measured.patches.len()), (Error, 0));
     }
 
-    let mut foreign = spec;
-    foreign["metrics"][0]["provider"]["kubernetes"]["fields"][0]["path"] =
+    let mut reserved = spec;
+    reserved["metrics"][0]["provider"]["kubernetes"]["fields"][0]["path"] =
         json!("metadata.annotations.io.tencent.bcs.dev/game-pod-deleting");
-    let measured = measure_controlled_run(foreign, uid_of_pod, workload).await;
+    let measured = measure_controlled_run(reserved, uid_of_pod, workload).await;
     let message = measured.outcome.message.unwrap_or_default();
     assert!(message.contains("cannot be written by hooks"), "{message}");
     assert_eq!((measured.outcome.phase, measured.patches.len()), (Error, 0));
@@ -310,7 +311,7 @@ async fn unanswered_requests_of_one_namespace_do_not_delay_another() {
     assert!(greedy.iter().all(|it| !it.is_finished()));
 }
 
-/// A pod of 1 MB may take 100 MB once it is parsed.
+/// A pod of 1 MB may take 100 MB of memory once it is parsed.
 #[tokio::test]
 async fn a_pod_that_would_fill_the_memory_is_not_parsed() {
     let mut spec = get("{.status.phase}", Some("Running"));
@@ -322,7 +323,7 @@ async fn a_pod_that_would_fill_the_memory_is_not_parsed() {
 
 /// If the measurement ended, its Job would continue while the next measurement starts a Job of its own.
 #[tokio::test]
-async fn a_job_that_cannot_be_read_now_is_in_progress() {
+async fn a_job_measurement_continues_after_a_temporary_error() {
     for (code, resumed, phase) in [
         (500, true, Running),
         (429, true, Running),

@@ -6,8 +6,8 @@ use super::cluster::{MeasuredRun, cluster, measure_run};
 use super::*;
 use gamekeeper_core::api::HookPhase::{Error, Successful};
 
-/// A web metric whose body contains arguments from these keys of a Secret.
-fn with_keys(url: &str, secret: &str, keys: &[&str]) -> Value {
+/// The spec of a run with a web metric whose body contains the values of these keys of a Secret.
+fn spec_with_keys(url: &str, secret: &str, keys: &[&str]) -> Value {
     let key = |key: &&str| json!({"name": secret, "key": key});
     let args = keys.iter().enumerate().map(
         |(index, it)| json!({"name": format!("a{index}"), "valueFrom": {"secretKeyRef": key(it)}}),
@@ -26,7 +26,7 @@ fn with_keys(url: &str, secret: &str, keys: &[&str]) -> Value {
 #[tokio::test]
 async fn each_secret_is_read_once_per_measurement() {
     let server = Server::answering("200 OK", "ok").await;
-    let spec = with_keys(&server.url, "hooks", &["user", "token", "user"]);
+    let spec = spec_with_keys(&server.url, "hooks", &["user", "token", "user"]);
     let MeasuredRun { outcome, paths, .. } = measure_run(spec, &[]).await;
     assert_eq!(outcome.phase, Successful, "{outcome:?}");
     assert_eq!(paths, ["/api/v1/namespaces/games/secrets/hooks"]);
@@ -50,15 +50,15 @@ async fn the_values_of_secrets_are_bounded() {
         ),
     ] {
         let server = Server::answering("200 OK", "ok").await;
-        let spec = with_keys(&server.url, "long", keys);
+        let spec = spec_with_keys(&server.url, "long", keys);
         let outcome = measure_run(spec, &[]).await.outcome;
         assert_eq!(outcome.message.as_deref(), expected, "{keys:?}");
         assert_eq!(server.requests().is_empty(), expected.is_some());
     }
 }
 
-/// A web metric whose URL and header contain an argument from a Secret.
-fn with_secret(url: &str, secret: &str, key: &str) -> Value {
+/// The spec of a run with a web metric whose URL and header contain the value of this key of a Secret.
+fn spec_with_secret(url: &str, secret: &str, key: &str) -> Value {
     json!({
         "args": [{"name": "token", "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}],
         "metrics": [{"name": "web", "provider": {"web": {
@@ -81,7 +81,7 @@ async fn secrets_are_sent_and_never_shown() {
         ("200 OK", format!("{}s3cret", "x".repeat(997))),
     ] {
         let server = Server::answering(status, &body).await;
-        let mut spec = with_secret(&server.url, "hooks", "token");
+        let mut spec = spec_with_secret(&server.url, "hooks", "token");
         spec["metrics"][0]["failureCondition"] = json!("true");
         let outcome = measure_run(spec, &[]).await.outcome;
         let request = &server.requests()[0];
@@ -114,7 +114,7 @@ async fn only_secrets_labeled_for_hooks_are_read() {
         ),
     ] {
         let server = Server::answering("200 OK", "ok").await;
-        let outcome = measure_run(with_secret(&server.url, secret, key), &[])
+        let outcome = measure_run(spec_with_secret(&server.url, secret, key), &[])
             .await
             .outcome;
         let message = outcome.message.unwrap_or_default();
@@ -123,7 +123,7 @@ async fn only_secrets_labeled_for_hooks_are_read() {
     }
 }
 
-fn with_authentication(url: &str, authentication: Value) -> Value {
+fn spec_with_authentication(url: &str, authentication: Value) -> Value {
     json!({"metrics": [{"name": "web", "provider": {"web": {
         "url": url, "authentication": authentication,
     }}}]})
@@ -143,7 +143,7 @@ async fn calls_can_have_basic_or_bearer_credentials() {
         (json!({"bearer": {"token": key("token")}}), "Bearer s3cret"),
     ] {
         let server = Server::answering("403 Forbidden", &format!("no: {header}")).await;
-        let outcome = measure_run(with_authentication(&server.url, authentication), &[])
+        let outcome = measure_run(spec_with_authentication(&server.url, authentication), &[])
             .await
             .outcome;
         let request = &server.requests()[0];
@@ -167,7 +167,7 @@ async fn a_token_that_never_expires_is_accepted() {
         "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
     }});
     let MeasuredRun { outcome, .. } =
-        measure_run(with_authentication(&server.url, authentication), &[]).await;
+        measure_run(spec_with_authentication(&server.url, authentication), &[]).await;
     assert_eq!(outcome.phase, Successful, "{outcome:?}");
 }
 
@@ -179,7 +179,7 @@ async fn a_token_that_is_too_long_is_an_error() {
         "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
     }});
     let server = Server::answering("200 OK", "ok").await;
-    let outcome = measure_run(with_authentication(&server.url, authentication), &[])
+    let outcome = measure_run(spec_with_authentication(&server.url, authentication), &[])
         .await
         .outcome;
     let expected = "authentication: the access_token is longer than 16 KiB";
@@ -201,8 +201,8 @@ async fn an_oauth2_token_is_reused_until_it_is_refused() {
         "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
         "scopes": ["a", "b"],
     }});
-    let spec =
-        serde_json::from_value(with_authentication(&server.url, authentication)).expect("a spec");
+    let spec = serde_json::from_value(spec_with_authentication(&server.url, authentication))
+        .expect("a spec");
     let mut run = HookRun::new("run", spec);
     run.metadata.namespace = Some("games".into());
     let call = Call {
@@ -241,7 +241,7 @@ async fn the_error_of_a_failed_token_request_contains_no_secrets() {
             "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
         }});
         let outcome = measure_run(
-            with_authentication("http://127.0.0.1:1", authentication),
+            spec_with_authentication("http://127.0.0.1:1", authentication),
             &[],
         )
         .await

@@ -37,7 +37,7 @@ enum Answer {
     Endless,
     /// Sends nothing.
     Silent,
-    /// Starts no command.
+    /// Responds with HTTP 403 and starts no command.
     Refused,
 }
 
@@ -145,7 +145,7 @@ where
             let chunk = "x".repeat(32 << 10);
             while socket.send(message(STDOUT, &chunk)).await.is_ok() {}
         }
-        // Until the client closes the connection.
+        // Waits until the client closes the connection.
         Answer::Silent => while let Some(Ok(_)) = socket.next().await {},
         Answer::Refused => {}
     }
@@ -210,7 +210,7 @@ async fn measured_with(commands: Commands, server: &Arc<ApiServer>, run: HookRun
 }
 
 #[tokio::test]
-async fn the_exit_of_a_command_is_the_measurement() {
+async fn the_exit_code_of_a_command_decides_the_outcome() {
     use Answer::{Ended, Endless, Refused, Silent};
     let no_code = json!({"status": "Failure", "message": "container not found (\"game\")"});
     let rows: [(Answer, HookPhase, Option<&str>, &str); 11] = [
@@ -292,7 +292,7 @@ async fn the_exit_of_a_command_is_the_measurement() {
 }
 
 #[tokio::test]
-async fn an_argument_fills_one_element_regardless_of_its_contents() {
+async fn the_value_of_an_argument_is_neither_split_nor_expanded() {
     let server = Arc::new(ApiServer::answering(Answer::Ended(vec![exit(0)])));
     let command = ["/game/ctl", "--map={{ args.map }}", ""];
     let outcome = measured(&server, run(&command)).await;

@@ -9,12 +9,12 @@ use crate::fair::{Capacity, NamespaceLimiter};
 use crate::provider::call_permit::CallLimits;
 use gamekeeper_core::api::HookPhase::Successful;
 
-/// Longer than any of these tests may take.
+/// The timeout of each call, which is longer than any of these tests may take.
 const TIMEOUT_SECONDS: i32 = 3_600;
 /// Longer than a call to a server on this machine takes, however busy the machine is.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A probe with few permits.
+/// A probe with these limits for calls, and for long requests and responses.
 fn probe(calls: Capacity, long: Capacity) -> Probe {
     let mut probe = Probe::new(HERE, None).expect("a probe");
     probe.limits = Arc::new(CallLimits {
@@ -82,7 +82,8 @@ async fn servers_that_never_respond_delay_no_hook_of_another_namespace() {
     for _ in 0..5 {
         expect_success("another namespace", call(&probe, "game", &game)).await;
     }
-    // The same holds when more namespaces call such servers.
+    // The same holds when five more namespaces call such servers. Each of them has a reserved permit, and one shared
+    // permit is left.
     let more: Vec<_> = (0..10)
         .map(|number| call(&probe, &format!("tarpit-{}", number / 2), &tarpit))
         .collect();
@@ -154,7 +155,7 @@ async fn a_response_holds_its_permit_until_it_is_assessed() {
     until("a call", || game.requests().len() == 1).await;
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let gate = Arc::new(Mutex::new(gate));
-    // Each job has a namespace of its own, so the two jobs occupy both threads of the pool.
+    // Each of the two tasks has a namespace of its own, so together they occupy both threads of the pool.
     let busy: Vec<_> = ["one", "two"]
         .into_iter()
         .map(|namespace| {

@@ -25,19 +25,19 @@ use gamekeeper_core::plan::hook_run::Outcome;
 /// What the server does with one connection, after it has read the request.
 #[derive(Clone)]
 enum Reply {
-    /// These bytes, then the end.
+    /// Sends these bytes and closes the connection.
     Bytes(Vec<u8>),
-    /// These bytes, then nothing. The result of the server's next read is recorded.
+    /// Sends these bytes and keeps the connection open. The result of the server's next read is recorded.
     Kept(Vec<u8>),
-    /// These bytes, once there is a permit.
+    /// Sends these bytes once the semaphore has a permit, and closes the connection.
     Late(Arc<Semaphore>, Vec<u8>),
-    /// A byte a second, forever.
+    /// Sends a head, then one byte per second, forever.
     Trickle,
-    /// A body that never ends.
+    /// Sends a body that never ends.
     Endless,
-    /// Nothing; the connection stays open.
+    /// Sends nothing and keeps the connection open.
     Silence,
-    /// The beginning of a long body, then nothing.
+    /// Sends the beginning of a long body, then nothing, and keeps the connection open.
     Stuck,
 }
 
@@ -47,7 +47,8 @@ struct Server {
 }
 
 impl Server {
-    /// A server that gives one reply to each connection, in turn; the last reply is repeated.
+    /// Starts a server. The first connection gets the first reply, the second gets the second, and so on. When no
+    /// replies are left, each further connection gets the last one.
     async fn start(answers: &[Reply]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -142,7 +143,7 @@ fn is_complete(request: &[u8]) -> bool {
             .unwrap_or(0)
 }
 
-/// A metric as users write it.
+/// A web metric, in JSON as users write it. `more` contains the fields next to `name` and `provider`.
 fn metric(web: serde_json::Value, more: serde_json::Value) -> Metric {
     let mut metric = json!({"name": "ready", "provider": {"web": web}});
     let fields = metric.as_object_mut().expect("an object");
@@ -175,7 +176,7 @@ async fn measure_with(metric: Metric, args: &[(&str, &str)], options: HttpOption
         .await
 }
 
-/// The servers of these tests are on this machine.
+/// Allows loopback addresses, because the servers of these tests are on this machine.
 const HERE: HttpOptions = HttpOptions {
     allow_link_local: false,
     allow_loopback: true,

@@ -1,5 +1,5 @@
-//! Plays the runs of tests/hook_runs.yaml without a socket or a clock: responses are judged as those of a web metric,
-//! and their outcomes are assessed by the run's state machine.
+//! Plays the runs of tests/hook_runs.yaml without a socket or a clock. Each response is judged like a response to a web
+//! metric, and the run's state machine assesses the outcomes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,11 +26,12 @@ struct Row {
     #[serde(default)]
     policy: HookPolicy,
     answers: Value,
+    /// The number of calls after which the run is told to terminate.
     terminate: Option<usize>,
     phase: HookPhase,
     counts: [i32; 5],
     message: Option<String>,
-    /// Whether the row depends on an order of events that only the pure assessment guarantees.
+    /// Whether the row depends on an order of events that only this test guarantees. The e2e tests skip such rows.
     #[serde(default, rename = "pure")]
     _pure: bool,
 }

@@ -1,4 +1,4 @@
-//! The dry run of a SidecarSet: its containers as those of a pod template.
+//! The dry run of a SidecarSet, which validates its containers as those of a pod template.
 
 use serde_json::{Value, json};
 
