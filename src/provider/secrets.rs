@@ -1,6 +1,7 @@
 //! The secrets that one measurement uses, and how they are kept out of everything that is shown.
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -9,7 +10,8 @@ use url::Url;
 /// The text that replaces a secret. For a shorter secret, it is cut to the secret's length, so that no text grows.
 const HIDDEN: &str = "***";
 
-/// Secret values. They are hidden as they are, as escaped in JSON, and as encoded in the query or the path of a URL.
+/// Secret values. They are hidden as they are, as escaped in JSON by common encoders, and as encoded in the query or the
+/// path of a URL.
 #[derive(Clone, Default)]
 pub(super) struct Secrets {
     values: BTreeSet<Arc<str>>,
@@ -35,14 +37,10 @@ impl Secrets {
     /// contains it would remain.
     fn forms(&self) -> Vec<String> {
         let forms = self.values.iter().flat_map(|secret| {
-            let json = Value::from(&**secret).to_string();
-            let [query, path] = url_forms(secret);
-            [
-                secret.to_string(),
-                json[1..json.len() - 1].to_owned(),
-                query,
-                path,
-            ]
+            let mut forms = vec![secret.to_string()];
+            forms.extend(json_forms(secret));
+            forms.extend(url_forms(secret));
+            forms
         });
         let forms: BTreeSet<String> = forms.filter(|form| !form.is_empty()).collect();
         let mut forms: Vec<String> = forms.into_iter().collect();
@@ -76,6 +74,32 @@ impl Secrets {
                 .into_bytes(),
         }
     }
+}
+
+/// A text as escaped in JSON: only as necessary, and as the encoders of common languages escape it by default.
+fn json_forms(text: &str) -> Vec<String> {
+    let json = Value::from(text).to_string();
+    let necessary = &json[1..json.len() - 1];
+    let go = escape(necessary, |c| "<>&\u{2028}\u{2029}".contains(c));
+    let python = escape(necessary, |c| !c.is_ascii());
+    let with_slashes = necessary.replace('/', "\\/");
+    let php = python.replace('/', "\\/");
+    vec![necessary.to_owned(), go, python, with_slashes, php]
+}
+
+/// Writes some characters of a JSON string as `\u0000`.
+fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if !is_escaped(c) {
+            escaped.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            let _ = write!(escaped, "\\u{unit:04x}");
+        }
+    }
+    escaped
 }
 
 /// A text as encoded in the query of a URL, and as encoded in the path of a URL.
@@ -114,7 +138,11 @@ mod tests {
         let mut secrets = Secrets::default();
         secrets.add("s3 \"c&ret");
         secrets.add("s3");
+        secrets.add("k/é&");
         for (text, hidden) in [
+            ("{\"php\":\"k\\/\\u00e9&\"}", "{\"php\":\"***\"}"),
+            ("{\"python\":\"k/\\u00e9&\"}", "{\"python\":\"***\"}"),
+            ("{\"go\":\"k/é\\u0026\"}", "{\"go\":\"***\"}"),
             ("it is s3 \"c&ret!", "it is ***!"),
             ("{\"echo\":\"s3 \\\"c&ret\"}", "{\"echo\":\"***\"}"),
             ("GET /?token=s3+%22c%26ret", "GET /?token=***"),
