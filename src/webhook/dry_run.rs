@@ -1,8 +1,9 @@
 //! The API server's validation of a pod template, or of a SidecarSet's containers, before the object is stored.
 //!
 //! The webhook creates a `PodTemplate` as a dry run with strict field validation. The API server validates it like the
-//! template of a native workload, and also refuses unknown fields. Quotas, limit ranges and pod security do not apply to
-//! a PodTemplate, and need not: their verdict on a pod may change at any time, so it is no reason to refuse a workload.
+//! template of a native workload, and also refuses unknown fields. Quotas, limit ranges and pod security do not apply
+//! to a PodTemplate, and need not: their verdict on a pod may change at any time, so it is no reason to refuse a
+//! workload.
 //!
 //! If there is no clear verdict in time, the object is admitted: the operator tries a pod in a dry run before it
 //! updates the first running pod.

@@ -12,14 +12,15 @@ use super::review::AdmissionRequest;
 use crate::metrics::{Counts, Timings, encode_one};
 use gamekeeper_core::admission::KINDS;
 
-/// Histogram buckets in seconds, from a review that needs no request to the API server to one that timed out.
+/// Histogram buckets, in seconds. The shortest reviews make no request to the API server, the longest time out.
 const BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.025, 0.1, 0.25, 0.5, 1.0, 3.0];
 
 const OPERATIONS: [&str; 2] = ["CREATE", "UPDATE"];
 /// `failed_open` means that there was no response, so the API server admitted the object.
 const VERDICTS: [&str; 3] = ["allowed", "refused", "failed_open"];
-/// The kind Pod, for pods that get sidecars. Without a response, the API server refuses them.
+/// The kind of the pods that get sidecars.
 const POD: &str = "Pod";
+/// The verdict if there was no response, so the API server refused the pod.
 const POD_FAILED: &str = "failed_closed";
 /// The kinds whose pod templates are tried in a dry run.
 const TRIED_KINDS: [&str; 3] = ["GameDeployment", "GameStatefulSet", "SidecarSet"];

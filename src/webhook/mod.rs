@@ -81,7 +81,7 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 
 /// The cluster that the webhook serves.
 pub(crate) struct WebhookTarget {
-    /// A client without a fence: standbys renew certificates and dry-run templates too.
+    /// A client without a fence, because standbys also renew certificates and validate templates in dry runs.
     pub client: Client,
     /// The operator's own namespace.
     pub namespace: String,

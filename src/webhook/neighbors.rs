@@ -11,12 +11,12 @@ use gamekeeper_core::plan::sidecars::Namespace;
 /// The maximum number of namespaces that are read for one request.
 const MAX_READ: usize = 16;
 
-/// What the review of a SidecarSet needs to know: the workloads in whose pods a container has the name of a container of
-/// the set, the namespaces of these workloads, and the revisions of the set.
+/// What the review of a SidecarSet needs to know: the workloads that conflict with the set because both have a
+/// container of the same name, the namespaces of these workloads, and the revisions of the set.
 #[derive(Debug, Default)]
 pub(super) struct Neighbors {
     pub workloads: Vec<Neighbor>,
-    /// The namespaces of the workloads, if their labels are known.
+    /// The workloads' namespaces, except those with unknown labels.
     pub namespaces: BTreeMap<String, Namespace>,
     /// The revisions of the set; None if this process does not know them.
     pub revisions: Option<Vec<String>>,
@@ -53,8 +53,8 @@ impl Neighbors {
         }
     }
 
-    /// Namespaces of these workloads whose labels are not in the cache; at most `MAX_READ`, so that the request is
-    /// answered in time.
+    /// The workloads' namespaces with unknown labels, which are yet to be read. At most `MAX_READ`, so that the request
+    /// is answered in time.
     pub(super) fn unknown_namespaces(&self) -> BTreeSet<String> {
         let names = self.workloads.iter().map(|it| &it.namespace);
         let unknown = names.filter(|name| !self.namespaces.contains_key(*name));

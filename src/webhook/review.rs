@@ -145,7 +145,7 @@ fn warning(finding: &Finding) -> String {
     }
 }
 
-/// A refusal in the format of the API server, so that kubectl prints both in the same way.
+/// A refusal in the format of the API server, so that kubectl prints it like the API server's own refusals.
 fn refusal(object: &Value, errors: &[Finding]) -> Value {
     let messages: Vec<String> = errors.iter().map(Finding::to_string).collect();
     let cause = |error: &Finding| json!({"reason": "FieldValueInvalid", "message": error.message, "field": error.field});

@@ -1,8 +1,8 @@
 //! Rotation of the certificates: checks the Secret at intervals, renews the certificates when they are due, serves
 //! the current one, and writes the CA bundle to the webhook's configuration.
 //!
-//! Every replica does this. The Secret is replaced with the resourceVersion that the decision is based on, so if
-//! two replicas write, one of them gets a conflict, and uses the other's certificates.
+//! Every replica does this. A write of the Secret contains the resourceVersion that the decision is based on. If two
+//! replicas write at the same time, one of them gets a conflict, and uses the certificates that the other has written.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -46,7 +46,8 @@ enum RotationError {
 }
 
 impl RotationError {
-    /// Whether the object has changed since it was read, or the write is invalid.
+    /// Whether the object may have changed since it was read. Code 422 means that the test in a JSON patch failed, or
+    /// that the write is invalid.
     fn is_conflict(&self) -> bool {
         matches!(self, RotationError::Api(kube::Error::Api(status)) if [409, 422].contains(&status.code))
     }
@@ -64,7 +65,7 @@ pub(super) struct Rotation {
     certificate: Arc<ServingCertificate>,
     metrics: AdmissionMetrics,
     served: Option<Pair>,
-    /// How API servers are told to call the webhook that injects sidecars; None if that has not been read yet.
+    /// How API servers are told to call the webhook that injects sidecars; None if this has not been read yet.
     configured: Option<Configured>,
     /// Receives whether the webhook that injects sidecars is in force; None if the webhook changes no objects.
     state: Option<watch::Sender<WebhookState>>,
@@ -201,8 +202,7 @@ impl Rotation {
         Ok(())
     }
 
-    /// Writes the CA bundle to the webhook's configurations. Returns false if there is no
-    /// configuration.
+    /// Writes the CA bundle to the webhook's configurations. Returns false if there is no configuration.
     async fn announce(&mut self, certificates: &Certificates) -> Result<bool, RotationError> {
         let bundle = certificates.bundle();
         let mut announced = false;
@@ -253,8 +253,8 @@ impl Rotation {
     }
 }
 
-/// The patch that sets the CA bundle in each webhook of a configuration that has a different one; None if there is no
-/// such webhook.
+/// The patch that sets the CA bundle in a configuration's webhooks, unless they already have it. None if all of them
+/// have it.
 fn patch<'a>(
     bundle: &str,
     version: Option<&str>,

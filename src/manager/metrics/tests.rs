@@ -70,7 +70,7 @@ impl World {
     }
 }
 
-/// The names and types of the metrics on a page, counters with their suffix.
+/// The names and types of the metrics on a page. The names of counters include the suffix `_total`.
 fn types(page: &str) -> BTreeSet<(String, String)> {
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types
@@ -119,7 +119,7 @@ fn workloads_have_the_labels_of_bk_bcs() {
 }
 
 #[test]
-fn a_rollout_shows_its_step_its_state_and_its_age() {
+fn a_rollout_has_metrics_of_its_step_state_and_age() {
     let condition = |type_: &str, reason: &str| {
         json!({
             "type": type_, "status": "False", "reason": reason, "message": "",
@@ -150,7 +150,7 @@ fn a_rollout_shows_its_step_its_state_and_its_age() {
 }
 
 #[test]
-fn hook_runs_are_counted_by_owner_with_the_age_of_the_oldest() {
+fn each_owner_has_the_number_of_its_hook_runs_and_the_age_of_the_oldest() {
     let world = World::leader(json!({}));
     let run = |name: &str, seconds: i64| {
         let started = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds);

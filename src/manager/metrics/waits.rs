@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::{self, HookPoint};
 
-/// A wait continues through a gap of at most this length in which its pod has no HookRun: a retry deletes the
-/// old HookRun before it creates a new one.
+/// The longest time that a pod may have no HookRun without ending its wait. Such gaps occur because a retry
+/// deletes the old HookRun before it creates a new one.
 const MAX_GAP: SignedDuration = SignedDuration::from_mins(5);
 
 /// The observed waits. Each replica keeps its own, even while another one leads.

@@ -23,7 +23,7 @@ pub(super) struct Workload {
     status: WorkloadStatus,
     steps: usize,
     uid: String,
-    /// The number of generations of the spec that the status does not reflect.
+    /// By how many generations the status lags behind the spec.
     unobserved: i64,
     /// Seconds without progress.
     idle: f64,
@@ -108,7 +108,8 @@ impl Workload {
         (self.key.clone(), snapshot)
     }
 
-    /// Seconds since the workload stopped matching its spec; 0 while it matches, None while that is not known.
+    /// Seconds since the workload stopped matching its spec; 0 while it matches, None while it has no condition
+    /// Ready.
     fn age(&self, now: Timestamp) -> Option<f64> {
         let ready = self.status.condition(ConditionType::Ready)?;
         let since = now.duration_since(ready.last_transition_time.0);
