@@ -128,7 +128,8 @@ pub(crate) enum Write {
     Version(Kind, u64),
     /// This object is deleted, or being deleted.
     Deleted(Deleted),
-    /// A write of this kind got no response: the cache must catch up with the current state of the API server.
+    /// A write of an object of this kind got no response: the cache must catch up with the current state of the API
+    /// server.
     Unknown(Kind),
 }
 

@@ -64,7 +64,7 @@ const NOT_RUN: [(&str, &str); 12] = [
     ("gamekeeper try", "tested by tests/try.rs"),
     (
         "kubectl game status cluster/",
-        "lifecycle hooks are disabled by default, so there is no kind Cluster; run by real_lifecycle.rs",
+        "lifecycle hooks are disabled by default, so the CRD of Clusters is not installed; run by real_lifecycle.rs",
     ),
     (
         "kubectl delete hookrun -n gamekeeper-hooks",

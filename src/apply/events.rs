@@ -1,6 +1,6 @@
 //! Kubernetes events.
 //!
-//! Publishing never waits, so it delays no plan; if there are too many events, some are dropped. Each event
+//! Publishing an event never blocks, so it never delays a reconcile. If there are too many events, some are dropped. Each event
 //! is a write to the API server, so events for many pods are merged into one, and a recent event is not
 //! repeated.
 

@@ -94,7 +94,7 @@ pub enum RunError {
 pub async fn run(options: Options) -> Result<(), RunError> {
     options.init_logging();
     descriptors::raise_limit();
-    // Fails only if a provider is installed already.
+    // Fails only if a crypto provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let stop = stop_signal().map_err(RunError::Signals)?;
     let listener = TcpListener::bind(options.listen).await;
@@ -149,7 +149,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             webhook_state,
             &mut background,
         );
-        // This cannot fail, because it is set only here.
+        // Setting the certificate cannot fail, because it is set only here.
         let _ = health.webhook.set(certificate.map_err(RunError::Webhook)?);
     }
     let work = async {
@@ -209,7 +209,7 @@ async fn webhook_listener(
     Ok(Some(listener))
 }
 
-/// Returns on a signal that arrives before the caches start, when there is nothing to finish.
+/// Returns on a signal that arrives before the caches start: until then, there is no work to finish.
 async fn stopped_early(mut stop: watch::Receiver<bool>, health: Arc<Health>) {
     let _ = stop.wait_for(|stop| *stop).await;
     if health.cache.get().is_some() {

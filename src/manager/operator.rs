@@ -33,13 +33,13 @@ const WORKLOAD_CAPACITY: Capacity = Capacity {
     per_namespace: 48,
     reserved: 4,
 };
-/// The limits on concurrent reconciles of HookRuns; most of these wait for a permit to write.
+/// The limits on concurrent reconciles of HookRuns; most of these reconciles wait for a permit to write.
 const HOOK_RUN_CAPACITY: Capacity = Capacity {
     shared: 16_384,
     per_namespace: 12_288,
     reserved: 64,
 };
-/// The limits on concurrent reconciles of HookTemplates, none of which waits for anything.
+/// The limits on concurrent reconciles of HookTemplates; these reconciles never wait.
 const HOOK_TEMPLATE_CAPACITY: Capacity = Capacity {
     shared: 4,
     per_namespace: 2,
@@ -77,7 +77,7 @@ pub(super) struct Operator {
     clusters: Arc<Queue>,
     /// The image that runs the scripts of Clusters; None if lifecycle hooks are disabled.
     hook_image: Option<String>,
-    /// Whether the webhook that injects into pods of other controllers is in force.
+    /// Whether the webhook that injects sidecars into pods of other controllers is in force.
     webhook: watch::Receiver<WebhookState>,
     counters: Counters,
     probe: Probe,
@@ -229,7 +229,7 @@ impl Operator {
     }
 
     /// Waits until the caches have caught up with the API server, and then runs the controllers until `stop`. All
-    /// objects are queued first, because a standby reconciles and reports nothing.
+    /// objects are queued first, because a standby neither reconciles nor reports anything.
     async fn control(&self, stop: watch::Receiver<bool>) -> Result<(), RunError> {
         let cache = &self.cache;
         let mut stopped = stop.clone();
@@ -314,7 +314,7 @@ impl Operator {
             while webhook.changed().await.is_ok() {
                 add_all(&self.sidecar_sets, &self.cache.sidecar_sets);
             }
-            // Without a webhook, its state never changes.
+            // The sender is gone, so the state no longer changes.
             std::future::pending().await
         };
         tokio::select! {

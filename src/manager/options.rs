@@ -42,7 +42,8 @@ pub struct Options {
     )]
     pub sidecar_sets: bool,
     /// Inject sidecars into pods of other controllers in all namespaces, except those labeled
-    /// gamekeeper.tkex.tencent.com/sidecars=disabled, instead of only in those labeled enabled.
+    /// gamekeeper.tkex.tencent.com/sidecars=disabled; when absent, only in those labeled
+    /// gamekeeper.tkex.tencent.com/sidecars=enabled.
     #[arg(long, env = "GAMEKEEPER_SIDECARS_IN_ALL_NAMESPACES")]
     pub sidecars_in_all_namespaces: bool,
     /// The admission webhook.
@@ -76,7 +77,7 @@ pub struct Options {
         default_missing_value = "true"
     )]
     pub guarded_pods: bool,
-    /// PriorityClass of guarded pods whose template names none; they get none when absent.
+    /// PriorityClass of guarded pods whose template names none; without this flag, they get none.
     #[arg(long, env = "GAMEKEEPER_GUARDED_PRIORITY_CLASS", value_name = "NAME")]
     pub guarded_priority_class: Option<String>,
     /// Let hooks call link-local and cloud metadata addresses.

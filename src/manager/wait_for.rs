@@ -1,5 +1,5 @@
 //! `gamekeeper wait-for`: waits until the cluster is ready, or until an operator leads. The chart's bootstrap hooks
-//! begin with it, so that the images of their scripts need no client for the API server.
+//! run this command first, so that the images of their scripts need no client for the API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +57,7 @@ enum Goal {
 /// # Errors
 /// If there is no cluster configuration.
 pub async fn wait(options: &Options) -> Result<(), RunError> {
-    // Fails only if a provider is installed already.
+    // Fails only if a crypto provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = Config::infer().await?;
     let client = client(

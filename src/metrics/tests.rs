@@ -1,4 +1,4 @@
-//! Families as the text of a metrics page.
+//! How families appear on a metrics page.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;

@@ -32,7 +32,8 @@ pub(super) fn open(src: &Path, dst: &Path) -> Result<Vec<Copy>, NotRun> {
     let mut copies = Vec::new();
     for entry in fs::read_dir(&found).map_err(cannot_read())? {
         let name = entry.map_err(cannot_read())?.file_name();
-        // A kubelet keeps the versions of a ConfigMap in directories whose names begin with two dots. Keys cannot.
+        // A kubelet keeps the versions of a ConfigMap in directories whose names begin with two dots. The keys of a
+        // ConfigMap cannot begin with two dots.
         if name.as_encoded_bytes().starts_with(b"..") {
             continue;
         }
@@ -74,7 +75,7 @@ fn open_regular(root: &Path, src: &Path, dst: PathBuf) -> Result<Copy, NotRun> {
     })
 }
 
-/// The path after links are followed, which must lie within the source.
+/// Follows links. The resulting path must lie within `root`.
 fn resolved_within(root: &Path, src: &Path) -> Result<PathBuf, NotRun> {
     let found = resolved(src)?;
     match found.starts_with(root) {
@@ -110,7 +111,7 @@ impl Copy {
         let mut name = std::ffi::OsString::from(".gamekeeper-");
         name.push(self.dst.file_name().unwrap_or_default());
         let temporary = folder.join(name);
-        // Left behind by an attempt that was killed.
+        // An attempt that was killed may have left this file behind.
         match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -122,7 +123,7 @@ impl Copy {
             .mode(MODE)
             .open(&temporary)?;
         io::copy(&mut self.from, &mut to)?;
-        // Regardless of the umask.
+        // The mode must not depend on the umask.
         to.set_permissions(Permissions::from_mode(MODE))?;
         to.sync_all()?;
         // A file that is open for writing cannot be executed.

@@ -1,9 +1,9 @@
 //! `gamekeeper node-hook`: copies files to the node that it runs on, and runs a script there.
 //!
-//! The Jobs of lifecycle hooks run it in the operator's image, which has no shell. It opens the files in the container,
-//! enters the mount namespace of the node's first process, writes the files there and runs the script. No shell
-//! interprets the arguments. The exit code is the script's; the end of its standard error becomes the container's
-//! termination message.
+//! The Jobs of lifecycle hooks run this command in the operator's image, which has no shell. The command opens the
+//! files in the container, enters the mount namespace of the node's first process, writes the files there, and runs
+//! the script. No shell interprets the arguments. The command exits with the script's exit code. If the script fails,
+//! the end of its standard error becomes the container's termination message.
 
 mod copy;
 mod script;
@@ -20,7 +20,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use self::copy::Copy;
 
-/// The exit code if no script ran; scripts rarely use it.
+/// The exit code if the files could not be copied or the script could not be run. Scripts rarely exit with this code.
 const NOT_RUN: u8 = 125;
 /// Locked on the node while files are written and a script runs, so that two scripts never run at the same time.
 const LOCK: &str = "/run/gamekeeper-node-hook.lock";
@@ -30,7 +30,8 @@ const MAX_MESSAGE: usize = 4096;
 /// Flags of `gamekeeper node-hook`.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Copy a file, or the files of a directory. Links must stay within the source, the first two components of SRC.
+    /// Copy a file, or the files of a directory. Links must stay within the directory that the first two components
+    /// of SRC name.
     #[arg(long, num_args = 2, value_names = ["SRC", "DST"], action = ArgAction::Append)]
     copy: Vec<PathBuf>,
     /// The process whose mount namespace is that of the node.
@@ -44,7 +45,7 @@ pub struct Options {
     command: Vec<OsString>,
 }
 
-/// Why no script ran.
+/// Why the files were not copied or the script was not run.
 #[derive(Debug, thiserror::Error)]
 enum NotRun {
     #[error("{message}")]

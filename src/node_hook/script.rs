@@ -108,7 +108,8 @@ fn forward(mut from: ChildStderr) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// The end of the standard error of a script that has ended.
+/// Receives the standard error of a script that has exited. Returns its last [`TAIL`] bytes, with the lines joined by
+/// `; `.
 fn collect(from: Receiver<Vec<u8>>) -> String {
     let deadline = Instant::now() + STDERR_TIMEOUT;
     let mut tail = Vec::new();

@@ -32,9 +32,9 @@ pub(super) struct Arguments {
 /// The sources of the arguments that a metric uses.
 #[derive(Default)]
 struct Sources {
-    /// Names of arguments, with the values of their fields.
+    /// The name of each argument that refers to a field of the run, with the value of the field.
     fields: Vec<(String, String)>,
-    /// Names of arguments, with the keys of the Secrets that contain their values.
+    /// The name of each argument that refers to a Secret, with the key that contains the value.
     keys: Vec<(String, SecretKeyRef)>,
 }
 
@@ -102,7 +102,7 @@ impl Arguments {
         }))
     }
 
-    /// The values of all arguments of this run that have one, by name.
+    /// The values of this run's arguments, by name; arguments without a value are left out.
     pub(super) fn values<'a>(&'a self, run: &'a HookRun) -> HashMap<&'a str, &'a str> {
         let looked_up = self.values.iter();
         let looked_up = looked_up.map(|(name, value)| (name.as_str(), value.as_str()));

@@ -23,7 +23,7 @@ struct Budget {
     selector: Selector,
 }
 
-/// The objects in all files that an object may conflict with or refer to.
+/// The objects that another object may conflict with or refer to, from all files.
 struct Others {
     templates: TemplatesByName,
     budgets: Vec<Budget>,

@@ -30,7 +30,7 @@ pub fn tests() -> Vec<Test> {
 
 /// How long changes may take.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long an object must not change.
+/// How long a test watches an object that must not change.
 const QUIET: Duration = Duration::from_secs(3);
 /// Deletes the nodes that a test with two nodes does not need.
 const DELETE_NODES: &str = "delete node node-2 node-3 node-4";

@@ -23,7 +23,8 @@ pub fn pause(game: &Game) -> Result<Change, Error> {
         set(&mut after, &PAUSED, true);
         let is_complete =
             game.is_observed() && game.status.true_condition(ConditionType::Ready).is_some();
-        let note = "its rollout is complete: the next template change waits until resumed";
+        let note =
+            "its rollout is complete: the next change of the template waits until you resume it";
         return Ok(Change {
             note: is_complete.then(|| note.to_owned()),
             ..Change::new(after, "paused")

@@ -56,7 +56,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A server that never responds, unless the caller accepts connections and responds to them.
+/// A server that does not respond. A test can respond itself, to the connections that the listener accepts.
 fn silent_server() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

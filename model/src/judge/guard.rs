@@ -48,8 +48,8 @@ pub(super) fn state(model: &Model, state: &State) -> Result<(), Violation> {
     }
 }
 
-/// Checks that the time from which a pod's deadline counts is the time of the plan, and that the pod waits for its
-/// deletion, not for an update in place.
+/// Checks each record of since when a pod waits for its deletion: it must have the time of the plan, and the pod must be
+/// about to be deleted, not updated in place.
 pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violation> {
     let in_place = model.scope.strategy == UpdateStrategyType::InplaceUpdate;
     let workload = &view.workload;
@@ -70,7 +70,7 @@ pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), 
             return violation(
                 GUARDED,
                 format!(
-                    "the deadline of {pod:?} counts from {since}, now {}",
+                    "{pod:?} is recorded as waiting since {since}, but the time is {}, or it need not be deleted",
                     view.now
                 ),
             );

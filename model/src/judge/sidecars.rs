@@ -52,8 +52,8 @@ pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), 
     Ok(())
 }
 
-/// Whether the rollout has canary steps left, according to the status that the plan writes first. If it writes none
-/// first, the current status counts.
+/// Whether the rollout has canary steps left, according to the status that the plan writes before its actions or, if it
+/// writes none, according to the current status.
 fn is_at_step(model: &Model, view: &View, planned: &Planned) -> bool {
     let steps = &model.scope.steps[usize::from(view.workload.steps)];
     let status = planned.status.unwrap_or(view.workload.status);
@@ -69,7 +69,7 @@ pub(super) fn is_outdated(view: &View, run: &Run) -> bool {
     run.id.sidecars.is_some() && run.id.sidecars != token
 }
 
-/// Checks a state: if containers are updated in no order (DisOrdered), a pod's mark names the image of its sidecar.
+/// Checks a state: if containers are updated in no particular order (DisOrdered), a pod's mark names the image of its sidecar.
 pub(super) fn state(model: &Model, state: &State) -> Result<(), Violation> {
     let is_wrong = |pod: &&Pod| {
         let image = pod.containers[SIDECAR].map(|it| it.image);
@@ -159,9 +159,9 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Whether the permit of the change in progress is valid for this patch, too. Either both change only containers of
-    /// the template, or all containers in the patch are already being changed. Unless the gate is closed, the pod may
-    /// have players again, and the permit is not valid.
+    /// Whether the permit of the change in progress is valid for this patch, too. It is if both the change and the patch
+    /// concern only containers of the template, or if all containers in the patch are already being changed. In both
+    /// cases the gate must be closed: otherwise the pod may have players again.
     pub(super) fn is_covered(&self, pod: &Pod, patch: &Patch) -> bool {
         if !matches!(pod.gate, Gate::Closed(_)) {
             return false;

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn min_ready_seconds_delay_availability() {
+    fn a_pod_is_available_only_after_min_ready_seconds() {
         let mut scenario =
             Scenario::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
         scenario.spec("user", json!({"minReadySeconds": 30}));

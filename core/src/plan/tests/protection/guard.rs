@@ -187,7 +187,7 @@ fn a_guard_label_of_another_workload_is_corrected() {
 }
 
 #[test]
-fn a_budget_of_another_client_for_the_same_pods_is_reported() {
+fn a_budget_that_is_not_ours_for_the_same_pods_is_reported() {
     for (app, reason) in [("game", "AnotherBudget"), ("web", "PodsGuarded")] {
         let mut story = story(2, guarded());
         let labels = json!({"matchLabels": {"app": app}});
