@@ -124,7 +124,7 @@ fn is_requested(pod: &Pod) -> bool {
     pod.annotations().contains_key(MOVE_ANNOTATION)
 }
 
-/// The patch that requests the replacement of a pod, or withdraws the request if there is no time. The uid is a
+/// The patch that requests the replacement of a pod, or withdraws the request if `at` is None. The uid is a
 /// precondition: another pod may have the name by now.
 fn patch(pod: &Pod, at: Option<Timestamp>) -> Value {
     json!({"metadata": {

@@ -1,4 +1,4 @@
-//! Responses, and what conditions read from them.
+//! Responses, and the values that conditions read from them.
 
 use serde_json::Value;
 

@@ -26,7 +26,10 @@ async fn a_pause_of_a_complete_workload_is_shown(case: &mut Case) -> Result<()> 
     case.until_settled(1).await?;
     let paused = case.game(&["pause", GAME]).await?;
     ensure!(
-        paused.code == 0 && paused.stderr.contains("the next template change waits"),
+        paused.code == 0
+            && paused
+                .stderr
+                .contains("the next change of the template waits"),
         "{paused:?}"
     );
     let pause_note =

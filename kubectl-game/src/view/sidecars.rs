@@ -7,7 +7,7 @@ use kube::ResourceExt;
 
 use crate::age::span;
 
-/// Whether a set lets the pod's workload update the pod's sidecars, and the workload has not begun.
+/// Whether a set lets the pod's workload update the pod's sidecars, and the workload has not begun this update.
 pub fn has_token(pod: &Pod) -> bool {
     let marks = sidecar_marks(pod.annotations());
     marks.values().any(|mark| mark.token.is_some())

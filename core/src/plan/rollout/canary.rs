@@ -205,7 +205,7 @@ impl<'a> Walk<'a> {
     }
 
     /// How many pods are kept and how many updated when no step holds the rollout. While a user's pause lasts,
-    /// no more pods than now may be at the update revision: a scale-out must not spread a build that was stopped.
+    /// the number of pods at the update revision must not grow: a scale-out must not spread a build that was stopped.
     fn after_steps(&self, index: i32, progress: &mut Progress) -> (i64, i64) {
         let is_stable = self.update == self.stable;
         let kept = if is_stable {

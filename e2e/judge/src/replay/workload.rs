@@ -216,7 +216,8 @@ impl Version {
         digits.parse().ok()
     }
 
-    /// Whether the ordinal of a pod of a GameStatefulSet is one of [`Version::ordinals`], so it is not a surge pod.
+    /// Whether the ordinal of a pod of a GameStatefulSet is one of [`Version::ordinals`]. A surge pod's is
+    /// not.
     pub(crate) fn is_regular(&self, pod: &str) -> bool {
         let ordinal = self.ordinal(pod);
         ordinal.is_some_and(|ordinal| self.is_among(ordinal, self.replicas()))
