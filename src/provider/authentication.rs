@@ -44,7 +44,7 @@ struct Client<'a> {
 pub(super) struct Credentials {
     pub header: HeaderValue,
     pub secrets: Secrets,
-    /// The key of the token in use. If the server refuses the token, it is forgotten.
+    /// The key of the token in use. The token is forgotten if the server refuses it.
     pub token: Option<TokenKey>,
 }
 

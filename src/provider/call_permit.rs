@@ -12,8 +12,8 @@ use crate::fair::{Capacity, NamespaceLimiter, Permit};
 
 /// The longest text that a measurement may hold without a permit for long texts, in bytes.
 pub(super) const MAX_SHORT_TEXT: usize = 32 << 10;
-/// The limits on concurrent measurements. A measurement counts until its result has been evaluated, and further ones
-/// wait, so that neither file descriptors nor memory run out.
+/// The limits on concurrent measurements, so that neither file descriptors nor memory run out. A measurement counts
+/// until its result has been evaluated; measurements above the limits wait.
 const CALL_CAPACITY: Capacity = Capacity {
     shared: 1_024,
     per_namespace: 896,
@@ -54,7 +54,7 @@ impl CallLimits {
     }
 }
 
-/// The permit of one measurement, which is released when it is dropped.
+/// The permit of one measurement. It is released when this value is dropped.
 pub(super) struct CallPermit {
     limits: Arc<CallLimits>,
     namespace: String,

@@ -1,4 +1,4 @@
-//! The requests that measurements make to the API server: for the run's pod, commands in it, Secrets, and Jobs.
+//! The requests that measurements make to the API server: for a run's pod, commands in that pod, Secrets, and Jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,14 +24,14 @@ use crate::fair::{Capacity, NamespaceLimiter};
 
 /// The longest wait for a response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// The limits on concurrent requests; further ones wait.
+/// The limits on concurrent requests. Requests above the limits wait.
 const REQUEST_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,
     reserved: 4,
 };
-/// The limits on concurrent commands in containers; further ones wait. Each command uses a connection to the API
-/// server, and one from there to the node.
+/// The limits on concurrent commands in containers. Commands above the limits wait. Each command uses a connection to
+/// the API server, and one from there to the node.
 const COMMAND_CAPACITY: Capacity = Capacity {
     shared: 256,
     per_namespace: 192,
@@ -76,7 +76,7 @@ impl RequestError {
     }
 }
 
-/// An error that another attempt would not change, such as an invalid name.
+/// An error that every further attempt would meet too, such as an invalid name.
 impl From<String> for RequestError {
     fn from(message: String) -> Self {
         RequestError { code: 400, message }

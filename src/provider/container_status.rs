@@ -1,5 +1,5 @@
-//! The fields of a pod's status that providers read: container statuses and conditions. The other fields might be
-//! long.
+//! The fields of a pod's status that providers read: container statuses and conditions. The other fields are skipped,
+//! because they might be long.
 
 use serde::Deserialize;
 
@@ -44,7 +44,7 @@ struct State {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Terminated {
     pub(super) exit_code: i32,
-    /// Its termination message.
+    /// The container's termination message.
     pub(super) message: String,
 }
 

@@ -1,5 +1,5 @@
 //! Exec metrics: a command in a container of the pod that the run is about. The command's exit
-//! code is the measurement, and conditions can judge its output.
+//! code is the measurement, and conditions can judge the command's output.
 //!
 //! The command is run through the API server, which checks the operator's permission and logs the request. Users who
 //! may write a HookRun need not be allowed to run commands, so commands are run only in namespaces that an

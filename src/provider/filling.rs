@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(url("http://[{{ args.PodIP6 }}]:9091"), bracketed);
     }
 
-    /// `[[:alpha:]]` is a character class in expressions of Prometheus.
+    /// `[[:alpha:]]` is a character class in Prometheus's regular expressions.
     #[test]
     fn the_part_of_a_url_after_its_host_is_sent_as_written() {
         for rest in [

@@ -1,4 +1,4 @@
-//! HTTP calls, bounded in time and size, and only to addresses that are not refused.
+//! HTTP calls, bounded in time and size, and made only to addresses that hooks may call.
 //!
 //! Each call has a connection of its own, which is closed after the call: idle connections would use memory and file
 //! descriptors that no limiter counts. No proxy is used, because a proxy would resolve names itself, and the
@@ -34,7 +34,7 @@ use super::tls::{Authorities, Tls};
 
 /// The longest body of a response, in bytes.
 pub(super) const MAX_RESPONSE: usize = 1 << 20;
-/// In bytes: the longest head of a response, and how much a server may send ahead of what has been read.
+/// The longest head of a response, and the most that a server may send ahead of what has been read; both in bytes.
 const READ_AHEAD: usize = 32 << 10;
 /// How many redirects of a call are followed.
 const MAX_REDIRECTS: usize = 5;
@@ -103,7 +103,7 @@ pub(super) struct HttpResponse {
 }
 
 impl HttpResponse {
-    /// The response without secrets. This is slow if there are many of them.
+    /// The response without secrets. This is slow if there are many secrets.
     pub(super) fn without_secrets(self) -> Self {
         HttpResponse {
             body: self.secrets.hide_bytes(self.body),
@@ -128,7 +128,7 @@ impl Http {
     /// Makes a call. The timeout covers all of it, including redirects and the body.
     ///
     /// # Errors
-    /// Describes why there is no response, and from which server.
+    /// Names the server, and describes why it gave no response.
     pub(super) async fn send(
         &self,
         request: HttpRequest,
@@ -333,7 +333,7 @@ fn user(url: &Url) -> Option<HeaderValue> {
     Some(header)
 }
 
-/// The innermost cause of a failed call: the outer ones only describe what was attempted.
+/// The innermost cause of a failed call: the outer errors only describe what was attempted.
 fn cause(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

@@ -23,7 +23,8 @@ use gamekeeper_core::plan::hook_run::{Outcome, Place};
 
 /// The deadline of a Job that does not set its own: a hook must not hang forever.
 const DEADLINE_SECONDS: i64 = 3_600;
-/// How long a container may be unable to start, for example because its image is missing; the kubelet keeps retrying.
+/// How long after its pod's creation a container may still be unable to start, for example because its image is
+/// missing. Meanwhile, the kubelet keeps retrying.
 const START_GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// Bounds of the time between two polls.
 const MIN_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
@@ -101,7 +102,7 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
     if let Some(mut outcome) = final_outcome(&name, &found) {
         if outcome.phase == HookPhase::Failed {
             let pods = cluster.pods_of_job(namespace, &name, "Failed", &mut permit);
-            // If the Job's pods cannot be read, its own reason is shown.
+            // If the Job's pods cannot be read, the Job's own reason is shown.
             let exit = exit(&pods.await.unwrap_or_default());
             outcome.message = exit
                 .map(|exit| format!("job {name} failed: {exit}"))
@@ -247,6 +248,7 @@ fn final_outcome(name: &str, job: &Job) -> Option<Outcome> {
 
 /// A pod with a container that cannot be started.
 struct Stuck {
+    /// When the pod was created.
     since: Option<Timestamp>,
     why: String,
 }

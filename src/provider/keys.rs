@@ -6,7 +6,8 @@ use super::call_permit::CallPermit;
 use super::cluster::Cluster;
 use gamekeeper_core::api::{Metric, SecretKeyRef};
 
-/// The maximum number of keys that a measurement may need: responses are searched for the value of each key.
+/// The maximum number of keys per measurement. It is low because a response may be searched for the value of each key,
+/// to hide that value.
 const MAX_KEYS: usize = 32;
 
 /// Keys of Secrets, with their values once they are read.

@@ -33,8 +33,8 @@ pub(super) async fn measure(
     measured.unwrap_or_else(Outcome::error)
 }
 
-/// Checks that no argument selects an object other than the pod. Where admission is enabled, it has already reported
-/// this.
+/// Checks that there is no argument with which bk-bcs would read an object other than the pod. Where admission is
+/// enabled, it has already reported such an argument.
 fn check_arguments(measurement: &Measurement) -> Result<(), String> {
     let args = &measurement.run().spec.args;
     match args.iter().find(|argument| selects_object(&argument.name)) {
@@ -45,9 +45,9 @@ fn check_arguments(measurement: &Measurement) -> Result<(), String> {
 
 /// A pod, and the fields that are read from it.
 struct PodFields {
-    /// Its name.
+    /// The name of the pod.
     pod: String,
-    /// Paths of the fields, each with the value that the field should have, if there is one.
+    /// The path of each field, with the value that the field must have, if the metric gives one.
     fields: Vec<(String, Option<String>)>,
 }
 

@@ -99,7 +99,7 @@ mod tests {
             ..HttpOptions::default()
         };
         let lookups = Lookups::new(allows_loopback);
-        // A spelling of an address that a URL would have normalized, so only the resolver sees it.
+        // A URL would have normalized this spelling of 169.254.169.254. Here only the resolver interprets it.
         let refused = lookups
             .find("games", "0xa9fea9fe")
             .await

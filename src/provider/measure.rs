@@ -77,10 +77,10 @@ impl Probe {
         Probe { commands, ..self }
     }
 
-    /// Stops what an abandoned measurement has left running.
+    /// Deletes the Job that an abandoned measurement has left running, if there is one.
     ///
     /// # Errors
-    /// Fails if it may still be running.
+    /// Fails if the Job may still be running.
     pub async fn stop(&self, call: &Call) -> Result<(), String> {
         let metric = call.run.spec.metrics.get(call.metric);
         let job_metric = metric.filter(|metric| metric.provider.job.is_some());

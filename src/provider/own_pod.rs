@@ -1,7 +1,7 @@
 //! The pod that a run is about.
 //!
-//! The arguments PodName and PodNamespace name it. It must be in the run's namespace, because users who may write a
-//! HookRun there need not have any permission in other namespaces.
+//! The arguments `PodName` and `PodNamespace` name the pod. It must be in the run's namespace, because users who may
+//! write a HookRun there need not have any permission in other namespaces.
 
 use serde::Deserialize;
 
@@ -36,14 +36,14 @@ pub(super) fn name(measurement: &Measurement, filling: &Filling<'_>) -> Result<S
     }
 }
 
-/// The uid of the pod that the run was created for; None if it was not created for a pod.
+/// The uid of the pod that the run was created for; None if the run was not created for a pod.
 pub(super) fn wanted_uid(run: &HookRun) -> Option<&str> {
     let annotations = run.metadata.annotations.as_ref()?;
     let uid = annotations.get(RUN_POD_UID).map(String::as_str);
     uid.filter(|uid| !uid.is_empty())
 }
 
-/// Whether a workload created the run for a canary step, which concerns no pod.
+/// Whether a workload created the run for a canary step, and therefore not for a pod.
 pub(super) fn is_step_run(run: &HookRun) -> bool {
     let workload = run.controlling_workload();
     workload.is_some_and(|(kind, _)| run.point(kind) == Some(HookPoint::Step))
@@ -110,7 +110,7 @@ impl Pod {
         })
     }
 
-    /// Checks that a command can be run in a container.
+    /// Checks that the container exists and is running, so that a command can be run in it.
     pub(super) fn check_container(&self, pod: &str, name: &str) -> Result<(), String> {
         let Spec {
             init_containers,
