@@ -7,6 +7,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use url::Url;
 
+use crate::apply::to_go_bytes;
+
 /// The text that replaces a secret. For a shorter secret, it is cut to the secret's length, so that no text grows.
 const HIDDEN: &str = "***";
 
@@ -77,29 +79,29 @@ impl Secrets {
 }
 
 /// A text as escaped in JSON: only as necessary, and as the encoders of common languages escape it by default.
-fn json_forms(text: &str) -> Vec<String> {
-    let json = Value::from(text).to_string();
-    let necessary = &json[1..json.len() - 1];
-    let go = escape(necessary, |c| "<>&\u{2028}\u{2029}".contains(c));
-    let python = escape(necessary, |c| !c.is_ascii());
+fn json_forms(text: &str) -> [String; 5] {
+    let value = Value::from(text);
+    let necessary = value.to_string();
+    let go = String::from_utf8_lossy(&to_go_bytes(&value)).into_owned();
+    let python = to_ascii(&necessary);
     let with_slashes = necessary.replace('/', "\\/");
     let php = python.replace('/', "\\/");
-    vec![necessary.to_owned(), go, python, with_slashes, php]
+    [necessary, go, python, with_slashes, php].map(|quoted| quoted[1..quoted.len() - 1].to_owned())
 }
 
-/// Writes some characters of a JSON string as `\u0000`.
-fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        if !is_escaped(c) {
-            escaped.push(c);
+/// Escapes the characters of a JSON text that are not ASCII.
+fn to_ascii(json: &str) -> String {
+    let mut ascii = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_ascii() {
+            ascii.push(c);
             continue;
         }
         for unit in c.encode_utf16(&mut [0; 2]) {
-            let _ = write!(escaped, "\\u{unit:04x}");
+            let _ = write!(ascii, "\\u{unit:04x}");
         }
     }
-    escaped
+    ascii
 }
 
 /// A text as encoded in the query of a URL, and as encoded in the path of a URL.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gamekeeper_core::api::names::{LIFECYCLE_FINALIZER, RUN_STEP};
-use gamekeeper_core::api::{Cluster, HookRun, LifecycleStep};
+use gamekeeper_core::api::{Cluster, LifecycleStep};
 use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode, ClusterWorld, plan};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -137,14 +137,16 @@ impl State {
                 self.own_writes.push(Cache::Runs);
             }
             ClusterAction::DeleteHookRun { uid, .. } => {
-                let is_deleted = |run: &HookRun| run.metadata.uid.as_ref() == Some(&uid);
-                // A run whose script has ended has no dependents to wait for.
-                self.stored
-                    .runs
-                    .retain(|run| !is_deleted(run) || !run.phase().is_completed());
-                let mut runs = self.stored.runs.iter_mut();
-                if let Some(run) = runs.find(|run| is_deleted(run)) {
-                    run.metadata.deletion_timestamp = Some(Time(NOW));
+                let runs = &mut self.stored.runs;
+                let found = runs
+                    .iter()
+                    .position(|run| run.metadata.uid.as_ref() == Some(&uid));
+                if let Some(index) = found {
+                    // A run whose script has ended has no dependents to wait for.
+                    match runs[index].phase().is_completed() {
+                        true => drop(runs.remove(index)),
+                        false => runs[index].metadata.deletion_timestamp = Some(Time(NOW)),
+                    }
                 }
                 self.own_writes.push(Cache::Runs);
             }

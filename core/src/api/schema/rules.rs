@@ -16,8 +16,8 @@ pub fn rule(at: &str, rule: impl Into<String>, message: impl Into<String>) -> Ru
 /// Lets an object that already violates the rule continue to do so.
 ///
 /// The API server's ratcheting does this only while the whole value that has the rule is unchanged. That
-/// is not enough for a rule on a large part of an object: nobody could scale or pause a workload that is
-/// older than the rule and violates it.
+/// is not enough for a rule on a large part of an object: a workload that is older than the rule and violates
+/// it could not be scaled or paused.
 pub fn unless_broken_before(mut rule: Rule) -> Rule {
     let old_rule = rule.rule.replace("self.", "old.");
     rule.rule = format!(

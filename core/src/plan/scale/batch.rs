@@ -64,26 +64,19 @@ impl<'a> Batch<'a> {
     /// What the creation of further pods waits for.
     pub fn waits_for(&self) -> Option<Blocked> {
         let (size, unavailable) = (self.size?, self.unavailable);
-        let message = match self.oldest {
-            Some(pod) => {
-                let which = match unavailable {
-                    1 => format!("{} is not available yet", pod.name),
-                    _ => format!(
-                        "{unavailable} of them are not available yet, the oldest of which is {}",
-                        pod.name
-                    ),
-                };
-                format!(
-                    "the first pods are created {size} at a time (scaleStrategy.createBatch), and {which}"
-                )
-            }
-            None => {
-                format!("the first pods are created {size} at a time (scaleStrategy.createBatch)")
-            }
+        let awaited = match (self.oldest, unavailable) {
+            (None, _) => String::new(),
+            (Some(pod), 1) => format!(", and {} is not available yet", pod.name),
+            (Some(oldest), _) => format!(
+                ", and {unavailable} of them are not available yet, the oldest of which is {}",
+                oldest.name
+            ),
         };
         Some(Blocked {
             reason: Reason::CreatingInBatches,
-            message,
+            message: format!(
+                "the first pods are created {size} at a time (scaleStrategy.createBatch){awaited}"
+            ),
         })
     }
 }
