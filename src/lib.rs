@@ -11,6 +11,7 @@ pub mod cache;
 mod controller;
 mod evaluation_pool;
 mod fair;
+mod go_json;
 mod inbound;
 pub mod manager;
 mod metrics;

@@ -9,7 +9,8 @@ use serde_json::Value;
 use tracing::debug;
 
 use super::request::{Content, Refusal, RequestResult, ResponseMetadata, to_bytes};
-use super::{Applier, Target, body, go_json};
+use super::{Applier, Target, body};
+use crate::go_json;
 use crate::objects::{Deleted, Kind, ObjectKey, Write};
 use gamekeeper_core::api::{HookRun, names};
 use gamekeeper_core::plan::{Action, Budget, OtherBudget, PodRef};

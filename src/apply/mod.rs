@@ -6,7 +6,6 @@
 mod act;
 mod body;
 pub(crate) mod events;
-mod go_json;
 mod metrics;
 mod proof;
 mod request;
@@ -27,7 +26,6 @@ use gamekeeper_core::plan::{
     Action, Attempt, Backoff, Failures, GuardState, GuardedPlayers, Verdict,
 };
 
-pub(crate) use go_json::to_bytes as to_go_bytes;
 pub(crate) use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
 pub(crate) use proof::{AdaptiveTimeout, PROOF_LIFETIME, valid_until};
 pub(crate) use request::{Content, Refusal, RequestResult, Requests, ResponseMetadata, to_bytes};

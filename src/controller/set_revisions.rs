@@ -10,8 +10,9 @@ use tracing::warn;
 
 use super::queue::Requeue;
 use super::refused::{no_later, requeue_after};
-use crate::apply::{Content, Refusal, RequestResult, Requests, to_bytes, to_go_bytes};
+use crate::apply::{Content, Refusal, RequestResult, Requests, to_bytes};
 use crate::cache::{Cache, Cached, Whole};
+use crate::go_json;
 use crate::objects::Kind;
 use gamekeeper_core::api::names::SIDECAR_SET_LABEL;
 use gamekeeper_core::api::{API_VERSION, SidecarSet};
@@ -162,7 +163,9 @@ impl SetRevisions {
                     "revision": number,
                 });
                 let collection = Kind::SetRevision.collection(Some(namespace));
-                self.requests.create(&collection, to_go_bytes(&body)).await
+                self.requests
+                    .create(&collection, go_json::to_bytes(&body))
+                    .await
             }
             RevisionWrite::Adopt { uid, number } => {
                 let owners = [owner(set)];

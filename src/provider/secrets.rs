@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use url::Url;
 
-use crate::apply::to_go_bytes;
+use crate::go_json;
 
 /// The text that replaces a secret. For a shorter secret, it is cut to the secret's length, so that no text grows.
 const HIDDEN: &str = "***";
@@ -82,7 +82,7 @@ impl Secrets {
 fn json_forms(text: &str) -> [String; 5] {
     let value = Value::from(text);
     let necessary = value.to_string();
-    let go = String::from_utf8_lossy(&to_go_bytes(&value)).into_owned();
+    let go = String::from_utf8_lossy(&go_json::to_bytes(&value)).into_owned();
     let python = to_ascii(&necessary);
     let with_slashes = necessary.replace('/', "\\/");
     let php = python.replace('/', "\\/");
