@@ -1,5 +1,5 @@
-//! Admission: the webhook and its certificates as the chart installs them, and the linter. Only the webhook's
-//! address differs from the chart, because operators run outside the cluster here.
+//! Admission: the webhook and its certificates as the chart installs them, and the linter. Operators run outside the
+//! cluster here, so the API server calls a local port instead of the chart's Service.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

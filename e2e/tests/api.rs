@@ -145,7 +145,8 @@ fn workload(spec: Value) -> String {
     .to_string()
 }
 
-/// Applies the smallest GameDeployment and GameStatefulSet, both named `minimal`. Returns the plural names of their kinds.
+/// Applies the smallest GameDeployment and GameStatefulSet, both named `minimal`. Returns the plural names of their
+/// kinds.
 async fn apply_minimal(case: &mut Case) -> Result<[&'static str; 2]> {
     case.operator.terminate().await?;
     let path = repository().join("e2e/manifests/good/minimal.yaml");

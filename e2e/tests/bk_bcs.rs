@@ -1,5 +1,5 @@
 //! What users of bk-bcs rely on besides its fields: hooks that poll, hooks that drain traffic at a load balancer, and
-//! port pools. Also the defaults that differ from those of bk-bcs.
+//! port pools. Also a default and a rounding that differ from those of bk-bcs.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
@@ -32,7 +32,7 @@ fn template(name: &str) -> Result<Value> {
     anyhow::bail!("no HookTemplate {name}")
 }
 
-/// Scales a workload to zero. Its hook measures `count` times, and never passes.
+/// Scales a workload to zero. Its hook makes up to `count` measurements, which fail until the server's answer changes.
 async fn scale_to_zero_with_polling_hook(case: &Case, count: i64) -> Result<()> {
     let mut polling = template("players-gone")?;
     let metric = &mut polling["spec"]["metrics"][0];

@@ -31,7 +31,7 @@ e2e::tests![
 /// The part of a workload's status that is never set for a manifest of bk-bcs.
 const NEVER_SET: [&str; 1] = ["status.protection"];
 
-/// A manifest in which `http://hooks` and `http://prometheus` are replaced by the test's servers.
+/// A manifest of `e2e/manifests/bk-bcs` that refers to the test's servers and storage class.
 fn manifest(case: &Case, name: &str, prometheus: &str) -> Result<Value> {
     let path = repository().join(format!("e2e/manifests/bk-bcs/{name}.yaml"));
     let text = std::fs::read_to_string(path)?;

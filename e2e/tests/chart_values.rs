@@ -115,8 +115,7 @@ async fn additions_to_pods_are_rendered_once(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// Checks the labels and port names by which Services, ServiceMonitor and NetworkPolicy refer to pods and to
-/// each other.
+/// Checks the labels and ports by which Services, ServiceMonitors and NetworkPolicies refer to pods and to each other.
 async fn referenced_labels_and_ports_exist(case: &mut Case) -> Result<()> {
     let values = "metrics.serviceMonitor.enabled=true,admission.port=10443";
     let objects = render(&case.plane().helm, &["--set", values]).await?;

@@ -1,4 +1,4 @@
-//! Pods whose containers are updated in place in a given order.
+//! Pods whose containers are updated in place one after the other.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;

@@ -1,5 +1,5 @@
-//! Runs the commands of the README, the walkthroughs and the runbooks in order on an empty cluster, and
-//! compares the output with what the documents show.
+//! Runs the commands of the README, the walkthroughs and the runbooks in order on empty clusters, and compares the
+//! output with what the documents show.
 
 use std::path::Path;
 
@@ -72,7 +72,7 @@ const NOT_RUN: [(&str, &str); 12] = [
     ),
     (
         "kubectl game release pod/POD",
-        "for a guarded pod without a workload, and the runbooks leave no such pod; run by kubectl-game/tests/program",
+        "needs a guarded pod without a workload, and the runbooks leave none; tested by kubectl-game/tests/program",
     ),
     ("kubectl logs", "nodes are simulated and have no logs"),
     (

@@ -1,4 +1,4 @@
-//! Guarded pods in unusual circumstances: resizes, foreground deletions during a drain, policies that remove labels,
+//! Guarded pods in unusual circumstances: resizes, drains during a foreground deletion, policies that remove labels,
 //! missing Secrets, users' budgets, and kubelets that end pods.
 
 use anyhow::{Context, Result, ensure};

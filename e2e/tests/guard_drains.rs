@@ -51,8 +51,8 @@ async fn a_drain_of_a_set_completes_after_the_pods_hooks(case: &mut Case) -> Res
     ensure_moved(case, &node).await
 }
 
-/// With onNodeGoing: Move, both pods are moved at the same time. The restarted operator also waits before it uses their
-/// names again.
+/// With onNodeGoing: Move, both pods are moved at the same time. The restarted operator, too, keeps their names free
+/// until the drain can have noticed the deletions.
 async fn a_drain_of_a_set_completes_even_if_the_operator_is_killed(case: &mut Case) -> Result<()> {
     let set = Game::parallel(2)
         .max_unavailable(2)

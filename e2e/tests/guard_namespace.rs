@@ -32,8 +32,8 @@ fn template() -> Value {
     })
 }
 
-/// Moves the operator's account to a namespace of its own, because this one is going to be deleted, and starts a
-/// guarded workload with players on all pods. Returns the operator's namespace.
+/// Moves the operator's account to a namespace of its own, because the test's namespace is going to be deleted, and
+/// starts a guarded workload with players on all pods. Returns the operator's namespace.
 async fn start_matches(case: &mut Case, game: Game, replicas: usize) -> Result<Case> {
     case.operator.terminate().await?;
     let name = format!("system-{}", case.namespace);

@@ -171,7 +171,7 @@ async fn on_node_going_moves_pods_off_a_cordoned_node(case: &mut Case) -> Result
     uninstall(case, "guard").await
 }
 
-/// Waits until no pod is left on this node, and two guarded pods run elsewhere. No hook may have been called.
+/// Waits until no pod is left on this node, and two guarded pods run elsewhere. Fails if a hook was called.
 async fn until_replaced(case: &Case, node: &str) -> Result<()> {
     // The pod garbage collector waits for 40 s before it treats a node as deleted, and runs every 20 s.
     eventually(

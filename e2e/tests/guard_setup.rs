@@ -1,4 +1,4 @@
-//! Helpers of the tests of guarded pods: they install the policy, apply a guarded workload, and read what guards it.
+//! Helpers for the tests of guarded pods: they install the policy, apply a guarded workload, and read what guards it.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;

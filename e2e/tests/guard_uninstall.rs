@@ -1,5 +1,5 @@
-//! `gamekeeper unguard`, which the chart runs before it is uninstalled: afterward, nothing that Gamekeeper has left behind
-//! blocks deletions.
+//! `gamekeeper unguard`, which the chart runs before it is uninstalled: afterward, nothing that Gamekeeper has left
+//! behind blocks deletions.
 
 use anyhow::{Context, Result, bail, ensure};
 use e2e::case::Case;

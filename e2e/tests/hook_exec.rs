@@ -1,5 +1,5 @@
-//! Metrics that run a command in a container. A real API server passes the request on to the simulated kubelets
-//! through the exec subresource, and they run the command on this machine.
+//! Metrics that run a command in a container. A real API server proxies the exec subresource to the simulated
+//! kubelets, which run the command on this machine.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;

@@ -169,7 +169,7 @@ async fn an_image_that_cannot_be_pulled_is_an_error(case: &mut Case) -> Result<(
     until_no_job(case, "nope").await
 }
 
-/// Until the Job is deleted, its measurement continues: the next one would start another Job next to it.
+/// Until the Job is deleted, its measurement continues: the next one would start a second Job alongside.
 async fn a_job_that_cannot_start_is_deleted_even_if_the_first_attempt_fails(
     case: &mut Case,
 ) -> Result<()> {

@@ -149,7 +149,7 @@ async fn runs_end_as_in_the_table(case: &mut Case) -> Result<()> {
         with_result <= measurements,
         "{with_result} status writes with a result for {measurements} measurements"
     );
-    // A run whose first measurement takes long becomes Running before it has a result.
+    // A run whose first measurement takes a long time becomes Running before it has a result.
     ensure!(
         without_result <= rows.len(),
         "{without_result} writes without a result"

@@ -15,7 +15,7 @@ e2e::tests![
     an_update_during_another_one_ends_with_the_last_version,
     a_missing_image_blocks_the_rollout_until_the_change_is_reverted,
     an_update_to_a_retagged_image_completes,
-    an_update_can_be_reverted_in_progress,
+    an_update_in_progress_can_be_reverted,
     a_crashing_version_blocks_the_rollout_until_the_change_is_reverted,
     the_grace_period_passes_between_closing_the_gate_and_changing_the_pod,
     the_gate_is_added_to_pods_whose_template_lacks_it,
@@ -230,7 +230,7 @@ async fn an_update_to_a_retagged_image_completes(case: &mut Case) -> Result<()> 
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 2))
 }
 
-async fn an_update_can_be_reverted_in_progress(case: &mut Case) -> Result<()> {
+async fn an_update_in_progress_can_be_reverted(case: &mut Case) -> Result<()> {
     apply_and_settle(case, Game::in_place(3).max_unavailable(2), 3).await?;
     case.set_image("game:v2-slow3").await?;
     case.until("two pods are unavailable", |view| {

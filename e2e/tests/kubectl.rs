@@ -12,7 +12,7 @@ e2e::tests![
     wait_for_ready_works,
     scale_goes_through_the_scale_subresource,
     describe_shows_the_events_of_a_rollout,
-    explain_has_a_description_of_every_field,
+    explain_describes_every_field_of_a_spec,
 ];
 
 async fn get_shows_the_documented_columns(case: &mut Case) -> Result<()> {
@@ -121,7 +121,7 @@ async fn describe_shows_the_events_of_a_rollout(case: &mut Case) -> Result<()> {
     .await
 }
 
-async fn explain_has_a_description_of_every_field(case: &mut Case) -> Result<()> {
+async fn explain_describes_every_field_of_a_spec(case: &mut Case) -> Result<()> {
     for kind in [
         "gamedeployment",
         "gamestatefulset",

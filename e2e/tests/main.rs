@@ -1,4 +1,4 @@
-//! All end-to-end tests, in one binary, so that they share one control plane.
+//! All end-to-end tests on simulated nodes, in one binary, so that they share one control plane.
 
 use std::process::ExitCode;
 

@@ -216,8 +216,8 @@ async fn a_game_stateful_set_can_be_deleted_during_an_update(case: &mut Case) ->
     delete_during_update(case, set).await
 }
 
-/// Deletes a workload at a random time during an update, with each propagation policy. The judge checks
-/// that no action starts after the deletion.
+/// Deletes a workload at a random time during an update, with each propagation policy. Writes after the
+/// deletion are judged by the workload's last version.
 async fn delete_during_update(case: &Case, game: Game) -> Result<()> {
     let (mut random, seed) = Random::seeded();
     println!("E2E_SEED={seed}");

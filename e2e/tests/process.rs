@@ -73,7 +73,7 @@ async fn a_restart_changes_nothing(case: &mut Case) -> Result<()> {
 }
 
 async fn a_broken_workload_does_not_affect_others(case: &mut Case) -> Result<()> {
-    // A selector that the schema accepts, with an unknown operator.
+    // A selector with an unknown operator.
     let broken = json!([{"key": "app", "operator": "Sometimes", "values": ["x"]}]);
     let broken = Game::in_place(1)
         .named("broken")
@@ -165,7 +165,7 @@ async fn invariants_hold_across_repeated_kills(case: &mut Case) -> Result<()> {
             _ => {}
         }
         case.operator.start().await?;
-        // Each kill comes after a different number of writes.
+        // The number of writes before the next kill varies.
         let writes = case.events()?.len() + kill % 4;
         let _ = eventually("the operator writes", Duration::from_secs(2), async || {
             ensure!(case.events()?.len() > writes);

@@ -1,4 +1,4 @@
-//! The chart's ValidatingAdmissionPolicies: deletion protection of workloads, and protection of their
+//! The chart's ValidatingAdmissionPolicies: deletion protection, and protection of the workloads'
 //! HookRuns against changes by users.
 
 use std::time::Duration;

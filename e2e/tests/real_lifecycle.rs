@@ -53,7 +53,7 @@ async fn scripts_run_on_a_real_node(case: &mut Case) -> Result<()> {
         node.publish_program(&image, stage.operator.binary())
             .await?;
         let outcome = run_scripts(stage, node).await;
-        // The node needs the control plane until it has stopped.
+        // Until the node has stopped, it needs the control plane.
         node::stop().await;
         outcome
     })
@@ -223,7 +223,7 @@ async fn interrupt_scripts(stage: &mut Stage, node: &Node, name: &str) -> Result
     Ok(())
 }
 
-/// A script that hangs is visible in the metric that its alert uses, and the commands of the runbook end it.
+/// A script that hangs shows up in the metric that the alert uses, and the commands of the runbook end it.
 async fn end_hanging_script(stage: &Stage, node: &Node, name: &str) -> Result<()> {
     let started = ["kubelet", "operator", "hang"];
     until_started(node, &started).await?;
@@ -246,7 +246,7 @@ async fn end_hanging_script(stage: &Stage, node: &Node, name: &str) -> Result<()
         let line = step.command.replace("NAME", name);
         let line = line.replace("JOB", &job).replace("RUN", run);
         let output = run_unchecked(&mut shell.command(&line)).await?;
-        // The exit code of status is that of a Cluster in progress.
+        // While a Cluster is in progress, `status` exits with 3.
         let expected = if line.contains("status") { 3 } else { 0 };
         ensure!(output.code == expected, "{line}: {output:?}");
         shown.push(output.stdout);

@@ -96,7 +96,7 @@ async fn a_name_collision_is_resolved(case: &mut Case) -> Result<()> {
 async fn an_equivalent_template_creates_no_revision(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     let before = case.until_settled(2).await?;
-    // The same values, written in another way.
+    // These values applied before: Always is the default, and so is 20% of two pods, rounded up.
     let operations = json!([
         {"op": "add", "path": "/spec/template/spec/restartPolicy", "value": "Always"},
         {"op": "replace", "path": "/spec/updateStrategy/maxUnavailable", "value": 1},

@@ -99,7 +99,7 @@ async fn run_lifecycle(case: &Case) -> Result<Counts> {
 }
 
 /// The operator's writes to objects in the test's namespace and to cluster-scoped ones. Periodic writes are left out:
-/// those of its lease, and those of its webhook's certificates, which API servers must trust even if there is no set.
+/// those to its lease, and those of its webhook's certificates, which API servers must trust even if there is no set.
 fn writes(case: &Case) -> Result<Counts> {
     let mut events = case.plane().audit.writes("")?;
     events.extend(case.plane().audit.writes(&case.namespace)?);

@@ -45,7 +45,7 @@ async fn a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed(
     let view = case.until_settled(2).await?;
     view.ensure(all_have(&view, &["log", "game"]))?;
 
-    // A refused set affects no running pod when the game is updated.
+    // While the set's pods are refused, an update of the game deletes no running pod.
     case.apply(set(case, log_container(true))).await?;
     until_shown(case, [2, 0, 2, 0]).await?;
     case.replace("/spec/updateStrategy/type", "RollingUpdate")
@@ -112,7 +112,7 @@ async fn a_set_that_is_applied_together_with_a_workload_reaches_the_first_pods(
     case: &mut Case,
 ) -> Result<()> {
     let proxy = case.restart_behind_proxy().await?;
-    // Sets are compared with the API server only if one exists. This one selects no pod.
+    // The cache of sets is compared with the API server only if it is not empty. This set selects no pod.
     let mut other = set(case, log());
     other["metadata"]["name"] = json!(format!("a-{}", name(case)));
     other["spec"]["selector"] = json!({"matchLabels": {"app": "none"}});

@@ -22,7 +22,7 @@ e2e::tests![
     a_sidecar_update_in_a_game_stateful_set_continues_after_a_kill,
 ];
 
-/// The number of pods. One may be unavailable, for the workload and for the set.
+/// The number of pods. Both the workload and the set allow one to be unavailable.
 const PODS: i64 = 2;
 const GRACE: &str = "/spec/updateStrategy/inPlaceUpdateStrategy/gracePeriodSeconds";
 
@@ -33,7 +33,7 @@ enum Point {
     Token,
     /// The gate is closed, and the grace period is not over.
     Gate,
-    /// The pod has the new image, and its container does not run yet.
+    /// The pod's spec has the new image, and the container does not run it yet.
     Patch,
 }
 
@@ -112,7 +112,7 @@ async fn kill_at(case: &mut Case, game: Game, points: &[Point]) -> Result<()> {
     remove(case).await
 }
 
-/// Updates the sidecar, and kills the operator when the first pod is at a point. Then the update must continue.
+/// Updates the sidecar, and kills the operator when the first pod reaches `point`. Then the update must continue.
 async fn update(
     case: &mut Case,
     proxy: &FaultProxy,
@@ -161,7 +161,7 @@ async fn update(
     after.ensure(pods.all(|pod| pod.restarts() == updates as i64))
 }
 
-/// How many HookRuns were created for each pod and each target.
+/// How many HookRuns were created for each pod and each target revision.
 fn created_runs(case: &Case) -> Result<BTreeMap<(String, String), usize>> {
     let mut runs = BTreeMap::new();
     let events = case.events()?.into_iter();

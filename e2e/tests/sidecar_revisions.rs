@@ -112,7 +112,7 @@ async fn new_pods_get_the_proven_revision_while_a_partition_holds(case: &mut Cas
     let view = case.until_settled(5).await?;
     view.ensure(count(&view, "log:1.0") == 5)?;
 
-    // The partition keeps five pods at the old revision, so a sixth one may get the new one.
+    // The partition keeps five pods at the old revision, so a sixth pod may get the new one.
     set_strategy(case, json!({"partition": 5})).await?;
     until_injecting_reports(case, "Injecting", NEWEST).await?;
     case.scale(6).await?;

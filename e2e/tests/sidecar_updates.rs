@@ -295,7 +295,7 @@ async fn the_set_waits_for_a_paused_workload(case: &mut Case) -> Result<()> {
     until_waiting(case, &message).await?;
     let is_pod_write = |event: &Event| event.resource() == "pods";
     let before = case.events()?.iter().filter(|it| is_pod_write(it)).count();
-    // This is longer than an unused token is kept.
+    // 40 s is longer than an unused token is kept.
     case.consistently("the sidecars are not updated", 40, |view| {
         count(view, "log:1.0") == 2
     })
@@ -431,7 +431,7 @@ async fn a_slow_pull_in_a_pod_of_another_controller_holds_the_others_back(
     case.apply(deployment(3)).await?;
     until_shown(case, [3, 3, 3, 0]).await?;
     set_image(case, "log:1.1-slow5").await?;
-    // While an image is pulled, the kubelet reports the old container as ready, for the newest generation.
+    // While the kubelet pulls an image, it reports the old container as ready, but the new generation as observed.
     let mut max_restarting = 0;
     case.eventually("the sidecars have been updated", async || {
         let pods = case.list("pods").await?;

@@ -52,7 +52,7 @@ async fn a_set_reports_that_pods_of_other_controllers_get_no_sidecars(
     label(case, "-").await?;
     until_reason(case, "Injecting").await?;
 
-    // With this lifetime, the operator reads the configuration every second.
+    // With this lifetime, the operator reads the webhook's configuration every second.
     let installed = Webhook::install(case, "60s").await?;
     installed.until_called(case).await?;
     label(case, "=enabled").await?;

@@ -252,7 +252,7 @@ async fn kubectl_prints_and_scales_a_set(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// An autoscaler's bounds apply even without measurements.
+/// An autoscaler's bounds apply even without metrics.
 async fn an_autoscaler_scales_a_set(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     case.apply(Game::parallel(2)).await?;

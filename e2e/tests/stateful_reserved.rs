@@ -287,7 +287,7 @@ async fn no_pod_with_a_reserved_ordinal_is_created_after_a_kill(case: &mut Case)
     let waits = |view: &View| view.pods.len() == 4 && waiting_pods(view) == [name(1)];
     case.until("the operator continues", waits).await?;
     case.kill_operator().await?;
-    // A reserved pod that a user deletes is not recreated. Neither is one whose ordinal is reserved in the meantime.
+    // A reserved pod that a user deletes is not recreated. Neither is one whose ordinal is reserved after its deletion.
     case.kubectl(&["delete", "pod", &name(1)]).await?;
     case.kubectl(&["delete", "pod", &name(0)]).await?;
     reserve(case, &[0, 1]).await?;

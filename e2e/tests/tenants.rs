@@ -1,4 +1,4 @@
-//! A tenant who attacks the operator does not stop another tenant.
+//! A tenant who attacks the operator does not stop another tenant's rollouts.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;

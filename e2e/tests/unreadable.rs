@@ -17,7 +17,7 @@ e2e::tests![objects_of_another_version_are_reported_until_they_are_fixed];
 /// A value that no version of the operator knows.
 const UNKNOWN: &str = "Someday";
 
-/// An object, and one of its fields whose type is an enumeration.
+/// An object, and one of its enum fields.
 struct Field {
     plural: &'static str,
     name: &'static str,

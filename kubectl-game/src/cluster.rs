@@ -266,7 +266,7 @@ impl Cluster {
         Ok(found.items)
     }
 
-    /// Whether new pods may start on a node; false if that cannot be read.
+    /// Whether new pods may start on a node; false if the node cannot be read.
     pub async fn is_schedulable(&self, node: &str) -> bool {
         let api: Api<Node> = Api::all(self.client.clone());
         let node = self.send(async || api.get(node).await).await;

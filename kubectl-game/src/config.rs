@@ -32,7 +32,7 @@ pub async fn config(options: &ClusterOptions) -> Result<Config, Error> {
         config.auth_info.impersonate_groups = Some(options.as_group.clone());
     }
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    // kube's retries would wait for minutes for a server that is down.
+    // kube's retries would wait minutes for a server that is down.
     config.default_retry = false;
     Ok(config)
 }

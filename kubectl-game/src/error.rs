@@ -24,7 +24,7 @@ pub enum Error {
     /// The kubeconfig cannot be used.
     #[error("kubeconfig: {0}")]
     Config(String),
-    /// An error response of the API server.
+    /// An error response from the API server.
     #[error("{}", server_message(.0))]
     Server(Box<Status>),
     /// The errors of several objects.
@@ -58,7 +58,8 @@ fn server_message(status: &Status) -> String {
     }
 }
 
-/// Whether a response comes from a proxy in front of the API server. If so, kube itself sets the reason.
+/// Whether a response comes from a proxy in front of the API server: kube sets this reason if it cannot parse an error.
+/// The API server itself responds `404 page not found` for a kind that it does not serve.
 fn is_not_kubernetes(status: &Status) -> bool {
     status.reason == "Failed to parse error data" && status.message != "404 page not found"
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::game::Game;
 use crate::scene::Scene;
 
-/// The time of all tests.
+/// The current time in all tests.
 pub fn now() -> Timestamp {
     "2026-11-21T10:05:00Z".parse().expect("a time")
 }
@@ -91,7 +91,7 @@ pub fn failed_step() -> Scene {
     scene
 }
 
-/// The scene of `failed_step`, with escape sequences in all strings that a tenant can write.
+/// The scene of `failed_step`, with escape sequences in strings that a tenant can write.
 pub fn hostile() -> Scene {
     const EVIL: &str = "\x1b[2J\x1b]0;title\x07\u{9b}31m\r\nforged";
     let mut scene = failed_step();
@@ -121,7 +121,7 @@ pub fn hostile() -> Scene {
     )
 }
 
-/// A deployment of eleven pods: one that its hook keeps, one that is not ready, and nine that are settled.
+/// A GameDeployment with eleven pods: one that its hook keeps, one that is not ready, and nine that are settled.
 pub fn many_pods() -> Scene {
     let mut scene = failed_pod_hook();
     let names = (0..8).map(|number| format!("game-{number}0000"));
@@ -134,7 +134,7 @@ pub fn many_pods() -> Scene {
     scene
 }
 
-/// A deployment without steps that is being scaled in, with a pod that its hook keeps.
+/// A GameDeployment without steps that is being scaled in, with a pod that its hook keeps.
 pub fn failed_pod_hook() -> Scene {
     let change = json!({
         "spec": {
@@ -168,7 +168,7 @@ pub fn failed_pod_hook() -> Scene {
     scene
 }
 
-/// The deployment of `failed_pod_hook`, with guarded pods.
+/// The GameDeployment of `failed_pod_hook`, with guarded pods.
 pub fn guarded() -> Scene {
     let waiting = json!([{"podName": "game-bbbbb", "since": "2026-11-21T10:04:00Z",
         "reason": "HookNotSuccessful", "message": "its PreDelete hook ended Error"}]);
@@ -189,7 +189,7 @@ pub fn guarded() -> Scene {
     scene
 }
 
-/// The deployment of `guarded`, without a policy that guards its pods.
+/// The GameDeployment of `guarded`, without a policy that guards its pods.
 pub fn unenforced() -> Scene {
     let condition = json!({"type": "Guarded", "status": "False", "reason": "GuardNotInForce",
         "message": "the policy was removed", "lastTransitionTime": "2026-11-21T10:00:00Z"});
@@ -227,8 +227,8 @@ pub fn stateful_set() -> Scene {
     )
 }
 
-/// The GameStatefulSet of `stateful_set` with ordinal 10 reserved: the substitute of pod 10 exists, and the hook of
-/// pod 10 runs.
+/// The GameStatefulSet of `stateful_set` with ordinal 10 reserved: the substitute for pod 10 exists, and the hook
+/// of pod 10 is running.
 pub fn reserved() -> Scene {
     let change = json!({
         "spec": {

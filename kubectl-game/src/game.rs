@@ -43,7 +43,7 @@ pub struct Game {
     /// Selector of the revisions.
     pub revision_selector: String,
     pub status: WorkloadStatus,
-    /// The object as the API server returned it.
+    /// The object as kubectl prints it.
     pub object: Value,
 }
 

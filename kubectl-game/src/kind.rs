@@ -1,4 +1,4 @@
-//! The names of kinds and workloads: `game`, `gd/game`, `gamestatefulsets world`, or as kubectl prints them,
+//! The names of kinds and workloads: `game`, `gd/game`, `gamestatefulsets world`, or, as kubectl prints them,
 //! `gamedeployment.tkex.tencent.com/game`.
 
 use std::fmt;

@@ -136,7 +136,7 @@ pub enum Command {
     /// List workloads, or SidecarSets.
     #[command(visible_alias = "list")]
     Get {
-        /// A workload; all of them when absent. gd, gsts or scs alone lists a kind.
+        /// A workload; all of them when absent. gd, gsts or scs alone lists that kind.
         #[arg(value_name = "WORKLOAD")]
         workloads: Vec<String>,
         /// In all namespaces.
@@ -220,7 +220,7 @@ pub enum Command {
     },
 }
 
-/// Commands that change a workload.
+/// Commands that change a workload, its pods, a SidecarSet or a Cluster.
 #[derive(Subcommand)]
 pub enum Steer {
     /// Start no more pod updates until resumed.
@@ -239,7 +239,7 @@ pub enum Steer {
     Retry {
         #[command(flatten)]
         options: ChangeOptions,
-        /// Only hooks of this point.
+        /// Only hooks at this hook point.
         #[arg(long, value_parser = point)]
         point: Option<HookPoint>,
     },

@@ -1,7 +1,7 @@
 //! Lines of text, colored by tone.
 //!
-//! Text from objects must not control the terminal: an escape sequence in a change cause or in a measured value
-//! could move the cursor, forge a line or reverse the text direction. Such characters are escaped.
+//! Text from objects must not control the terminal: control characters in a change cause or in a measured value
+//! could move the cursor, forge a line or reverse the text direction. They are escaped.
 
 use std::borrow::Cow;
 

@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, PodChange};
 use crate::command::put;
 use crate::error::Error;
 
-/// Pods that are changed one after another.
+/// Changes pods one after another.
 pub struct PodChanges<'a> {
     pub cluster: &'a Cluster,
     /// What the command prints about a pod that it has changed.
@@ -49,7 +49,7 @@ impl PodChanges<'_> {
         Ok(changed)
     }
 
-    /// What follows each message of a dry run.
+    /// What follows the outcome of a change in a dry run.
     pub fn suffix(&self) -> &'static str {
         match self.dry_run {
             true => " (server dry run)",

@@ -13,8 +13,8 @@ use crate::follow::{REDRAW, REDRAW_INTERVAL};
 use crate::options::ClusterOptions;
 use crate::style::Style;
 
-/// Reads an object every second until `is_over` holds, or until the limit is reached. The limit includes the time to
-/// connect. Each state before the last one is passed to `report`.
+/// Reads an object every second until `is_over` holds or the limit is reached, and passes each state before that to
+/// `report`. The limit includes the time to connect.
 pub async fn until<T>(
     target: &ClusterOptions,
     limit: Option<Duration>,

@@ -84,7 +84,7 @@ mod tests {
             found.map(|(_, value)| (*value).to_owned())
         };
         let server = server.parse().expect("a URI");
-        let chosen = choose(kubeconfig, &server, env).expect("a proxy that can be read");
+        let chosen = choose(kubeconfig, &server, env).expect("a valid proxy URL");
         chosen.map(|uri| uri.to_string())
     }
 

@@ -39,7 +39,7 @@ use scene::SidecarScene;
 use set::Set;
 use verdict::judge;
 
-/// How often the pods of a set are read while they are watched. They may be all pods in the cluster.
+/// How often the tree of a set is read while it is watched. The set may select all pods in the cluster.
 const TREE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// The name of a set as users type it.
@@ -58,7 +58,7 @@ pub fn are_requested(words: &[String]) -> bool {
     is_all || name_in(words).is_some()
 }
 
-/// The completions of a word: `KIND/NAME` for each set, with the name of the kind that the word begins with.
+/// The completions of a word: `KIND/NAME` for each set that matches, with the first name of the kind that matches.
 pub fn completions<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let kinds = SIDECAR_SET_KINDS.iter().map(|kind| format!("{kind}/"));
     let mut kinds = kinds.filter(|kind| kind.starts_with(word) || word.starts_with(kind));

@@ -1,4 +1,4 @@
-//! Commands that change a workload.
+//! Commands that change a workload, its pods, a SidecarSet or a Cluster.
 
 use jiff::Timestamp;
 

@@ -116,7 +116,7 @@ fn deleting(game: &Game) -> Finding {
     }
 }
 
-/// Judges a rollout. Without its HookRuns, the sentence contains less detail.
+/// Judges a rollout. Without its HookRuns, running hooks are missed, and the sentence contains less detail.
 pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
     let game = &scene.game;
     let mut findings = Vec::new();

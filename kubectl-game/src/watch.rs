@@ -47,7 +47,7 @@ pub enum Update {
 
 #[derive(Clone, Debug)]
 pub struct Outage {
-    /// When the last event arrived.
+    /// When the last event, or the last response to a probe, arrived.
     pub since: Timestamp,
     /// The error that followed.
     pub why: String,
@@ -64,8 +64,8 @@ pub struct SceneWatch {
     update_at: Option<Instant>,
     /// The results of the probes.
     probes: BoxStream<'static, Result<(), Error>>,
-    /// When the last event arrived.
-    last_event: Timestamp,
+    /// When the last event, or the last response to a probe, arrived.
+    last_contact: Timestamp,
     connection: Connection,
     /// When the watches start again; until then their events are ignored.
     reconnect_at: Option<Instant>,
@@ -88,7 +88,7 @@ impl SceneWatch {
             missing: Reflectors::COUNT,
             update_at: None,
             probes: probes(cluster, game),
-            last_event: Timestamp::now(),
+            last_contact: Timestamp::now(),
             connection: Connection::Healthy,
             reconnect_at: None,
         }
@@ -110,7 +110,7 @@ impl SceneWatch {
                 },
                 Some(probed) = self.probes.next() => match probed {
                     Ok(()) => {
-                        self.last_event = Timestamp::now();
+                        self.last_contact = Timestamp::now();
                         continue;
                     }
                     Err(error) => self.disconnect(error)?,
@@ -132,7 +132,7 @@ impl SceneWatch {
     }
 
     fn on_event(&mut self, is_first_list: bool) {
-        self.last_event = Timestamp::now();
+        self.last_contact = Timestamp::now();
         self.missing = self.missing.saturating_sub(usize::from(is_first_list));
         self.update_at
             .get_or_insert_with(|| Instant::now() + DEBOUNCE);
@@ -163,7 +163,7 @@ impl SceneWatch {
         let is_known = self.connection == Connection::Lost;
         self.connection = Connection::Lost;
         Ok((!is_known).then(|| Outage {
-            since: self.last_event,
+            since: self.last_contact,
             why: error.to_string(),
         }))
     }

@@ -98,7 +98,7 @@ pub struct Options {
     /// Format of log lines.
     #[arg(long, env = "GAMEKEEPER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
-    /// Log level: error, warn, info, debug or trace, also by module (info,gamekeeper::plan=debug).
+    /// Log level: error, warn, info, debug or trace, also by module (info,gamekeeper::apply=debug).
     #[arg(
         long,
         env = "GAMEKEEPER_LOG_LEVEL",
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn an_unknown_log_level_is_refused() {
-        for good in ["info", "WARN", "off", "info,gamekeeper::plan=debug"] {
+        for good in ["info", "WARN", "off", "info,gamekeeper::apply=debug"] {
             assert_eq!(log_level(good), Ok(good.to_owned()));
         }
         for (bad, word) in [

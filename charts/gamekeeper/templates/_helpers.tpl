@@ -1,4 +1,4 @@
-{{/* Name of all installed objects. Two releases need different names, because some objects are cluster-scoped. */}}
+{{/* Base name of the installed objects. Two releases need different ones, because some objects are cluster-scoped. */}}
 {{- define "gamekeeper.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}

@@ -1,7 +1,7 @@
 {{/* The operator's permissions in namespaces, verb by verb. */}}
 {{- define "gamekeeper.rules" -}}
-# Workloads: they are watched and patched (pause, retry, podsToDelete), and their status is updated. If the operator
-# cannot decode a workload, it patches only the conditions.
+# Workloads: they are watched and patched (pause, retry, podsToDelete, annotations, finalizer), and their status is
+# updated. If the operator cannot decode a workload, it patches only the conditions.
 - apiGroups: [tkex.tencent.com]
   resources: [gamedeployments, gamestatefulsets]
   verbs: [get, list, watch, patch]
@@ -29,7 +29,7 @@
   verbs: [get, create, delete]
 {{- end }}
 {{- if .Values.hooks.allSecrets }}
-# Secrets that hooks use. Only those labeled tkex.tencent.com/hook-access=true are read.
+# Secrets for hooks. Only those labeled tkex.tencent.com/hook-access=true are used.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get]
@@ -42,8 +42,8 @@
   resources: [pods/status, pods/resize]
   verbs: [patch]
 # Budgets that guard pods against evictions. Other budgets that select the same pods make evictions fail, which the
-# condition Guarded reports. If an upgrade turns the guard off, the operator or the Job unguard removes the budgets of the
-# earlier release.
+# condition Guarded reports. If an upgrade turns the guard off, the operator or the Job unguard removes the existing
+# budgets.
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: {{ if .Values.admission.guardedPods }}[list, create, patch, delete]{{ else }}[list, delete]{{ end }}

@@ -157,7 +157,7 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Upgrades to a release that guards no pods, and back. Returns the running operator.
+/// Upgrades the release so that it guards no pods, and back. Returns the running operator.
 async fn leave_guards_out(
     plane: &ControlPlane,
     upgrade: &[&str],

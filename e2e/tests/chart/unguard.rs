@@ -16,7 +16,7 @@ e2e::tests![
     a_release_with_another_name_guards_pods,
 ];
 
-/// The values that decide who guards pods, and in which namespaces.
+/// Combinations of the values that decide whether pods are guarded, and in which namespaces.
 const VALUES: [&str; 4] = [
     "admission.guardedPods=true",
     "admission.guardedPods=false",
@@ -150,7 +150,7 @@ async fn a_release_with_another_name_guards_pods(case: &mut Case) -> Result<()> 
         let operator_args = arguments(deployment)?;
         ensure!(operator_args.contains(&lease.as_str()), "{operator_args:?}");
 
-        // The Job may change only the Deployment, and read only the lease, of its own release.
+        // Of Deployments and leases, the Job may access only those of its own release.
         let stop_role = named("Role", &unguard)?;
         ensure!(
             stop_role["rules"][0]["resourceNames"] == json!([operator]),

@@ -198,7 +198,7 @@ async fn check_installation(plane: &ControlPlane, folder: &Path) -> Result<()> {
     plane.kubectl(&["apply", "-f", "-"], &game).await?;
     kubectl("wait gamedeployment/arena --for=jsonpath={.status.readyReplicas}=2 --timeout=60s")
         .await?;
-    // A cordon would give lifecycle hooks a reason to write to the node.
+    // The operator must not write to a node, even if one is cordoned.
     kubectl("cordon node-0").await?;
     kubectl("scale gamedeployment/arena --replicas=0").await?;
     kubectl("wait gamedeployment/arena --for=jsonpath={.status.replicas}=0 --timeout=60s").await?;

@@ -33,7 +33,7 @@ async fn show_retry_and_skip(stage: &mut Stage) -> Result<()> {
         Ok(())
     })
     .await?;
-    // More attempts follow, even if another operator leads. Forty seconds pass between the third attempt and the
+    // More attempts follow, even if the operator is replaced. Forty seconds pass between the third attempt and the
     // next, which is enough time for the commands below.
     stage.replace_operator().await?;
     stage
@@ -119,7 +119,7 @@ async fn check_command(stage: &Stage, code: i32, line: &str, expected: &str) -> 
     Ok(())
 }
 
-/// Checks what the plugin prints about a Cluster whose script fails. Returns the number of the last attempt.
+/// Checks what the plugin's status, tree and lint print. Returns the number of the last attempt.
 async fn check_plugin_output(stage: &Stage) -> Result<usize> {
     let status = stage.game("status cluster/one").await?;
     ensure!(status.code == 2, "{status:?}");
@@ -197,7 +197,7 @@ async fn check_refusals(stage: &Stage) -> Result<()> {
     let mut outside = cluster_one(hook, json!({"ip": "1.2.3.4"}));
     outside["spec"]["features"]["files"][0]["src"] = json!("../etc/passwd");
     ensure_refused(outside, "must be a path such as hooks/pre-install").await?;
-    // A Cluster of a user who must not create pods in the namespace of the scripts is refused.
+    // A Cluster is refused if its creator may not create pods in the namespace of the scripts.
     stage
         .kubectl("create clusterrole clusters --verb=* --resource=clusters.tkex.tencent.com")
         .await?;

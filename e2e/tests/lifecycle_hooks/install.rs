@@ -130,7 +130,7 @@ async fn nodes_join_and_leave(stage: &mut Stage) -> Result<()> {
     ]);
     let new = node("node-9", "10.0.0.19", taint);
     stage.apply(&new).await?;
-    // A new leader continues.
+    // A new operator continues.
     stage.replace_operator().await?;
     ensure!(
         has_read_clusters(stage.plane)?,

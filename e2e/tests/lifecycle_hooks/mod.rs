@@ -1,5 +1,5 @@
 //! Lifecycle hooks of Clusters. Most tests have a control plane of their own, with the operator as the chart installs
-//! it. Simulated nodes run no scripts. Instead, a script's arguments say how it ends, such as `--kwok-exit=3`.
+//! it. Simulated nodes run no scripts. Instead, a script's arguments, such as `--kwok-exit=3`, say how it ends.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn node(name: &str, address: &str, taints: Value) -> Value {
     })
 }
 
-/// The Cluster `one` of the first example, with this PreInstall script and this machine.
+/// Like the Cluster of the example `one-file`, but with only this PreInstall script and this machine.
 fn cluster_one(pre_install: &str, machine: Value) -> Value {
     json!({
         "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "Cluster",

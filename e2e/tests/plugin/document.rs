@@ -89,7 +89,7 @@ impl Document {
     async fn check(&mut self, case: &Case, command: &str) -> Result<()> {
         let command = format!("kubectl game {command}");
         let index = self.0.iter().position(|it| it.command == command);
-        let index = index.with_context(|| format!("no $ {command}"))?;
+        let index = index.with_context(|| format!("the document has no `{command}`"))?;
         let documented = self.0.remove(index);
         let read_only = ["get", "tree", "status", "hooks", "history"];
         let mut read_only = read_only.iter().map(|it| format!("kubectl game {it}"));

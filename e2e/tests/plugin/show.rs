@@ -29,7 +29,7 @@ async fn a_pause_of_a_complete_workload_is_shown(case: &mut Case) -> Result<()> 
         paused.code == 0
             && paused
                 .stderr
-                .contains("the next change of the template waits"),
+                .contains("the next change to the template waits"),
         "{paused:?}"
     );
     let pause_note =

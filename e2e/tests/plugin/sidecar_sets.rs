@@ -63,7 +63,10 @@ async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) ->
             )?;
             let game_tree = exits_with(case, 0, &["tree", GAME]).await?;
             let shown = line(&game_tree, pod)?.join(" ");
-            check_contains(&shown, &[&format!("sidecars of {name} to be updated for ")])?;
+            check_contains(
+                &shown,
+                &[&format!("sidecars of {name} awaiting an update for ")],
+            )?;
             Ok((pod.to_owned(), new))
         })
         .await?;

@@ -70,7 +70,7 @@ async fn a_new_version_replaces_the_old_one(case: &mut Case) -> Result<()> {
 
 async fn an_update_to_another_name_of_the_same_content_completes(case: &mut Case) -> Result<()> {
     let mut images = Images::new(case).await?;
-    // If one content has several names, the node reports the first.
+    // If several names have the same content, the node reports the first.
     let (v1, other) = (images.publish("v1", "v1"), images.publish("v1-retag", "v1"));
     let observation = start(case, &v1).await?;
     case.set_image(&other).await?;

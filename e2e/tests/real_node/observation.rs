@@ -1,13 +1,14 @@
 //! What players see of pods that are being changed: each pod is polled for its version every few milliseconds.
-//! Afterwards the responses are compared with the pods' gates.
+//! Afterward, the responses are compared with the pods' gates.
 //!
 //! The times at which a gate was open come from the audit log, which contains every write to a pod, with the times at
 //! which it was received and completed. A watch would report a write only some time later. A response counts if the
 //! gate was open from before the request until after the response.
 //!
 //! What this cannot see: a gate that opens too early or closes too late by less than the time between two requests.
-//! To make such errors visible, game servers respond only some time after their start, and image pulls are held back. The judge's rule `gate`
-//! checks that a gate is closed before the write that changes the pod, which takes effect a moment later.
+//! To make such errors visible, game servers respond only some time after their start, and image pulls are held back.
+//! The judge's rule `gate` checks that a gate is closed before the write that changes the pod, which takes effect a
+//! moment later.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,7 +66,7 @@ pub struct Findings {
     pub wrong: Vec<String>,
     /// How often each version responded while the gate was open.
     pub open: BTreeMap<String, usize>,
-    /// How often each version responded while the gate was not open. The empty name counts requests without a response.
+    /// How often each version responded while the gate was not open. The key "" counts requests without a response.
     pub closed: BTreeMap<String, usize>,
 }
 
@@ -120,7 +121,7 @@ impl Observation {
                 "{version} did not respond: {findings:?}"
             );
         }
-        // Every change in place restarts a container. If no gap was observed, the pods were not polled.
+        // Every in-place change restarts a container. If no gap was observed, the pods were not polled.
         ensure!(findings.closed.contains_key(""), "no gap: {findings:?}");
         Ok(findings)
     }

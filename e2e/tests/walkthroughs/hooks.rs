@@ -18,8 +18,8 @@ e2e::tests![
     hooks_get_arguments,
 ];
 
-/// The documented template for pod hooks. It measures three times at intervals of 5 s, which is enough to
-/// check the tables in between.
+/// A documented template for pod hooks. It measures three times at intervals of 5 s, which is long enough to check the
+/// tables in between.
 fn pod_hook_template(case: &Case, name: &str) -> Result<String> {
     let name = format!("hooks/hook-template-{name}.yaml");
     example(case, &name, &[("interval: 60s", "interval: 5s")])

@@ -1,7 +1,7 @@
 //! What commands change: pure functions from the observed objects to the new workload.
 //!
 //! The difference between the observed and the new workload is sent as a JSON patch with the observed resourceVersion,
-//! so a command never resumes, rolls back or overwrites a state that its user has not seen.
+//! so a command never resumes, rolls back or overwrites a state that it has not read.
 
 pub mod image;
 pub mod pause;

@@ -24,7 +24,7 @@ pub fn pause(game: &Game) -> Result<Change, Error> {
         let is_complete =
             game.is_observed() && game.status.true_condition(ConditionType::Ready).is_some();
         let note =
-            "its rollout is complete: the next change of the template waits until you resume it";
+            "its rollout is complete: the next change to the template waits until you resume it";
         return Ok(Change {
             note: is_complete.then(|| note.to_owned()),
             ..Change::new(after, "paused")

@@ -38,7 +38,7 @@ fn refuse_restart<T>(game: &Game) -> Result<T, Error> {
     };
     let fix = match game.kind {
         WorkloadKind::GameDeployment => format!(
-            "list the pods in spec.scaleStrategy.podsToDelete to replace them one by one{after_hook}"
+            "list the pods in spec.scaleStrategy.podsToDelete to replace them within maxUnavailable{after_hook}"
         ),
         WorkloadKind::GameStatefulSet => {
             "set updateStrategy.type to RollingUpdate, restart, and set it back when the rollout is complete"

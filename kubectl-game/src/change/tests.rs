@@ -1,4 +1,4 @@
-//! Tests of the patches that changes send.
+//! Tests of the changes that commands decide on, and of refusals.
 
 use gamekeeper_core::api::names::HookPoint;
 use serde_json::{Value, json};
@@ -225,7 +225,7 @@ fn restart_is_refused_where_no_pod_would_be_recreated() {
         json!([{"op": "add", "path": "/spec/template/metadata/annotations", "value": annotations}])
     );
     let message = refused(restart(&paused_canary().game, now()));
-    assert!(message.ends_with("podsToDelete to replace them one by one"));
+    assert!(message.ends_with("podsToDelete to replace them within maxUnavailable"));
     let hook = json!({"hook": {"templateName": "nobody-plays"}});
     let hooked = patched(
         paused_canary(),

@@ -110,8 +110,8 @@ impl History {
         table.render(style)
     }
 
-    /// The roles of a revision: `latest` if it is the set's newest, `stable` if it is proven, and `pinned` if a user
-    /// has chosen it for new pods.
+    /// The roles of a revision: `latest` if it is the set's newest, `stable` if most pods have it, and `pinned` if a
+    /// user has chosen it for new pods.
     fn roles(&self, name: &str) -> Vec<&'static str> {
         let status = self.set.status();
         let pinned = self.set.spec().injection_strategy.pinned();

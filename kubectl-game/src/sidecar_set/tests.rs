@@ -355,7 +355,7 @@ fn a_set_is_named_like_other_objects() {
 }
 
 #[test]
-fn a_name_is_completed_under_the_kind_that_was_typed() {
+fn completions_keep_the_name_of_the_kind_that_was_typed() {
     let completed = |word: &str| completions(word, ["log", "mesh"].into_iter());
     assert_eq!(completed(""), ["scs/log", "scs/mesh"]);
     assert_eq!(completed("scs/l"), ["scs/log"]);

@@ -85,7 +85,7 @@ fn selector(set: &Set) -> String {
     }
 }
 
-/// How pods are updated: the type, and the other fields that are set.
+/// How pods are updated: the type, and maxUnavailable, partition and paused if they are set.
 fn strategy(set: &Set) -> String {
     let strategy = &set.spec().update_strategy;
     let number = |name: &str, number: Option<&IntOrString>| match number? {
@@ -127,7 +127,7 @@ fn key(pod: &Pod) -> (Option<String>, String) {
     (pod.namespace(), pod.name_any())
 }
 
-/// Whether a pod is ready and has the newest containers.
+/// Whether a pod is settled, has the newest containers, and holds no token.
 fn is_settled(scene: &SidecarScene, pod: &Pod) -> bool {
     pods::is_settled(pod) && is_updated(scene, pod) && !sidecars::has_token(pod)
 }
@@ -226,7 +226,7 @@ fn pod_node(scene: &SidecarScene, pod: &Pod, is_alone: bool, now: Timestamp) -> 
     let is_older = created.as_ref().map(|it| it.0) < scene.set.created().map(|it| it.0);
     let latest = scene.set.status().latest_revision;
     let mark = scene.mark(pod);
-    // While its hook runs, a pod with a token has the annotation of a deletion, even though it will only be changed.
+    // While its hook runs, a pod with a token has the annotation of a deletion, even though it will only be updated.
     let is_for_update = mark.as_ref().is_some_and(|mark| mark.token.is_some());
     let mark = sidecars::describe_mark(mark.as_ref(), &latest, is_older, now);
     Node {

@@ -9,8 +9,8 @@ use super::{End, Finding};
 use crate::scene::Scene;
 use crate::view::run::summary;
 
-/// Pods whose hook ended without success. They wait for a user, unless they are guarded: then the operator runs the
-/// hook again.
+/// Pods whose hook ended without success. They wait for a user, except for a PreDelete hook of guarded pods, which the
+/// operator runs again.
 pub(super) fn failed_hooks(scene: &Scene) -> Vec<Finding> {
     let blocked = scene.game.status.blocked_pods().into_iter();
     let finding = |(point, pods): (HookPoint, &[PodHookCondition])| {
@@ -99,7 +99,8 @@ pub(super) fn running_hooks(scene: &Scene) -> Vec<Finding> {
     points.filter_map(finding).collect()
 }
 
-/// The name of a pod with a hook at this point, with a remark if it is deleted because its ordinal is reserved.
+/// The name of a pod with a hook at this point, with a remark if it is to be deleted because its ordinal is
+/// reserved.
 fn describe_pod(scene: &Scene, point: HookPoint, pod: String) -> String {
     match point == HookPoint::PreDelete && scene.game.is_reserved(&pod) {
         true => format!("{pod} (ordinal reserved)"),

@@ -44,7 +44,7 @@ pub fn head(scene: &Scene, verdict: &Verdict, style: Style) -> String {
 /// Parts of a line with their tones.
 pub type Text = Vec<(Tone, String)>;
 
-/// A text without a tone.
+/// Text without a tone.
 pub fn plain(text: impl Into<String>) -> Text {
     vec![(Tone::Plain, text.into())]
 }

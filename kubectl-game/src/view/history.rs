@@ -11,7 +11,7 @@ use crate::scene::{Scene, template_of};
 use crate::style::{Style, Tone};
 use crate::table::{Cell, Table};
 
-/// The table, oldest first as in kubectl.
+/// The table of revisions, oldest first, as in kubectl.
 pub fn history(scene: &Scene, style: Style, now: Timestamp) -> String {
     let mut table = Table::new([
         "REVISION",

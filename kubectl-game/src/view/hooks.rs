@@ -12,7 +12,7 @@ use crate::scene::Scene;
 use crate::style::Style;
 use crate::table::{Cell, Table};
 
-/// Longest message in a table; `-o yaml` shows all of it.
+/// The maximum length of a message in a table; `-o yaml` shows all of it.
 const MAX_MESSAGE: usize = 120;
 
 const HEADINGS: [&str; 9] = [

@@ -40,7 +40,7 @@ pub fn list(games: &[Game], all_namespaces: bool, style: Style, now: Timestamp) 
 }
 
 fn rollout(game: &Game, now: Timestamp) -> [Cell; 8] {
-    // The label of the verdict depends on the status alone.
+    // HookRuns are not read here, so a workload that waits for a running hook is shown as Updating.
     let verdict = judge(&Scene::of_game(game.clone()), now);
     let status = &game.status;
     [

@@ -39,7 +39,7 @@ pub fn state(pod: &Pod) -> Cell {
     Cell::state(tone, status)
 }
 
-/// The pod's status, as in kubectl's column STATUS.
+/// The pod's status, as in kubectl's column STATUS, but without regard to init containers.
 fn status(pod: &Pod) -> String {
     if pod.metadata.deletion_timestamp.is_some() {
         return "Terminating".to_owned();

@@ -6,7 +6,7 @@ use super::cut;
 use crate::style::Tone;
 use crate::table::Cell;
 
-/// Longest measured value that is shown.
+/// The maximum length of a measured value.
 const MAX_VALUE: usize = 40;
 
 pub fn phase_cell(phase: HookPhase) -> Cell {

@@ -18,7 +18,7 @@ pub fn info_with_sidecars(info: String, pod: &Pod, now: Timestamp) -> String {
     let marks = sidecar_marks(pod.annotations());
     let tokens = marks.iter().filter_map(|(set, mark)| {
         let age = token_age(mark, now)?;
-        Some(format!("sidecars of {set} to be updated{age}"))
+        Some(format!("sidecars of {set} awaiting an update{age}"))
     });
     let left_out = marks.iter().filter_map(|(set, mark)| {
         let why = mark.left_out.as_ref()?;
@@ -95,7 +95,7 @@ mod tests {
         let both = pod(&[("log", TOKEN), ("mesh", CLASH)]);
         assert_eq!(
             info_with_sidecars("2/2 ready".to_owned(), &both, now()),
-            "2/2 ready, sidecars of log to be updated for 12s, without the sidecars of mesh: the pod has another \
+            "2/2 ready, sidecars of log awaiting an update for 12s, without the sidecars of mesh: the pod has another \
              container \"mesh\"; rename one of the two"
         );
         assert!(has_token(&both));

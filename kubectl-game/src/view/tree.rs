@@ -97,7 +97,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Whether a pod is settled, has no HookRun, and keeps its ordinal.
+/// Whether [`pod::is_settled`] holds, and the pod has no token, no HookRun and no reserved ordinal.
 fn is_settled(scene: &Scene, pod: &Pod) -> bool {
     let is_reserved = || scene.game.is_reserved(&pod.name_any());
     let is_settled = pod::is_settled(pod) && !sidecars::has_token(pod);

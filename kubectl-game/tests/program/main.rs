@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 mod pods;
 
-/// The timeout of each test.
+/// The timeout of each run of the program.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// An empty folder for a test.
@@ -56,7 +56,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A server that does not respond. A test can respond itself, to the connections that the listener accepts.
+/// A server that does not respond by itself. A test can accept connections from the listener, and respond to them.
 fn silent_server() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
