@@ -161,14 +161,35 @@ impl Cluster {
 
     /// All HookRuns: those of workloads, and those without a workload.
     pub async fn runs(&self, all_namespaces: bool) -> Result<(Vec<Scene>, Vec<HookRun>), Error> {
+        let runs = self.all_runs(all_namespaces).await?;
+        let games = self.list(all_namespaces).await?;
+        Ok(Scene::group_runs(games, runs))
+    }
+
+    /// Adds their HookRuns to workloads. If the user may not list HookRuns, none are added, and the server's refusal is
+    /// returned, too. None are added either if their CRD was deleted.
+    pub async fn with_runs(
+        &self,
+        games: Vec<Game>,
+        all_namespaces: bool,
+    ) -> Result<(Vec<Scene>, Option<Error>), Error> {
+        let (runs, refusal) = match self.all_runs(all_namespaces).await {
+            Err(error) if error.is_forbidden() => (Vec::new(), Some(error)),
+            Err(error) if error.is_404() => (Vec::new(), None),
+            runs => (runs?, None),
+        };
+        let (scenes, _) = Scene::group_runs(games, runs);
+        Ok((scenes, refusal))
+    }
+
+    async fn all_runs(&self, all_namespaces: bool) -> Result<Vec<HookRun>, Error> {
         let api = match all_namespaces {
             true => Api::all(self.client.clone()),
             false => self.api::<HookRun>(),
         };
         let params = ListParams::default();
-        let runs = self.send(async || api.list(&params).await).await?;
-        let games = self.list(all_namespaces).await?;
-        Ok(Scene::group_runs(games, runs.items))
+        let found = self.send(async || api.list(&params).await).await?;
+        Ok(found.items)
     }
 
     /// The workload with this name. Kinds that the cluster does not serve are skipped: a CRD may have been deleted.

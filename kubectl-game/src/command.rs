@@ -8,6 +8,7 @@ use clap::CommandFactory;
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::WorkloadKind;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use serde_json::Value;
 
@@ -18,7 +19,9 @@ use crate::error::Error;
 use crate::follow::{follow_status, follow_tree};
 use crate::kind::{Reference, parse_kind};
 use crate::lifecycle;
+use crate::move_pods;
 use crate::options::{Cli, ClusterOptions, Command, Output, Workload, limit};
+use crate::page::sanitize;
 use crate::print;
 use crate::scene::Scene;
 use crate::sidecar_set;
@@ -146,12 +149,17 @@ async fn get(
             eprintln!("{}", none_found(namespace));
             Ok(())
         }
-        None => put(&list::list(
-            &workloads,
-            all_namespaces,
-            Style::of_stdout(),
-            Timestamp::now(),
-        )),
+        None => {
+            let (scenes, refusal) = cluster.with_runs(workloads, all_namespaces).await?;
+            let (style, now) = (Style::of_stdout(), Timestamp::now());
+            put(&list::list(&scenes, all_namespaces, style, now))?;
+            if let Some(refusal) = refusal {
+                let note =
+                    format!("a workload that waits for a hook is shown as Updating: {refusal}");
+                eprintln!("note: {}", sanitize(&note));
+            }
+            Ok(())
+        }
     }
 }
 
@@ -302,8 +310,12 @@ async fn lint_files(options: lint_command::Options) -> Result<ExitCode, Error> {
 
 /// Prints candidates for kubectl's completion. Errors are ignored: they would disturb the user's command line.
 async fn complete_words(words: &[String]) -> Result<(), Error> {
-    let candidates = match complete::wanted(&Cli::command(), words) {
+    let wanted = complete::wanted(&Cli::command(), words);
+    let directive = wanted.directive();
+    let candidates = match wanted {
         Wanted::Words(words) => words,
+        Wanted::File => Vec::new(),
+        Wanted::PodOrNode => pods_and_nodes_like(words).await.unwrap_or_default(),
         Wanted::Workload => workloads_like(words).await.unwrap_or_default(),
         Wanted::WorkloadOrSet => {
             let mut names = workloads_like(words).await.unwrap_or_default();
@@ -314,7 +326,7 @@ async fn complete_words(words: &[String]) -> Result<(), Error> {
     for candidate in candidates {
         put(&format!("{candidate}\n"))?;
     }
-    put(&format!("{}\n", complete::END))
+    put(&format!("{directive}\n"))
 }
 
 async fn workloads_like(words: &[String]) -> Result<Vec<String>, Error> {
@@ -325,6 +337,13 @@ async fn workloads_like(words: &[String]) -> Result<Vec<String>, Error> {
         .iter()
         .flat_map(|game| [game.short_name(), game.name.clone()]);
     Ok(names.filter(|name| name.starts_with(last)).collect())
+}
+
+async fn pods_and_nodes_like(words: &[String]) -> Result<Vec<String>, Error> {
+    let last = words.last().map_or("", String::as_str);
+    let cluster = Cluster::connect(&complete::cluster_options(words)).await?;
+    let pods = cluster.select::<Pod>("").await?;
+    Ok(move_pods::completions(last, pods))
 }
 
 async fn sets_like(words: &[String]) -> Result<Vec<String>, Error> {

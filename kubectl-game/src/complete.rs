@@ -1,14 +1,11 @@
 //! Candidates for kubectl's own completion (`kubectl game <TAB>`).
 //!
 //! kubectl runs `kubectl_complete-game` with the words typed so far. It expects one candidate per line, and a last
-//! line `:4` (no file names).
+//! line that says whether the shell completes file names.
 
-use clap::{Arg, Args, Command, FromArgMatches};
+use clap::{Arg, Args, Command, FromArgMatches, ValueHint};
 
 use crate::options::ClusterOptions;
-
-/// The last line (cobra's ShellCompDirectiveNoFileComp).
-pub const END: &str = ":4";
 
 /// The candidates for the last word.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,6 +15,22 @@ pub enum Wanted {
     Workload,
     /// All names of workloads and SidecarSets.
     WorkloadOrSet,
+    /// The pods that can be moved, and their nodes.
+    PodOrNode,
+    /// Names of files, which the shell completes.
+    File,
+}
+
+impl Wanted {
+    /// The last line for kubectl.
+    pub fn directive(&self) -> &'static str {
+        match self {
+            // cobra's ShellCompDirectiveDefault
+            Wanted::File => ":0",
+            // cobra's ShellCompDirectiveNoFileComp
+            _ => ":4",
+        }
+    }
 }
 
 /// The commands that accept a SidecarSet.
@@ -39,12 +52,16 @@ pub fn wanted(root: &Command, words: &[String]) -> Wanted {
         let words = words.into_iter().filter(|word| word.starts_with(last));
         Wanted::Words(words.collect())
     };
+    let is_file = |arg: &Arg| arg.get_value_hint() == ValueHint::AnyPath;
     let values = |arg: &Arg| {
         let values = arg.get_possible_values().into_iter();
         values.map(|it| it.get_name().to_owned()).collect()
     };
     if let Some(option) = preceding_option {
-        return matching(values(option));
+        return match is_file(option) {
+            true => Wanted::File,
+            false => matching(values(option)),
+        };
     }
     if last.starts_with('-') {
         let options = arguments(root, command).filter_map(long);
@@ -55,12 +72,12 @@ pub fn wanted(root: &Command, words: &[String]) -> Wanted {
         return matching(shown.map(|it| it.get_name().to_owned()).collect());
     }
     match command.get_positionals().next() {
-        Some(arg) if arg.get_possible_values().is_empty() => {
-            match SET_COMMANDS.contains(&command.get_name()) {
-                true => Wanted::WorkloadOrSet,
-                false => Wanted::Workload,
-            }
-        }
+        Some(arg) if is_file(arg) => Wanted::File,
+        Some(arg) if arg.get_possible_values().is_empty() => match command.get_name() {
+            "move" => Wanted::PodOrNode,
+            name if SET_COMMANDS.contains(&name) => Wanted::WorkloadOrSet,
+            _ => Wanted::Workload,
+        },
         Some(arg) => matching(values(arg)),
         None => Wanted::Words(Vec::new()),
     }
@@ -134,6 +151,10 @@ mod tests {
         assert_eq!(candidates("resume -n prod ga"), Wanted::WorkloadOrSet);
         assert_eq!(candidates("promote -n prod ga"), Wanted::Workload);
         assert_eq!(candidates("get --namespace "), words(&[]));
+        assert_eq!(candidates("move "), Wanted::PodOrNode);
+        assert_eq!(candidates("release "), Wanted::Workload);
+        assert_eq!(candidates("lint --strict a.yaml b"), Wanted::File);
+        assert_eq!(candidates("get --kubeconfig "), Wanted::File);
     }
 
     #[test]

@@ -74,6 +74,7 @@ fn check_exists<'a>(
     };
     let hint = match closest(wanted, names.iter().copied()) {
         Some(near) => format!("did you mean {near}?"),
+        None if names.is_empty() => format!("the kubeconfig has no {kind}s"),
         None => format!("choose one of {}", names.join(", ")),
     };
     let missing = format!("{kind} {wanted:?} does not exist: {hint}");
@@ -139,4 +140,25 @@ fn read(path: &Path) -> Result<Kubeconfig, KubeconfigError> {
     // An empty name leaves the choice to the next file.
     kubeconfig.current_context = kubeconfig.current_context.filter(|name| !name.is_empty());
     Ok(kubeconfig)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_does_not_exist_gets_a_hint() {
+        let error = |names: &[&str]| {
+            let checked = check_exists("user", Some("admin"), names.iter().copied());
+            checked.expect_err("no such user").to_string()
+        };
+        for (names, hint) in [
+            (&["admim", "dev"][..], "did you mean admim?"),
+            (&["dev", "ops"], "choose one of dev, ops"),
+            (&[], "the kubeconfig has no users"),
+        ] {
+            let expected = format!("kubeconfig: user \"admin\" does not exist: {hint}");
+            assert_eq!(error(names), expected);
+        }
+    }
 }

@@ -51,17 +51,26 @@ fn server_message(status: &Status) -> String {
     if is_not_kubernetes(status) {
         return foreign_message(status);
     }
-    if status.reason.is_empty() {
-        format!("Error from server: {}", status.message)
-    } else {
-        format!("Error from server ({}): {}", status.reason, status.message)
+    let message = &status.message;
+    match status.reason.as_str() {
+        "" => format!("Error from server: {message}"),
+        UNPARSED => format!("Error from server ({}): {message}", code_and_reason(status)),
+        reason => format!("Error from server ({reason}): {message}"),
     }
 }
 
-/// Whether a response comes from a proxy in front of the API server: kube sets this reason if it cannot parse an error.
-/// The API server itself responds `404 page not found` for a kind that it does not serve.
+/// The reason that kube sets if it cannot parse an error.
+const UNPARSED: &str = "Failed to parse error data";
+
+/// The plain text of the API server itself: for a kind that it does not serve, and when it is too busy.
+const PLAIN_TEXT: [&str; 2] = [
+    "404 page not found",
+    "Too many requests, please try again later.",
+];
+
+/// Whether a response comes from a proxy in front of the API server.
 fn is_not_kubernetes(status: &Status) -> bool {
-    status.reason == "Failed to parse error data" && status.message != "404 page not found"
+    status.reason == UNPARSED && !PLAIN_TEXT.contains(&status.message.as_str())
 }
 
 fn lines(errors: &[Error]) -> String {
@@ -70,15 +79,20 @@ fn lines(errors: &[Error]) -> String {
 }
 
 fn foreign_message(status: &Status) -> String {
-    let code = StatusCode::from_u16(status.code).ok();
-    let reason = code.and_then(|code| code.canonical_reason());
-    let reason = reason.map_or_else(String::new, |reason| format!(" {reason}"));
     let body = match cut(&status.message, MAX_BODY) {
         body if body.is_empty() => body,
         body => format!(": {body}"),
     };
-    let code = status.code;
-    format!("Error from server ({code}{reason}): this is not a Kubernetes response{body}")
+    let code = code_and_reason(status);
+    format!("Error from server ({code}): this is not a Kubernetes response{body}")
+}
+
+/// A status code with its name in HTTP, if it has one.
+fn code_and_reason(status: &Status) -> String {
+    let code = StatusCode::from_u16(status.code).ok();
+    let reason = code.and_then(|code| code.canonical_reason());
+    let reason = reason.map_or_else(String::new, |reason| format!(" {reason}"));
+    format!("{}{reason}", status.code)
 }
 
 impl Error {
@@ -89,6 +103,11 @@ impl Error {
     /// Whether the server does not serve the kind, or has no object with the requested name.
     pub fn is_404(&self) -> bool {
         matches!(self, Error::Server(status) if status.code == 404 && !is_not_kubernetes(status))
+    }
+
+    /// Whether the user lacks the permission for a request.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Error::Server(status) if status.code == 403)
     }
 
     /// Whether another client has changed the object in the meantime.
@@ -139,6 +158,46 @@ impl From<kube::runtime::watcher::Error> for Error {
             | Watch::WatchFailed(error) => error.into(),
             Watch::WatchError(status) => Error::Server(status),
             other @ Watch::NoResourceVersion => Error::Unexpected(other.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error as kube makes it from a response that is not JSON.
+    fn unparsed(code: u16, body: &str) -> Error {
+        let status = Status::failure(body, "Failed to parse error data").with_code(code);
+        kube::Error::Api(status.boxed()).into()
+    }
+
+    #[test]
+    fn plain_text_of_the_api_server_is_not_taken_for_that_of_a_proxy() {
+        for (code, body, expected) in [
+            (
+                429,
+                "Too many requests, please try again later.",
+                "(429 Too Many Requests): Too many requests, please try again later.",
+            ),
+            (
+                404,
+                "404 page not found",
+                "(404 Not Found): 404 page not found",
+            ),
+            (
+                429,
+                "<html>",
+                "(429 Too Many Requests): this is not a Kubernetes response: <html>",
+            ),
+            (
+                404,
+                "",
+                "(404 Not Found): this is not a Kubernetes response",
+            ),
+        ] {
+            let error = unparsed(code, body).to_string();
+            assert_eq!(error, format!("Error from server {expected}"));
         }
     }
 }

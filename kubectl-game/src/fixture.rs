@@ -1,7 +1,9 @@
 //! Scenes for tests.
 
 use gamekeeper_core::api::HookRun;
-use gamekeeper_core::api::names::{GUARDED_LABEL, WorkloadKind};
+use gamekeeper_core::api::names::{
+    GUARDED_LABEL, REVISION_LABEL, RUN_POD_UID, RUN_TARGET, WorkloadKind,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
@@ -121,9 +123,16 @@ pub fn hostile() -> Scene {
     )
 }
 
-/// A GameDeployment with eleven pods: one that its hook keeps, one that is not ready, and nine that are settled.
+/// A GameDeployment with twelve pods: one that its hook keeps, one that is not ready, and ten that are settled.
 pub fn many_pods() -> Scene {
-    let mut scene = failed_pod_hook();
+    let change = json!({
+        "spec": {"replicas": 11},
+        "status": {
+            "replicas": 12, "readyReplicas": 11, "availableReplicas": 11,
+            "updatedReplicas": 12, "updatedReadyReplicas": 11,
+        },
+    });
+    let mut scene = patched(failed_pod_hook(), change);
     let names = (0..8).map(|number| format!("game-{number}0000"));
     let mut pods: Vec<Pod> = names.map(|name| pod("game", &name, "game-old")).collect();
     if let Some(status) = pods.last_mut().and_then(|pod| pod.status.as_mut()) {
@@ -150,9 +159,10 @@ pub fn failed_pod_hook() -> Scene {
         },
     });
     let mut scene = patched(paused_canary(), change);
-    scene
-        .pods
-        .retain(|pod| pod.metadata.name.as_deref() != Some("game-aaaaa"));
+    for pod in &mut scene.pods {
+        pod.labels_mut()
+            .insert(REVISION_LABEL.to_owned(), "game-old".to_owned());
+    }
     let status = json!({
         "phase": "Error",
         "metricResults": [{"name": "players", "phase": "Error", "error": 5, "consecutiveError": 5,
@@ -266,7 +276,7 @@ fn pre_delete_run(type_label: &str, revision: &str, instance: &str, status: Valu
             "ownerReferences": [owner(workload)],
             "creationTimestamp": "2026-11-21T10:04:00Z",
             "labels": {type_label: "PreDelete", "InstanceID": instance},
-            "annotations": {"gamekeeper.tkex.tencent.com/pod-uid": format!("uid-{workload}-{instance}")},
+            "annotations": {RUN_POD_UID: format!("uid-{workload}-{instance}"), RUN_TARGET: ""},
         },
         "spec": {"metrics": []},
         "status": status,

@@ -2,6 +2,8 @@
 //!
 //! The request is an annotation of the pod, so the workload's manifest does not change.
 
+use std::collections::BTreeSet;
+
 use gamekeeper_core::api::names::MOVE_ANNOTATION;
 use gamekeeper_core::text::counted;
 use jiff::Timestamp;
@@ -25,10 +27,13 @@ enum Moved {
 }
 
 impl Moved {
-    fn parse(words: &[String]) -> Result<Self, Error> {
+    fn parse(words: &[String], all_namespaces: bool) -> Result<Self, Error> {
         let pod = name_after(words, &["pod", "pods", "po"]);
         let node = name_after(words, &["node", "nodes", "no"]);
         match (pod, node) {
+            (Some(name), _) if !name.is_empty() && all_namespaces => Err(Error::Usage(format!(
+                "cannot look up \"pod/{name}\" in all namespaces: set its namespace with -n"
+            ))),
             (Some(name), _) if !name.is_empty() => Ok(Self::Pod(name.to_owned())),
             (_, Some(name)) if !name.is_empty() => Ok(Self::Node(name.to_owned())),
             _ => Err(Error::Usage(
@@ -40,7 +45,7 @@ impl Moved {
 
 /// Requests the replacement of pods, or withdraws the request.
 pub async fn move_pods(target: &ClusterOptions, options: &MoveOptions) -> Result<(), Error> {
-    let moved = Moved::parse(&options.words)?;
+    let moved = Moved::parse(&options.words, options.all_namespaces)?;
     let cluster = Cluster::connect(target).await?;
     let pods = match &moved {
         Moved::Pod(name) => vec![movable(cluster.pod(name).await?)?],
@@ -92,18 +97,37 @@ async fn movable_pods_on(
     node: &str,
     everywhere: bool,
 ) -> Result<Vec<Pod>, Error> {
-    let pods = cluster.pods_on(node, everywhere).await?.into_iter();
-    let pods: Vec<Pod> = pods.filter_map(|pod| movable(pod).ok()).collect();
+    let place = match everywhere {
+        true => "the cluster".to_owned(),
+        false => format!("namespace {} (use -A for all)", cluster.namespace),
+    };
+    let mut pods = cluster.pods_on(node, everywhere).await?;
+    pods.retain(|pod| workload_of(pod).is_some());
     if pods.is_empty() {
-        let place = match everywhere {
-            true => "the cluster".to_owned(),
-            false => format!("namespace {} (use -A for all)", cluster.namespace),
-        };
         return refuse(format!(
             "no pod of a GameDeployment or GameStatefulSet in {place} is on node/{node}"
         ));
     }
+    pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+    if pods.is_empty() {
+        return refuse(format!(
+            "all pods of GameDeployments and GameStatefulSets in {place} on node/{node} are already being deleted"
+        ));
+    }
     Ok(pods)
+}
+
+/// The completions of a word: these pods, if the operator can replace them, and their nodes.
+pub fn completions(word: &str, pods: Vec<Pod>) -> Vec<String> {
+    let pods = pods.into_iter().filter_map(|pod| movable(pod).ok());
+    let pods: Vec<Pod> = pods.collect();
+    let nodes = pods
+        .iter()
+        .filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref());
+    let nodes: BTreeSet<&str> = nodes.collect();
+    let pods = pods.iter().map(|pod| format!("pod/{}", pod.name_any()));
+    let names = pods.chain(nodes.iter().map(|node| format!("node/{node}")));
+    names.filter(|name| name.starts_with(word)).collect()
 }
 
 /// Returns the pod, if the operator can replace it.
@@ -139,7 +163,7 @@ mod tests {
 
     fn parsed(line: &str) -> Result<Moved, Error> {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        Moved::parse(&words)
+        Moved::parse(&words, false)
     }
 
     #[test]

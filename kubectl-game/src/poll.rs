@@ -11,6 +11,7 @@ use crate::command::put;
 use crate::error::Error;
 use crate::follow::{REDRAW, REDRAW_INTERVAL};
 use crate::options::ClusterOptions;
+use crate::page::sanitize;
 use crate::style::Style;
 
 /// Reads an object every second until `is_over` holds or the limit is reached, and passes each state before that to
@@ -95,7 +96,7 @@ impl Outage {
             Err(error) if error.is_final() => Err(error),
             Err(error) => {
                 if !std::mem::replace(&mut self.is_reported, true) {
-                    eprintln!("connection lost: {error}");
+                    eprintln!("connection lost: {}", sanitize(&error.to_string()));
                 }
                 Ok(None)
             }

@@ -57,7 +57,8 @@ impl Scene {
         }
     }
 
-    /// Groups HookRuns by the workload that controls them. The second list contains those that no workload controls.
+    /// Groups HookRuns by the workload that controls them. The second list contains those that none of these workloads
+    /// controls.
     pub fn group_runs(games: Vec<Game>, runs: Vec<HookRun>) -> (Vec<Self>, Vec<HookRun>) {
         let mut by_owner: HashMap<String, Vec<HookRun>> = HashMap::new();
         for run in runs {
@@ -66,9 +67,8 @@ impl Scene {
         }
         let mut scenes = Vec::new();
         for game in games {
-            if let Some(runs) = by_owner.remove(&game.uid) {
-                scenes.push(Scene::new(game, Vec::new(), runs, Vec::new()));
-            }
+            let runs = by_owner.remove(&game.uid).unwrap_or_default();
+            scenes.push(Scene::new(game, Vec::new(), runs, Vec::new()));
         }
         let mut others: Vec<HookRun> = by_owner.into_values().flatten().collect();
         others.sort_by_cached_key(|run| (run.namespace(), run.name_any()));

@@ -13,6 +13,7 @@ use crate::age::span;
 use crate::game::Game;
 use crate::scene::Scene;
 use crate::style::Tone;
+use crate::view::guard::waiting;
 use crate::view::run::summary;
 
 /// What happens to a rollout without further action by a user.
@@ -99,10 +100,9 @@ fn deleting(game: &Game) -> Finding {
         let sentence = "is being deleted; its pods are deleted with it, without running hooks";
         return Finding::new(End::InProgress, "Deleting", sentence);
     };
-    let waiting = protection.waiting.len();
-    let pods = match waiting {
+    let pods = match protection.waiting.len() {
         1 => "1 guarded pod waits for its hook".to_owned(),
-        _ => format!("{waiting} guarded pods wait for their hooks"),
+        _ => format!("{} guarded pods wait for their hooks", waiting(protection)),
     };
     let sentence = format!("will be deleted once its pods are; {pods}");
     let release = format!(
@@ -110,13 +110,14 @@ fn deleting(game: &Game) -> Finding {
         game.short_name()
     );
     let finding = Finding::new(End::InProgress, "Deleting", sentence);
-    match waiting {
-        0 => finding,
-        _ => finding.with_fix(release),
+    match protection.waiting.is_empty() {
+        true => finding,
+        false => finding.with_fix(release),
     }
 }
 
-/// Judges a rollout. Without its HookRuns, running hooks are missed, and the sentence contains less detail.
+/// Judges a rollout. Without its HookRuns, which some users may not list, running hooks are missed, and the sentence
+/// contains less detail.
 pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
     let game = &scene.game;
     let mut findings = Vec::new();

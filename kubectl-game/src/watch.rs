@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream, select_all};
-use futures::{StreamExt, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use gamekeeper_core::api::HookRun;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -268,8 +268,19 @@ where
 {
     let store = writer.as_reader();
     let events = reflector(writer, watcher(api, config).default_backoff());
-    let events = events.map_ok(|event| matches!(event, Event::InitDone));
-    (store, events.boxed())
+    (store, first_lists(events))
+}
+
+/// Tells the first list of a watch from its other events, and from the lists that follow when the watch has expired.
+fn first_lists<K>(
+    events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send + 'static,
+) -> Events {
+    let mut has_listed = false;
+    let is_first_list = move |event| {
+        let is_list = matches!(event, Event::InitDone);
+        is_list && !std::mem::replace(&mut has_listed, true)
+    };
+    events.map_ok(is_first_list).boxed()
 }
 
 #[cfg(test)]
@@ -341,6 +352,25 @@ mod tests {
         watch.reflectors.events = stream::iter(lists).chain(stream::pending()).boxed();
         assert_eq!(text(watch.next().await), "deleted");
         assert_eq!(watch.connection, Connection::Healthy);
+    }
+
+    #[tokio::test]
+    async fn a_watch_lists_first_only_once() {
+        let pod = Pod::default();
+        let events = [
+            Ok(Event::Init),
+            Ok(Event::InitApply(pod.clone())),
+            Ok(Event::InitDone),
+            Ok(Event::Apply(pod)),
+            Err(broken(410)),
+            // The watcher lists again.
+            Ok(Event::Init),
+            Ok(Event::InitDone),
+        ];
+        let yielded: Vec<_> = first_lists(stream::iter(events)).collect().await;
+        let yielded: Vec<Option<bool>> = yielded.into_iter().map(Result::ok).collect();
+        let (other, first) = (Some(false), Some(true));
+        assert_eq!(yielded, [other, other, first, other, None, other, other]);
     }
 
     #[tokio::test]

@@ -171,6 +171,23 @@ fn undo_lists_the_known_revisions() {
 }
 
 #[test]
+fn undo_needs_a_revision_while_the_operator_has_not_observed_the_spec() {
+    let generation = json!({"metadata": {"generation": 9}});
+    let complete = patched(failed_pod_hook(), generation.clone());
+    assert_eq!(
+        refused(undo(&complete, None)),
+        "the operator has not observed the latest gd/game yet, so the previous revision is not known: wait until it has \
+         (see kubectl game status gd/game), or choose one with --to-revision"
+    );
+    let (outcome, _) = outcome_and_patch(&complete, undo(&complete, Some(2)));
+    assert_eq!(outcome, "rolled back to revision 2");
+    // During a rollout, the stable revision does not depend on the latest change.
+    let rolling = patched(paused_canary(), generation);
+    let (outcome, _) = outcome_and_patch(&rolling, undo(&rolling, None));
+    assert_eq!(outcome, "rolled back to revision 1");
+}
+
+#[test]
 fn undo_during_a_users_pause_notes_that_no_pod_is_updated() {
     let scene = paused_by_user();
     let note = undo(&scene, None).expect("a change").note;

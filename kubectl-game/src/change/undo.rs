@@ -66,16 +66,27 @@ pub fn revision_numbered(scene: &Scene, number: i64) -> Result<&ControllerRevisi
 }
 
 fn previous(scene: &Scene) -> Result<&ControllerRevision, Error> {
-    let status = &scene.game.status;
+    let game = &scene.game;
+    let (status, name) = (&game.status, game.short_name());
     let mut revisions = scene.revisions.iter();
-    let found = if scene.game.is_rolling() {
+    let found = if game.is_rolling() {
         revisions.find(|it| it.name_any() == status.canary.revision)
-    } else {
+    } else if game.is_observed() {
         revisions.find(|it| it.name_any() != status.update_revision)
+    } else {
+        return refuse(unknown_previous(&name));
     };
-    let name = scene.game.short_name();
     found.map_or_else(
         || refuse(format!("{name} has no earlier revision to roll back to")),
         Ok,
+    )
+}
+
+/// Why there is no default before the operator has observed the latest change: if it is a new template, the update
+/// revision in the status is already the previous one.
+pub fn unknown_previous(name: &str) -> String {
+    format!(
+        "the operator has not observed the latest {name} yet, so the previous revision is not known: wait until it has \
+         (see kubectl game status {name}), or choose one with --to-revision"
     )
 }

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::set::Set;
 use super::short_name;
 use crate::age::age;
+use crate::change::undo::unknown_previous;
 use crate::cluster::Cluster;
 use crate::error::{Error, refuse};
 use crate::style::{Style, Tone};
@@ -179,14 +180,16 @@ impl History {
     }
 
     fn default_target(&self) -> Result<&ControllerRevision, Error> {
-        let status = self.set.status();
+        let (status, name) = (self.set.status(), short_name(self.set.name()));
         let mut revisions = self.revisions.iter();
         let is_rolling = status.stable_revision != status.latest_revision;
         let stable = revisions
             .clone()
             .find(|it| is_rolling && it.name_any() == status.stable_revision);
+        if stable.is_none() && !self.is_observed() {
+            return refuse(unknown_previous(&name));
+        }
         let found = stable.or_else(|| revisions.find(|it| it.name_any() != status.latest_revision));
-        let name = short_name(self.set.name());
         found.map_or_else(
             || refuse(format!("{name} has no earlier revision to roll back to")),
             Ok,
@@ -326,6 +329,23 @@ mod tests {
         assert_eq!(
             undo.after["spec"]["selector"]["matchLabels"]["app"],
             "arena"
+        );
+    }
+
+    #[test]
+    fn undo_needs_a_revision_while_the_operator_has_not_observed_the_spec() {
+        let changed = history(json!({"metadata": {"generation": 3}}));
+        let error = changed.undo(None).expect_err("unknown").to_string();
+        assert_eq!(
+            error,
+            "the operator has not observed the latest scs/log yet, so the previous revision is not known: wait until it has \
+             (see kubectl game status scs/log), or choose one with --to-revision"
+        );
+        assert_eq!(image(&changed.undo(Some(3)).expect("a change")), "log:3");
+        let rolling = json!({"metadata": {"generation": 3}, "status": {"stableRevision": "log-1"}});
+        assert_eq!(
+            image(&history(rolling).undo(None).expect("a change")),
+            "log:1"
         );
     }
 

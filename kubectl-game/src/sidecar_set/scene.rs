@@ -14,20 +14,25 @@ use kube::api::{ListParams, ObjectMeta};
 use super::set::Set;
 use crate::cluster::Cluster;
 use crate::error::Error;
-use crate::game::Game;
+use crate::scene::Scene;
 
-/// A set, the pods that count in its status, and all workloads.
+/// A set, the pods that count in its status, and all workloads with their HookRuns.
 #[derive(Clone, Debug)]
 pub struct SidecarScene {
     pub set: Set,
     /// Sorted by namespace and name.
     pub pods: Vec<Pod>,
-    pub games: Vec<Game>,
+    pub workloads: Vec<Scene>,
 }
 
 impl SidecarScene {
     /// Keeps only those pods that count in the set's status.
-    pub fn new(set: Set, namespaces: Vec<Namespace>, mut pods: Vec<Pod>, games: Vec<Game>) -> Self {
+    pub fn new(
+        set: Set,
+        namespaces: Vec<Namespace>,
+        mut pods: Vec<Pod>,
+        workloads: Vec<Scene>,
+    ) -> Self {
         let namespaces = namespaces.into_iter().map(|it| (it.name.clone(), it));
         let namespaces: HashMap<String, Namespace> = namespaces.collect();
         let sidecars = Sidecars::of(&set.typed);
@@ -55,7 +60,11 @@ impl SidecarScene {
             is_selected && !has_ended(pod) && counts
         });
         pods.sort_by_cached_key(|pod| (pod.namespace(), pod.name_any()));
-        SidecarScene { set, pods, games }
+        SidecarScene {
+            set,
+            pods,
+            workloads,
+        }
     }
 
     /// Reads the pods of a set, in all namespaces or in this one.
@@ -69,11 +78,14 @@ impl SidecarScene {
         };
         let api = cluster.pods_in(namespace.as_deref());
         let pods = cluster.send(async || api.list(&params).await).await?.items;
-        let games = match namespace {
-            Some(namespace) => cluster.in_namespace(namespace).list(false).await?,
-            None => cluster.list(true).await?,
+        let (cluster, everywhere) = match namespace {
+            Some(namespace) => (cluster.in_namespace(namespace), false),
+            None => (cluster.clone(), true),
         };
-        Ok(SidecarScene::new(set, namespaces, pods, games))
+        let games = cluster.list(everywhere).await?;
+        // The tree is about the set, so it does not mention that HookRuns may not be listed.
+        let (workloads, _) = cluster.with_runs(games, everywhere).await?;
+        Ok(SidecarScene::new(set, namespaces, pods, workloads))
     }
 
     /// The set's mark on a pod.
@@ -95,8 +107,8 @@ impl SidecarScene {
     }
 
     /// The workload with this uid.
-    pub fn game(&self, uid: &str) -> Option<&Game> {
-        self.games.iter().find(|game| game.uid == uid)
+    pub fn workload(&self, uid: &str) -> Option<&Scene> {
+        self.workloads.iter().find(|scene| scene.game.uid == uid)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A SidecarSet, in the form that views and changes use.
 
 use gamekeeper_core::api::{ConditionType, SidecarSet, SidecarSetSpec, SidecarSetStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::ResourceExt;
 use kube::core::{DynamicObject, Selector};
 use serde_json::Value;
@@ -62,8 +62,7 @@ impl Set {
 
     /// The selector of the set's pods, as text; None if it is invalid.
     pub fn selector(&self) -> Option<String> {
-        let selector = Selector::try_from(self.spec().selector.clone()).ok()?;
-        Some(selector.to_string())
+        selector_text(&self.spec().selector)
     }
 
     pub fn condition(&self, type_: ConditionType) -> Option<&Condition> {
@@ -86,4 +85,10 @@ impl Set {
             .filter(|(it, reason)| it.status != "True" || it.reason != *reason)
             .map(|(condition, _)| condition)
     }
+}
+
+/// A selector as text; None if it is invalid.
+pub fn selector_text(selector: &LabelSelector) -> Option<String> {
+    let selector = Selector::try_from(selector.clone()).ok()?;
+    Some(selector.to_string())
 }

@@ -15,6 +15,7 @@ use super::verdict::judge;
 use super::{are_requested, completions, data, name_in, short_name, status_verdict};
 use crate::fixture::now;
 use crate::game::Game;
+use crate::scene::Scene;
 use crate::style::Style;
 use crate::view::status as sentences;
 use crate::view::tree::MAX_PODS;
@@ -147,7 +148,7 @@ fn scene(set: Set, mut pods: Vec<Pod>) -> SidecarScene {
             k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created),
         );
     }
-    let games = vec![
+    let games = [
         game("arena", json!({})),
         game(
             "lobby",
@@ -159,7 +160,8 @@ fn scene(set: Set, mut pods: Vec<Pod>) -> SidecarScene {
         namespace("web", "enabled"),
         namespace("closed", "disabled"),
     ];
-    SidecarScene::new(set, namespaces, pods, games)
+    let workloads = games.map(Scene::of_game);
+    SidecarScene::new(set, namespaces, pods, workloads.into())
 }
 
 fn clashing() -> Set {
@@ -207,6 +209,18 @@ fn pods_that_are_not_updated_are_shown_first() {
         color: false,
     };
     insta::assert_snapshot!(tree(&scene(set(json!({})), pods()), 2, style, now()));
+}
+
+#[test]
+fn the_head_shows_each_limit_of_the_update() {
+    let strategy = json!({
+        "paused": true, "partition": 1,
+        "selector": {"matchLabels": {"tier": "canary"}, "matchExpressions": [{"key": "beta", "operator": "Exists"}]},
+    });
+    let limited = set(json!({"spec": {"updateStrategy": strategy}}));
+    let shown = tree(&scene(limited, pods()), MAX_PODS, Style::PLAIN, now());
+    let line = "\nStrategy:   RollingUpdate, maxUnavailable 20%, partition 1, selector tier=canary,beta, paused\n";
+    assert!(shown.contains(line), "{shown}");
 }
 
 #[test]

@@ -12,11 +12,10 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use super::scene::SidecarScene;
-use super::set::Set;
+use super::set::{Set, selector_text};
 use super::verdict::judge;
 use crate::age::age;
 use crate::page::Page;
-use crate::scene::Scene;
 use crate::style::{Style, Tone};
 use crate::table::Cell;
 use crate::verdict::{Verdict, judge as judge_game};
@@ -85,13 +84,14 @@ fn selector(set: &Set) -> String {
     }
 }
 
-/// How pods are updated: the type, and maxUnavailable, partition and paused if they are set.
+/// How pods are updated: the type, and maxUnavailable, partition, selector and paused if they are set.
 fn strategy(set: &Set) -> String {
     let strategy = &set.spec().update_strategy;
     let number = |name: &str, number: Option<&IntOrString>| match number? {
         IntOrString::Int(number) => Some(format!("{name} {number}")),
         IntOrString::String(percentage) => Some(format!("{name} {percentage}")),
     };
+    let selector = strategy.selector.as_ref().and_then(selector_text);
     let type_ = match strategy.type_ {
         SidecarUpdateType::RollingUpdate => "RollingUpdate",
         SidecarUpdateType::NotUpdate => "NotUpdate",
@@ -100,6 +100,7 @@ fn strategy(set: &Set) -> String {
         Some(type_.to_owned()),
         number("maxUnavailable", strategy.max_unavailable.as_ref()),
         number("partition", strategy.partition.as_ref()),
+        selector.map(|labels| format!("selector {labels}")),
         strategy.paused.then(|| "paused".to_owned()),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -149,7 +150,10 @@ fn children(
         let (visible, others): (Vec<&&Pod>, Vec<&&Pod>) = pods.iter().partition(is_shown);
         let settled = others.iter().filter(|pod| is_settled(scene, pod)).count();
         let hidden = [
-            (others.len() - settled, "not ready, or to be updated"),
+            (
+                others.len() - settled,
+                "not ready, without the newest containers, or in progress",
+            ),
             (settled, "ready, with the newest containers"),
         ];
         let hidden = hidden.into_iter().filter(|(count, _)| *count > 0);
@@ -183,7 +187,7 @@ fn controller_node(
         "{updated} of {} pods have the newest containers",
         pods.len()
     );
-    let Some(game) = scene.game(&controller.uid) else {
+    let Some(workload) = scene.workload(&controller.uid) else {
         return Node {
             name,
             kind: controller.kind.clone(),
@@ -193,7 +197,7 @@ fn controller_node(
             children: Vec::new(),
         };
     };
-    let verdict = judge_game(&Scene::of_game(game.clone()), now);
+    let (game, verdict) = (&workload.game, judge_game(workload, now));
     if game.paused && updated < pods.len() {
         info += "; the update waits, because the workload is paused";
     } else if keeps_sidecars(game.update) {

@@ -1,6 +1,6 @@
 //! The verdicts on rollouts in all states.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::fixture::{
@@ -152,6 +152,30 @@ fn blocked_pods_and_hooks_are_counted_in_the_singular_and_the_plural() {
         "{}",
         judged(&waiting).1
     );
+}
+
+#[test]
+fn a_deletion_waits_for_the_pods_that_the_status_lists_and_maybe_for_more() {
+    let deleting = |count: usize| {
+        let waiting = (0..count).map(|number| {
+            json!({"podName": format!("game-{number}"), "since": "2026-11-21T10:04:00Z", "reason": "HookRunning"})
+        });
+        let waiting: Vec<Value> = waiting.collect();
+        let change = json!({
+            "metadata": {"deletionTimestamp": "2026-11-21T10:04:00Z"},
+            "status": {"protection": {"waiting": waiting}},
+        });
+        judge(&patched(guarded(), change), now()).sentence
+    };
+    for (count, expected) in [
+        (0, "0 guarded pods wait for their hooks"),
+        (1, "1 guarded pod waits for its hook"),
+        (99, "99 guarded pods wait for their hooks"),
+        (100, "100+ guarded pods wait for their hooks"),
+    ] {
+        let expected = format!("will be deleted once its pods are; {expected}");
+        assert_eq!(deleting(count), expected);
+    }
 }
 
 #[test]

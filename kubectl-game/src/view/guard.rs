@@ -57,12 +57,9 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// The number of pods that wait for their hook. The status lists at most `MAX_WAITING` of them.
+    /// The number of pods that wait for their hook.
     pub fn waiting(&self) -> String {
-        match self.status.waiting.len() {
-            ProtectionStatus::MAX_WAITING => format!("{}+", ProtectionStatus::MAX_WAITING),
-            count => count.to_string(),
-        }
+        waiting(self.status)
     }
 
     /// The guard as JSON, for programs.
@@ -73,5 +70,13 @@ impl<'a> Guard<'a> {
             "waiting": self.status.waiting.len(),
             "message": self.condition.message,
         })
+    }
+}
+
+/// The number of pods that wait for their hook. The status lists at most `MAX_WAITING` of them.
+pub fn waiting(status: &ProtectionStatus) -> String {
+    match status.waiting.len() {
+        ProtectionStatus::MAX_WAITING => format!("{}+", ProtectionStatus::MAX_WAITING),
+        count => count.to_string(),
     }
 }

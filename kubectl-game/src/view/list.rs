@@ -11,8 +11,9 @@ use crate::table::{Cell, Table};
 use crate::verdict::judge;
 use crate::view::guard::Guard;
 
-pub fn list(games: &[Game], all_namespaces: bool, style: Style, now: Timestamp) -> String {
-    let is_any_guarded = games.iter().any(|game| Guard::of(game).is_some());
+pub fn list(scenes: &[Scene], all_namespaces: bool, style: Style, now: Timestamp) -> String {
+    let mut games = scenes.iter().map(|scene| &scene.game);
+    let is_any_guarded = games.any(|game| Guard::of(game).is_some());
     let mut headings = Vec::new();
     if all_namespaces {
         headings.push("NAMESPACE");
@@ -24,12 +25,13 @@ pub fn list(games: &[Game], all_namespaces: bool, style: Style, now: Timestamp) 
     }
     headings.push("AGE");
     let mut table = Table::new(headings);
-    for game in games {
+    for scene in scenes {
+        let game = &scene.game;
         let mut line = Vec::new();
         if all_namespaces {
             line.push(Cell::from(game.namespace.as_str()));
         }
-        line.extend(rollout(game, now));
+        line.extend(rollout(scene, now));
         if is_any_guarded {
             line.extend(guard(game));
         }
@@ -39,9 +41,9 @@ pub fn list(games: &[Game], all_namespaces: bool, style: Style, now: Timestamp) 
     table.render(style)
 }
 
-fn rollout(game: &Game, now: Timestamp) -> [Cell; 8] {
-    // HookRuns are not read here, so a workload that waits for a running hook is shown as Updating.
-    let verdict = judge(&Scene::of_game(game.clone()), now);
+fn rollout(scene: &Scene, now: Timestamp) -> [Cell; 8] {
+    let verdict = judge(scene, now);
+    let game = &scene.game;
     let status = &game.status;
     [
         game.short_name().into(),
@@ -80,18 +82,14 @@ mod tests {
 
     #[test]
     fn both_kinds_in_one_table() {
-        let games = [
-            paused_canary().game,
-            failed_pod_hook().game,
-            stateful_set().game,
-        ];
-        insta::assert_snapshot!(list(&games, false, Style::PLAIN, now()));
-        insta::assert_snapshot!(list(&games, true, Style::PLAIN, now()));
+        let scenes = [paused_canary(), failed_pod_hook(), stateful_set()];
+        insta::assert_snapshot!(list(&scenes, false, Style::PLAIN, now()));
+        insta::assert_snapshot!(list(&scenes, true, Style::PLAIN, now()));
     }
 
     #[test]
     fn guarded_workloads_show_how_many_pods_are_guarded_and_wait() {
-        let games = [guarded().game, unenforced().game, stateful_set().game];
-        insta::assert_snapshot!(list(&games, false, Style::PLAIN, now()));
+        let scenes = [guarded(), unenforced(), stateful_set()];
+        insta::assert_snapshot!(list(&scenes, false, Style::PLAIN, now()));
     }
 }

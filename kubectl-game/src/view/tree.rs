@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use gamekeeper_core::api::HookRun;
-use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::api::names::{HookPoint, RUN_TARGET};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
@@ -181,7 +181,7 @@ fn step_revision<'a>(scene: &Scene, run: &'a HookRun) -> Option<&'a str> {
 fn pod_node(scene: &Scene, pod: &Pod, now: Timestamp) -> Node {
     let runs = || scene.runs.iter().filter(|run| is_for_pod(run, pod));
     let is_reserved = scene.game.is_reserved(&pod.name_any());
-    let is_for_update = runs().any(|run| scene.point(run) == Some(HookPoint::PreInplace));
+    let is_for_update = is_for_update(scene, runs());
     Node {
         name: pod.name_any(),
         kind: "Pod".into(),
@@ -190,6 +190,15 @@ fn pod_node(scene: &Scene, pod: &Pod, now: Timestamp) -> Node {
         info: sidecars::info_with_sidecars(pod::info(pod, is_for_update, is_reserved), pod, now),
         children: runs().map(|run| run_node(scene, run, now)).collect(),
     }
+}
+
+/// Whether the hook that a pod waits for, which is one of these, guards its update. A PreDelete hook guards updates,
+/// too, if there is no PreInplace hook. When a pod is to be deleted, the HookRun of its last update may still exist.
+fn is_for_update<'a>(scene: &Scene, runs: impl Iterator<Item = &'a HookRun>) -> bool {
+    let guards = runs.filter(|run| scene.point(run).is_some_and(HookPoint::marks_pods));
+    let targets = guards.filter_map(|run| run.annotations().get(RUN_TARGET));
+    let targets: Vec<&String> = targets.collect();
+    !targets.is_empty() && targets.iter().all(|target| !target.is_empty())
 }
 
 fn run_node(scene: &Scene, run: &HookRun, now: Timestamp) -> Node {
@@ -206,6 +215,8 @@ fn run_node(scene: &Scene, run: &HookRun, now: Timestamp) -> Node {
 
 #[cfg(test)]
 mod tests {
+    use gamekeeper_core::api::names::{DELETING_ANNOTATION, MOVE_ANNOTATION};
+
     use super::*;
     use crate::fixture::{
         failed_pod_hook, failed_step, guarded, hostile, many_pods, now, paused_canary, reserved,
@@ -254,6 +265,60 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_is_to_be_moved_is_not_settled() {
+        let mut scene = many_pods();
+        let moved = &mut scene.pods[5];
+        let name = moved.name_any();
+        moved.annotations_mut().insert(
+            MOVE_ANNOTATION.to_owned(),
+            "2026-11-21T10:04:00Z".to_owned(),
+        );
+        let shown = tree(&scene, 3, Style::PLAIN, now());
+        let line = shown.lines().find(|line| line.contains(&name));
+        assert!(
+            line.is_some_and(|line| line.ends_with("to be moved")),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn the_target_of_its_hook_tells_whether_a_pod_is_to_be_updated() {
+        let shown = |point: &str, target: &str| {
+            let mut scene = failed_pod_hook();
+            for pod in &mut scene.pods {
+                pod.annotations_mut()
+                    .insert(DELETING_ANNOTATION.to_owned(), "true".to_owned());
+            }
+            let run = &mut scene.runs[0];
+            run.labels_mut()
+                .insert("gamedeployment-type".to_owned(), point.to_owned());
+            run.annotations_mut()
+                .insert(RUN_TARGET.to_owned(), target.to_owned());
+            scene
+        };
+        let line = |scene: &Scene| {
+            let text = tree(scene, MAX_PODS, Style::PLAIN, now());
+            let mut lines = text.lines().filter(|line| line.contains(" Pod "));
+            let line = lines.find(|line| line.contains("game-bbbbb"));
+            line.unwrap_or_default().to_owned()
+        };
+        for (point, target, expected) in [
+            ("PreDelete", "", "to be deleted"),
+            ("PreDelete", "game-new", "to be updated"),
+            ("PreInplace", "game-new", "to be updated"),
+            ("PreInplace", "game-old+log-2", "to be updated"),
+            ("PostInplace", "game-old", "to be deleted"),
+        ] {
+            let line = line(&shown(point, target));
+            assert!(line.ends_with(expected), "{point} {target:?}: {line}");
+        }
+        // The run of an earlier update has not been deleted yet.
+        let mut scene = shown("PreDelete", "");
+        scene.runs.extend(shown("PreInplace", "game-old").runs);
+        assert!(line(&scene).ends_with("to be deleted"), "{}", line(&scene));
+    }
+
+    #[test]
     fn all_pods_are_shown_on_request() {
         let shown = tree(&many_pods(), usize::MAX, Style::PLAIN, now());
         let pods = shown.lines().filter(|line| line.contains(" Pod "));
@@ -289,7 +354,7 @@ mod tests {
             hooks::hooks(&scene, Style::PLAIN, time),
             history::history(&scene, Style::PLAIN, time),
             status::status(&scene.game, &verdict, Style::PLAIN),
-            list::list(std::slice::from_ref(&scene.game), true, Style::PLAIN, time),
+            list::list(std::slice::from_ref(&scene), true, Style::PLAIN, time),
         ] {
             assert!(
                 !text.contains(|it: char| it.is_control() && it != '\n'),

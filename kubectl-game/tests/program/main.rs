@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
+mod hook_runs;
 mod pods;
 
 /// The timeout of each run of the program.

@@ -111,15 +111,16 @@ impl Server {
     }
 }
 
-fn list(items: &[Value]) -> String {
+pub(super) fn list(items: &[Value]) -> String {
     reply(
         "200 OK",
         &json!({"kind": "List", "metadata": {}, "items": items}),
     )
 }
 
-fn failure(code: u16) -> String {
+pub(super) fn failure(code: u16) -> String {
     let reason = match code {
+        403 => "Forbidden",
         404 => "NotFound",
         _ => "Refused",
     };
@@ -245,4 +246,54 @@ async fn pods_are_released_after_their_workload_is_deleted() {
     let (code, output, _) = server.run("release-none", &["release", "gsts/game"]).await;
     assert_eq!(code, Some(1), "{output}");
     assert!(output.contains("no GameStatefulSet \"game\""), "{output}");
+}
+
+#[tokio::test]
+async fn terminating_pods_on_a_node_are_not_moved_again() {
+    let mut terminating = pod("a");
+    terminating["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z");
+    let server = Server::default().with_pod(terminating);
+    let (code, output, _) = server.run("move-terminating", &["move", "node/n1"]).await;
+    let expected = "error: all pods of GameDeployments and GameStatefulSets in namespace default (use -A for all) on \
+        node/n1 are already being deleted\n";
+    assert_eq!((code, output.as_str()), (Some(1), expected));
+    let (_, output, _) = Server::default()
+        .run("move-none", &["move", "node/n1", "-A"])
+        .await;
+    let expected =
+        "error: no pod of a GameDeployment or GameStatefulSet in the cluster is on node/n1\n";
+    assert_eq!(output, expected);
+}
+
+#[tokio::test]
+async fn a_pod_to_move_is_not_looked_up_in_all_namespaces() {
+    let server = Server::default().with_pod(pod("a"));
+    let (code, output, patched) = server.run("move-all", &["move", "pod/a", "-A"]).await;
+    let expected = "error: cannot look up \"pod/a\" in all namespaces: set its namespace with -n\n";
+    assert_eq!((code, output.as_str()), (Some(1), expected));
+    assert!(patched.is_empty());
+}
+
+#[tokio::test]
+async fn pods_nodes_and_files_are_completed() {
+    let mut terminating = pod("t");
+    terminating["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z");
+    let mut other = pod("web");
+    other["metadata"]["ownerReferences"] = json!([]);
+    let server = Server::default().with_workload();
+    let server = [pod("a"), pod("b"), terminating, other]
+        .into_iter()
+        .fold(server, Server::with_pod);
+    for (words, expected) in [
+        (&["move", ""][..], "pod/a\npod/b\nnode/n1\n:4\n"),
+        (&["move", "pod/b"], "pod/b\n:4\n"),
+        (&["pause", ""], "gd/game\ngame\n:4\n"),
+        (&["lint", ""], ":0\n"),
+        (&["get", "--kubeconfig", ""], ":0\n"),
+        (&["get", "--context", ""], ":4\n"),
+    ] {
+        let args = [&["__complete"], words].concat();
+        let (_, output, _) = server.run("complete", &args).await;
+        assert_eq!(output, expected, "{words:?}");
+    }
 }
