@@ -106,6 +106,14 @@ fn walk(value: &Value, path: &mut Vec<String>, visit: &mut impl FnMut(&[String])
     }
 }
 
+/// Of two keys with the same name, JSON parsers use one and silently ignore the other.
+#[test]
+fn the_schema_has_no_key_twice() {
+    let schema = read("values.schema.json");
+    let parsed = serde_yaml_ng::from_str::<serde_yaml_ng::Value>(&schema);
+    parsed.expect("JSON, which is YAML, without duplicate keys");
+}
+
 #[test]
 fn the_schema_describes_exactly_the_values() {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).expect("JSON");

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 mod guard;
 pub mod lifecycle;
+pub mod names;
 mod release;
 pub mod sidecars;
 pub mod unguard;
@@ -353,16 +354,18 @@ async fn crds_alerts_and_dashboards_are_rendered_unchanged(case: &mut Case) -> R
     }
     let alerts = file("charts/gamekeeper/files/alerts.yaml")?;
     ensure!(of_kind(&objects, "PrometheusRule")[0]["spec"] == alerts);
-    let dashboards = of_kind(&objects, "ConfigMap");
-    ensure!(dashboards.len() == 2);
-    for (name, rendered) in dashboards
-        .iter()
-        .flat_map(|it| it["data"].as_object())
-        .flatten()
-    {
-        let rendered: Value = serde_json::from_str(rendered.as_str().unwrap_or_default())?;
-        let path = format!("charts/gamekeeper/files/dashboards/{name}");
-        ensure!(rendered == file(&path)?, "{name}");
+    let mut dashboards = BTreeSet::new();
+    for map in of_kind(&objects, "ConfigMap") {
+        for (name, rendered) in map["data"].as_object().context("no data")? {
+            let rendered: Value = serde_json::from_str(rendered.as_str().unwrap_or_default())?;
+            let path = format!("charts/gamekeeper/files/dashboards/{name}");
+            ensure!(rendered == file(&path)?, "{name}");
+            dashboards.insert(name.as_str());
+        }
     }
+    ensure!(
+        dashboards == BTreeSet::from(["fleet.json", "rollout.json"]),
+        "{dashboards:?}"
+    );
     Ok(())
 }

@@ -1,11 +1,15 @@
-//! The examples in `docs/hooks.md`, each guarding the deletion of a pod.
+//! The examples in `docs/hooks.md`, each guarding the deletion of a pod, and the results of the example that it links.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::checkout::repository;
 use e2e::servers::hook_server::Answer;
 use e2e::workload::manifest::Game;
-use serde_json::json;
+use judge::object::text;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::run::{hook_run, status, until_phase};
 
 e2e::tests![
     the_web_example_waits_until_no_players_are_left,
@@ -13,6 +17,7 @@ e2e::tests![
     the_kubernetes_example_waits_until_the_pod_is_drained,
     the_job_example_waits_until_the_match_is_saved,
     the_exec_example_waits_until_no_players_are_left,
+    the_example_in_doubt_passes_fails_or_measures_again,
 ];
 
 /// Applies an example, with some text replaced, and a workload with this example as its PreDelete hook. Then scales the
@@ -56,7 +61,7 @@ async fn the_web_example_waits_until_no_players_are_left(case: &mut Case) -> Res
     scale_to_zero(
         case,
         "web",
-        "nobody-plays",
+        "nobody-online",
         &[(":9091/", &port), ("10s", "1s")],
     )
     .await?;
@@ -134,4 +139,41 @@ async fn the_exec_example_waits_until_no_players_are_left(case: &mut Case) -> Re
     std::fs::write(&players, "0\n")?;
     case.until_settled(0).await?;
     Ok(())
+}
+
+/// Runs the metric of the example with a server of this test, which needs neither a CA nor a token.
+async fn the_example_in_doubt_passes_fails_or_measures_again(case: &mut Case) -> Result<()> {
+    let path = repository().join("examples/features/hook-in-doubt.yaml");
+    let example = std::fs::read_to_string(path)?;
+    let documents = serde_yaml_ng::Deserializer::from_str(&example).map(Value::deserialize);
+    let documents: Vec<Value> = documents.collect::<Result<_, _>>()?;
+    let template = documents.iter().find(|it| it["kind"] == "HookTemplate");
+    let metric = &template.context("no HookTemplate")?["spec"]["metrics"][0];
+    for state in ["idle", "ranked", "lobby"] {
+        let path = format!("/{state}");
+        case.hooks
+            .answer(&path, Answer::Json(json!({"state": state})));
+        let mut metric = metric.clone();
+        metric["interval"] = json!("1s");
+        let json_path = metric["provider"]["web"]["jsonPath"].take();
+        metric["provider"] = json!({"web": {"url": case.hooks.url(&path), "jsonPath": json_path}});
+        case.apply(hook_run(state, json!({"metrics": [metric]})))
+            .await?;
+    }
+    for (state, phase, counter) in [
+        ("idle", "Successful", "successful"),
+        ("ranked", "Failed", "failed"),
+    ] {
+        let ended = until_phase(case, state, phase).await?;
+        let result = &ended["metricResults"][0];
+        ensure!(result["count"] == 1 && result[counter] == 1, "{ended:#}");
+    }
+    case.eventually("an answer in doubt is measured again", async || {
+        let running = status(case, "lobby").await?;
+        let inconclusive = running["metricResults"][0]["inconclusive"].as_i64();
+        let is_repeated = text(&running, "/phase") == "Running" && inconclusive >= Some(3);
+        ensure!(is_repeated, "{running:#}");
+        Ok(())
+    })
+    .await
 }

@@ -96,6 +96,7 @@ fn main() -> anyhow::Result<ExitCode> {
         bk_bcs::tests(),
         canary::tests(),
         chart::tests(),
+        chart::names::tests(),
         chart::sidecars::tests(),
         chart::unguard::tests(),
         chart_values::tests(),

@@ -32,7 +32,8 @@ pub struct Options {
     /// Only workloads in this namespace; all namespaces when absent.
     #[arg(long)]
     pub namespace: Option<String>,
-    /// Continue even if pods wait for their hooks: these pods are then deleted without them.
+    /// Continue even if pods wait for their hooks: those whose workload is being deleted are then deleted without them,
+    /// and all others stay, without their guard.
     #[arg(long)]
     pub force: bool,
     /// The operator's Deployment, as NAMESPACE/NAME, which is scaled to 0 first. When absent, stop the operator yourself.
@@ -49,8 +50,9 @@ pub enum UnguardError {
     /// Pods wait for their hooks.
     #[error(
         "{}: {}; wait until they are done, or confirm for each: kubectl game release \
-         NAME -n NAMESPACE; to delete the pods without their hooks, use --force (in the chart: \
-         guardedPods.forceUninstall=true)",
+         NAME -n NAMESPACE; to continue nevertheless, use --force (in the chart: \
+         guardedPods.forceUninstall=true): pods whose workload is being deleted are then deleted without \
+         their hooks, and all others stay, without their guard",
         counted(
             .0.len(),
             "workload has to wait for the hooks of its pods",

@@ -232,3 +232,13 @@ fn the_error_names_the_workloads_to_wait_for() {
         assert!(error.starts_with(expected), "{error}");
     }
 }
+
+/// Of the waiting pods, only those of deleted workloads are deleted: by the garbage collector, as nothing holds their
+/// workload back.
+#[test]
+fn the_error_says_which_pods_force_ends() {
+    let error = UnguardError::Waiting(vec!["a".to_owned()]).to_string();
+    let expected = "use --force (in the chart: guardedPods.forceUninstall=true): pods whose workload is being \
+                    deleted are then deleted without their hooks, and all others stay, without their guard";
+    assert!(error.ends_with(expected), "{error}");
+}

@@ -3,9 +3,9 @@
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
 {{- else if contains .Chart.Name .Release.Name -}}
-{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- .Release.Name | replace "." "-" | trunc 52 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | replace "." "-" | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
 {{- end }}
 
@@ -32,6 +32,32 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "gamekeeper.image" -}}
 {{- $tagged := printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
 {{- with .Values.image.digest }}{{ printf "%s@%s" $tagged . }}{{ else }}{{ $tagged }}{{ end -}}
+{{- end }}
+
+{{/* What all containers of the operator's image have in common. */}}
+{{- define "gamekeeper.container" -}}
+image: {{ include "gamekeeper.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- with .Values.extraEnv }}
+env: {{- toYaml . | nindent 2 }}
+{{- end }}
+resources: {{- toYaml .Values.resources | nindent 2 }}
+{{- end }}
+
+{{/* What all pods have in common: credentials for their images, and the nodes on which they may run. */}}
+{{- define "gamekeeper.pod" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{/* The service account, as the subjects of a binding. */}}

@@ -124,8 +124,9 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
         .await?;
     kubectl("wait --for=condition=Established crd --all --timeout=10s").await?;
     let left = kubectl(
-        "get clusterroles,clusterrolebindings,priorityclasses,deployments,services,roles,secrets,\
-        validatingwebhookconfigurations,validatingadmissionpolicies,flowschemas \
+        "get clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,secrets,deployments,jobs,services,\
+        priorityclasses,poddisruptionbudgets,networkpolicies,flowschemas,validatingadmissionpolicies,\
+        validatingadmissionpolicybindings,validatingwebhookconfigurations,mutatingwebhookconfigurations \
         -A -l app.kubernetes.io/name=gamekeeper -o name",
     )
     .await?;

@@ -22,6 +22,7 @@ use super::{LIMIT, has_read_clusters};
 e2e::tests![
     a_disabled_feature_adds_nothing_to_the_chart,
     bootstrap_scripts_are_helm_hooks,
+    bootstrap_scripts_run_wherever_the_operator_does,
     an_installation_runs_bootstrap_scripts_and_uses_no_lifecycle_hooks,
 ];
 
@@ -124,6 +125,44 @@ async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
         let kubeconfig = case.folder().join("gamekeeper.kubeconfig");
         wait.args(["wait-for", goal]).env("KUBECONFIG", kubeconfig);
         timeout(LIMIT, run(&mut wait, "")).await??;
+    }
+    Ok(())
+}
+
+/// On a cluster whose nodes all have taints, or with a quota, helm would wait in vain for pods that have neither
+/// tolerations nor requests.
+async fn bootstrap_scripts_run_wherever_the_operator_does(case: &mut Case) -> Result<()> {
+    let values = "bootstrapHooks.configMap=bootstrap,bootstrapHooks.image=busybox:1.37,imagePullSecrets={a,b},\
+        nodeSelector.pool=infra,tolerations[0].operator=Exists,extraEnv[0].name=TZ,extraEnv[0].value=UTC";
+    let objects = e2e::cluster::chart::render(&case.plane().helm, &["--set", values]).await?;
+    let pods = |kind: &str| {
+        let objects = objects.iter().filter(|it| it["kind"] == kind);
+        let pods = objects.map(|it| &it["spec"]["template"]["spec"]);
+        pods.collect::<Vec<_>>()
+    };
+    let [operator] = pods("Deployment")[..] else {
+        anyhow::bail!("the chart has one Deployment");
+    };
+    let of_operator = &operator["containers"][0];
+    let jobs = pods("Job");
+    ensure!(jobs.len() == 4, "{jobs:#?}");
+    for pod in jobs {
+        for field in ["imagePullSecrets", "nodeSelector", "tolerations"] {
+            let is_equal = pod[field] == operator[field] && !pod[field].is_null();
+            ensure!(is_equal, "{field}: {pod:#}");
+        }
+        for container in ["initContainers", "containers"]
+            .iter()
+            .filter_map(|it| pod[it].as_array())
+            .flatten()
+        {
+            let resources = &container["resources"];
+            ensure!(*resources == of_operator["resources"], "{container:#}");
+            // Scripts have an image of their own, and not the operator's variables.
+            let has_variables = container["env"] == of_operator["env"];
+            let runs_operator = container["image"] == of_operator["image"];
+            ensure!(has_variables == runs_operator, "{container:#}");
+        }
     }
     Ok(())
 }
