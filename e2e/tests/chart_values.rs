@@ -90,7 +90,7 @@ async fn additions_to_pods_are_rendered_once(case: &mut Case) -> Result<()> {
         topologySpreadConstraints[0].labelSelector.matchLabels.team=x,\
         metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.{name}=other"
     );
-    // The parser refuses duplicate keys, as kubectl's does.
+    // `render` fails on duplicate keys. kubectl would keep the last one.
     let deployment = object(case, "Deployment", &values).await?;
     let template = &deployment["spec"]["template"];
     let labels = &template["metadata"]["labels"];

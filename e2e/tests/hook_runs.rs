@@ -223,10 +223,10 @@ async fn runs_continue_after_the_operator_is_killed(case: &mut Case) -> Result<(
 }
 
 async fn terminating_or_deleting_a_run_stops_its_calls(case: &mut Case) -> Result<()> {
-    let endless = json!({"interval": "1s", "successCondition": "value > 30"});
-    for run in ["good", "bad", "deleted"] {
+    let endless = json!({"interval": "1s", "failureLimit": 1000, "successCondition": "value > 30"});
+    for (run, age) in [("good", 45), ("bad", 10), ("deleted", 45)] {
         case.hooks
-            .answer(&format!("/{run}"), Answer::Json(json!({"age": 45})));
+            .answer(&format!("/{run}"), Answer::Json(json!({"age": age})));
         case.apply(web(case, run, endless.clone())).await?;
     }
     let late = Answer::Delayed(
@@ -236,7 +236,7 @@ async fn terminating_or_deleting_a_run_stops_its_calls(case: &mut Case) -> Resul
     case.hooks.answer("/late", late);
     case.apply(web(case, "late", json!({"count": 1000, "interval": "1s"})))
         .await?;
-    for run in ["good", "deleted"] {
+    for run in ["good", "bad", "deleted"] {
         case.eventually("two measurements are made", async || {
             let status = status(case, run).await?;
             ensure!(
@@ -248,25 +248,28 @@ async fn terminating_or_deleting_a_run_stops_its_calls(case: &mut Case) -> Resul
         .await?;
     }
     until_phase(case, "late", "Running").await?;
-    for run in ["good", "late"] {
+    for run in ["good", "bad", "late"] {
         let terminate = json!([{"op": "add", "path": "/spec/terminate", "value": true}]);
         case.patch(&format!("hookrun/{run}"), terminate).await?;
     }
     until_phase(case, "good", "Successful").await?;
-    let late = until_phase(case, "late", "Inconclusive").await?;
-    let message = text(&late, "/message");
-    ensure!(message.ends_with("the run was terminated"), "{message}");
+    for run in ["bad", "late"] {
+        let status = until_phase(case, run, "Inconclusive").await?;
+        let message = text(&status, "/message");
+        ensure!(
+            message.ends_with("the run was terminated"),
+            "{run}: {message}"
+        );
+    }
 
     case.kubectl(&["delete", "hookrun", "deleted"]).await?;
-    let calls = |run: &str| case.hooks.calls(&format!("/{run}")).len();
+    let calls =
+        || ["good", "bad", "deleted", "late"].map(|run| case.hooks.calls(&format!("/{run}")).len());
     // A call may be in flight, and the deletion is observed with a delay.
     case.eventually("no more calls are made", async || {
-        let before = (calls("deleted"), calls("good"), calls("late"));
+        let before = calls();
         let ensure_no_call = async || {
-            ensure!(
-                (calls("deleted"), calls("good"), calls("late")) == before,
-                "another call was made"
-            );
+            ensure!(calls() == before, "another call was made");
             Ok(())
         };
         consistently(

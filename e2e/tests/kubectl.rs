@@ -27,20 +27,26 @@ async fn get_shows_the_documented_columns(case: &mut Case) -> Result<()> {
         view.phases("PreDelete") == ["Running"]
     })
     .await?;
-    let expected: [(&str, &[&str]); 3] = [
-        ("gamedeployment", &WORKLOAD_COLUMNS),
-        ("hookrun", &["NAME", "PHASE", "AGE"]),
-        ("hooktemplate", &["NAME", "AGE"]),
+    // The headings, and those that `-o wide` adds.
+    let expected: [(&str, &[&str], &[&str]); 3] = [
+        (
+            "gamedeployment",
+            &WORKLOAD_COLUMNS,
+            &["AVAILABLE", "STRATEGY", "PAUSED", "STEP", "REVISION"],
+        ),
+        ("hookrun", &["NAME", "PHASE", "AGE"], &[]),
+        ("hooktemplate", &["NAME", "AGE"], &[]),
     ];
-    for (kind, headings) in expected {
+    for (kind, headings, more) in expected {
         let table = case.table(&["get", kind]).await?;
         ensure!(table.headings == headings, "{kind}: {table:?}");
         ensure!(table.lines.len() == 1, "{kind}: {table:?}");
         let wide = case.table(&["get", kind, "-o", "wide"]).await?;
         ensure!(
-            wide.headings.starts_with(&table.headings[..1]),
+            wide.headings == [headings, more].concat(),
             "{kind}: {wide:?}"
         );
+        ensure!(wide.lines.len() == 1, "{kind}: {wide:?}");
     }
     Ok(())
 }
@@ -127,6 +133,7 @@ async fn explain_describes_every_field_of_a_spec(case: &mut Case) -> Result<()> 
         "gamestatefulset",
         "hooktemplate",
         "hookrun",
+        "sidecarset",
     ] {
         let field = format!("{kind}.spec");
         let printed = case.kubectl(&["explain", &field]).await?;

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
+use e2e::faults::{Script, WatchFault};
 use e2e::random::Random;
 use e2e::servers::hook_server::Answer;
 use e2e::workload::GAME;
@@ -216,11 +217,16 @@ async fn a_game_stateful_set_can_be_deleted_during_an_update(case: &mut Case) ->
     delete_during_update(case, set).await
 }
 
-/// Deletes a workload at a random time during an update, with each propagation policy. Writes after the
-/// deletion are judged by the workload's last version.
-async fn delete_during_update(case: &Case, game: Game) -> Result<()> {
+/// Deletes a workload at a random time during an update, with each propagation policy. The operator observes the
+/// deletion up to four seconds late.
+///
+/// The judge finds each action that starts for the workload more than a second after its deletion. Within that second
+/// it cannot tell an action from one whose request was already in flight, and only checks it against the workload's
+/// last version. So an operator that acts on its cache alone is found only if its watch is late.
+async fn delete_during_update(case: &mut Case, game: Game) -> Result<()> {
     let (mut random, seed) = Random::seeded();
     println!("E2E_SEED={seed}");
+    let proxy = case.restart_behind_proxy().await?;
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
     let game = game.max_unavailable(3).pre_inplace("test");
@@ -229,6 +235,11 @@ async fn delete_during_update(case: &Case, game: Game) -> Result<()> {
         case.until_settled(8).await?;
         case.set_image("game:v2").await?;
         tokio::time::sleep(random.between(0, 2_000)).await;
+        let lag = WatchFault::Lag(random.between(0, 4_000));
+        let late = Script::default()
+            .watching("gamedeployments", lag, 0.0, 60.0)
+            .watching("gamestatefulsets", lag, 0.0, 60.0);
+        proxy.play(late);
         let cascade_flag = format!("--cascade={cascade}");
         case.kubectl(&["delete", &case.workload(), &cascade_flag])
             .await?;
@@ -239,6 +250,7 @@ async fn delete_during_update(case: &Case, game: Game) -> Result<()> {
                 .await?;
         }
         until_nothing_is_left(case).await?;
+        proxy.heal();
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use e2e::workload::GAME;
 use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use serde_json::{Value, json};
 
-use crate::run::until_phase;
+use crate::run::{hook_run, until_phase};
 
 e2e::tests![
     deletion_protection_follows_the_label,
@@ -37,11 +37,13 @@ async fn unprotect(case: &Case) -> Result<()> {
 }
 
 async fn deletion_protection_follows_the_label(case: &mut Case) -> Result<()> {
+    // The first row of each policy waits for a refusal, which shows that the policy is in force for the rows after it.
     for (policy, label, allowed) in [
-        ("Labeled", None, true),
-        ("Labeled", Some("Always"), true),
         ("Labeled", Some("Never"), false),
+        ("Labeled", Some("Always"), true),
+        ("Labeled", None, true),
         ("All", None, false),
+        ("All", Some("Always"), true),
     ] {
         protect(case, policy, &[&case.namespace]).await?;
         let mut game = Game::in_place(1);
@@ -214,7 +216,7 @@ async fn a_label_protects_crds_and_hook_templates_from_deletion(case: &mut Case)
         ("crd", "hookruns.tkex.tencent.com"),
     ] {
         let delete = ["delete", kind, name, "--dry-run=server"];
-        case.kubectl(&delete).await?;
+        // The refusal comes first, because it shows that the policy is in force.
         for (value, is_allowed) in [("Cascading", false), ("Always", true)] {
             let label = format!("io.tencent.bcs.dev/deletion-allow={value}");
             case.kubectl(&["label", kind, name, "--overwrite", &label])
@@ -240,6 +242,7 @@ async fn a_label_protects_crds_and_hook_templates_from_deletion(case: &mut Case)
         }
         case.kubectl(&["label", kind, name, "io.tencent.bcs.dev/deletion-allow-"])
             .await?;
+        case.kubectl(&delete).await?;
     }
     uninstall(case, "deletion-crds").await?;
     unprotect(case).await
@@ -323,13 +326,14 @@ async fn only_the_operator_may_create_or_change_hook_runs_of_workloads(
         let error = case.refused(&args, "").await?;
         ensure!(error.contains(words), "{change}: {error}");
     }
-    // Users may create and change runs without these labels, annotations and owners.
-    let manual = json!({
-        "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookRun", "metadata": {"name": "by-hand"},
-        "spec": copy["spec"],
-    });
+    // Users may create runs without these annotations and owners, and change the same fields of them.
+    let mut manual = hook_run("by-hand", copy["spec"].clone());
     case.apply(&manual).await?;
-    case.apply(&manual).await?;
+    manual["metadata"]["labels"] = json!({"gamedeployment-type": "PreInplace"});
+    manual["metadata"]["annotations"] = json!({"example.com/reason": "changed"});
+    manual["spec"]["metrics"][0]["provider"]["web"]["url"] = json!(case.hooks.url("/other"));
+    let printed = case.apply(&manual).await?;
+    ensure!(printed.contains("by-hand configured"), "{printed}");
     until_phase(case, "by-hand", "Successful").await?;
     let owned = json!({"metadata": {"ownerReferences": run["metadata"]["ownerReferences"]}});
     let patch = format!("-p={owned}");

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::workload::GAME;
 use e2e::workload::manifest::Game;
+use e2e::workload::view::View;
 use serde_json::{Value, json};
 
 e2e::tests![
@@ -96,6 +97,7 @@ async fn a_name_collision_is_resolved(case: &mut Case) -> Result<()> {
 async fn an_equivalent_template_creates_no_revision(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     let before = case.until_settled(2).await?;
+    let revisions = revision_names(case).await?;
     // These values applied before: Always is the default, and so is 20% of two pods, rounded up.
     let operations = json!([
         {"op": "add", "path": "/spec/template/spec/restartPolicy", "value": "Always"},
@@ -103,13 +105,17 @@ async fn an_equivalent_template_creates_no_revision(case: &mut Case) -> Result<(
     ]);
     case.patch(&format!("gamedeployment/{GAME}"), operations)
         .await?;
-    let generation = |view: &e2e::workload::view::View| view.number("/metadata/generation");
+    let generation = |view: &View| view.number("/metadata/generation");
     let view = case
         .until("the change is observed", |view| {
             generation(view) > generation(&before) && view.is_observed()
         })
         .await
         .context("the status was not updated")?;
+    let revision = "/status/updateRevision";
+    view.ensure(view.text(revision) == before.text(revision))?;
+    let kept = revision_names(case).await?;
+    ensure!(kept == revisions, "{revisions:?} became {kept:?}");
     view.ensure(view.pod_names() == before.pod_names())?;
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 0))
 }

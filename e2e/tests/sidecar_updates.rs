@@ -260,11 +260,16 @@ async fn the_partition_and_a_pause_hold_pods_back(case: &mut Case) -> Result<()>
         condition(&shown, "Progressing").1 == "HeldBack",
         "{shown:#}"
     );
+    // Without a partition, only the pause holds the two pods back.
     set_strategy(case, json!({"paused": true, "maxUnavailable": 3})).await?;
     case.eventually("the set reports that it is paused", async || {
         let shown = read(case).await?;
         ensure!(condition(&shown, "Progressing").1 == "Paused", "{shown:#}");
         Ok(())
+    })
+    .await?;
+    case.consistently("two pods are held back", 2, |view| {
+        count(view, "log:1.0") == 2
     })
     .await?;
     set_strategy(case, json!({"maxUnavailable": 3})).await?;

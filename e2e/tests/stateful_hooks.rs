@@ -193,19 +193,35 @@ async fn a_new_pod_with_the_same_ordinal_runs_its_own_hook(case: &mut Case) -> R
 
 async fn pre_and_post_inplace_guard_an_update(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    apply_pending_hook(case).await?;
+    for (hook, path) in [("before", "/before"), ("after", "/after")] {
+        case.hooks.answer(path, Answer::Json(json!({"age": 10})));
+        case.apply(retrying_hook_template(hook, &case.hooks.url(path)))
+            .await?;
+    }
     let game = Game::ordered(2).updated_by("InplaceUpdate");
-    case.apply(game.pre_inplace("test").post_inplace("test"))
+    case.apply(game.pre_inplace("before").post_inplace("after"))
         .await?;
     case.until_settled(2).await?;
     case.set_image("game:v2").await?;
-    let view = case
-        .until("the first hook runs", |view| {
-            view.phases("PreInplace") == ["Running"]
-        })
+    let only_run_is = |view: &View, point: &str| {
+        view.phases(point) == ["Running"] && view.runs.len() == 1 && view.runs[0].instance() == "1"
+    };
+    let waits_for_change = |view: &View| only_run_is(view, "PreInplace");
+    case.until("the first hook runs", waits_for_change).await?;
+    case.consistently("no pod is changed", 2, |view| {
+        waits_for_change(view) && view.shape() == "0:v1 1:v1"
+    })
+    .await?;
+    case.hooks.answer("/before", example_answer());
+    let waits_for_traffic =
+        |view: &View| only_run_is(view, "PostInplace") && view.shape() == "0:v1 1:v2";
+    case.until("the second hook runs", waits_for_traffic)
         .await?;
-    view.ensure(view.runs[0].instance() == "1" && view.runs.len() == 1)?;
-    case.hooks.answer("/", example_answer());
+    case.consistently("the changed pod is not ready", 2, |view| {
+        waits_for_traffic(view) && !view.pods[1].is_ready()
+    })
+    .await?;
+    case.hooks.answer("/after", example_answer());
     let view = case.until_settled(2).await?;
     view.ensure(view.shape() == "0:v2 1:v2")
 }

@@ -5,6 +5,7 @@ use e2e::case::Case;
 use e2e::servers::hook_server::{Answer, example_answer};
 use e2e::workload::SET;
 use e2e::workload::manifest::{Game, retrying_hook_template};
+use judge::Event;
 use serde_json::{Value, json};
 
 e2e::tests![
@@ -99,10 +100,35 @@ pub async fn until_claims(case: &Case, expected: &[(&str, &str)]) -> Result<()> 
     .await
 }
 
+/// The request with which the operator created an object.
+fn creation(case: &Case, resource: &str, name: &str) -> Result<Event> {
+    let is_creation = |event: &Event| {
+        let object = event.request_object.as_ref();
+        event.verb == "create"
+            && event.succeeded()
+            && event.resource() == resource
+            && object.is_some_and(|it| it["metadata"]["name"] == name)
+    };
+    let found = case.events()?.into_iter().find(is_creation);
+    found.with_context(|| format!("no creation of {resource}/{name}"))
+}
+
 async fn claims_are_created_before_their_pods_and_kept(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     case.apply(game).await?;
     let view = case.until_settled(2).await?;
+    for ordinal in 0..2 {
+        let name = format!("{SET}-{ordinal}");
+        let claim = creation(case, "persistentvolumeclaims", &format!("data-{name}"))?;
+        let pod = creation(case, "pods", &name)?;
+        // The audit log dates a response after it was sent, so the requests are compared. Two parallel requests can
+        // arrive in this order, too, but not each time.
+        let (claimed, created) = (claim.received, pod.received);
+        ensure!(
+            claimed < created,
+            "{name} was created at {created}, before its claim at {claimed}"
+        );
+    }
     let volumes = view.pods[1].0.pointer("/spec/volumes/0");
     let volume = volumes.context("no volume")?;
     ensure!(volume["persistentVolumeClaim"]["claimName"] == format!("data-{SET}-1"));

@@ -1,5 +1,5 @@
 //! Objects that this version of the operator cannot decode: they are reported in events, conditions and metrics,
-//! and are not changed otherwise.
+//! and are not changed otherwise. Workloads for which it cannot plan have events. Neither affects other workloads.
 
 use std::path::Path;
 
@@ -9,6 +9,7 @@ use e2e::checkout::repository;
 use e2e::cluster::control_plane::ControlPlane;
 use e2e::servers::hook_server::Answer;
 use e2e::workload::manifest::{Game, hook_template};
+use e2e::workload::view::View;
 use e2e::workload::{GAME, SET};
 use serde_json::{Value, json};
 
@@ -58,12 +59,7 @@ impl Field {
         let schema = "/spec/versions/0/schema/openAPIV3Schema";
         let properties = self.path.join("/properties/");
         let path = format!("{schema}/properties/{properties}/enum");
-        let patch = format!("-p={}", json!([{"op": "remove", "path": path}]));
-        let crd = format!("{}.tkex.tencent.com", self.plural);
-        plane
-            .kubectl(&["patch", "crd", &crd, "--type=json", &patch], "")
-            .await?;
-        Ok(())
+        allow_any_value(plane, self.plural, &path).await
     }
 
     /// Stores a value in the field.
@@ -134,6 +130,16 @@ impl Field {
     }
 }
 
+/// Removes the list of a field's values from a CRD.
+async fn allow_any_value(plane: &ControlPlane, plural: &str, path: &str) -> Result<()> {
+    let patch = format!("-p={}", json!([{"op": "remove", "path": path}]));
+    let crd = format!("{plural}.tkex.tencent.com");
+    plane
+        .kubectl(&["patch", "crd", &crd, "--type=json", &patch], "")
+        .await?;
+    Ok(())
+}
+
 /// The condition Ready of an object.
 fn ready(object: &Value) -> Value {
     let conditions = object["status"]["conditions"].as_array();
@@ -198,7 +204,11 @@ async fn objects_of_another_version_are_reported_until_they_are_fixed(
 
 async fn run_on_own_control_plane(plane: &'static ControlPlane, folder: &Path) -> Result<()> {
     let mut case = Case::open(plane, "versions", &folder.join("versions")).await?;
-    let outcome = report_until_fixed(&mut case).await;
+    let outcome = async {
+        report_until_fixed(&mut case).await?;
+        report_invalid_selector(&case).await
+    };
+    let outcome = outcome.await;
     let verdict = case.close().await;
     outcome.and(verdict)
 }
@@ -265,6 +275,7 @@ async fn report_until_fixed(case: &mut Case) -> Result<()> {
         field.until_counted(case, 1).await?;
     }
     check_runbook_lists(case, &["GameDeployment", "GameStatefulSet", "HookRun"]).await?;
+    update_another_workload(case).await?;
 
     for field in &FIELDS {
         field.store(case, field.valid).await?;
@@ -297,4 +308,54 @@ async fn report_until_fixed(case: &mut Case) -> Result<()> {
     case.scale(1).await?;
     case.until_settled(1).await?;
     Ok(())
+}
+
+/// No plan can be made for a workload whose selector has an operator that is unknown to this version.
+async fn report_invalid_selector(case: &Case) -> Result<()> {
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/selector\
+        /properties/matchExpressions/items/properties/operator/enum";
+    allow_any_value(case.plane(), "gamedeployments", path).await?;
+    // The template lacks this label, because the CRD's rules treat an unknown operator like DoesNotExist.
+    let selector = json!([{"key": "tier", "operator": UNKNOWN}]);
+    let invalid = Game::in_place(1)
+        .named("invalid")
+        .set("/spec/selector/matchExpressions", selector);
+    case.eventually("the selector is accepted", async || {
+        case.apply(&invalid).await
+    })
+    .await?;
+    case.eventually("kubectl describe shows the event", async || {
+        let shown = case
+            .kubectl(&["describe", "gamedeployment", "invalid"])
+            .await?;
+        let is_shown = shown.contains("InvalidSpec") && shown.contains("spec.selector: ");
+        ensure!(is_shown, "{shown}");
+        Ok(())
+    })
+    .await?;
+    update_another_workload(case).await?;
+    let view = case.view_of("invalid").await?;
+    view.ensure(view.pods.is_empty())
+}
+
+/// Creates, updates and deletes another workload.
+async fn update_another_workload(case: &Case) -> Result<()> {
+    let another = Game::in_place(2).named("another");
+    case.apply(another.clone()).await?;
+    let is_settled = |view: &View| view.is_settled(2);
+    case.until_of("another", "all pods exist", is_settled)
+        .await?;
+    case.apply(another.image("game:v2")).await?;
+    case.until_of("another", "all pods are updated", |view| {
+        is_settled(view) && view.ready_with("game:v2") == 2
+    })
+    .await?;
+    case.kubectl(&["delete", "gamedeployment", "another"])
+        .await?;
+    case.eventually("the pods are deleted", async || {
+        let pods = case.get("pods?labelSelector=app=another").await?;
+        ensure!(pods["items"] == json!([]), "{pods:#}");
+        Ok(())
+    })
+    .await
 }

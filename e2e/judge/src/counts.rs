@@ -35,12 +35,16 @@ impl Counts {
 
     /// The writes since an earlier count.
     pub fn since(&self, earlier: &Counts) -> Counts {
-        let before = |kind| earlier.0.get(kind).copied().unwrap_or(0);
         let new = self
             .0
             .iter()
-            .map(|(kind, count)| (kind.clone(), count - before(kind)));
+            .map(|(kind, count)| (kind.clone(), count - earlier.kind(kind)));
         Counts(new.filter(|(_, count)| *count > 0).collect())
+    }
+
+    /// The number of writes of one kind.
+    pub fn kind(&self, kind: &WriteKind) -> usize {
+        self.0.get(kind).copied().unwrap_or(0)
     }
 
     /// The number of writes of the selected kinds.
@@ -64,7 +68,8 @@ impl Counts {
 }
 
 impl WriteKind {
-    fn of(event: &Event) -> Self {
+    /// The kind of an event's write.
+    pub fn of(event: &Event) -> Self {
         let object = event.object_ref.clone().unwrap_or_default();
         let resource = if object.subresource.is_empty() {
             object.resource
@@ -79,10 +84,21 @@ impl WriteKind {
     }
 }
 
+impl fmt::Display for WriteKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WriteKind {
+            verb,
+            resource,
+            code,
+        } = self;
+        write!(f, "{verb} {resource} {code}")
+    }
+}
+
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (kind, count) in &self.0 {
-            writeln!(f, "{count:6} {} {} {}", kind.verb, kind.resource, kind.code)?;
+            writeln!(f, "{count:6} {kind}")?;
         }
         Ok(())
     }

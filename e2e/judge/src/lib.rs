@@ -23,12 +23,12 @@
 //! | 12: scripts of a Cluster run in order, once, and one at a time on a node | `lifecycle`, for tests with a Cluster |
 //! | 13: containers of a SidecarSet change only with its token | `rules/sidecars.rs` |
 //!
-//! Six more rules check what is not in that list. A pod that is updated in place gets no traffic while it is
+//! Seven more rules check what is not in that list. A pod that is updated in place gets no traffic while it is
 //! changed (`rules/gate.rs`), or before it runs the new image (`rules/completion.rs`), and its containers are
 //! changed in the order that the workload specifies (`rules/order.rs`). With OnDelete, the operator starts no update
 //! (`rules/on_delete.rs`). With createBatch, it creates the first pods in batches (`rules/batches.rs`). The
 //! annotations for autoscalers have the template's values; a guarded pod gets those that the template does not set
-//! (`rules/autoscalers.rs`).
+//! (`rules/autoscalers.rs`). Nothing starts for a workload that was deleted (`rules/deletion.rs`).
 //!
 //! # The evidence
 //!

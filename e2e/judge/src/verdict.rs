@@ -60,6 +60,7 @@ pub fn violations(
                 rules::indexes,
                 rules::pause,
                 rules::on_delete,
+                rules::deletion,
                 rules::runs,
                 rules::completion,
                 rules::gate,

@@ -39,12 +39,17 @@ pub async fn render_as(
         .args(["--namespace", namespace])
         .args(options);
     let printed = run(&mut command, "").await?;
-    let documents = serde_yaml_ng::Deserializer::from_str(&printed).map(Value::deserialize);
+    let documents = serde_yaml_ng::Deserializer::from_str(&printed).map(object);
     let mut objects: Vec<Value> = documents
         .collect::<Result<_, _>>()
-        .context("helm template did not print YAML")?;
+        .context("helm template printed invalid YAML")?;
     objects.retain(|object| !object.is_null());
     Ok(objects)
+}
+
+/// Reads an object. A duplicate key is an error: YAML's own values refuse it, while JSON's keep the last one.
+fn object(document: serde_yaml_ng::Deserializer) -> serde_yaml_ng::Result<Value> {
+    serde_yaml_ng::from_value(serde_yaml_ng::Value::deserialize(document)?)
 }
 
 /// The chart's service account, roles and bindings, with all permissions that hooks may have.

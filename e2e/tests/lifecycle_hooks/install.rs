@@ -53,16 +53,16 @@ async fn lifecycle(stage: &mut Stage) -> Result<()> {
         let found = runs.iter().position(|run| run.starts_with(prefix));
         found.with_context(|| format!("no {prefix} in {runs:#?}"))
     };
-    let last = |prefix: &str| runs.iter().rposition(|run| run.starts_with(prefix));
+    let last = |prefix: &str| {
+        let found = runs.iter().rposition(|run| run.starts_with(prefix));
+        found.with_context(|| format!("no {prefix} in {runs:#?}"))
+    };
     ensure!(runs.len() == 3 * 3 + 2, "{runs:#?}");
     let pre_cluster = first("pre-cluster-install-hook-xa-master-0-")?;
     let post_cluster = first("post-cluster-install-hook-xa-master-0-")?;
-    ensure!(last("copy-files-xa-") < Some(pre_cluster), "{runs:#?}");
+    ensure!(last("copy-files-xa-")? < pre_cluster, "{runs:#?}");
     ensure!(pre_cluster < first("pre-install-hook-xa-")?, "{runs:#?}");
-    ensure!(
-        last("post-install-hook-xa-") < Some(post_cluster),
-        "{runs:#?}"
-    );
+    ensure!(last("post-install-hook-xa-")? < post_cluster, "{runs:#?}");
     for node in ["master-0", "node-0", "node-1"] {
         let [pre, post] =
             ["pre", "post"].map(|point| first(&format!("{point}-install-hook-xa-{node}-")));

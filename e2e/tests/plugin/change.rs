@@ -296,7 +296,10 @@ async fn promote_fully(case: &mut Case, game: Game) -> Result<()> {
     check_contains(&history, &["the first one", "winter event"])?;
     // The next rollout goes through its steps again.
     case.set_image("game:v3").await?;
-    let at_hook = |view: &View| view.step() == 1 && view.count_with("game:v3") == 1;
+    let at_hook = |view: &View| {
+        let is_running = view.phases("Step") == ["Running"];
+        view.step() == 1 && view.count_with("game:v3") == 1 && is_running
+    };
     case.until("one pod is updated, and the hook runs", at_hook)
         .await?;
     case.consistently("the steps hold", 2, at_hook).await

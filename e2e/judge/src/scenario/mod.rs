@@ -155,6 +155,12 @@ impl Scenario {
         self.write_workload("user", "");
     }
 
+    /// A user deletes the workload, which nothing keeps.
+    pub(crate) fn remove_workload(&mut self) {
+        let (plural, gone) = (self.plural(), json!({"kind": "Status"}));
+        self.log.write("user", "delete", &plural, "", GAME, gone);
+    }
+
     /// The operator pauses the workload, and annotates it as paused by the operator.
     pub(crate) fn pause(&mut self) {
         self.workload["metadata"]["annotations"] = json!({names::PAUSE: "x"});
