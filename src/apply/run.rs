@@ -128,12 +128,14 @@ fn next_status_write(memory: &Memory) -> Instant {
 }
 
 /// Whether an action of [`Phase::Before`] requires a proof that the workload is unchanged. A workload that is being
-/// deleted must not adopt objects, and a guard that was switched on again must not be removed.
+/// deleted must not adopt objects. A revision of a deleted workload would be created again each time the garbage
+/// collector deletes it, and a guard that was switched on again must not be removed.
 fn needs_proof(action: &Action) -> bool {
     matches!(
         action,
         Action::AdoptPod(_)
             | Action::AdoptRevision { .. }
+            | Action::CreateRevision(_)
             | Action::GuardPod { label: None, .. }
             | Action::DeleteBudget { .. }
     )

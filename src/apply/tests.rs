@@ -19,8 +19,8 @@ use super::*;
 use crate::objects::{Deleted, ObjectKey, Write};
 use gamekeeper_core::api::names;
 use gamekeeper_core::plan::{
-    Action, Budget, Deletion, DeletionReason, Ground, InPlacePatch, NewClaim, NewPod, Plan, PodRef,
-    WorkloadPatch,
+    Action, Budget, Deletion, DeletionReason, Ground, InPlacePatch, NewClaim, NewPod, NewRevision,
+    Plan, PodRef, WorkloadPatch,
 };
 
 /// The response (code and body) to a request ("METHOD path"), given the number of requests before it.

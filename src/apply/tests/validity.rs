@@ -193,16 +193,22 @@ async fn creations_stop_when_the_workload_has_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_workload_adopts_no_orphan() {
-    let mut harness = Harness::new(|request, _| match request {
-        _ if request.starts_with("GET") => (404, json!({"reason": "NotFound"})),
-        _ => accepting(request, 0),
+async fn a_deleted_workload_adopts_no_orphan_and_gets_no_revision() {
+    let create_revision = Action::CreateRevision(NewRevision {
+        name: "lobby-1".into(),
+        number: 1,
+        template: json!({}),
+        cause: None,
     });
-    let report = harness
-        .carry_out(plan(vec![Action::AdoptPod(pod("a"))]))
-        .await;
-    assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
-    assert_eq!(harness.sent(), [format!("GET {WORKLOAD}")]);
+    for action in [Action::AdoptPod(pod("a")), create_revision] {
+        let mut harness = Harness::new(|request, _| match request {
+            _ if request.starts_with("GET") => (404, json!({"reason": "NotFound"})),
+            _ => accepting(request, 0),
+        });
+        let report = harness.carry_out(plan(vec![action])).await;
+        assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
+        assert_eq!(harness.sent(), [format!("GET {WORKLOAD}")]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -95,12 +95,19 @@ impl Event {
                 self.verb.as_str(),
                 "create" | "update" | "patch" | "delete" | "deletecollection"
             )
-            && !self.uri.contains("dryRun=All")
+            && !self.is_dry_run()
+    }
+
+    /// Whether nothing is stored. A client asks for this in the query, or for a deletion also in the body.
+    fn is_dry_run(&self) -> bool {
+        let body = self.request_object.as_ref();
+        let in_body = body.and_then(|it| it.get("dryRun")?.as_array());
+        self.uri.contains("dryRun=All") || in_body.is_some_and(|it| !it.is_empty())
     }
 
     /// Whether this is a completed dry run of a deletion, with which the operator checks whether a guard is in force.
     pub fn is_dry_deletion(&self) -> bool {
-        self.stage == "ResponseComplete" && self.verb == "delete" && self.uri.contains("dryRun=All")
+        self.stage == "ResponseComplete" && self.verb == "delete" && self.is_dry_run()
     }
 
     /// Name of the user for whom the request was made.
@@ -142,5 +149,36 @@ impl Event {
     /// Whether the HTTP status is a success.
     pub fn succeeded(&self) -> bool {
         (200..300).contains(&self.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_dry_run_is_not_a_write() {
+        for (uri, body, is_dry_run) in [
+            ("/x", json!({}), false),
+            ("/x", json!({"dryRun": []}), false),
+            ("/x?dryRun=All", json!({}), true),
+            // As kubectl delete --dry-run=server sends it.
+            ("/x", json!({"dryRun": ["All"]}), true),
+        ] {
+            let event = json!({
+                "stage": "ResponseComplete", "verb": "delete", "requestURI": uri, "requestObject": body,
+                "user": {"username": "u"}, "requestReceivedTimestamp": "2026-01-01T00:00:00Z",
+                "stageTimestamp": "2026-01-01T00:00:00Z",
+            });
+            let event: Event = serde_json::from_value(event).expect("an event");
+            let expected = (!is_dry_run, is_dry_run);
+            assert_eq!(
+                (event.is_write(), event.is_dry_deletion()),
+                expected,
+                "{uri} {body}"
+            );
+        }
     }
 }

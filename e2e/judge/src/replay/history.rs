@@ -140,7 +140,7 @@ fn has_version_precondition(body: &Value) -> bool {
 
 /// The successful writes in the order of their resourceVersions. The responses to three kinds of writes show a version
 /// that the write did not make. The response to a write that removes the last finalizer shows the object's last
-/// version. A second deletion of a Terminating pod changes nothing, and its response shows the version that an earlier
+/// version, and may be complete before the response to the write that made it. A second deletion of a Terminating pod changes nothing, and its response shows the version that an earlier
 /// write made. The response to a deletecollection shows the version of the list with which it began, before any of its
 /// deletions.
 ///
@@ -156,9 +156,10 @@ fn in_order(events: &[Event]) -> Vec<&Event> {
     let mut returned = HashSet::new();
     let mut placed: Vec<(u64, bool, &Event)> = Vec::new();
     for event in &by_time {
-        let answer = event.response_object.as_ref();
-        let answer = answer.filter(|it| event.resource() == "pods" || !is_finalized(it));
-        let version = answer.and_then(resource_version);
+        let shown = event.response_object.as_ref();
+        let shown_version = shown.and_then(resource_version);
+        let is_finalizing = event.verb != "delete" && shown.is_some_and(is_finalized);
+        let version = shown_version.filter(|_| !is_finalizing);
         let is_new = version.is_some_and(|version| returned.insert(version));
         let version = version.filter(|_| match event.verb.as_str() {
             "delete" => is_new,
@@ -172,10 +173,13 @@ fn in_order(events: &[Event]) -> Vec<&Event> {
             .filter(|it| is_eviction && is_overlapping_deletion(it, event))
             .filter_map(|it| resource_version(it.response_object.as_ref()?))
             .max();
-        let version = version.unwrap_or(newest).max(deleted.unwrap_or(0));
-        placed.push((version, is_eviction, event));
+        let last = shown_version.filter(|_| is_finalizing);
+        let version = version
+            .unwrap_or(newest)
+            .max(deleted.max(last).unwrap_or(0));
+        placed.push((version, is_eviction || is_finalizing, event));
     }
-    placed.sort_by_key(|(version, is_eviction, _)| (*version, *is_eviction));
+    placed.sort_by_key(|(version, is_after, _)| (*version, *is_after));
     placed.into_iter().map(|(_, _, event)| event).collect()
 }
 
@@ -276,10 +280,12 @@ fn is_removed(object: &Value) -> bool {
     grace.and_then(Value::as_i64).unwrap_or(0) == 0 && !has_finalizers(object)
 }
 
-/// Whether an object no longer exists, because a write removed its last finalizer while it was being deleted.
+/// Whether an object no longer exists, because a write removed its last finalizer while it was being deleted. A pod
+/// exists until its grace period is over, too.
 fn is_finalized(object: &Value) -> bool {
-    let is_pod = kind_of(object) == Some("Pod");
-    !is_pod && is_terminating(object) && !has_finalizers(object)
+    let grace = object.pointer("/metadata/deletionGracePeriodSeconds");
+    let is_over = kind_of(object) != Some("Pod") || grace == Some(&json!(0));
+    is_terminating(object) && is_over && !has_finalizers(object)
 }
 
 fn has_finalizers(object: &Value) -> bool {

@@ -1,5 +1,5 @@
-//! After a workload was deleted, nothing starts for it: no deletion, change or creation of a pod, and no hook. While the
-//! guards of its pods or the garbage collector delay its deletion, only the deletion of pods starts, with its hooks.
+//! After a workload was deleted, nothing starts for it: no deletion, change or creation of a pod, no hook, and no
+//! revision. While the guards of its pods or the garbage collector delay its deletion, pods are only deleted.
 
 use super::start::{Act, Start};
 use super::{Found, wrong_under_all};
@@ -11,8 +11,8 @@ use crate::replay::world::{LAG, Workload, World};
 struct Action<'a> {
     /// In words.
     what: String,
-    /// Whether it may belong to the deletion of a pod.
-    may_be_removal: bool,
+    /// Whether it may be done while the workload is being deleted.
+    is_allowed_until_deleted: bool,
     /// The workload that it is done for.
     workload: &'a Workload,
 }
@@ -21,14 +21,14 @@ struct Action<'a> {
 pub(crate) fn deletion(world: &World, write: &Write) -> Option<Found> {
     let Action {
         what,
-        may_be_removal,
+        is_allowed_until_deleted,
         workload,
     } = Action::of(world, write)?;
     let is_known = |deleted: &_| *deleted + LAG < write.received;
     let why = match workload.deleted.filter(is_known) {
         Some(deleted) => format!("{what} for a workload that was deleted at {deleted}"),
         None => wrong_under_all(workload.seen_at(write.received), |version| {
-            let is_wrong = is_terminating(&version.object) && !may_be_removal;
+            let is_wrong = is_terminating(&version.object) && !is_allowed_until_deleted;
             is_wrong.then(|| format!("{what} for a workload that is being deleted"))
         })?,
     };
@@ -40,21 +40,22 @@ impl<'a> Action<'a> {
         if let Some(start) = Start::of_any(world, write) {
             return Some(Action {
                 what: format!("{} of a pod", start.act),
-                may_be_removal: start.act == Act::Delete,
+                is_allowed_until_deleted: start.act == Act::Delete,
                 workload: world.workloads.get(start.owner)?,
             });
         }
         let is_creation = write.verb == "create" && write.subresource.is_empty();
         let new = write.after.as_ref().filter(|_| is_creation)?;
         let (_, workload) = world.workload_of(new)?;
-        let kind = match write.resource {
+        let kind = match &write.resource {
             Resource::Pod => "pod",
             Resource::HookRun => "HookRun",
+            Resource::Other(plural) if plural == "controllerrevisions" => "ControllerRevision",
             _ => return None,
         };
         Some(Action {
             what: format!("creation of a {kind}"),
-            may_be_removal: write.resource == Resource::HookRun,
+            is_allowed_until_deleted: write.resource != Resource::Pod,
             workload,
         })
     }
@@ -73,13 +74,16 @@ mod tests {
     type Write = fn(&mut Scenario);
 
     /// Actions of the operator, each with the first words of the violation that it can be.
-    const ACTIONS: [(&str, Write); 6] = [
+    const ACTIONS: [(&str, Write); 7] = [
         ("deletion of a pod", |it| it.delete("a")),
         ("closing of the readiness gate", |it| it.close_gate("a")),
         ("change of a pod", |it| it.change("a", "v2")),
         ("hot patch of a pod", |it| it.hot_patch("a", "v2")),
         ("creation of a pod", |it| it.create("e", "v2")),
         ("creation of a HookRun", |it| it.run("a", "PreDelete", "")),
+        ("creation of a ControllerRevision", |it| {
+            it.record_template("v3", json!({}))
+        }),
     ];
 
     /// Whether the rule finds exactly this action.
@@ -123,8 +127,9 @@ mod tests {
             scenario.delete_workload();
             scenario.wait(2);
             act(&mut scenario);
-            let is_allowed = ["deletion of a pod", "creation of a HookRun"].contains(&what);
-            assert_eq!(finds(&scenario, what), !is_allowed, "{what}");
+            let is_refused = what != "deletion of a pod" && what.contains("pod");
+            let is_refused = is_refused || what == "closing of the readiness gate";
+            assert_eq!(finds(&scenario, what), is_refused, "{what}");
         }
     }
 

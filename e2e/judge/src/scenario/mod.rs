@@ -229,7 +229,8 @@ impl Scenario {
     pub(crate) fn record_template(&mut self, revision: &str, annotations: Value) {
         let template = json!({"metadata": {"annotations": annotations}});
         let revision_object = json!({
-            "kind": "ControllerRevision", "metadata": {"name": revision},
+            "kind": "ControllerRevision",
+            "metadata": {"name": revision, "ownerReferences": [{"controller": true, "uid": GAME}]},
             "data": {"spec": {"template": template}},
         });
         self.log.write(

@@ -198,3 +198,33 @@ fn a_pod_lives_until_its_grace_period_is_over() {
     let exists: Vec<bool> = history(&events).iter().map(|w| w.after.is_some()).collect();
     assert_eq!(exists, [true, true, false]);
 }
+
+/// The pod of a Job has a finalizer, which the Job's controller removes while the kubelet deletes the pod.
+#[test]
+fn a_pod_ends_with_its_last_finalizer_if_its_grace_period_is_over() {
+    let pod = |version: u64, grace: i64, finalizers: &[&str]| {
+        let mut pod = object("Pod", version, json!(1));
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:02Z");
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        pod["metadata"]["finalizers"] = json!(finalizers);
+        pod
+    };
+    let deleted = |second: u32| event("delete", "pods", second, pod(11, 0, &["job"]));
+    let released = |second: u32| event("patch", "pods", second, pod(11, 0, &[]));
+    for (what, mut events, exists_at_last) in [
+        ("in order", vec![deleted(2), released(3)], false),
+        ("answered in reverse", vec![released(2), deleted(3)], false),
+        (
+            "within the grace period",
+            vec![
+                event("delete", "pods", 2, pod(11, 30, &["job"])),
+                event("patch", "pods", 3, pod(12, 30, &[])),
+            ],
+            true,
+        ),
+    ] {
+        events.push(event("create", "pods", 1, object("Pod", 10, json!(1))));
+        let exists: Vec<bool> = history(&events).iter().map(|w| w.after.is_some()).collect();
+        assert_eq!(exists, [true, true, exists_at_last], "{what}");
+    }
+}
