@@ -1,5 +1,7 @@
 //! Adoption and release of pods, deletion of workloads, and names of maximum length.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, ensure};
 use e2e::case::Case;
 use e2e::faults::{Script, WatchFault};
@@ -8,6 +10,7 @@ use e2e::servers::hook_server::Answer;
 use e2e::workload::GAME;
 use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use e2e::workload::view::View;
+use judge::object::{controller, text};
 use serde_json::{Value, json};
 
 e2e::tests![
@@ -252,6 +255,23 @@ async fn delete_during_update(case: &mut Case, game: Game) -> Result<()> {
         until_nothing_is_left(case).await?;
         proxy.heal();
     }
+    ensure_created_once(case, "controllerrevisions")
+}
+
+/// Checks that the operator created no object again that was deleted with its owner.
+fn ensure_created_once(case: &Case, resource: &str) -> Result<()> {
+    let mut created = BTreeSet::new();
+    for event in case.events()? {
+        let is_creation = event.verb == "create" && event.resource() == resource;
+        let new = event.response_object.as_ref();
+        let Some(new) = new.filter(|_| is_creation && event.succeeded()) else {
+            continue;
+        };
+        let (name, owner) = (text(new, "/metadata/name"), controller(new));
+        let is_first = created.insert((name.to_owned(), owner.map(str::to_owned)));
+        ensure!(is_first, "{name} was created again at {}", event.received);
+    }
+    ensure!(!created.is_empty(), "no {resource} were created");
     Ok(())
 }
 
