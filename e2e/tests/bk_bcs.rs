@@ -1,14 +1,13 @@
 //! What users of bk-bcs rely on besides its fields: hooks that poll, hooks that drain traffic at a load balancer, and
 //! port pools. Also a default and a rounding that differ from those of bk-bcs.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::checkout::repository;
+use e2e::checkout::manifest;
 use e2e::servers::hook_server::Answer;
 use e2e::workload::manifest::Game;
 use e2e::workload::view::{Run, View};
 use judge::object::{annotation, is_true, text};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 e2e::tests![
@@ -22,14 +21,10 @@ e2e::tests![
 
 /// A HookTemplate of `e2e/manifests/good/as-bk-bcs.yaml`.
 fn template(name: &str) -> Result<Value> {
-    let text = std::fs::read_to_string(repository().join("e2e/manifests/good/as-bk-bcs.yaml"))?;
-    for document in serde_yaml_ng::Deserializer::from_str(&text) {
-        let object = Value::deserialize(document)?;
-        if object["kind"] == "HookTemplate" && object["metadata"]["name"] == name {
-            return Ok(object);
-        }
-    }
-    anyhow::bail!("no HookTemplate {name}")
+    let mut objects = manifest("e2e/manifests/good/as-bk-bcs.yaml")?.into_iter();
+    let is_wanted = |it: &Value| it["kind"] == "HookTemplate" && it["metadata"]["name"] == name;
+    let found = objects.find(is_wanted);
+    found.with_context(|| format!("no HookTemplate {name}"))
 }
 
 /// Scales a workload to zero. Its hook makes up to `count` measurements, which fail until the server's answer changes.

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use e2e::case::Case;
-use e2e::checkout::repository;
-use serde::Deserialize;
+use e2e::checkout::{manifest, repository};
 use serde_json::{Value, json};
 
 use crate::sidecars;
@@ -46,10 +45,7 @@ async fn feature_examples_become_ready(case: &mut Case) -> Result<()> {
 /// A test's operator serves only the SidecarSets for the test's namespace, and the name of a SidecarSet must be unique
 /// in the cluster, so the namespace and the name are changed here.
 async fn the_sidecars_of_the_example_are_in_its_pods(case: &mut Case) -> Result<()> {
-    let path = repository().join("examples/features/sidecars.yaml");
-    let text = std::fs::read_to_string(path)?;
-    let documents = serde_yaml_ng::Deserializer::from_str(&text).map(Value::deserialize);
-    let documents: Vec<Value> = documents.collect::<Result<_, _>>()?;
+    let documents = manifest("examples/features/sidecars.yaml")?;
     let [mut set, workload] = <[Value; 2]>::try_from(documents)
         .map_err(|documents| anyhow!("{} documents", documents.len()))?;
     set["metadata"]["name"] = json!(sidecars::name(case));

@@ -2,12 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::checkout::repository;
+use e2e::checkout::{manifest, repository};
 use e2e::servers::hook_server::Answer;
 use e2e::workload::manifest::Game;
 use judge::object::text;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::run::{hook_run, status, until_phase};
 
@@ -61,7 +60,7 @@ async fn the_web_example_waits_until_no_players_are_left(case: &mut Case) -> Res
     scale_to_zero(
         case,
         "web",
-        "nobody-online",
+        "no-players",
         &[(":9091/", &port), ("10s", "1s")],
     )
     .await?;
@@ -143,10 +142,7 @@ async fn the_exec_example_waits_until_no_players_are_left(case: &mut Case) -> Re
 
 /// Runs the metric of the example with a server of this test, which needs neither a CA nor a token.
 async fn the_example_in_doubt_passes_fails_or_measures_again(case: &mut Case) -> Result<()> {
-    let path = repository().join("examples/features/hook-in-doubt.yaml");
-    let example = std::fs::read_to_string(path)?;
-    let documents = serde_yaml_ng::Deserializer::from_str(&example).map(Value::deserialize);
-    let documents: Vec<Value> = documents.collect::<Result<_, _>>()?;
+    let documents = manifest("examples/features/hook-in-doubt.yaml")?;
     let template = documents.iter().find(|it| it["kind"] == "HookTemplate");
     let metric = &template.context("no HookTemplate")?["spec"]["metrics"][0];
     for state in ["idle", "ranked", "lobby"] {

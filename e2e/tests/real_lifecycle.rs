@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::checkout::repository;
+use e2e::checkout::{manifest, repository};
 use e2e::cluster::lifecycle::{HOOKS, Stage};
 use e2e::documents::shell::Shell;
 use e2e::documents::transcript::commands;
@@ -15,7 +15,6 @@ use e2e::node::{self, Node};
 use e2e::process::command::run_unchecked;
 use e2e::wait::eventually;
 use judge::object::text;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 e2e::tests![scripts_run_on_a_real_node];
@@ -142,11 +141,8 @@ async fn run_example(
     name: &str,
     printed: &[(String, String)],
 ) -> Result<()> {
-    let folder = repository().join("examples/lifecycle").join(folder);
     for file in ["scripts.yaml", "cluster.yaml"] {
-        let file = std::fs::read_to_string(folder.join(file))?;
-        for document in serde_yaml_ng::Deserializer::from_str(&file) {
-            let object = Value::deserialize(document)?;
+        for object in manifest(&format!("examples/lifecycle/{folder}/{file}"))? {
             match object["kind"] == "Cluster" {
                 true => create(stage, object).await?,
                 false => stage.apply(&object).await.map(|_| ())?,
