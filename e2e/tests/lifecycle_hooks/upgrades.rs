@@ -167,6 +167,9 @@ async fn a_node_is_not_upgraded_while_the_cache_lacks_its_games(case: &mut Case)
 
 /// The operator's watch of pods stalls before the games start, so its cache shows no pods on the node.
 async fn upgrade_with_a_stale_cache(stage: &mut Stage) -> Result<()> {
+    let proxy = stage.plane.fault_proxy().await?;
+    stage.operator.use_proxy(&proxy)?;
+    stage.replace_operator().await?;
     stage.kubectl(DELETE_NODES).await?;
     let mut cluster = cluster_one("/tmp/hooks/pre-install", json!({"ip": "127.0.0.1"}));
     cluster["spec"]["version"] = json!("1.36.3");
@@ -178,9 +181,8 @@ async fn upgrade_with_a_stale_cache(stage: &mut Stage) -> Result<()> {
     stage
         .until_condition("one", "Ready", "True Installed")
         .await?;
-    let proxy = stage.plane.fault_proxy().await?;
-    stage.operator.use_proxy(&proxy)?;
-    stage.replace_operator().await?;
+    // The operator has compared its caches with the API server, because it has installed the cluster. Until it has
+    // done so, it would not plan while a watch stalls.
     proxy.play(Script::default().watching("pods", WatchFault::Stall, 0.0, 600.0));
     stage.kubectl("cordon node-1").await?;
     stage

@@ -347,7 +347,11 @@ impl Operator {
         let running = self.running.take().context("no operator is running")?;
         let ended = timeout(Duration::from_secs(20), running.end()?.wait()).await;
         let status = ended.context("the operator did not exit within 20 s of SIGTERM")??;
-        ensure!(status.success(), "the operator exited: {status}");
+        ensure!(
+            status.success(),
+            "the operator exited: {status}: {}",
+            last_line(&self.log)
+        );
         Ok(())
     }
 
@@ -377,7 +381,7 @@ impl Operator {
     pub fn id(&self) -> Result<u32> {
         let running = self.running.as_ref().context("no operator is running")?;
         let id = with_child(&running.process, |child| child.as_ref().and_then(Child::id));
-        id.context("the operator has exited")
+        id.with_context(|| format!("the operator has exited: {}", last_line(&self.log)))
     }
 
     /// The times at which the operator was started.
