@@ -64,9 +64,12 @@ pub(crate) struct Pod {
     pub(crate) last_changed: Vec<String>,
     /// The write that made it inactive.
     pub(crate) end: Option<End>,
+    /// The last write that made it an orphan, and the workload that had controlled it.
+    orphaned: Option<(String, End)>,
 }
 
-/// The end of an object: its deletion or, for a pod, also the phase Failed or Succeeded.
+/// The end of an object or of a workload's control over a pod. An object ends with its deletion, and a pod also with
+/// the phase Failed or Succeeded.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     /// The earliest possible time.
@@ -226,20 +229,23 @@ impl World {
             .filter(move |pod| controller(&pod.object) == Some(workload))
     }
 
-    /// The pods of a workload that are active in a writer's view: those that are active, and those whose end the
-    /// writer may not have observed.
+    /// The pods of a workload that are active in a writer's view: those that are active, and those of which the writer
+    /// may not have observed that they have ended or are orphans now.
     pub(crate) fn pods_seen_by<'a>(
         &'a self,
         write: &'a Write,
         workload: &'a str,
     ) -> impl Iterator<Item = &'a Pod> {
-        let is_owned = move |pod: &&Pod| controller(&pod.object) == Some(workload);
+        let may_seem_owned = move |pod: &&Pod| match &pod.orphaned {
+            Some((owner, end)) if owner == workload && end.may_be_unseen_by(write) => true,
+            _ => controller(&pod.object) == Some(workload),
+        };
         let may_seem_active = |pod: &&Pod| match &pod.end {
             None => true,
             Some(end) => end.may_be_unseen_by(write),
         };
         let pods = self.pods.values().chain(&self.deleted);
-        pods.filter(is_owned).filter(may_seem_active)
+        pods.filter(may_seem_owned).filter(may_seem_active)
     }
 }
 
@@ -264,6 +270,7 @@ impl Pod {
             ongoing_update: None,
             last_changed: Vec::new(),
             end: None,
+            orphaned: None,
         }
     }
 
@@ -287,6 +294,9 @@ impl Pod {
         let changed = changed_images(&self.object, &object);
         if !changed.is_empty() {
             self.last_changed = changed;
+        }
+        if let Some(owner) = controller(&self.object).filter(|_| controller(&object).is_none()) {
+            self.orphaned = Some((owner.to_owned(), End::of(write)));
         }
         self.object = object;
         if self.end.is_none() && !self.is_active() {

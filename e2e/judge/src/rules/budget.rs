@@ -110,7 +110,7 @@ mod tests {
     use serde_json::json;
 
     use crate::names;
-    use crate::scenario::Scenario;
+    use crate::scenario::{OPERATOR, Scenario};
 
     #[test]
     fn no_more_updates_start_than_max_unavailable_allows() {
@@ -204,6 +204,22 @@ mod tests {
             scenario.wait(seconds);
             scenario.close_gate("a");
             assert_eq!(scenario.broken(), broken, "{seconds} s");
+        }
+    }
+
+    #[test]
+    fn pods_that_another_client_makes_orphans_may_still_be_counted_for_a_second() {
+        for (user, seconds, broken) in [
+            ("garbage collector", 0, vec![]),
+            ("garbage collector", 2, vec!["budget"]),
+            (OPERATOR, 0, vec!["budget"]),
+        ] {
+            let mut scenario =
+                Scenario::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
+            scenario.orphan(user, "d");
+            scenario.wait(seconds);
+            scenario.close_gate("a");
+            assert_eq!(scenario.broken(), broken, "{user}, {seconds} s");
         }
     }
 

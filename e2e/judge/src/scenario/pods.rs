@@ -158,6 +158,13 @@ impl Scenario {
         self.write_pod(user, "delete", "", name);
     }
 
+    /// A user makes a pod an orphan.
+    pub(crate) fn orphan(&mut self, user: &str, name: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["metadata"]["ownerReferences"] = json!([]);
+        self.write_pod(user, "patch", "", name);
+    }
+
     /// A user adds a container to a pod.
     pub(crate) fn add_container(&mut self, pod: &str, name: &str) {
         let spec = &mut self.pods.get_mut(pod).expect("a pod")["spec"];
