@@ -204,7 +204,8 @@ impl Certificates {
     }
 }
 
-/// What is due for the certificates. `announced` is whether the webhook's configuration has the current bundle.
+/// What is due for the certificates. `announced` is whether the webhook's configuration had the current bundle
+/// before this check.
 pub(super) fn due(
     certificates: Option<&Certificates>,
     names: &[String],

@@ -202,18 +202,19 @@ impl Rotation {
         Ok(())
     }
 
-    /// Writes the CA bundle to the webhook's configurations. Returns false if there is no configuration.
+    /// Writes the CA bundle to the webhook's configurations. Returns whether there are configurations, and all of them
+    /// had the bundle already: API servers load a bundle some time after it was written.
     async fn announce(&mut self, certificates: &Certificates) -> Result<bool, RotationError> {
         let bundle = certificates.bundle();
-        let mut announced = false;
+        let (mut is_configured, mut is_written) = (false, false);
         // If there is no configuration of this name, the webhook is configured elsewhere, or not at all.
         if let Some(found) = self.validating.get_opt(&self.name).await? {
             let webhooks = found.webhooks.iter().flatten();
             let bundles = webhooks.map(|it| it.client_config.ca_bundle.as_ref());
             let version = found.metadata.resource_version.as_deref();
             let patch = patch(&bundle, version, bundles)?;
-            self.write(&self.validating, patch).await?;
-            announced = true;
+            is_configured = true;
+            is_written |= self.write(&self.validating, patch).await?;
         }
         if let Some(mutating) = &self.mutating {
             let found = mutating.get_opt(&self.name).await?;
@@ -223,33 +224,34 @@ impl Rotation {
                 let bundles = webhooks.map(|it| it.client_config.ca_bundle.as_ref());
                 let version = found.metadata.resource_version.as_deref();
                 let patch = patch(&bundle, version, bundles)?;
-                self.write(mutating, patch).await?;
+                is_configured = true;
+                is_written |= self.write(mutating, patch).await?;
                 if let Some(Configured::With(trusted)) = &mut self.configured {
                     *trusted = bundle;
                 }
-                announced = true;
             }
         }
-        Ok(announced)
+        Ok(is_configured && !is_written)
     }
 
+    /// Returns whether there was anything to write.
     async fn write<K>(
         &self,
         configurations: &Api<K>,
         patch: Option<json_patch::Patch>,
-    ) -> Result<(), RotationError>
+    ) -> Result<bool, RotationError>
     where
         K: Clone + Debug + DeserializeOwned,
     {
         let Some(patch) = patch else {
-            return Ok(());
+            return Ok(false);
         };
         let patch = Patch::Json::<()>(patch);
         configurations
             .patch(&self.name, &PatchParams::default(), &patch)
             .await?;
         info!("updated the CA bundle of a webhook configuration");
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Rotation against an API server that refuses writes.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Method, Request, Response};
@@ -80,6 +81,60 @@ async fn state_with(answer: fn(&Method, &str) -> (u16, Value)) -> WebhookState {
     let ended = timeout(Duration::from_secs(1), run).await;
     assert!(ended.is_err(), "the rotation ended");
     receiver.borrow().clone()
+}
+
+/// How long after the start the certificate that was announced ten days ago is served. `trusted` is the CA bundle that
+/// the webhook's configurations have at the start; None stands for the current one.
+async fn promoted_after(trusted: Option<&str>) -> Duration {
+    let lifetime = Duration::from_secs(90 * 86_400);
+    let names = ["webhook.games.svc", "localhost"].map(str::to_owned);
+    let created = Timestamp::now() - Duration::from_secs(10 * 86_400);
+    let pair = || Pair::new(&names, created, lifetime).expect("a pair");
+    let stored = Certificates {
+        next: Some(pair()),
+        ..Certificates::new(pair())
+    };
+    let trusted = trusted.map_or_else(|| stored.bundle(), str::to_owned);
+    let bundle = Arc::new(Mutex::new(STANDARD.encode(trusted)));
+    let (promoted, mut promotion) = watch::channel(false);
+    let service = service_fn(move |request: Request<Body>| {
+        let (bundle, promoted) = (Arc::clone(&bundle), promoted.clone());
+        let secret = json!({"metadata": {"name": "webhook"}, "data": stored.write()});
+        async move {
+            let is_secret = request.uri().path().contains("/secrets/");
+            let (method, body) = (request.method().clone(), request.into_body());
+            let body = body.collect_bytes().await.expect("a body");
+            let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let response = match method {
+                Method::PUT => {
+                    promoted.send_replace(true);
+                    sent
+                }
+                Method::GET if is_secret => secret,
+                _ => {
+                    let mut bundle = bundle.lock().expect("not poisoned");
+                    if let Some(new) = sent.pointer("/1/value").and_then(Value::as_str) {
+                        new.clone_into(&mut bundle);
+                    }
+                    let mut configuration = object().1;
+                    configuration["webhooks"][0]["clientConfig"]["caBundle"] = json!(*bundle);
+                    configuration
+                }
+            };
+            Response::builder().body(Body::from(response.to_string().into_bytes()))
+        }
+    });
+    let started = tokio::time::Instant::now();
+    tokio::spawn(rotation(service, watch::Sender::default()).run());
+    promotion.wait_for(|it| *it).await.expect("a promotion");
+    started.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_is_served_only_at_a_check_that_finds_its_authority_announced() {
+    assert_eq!(promoted_after(None).await, Duration::ZERO);
+    let [_, interval] = CHECK_INTERVALS;
+    assert_eq!(promoted_after(Some("outdated")).await, interval);
 }
 
 fn status(code: u16) -> (u16, Value) {
