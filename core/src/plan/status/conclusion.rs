@@ -96,7 +96,7 @@ fn are_all_available(workload: &Workload, counts: &PodCounts) -> bool {
     available > 0 && available >= workload.replicas
 }
 
-/// Whether there are as many pods as desired, all available, and the rollout is complete.
+/// Whether there are as many pods as desired, all available and none to be deleted, and the rollout is complete.
 fn is_settled(scene: &Scene, counts: &PodCounts) -> bool {
     let Scene {
         workload,
@@ -112,6 +112,7 @@ fn is_settled(scene: &Scene, counts: &PodCounts) -> bool {
     rollout.progress.is_past(workload.steps.len())
         && !is_stopped
         && is_updated
+        && sizes.victims.is_empty()
         && sizes.active.len() as i64 == workload.replicas
         && i64::from(counts.available) == workload.replicas
         && !sizes.kept.iter().any(|pod| is_in_progress(pod))

@@ -94,6 +94,22 @@ fn the_next_ordinal_substitutes_for_a_reserved_one_until_the_reservation_ends() 
 }
 
 #[test]
+fn a_set_is_not_ready_while_a_pod_with_a_reserved_ordinal_exists() {
+    for policy in POLICIES {
+        let mut story = settled(3, policy);
+        for reserved in [&[1][..], &[]] {
+            reserve(&mut story, reserved);
+            story.reconcile();
+            let ready = story.condition("Ready").expect("a condition");
+            assert_ne!(ready.0, "AllPodsAvailable", "{policy} {reserved:?}");
+            story.settle();
+            let ready = story.condition("Ready").expect("a condition");
+            assert_eq!(ready.0, "AllPodsAvailable", "{policy} {reserved:?}");
+        }
+    }
+}
+
+#[test]
 fn parallel_creates_all_substitutes_immediately_and_deletes_each_pod_when_its_substitute_is_available()
  {
     let mut story = settled(4, "Parallel");
