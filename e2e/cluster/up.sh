@@ -41,7 +41,7 @@ create() {
     --etcd-binary "$bin/etcd" --kube-apiserver-binary "$bin/kube-apiserver" \
     --kube-controller-manager-binary "$bin/kube-controller-manager" \
     --kube-scheduler-binary "$bin/kube-scheduler" --kwok-controller-binary "$bin/kwok" \
-    "${options[@]}" --wait 60s >"$cache/$name.log" 2>&1 \
+    "${options[@]}" --wait 180s >"$cache/$name.log" 2>&1 \
     || { cat "$cache/$name.log" >&2; die "the control plane did not start; the lines above show why"; }
   rm -f "$cache/$name.yaml" "$cache/$name.log"
 }

@@ -44,7 +44,7 @@ pub async fn takeover(
     };
     let first_write = eventually(
         "the standby writes a pod",
-        Duration::from_secs(30),
+        Duration::from_secs(120),
         async || {
             let events = case.events()?;
             let first = events

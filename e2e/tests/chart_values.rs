@@ -282,7 +282,7 @@ async fn the_command_in_the_notes_creates_a_workload(case: &mut Case) -> Result<
         "wait",
         "gamedeployment/hello",
         "--for=condition=Ready",
-        "--timeout=60s",
+        "--timeout=120s",
     ];
     case.kubectl(&ready).await?;
     Ok(())

@@ -70,8 +70,9 @@ fn images(pod: &Pod) -> [&str; 3] {
 fn patched_images(case: &Case, pod: &str) -> Result<Vec<Vec<String>>> {
     let mut found = Vec::new();
     for event in case.events()? {
+        let succeeded = event.succeeded();
         let object = event.object_ref.unwrap_or_default();
-        let is_patch = event.verb == "patch" && object.resource == "pods";
+        let is_patch = event.verb == "patch" && object.resource == "pods" && succeeded;
         if !is_patch || object.name != pod || !object.subresource.is_empty() {
             continue;
         }
@@ -102,7 +103,7 @@ async fn containers_are_updated_one_after_the_other(case: &mut Case) -> Result<(
         let events = case.events()?;
         let runs = events.into_iter().filter(|event| {
             let object = event.object_ref.clone().unwrap_or_default();
-            event.verb == "create" && object.resource == "hookruns"
+            event.verb == "create" && object.resource == "hookruns" && event.succeeded()
         });
         let runs = runs.filter_map(|event| event.request_object);
         let has_point = |run: &Value| run["metadata"]["labels"]["gamedeployment-type"] == point;
@@ -174,13 +175,13 @@ async fn ordered_ready_waits_until_each_container_is_ready(case: &mut Case) -> R
 
 async fn the_next_container_is_updated_after_the_operator_is_killed(case: &mut Case) -> Result<()> {
     create_settled(case, "OrderedReady", 1).await?;
-    update(case, "log:v2-slow3", "game:v2", "proxy:v2").await?;
+    update(case, "log:v2-slow20", "game:v2", "proxy:v2").await?;
     case.until("the first image is set", |view| {
-        images(&view.pods[0]) == ["log:v2-slow3", "game:v1", "proxy:v1"]
+        images(&view.pods[0]) == ["log:v2-slow20", "game:v1", "proxy:v1"]
     })
     .await?;
     case.kill_operator().await?;
     case.operator.start().await?;
     let view = case.until_settled(1).await?;
-    view.ensure(images(&view.pods[0]) == ["log:v2-slow3", "game:v2", "proxy:v2"])
+    view.ensure(images(&view.pods[0]) == ["log:v2-slow20", "game:v2", "proxy:v2"])
 }

@@ -93,7 +93,7 @@ async fn apply_each(case: &Case, folder: &str) -> Result<()> {
             .lines()
             .filter_map(|line| line.strip_suffix(" created"));
         for workload in created.filter(is_workload) {
-            let wait = ["wait", workload, "--for=condition=Ready", "--timeout=60s"];
+            let wait = ["wait", workload, "--for=condition=Ready", "--timeout=120s"];
             case.kubectl(&wait)
                 .await
                 .with_context(|| path.to_string())?;

@@ -2,6 +2,7 @@
 //! output with what the documents show.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -10,6 +11,8 @@ use e2e::cluster::control_plane::ControlPlane;
 use e2e::cluster::operator::Operator;
 use e2e::documents::shell::Shell;
 use e2e::documents::transcript::{DocCommand, commands};
+use e2e::wait::eventually;
+use judge::object::is_terminating;
 
 e2e::tests![
     the_first_hour_prints_what_the_readme_shows,
@@ -239,6 +242,9 @@ impl Reader<'_> {
         if line.starts_with("helm uninstall") {
             self.stop_operator().await?;
         }
+        if line.contains("$(kubectl get pods") {
+            self.until_no_pod_is_terminating().await?;
+        }
         self.shell.check(command, workload).await?;
         if line.starts_with("helm install") {
             let (plane, folder) = (self.plane, self.folder);
@@ -246,6 +252,18 @@ impl Reader<'_> {
             self.operator.insert(operator).start().await?;
         }
         Ok(())
+    }
+
+    /// Waits until the command names one of the pods that the document shows, and not one that was just scaled in.
+    async fn until_no_pod_is_terminating(&self) -> Result<()> {
+        let limit = Duration::from_secs(120);
+        eventually("no pod is Terminating", limit, async || {
+            let pods = self.plane.get("/api/v1/namespaces/default/pods").await?;
+            let pods = pods["items"].as_array().context("not a list")?;
+            ensure!(!pods.iter().any(is_terminating), "{pods:#?}");
+            Ok(())
+        })
+        .await
     }
 
     async fn stop_operator(&mut self) -> Result<()> {

@@ -357,8 +357,13 @@ async fn the_label_alone_guards_nothing(case: &mut Case) -> Result<()> {
         "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
     });
     case.apply(pod).await?;
-    case.kubectl(&["wait", "--for=condition=Ready", "pod/mine"])
-        .await?;
+    let wait = [
+        "wait",
+        "--for=condition=Ready",
+        "pod/mine",
+        "--timeout=120s",
+    ];
+    case.kubectl(&wait).await?;
     case.kubectl(&["delete", "pod", "mine"]).await?;
     let budget = json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::guard_setup::{
     allowing_answer, apply_guarded, budgets, live_pods, refusing_answer, until_guarded,
+    until_planned,
 };
 use crate::protection::uninstall;
 
@@ -58,7 +59,7 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     until_guarded(case, 2).await?;
 
     // HookRuns have no finalizers, so their CRD is deleted immediately.
-    case.kubectl(&["delete", "crd", RUNS, "--timeout=30s"])
+    case.kubectl(&["delete", "crd", RUNS, "--timeout=120s"])
         .await?;
     delete_while_guarded(case, SETS, 5 + 2).await?;
     // Hooks run again once the CRD is back, even if the operator was restarted while the CRD was missing.
@@ -77,10 +78,12 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     // Without HookRuns, users release the pods by the name of their workload, even if the other kind of workload is not
     // served.
     case.hooks.answer("/", refusing_answer());
+    // A new leader compares its caches with the API server before it plans, and could not do so without a CRD.
+    until_planned(case, &format!("gamedeployment/{GAME}")).await?;
     let wait = ["wait", "--for=condition=Guarded", "gamedeployment", "--all"];
     case.kubectl(&wait).await?;
     for crd in [RUNS, SETS] {
-        case.kubectl(&["delete", "crd", crd, "--timeout=30s"])
+        case.kubectl(&["delete", "crd", crd, "--timeout=120s"])
             .await?;
     }
     delete_while_guarded(case, DEPLOYMENTS, 3 + 1).await?;
@@ -102,8 +105,12 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     let pods = live_pods(case).await?;
     ensure!(pods.is_empty(), "{pods:?}");
     ensure!(case.hooks.calls("/").len() == calls, "a hook was called");
-    let events = case.kubectl(&["get", "events"]).await?;
-    ensure!(events.matches("DeadlinePassed").count() == 1, "{events}");
+    case.eventually("one pod's deadline has passed", async || {
+        let events = case.kubectl(&["get", "events"]).await?;
+        ensure!(events.matches("DeadlinePassed").count() == 1, "{events}");
+        Ok(())
+    })
+    .await?;
     uninstall(case, "guard").await
 }
 
@@ -187,7 +194,7 @@ async fn delete_while_guarded(case: &Case, crd: &str, expected: usize) -> Result
 /// Waits until a CRD, its workload and the workload's budget are deleted.
 async fn until_deleted(case: &Case, crd: &str) -> Result<()> {
     let name = format!("crd/{crd}");
-    case.kubectl(&["wait", "--for=delete", &name, "--timeout=60s"])
+    case.kubectl(&["wait", "--for=delete", &name, "--timeout=120s"])
         .await?;
     let kind = crd.split('.').next().unwrap_or_default();
     let workload = if kind == "gamestatefulsets" {

@@ -121,6 +121,11 @@ async fn a_guarded_workload_is_deleted_together_with_its_hook_template(
     case: &mut Case,
 ) -> Result<()> {
     apply_guarded(case, Game::in_place(1), 1).await?;
+    case.until("the workload keeps a copy of the template", |view| {
+        let copy = "/metadata/annotations/gamekeeper.tkex.tencent.com~1pre-delete-hook";
+        !view.text(copy).is_empty()
+    })
+    .await?;
     case.kubectl(&["delete", "hooktemplate", "test"]).await?;
     case.kubectl(&["delete", "gamedeployment", GAME, "--wait=false"])
         .await?;

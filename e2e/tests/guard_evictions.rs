@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::guard_setup::{
     apply_guarded, budgets, condition, create_node, evict, install_policy, label, live_pods,
-    refusing_answer, until_counted, until_guarded, waiting_reasons,
+    refusing_answer, until_counted, until_guarded, until_planned, waiting_reasons,
 };
 use crate::protection::uninstall;
 
@@ -60,10 +60,11 @@ async fn an_eviction_of_a_pending_pod_succeeds(case: &mut Case) -> Result<()> {
         container("game", "game:v1"),
         container("sidecar", "sidecar:nope"),
     ];
-    // As on a real node, the pod is Terminating for a moment. In that state, a condition shows what ended the pod.
+    // As on a real node, the pod is Terminating for some time. Only in that state does a condition show what ended the
+    // pod, so it must last until the operator plans.
     let game = Game::rolling(1)
         .set("/spec/template/spec/containers", containers.to_vec())
-        .annotated("stage.gamekeeper/stop-seconds", "2");
+        .annotated("stage.gamekeeper/stop-seconds", "20");
     case.apply(game.pre_delete("test").guarded()).await?;
     let view = case
         .until("the game runs in a guarded, Pending pod", |view| {
@@ -76,6 +77,8 @@ async fn an_eviction_of_a_pending_pod_succeeds(case: &mut Case) -> Result<()> {
                 })
         })
         .await?;
+    // Only a pod that the operator has seen running is counted.
+    until_planned(case, &case.workload()).await?;
     let pod = view.pod_names()[0];
     let error = case.refused(&["delete", "pod", pod], "").await?;
     ensure!(error.contains("players may be on"), "{error}");
@@ -117,14 +120,16 @@ async fn compete(case: &Case, value: i32) -> Result<(View, String)> {
     let class = priority_class(case, "rival", value);
     case.plane().apply(std::slice::from_ref(&class)).await?;
     let container = json!({"name": "game", "image": "game:v1", "resources": resources});
-    case.apply(json!({
+    let rival = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "rival"},
         "spec": {
             "priorityClassName": class["metadata"]["name"], "containers": [container],
             "nodeSelector": {"kubernetes.io/hostname": node}, "tolerations": tolerations,
         },
-    }))
-    .await?;
+    });
+    // Admission refuses the pod until its cache has the class.
+    case.eventually("the rival is created", async || case.apply(&rival).await)
+        .await?;
     Ok((view, node))
 }
 

@@ -1,10 +1,13 @@
 //! A namespace that is deleted while pods are guarded. The API server creates no HookRuns there, so hooks run without
 //! them.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use e2e::addons::policy::{install, uninstall};
 use e2e::case::Case;
 use e2e::cluster::operator::Operator;
+use e2e::wait::eventually;
 use e2e::workload::manifest::Game;
 use judge::names::HOOK_RESULT;
 use judge::object::{annotation, text};
@@ -81,7 +84,9 @@ async fn until_hooks_fail(case: &Case, pods: usize) -> Result<()> {
 }
 
 async fn until_namespace_is_deleted(case: &Case) -> Result<()> {
-    case.eventually("the namespace is deleted", async || {
+    // The namespace controller may check only once a minute whether the namespace is empty.
+    let limit = Duration::from_secs(200);
+    eventually("the namespace is deleted", limit, async || {
         let get = ["get", "namespace", &case.namespace, "--ignore-not-found"];
         let found = case.kubectl(&get).await?;
         ensure!(found.is_empty(), "{found}");

@@ -78,7 +78,7 @@ async fn a_node_is_emptied_by_a_move(case: &mut Case) -> Result<()> {
     ensure!(error.contains("disruption budget"), "{error}");
     ensure!(on_node(&case.view().await?) == 2, "a pod was deleted");
     case.hooks.answer("/", allowing_answer());
-    case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
+    case.kubectl(&["drain", &node, "--timeout=120s"]).await?;
     let view = until_guarded(case, 2).await?;
     view.ensure(on_node(&view) == 0)?;
     let again = case.game(&["move", &target]).await?;
@@ -164,7 +164,7 @@ async fn on_node_going_moves_pods_off_a_cordoned_node(case: &mut Case) -> Result
     case.until("both pods are to be moved", |view| moving(view) == 2)
         .await?;
     case.hooks.answer("/", allowing_answer());
-    case.kubectl(&["drain", &node, "--timeout=60s"]).await?;
+    case.kubectl(&["drain", &node, "--timeout=120s"]).await?;
     let view = until_guarded(case, 2).await?;
     view.ensure(count_on(&view, &node) == 0)?;
     case.kubectl(&["delete", "node", &node]).await?;
@@ -173,10 +173,11 @@ async fn on_node_going_moves_pods_off_a_cordoned_node(case: &mut Case) -> Result
 
 /// Waits until no pod is left on this node, and two guarded pods run elsewhere. Fails if a hook was called.
 async fn until_replaced(case: &Case, node: &str) -> Result<()> {
-    // The pod garbage collector waits for 40 s before it treats a node as deleted, and runs every 20 s.
+    // The pod garbage collector waits for 40 s before it treats a node as deleted, and runs every 20 s: at worst, 80 s
+    // pass before it acts.
     eventually(
         "the pods are replaced",
-        Duration::from_secs(120),
+        Duration::from_secs(200),
         async || {
             let pods = case.view().await?.pods.into_iter();
             let left = pods

@@ -5,7 +5,7 @@ use e2e::case::Case;
 use e2e::servers::hook_server::Answer;
 use e2e::workload::manifest::{Game, hook_template};
 use e2e::workload::view::View;
-use judge::object::text;
+use judge::object::{is_true, text};
 use serde_json::{Value, json};
 
 use crate::protection::install;
@@ -134,7 +134,30 @@ pub(crate) async fn create_node(case: &Case) -> Result<String> {
         "spec": {"podCIDR": "127.103.0.0/16", "taints": [taint]},
     }))
     .await?;
+    // Until the control plane has removed its own taint, pods that only prefer the node would start elsewhere.
+    case.eventually("the node accepts pods", async || {
+        let found = case.plane().get(&format!("/api/v1/nodes/{node}")).await?;
+        let taints = found["spec"]["taints"].as_array().map_or(0, Vec::len);
+        ensure!(is_true(&found, "Ready") && taints == 1, "{found:#}");
+        Ok(())
+    })
+    .await?;
     Ok(node)
+}
+
+/// Changes a field of the workload (KIND/NAME) that concerns no pod, and waits until the operator has observed the
+/// change, which shows that the operator plans.
+pub(crate) async fn until_planned(case: &Case, workload: &str) -> Result<()> {
+    let change = json!([{"op": "add", "path": "/spec/revisionHistoryLimit", "value": 9}]);
+    case.patch(workload, change).await?;
+    let (kind, name) = workload.split_once('/').context("not KIND/NAME")?;
+    case.eventually("the operator plans", async || {
+        let found = case.get(&format!("{kind}s/{name}")).await?;
+        let observed = &found["status"]["observedGeneration"];
+        ensure!(*observed == found["metadata"]["generation"], "{found:#}");
+        Ok(())
+    })
+    .await
 }
 
 /// Waits until the workload, its pods and its budget are deleted.

@@ -105,15 +105,13 @@ async fn the_kubernetes_example_waits_until_the_pod_is_drained(case: &mut Case) 
 
 async fn the_job_example_waits_until_the_match_is_saved(case: &mut Case) -> Result<()> {
     scale_to_zero(case, "job", "match-saved", &[]).await?;
-    case.eventually("the Job exists", async || {
-        let jobs = case.list("jobs").await?;
-        let args = jobs
-            .first()
-            .map(|job| job["spec"]["template"]["spec"]["containers"][0]["args"].clone());
-        ensure!(
-            args.as_ref().is_some_and(|args| args[0] == "--pod"),
-            "{jobs:?}"
-        );
+    // The Job is read from the audit log, because it is soon deleted with its run.
+    case.eventually("the Job is created", async || {
+        let mut writes = case.events()?;
+        writes.retain(|it| it.verb == "create" && it.resource() == "jobs" && it.succeeded());
+        let job = writes.first().and_then(|it| it.request_object.as_ref());
+        let args = job.map(|job| &job["spec"]["template"]["spec"]["containers"][0]["args"]);
+        ensure!(args.is_some_and(|args| args[0] == "--pod"), "{job:?}");
         Ok(())
     })
     .await?;

@@ -21,7 +21,7 @@ e2e::tests![
 fn command_run(name: &str, pod: &str, command: Value, fields: Value) -> Value {
     let mut metric = json!({
         "name": "command", "consecutiveErrorLimit": 0,
-        "provider": {"exec": {"container": "game", "command": command, "timeoutSeconds": 2}},
+        "provider": {"exec": {"container": "game", "command": command, "timeoutSeconds": 60}},
     });
     for (field, value) in fields.as_object().into_iter().flatten() {
         metric[field] = value.clone();
@@ -101,8 +101,11 @@ async fn a_command_without_an_exit_code_is_an_error_with_the_reason(case: &mut C
             "printed more than 1 MiB",
         ),
     ] {
-        case.apply(command_run(run, &pod, command, json!({})))
-            .await?;
+        let mut manifest = command_run(run, &pod, command, json!({}));
+        if run == "slow" {
+            manifest["spec"]["metrics"][0]["provider"]["exec"]["timeoutSeconds"] = json!(2);
+        }
+        case.apply(manifest).await?;
         let message = until_error(case, run).await?;
         ensure!(message.contains(expected), "{run}: {message}");
     }

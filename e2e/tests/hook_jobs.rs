@@ -1,7 +1,5 @@
 //! Job metrics, with the real Job controller and simulated kubelets.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::faults::request::Verb;
@@ -121,7 +119,8 @@ async fn the_result_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
 }
 
 async fn a_job_continues_after_the_operator_is_killed(case: &mut Case) -> Result<()> {
-    let slow = json!({"stage.gamekeeper/run-seconds": "8"});
+    // Long enough for a slow machine to show the measurement in progress.
+    let slow = json!({"stage.gamekeeper/run-seconds": "30"});
     case.apply(run_with_metrics(
         "slow",
         json!([job("backup", "backup:1", slow)]),
@@ -194,19 +193,18 @@ async fn a_job_is_deleted_when_its_run_ends(case: &mut Case) -> Result<()> {
             json!({"stage.gamekeeper/run-seconds": "600"}),
         )
     };
-    // One run is terminated; in the other, another metric fails.
+    // One run is terminated; in the other, another metric fails once both Jobs exist.
     case.apply(run_with_metrics("stopped", json!([slow()])))
         .await?;
-    let late = Answer::Delayed(Duration::from_secs(6), Box::new(Answer::Status(500)));
-    case.hooks.answer("/late", late);
     let web = json!({
-        "name": "web", "consecutiveErrorLimit": 0,
-        "provider": {"web": {"url": case.hooks.url("/late")}},
+        "name": "web", "count": 1000, "interval": "1s",
+        "provider": {"web": {"url": case.hooks.url("/web")}},
     });
     case.apply(run_with_metrics("failed", json!([slow(), web])))
         .await?;
     until_job(case, "failed").await?;
     until_job(case, "stopped").await?;
+    case.hooks.answer("/web", Answer::Status(500));
     let terminate = json!([{"op": "add", "path": "/spec/terminate", "value": true}]);
     case.patch("hookrun/stopped", terminate).await?;
     let stopped = until_phase(case, "stopped", "Inconclusive").await?;

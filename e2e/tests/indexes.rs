@@ -83,7 +83,8 @@ async fn pods_get_the_lowest_free_index_and_keep_it_when_updated_in_place(
 
 async fn creations_wait_for_an_index_that_a_terminating_pod_holds(case: &mut Case) -> Result<()> {
     let game = indexed(Game::rolling(2), 0, 2).max_unavailable(2);
-    case.apply(game.annotated("stage.gamekeeper/stop-seconds", "5"))
+    // Long enough for a slow machine to show the state in between.
+    case.apply(game.annotated("stage.gamekeeper/stop-seconds", "25"))
         .await?;
     case.until_settled(2).await?;
     case.set_image("game:v2").await?;

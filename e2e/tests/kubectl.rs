@@ -74,25 +74,26 @@ async fn wait_for_ready_works(case: &mut Case) -> Result<()> {
     let ready = [
         "wait",
         "--for=condition=Ready",
-        "--timeout=60s",
+        "--timeout=120s",
         "gamedeployment",
         GAME,
     ];
     case.kubectl(&ready).await?;
     let view = case.view().await?;
     view.ensure(view.counts() == [3; 5])?;
-    case.set_image("game:v2").await?;
+    // The rollout must not be complete before kubectl begins to wait.
+    case.set_image("game:v2-slow10").await?;
     let not_ready = [
         "wait",
         "--for=condition=Ready=False",
-        "--timeout=60s",
+        "--timeout=120s",
         "gamedeployment",
         GAME,
     ];
     case.kubectl(&not_ready).await?;
     case.kubectl(&ready).await?;
     let view = case.view().await?;
-    view.ensure(view.ready_with("game:v2") == 3)
+    view.ensure(view.ready_with("game:v2-slow10") == 3)
 }
 
 async fn scale_goes_through_the_scale_subresource(case: &mut Case) -> Result<()> {
@@ -136,7 +137,9 @@ async fn explain_describes_every_field_of_a_spec(case: &mut Case) -> Result<()> 
         "sidecarset",
     ] {
         let field = format!("{kind}.spec");
-        let printed = case.kubectl(&["explain", &field]).await?;
+        // The API server publishes the schemas some time after the CRDs are Established.
+        let explain = async || case.kubectl(&["explain", &field]).await;
+        let printed = case.eventually("the kind is explained", explain).await?;
         ensure!(!printed.contains("<no description>"), "{printed}");
     }
     Ok(())

@@ -154,7 +154,17 @@ async fn a_missing_image_keeps_the_old_identity(case: &mut Case) -> Result<()> {
     ensure!(identity(&seen[0]) == identity(&seen[2]), "{seen:#?}");
     set_image(case, "game:v1").await?;
     let fixed = ["3/3 game:v1 0 ErrImagePull", "3/3 game:v1 1 ready, Ready"];
-    let seen = until_reported(case, &[broken.as_slice(), &fixed].concat()).await?;
+    let expected = [broken.as_slice(), &fixed].concat();
+    // Until the image is changed again, the kubelet retries the pull every 5 s.
+    let short = |pod: &Value| line(pod).replace("ImagePullBackOff", "ErrImagePull");
+    let repaired = async || {
+        let mut seen = statuses(case)?;
+        seen.dedup_by_key(|pod| short(pod));
+        let lines: Vec<String> = seen.iter().map(short).collect();
+        ensure!(lines == expected, "the kubelet reported {lines:#?}");
+        Ok(seen)
+    };
+    let seen = case.eventually("the image is pulled", repaired).await?;
     ensure!(identity(&seen[0]).1 != identity(&seen[4]).1, "{seen:#?}");
     Ok(())
 }
@@ -162,12 +172,13 @@ async fn a_missing_image_keeps_the_old_identity(case: &mut Case) -> Result<()> {
 async fn a_change_in_progress_completes_before_the_next(case: &mut Case) -> Result<()> {
     case.apply(pod(json!({}))).await?;
     until_reported(case, &["1/1 game:v1 0 ready, Ready"]).await?;
-    set_image(case, "game:v2-slow8").await?;
+    // Long enough for the next change to come in time on a slow machine.
+    set_image(case, "game:v2-slow30").await?;
     let before = ["1/1 game:v1 0 ready, Ready", "2/2 game:v1 0 ready, Ready"];
     until_reported(case, &before).await?;
     set_image(case, "game:v3").await?;
     let after = [
-        "3/3 game:v2-slow8 1 ready, Ready",
+        "3/3 game:v2-slow30 1 ready, Ready",
         "3/3 game:v3 2 ready, Ready",
     ];
     until_reported(case, &[before, after].concat()).await?;
@@ -306,20 +317,22 @@ async fn a_lost_node_keeps_its_terminating_pods(case: &mut Case) -> Result<()> {
         case.kubectl(&[verb, lost, "stage.gamekeeper/lost=true"])
             .await?;
     }
-    case.kubectl(&["wait", "--for=condition=Ready=Unknown", &node])
+    let timeout = "--timeout=120s";
+    case.kubectl(&["wait", "--for=condition=Ready=Unknown", &node, timeout])
         .await?;
     case.kubectl(&["delete", "pod", "game", "--wait=false"])
         .await?;
     set_image(case, "game:v2").await?;
     case.kubectl(&["label", &node, "stage.gamekeeper/lost-"])
         .await?;
-    case.kubectl(&["wait", "--for=condition=Ready", &node])
+    case.kubectl(&["wait", "--for=condition=Ready", &node, timeout])
         .await?;
     let seen = statuses(case)?;
     ensure!(seen.len() == 1, "a lost node reported {seen:#?}");
     case.kubectl(&["annotate", "pod/game", "stage.gamekeeper/lost-"])
         .await?;
-    case.kubectl(&["wait", "--for=delete", "pod/game"]).await?;
+    case.kubectl(&["wait", "--for=delete", "pod/game", timeout])
+        .await?;
     case.kubectl(&["delete", "node", &name]).await?;
     Ok(())
 }

@@ -74,6 +74,8 @@ async fn until_set_has(case: &Case, pods: i64, image: &str) -> Result<()> {
 }
 
 async fn dashboards_show_a_failed_step_and_a_waiting_pod(case: &mut Case) -> Result<()> {
+    // An operator that loses its lease is restarted, and counts from zero again.
+    case.operator.disable_leader_election();
     let webhook = Webhook::install(case, "2160h").await?;
     webhook.until_called(case).await?;
     let prometheus = Prometheus::scrape(case, &[case.operator.port()?]).await?;
@@ -112,8 +114,15 @@ async fn dashboards_show_a_failed_step_and_a_waiting_pod(case: &mut Case) -> Res
 async fn check_admission_metrics(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let typo = Game::in_place(1).named("typo");
     let typo = typo.set("/spec/template/spec/hostNetwrok", true);
-    case.refused(&["apply", "-f", "-"], &typo.to_string())
-        .await?;
+    let typo = typo.to_string();
+    // The webhook admits a template on which the API server gives no verdict within two seconds, as under load.
+    case.eventually("the template is refused", async || {
+        let apply = ["apply", "--dry-run=server", "-f", "-"];
+        let error = case.refused(&apply, &typo).await?;
+        ensure!(error.contains("hostNetwrok"), "{error}");
+        Ok(())
+    })
+    .await?;
     let requests = "gamekeeper_admission_requests_total";
     let dry_runs = "gamekeeper_admission_template_dry_runs_total";
     // SidecarSets and Clusters are cluster-scoped, so this webhook also reviews those of other tests.
@@ -147,8 +156,9 @@ async fn check_admission_metrics(case: &Case, prometheus: &Prometheus) -> Result
             1.0,
         ),
         // Two workloads with two templates each. A patch that conflicts with another write causes one more dry run.
+        // Some may have got no verdict in time.
         (
-            format!("sum({dry_runs}{{{workloads}, outcome=\"accepted\"}}) >= bool 4"),
+            format!("sum({dry_runs}{{{workloads}, outcome!=\"refused\"}}) >= bool 4"),
             1.0,
         ),
         (format!("round(({expiry} - time()) / 86400)"), 90.0),
@@ -202,7 +212,7 @@ async fn check_rollout_metrics(case: &Case, prometheus: &Prometheus) -> Result<(
     let age = format!("gamekeeper_rollout_age_seconds{{{labels}}}");
     case.eventually("the rollout has an age", async || {
         let age = prometheus.value(&age).await?;
-        ensure!((0.5..240.0).contains(&age), "{age}");
+        ensure!((0.5..600.0).contains(&age), "{age}");
         Ok(())
     })
     .await
@@ -414,6 +424,19 @@ async fn refused_creations_are_shown_until_a_scale_in(case: &mut Case) -> Result
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "quota"},
         "spec": {"hard": {"requests.cpu": "2"}},
     }))
+    .await?;
+    let excessive = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "excessive"},
+        "spec": {"containers": [{"name": "game", "image": "game:v1", "resources": cpu("3")}]},
+    })
+    .to_string();
+    // Pods that are created before the API server has observed the quota are not counted.
+    case.eventually("the quota is in force", async || {
+        let apply = ["apply", "--dry-run=server", "-f", "-"];
+        let error = case.refused(&apply, &excessive).await?;
+        ensure!(error.contains("exceeded quota"), "{error}");
+        Ok(())
+    })
     .await?;
     case.apply(Game::rolling(2).set(resources, cpu("1")))
         .await?;

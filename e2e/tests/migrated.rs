@@ -105,7 +105,7 @@ async fn a_pod_in_its_grace_period_counts_as_old(case: &mut Case) -> Result<()> 
     // Gamekeeper has run the hook for both pods.
     let runs = case.events()?.into_iter().filter(|event| {
         let object = event.object_ref.clone().unwrap_or_default();
-        event.verb == "create" && object.resource == "hookruns"
+        event.verb == "create" && object.resource == "hookruns" && event.succeeded()
     });
     let runs = runs.count();
     ensure!(runs == 2, "{runs} HookRuns");

@@ -123,8 +123,10 @@ async fn a_pod_that_never_started_is_updated_in_place_without_its_hook(
     case.apply(broken.pre_inplace("test")).await?;
     let before = case
         .until("the image cannot be pulled", |view| {
-            let pods = view.pods.iter();
-            let waiting = pods.filter(|pod| pod.0.to_string().contains("ErrImagePull"));
+            // The kubelet reports these reasons in turn.
+            let reasons = ["ErrImagePull", "ImagePullBackOff"];
+            let pods = view.pods.iter().map(|pod| pod.0.to_string());
+            let waiting = pods.filter(|pod| reasons.iter().any(|reason| pod.contains(reason)));
             waiting.count() == 2
         })
         .await?;

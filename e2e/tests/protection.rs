@@ -1,13 +1,10 @@
 //! The chart's ValidatingAdmissionPolicies: deletion protection, and protection of the workloads'
 //! HookRuns against changes by users.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 pub(crate) use e2e::addons::policy::{install, release, uninstall};
 use e2e::case::Case;
 use e2e::servers::hook_server::Answer;
-use e2e::wait::eventually;
 use e2e::workload::GAME;
 use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use serde_json::{Value, json};
@@ -52,23 +49,19 @@ async fn deletion_protection_follows_the_label(case: &mut Case) -> Result<()> {
         }
         case.apply(&game).await?;
         let delete = ["delete", "gamedeployment", GAME, "--dry-run=server"];
-        eventually(
-            "the policy is enforced",
-            Duration::from_secs(30),
-            async || {
-                match case.kubectl(&delete).await {
-                    Ok(_) => ensure!(allowed, "{policy} {label:?}: deleted"),
-                    Err(error) => {
-                        let error = format!("{error:#}");
-                        ensure!(
-                            !allowed && error.contains("must be Always, or Cascading"),
-                            "{error}"
-                        );
-                    }
+        case.eventually("the policy is enforced", async || {
+            match case.kubectl(&delete).await {
+                Ok(_) => ensure!(allowed, "{policy} {label:?}: deleted"),
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    ensure!(
+                        !allowed && error.contains("must be Always, or Cascading"),
+                        "{error}"
+                    );
                 }
-                Ok(())
-            },
-        )
+            }
+            Ok(())
+        })
         .await?;
         case.kubectl(&[
             "label",
@@ -153,22 +146,18 @@ async fn a_namespace_is_deleted_with_its_protected_workloads(case: &mut Case) ->
             &other,
             "--dry-run=server",
         ];
-        eventually(
-            "the policy is enforced",
-            Duration::from_secs(30),
-            async || {
-                let error = plane.kubectl(&delete, "").await;
-                let error = error.err().map(|error| format!("{error:#}"));
-                let is_refused = error
-                    .as_ref()
-                    .is_some_and(|error| error.contains("is Cascading"));
-                ensure!(is_refused, "{error:?}");
-                Ok(())
-            },
-        )
+        case.eventually("the policy is enforced", async || {
+            let error = plane.kubectl(&delete, "").await;
+            let error = error.err().map(|error| format!("{error:#}"));
+            let is_refused = error
+                .as_ref()
+                .is_some_and(|error| error.contains("is Cascading"));
+            ensure!(is_refused, "{error:?}");
+            Ok(())
+        })
         .await?;
     }
-    let delete = ["delete", "namespace", &other, "--timeout=60s"];
+    let delete = ["delete", "namespace", &other, "--timeout=120s"];
     plane.kubectl(&delete, "").await?;
     unprotect(case).await
 }
@@ -221,23 +210,19 @@ async fn a_label_protects_crds_and_hook_templates_from_deletion(case: &mut Case)
             let label = format!("io.tencent.bcs.dev/deletion-allow={value}");
             case.kubectl(&["label", kind, name, "--overwrite", &label])
                 .await?;
-            eventually(
-                "the label is respected",
-                Duration::from_secs(30),
-                async || {
-                    match case.kubectl(&delete).await {
-                        Ok(_) => ensure!(is_allowed, "{kind} {value}: deleted"),
-                        Err(error) => {
-                            let message = format!("{error:#}");
-                            ensure!(
-                                !is_allowed && message.contains("must be Always"),
-                                "{message}"
-                            );
-                        }
+            case.eventually("the label is respected", async || {
+                match case.kubectl(&delete).await {
+                    Ok(_) => ensure!(is_allowed, "{kind} {value}: deleted"),
+                    Err(error) => {
+                        let message = format!("{error:#}");
+                        ensure!(
+                            !is_allowed && message.contains("must be Always"),
+                            "{message}"
+                        );
                     }
-                    Ok(())
-                },
-            )
+                }
+                Ok(())
+            })
             .await?;
         }
         case.kubectl(&["label", kind, name, "io.tencent.bcs.dev/deletion-allow-"])

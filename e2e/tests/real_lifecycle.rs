@@ -24,8 +24,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 const PRINTED: &str = "the cluster labels and annotations key=value pair:location=xa node.alpha.kubernetes.io/test=hello\n";
 /// A script that waits until the test releases it.
 const WAIT: &str = r#"#!/bin/bash
-echo "$1" >>/tmp/started
 echo "waiting for $1"
+echo "$1" >>/tmp/started
 until [ -e "/tmp/release-$1" ]; do sleep 0.1; done
 "#;
 /// A script that fails the first time.

@@ -32,6 +32,15 @@ async fn a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed(
     let baseline = "pod-security.kubernetes.io/enforce=baseline";
     case.kubectl(&["label", "namespace", &case.namespace, baseline])
         .await?;
+    let mut privileged = pod("probe");
+    privileged["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
+    case.eventually("Pod Security refuses pods", async || {
+        let create = ["create", "--dry-run=server", "-f", "-"];
+        let error = case.refused(&create, &privileged.to_string()).await?;
+        ensure!(error.contains("privileged"), "{error}");
+        Ok(())
+    })
+    .await?;
     let log_container = |privileged: bool| json!([{"name": "log", "image": "log:1.0", "securityContext": {"privileged": privileged}}]);
     case.apply(set(case, log_container(true))).await?;
     until_shown(case, [0, 0, 0, 0]).await?;
@@ -180,13 +189,17 @@ async fn labeled_namespaces_accept_only_game_pods_while_the_webhook_is_down(
     case.apply(Game::in_place(2)).await?;
     let view = case.until_settled(2).await?;
     view.ensure(all_have(&view, &["log", "game"]))?;
-    let error = case
-        .refused(&["create", "-f", "-"], &pod("a").to_string())
-        .await?;
-    ensure!(
-        error.contains("inject.gamekeeper.tkex.tencent.com"),
-        "{error}"
-    );
+    // The API server observes the new port some time after the write.
+    case.eventually("pods of other controllers are refused", async || {
+        let create = ["create", "--dry-run=server", "-f", "-"];
+        let error = case.refused(&create, &pod("a").to_string()).await?;
+        ensure!(
+            error.contains("inject.gamekeeper.tkex.tencent.com"),
+            "{error}"
+        );
+        Ok(())
+    })
+    .await?;
     label(case, "-").await?;
     case.eventually("other namespaces are not affected", async || {
         case.kubectl_with(&["create", "-f", "-"], &pod("a").to_string())

@@ -25,6 +25,7 @@ e2e::tests![
 /// The number of pods. Both the workload and the set allow one to be unavailable.
 const PODS: i64 = 2;
 const GRACE: &str = "/spec/updateStrategy/inPlaceUpdateStrategy/gracePeriodSeconds";
+const GRACE_SECONDS: i64 = 5;
 
 /// A point between two writes of an update.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,13 +91,18 @@ async fn kill_at(case: &mut Case, game: Game, points: &[Point]) -> Result<()> {
     until_shown(case, [0, 0, 0, 0]).await?;
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
-    let game = game.pre_inplace("test").max_unavailable(1).set(GRACE, 5);
+    let game = game
+        .pre_inplace("test")
+        .max_unavailable(1)
+        .set(GRACE, GRACE_SECONDS);
     case.apply(game).await?;
     let before = case.until_settled(PODS).await?;
     until_shown(case, [PODS, PODS, PODS, 0]).await?;
     for (index, point) in points.iter().enumerate() {
         let updates = index + 1;
-        let new = format!("log:1.{updates}-slow5");
+        // The operator is killed during the pull, even if this test is slow.
+        let pull = if *point == Point::Patch { 15 } else { 5 };
+        let new = format!("log:1.{updates}-slow{pull}");
         update(case, &proxy, *point, &new, updates)
             .await
             .with_context(|| format!("killed at {point:?}"))?;
@@ -124,6 +130,10 @@ async fn update(
         let hook = Requests::To(Verb::Create, "hookruns");
         proxy.play(Script::default().with(hook, Fault::Unavailable, Frequency::Always));
     }
+    if point == Point::Gate {
+        // The operator is killed during the grace period, even if this test is slow.
+        case.replace(GRACE, 60).await?;
+    }
     set_image(case, new).await?;
     case.until("the point is reached", |view| {
         point.is_current(case, view, new)
@@ -139,6 +149,9 @@ async fn update(
             pods.any(|pod| restarts(&pod.0) == updates as i64)
         })
         .await?;
+    }
+    if point == Point::Gate {
+        case.replace(GRACE, GRACE_SECONDS).await?;
     }
     proxy.heal();
     case.operator.start().await?;

@@ -476,7 +476,15 @@ async fn a_changed_pod_of_another_controller_is_not_overwritten(case: &mut Case)
     let patch = format!("-p={}", json!({"spec": {"containers": containers}}));
     case.kubectl(&["patch", "pod", text(pod, "/metadata/name"), &patch])
         .await?;
-    let changed = &case.list("pods").await?[0];
+    // Otherwise, a late write of the kubelet could also conflict with the patch that the operator makes once it has
+    // observed the user's change.
+    let changed = case
+        .eventually("the kubelet has made the user's change", async || {
+            let pod = case.list("pods").await?.swap_remove(0);
+            ensure!(restarts(&pod) == 1, "{pod:#}");
+            Ok(pod)
+        })
+        .await?;
     set_image(case, "log:1.1").await?;
     case.eventually("the operator's patch is refused", async || {
         let patches = patches_of_sidecars(case)?;
@@ -496,7 +504,7 @@ async fn a_changed_pod_of_another_controller_is_not_overwritten(case: &mut Case)
         let version = |object| text(object, "/metadata/resourceVersion").parse::<u64>();
         let is_same = text(sent, "/metadata/uid") == text(pod, "/metadata/uid");
         ensure!(is_same, "the patch does not name this pod: {sent:#}");
-        let is_newer = version(sent)? >= version(changed)?;
+        let is_newer = version(sent)? >= version(&changed)?;
         ensure!(patch.succeeded() == is_newer, "{}: {sent:#}", patch.code());
     }
     case.kubectl(&["delete", "deployment", "web"]).await?;

@@ -27,6 +27,22 @@ async fn until_reason(case: &Case, reason: &str) -> Result<String> {
     .await
 }
 
+/// Waits until the API server's authorizer, which caches roles, no longer lets the operator patch the webhook's
+/// configuration. Until then, the operator restores a CA bundle that is removed.
+async fn until_bundle_is_read_only(case: &Case, installed: &Webhook) -> Result<()> {
+    let review = json!({"spec": {"user": case.operator.username(), "resourceAttributes": {
+        "verb": "patch", "group": "admissionregistration.k8s.io",
+        "resource": "mutatingwebhookconfigurations", "name": installed.name,
+    }}});
+    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    case.eventually("the role without patch is in force", async || {
+        let response = case.plane().create(path, &review).await?;
+        ensure!(response["status"]["allowed"] == false, "{response:#}");
+        Ok(())
+    })
+    .await
+}
+
 async fn a_set_reports_that_pods_of_other_controllers_get_no_sidecars(
     case: &mut Case,
 ) -> Result<()> {
@@ -69,14 +85,18 @@ async fn a_set_reports_that_pods_of_other_controllers_get_no_sidecars(
     );
     let verbs = |verbs: Value| json!([{"op": "replace", "path": "/rules/1/verbs", "value": verbs}]);
     case.plane().patch(&role, &verbs(json!(["get"]))).await?;
+    until_bundle_is_read_only(case, &installed).await?;
     let bundle = "/webhooks/1/clientConfig/caBundle";
     let remove_bundle = json!([{"op": "remove", "path": bundle}]);
+    case.plane().patch(&path, &remove_bundle).await?;
     case.eventually("the operator cannot announce its authority", async || {
-        case.plane().patch(&path, &remove_bundle).await?;
-        let message = until_reason(case, "WebhookNotTrusted").await?;
+        let set = read(case).await?;
+        let (status, reason, message) = condition(&set, "Injecting");
+        let is_untrusted = (&*status, &*reason) == ("True", "WebhookNotTrusted");
         ensure!(
-            message.contains("are refused") && message.contains("cannot patch"),
-            "{message}"
+            is_untrusted && message.contains("are refused") && message.contains("cannot patch"),
+            "{:#}",
+            set["status"]
         );
         Ok(())
     })

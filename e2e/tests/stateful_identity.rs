@@ -187,20 +187,29 @@ async fn pods_that_end_are_replaced_under_their_ordinal(case: &mut Case) -> Resu
 
 async fn a_restarted_operator_waits_for_a_terminating_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    let game = Game::parallel(2).annotated("stage.gamekeeper/stop-seconds", "20");
-    case.apply(game).await?;
+    case.apply(Game::parallel(2)).await?;
     case.until_settled(2).await?;
+    let held = r#"-p={"metadata":{"finalizers":["e2e.example/held"]}}"#;
+    case.kubectl(&["patch", "pod", &name(1), "--type=merge", held])
+        .await?;
     case.kubectl(&["delete", "pod", &name(1), "--wait=false"])
         .await?;
-    case.until("the pod terminates", |view| {
-        view.pods.iter().any(|pod| pod.is_terminating())
-    })
-    .await?;
     case.kill_operator().await?;
     case.operator.start().await?;
-    case.consistently("no pod replaces it", 3, |view| view.pods.len() == 2)
+    // The restarted operator acts once the lease of the killed one has expired.
+    case.scale(3).await?;
+    case.until("the restarted operator creates another pod", |view| {
+        view.pods.len() == 3
+    })
+    .await?;
+    case.consistently("no pod replaces the terminating one", 3, |view| {
+        view.pods.len() == 3 && view.pods[1].is_terminating()
+    })
+    .await?;
+    let free = r#"-p={"metadata":{"finalizers":null}}"#;
+    case.kubectl(&["patch", "pod", &name(1), "--type=merge", free])
         .await?;
-    case.until_settled(2).await?;
+    case.until_settled(3).await?;
     Ok(())
 }
 
@@ -228,7 +237,8 @@ async fn a_pod_on_a_lost_node_holds_its_ordinal_until_force_deletion_is_allowed(
         .set("/spec/template/spec/nodeName", node.as_str())
         .set(
             "/spec/template/spec/tolerations",
-            json!([{"operator": "Exists"}]),
+            // The taints of nodes keep the pod's successor away from this node and from those of other tests.
+            json!([{"operator": "Exists", "effect": "NoExecute"}]),
         );
     case.apply(game).await?;
     let before = case.until_settled(1).await?;

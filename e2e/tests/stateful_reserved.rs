@@ -8,7 +8,7 @@ use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use e2e::workload::view::View;
 use serde_json::json;
 
-use crate::stateful_ordinals::names_in_order;
+use crate::stateful_ordinals::{names_in_order, writes_in_order};
 use crate::stateful_volumes::{retention, until_claims, with_volumes};
 
 e2e::tests![
@@ -94,17 +94,17 @@ async fn a_reserved_pod_is_kept_until_its_hook_passes(case: &mut Case) -> Result
     case.until_settled(3).await?;
     reserve(case, &[1]).await?;
     let waits = |view: &View| {
+        let ready = view.condition("Ready");
         view.shape() == "0:v1 1:v1 2:v1 3:v1"
             && waiting_pods(view) == [name(1)]
+            && view.phases("PreDelete") == ["Running"]
             && view.ready_with("game:v1") == 4
+            && ready.is_some_and(|it| it.message.contains("their ordinal is reserved: 1"))
     };
     case.until("the substitute is ready, and the reserved pod waits", waits)
         .await?;
     case.consistently("the hook does not pass", 2, waits)
         .await?;
-    let view = case.view().await?;
-    let ready = view.condition("Ready");
-    ensure!(ready.is_some_and(|it| it.message.contains("their ordinal is reserved: 1")));
     let tree = case.game(&["tree", SET]).await?.stdout;
     for words in [
         "Reserved:   ordinals 1\n",
@@ -256,11 +256,10 @@ async fn surge_pods_and_scaling_skip_reserved_ordinals(case: &mut Case) -> Resul
         .await?;
     until_new_set_settles_as(case, "0:v1 2:v1").await?;
     case.set_image("game:v2").await?;
-    case.until("a surge pod is created first", |view| {
-        view.shape() == "0:v1 2:v1 4:v2"
-    })
-    .await?;
     until_settled_as(case, "0:v2 2:v2").await?;
+    let writes = writes_in_order(case)?;
+    let is_surge_pod_first = writes[2] == ("create".to_owned(), name(4));
+    ensure!(is_surge_pod_first, "{writes:?}");
     case.scale(4).await?;
     case.until_settled(4).await?;
     case.scale(3).await?;

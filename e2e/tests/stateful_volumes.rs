@@ -221,9 +221,13 @@ async fn a_claim_is_deleted_only_after_the_hook(case: &mut Case) -> Result<()> {
 
 async fn scaling_back_up_keeps_the_claim(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
-    let game = retention(game, "Retain", "Delete").annotated("stage.gamekeeper/stop-seconds", "15");
-    case.apply(game).await?;
+    case.apply(retention(game, "Retain", "Delete")).await?;
     case.until_settled(2).await?;
+    // The pod must not be removed before the scale-in is canceled.
+    let pod = format!("{SET}-1");
+    let held = r#"-p={"metadata":{"finalizers":["e2e.example/held"]}}"#;
+    case.kubectl(&["patch", "pod", &pod, "--type=merge", held])
+        .await?;
     let before = case
         .get(&format!("persistentvolumeclaims/data-{SET}-1"))
         .await?;
@@ -235,6 +239,9 @@ async fn scaling_back_up_keeps_the_claim(case: &mut Case) -> Result<()> {
     until_claims(case, &[("0", ""), ("1", "Pod")]).await?;
     case.scale(2).await?;
     until_claims(case, &[("0", ""), ("1", "")]).await?;
+    let free = r#"-p={"metadata":{"finalizers":null}}"#;
+    case.kubectl(&["patch", "pod", &pod, "--type=merge", free])
+        .await?;
     case.until_settled(2).await?;
     let after = case
         .get(&format!("persistentvolumeclaims/data-{SET}-1"))

@@ -1,15 +1,16 @@
 //! A real Prometheus that scrapes operators every second and answers queries.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
 use crate::case::Case;
 use crate::checkout::repository;
+use crate::cluster::operator::free_port;
 use crate::process::command::run;
 
 /// The server. It stops when dropped.
@@ -39,7 +40,7 @@ impl Prometheus {
         let mut find = Command::new(repository().join("e2e/cluster/prometheus.sh"));
         let found = run(&mut find, "").await?;
         let binary = Path::new(found.trim());
-        let address = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port().await?));
         let log = std::fs::File::create(folder.join("log"))?;
         let data = folder.join("data");
         let child = Command::new(binary)

@@ -58,6 +58,12 @@ impl Case {
         std::fs::create_dir_all(folder)?;
         let namespace = namespace(name);
         plane.create_namespace(&namespace).await?;
+        // Without it, the API server refuses pods.
+        let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
+        eventually("the default service account exists", LIMIT, async || {
+            plane.get(&account).await
+        })
+        .await?;
         let kubeconfig = folder.join("kubeconfig");
         std::fs::write(&kubeconfig, user_config(plane, &namespace)?)?;
         let operator = Operator::prepare(plane, &namespace, ACCOUNT, folder).await?;

@@ -24,7 +24,7 @@ use crate::wait::eventually;
 /// The prefix of the names of test clusters. The process ID follows.
 const PREFIX: &str = "e2e-";
 /// How long discovery of a new kind may take.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 /// The kinds of `crds/`, each with the path of its collection. Cluster is missing, because the chart installs it only
 /// with lifecycle hooks.
 const KINDS: [(&str, &str); 5] = [
@@ -112,9 +112,17 @@ impl ControlPlane {
         let mut roles = self.permissions.clone();
         roles.retain(|object| object["kind"] == "ClusterRole");
         self.apply(&roles).await?;
-        let wait = ["wait", "--for=condition=Established", "crd", "--all"];
-        self.kubectl(&wait, "").await?;
+        self.wait_for_crds().await?;
         self.wait_for_discovery().await
+    }
+
+    /// Waits until all CRDs are Established.
+    pub(crate) async fn wait_for_crds(&self) -> Result<()> {
+        let wait = ["wait", "--for=condition=Established", "crd", "--all"];
+        // Right after its creation, a CRD has no conditions, which kubectl wait reports as an error.
+        let established = async || self.kubectl(&wait, "").await;
+        eventually("the CRDs are established", LIMIT, established).await?;
+        Ok(())
     }
 
     /// Waits until each of the [`KINDS`] is served and discovered. The API server publishes discovery some time

@@ -69,10 +69,7 @@ impl Stage {
             &image,
         ];
         plane.helm(&install).await?;
-        let wait = ["wait", "--for=condition=Established", "crd", "--all"];
-        // Right after its creation, a CRD has no conditions, which kubectl wait reports as an error.
-        let established = async || plane.kubectl(&wait, "").await;
-        eventually("the CRDs are established", LIMIT, established).await?;
+        plane.wait_for_crds().await?;
         let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
         // With leader election, a new operator would wait until the lease of a killed one expires.
         operator.disable_leader_election();

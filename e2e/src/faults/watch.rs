@@ -92,6 +92,8 @@ impl<C: Fn(&'static str)> Watch<C> {
             let next = self.held.front().map(|(due, _)| *due);
             let next = next.into_iter().chain(fault_end).min();
             tokio::select! {
+                // A line that arrives together with a new script is subject to the new script.
+                biased;
                 () = sender.closed() => return,
                 () = wait_until(next) => {}
                 changed = playing.changed() => {

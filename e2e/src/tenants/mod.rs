@@ -93,7 +93,7 @@ impl Stage {
             SYSTEM,
             "--set=hooks.allSecrets=true,hooks.allowLoopback=true",
             "--wait",
-            "--timeout=90s",
+            "--timeout=300s",
         ];
         plane.helm(&install).await?;
         let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;

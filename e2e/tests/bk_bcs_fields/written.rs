@@ -7,7 +7,7 @@ use e2e::case::Case;
 use e2e::checkout::repository;
 use jiff::{SignedDuration, Timestamp};
 use judge::Event;
-use judge::object::text;
+use judge::object::{self, text};
 use serde_json::{Value, json};
 
 /// Checks that the operator has created a HookRun from this template, and that the argument with this name had this
@@ -45,20 +45,30 @@ pub(super) fn images_by_pod(events: &[Event]) -> BTreeMap<String, Vec<Vec<String
     by_pod
 }
 
-/// The largest number of pods that were being updated in place at a time: from the change of the first image until
-/// the readiness gate is opened, or until a pod without the gate is recorded as done.
+/// The largest number of pods that were being updated in place at a time: from the start of the PreInplace hook until
+/// the readiness gate is opened, or until a pod without the gate is recorded as done. Hooks of pods that may be updated
+/// at the same time start together, but the later parts of these updates need not overlap.
 pub(super) fn most_in_progress(events: &[Event]) -> usize {
     let mut in_progress = BTreeSet::new();
     let mut most = 0;
     for event in events {
-        if !images(event).is_empty() {
-            in_progress.insert(pod(event));
+        if let Some(uid) = pod_of_new_hook(event) {
+            in_progress.insert(uid);
         } else if gate_time(event, "True").is_some() || records_end(event) {
-            in_progress.remove(pod(event));
+            let pod = event.response_object.as_ref();
+            in_progress.remove(pod.map_or("", object::uid));
         }
         most = most.max(in_progress.len());
     }
     most
+}
+
+/// The uid of the pod whose PreInplace hook is started by an event.
+fn pod_of_new_hook(event: &Event) -> Option<&str> {
+    const POD: &str = "gamekeeper.tkex.tencent.com/pod-uid";
+    let is_created = event.verb == "create" && event.resource() == "hookruns";
+    let run = body(event).filter(|run| is_created && object::point(run) == "PreInplace")?;
+    object::annotation(run, POD)
 }
 
 /// The shortest time between the request that closes a pod's readiness gate and the one that changes its first image.
@@ -87,9 +97,14 @@ fn pod(event: &Event) -> &str {
     object.map_or("", |it| &it.name)
 }
 
+/// The body of a successful request. A request that failed may have been repeated.
+fn body(event: &Event) -> Option<&Value> {
+    event.request_object.as_ref().filter(|_| event.succeeded())
+}
+
 /// The images that a JSON patch of a pod replaces.
 fn images(event: &Event) -> Vec<String> {
-    let operations = event.request_object.as_ref().and_then(Value::as_array);
+    let operations = body(event).and_then(Value::as_array);
     let operations = operations.into_iter().flatten();
     let images =
         operations.filter(|it| it["op"] == "replace" && text(it, "/path").ends_with("/image"));
@@ -98,7 +113,7 @@ fn images(event: &Event) -> Vec<String> {
 
 /// The time that the operator writes when it sets the readiness gate to a status.
 fn gate_time(event: &Event, status: &str) -> Option<Timestamp> {
-    let conditions = event.request_object.as_ref()?["status"]["conditions"].as_array()?;
+    let conditions = body(event)?["status"]["conditions"].as_array()?;
     let is_gate = |it: &&Value| it["type"] == "InPlaceUpdateReady" && it["status"] == status;
     let condition = conditions.iter().find(is_gate)?;
     text(condition, "/lastTransitionTime").parse().ok()
@@ -107,7 +122,7 @@ fn gate_time(event: &Event, status: &str) -> Option<Timestamp> {
 /// Whether a patch records that an in-place update is done.
 fn records_end(event: &Event) -> bool {
     const RECORD: &str = "/metadata/annotations/gamekeeper.tkex.tencent.com~1in-place-record";
-    let record = event.request_object.as_ref().map(|it| text(it, RECORD));
+    let record = body(event).map(|it| text(it, RECORD));
     let record = record.and_then(|record| serde_json::from_str::<Value>(record).ok());
     record.is_some_and(|record| record["done"] == true)
 }

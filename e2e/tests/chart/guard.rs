@@ -13,7 +13,7 @@ use serde_json::Value;
 /// The namespace of the guarded workload.
 const NAMESPACE: &str = "guarded";
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Creates a guarded workload whose hook cannot be reached.
 pub async fn create_workload(plane: &ControlPlane) -> Result<()> {

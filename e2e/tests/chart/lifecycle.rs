@@ -47,10 +47,11 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
         CHART,
         "--namespace",
         SYSTEM,
-        // The interval between checks of a certificate is a fraction of its lifetime.
-        "--set=extraArgs={--webhook-certificate-lifetime=10m}",
+        // The interval between checks of a certificate is a fraction of its lifetime. No certificate is renewed during
+        // the test.
+        "--set=extraArgs={--webhook-certificate-lifetime=20m}",
         "--wait",
-        "--timeout=90s",
+        "--timeout=180s",
     ];
     let notes = plane.helm(&install).await?;
     ensure!(
@@ -90,7 +91,7 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
         SYSTEM,
         "--reset-then-reuse-values",
         "--wait",
-        "--timeout=90s",
+        "--timeout=180s",
     ];
     plane.helm(&upgrade).await?;
     eventually(
@@ -267,7 +268,7 @@ async fn until_ready(plane: &ControlPlane, replicas: u32) -> Result<()> {
             "--all",
             "-n",
             GAMES,
-            "--timeout=60s",
+            "--timeout=120s",
             condition,
         ];
         plane.kubectl(&wait, "").await?;

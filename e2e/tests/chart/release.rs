@@ -19,14 +19,21 @@ use super::{GAMES, SYSTEM};
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// Recreates the nodes so that pods get addresses that are valid in EndpointSlices. In other tests, pods have
-/// loopback addresses, which the API server refuses in EndpointSlices.
+/// loopback addresses, which the API server refuses in EndpointSlices. Waits until pods can be scheduled on all nodes,
+/// or the scheduler could put all pods on the first node that is ready.
 pub async fn use_valid_pod_addresses(plane: &ControlPlane) -> Result<()> {
     let nodes = std::fs::read_to_string(repository().join("e2e/cluster/nodes.yaml"))?;
     let nodes = nodes.replace("podCIDR: 127.", "podCIDR: 10.");
     // The podCIDR of an existing node cannot change.
     plane.kubectl(&["delete", "nodes", "--all"], "").await?;
     plane.kubectl(&["apply", "-f", "-"], &nodes).await?;
-    Ok(())
+    eventually("no node has a taint", LIMIT, async || {
+        let nodes = items(plane.get("/api/v1/nodes").await?)?;
+        let is_untainted = |node: &Value| node["spec"]["taints"].is_null();
+        ensure!(nodes.iter().all(is_untainted), "{nodes:#?}");
+        Ok(())
+    })
+    .await
 }
 
 /// Checks that the Services reach the pods at their ports, and that the PodDisruptionBudget counts the pods.
@@ -87,7 +94,7 @@ pub async fn roll_back(plane: &ControlPlane) -> Result<()> {
         "--namespace",
         SYSTEM,
         "--wait",
-        "--timeout=90s",
+        "--timeout=180s",
     ];
     plane.helm(&rollback).await?;
     eventually("the short name is no longer served", LIMIT, async || {

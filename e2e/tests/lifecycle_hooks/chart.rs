@@ -214,7 +214,7 @@ async fn check_installation(plane: &ControlPlane, folder: &Path) -> Result<()> {
         SYSTEM,
         "--set=bootstrapHooks.configMap=bootstrap",
         "--set=bootstrapHooks.image=busybox:1.37",
-        "--timeout=90s",
+        "--timeout=300s",
     ];
     plane.helm(&install).await?;
     let [first, second, third] = ["pre-install", "post-cluster-ready", "post-install"]

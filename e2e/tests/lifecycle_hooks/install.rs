@@ -136,6 +136,9 @@ async fn nodes_join_and_leave(stage: &mut Stage) -> Result<()> {
         has_read_clusters(stage.plane)?,
         "no watch of Clusters is logged"
     );
+    stage
+        .until_condition("xa", "EnsurePostInstallHook", "4 of 4")
+        .await?;
     eventually("the taint is removed", LIMIT, async || {
         let keys = stage
             .kubectl("get node node-9 -o jsonpath={.spec.taints[*].key}")
@@ -147,9 +150,6 @@ async fn nodes_join_and_leave(stage: &mut Stage) -> Result<()> {
         Ok(())
     })
     .await?;
-    stage
-        .until_condition("xa", "EnsurePostInstallHook", "4 of 4")
-        .await?;
     let runs = stage.created_runs()?;
     let on_new_node = runs.iter().filter(|run| run.contains("-xa-node-9-"));
     ensure!(on_new_node.count() == 3 && runs.len() == 14, "{runs:#?}");
@@ -182,7 +182,7 @@ async fn deletion(stage: &mut Stage) -> Result<()> {
         .patch("xa", json!({"features": {"hooks": hooks}}))
         .await?;
     stage.kubectl("delete cluster xa --wait=false").await?;
-    let failed = "False FailedDelete: exec \"/tmp/hooks/pre/bye\" on node master-0 failed: exit 4: busy; attempt 1";
+    let failed = "False FailedDelete: exec \"/tmp/hooks/pre/bye\" on node master-0 failed: exit 4: busy; attempt ";
     stage
         .until_condition("xa", "EnsurePreClusterDeleteHook", failed)
         .await?;
@@ -191,7 +191,7 @@ async fn deletion(stage: &mut Stage) -> Result<()> {
         .patch("xa", json!({"features": {"hooks": hooks}}))
         .await?;
     stage
-        .kubectl("wait cluster/xa --for=delete --timeout=60s")
+        .kubectl("wait cluster/xa --for=delete --timeout=180s")
         .await?;
     let runs = stage.created_runs()?;
     let last = runs.last().map(String::as_str).unwrap_or_default();

@@ -18,7 +18,7 @@ use super::{exits_with, status};
 e2e::tests![the_plugin_prints_what_its_document_shows];
 
 /// How long to wait for the documented output.
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_secs(180);
 /// The document's namespace.
 const NAMESPACE: &str = "prod";
 

@@ -8,7 +8,7 @@ use e2e::case::Case;
 use e2e::cluster::link::Link;
 use e2e::servers::hook_server::Answer;
 use e2e::workload::GAME;
-use e2e::workload::manifest::{Game, hook_template};
+use e2e::workload::manifest::{Game, retrying_hook_template};
 use e2e::workload::view::View;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader, Lines};
@@ -59,7 +59,7 @@ async fn next_line_with(
     lines: &mut Lines<impl AsyncBufRead + Unpin>,
     words: &str,
 ) -> Result<String> {
-    let found = timeout(Duration::from_secs(60), async {
+    let found = timeout(Duration::from_secs(120), async {
         while let Some(line) = lines.next_line().await? {
             if line.contains(words) {
                 return Ok(line);
@@ -148,7 +148,8 @@ async fn a_lost_connection_is_reported_and_restored(case: &mut Case) -> Result<(
 
 async fn status_waits_no_longer_than_its_timeout(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Never);
-    case.apply(hook_template("slow", &case.hooks.url("/")))
+    // Its hook is in progress for longer than all commands take.
+    case.apply(retrying_hook_template("slow", &case.hooks.url("/")))
         .await?;
     case.apply(Game::rolling(1).pre_delete("slow")).await?;
     case.until_settled(1).await?;
@@ -157,7 +158,7 @@ async fn status_waits_no_longer_than_its_timeout(case: &mut Case) -> Result<()> 
         view.phases("PreDelete") == ["Running"]
     })
     .await?;
-    let printed = exits_with(case, 3, &["status", GAME, "--watch", "--timeout=10s"]).await?;
+    let printed = exits_with(case, 3, &["status", GAME, "--watch", "--timeout=20s"]).await?;
     check_contains(
         &printed,
         &["Waiting: waits for PreDelete hook of pod test-gamedeployment-"],

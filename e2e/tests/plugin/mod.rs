@@ -62,7 +62,8 @@ async fn fails_with(case: &Case, args: &[&str], words: &str) -> Result<()> {
 
 /// Waits with `status --watch` until the rollout completes or stops, and returns the output.
 async fn status(case: &Case, code: i32, name: &str) -> Result<String> {
-    exits_with(case, code, &["status", name, "--watch", "--timeout", "60s"]).await
+    let watch = ["status", name, "--watch", "--timeout", "120s"];
+    exits_with(case, code, &watch).await
 }
 
 fn check_contains(text: &str, words: &[&str]) -> Result<()> {

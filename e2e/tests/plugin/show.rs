@@ -5,6 +5,7 @@ use e2e::case::Case;
 use e2e::checkout::repository;
 use e2e::process::command::{CommandOutput, run, run_unchecked};
 use e2e::workload::manifest::Game;
+use e2e::workload::view::View;
 use e2e::workload::{GAME, SET};
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -72,6 +73,12 @@ async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result
     case.apply(Game::in_place(1)).await?;
     case.apply(Game::parallel(1)).await?;
     case.until_settled(1).await?;
+    case.eventually("both workloads have a revision", async || {
+        let revisions = case.list("controllerrevisions").await?;
+        ensure!(revisions.len() == 2, "{} revisions", revisions.len());
+        Ok(())
+    })
+    .await?;
     let object: Value =
         serde_json::from_str(&exits_with(case, 0, &["get", GAME, "-o", "json"]).await?)?;
     let kubectl: Value =
@@ -215,6 +222,8 @@ async fn mistakes_get_a_suggestion(case: &mut Case) -> Result<()> {
         "did you mean \"game\"?",
     )
     .await?;
+    case.until_of("lobby", "the operator has observed it", View::is_observed)
+        .await?;
     fails_with(case, &["undo", "lobby"], "no earlier revision").await
 }
 

@@ -6,6 +6,7 @@ use e2e::process::command::run;
 use e2e::servers::hook_server::Answer;
 use e2e::workload::GAME;
 use e2e::workload::manifest::{Game, hook_template};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::follow::RunningCommand;
@@ -112,6 +113,14 @@ async fn an_update_of_a_set_is_followed_until_it_is_complete(case: &mut Case) ->
 async fn a_pod_that_was_left_out_is_shown_with_the_reason(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     let old = case.until_settled(1).await?;
+    // Times of creation are whole seconds, and the pod must be older than the set.
+    let created: Timestamp = text(&old.pods[0].0, "/metadata/creationTimestamp").parse()?;
+    case.eventually("the second of the pod's creation is over", async || {
+        let now = Timestamp::now();
+        ensure!(now.as_second() > created.as_second(), "{now}");
+        Ok(())
+    })
+    .await?;
     case.apply(set(case, json!([{"name": "game", "image": "log:1.0"}])))
         .await?;
     until_shown(case, [0, 0, 0, 1]).await?;

@@ -95,9 +95,12 @@ pub fn game(image: &str) -> Game {
     game
 }
 
-/// Fields that put a pod on the node, with a probe that tells the kubelet when the server responds.
+/// Fields that put a pod on the node, with a probe that tells the kubelet when the server responds. The probe's timeout
+/// is long, because a pod that only responds late must not become unready. Without a server, the probe fails at once.
 pub fn pod_fields() -> [(&'static str, Value); 3] {
-    let probe = json!({"httpGet": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 1});
+    let probe = json!({
+        "httpGet": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 30,
+    });
     [
         ("nodeSelector", json!({"gamekeeper/kubelet": "real"})),
         ("terminationGracePeriodSeconds", json!(5)),

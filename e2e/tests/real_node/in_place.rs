@@ -203,7 +203,8 @@ async fn a_grace_period_keeps_ready_pods_answering(case: &mut Case) -> Result<()
     let mut images = Images::new(case).await?;
     let (v1, v2) = (images.publish("v1", "v1"), images.publish("v2", "v2"));
     let grace = "/spec/updateStrategy/inPlaceUpdateStrategy/gracePeriodSeconds";
-    case.apply(game(&v1).set(grace, 3)).await?;
+    // Under load, the kubelet may update Ready only after some seconds.
+    case.apply(game(&v1).set(grace, 15)).await?;
     let observation = Observation::start(&case.until_settled(2).await?.pods)?;
     case.set_image(&v2).await?;
     until_updated(case, &v2, 2).await?;

@@ -31,6 +31,9 @@ async fn a_gate_that_is_open_at_the_wrong_time_is_detected(case: &mut Case) -> R
             None => pod["spec"][field] = value,
         }
     }
+    // A superseded version continues to answer during this hook, long enough for a response.
+    pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 10}}});
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(30);
     case.apply(pod).await?;
     let open = json!({"status": {"conditions": [{"type": GATE, "status": "True"}]}});
     let open = format!("-p={open}");

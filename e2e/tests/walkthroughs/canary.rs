@@ -60,20 +60,22 @@ fn check_pause(view: &View, reason: &str, step: i64, updated: i64, stable: &str)
     Ok(())
 }
 
+/// The documented workload. Its pause of 20 s is long enough to be observed, even under load.
 fn canary_example(case: &Case) -> Result<String> {
     example(
         case,
         "canary/gamedeployment.yaml",
-        &[("duration: 60", "duration: 4")],
+        &[("duration: 60", "duration: 20")],
     )
 }
 
-/// The documented template: two measurements, with a condition on the age.
+/// The documented template: two measurements, with a condition on the age. Their interval of 20 s is long enough to
+/// observe that the hook runs.
 fn canary_template(case: &Case, changes: &[(&str, &str)]) -> Result<String> {
     let template = example(
         case,
         "canary/hooktemplate.yaml",
-        &[("interval: 60s", "interval: 2s")],
+        &[("interval: 60s", "interval: 20s")],
     )?;
     Ok(changes
         .iter()
@@ -132,7 +134,7 @@ async fn the_steps_pause_as_documented(case: &mut Case) -> Result<()> {
 
 async fn check_failed_run(case: &Case, run: &Run) -> Result<()> {
     let spec = json!({
-        "count": 2, "interval": "2s", "name": "webtest",
+        "count": 2, "interval": "20s", "name": "webtest",
         "provider": {"web": {"jsonPath": "{$.age}", "url": case.hooks.url("")}},
         "successCondition": "asInt(result) < 30",
     });

@@ -18,11 +18,11 @@ e2e::tests![
     hooks_get_arguments,
 ];
 
-/// A documented template for pod hooks. It measures three times at intervals of 5 s, which is long enough to check the
-/// tables in between.
+/// A documented template for pod hooks. It measures three times at intervals of 20 s, which is long enough to check the
+/// tables in between, even under load.
 fn pod_hook_template(case: &Case, name: &str) -> Result<String> {
     let name = format!("hooks/hook-template-{name}.yaml");
-    example(case, &name, &[("interval: 60s", "interval: 5s")])
+    example(case, &name, &[("interval: 60s", "interval: 20s")])
 }
 
 fn workload_example(case: &Case, name: &str) -> Result<String> {
@@ -240,7 +240,7 @@ fn check_argument_run(
         "{} instead of {args}",
         run.0["spec"]["args"]
     );
-    let metric = json!({"count": 3, "failureLimit": 2, "interval": "5s", "name": "webtest",
+    let metric = json!({"count": 3, "failureLimit": 2, "interval": "20s", "name": "webtest",
         "provider": {"web": {"jsonPath": "{$.age}", "url": url}},
         "successCondition": "asInt(result) > 30"});
     check_contains(&run.0["spec"]["metrics"][0], &metric)?;

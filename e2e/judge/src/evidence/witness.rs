@@ -7,9 +7,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use futures::TryStreamExt;
+use futures::StreamExt;
 use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use serde_json::Value;
@@ -146,28 +147,30 @@ impl Drop for Witness {
     }
 }
 
-/// Records the events of a watch.
+/// Records the events of a watch. A watch that breaks off is resumed.
 async fn follow(kind: Kind, seen: Arc<Mutex<Vec<Observation>>>, started: oneshot::Sender<()>) {
     let mut started = Some(started);
-    let events = watcher(kind.api.clone(), watcher::Config::default()).map_err(anyhow::Error::from);
-    let followed = events.try_for_each(|event| {
+    let events = watcher(kind.api.clone(), watcher::Config::default()).default_backoff();
+    let followed = events.for_each(|event| {
         let recorded = match event {
-            watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
+            Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
                 record(&seen, &kind, object, false)
             }
-            watcher::Event::Delete(object) => record(&seen, &kind, object, true),
-            watcher::Event::Init => Ok(()),
-            watcher::Event::InitDone => {
+            Ok(watcher::Event::Delete(object)) => record(&seen, &kind, object, true),
+            Ok(watcher::Event::Init) => Ok(()),
+            Ok(watcher::Event::InitDone) => {
                 // Only the first list is awaited; a watch may list again.
                 let _ = started.take().map(|started| started.send(()));
                 Ok(())
             }
+            Err(error) => Err(error.into()),
         };
-        std::future::ready(recorded)
+        if let Err(error) = recorded {
+            eprintln!("the witness watches {}: {error:#}", kind.plural);
+        }
+        std::future::ready(())
     });
-    if let Err(error) = followed.await {
-        eprintln!("the witness no longer watches {}: {error:#}", kind.plural);
-    }
+    followed.await;
 }
 
 fn record(

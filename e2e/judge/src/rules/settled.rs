@@ -16,8 +16,10 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::World;
 
-/// For how long a settled workload may still get a last status write or event.
+/// For how long a settled workload may still get a last status write.
 const GRACE: SignedDuration = SignedDuration::from_secs(3);
+/// For how long it may still get events. The operator merges events about pods for two seconds before it writes them.
+const EVENT_GRACE: SignedDuration = SignedDuration::from_secs(10);
 /// The resource of budgets.
 const BUDGETS: &str = "poddisruptionbudgets";
 
@@ -60,7 +62,11 @@ impl Settled {
         if since.is_none() || !by_operator {
             self.since = is_settled(world).then_some(write.done);
         }
-        let since = since.filter(|since| by_operator && *since + GRACE < write.received)?;
+        let grace = match write.plural.as_str() {
+            "events" => EVENT_GRACE,
+            _ => GRACE,
+        };
+        let since = since.filter(|since| by_operator && *since + grace < write.received)?;
         Some((
             "settled",
             format!(
@@ -194,6 +200,17 @@ mod tests {
         assert_eq!(scenario.verdict(), [], "a last status write may follow");
         scenario.wait(10);
         scenario.status(json!({"conditions": [1]}));
+        assert_eq!(scenario.broken(), ["settled"]);
+    }
+
+    #[test]
+    fn a_settled_workload_may_get_last_events() {
+        let mut scenario = settled();
+        scenario.wait(5);
+        scenario.write_event();
+        assert_eq!(scenario.verdict(), []);
+        scenario.wait(6);
+        scenario.write_event();
         assert_eq!(scenario.broken(), ["settled"]);
     }
 

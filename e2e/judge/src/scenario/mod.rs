@@ -121,6 +121,12 @@ impl Scenario {
             .write(OPERATOR, "delete", "controllerrevisions", "", name, gone);
     }
 
+    /// The operator writes an event. The log contains no body of it.
+    pub(crate) fn write_event(&mut self) {
+        self.log
+            .write(OPERATOR, "create", "events", "", "event", json!({}));
+    }
+
     /// Lets time pass.
     pub(crate) fn wait(&mut self, seconds: i64) {
         self.log.wait(seconds);

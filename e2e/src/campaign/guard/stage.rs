@@ -1,6 +1,7 @@
 //! What all histories of a run share: the policy of the chart, the operator's account and two PriorityClasses.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::json;
@@ -8,7 +9,10 @@ use serde_json::json;
 use crate::addons::policy::{install_where, release, uninstall};
 use crate::case::Case;
 use crate::cluster::control_plane::ControlPlane;
+use crate::wait::eventually;
 
+/// How long to wait for a condition.
+const LIMIT: Duration = Duration::from_secs(60);
 /// The PriorityClass of pods that need a whole node.
 pub(super) const RIVAL_CLASS: &str = "campaign-rival";
 /// The PriorityClass of guarded pods.
@@ -38,7 +42,9 @@ impl Stage {
             class(RIVAL_CLASS, 1_000, "PreemptLowerPriority"),
             class(GUARDED_CLASS, 2_000, "Never"),
         ];
-        plane.apply(&classes).await?;
+        // Another test may create the classes at the same time.
+        let apply = async || plane.apply(&classes).await;
+        eventually("the classes exist", LIMIT, apply).await?;
         let selector = json!({"matchLabels": {LABEL: label}});
         install_where(&system, "admission.guardedPods=true", "guard", &selector).await?;
         Ok(Stage { system, label })

@@ -210,6 +210,11 @@ impl Operator {
     /// Starts the operator and waits until it is ready.
     pub async fn start(&mut self) -> Result<()> {
         self.launch().await?;
+        self.until_ready().await
+    }
+
+    /// Waits until the operator is ready.
+    pub async fn until_ready(&mut self) -> Result<()> {
         eventually(
             "the operator is ready",
             Duration::from_secs(60),
@@ -337,20 +342,27 @@ impl Operator {
 
     /// Kills the operator (kill -9).
     pub async fn kill(&mut self) -> Result<()> {
+        if self.has_lost_its_lease()? {
+            return Ok(());
+        }
         let running = self.running.take().context("no operator is running")?;
         Ok(running.end()?.kill().await?)
     }
 
-    /// Sends SIGTERM and waits until the operator exits. Fails if it does not exit cleanly within 20 s.
+    /// Sends SIGTERM and waits until the operator exits. Fails if it does not exit cleanly within 30 s, after which a
+    /// kubelet would kill it by default. An operator that loses its lease exits anyway.
     pub async fn terminate(&mut self) -> Result<()> {
+        if self.has_lost_its_lease()? {
+            return Ok(());
+        }
         self.signal("TERM").await?;
         let running = self.running.take().context("no operator is running")?;
-        let ended = timeout(Duration::from_secs(20), running.end()?.wait()).await;
-        let status = ended.context("the operator did not exit within 20 s of SIGTERM")??;
+        let ended = timeout(Duration::from_secs(30), running.end()?.wait()).await;
+        let status = ended.context("the operator did not exit within 30 s of SIGTERM")??;
+        let message = last_line(&self.log);
         ensure!(
-            status.success(),
-            "the operator exited: {status}: {}",
-            last_line(&self.log)
+            status.success() || has_lost_its_lease(status, &message),
+            "the operator exited: {status}: {message}"
         );
         Ok(())
     }
