@@ -83,6 +83,7 @@ async fn a_build_that_never_becomes_ready_reaches_only_one_batch(case: &mut Case
         .await?;
     case.kill_operator().await?;
     case.operator.start().await?;
+    case.until_planned(&case.workload()).await?;
     case.consistently("a new leader keeps to the batch", 3, |view| {
         view.pods.len() == 3
     })

@@ -15,7 +15,6 @@ use serde_json::Value;
 
 use crate::guard_setup::{
     allowing_answer, apply_guarded, budgets, live_pods, refusing_answer, until_guarded,
-    until_planned,
 };
 use crate::protection::uninstall;
 
@@ -79,7 +78,8 @@ async fn delete_crds(case: &mut Case) -> Result<()> {
     // served.
     case.hooks.answer("/", refusing_answer());
     // A new leader compares its caches with the API server before it plans, and could not do so without a CRD.
-    until_planned(case, &format!("gamedeployment/{GAME}")).await?;
+    case.until_planned(&format!("gamedeployment/{GAME}"))
+        .await?;
     let wait = ["wait", "--for=condition=Guarded", "gamedeployment", "--all"];
     case.kubectl(&wait).await?;
     for crd in [RUNS, SETS] {

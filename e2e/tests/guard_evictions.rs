@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::guard_setup::{
     apply_guarded, budgets, condition, create_node, evict, install_policy, label, live_pods,
-    refusing_answer, until_counted, until_guarded, until_planned, waiting_reasons,
+    refusing_answer, until_counted, until_guarded, waiting_reasons,
 };
 use crate::protection::uninstall;
 
@@ -78,7 +78,7 @@ async fn an_eviction_of_a_pending_pod_succeeds(case: &mut Case) -> Result<()> {
         })
         .await?;
     // Only a pod that the operator has seen running is counted.
-    until_planned(case, &case.workload()).await?;
+    case.until_planned(&case.workload()).await?;
     let pod = view.pod_names()[0];
     let error = case.refused(&["delete", "pod", pod], "").await?;
     ensure!(error.contains("players may be on"), "{error}");

@@ -127,6 +127,7 @@ async fn a_namespace_is_deleted_after_its_last_match(case: &mut Case) -> Result<
     case.kill_operator().await?;
     let before = live_pods(case).await?;
     case.operator.start().await?;
+    case.until_planned(&case.workload()).await?;
     until_hooks_fail(case, 2).await?;
     ensure!(
         live_pods(case).await? == before,

@@ -145,21 +145,6 @@ pub(crate) async fn create_node(case: &Case) -> Result<String> {
     Ok(node)
 }
 
-/// Changes a field of the workload (KIND/NAME) that concerns no pod, and waits until the operator has observed the
-/// change, which shows that the operator plans.
-pub(crate) async fn until_planned(case: &Case, workload: &str) -> Result<()> {
-    let change = json!([{"op": "add", "path": "/spec/revisionHistoryLimit", "value": 9}]);
-    case.patch(workload, change).await?;
-    let (kind, name) = workload.split_once('/').context("not KIND/NAME")?;
-    case.eventually("the operator plans", async || {
-        let found = case.get(&format!("{kind}s/{name}")).await?;
-        let observed = &found["status"]["observedGeneration"];
-        ensure!(*observed == found["metadata"]["generation"], "{found:#}");
-        Ok(())
-    })
-    .await
-}
-
 /// Waits until the workload, its pods and its budget are deleted.
 pub(crate) async fn until_deleted(case: &Case) -> Result<()> {
     let workload = case.workload();

@@ -79,6 +79,7 @@ async fn a_restarted_operator_keeps_its_choice_of_pods(case: &mut Case) -> Resul
     let cheap = "controller.kubernetes.io/pod-deletion-cost=-100";
     case.kubectl(&["annotate", "pod", others[0], cheap]).await?;
     case.operator.start().await?;
+    case.until_planned(&case.workload()).await?;
     case.consistently("the same two pods wait", 3, |view| {
         pods_waiting_for_hooks(view) == pods_waiting_for_hooks(&before)
     })

@@ -236,6 +236,7 @@ async fn a_restarted_operator_continues_a_deletion(case: &mut Case) -> Result<()
     let before = case.until("the highest ordinal waits", waits).await?;
     case.kill_operator().await?;
     case.operator.start().await?;
+    case.until_planned(&case.workload()).await?;
     case.consistently("the pod still waits", 2, waits).await?;
     let after = case.view().await?;
     after.ensure(after.runs[0].uid() == before.runs[0].uid())?;

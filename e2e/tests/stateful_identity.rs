@@ -138,10 +138,11 @@ async fn an_evicted_pod_is_replaced_under_its_ordinal(case: &mut Case) -> Result
     case.use_stateful_set();
     case.apply(Game::ordered(2)).await?;
     let before = case.until_settled(2).await?;
+    let old = uid_of(&before, 0)?;
     evict(case, 0).await?;
     let view = case
         .until("the pod is replaced", |view| {
-            let is_new = uid_of(view, 0).ok() != uid_of(&before, 0).ok();
+            let is_new = uid_of(view, 0).is_ok_and(|uid| uid != old);
             is_new && view.counts() == [2; 5]
         })
         .await?;
@@ -178,8 +179,10 @@ async fn pods_that_end_are_replaced_under_their_ordinal(case: &mut Case) -> Resu
         case.end_pod(&name(ordinal), phase).await?;
     }
     case.until("both pods are replaced", |view| {
-        let is_new = |ordinal| uid_of(view, ordinal).ok() != uid_of(&before, ordinal).ok();
-        view.counts() == [3; 5] && is_new(0) && is_new(2) && !is_new(1)
+        let uids = |view: &View| (0..3).map(|it| uid_of(view, it).ok()).collect::<Vec<_>>();
+        let (old, new) = (uids(&before), uids(view));
+        let is_replaced = |ordinal: usize| new[ordinal].is_some() && new[ordinal] != old[ordinal];
+        view.counts() == [3; 5] && is_replaced(0) && is_replaced(2) && new[1] == old[1]
     })
     .await?;
     Ok(())

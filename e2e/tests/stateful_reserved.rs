@@ -47,12 +47,12 @@ fn name(ordinal: i64) -> String {
     format!("{SET}-{ordinal}")
 }
 
-/// Waits until the set is settled with these pods. Panics if it has fewer pods in the meantime.
+/// Waits until the set is settled with these pods, and Ready. Panics if it has fewer pods in the meantime.
 async fn until_settled_as(case: &Case, shape: &str) -> Result<View> {
     let pods = shape.split(' ').count();
     case.until(shape, |view| {
         assert!(view.pods.len() >= pods, "{}", view.summary());
-        view.shape() == shape && view.is_settled(pods as i64)
+        view.shape() == shape && view.is_settled(pods as i64) && view.is_true("Ready")
     })
     .await
 }
@@ -66,7 +66,6 @@ async fn reserve_and_release(case: &mut Case, game: Game) -> Result<()> {
     let revision = "/status/updateRevision";
     view.ensure(view.text(revision) == before.text(revision))?;
     view.ensure(view.pod(&name(2))?.uid() == before.pod(&name(2))?.uid())?;
-    view.ensure(view.is_true("Ready"))?;
     reserve(case, &[]).await?;
     let view = until_settled_as(case, "0:v1 1:v1 2:v1").await?;
     view.ensure(view.pod(&name(1))?.uid() != before.pod(&name(1))?.uid())?;

@@ -24,7 +24,9 @@ use gamekeeper_core::api::names::{
     HOOKS_NAMESPACE, LIFECYCLE_FINALIZER, MOVE_ANNOTATION, NODE_RECORD, NOT_INSTALLED_TAINT,
 };
 use gamekeeper_core::api::{Cluster, ClusterPhase, ClusterStatus, HookRun};
-use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode, ClusterWorld, GamePod, plan};
+use gamekeeper_core::plan::cluster::{
+    ClusterAction, ClusterNode, ClusterWorld, GamePod, plan, seniority,
+};
 
 /// How long to wait before the creation of a refused run is retried.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(10);
@@ -168,12 +170,8 @@ impl Clusters {
 
     /// The name of the oldest Cluster; None if this one is the oldest.
     fn older_cluster(&self, cluster: &Whole<Cluster>) -> Option<String> {
-        let age = |it: &Whole<Cluster>| {
-            let created = it.object.metadata.creation_timestamp.as_ref();
-            (created.map(|it| it.0), it.name().to_owned())
-        };
         let clusters = self.cache.clusters.store().all();
-        let oldest = clusters.iter().min_by_key(|it| age(it))?;
+        let oldest = clusters.iter().min_by_key(|it| seniority(&it.object))?;
         (oldest.uid() != cluster.uid()).then(|| oldest.name().to_owned())
     }
 

@@ -51,7 +51,7 @@
 //! There is one tolerance in all rules: a client cannot know what changes while its request is in flight.
 //! So a write is checked against every version of the workload that was the newest at some time in the
 //! second before the request was received (`replay::world::LAG`), and is a violation only if it is wrong
-//! for each of them.
+//! for each of them. Only two rules allow more, and say why: `rules/deletion.rs`, and `rules/settled.rs` for events.
 //!
 //! # Where to start
 //!

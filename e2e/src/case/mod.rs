@@ -373,6 +373,21 @@ impl Case {
         self.until(&description, holds).await
     }
 
+    /// Changes a field of a workload (KIND/NAME) that concerns no pod, and waits until the operator has observed the
+    /// change. An operator that was just started is ready before it leads and plans.
+    pub async fn until_planned(&self, workload: &str) -> Result<()> {
+        let change = json!([{"op": "add", "path": "/spec/revisionHistoryLimit", "value": 9}]);
+        self.patch(workload, change).await?;
+        let (kind, name) = workload.split_once('/').context("not KIND/NAME")?;
+        self.eventually("the operator plans", async || {
+            let found = self.get(&format!("{kind}s/{name}")).await?;
+            let observed = &found["status"]["observedGeneration"];
+            ensure!(*observed == found["metadata"]["generation"], "{found:#}");
+            Ok(())
+        })
+        .await
+    }
+
     /// Waits until all pods are updated and available, and no HookRun is left.
     pub async fn until_settled(&self, replicas: i64) -> Result<View> {
         self.until("settled", |view| view.is_settled(replicas))

@@ -45,6 +45,10 @@ pub fn plan(cluster: &Cluster, world: &ClusterWorld) -> ClusterPlan {
         // Without the finalizer, nothing has started.
         _ if is_deleted && !has_finalizer => return ClusterPlan::default(),
         Ok(scene) => scene,
+        // The finalizer was copied from the older Cluster.
+        Err(_) if is_deleted && world.older_cluster.is_some() && has_no_traces(cluster, world) => {
+            return without_finalizer();
+        }
         Err(state) => return blocked(cluster, world, state),
     };
     if !has_finalizer {
@@ -57,6 +61,30 @@ pub fn plan(cluster: &Cluster, world: &ClusterWorld) -> ClusterPlan {
         _ if is_deleted => delete(&scene),
         Some(_) => upgrade(&scene),
         None => install(&scene),
+    }
+}
+
+/// Orders Clusters; only the first one runs scripts. That is the oldest one or, of those created in the same second, one
+/// that has begun and therefore has the finalizer.
+pub fn seniority(cluster: &Cluster) -> impl Ord + use<> {
+    let created = cluster.metadata.creation_timestamp.as_ref();
+    let has_begun = finalizers(cluster).any(|it| it == LIFECYCLE_FINALIZER);
+    let name = cluster.metadata.name.clone();
+    (created.map(|it| it.0), !has_begun, name)
+}
+
+/// Whether there are neither runs nor records of a Cluster.
+fn has_no_traces(cluster: &Cluster, world: &ClusterWorld) -> bool {
+    let uid = cluster.metadata.uid.as_deref().unwrap_or_default();
+    let mut nodes = world.nodes.iter();
+    world.runs.is_empty() && nodes.all(|it| NodeRecord::of(it, uid) == NodeRecord::empty(it, uid))
+}
+
+/// The end of a deletion.
+fn without_finalizer() -> ClusterPlan {
+    ClusterPlan {
+        actions: vec![ClusterAction::SetFinalizer(false)],
+        ..ClusterPlan::default()
     }
 }
 
@@ -130,10 +158,7 @@ fn delete(scene: &Scene) -> ClusterPlan {
     walk.cancel_unwanted(&LifecycleStep::DELETE);
     let is_over = walk.steps(&[pre_delete]) && walk.remove_records() && walk.steps(&[post_delete]);
     if is_over {
-        return ClusterPlan {
-            actions: vec![ClusterAction::SetFinalizer(false)],
-            ..ClusterPlan::default()
-        };
+        return without_finalizer();
     }
     walk.show_waiting(&[post_delete]);
     walk.end(ClusterPhase::Terminating)

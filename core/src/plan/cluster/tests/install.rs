@@ -1,8 +1,12 @@
 //! Installs: the order of steps, failures, edits, skipped steps and pauses.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::sim::{Sim, node};
+use crate::api::Cluster;
+use crate::api::names::LIFECYCLE_FINALIZER;
+use crate::plan::cluster::seniority;
 
 #[test]
 fn the_steps_of_an_install_run_in_order() {
@@ -267,6 +271,27 @@ fn cluster_hooks_wait_until_there_is_a_first_master() {
 }
 
 #[test]
+fn of_two_clusters_the_one_that_has_begun_stays_the_first() {
+    let mut clusters = ["b", "a"].map(|name| {
+        let mut cluster = Sim::new(&json!({})).cluster;
+        cluster.metadata.name = Some(name.to_owned());
+        let created = "2026-01-01T00:00:00Z".parse().expect("a time");
+        cluster.metadata.creation_timestamp = Some(Time(created));
+        cluster
+    });
+    let first = |clusters: &[Cluster]| {
+        let first = clusters.iter().min_by_key(|it| seniority(it));
+        first.and_then(|it| it.metadata.name.clone())
+    };
+    assert_eq!(first(&clusters).as_deref(), Some("a"));
+    clusters[0].metadata.finalizers = Some(vec![LIFECYCLE_FINALIZER.to_owned()]);
+    assert_eq!(first(&clusters).as_deref(), Some("b"));
+    let older = "2020-01-01T00:00:00Z".parse().expect("a time");
+    clusters[1].metadata.creation_timestamp = Some(Time(older));
+    assert_eq!(first(&clusters).as_deref(), Some("a"));
+}
+
+#[test]
 fn an_invalid_field_or_an_older_cluster_blocks_everything() {
     let mut sim = Sim::new(&json!({"hooks": {"PreInstall": "/usr/bin/true"}}));
     sim.settle();
@@ -288,6 +313,10 @@ fn an_invalid_field_or_an_older_cluster_blocks_everything() {
     sim.older_cluster = None;
     sim.settle();
     assert_eq!(sim.live().len(), 1);
+    // A newer Cluster that has begun cleans up first, as the oldest one.
+    sim.older_cluster = Some("first".to_owned());
+    sim.delete();
+    assert!(!sim.is_deleted());
 }
 
 #[test]

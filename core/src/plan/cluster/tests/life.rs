@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::sim::{Sim, node};
+use crate::api::names::LIFECYCLE_FINALIZER;
 
 fn installed() -> Sim {
     let mut sim = Sim::new(&json!({}));
@@ -147,6 +148,16 @@ fn delete_hooks_run_and_the_finalizer_is_removed_last() {
     assert!(sim.nodes.iter().all(|node| node.record.is_none()));
     sim.end("master-0", None);
     assert!(sim.is_deleted());
+}
+
+#[test]
+fn a_newer_cluster_with_a_copied_finalizer_can_be_deleted() {
+    let mut sim = Sim::new(&json!({"hooks": {"PreClusterDelete": "/tmp/hooks/pre/bye"}}));
+    sim.cluster.metadata.finalizers = Some(vec![LIFECYCLE_FINALIZER.to_owned()]);
+    sim.older_cluster = Some("first".to_owned());
+    sim.settle();
+    sim.delete();
+    assert!(sim.is_deleted() && sim.runs.is_empty());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Upgrades: their order, failures, cancellation and drains.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::sim::Sim;
 use crate::plan::cluster::GamePod;
@@ -135,6 +135,8 @@ fn a_version_that_is_set_back_too_late_is_reported() {
         "{condition}"
     );
     assert!(sim.condition("Ready").starts_with("False"));
+    sim.now += jiff::SignedDuration::from_secs(60);
+    assert!(sim.plan().status.is_none(), "nothing has changed");
     sim.nodes[0].version = "v1.18.3".to_owned();
     sim.settle();
     assert!(sim.condition("Ready").starts_with("True"));
@@ -178,8 +180,12 @@ fn a_deletion_cancels_the_upgrade() {
 }
 
 fn draining() -> Sim {
+    draining_with(&json!({"PreUpgrade": "/tmp/hooks/pre/b"}))
+}
+
+fn draining_with(hooks: &Value) -> Sim {
     let mut sim = Sim::new(&json!({
-        "hooks": {"PreUpgrade": "/tmp/hooks/pre/b"},
+        "hooks": hooks,
         "upgrade": {"strategy": {"drainNodeBeforeUpgrade": true}},
     }));
     sim.pass_all();
@@ -200,6 +206,22 @@ fn draining() -> Sim {
 fn cordoned(sim: &Sim) -> Vec<&str> {
     let nodes = sim.nodes.iter().filter(|it| it.unschedulable);
     nodes.map(|it| it.name.as_str()).collect()
+}
+
+#[test]
+fn no_node_is_drained_before_pre_cluster_upgrade_has_passed() {
+    let mut sim = draining_with(&json!({
+        "PreClusterUpgrade": "/tmp/hooks/pre/a", "PreUpgrade": "/tmp/hooks/pre/b",
+    }));
+    let is_untouched = |sim: &Sim| cordoned(sim).is_empty() && !sim.pods[0].move_requested;
+    assert_eq!(sim.live()[0].0, "EnsurePreClusterUpgradeHook");
+    assert!(is_untouched(&sim));
+    sim.end("master-0", Some("exit 1"));
+    assert!(is_untouched(&sim));
+    sim.wait(10);
+    sim.end("master-0", None);
+    assert_eq!(cordoned(&sim), ["master-0"]);
+    assert!(sim.pods[0].move_requested);
 }
 
 #[test]

@@ -21,13 +21,17 @@ impl Walk<'_> {
         let count = |nodes: usize| i32::try_from(nodes).unwrap_or(i32::MAX);
         let mut old = scene.old.conditions.clone();
         if phase != ClusterPhase::Upgrading {
-            // An upgrade that was canceled leaves conditions that are not True. They are dropped.
+            // An upgrade that was canceled leaves conditions that are not True. They are dropped, unless this walk has
+            // a state for them.
             let belongs_to_upgrade = |it: &str| {
                 LifecycleStep::UPGRADE
                     .iter()
                     .any(|step| step.to_string() == it)
             };
-            old.retain(|it| it.status == "True" || !belongs_to_upgrade(&it.type_));
+            let has_state = |it: &str| self.states.iter().any(|(step, _)| step.to_string() == it);
+            old.retain(|it| {
+                it.status == "True" || !belongs_to_upgrade(&it.type_) || has_state(&it.type_)
+            });
         }
         let now = scene.world.now;
         let status = ClusterStatus {

@@ -12,8 +12,8 @@ use crate::plan::cluster::scene::is_same_version;
 impl Walk<'_> {
     /// Selects the nodes to upgrade now: all whose upgrade has begun, then others while fewer than `parallelism` are
     /// selected. Of the others, those that are being drained come first, then control-plane nodes, each sorted by name.
-    /// After a script of the upgrade has failed on a node, no other node begins its upgrade until that script has
-    /// passed there.
+    /// No node begins its upgrade, and so none is drained, before PreClusterUpgrade has passed. After a script of the
+    /// upgrade has failed on a node, no other node begins its upgrade until that script has passed there.
     pub fn select_nodes(&mut self) {
         let scene = self.scene;
         let Some(number) = scene.upgrade.as_ref().map(|it| it.number) else {
@@ -43,7 +43,10 @@ impl Walk<'_> {
                 begun.insert(node.uid.clone());
             }
         }
-        if has_failed {
+        let first = LifecycleStep::EnsurePreClusterUpgradeHook;
+        let may_begin =
+            self.reason_to_skip(first).is_some() || scene.old.passed_steps.contains(&first);
+        if has_failed || !may_begin {
             self.selected = begun;
             return;
         }
