@@ -94,9 +94,8 @@ pub fn change_between(from: &Value, to: &Value) -> Result<Change, NotInPlace> {
                 let wanted = items(to, list)
                     .nth(index)
                     .and_then(|it| it.get("resources"));
-                change
-                    .resources
-                    .push((name.to_owned(), wanted.cloned().unwrap_or_default()));
+                let wanted = with_default_requests(wanted.cloned().unwrap_or_default());
+                change.resources.push((name.to_owned(), wanted));
             }
         }
     }
@@ -214,6 +213,19 @@ fn map_change(from: Option<&Value>, to: Option<&Value>) -> Vec<(String, Option<S
     set.chain(removed).collect()
 }
 
+/// The resources of a new pod: at its creation, the API server adds a request where there is only a limit. A resize has
+/// to set these requests, too, because the API server does not change them with the limits.
+fn with_default_requests(mut resources: Value) -> Value {
+    let limits = resources.get("limits").and_then(Value::as_object).cloned();
+    for (name, limit) in limits.into_iter().flatten() {
+        let request = &mut resources["requests"][&name];
+        if request.is_null() {
+            *request = limit;
+        }
+    }
+    resources
+}
+
 fn check_resources(from: &Value, to: &Value, path: &str) -> Result<(), NotInPlace> {
     let empty = Map::new();
     for kind in ["requests", "limits"] {
@@ -321,6 +333,35 @@ mod tests {
         let mut to = from.clone();
         edit(&mut to);
         change_between(&from, &to).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_resize_sets_the_requests_that_the_api_server_takes_from_limits() {
+        let wanted = |from: Value, to: Value| {
+            let change = change_between(&template(from), &template(to)).expect("in place");
+            change.resources[0].1.clone()
+        };
+        let limits = |cpu: &str| json!({"limits": {"cpu": cpu, "memory": "1Gi"}});
+        let both = json!({"cpu": "2", "memory": "1Gi"});
+        let resized = wanted(limits("1"), limits("2"));
+        assert_eq!(resized, json!({"limits": both, "requests": both}));
+        let resized = wanted(
+            json!({"limits": {"memory": "1Gi"}, "requests": {"cpu": "1"}}),
+            json!({"limits": {"memory": "2Gi"}, "requests": {"cpu": "1"}}),
+        );
+        let requests = json!({"cpu": "1", "memory": "2Gi"});
+        assert_eq!(
+            resized,
+            json!({"limits": {"memory": "2Gi"}, "requests": requests})
+        );
+        let set = json!({"limits": {"cpu": "4"}, "requests": {"cpu": "2"}});
+        assert_eq!(
+            wanted(
+                json!({"limits": {"cpu": "4"}, "requests": {"cpu": "1"}}),
+                set.clone()
+            ),
+            set
+        );
     }
 
     #[test]
