@@ -130,7 +130,8 @@ pub(super) fn change_in_place<'a>(
         InPlaceState::Idle => match (may_touch(pod, &intent, hooks), pod.gate) {
             // `follow` opens the gate first, so a closed gate always means that an update is in progress.
             (None, _) | (_, Gate::Unset) => Decision::Wait,
-            (Some(cleared), Gate::Open) if !is_new(pod) => {
+            // Resources are set once the record of the change belongs to a closed gate.
+            (Some(cleared), Gate::Open) if !is_new(pod) || !goal.change.resources.is_empty() => {
                 let then = workload.grace.is_zero().then(patch);
                 Decision::Do(cleared.close_gate(goal.revision, then))
             }

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::api::{ContainerOrder, HookPhase};
 use crate::plan::in_place::{Change, Completion, Patching, completion, patch_of};
 use crate::plan::tests::story::{Story, story};
-use crate::plan::{Action, FirstStatus, Gate, Pod, Resize, RevisionName};
+use crate::plan::{Action, FirstStatus, Gate, Pod, PodPhase, Resize, RevisionName};
 
 fn in_place(replicas: i32, spec: serde_json::Value) -> Story {
     let mut story = story(
@@ -323,4 +323,27 @@ fn an_update_to_another_name_of_the_running_image_is_complete_after_the_restart(
         let later = now + SignedDuration::from_secs(10);
         assert_eq!(completion(&pod, &record, later), Completion::Done);
     }
+}
+
+#[test]
+fn a_pod_that_has_not_started_gets_its_new_resources() {
+    let with_cpu = |cpu: &str| {
+        let resources = json!({"requests": {"cpu": cpu}});
+        let container = json!({"name": "game", "image": "game:v1", "resources": resources});
+        json!({"template": {"spec": {"containers": [container]}}})
+    };
+    let mut story = in_place(1, with_cpu("64"));
+    story.kubelets_run = false;
+    let name = story.names().remove(0);
+    story.stop_containers(&name);
+    story.edit_pod(&name, |pod| {
+        pod.phase = PodPhase::Pending;
+        pod.ready_since = None;
+    });
+    story.user(with_cpu("2")).settle();
+    let resizes = story.count(|it| matches!(it, Action::ResizePod { .. }));
+    assert_eq!(resizes, 1);
+    story.kubelets_run = true;
+    story.settle();
+    assert_eq!(story.columns(), "1 1 1 1 1");
 }
