@@ -166,8 +166,9 @@ impl<'a> Hooks<'a> {
         let Some(run) = self.run_for(pod, intent) else {
             if intent.possible && !self.has_run(intent.point, pod) {
                 self.start(pod, intent);
-            } else if pod.marked_deleting && intent.possible {
-                // The run of another intent is deleted first; the pod stays marked meanwhile.
+            } else if pod.marked_deleting && (intent.possible || waits_for_deletion(pod, intent)) {
+                // The run of another intent is deleted first; the pod stays marked meanwhile. And the deadline of a pod
+                // whose hook cannot run must not start over because its deletion is not possible for a moment.
                 self.mark(pod, intent);
             }
             return Clearance::Held;
@@ -346,4 +347,9 @@ impl<'a> Hooks<'a> {
             }
         }
     }
+}
+
+/// Whether a guarded pod waits for its hook, as its annotation records, so that it can be deleted.
+fn waits_for_deletion(pod: &Pod, intent: &Intent) -> bool {
+    intent.deletes && pod.waiting_since.is_some()
 }

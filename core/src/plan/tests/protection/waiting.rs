@@ -8,7 +8,7 @@ use super::{
 };
 use crate::api::names::GUARDED_LABEL;
 use crate::api::{GameDeployment, HookPhase, WaitReason};
-use crate::plan::tests::story::{Story, story};
+use crate::plan::tests::story::{Story, set, story};
 use crate::plan::{Ground, GuardState, MoveRequest};
 
 #[test]
@@ -275,4 +275,20 @@ fn a_new_template_does_not_restart_the_deadline_of_a_pod_without_a_hook_run() {
     assert_eq!(grounds(&story), []);
     story.wait(100).settle();
     assert_eq!(grounds(&story), [Ground::Deadline]);
+}
+
+#[test]
+fn a_wait_without_a_hook_run_keeps_its_deadline_while_another_pod_is_not_ready() {
+    let mut story = set(3, with_deadline(600));
+    story.settle();
+    story.world.templates.clear();
+    story.user(json!({"replicas": 1})).settle();
+    story.wait(500).kubelets_run = false;
+    // With OrderedReady, no pod is deleted while another one is not ready.
+    story.edit_pod("game-0", |pod| pod.ready_since = None);
+    story.settle();
+    story.kubelets_run = true;
+    story.settle();
+    story.wait(100).settle();
+    assert_eq!(grounds(&story).first(), Some(&Ground::Deadline));
 }
