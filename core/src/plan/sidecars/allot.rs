@@ -220,7 +220,7 @@ pub fn allot<'a>(set: &Sidecars, pods: &'a [MatchedPod], now: Timestamp) -> Allo
         .eligible
         .iter()
         .filter(|it| it.pod.refused.is_none());
-    let possible = candidates.holders.len() + accepted.count();
+    let possible = candidates.holders.len() + accepted.count() + candidates.renewable;
     progress.wanted = wanted.min(possible);
     if wanted > possible {
         progress.held = std::mem::take(&mut candidates.held);
@@ -267,6 +267,8 @@ struct Candidates<'a> {
     eligible: Vec<MarkedPod<'a>>,
     /// Those whose tokens are withdrawn. They can get another one after that.
     void: Vec<MarkedPod<'a>>,
+    /// How many of those whose tokens are withdrawn will get another one, as far as there is room.
+    renewable: usize,
     /// The workloads that hold back other pods, and why.
     held: BTreeSet<String>,
 }
@@ -291,7 +293,10 @@ impl<'a> Candidates<'a> {
                 Some(_) if may_change && pod.own && mark.allows(&set.revision) => {
                     all.holders.push(candidate);
                 }
-                Some(_) => all.void.push(candidate),
+                Some(_) => {
+                    all.renewable += usize::from(may_change && pod.refused.is_none());
+                    all.void.push(candidate);
+                }
                 None if may_change && !pod.is_refused(now) => all.eligible.push(candidate),
                 None => {}
             }

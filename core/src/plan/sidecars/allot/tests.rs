@@ -387,6 +387,11 @@ fn the_progress_names_what_holds_the_update_back() {
     let by_workloads = progress(json!({}), &["new", "old paused", "old paused"]);
     let held = BTreeSet::from(["GameDeployment games/arena is paused".to_owned()]);
     assert_eq!((by_workloads.wanted, by_workloads.held), (0, held));
+    // Pods whose tokens are for an earlier revision get new ones, unless their writes are refused.
+    let words = ["token-stale", "token-stale", "token-stale write-refused"];
+    assert_eq!(progress(json!({"maxUnavailable": 3}), &words).wanted, 2);
+    let paused = progress(json!({}), &["token-stale paused"]);
+    assert_eq!((paused.wanted, paused.held.len()), (0, 1));
     // Pods that the set itself holds back do not wait for a workload.
     for strategy in [json!({"partition": 3}), json!({"paused": true})] {
         let by_set = progress(strategy, &["new", "old paused", "old paused"]);
