@@ -61,7 +61,7 @@ pub struct MatchedPod {
     pub labels: BTreeMap<String, String>,
     /// The marks of the SidecarSets that were considered when it was created.
     pub marks: SidecarMarks,
-    /// Whether it is ready.
+    /// Whether the kubelet reports it as ready.
     pub ready: bool,
     /// Whether it is updated by one of our workloads, which controls it or may adopt it. The set updates other pods
     /// itself.
@@ -88,6 +88,12 @@ impl MatchedPod {
     /// NAMESPACE/NAME.
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Whether it is ready with the sidecars that its spec names. While a kubelet pulls an image, it reports the old
+    /// container as ready.
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready && self.changing != Changing::Sidecars
     }
 
     /// Whether no write is attempted now, because the API server has refused the last one.

@@ -224,7 +224,7 @@ pub(super) fn stable_revision(
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for pod in pods {
         if let Some(mark) = pod.mark(newest) {
-            let is_counted = pod.ready || mark.revision != newest.revision;
+            let is_counted = pod.is_ready() || mark.revision != newest.revision;
             *counts.entry(&mark.revision).or_default() += usize::from(is_counted);
         }
     }

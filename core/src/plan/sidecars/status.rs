@@ -45,9 +45,9 @@ pub fn sidecar_set_status(
             let is_updated = set.is_applied_to(mark);
             status.matched_pods += 1;
             status.updated_pods += i32::from(is_updated);
-            status.ready_pods += i32::from(pod.ready);
-            status.updated_ready_pods += i32::from(is_updated && pod.ready);
-            if !pod.ready {
+            status.ready_pods += i32::from(pod.is_ready());
+            status.updated_ready_pods += i32::from(is_updated && pod.is_ready());
+            if !pod.is_ready() {
                 not_ready.push(pod.full_name());
             }
         }

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::plan::observed::SidecarMark;
 use crate::plan::sidecars::set::injected;
-use crate::plan::sidecars::{History, RevisionWrite, expired, history, inject, named_by_set};
+use crate::plan::sidecars::{
+    Changing, History, RevisionWrite, expired, history, inject, named_by_set,
+};
 
 /// A set with one container: `image` may be followed by the value of an environment variable, which
 /// cannot be changed in a running pod.
@@ -215,20 +217,22 @@ fn a_revision_that_was_renamed_after_a_collision_keeps_its_name() {
     assert_eq!(parsed(&set, &[Arc::new(renamed)]).revision, "log-other");
 }
 
-/// Pods at the revisions of these images; those marked `down` are not ready.
+/// Pods at the revisions of these images; those marked `down` are not ready, and the kubelets of those marked `pulling`
+/// still report the old containers.
 fn pods(descriptions: &[&str]) -> Vec<MatchedPod> {
     let pods = descriptions.iter().map(|text| {
-        let (image, is_down) = match text.strip_suffix(" down") {
-            Some(image) => (image, true),
-            None => (*text, false),
-        };
+        let (image, state) = text.split_once(' ').unwrap_or((text, ""));
         let mark = SidecarMark {
             revision: revision(image, 0).name.clone(),
             ..SidecarMark::default()
         };
         MatchedPod {
             marks: BTreeMap::from([("log".to_owned(), mark)]),
-            ready: !is_down,
+            ready: state != "down",
+            changing: match state {
+                "pulling" => Changing::Sidecars,
+                _ => Changing::No,
+            },
             ..MatchedPod::default()
         }
     });
@@ -247,6 +251,7 @@ fn the_stable_revision_is_that_of_most_pods() {
             &["log:1 down", "log:2", "log:2 down", "log:2 down"],
             "log:1",
         ),
+        (&["log:1", "log:2 pulling", "log:2 pulling"], "log:1"),
         (&["log:2 down"], "log:2"),
         (&[], "log:0"),
     ] {

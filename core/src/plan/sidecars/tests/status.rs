@@ -53,6 +53,15 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
     assert_eq!((status.matched_pods, status.updated_pods), (3, 2));
     assert_eq!((status.ready_pods, status.updated_ready_pods), (2, 1));
     assert_eq!((status.observed_generation, status.uninjected_pods), (3, 0));
+    // Its kubelet reports the old container as ready while it pulls the new image.
+    let pulling = MatchedPod {
+        changing: Changing::Sidecars,
+        ..matched("a", Some(&log), true)
+    };
+    let found = status_of(vec![pulling], None, 10);
+    assert_eq!((found.matched_pods, found.updated_pods), (1, 1));
+    assert_eq!((found.ready_pods, found.updated_ready_pods), (0, 0));
+    assert_eq!(found.conditions[0].reason, "PodsNotReady");
     let condition = |status: &crate::api::SidecarSetStatus, index: usize| {
         let condition = &status.conditions[index];
         (
