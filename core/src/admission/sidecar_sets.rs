@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Finding, labels, pods};
 use crate::api::names::is_reserved_annotation;
 use crate::api::{PodMetadataPatch, SidecarSet, SidecarSetSpec};
-use crate::plan::sidecars::Sidecars;
+use crate::plan::sidecars::{Sidecars, is_same_volume};
 
 /// The lists of containers in a set.
 const LISTS: [&str; 2] = ["initContainers", "containers"];
@@ -185,7 +185,7 @@ fn conflicts_between(set: &SidecarSet, other: &SidecarSet) -> Vec<Finding> {
     }
     for (index, volume) in set.spec.volumes.iter().enumerate() {
         let mut others = other.spec.volumes.iter();
-        if others.any(|it| name_of(it) == name_of(volume) && it != volume) {
+        if others.any(|it| name_of(it) == name_of(volume) && !is_same_volume(it, volume)) {
             let field = format!("spec.volumes[{index}].name");
             findings.push(warning(field, volume, "another volume of this name"));
         }
@@ -276,6 +276,17 @@ mod tests {
         let expected = ["spec.initContainers[1].name", "spec.volumes[0].name"];
         assert_eq!(fields(&set("a", more), &set("b", json!({}))), expected);
         assert!(fields(&set("a", json!({})), &set("a", json!({}))).is_empty());
+        let [raw, stored] = [
+            json!({"path": "/logs"}),
+            json!({"path": "/logs", "type": ""}),
+        ]
+        .map(|it| json!({"volumes": [{"name": "logs", "hostPath": it}]}));
+        let found = fields(&set("a", raw), &set("b", stored));
+        assert_eq!(
+            found,
+            ["spec.containers[0].name"],
+            "defaults make no difference"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::containers::{Sidecar, is_injected, list, name};
 use super::set::{PodAnnotation, Sidecars, selected};
+use super::volumes::is_same_volume;
 use crate::api::PodInjectPolicy;
 use crate::api::names::{DEFAULT_CONTAINER, SIDECARS_PREFIX};
 use crate::plan::observed::{SidecarMark, SidecarMarks, mark_key, sidecar_marks};
@@ -196,7 +197,7 @@ fn add_volumes(spec: &mut Value, added: &[Value]) -> Result<(), String> {
         let volumes = items(spec, "volumes");
         match volumes.iter().find(|it| name(it) == name(volume)) {
             None => volumes.push(volume.clone()),
-            Some(same) if same == volume => {}
+            Some(same) if is_same_volume(same, volume) => {}
             Some(_) => {
                 return Err(format!(
                     "the pod has another volume {:?}; rename one of the two",

@@ -17,6 +17,7 @@ mod set;
 mod status;
 #[cfg(test)]
 mod tests;
+mod volumes;
 mod webhook;
 
 pub use allot::{Allotment, MarkWrite, allot};
@@ -30,4 +31,5 @@ pub use namespace::{Namespace, NamespacePolicy};
 pub use revision::SetRevision;
 pub use set::{SidecarImage, Sidecars, has_same_containers, is_current, selected};
 pub use status::{new_problem, sidecar_set_status};
+pub use volumes::is_same_volume;
 pub use webhook::{OtherPods, WebhookState};

@@ -254,6 +254,14 @@ fn a_conflicting_set_is_left_out_completely_and_the_mark_shows_why() {
     let same = log(json!([{"name": "data", "emptyDir": {}}, {"name": "logs", "emptyDir": {}}]));
     let pod = injected(pod(), &[same]);
     assert_eq!(names(&pod, "volumes"), ["data", "logs"]);
+    // The API server fills in defaults before it calls the webhook.
+    let mut stored = self::pod();
+    stored["spec"]["volumes"] =
+        json!([{"name": "data", "configMap": {"name": "rooms", "defaultMode": 420}}]);
+    let raw = json!({"name": "data", "configMap": {"name": "rooms"}});
+    let pod = injected(stored.clone(), &[log(json!([raw]))]);
+    assert!(marks(&pod)["log"].is_injected());
+    assert_eq!(pod["spec"]["volumes"], stored["spec"]["volumes"]);
 }
 
 #[test]

@@ -1,0 +1,129 @@
+//! Whether two volumes are the same, even if only one of them has the defaults that the API server sets.
+
+use serde_json::{Value, json};
+
+/// Whether two volumes differ at most in defaults. The API server fills them in before it calls the webhook, so the
+/// volumes of a pod have them, but those of a set do not.
+pub fn is_same_volume(one: &Value, other: &Value) -> bool {
+    completed(one) == completed(other)
+}
+
+/// A volume with its defaults. A volume without a source is an empty directory.
+fn completed(volume: &Value) -> Value {
+    let mut volume = volume.clone();
+    if let Some(fields) = volume.as_object_mut()
+        && fields.keys().all(|it| it == "name")
+    {
+        fields.insert("emptyDir".to_owned(), json!({}));
+    }
+    complete(&mut volume);
+    volume
+}
+
+/// Sets defaults at any depth, because projected volumes contain other sources.
+fn complete(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                if let (Value::Object(inner), Some((absent, default))) =
+                    (&mut *field, default(name))
+                {
+                    let given = inner.entry(absent).or_insert(Value::Null);
+                    if given.is_null() {
+                        *given = default;
+                    }
+                }
+                complete(field);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(complete),
+        _ => {}
+    }
+}
+
+/// The field of an object with this name that has a default, and the default. They are those of Kubernetes'
+/// pkg/apis/core/v1/defaults.go, and the divisor, which the API server writes even if it is zero. Sources within
+/// projected volumes have no mode, so a default for it does not distinguish them.
+fn default(object: &str) -> Option<(&'static str, Value)> {
+    Some(match object {
+        "configMap" | "downwardAPI" | "projected" | "secret" => ("defaultMode", json!(0o644)),
+        "fieldRef" => ("apiVersion", json!("v1")),
+        "hostPath" => ("type", json!("")),
+        "resourceFieldRef" => ("divisor", json!("0")),
+        "serviceAccountToken" => ("expirationSeconds", json!(3600)),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_that_differ_only_in_defaults_are_the_same() {
+        let pod_ip = json!({"path": "ip", "fieldRef": {"fieldPath": "status.podIP"}});
+        let stored_pod_ip =
+            json!({"path": "ip", "fieldRef": {"fieldPath": "status.podIP", "apiVersion": "v1"}});
+        let cpu = json!({"path": "cpu", "resourceFieldRef": {"resource": "limits.cpu"}});
+        let stored_cpu =
+            json!({"path": "cpu", "resourceFieldRef": {"resource": "limits.cpu", "divisor": "0"}});
+        for (written, stored, differing) in [
+            (
+                json!({}),
+                json!({"emptyDir": {}}),
+                json!({"emptyDir": {"medium": "Memory"}}),
+            ),
+            (
+                json!({"configMap": {"name": "a"}}),
+                json!({"configMap": {"name": "a", "defaultMode": 420}}),
+                json!({"configMap": {"name": "a", "defaultMode": 256}}),
+            ),
+            (
+                json!({"secret": {"secretName": "a", "defaultMode": null}}),
+                json!({"secret": {"secretName": "a", "defaultMode": 420}}),
+                json!({"secret": {"secretName": "b", "defaultMode": 420}}),
+            ),
+            (
+                json!({"hostPath": {"path": "/logs"}}),
+                json!({"hostPath": {"path": "/logs", "type": ""}}),
+                json!({"hostPath": {"path": "/logs", "type": "Directory"}}),
+            ),
+            (
+                json!({"downwardAPI": {"items": [pod_ip, cpu]}}),
+                json!({"downwardAPI": {"items": [stored_pod_ip, stored_cpu], "defaultMode": 420}}),
+                json!({"downwardAPI": {"items": [stored_cpu, stored_pod_ip], "defaultMode": 420}}),
+            ),
+            (
+                json!({"projected": {"sources": [
+                    {"serviceAccountToken": {"path": "token"}},
+                    {"downwardAPI": {"items": [pod_ip]}},
+                    {"configMap": {"name": "a"}},
+                ]}}),
+                json!({"projected": {"defaultMode": 420, "sources": [
+                    {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}},
+                    {"downwardAPI": {"items": [stored_pod_ip]}},
+                    {"configMap": {"name": "a"}},
+                ]}}),
+                json!({"projected": {"defaultMode": 420, "sources": [
+                    {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}},
+                    {"downwardAPI": {"items": [stored_pod_ip]}},
+                    {"configMap": {"name": "a"}},
+                ]}}),
+            ),
+        ] {
+            let [written, stored, differing] = [written, stored, differing].map(|mut it| {
+                it["name"] = json!("data");
+                it
+            });
+            assert!(is_same_volume(&written, &stored), "{written}");
+            assert!(is_same_volume(&stored, &written), "{written}");
+            assert!(!is_same_volume(&written, &differing), "{differing}");
+            assert!(!is_same_volume(&stored, &differing), "{differing}");
+        }
+        let renamed = json!({"name": "logs", "emptyDir": {}});
+        assert!(!is_same_volume(
+            &renamed,
+            &json!({"name": "data", "emptyDir": {}})
+        ));
+    }
+}
