@@ -185,7 +185,12 @@ impl<'a> Walk<'a> {
             self.after_steps(index, &mut progress)
         } else {
             let kept = self.kept_at(index).unwrap_or(self.workload.replicas);
-            (kept, self.target(index, &progress))
+            let target = self.target(index, &progress);
+            // A scale-out must not spread a build that a user has stopped.
+            match self.paused_by_user(index) {
+                true => (kept, target.min(self.counts.updated)),
+                false => (kept, target),
+            }
         };
         let hook = self.spec_of(index).and_then(|step| step.hook.as_ref());
         let run_name = hook.map(|hook| run_maker::step_run_name(hook, self.update, index));

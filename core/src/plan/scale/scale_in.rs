@@ -162,7 +162,7 @@ pub fn choose<'a>(
     let replacement_surge = sizing.surge(requested_replacements(sizing));
     let surge = sizing.surge(to_update).max(replacement_surge);
     let keep = Keep {
-        total: replicas + surge,
+        total: replicas + surge_to_keep(sizing, rollout, surge).max(replacement_surge),
         updated: rollout.target,
         old: replicas - rollout.target,
     };
@@ -181,6 +181,16 @@ pub fn choose<'a>(
         surge,
         replacement_surge,
         victims: order.victims(sizing.active, update, waiting, keep),
+    }
+}
+
+/// How many pods to keep above replicas for the rollout. While it is paused, no surge pods are created, so no more are
+/// kept than the status records: otherwise a scale-in would keep old pods in their place until the rollout continues.
+fn surge_to_keep(sizing: &Sizing, rollout: &Rollout, surge: i64) -> i64 {
+    match (sizing.workload.replicas, rollout.paused) {
+        (0, _) => 0,
+        (_, true) => surge.min(sizing.workload.progress.surge),
+        (_, false) => surge,
     }
 }
 

@@ -415,3 +415,24 @@ fn a_rollout_without_its_stable_revision_completes_like_any_other() {
     assert_eq!(story.images(), "v2 v2");
     assert_eq!(status.canary.revision, status.update_revision);
 }
+
+#[test]
+fn a_scale_out_while_a_user_pauses_a_partition_step_adds_no_pod_of_the_new_build() {
+    let steps = json!([{"partition": 1}, {"pause": {}}]);
+    let strategy = json!({"maxUnavailable": 1, "canary": {"steps": steps}});
+    let mut story = story(4, json!({"updateStrategy": strategy}));
+    story.settle();
+    story.kubelets_run = false;
+    story.image("v2").settle();
+    story
+        .user(json!({"updateStrategy": {"paused": true}}))
+        .settle();
+    story.kubelets_run = true;
+    story.user(json!({"replicas": 6})).settle();
+    assert_eq!(story.images(), "v1 v1 v1 v1 v1 v2");
+    story
+        .user(json!({"updateStrategy": {"paused": false}}))
+        .settle();
+    assert_eq!(story.images(), "v1 v1 v1 v2 v2 v2");
+    assert!(story.paused());
+}

@@ -456,3 +456,16 @@ fn a_status_shows_the_pods_that_have_waited_longest_for_a_hook() {
     assert_eq!(shown.len(), 100);
     assert!(waiting_longest.is_subset(&shown));
 }
+
+#[test]
+fn a_scale_in_at_a_pause_leaves_no_surplus_pods() {
+    let steps = json!([{"partition": "90%"}, {"pause": {}}]);
+    let strategy = json!({"maxSurge": 2, "canary": {"steps": steps}});
+    let mut story = story(10, json!({"updateStrategy": strategy}));
+    story.settle().image("v2").settle();
+    assert!(story.paused());
+    for replicas in [5, 0, 3] {
+        story.user(json!({"replicas": replicas})).settle();
+        assert_eq!(story.pods().len(), replicas);
+    }
+}
