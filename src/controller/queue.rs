@@ -94,6 +94,7 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
+    is_open: bool,
     ready: RoundRobin<ObjectKey>,
     /// The keys in `ready`, and since when they have been ready.
     waiting: HashMap<ObjectKey, Instant>,
@@ -123,7 +124,7 @@ struct Failed {
 }
 
 impl Queue {
-    /// `reconciles` limits the concurrent reconciles.
+    /// A queue that is not open yet. `reconciles` limits the concurrent reconciles.
     pub(crate) fn new(reconciles: Capacity) -> Self {
         Self {
             state: Mutex::default(),
@@ -132,8 +133,17 @@ impl Queue {
         }
     }
 
+    /// From now on, added keys are kept. Until then nothing drains the queue: it would only grow.
+    pub(crate) fn open(&self) {
+        self.lock().is_open = true;
+    }
+
+    /// Adds a key, unless the queue is not open yet.
     pub(crate) fn add(&self, key: ObjectKey) {
         let mut state = self.lock();
+        if !state.is_open {
+            return;
+        }
         if let Some(in_progress) = state.running.get_mut(&key) {
             in_progress.is_dirty = true;
             return;

@@ -229,7 +229,7 @@ impl Operator {
     }
 
     /// Waits until the caches have caught up with the API server, and then runs the controllers until `stop`. All
-    /// objects are queued first, because a standby neither reconciles nor reports anything.
+    /// objects are queued first, because a standby queues, reconciles and reports nothing.
     async fn control(&self, stop: watch::Receiver<bool>) -> Result<(), RunError> {
         let cache = &self.cache;
         let mut stopped = stop.clone();
@@ -237,6 +237,9 @@ impl Operator {
             _ = stopped.wait_for(|stop| *stop) => return Ok(()),
             caught_up = retry_for(CATCH_UP_TIMEOUT, || self.catch_up()) => caught_up?,
         }
+        // No change is lost in between: a reflector changes its store before it queues anything, so a change whose
+        // keys were dropped is visible to the reconciles of all objects, which are queued below.
+        self.open_queues();
         add_all(&self.hook_runs, &cache.hook_runs);
         add_all(&self.sidecar_sets, &cache.sidecar_sets);
         for template in cache.hook_templates.all_unreadable().keys() {
@@ -279,6 +282,19 @@ impl Operator {
         );
         info!("controllers stopped");
         Ok(())
+    }
+
+    fn open_queues(&self) {
+        for queue in [
+            &self.game_deployments,
+            &self.game_stateful_sets,
+            &self.hook_runs,
+            &self.hook_templates,
+            &self.sidecar_sets,
+            &self.clusters,
+        ] {
+            queue.open();
+        }
     }
 
     async fn control_hook_runs(&self, unreadable: UnreadableReporter, stop: watch::Receiver<bool>) {

@@ -14,7 +14,9 @@ const DEFAULT_CAPACITY: Capacity = Capacity {
 
 impl Default for Queue {
     fn default() -> Self {
-        Self::new(DEFAULT_CAPACITY)
+        let queue = Self::new(DEFAULT_CAPACITY);
+        queue.open();
+        queue
     }
 }
 
@@ -33,6 +35,17 @@ async fn an_object_waits_once_however_often_it_is_added() {
     queue.add(key("a"));
     assert_eq!(ready_key(&queue), Some(key("a")));
     assert_eq!(ready_key(&queue), None);
+}
+
+#[tokio::test]
+async fn a_queue_keeps_no_key_until_it_is_opened() {
+    let queue = Queue::new(DEFAULT_CAPACITY);
+    queue.add(key("a"));
+    assert_eq!(queue.lock().waiting.len(), 0);
+    queue.open();
+    assert_eq!(ready_key(&queue), None);
+    queue.add(key("b"));
+    assert_eq!(ready_key(&queue), Some(key("b")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,6 +288,7 @@ async fn namespaces_are_served_in_rotation() {
         per_namespace: 1,
         reserved: 0,
     });
+    queue.open();
     for (namespace, name) in [
         ("a", "1"),
         ("a", "2"),
