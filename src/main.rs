@@ -1,11 +1,13 @@
 //! The `gamekeeper` binary and its subcommands.
 
+use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use gamekeeper::manager::{Options, RunError, wait_for};
+use gamekeeper::manager::{Options, wait_for};
 use gamekeeper::{node_hook, try_run, unguard};
 use gamekeeper_core::causes::with_causes;
+use tokio::runtime::Runtime;
 
 /// Runs game servers on Kubernetes without ever killing a match.
 #[derive(Parser)]
@@ -35,12 +37,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Run(options) => run_operator(options).map_err(Into::into),
-        Command::Unguard(options) => remove_guards(&options).map_err(Into::into),
+        Command::Run(options) => block_on(gamekeeper::manager::run(options)),
+        Command::Unguard(options) => block_on(unguard::run(&options)),
         Command::Crds => print_crds(),
         Command::Try(options) => return try_template(&options),
         Command::NodeHook(options) => return ExitCode::from(node_hook::run(&options)),
-        Command::WaitFor(options) => wait_for(&options).map_err(Into::into),
+        Command::WaitFor(options) => block_on(wait_for::wait(&options)),
         Command::Lint(options) => return ExitCode::from(lint_command::run(&options)),
     };
     match result {
@@ -52,24 +54,19 @@ fn main() -> ExitCode {
     }
 }
 
-#[tokio::main]
-async fn run_operator(options: Options) -> Result<(), RunError> {
-    gamekeeper::manager::run(options).await
+/// Runs a subcommand to its end, and does not wait for lookups of host names: they cannot be canceled, and may take a
+/// minute each.
+fn block_on<T, E: Into<Box<dyn Error>>>(
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, Box<dyn Error>> {
+    let runtime = Runtime::new()?;
+    let result = runtime.block_on(work);
+    runtime.shutdown_background();
+    result.map_err(Into::into)
 }
 
-#[tokio::main]
-async fn wait_for(options: &wait_for::Options) -> Result<(), RunError> {
-    wait_for::wait(options).await
-}
-
-#[tokio::main]
-async fn remove_guards(options: &unguard::Options) -> Result<(), unguard::UnguardError> {
-    unguard::run(options).await
-}
-
-#[tokio::main]
-async fn try_template(options: &try_run::Options) -> ExitCode {
-    match try_run::run(options, |line| println!("{line}")).await {
+fn try_template(options: &try_run::Options) -> ExitCode {
+    match block_on(try_run::run(options, |line| println!("{line}"))) {
         Ok(status) => {
             let message = status.message.map(|message| format!(": {message}"));
             println!("{}{}", status.phase, message.unwrap_or_default());
@@ -82,9 +79,37 @@ async fn try_template(options: &try_run::Options) -> ExitCode {
     }
 }
 
-fn print_crds() -> Result<(), Box<dyn std::error::Error>> {
+fn print_crds() -> Result<(), Box<dyn Error>> {
     for crd in gamekeeper_core::api::crds() {
         print!("---\n{}", serde_yaml_ng::to_string(&crd)?);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+    use tokio::task::spawn_blocking;
+
+    use super::*;
+
+    #[test]
+    fn a_task_that_blocks_does_not_delay_the_exit() {
+        let (go, gate) = mpsc::channel();
+        block_on(async {
+            let (blocks, blocked) = oneshot::channel();
+            spawn_blocking(move || {
+                let _ = blocks.send(());
+                let _ = gate.recv_timeout(Duration::from_secs(10));
+            });
+            let _ = blocked.await;
+            Ok::<_, Infallible>(())
+        })
+        .expect("no error");
+        assert!(go.send(()).is_ok(), "the task has ended");
+    }
 }
