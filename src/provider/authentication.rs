@@ -9,6 +9,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Deserialize;
 use tokio::time::Instant;
 use url::Url;
+use url::form_urlencoded::byte_serialize;
 
 use super::call_permit::CallPermit;
 use super::http::{Http, HttpRequest};
@@ -145,8 +146,10 @@ async fn grant(
     let mut headers = HeaderMap::new();
     let urlencoded = HeaderValue::from_static("application/x-www-form-urlencoded");
     headers.insert(CONTENT_TYPE, urlencoded);
-    let basic =
-        HeaderValue::from_str(&basic_value(id, secret)).map_err(|error| error.to_string())?;
+    // Section 2.3.1 demands this encoding; the server decodes both.
+    let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
+    let basic = HeaderValue::from_str(&basic_value(&encode(id), &encode(secret)))
+        .map_err(|error| error.to_string())?;
     headers.insert(AUTHORIZATION, basic);
     let mut secrets = Secrets::default();
     secrets.add(secret);

@@ -31,8 +31,8 @@ pub(super) fn cluster(recorded: &Arc<RecordedRequests>) -> Client {
             recorded.paths.lock().expect("paths").push(path);
             let secret = |labels: Value| {
                 json!({"metadata": {"labels": labels}, "data": {
-                    // The values are s3cret, ann, and a byte that is not text.
-                    "token": "czNjcmV0", "user": "YW5u", "binary": "/w==",
+                    // The values are s3cret, ann, a byte that is not text, and a+b%41.
+                    "token": "czNjcmV0", "user": "YW5u", "binary": "/w==", "reserved": "YStiJTQx",
                 }})
             };
             let object = match head.uri.path() {

@@ -1,5 +1,7 @@
 //! Secrets and tokens that calls need: what is read, what is sent, and what is shown.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::cluster::{MeasuredRun, cluster, measure_run};
@@ -228,6 +230,25 @@ async fn an_oauth2_token_is_reused_until_it_is_refused() {
         "{request}"
     );
     assert!(server.requests()[0].contains("authorization: Bearer t0ken\r\n"));
+}
+
+/// RFC 6749, section 2.3.1: the server decodes the client's id and secret as a form.
+#[tokio::test]
+async fn client_credentials_are_form_encoded() {
+    let tokens = Server::answering("200 OK", "{\"access_token\":\"t0ken\"}").await;
+    let server = Server::answering("200 OK", "ok").await;
+    let authentication = json!({"oauth2": {
+        "tokenUrl": tokens.url, "clientId": key("reserved"), "clientSecret": key("reserved"),
+    }});
+    let MeasuredRun { outcome, .. } =
+        measure_run(spec_with_authentication(&server.url, authentication), &[]).await;
+    assert_eq!(outcome.phase, Successful, "{outcome:?}");
+    let credentials = STANDARD.encode("a%2Bb%2541:a%2Bb%2541");
+    let request = &tokens.requests()[0];
+    assert!(
+        request.contains(&format!("authorization: Basic {credentials}\r\n")),
+        "{request}"
+    );
 }
 
 #[tokio::test]
