@@ -17,8 +17,9 @@ const MAX_GAP: SignedDuration = SignedDuration::from_mins(5);
 #[derive(Debug, Default)]
 pub(super) struct Waits(Mutex<BTreeMap<WaitKey, Wait>>);
 
-/// Namespace, point, and the uid of the pod (for a canary step, the uid of the HookRun).
-type WaitKey = (String, HookPoint, String);
+/// Namespace, point, the uid of the pod (for a canary step, the uid of the HookRun), and the pod's revision: a pod that
+/// is updated in place keeps its uid, and waits anew for its next update.
+type WaitKey = (String, HookPoint, String, String);
 
 #[derive(Clone, Copy, Debug)]
 struct Wait {
@@ -34,13 +35,18 @@ impl Waits {
         let annotations = meta.annotations.as_ref();
         let pod = annotations.and_then(|it| it.get(names::RUN_POD_UID));
         let uid = pod.or(meta.uid.as_ref()).cloned().unwrap_or_default();
+        let labels = meta.labels.as_ref();
+        let revision = labels.and_then(|it| it.get(names::RUN_POD_REVISION_LABEL));
+        let revision = revision.cloned().unwrap_or_default();
         let namespace = meta.namespace.clone().unwrap_or_default();
         let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let new = Wait {
             since: created,
             last_seen: now,
         };
-        let wait = waits.entry((namespace, point, uid)).or_insert(new);
+        let wait = waits
+            .entry((namespace, point, uid, revision))
+            .or_insert(new);
         wait.since = wait.since.min(created);
         wait.last_seen = now;
         wait.since
@@ -81,6 +87,24 @@ mod tests {
         waits.remove_old(at(51));
         assert_eq!(since(run("second", "pod", 51), 52), at(0));
         assert_eq!(since(run("third", "other", 51), 52), at(51));
+    }
+
+    /// The uid of a pod that is updated in place does not change, but its revision does.
+    #[test]
+    fn each_update_of_a_pod_has_its_own_wait() {
+        let waits = Waits::default();
+        let since = |uid, revision: &str, created| {
+            let mut run = run(uid, "pod", created);
+            let label = (
+                names::RUN_POD_REVISION_LABEL.to_owned(),
+                revision.to_owned(),
+            );
+            run.metadata.labels = Some([label].into());
+            waits.since(&run, HookPoint::PreInplace, at(created))
+        };
+        assert_eq!(since("first", "game-1", 0), at(0));
+        assert_eq!(since("retry", "game-1", 2), at(0));
+        assert_eq!(since("second", "game-2", 4), at(4));
     }
 
     #[test]
