@@ -57,6 +57,12 @@ async fn pods_are_restricted_probed_and_bounded(case: &mut Case) -> Result<()> {
     ] {
         ensure!(*found == expected, "{found:#} is not {expected:#}");
     }
+    // API servers call the webhook for a moment after its pod was told to end.
+    let pre_stop = json!({"preStop": {"sleep": {"seconds": 5}}});
+    ensure!(container["lifecycle"] == pre_stop, "{container:#}");
+    let without = object(case, "Deployment", "admission.enabled=false").await?;
+    let without = &without["spec"]["template"]["spec"]["containers"][0];
+    ensure!(without["lifecycle"].is_null(), "{without:#}");
     let budget = object(case, "PodDisruptionBudget", "replicas=2").await?;
     let selector = &budget["spec"]["selector"];
     ensure!(budget["spec"]["maxUnavailable"] == 1, "{budget:#}");
