@@ -86,10 +86,12 @@ fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Even
     let mut events = Vec::new();
     let update = &new.update_revision;
     if old.update_revision != *update && !old.update_revision.is_empty() {
-        events.push(normal(
-            "RolloutStarted",
-            format!("from {} to {update}", new.canary.revision),
-        ));
+        // A rollout that is reverted returns to the stable revision.
+        let from = match new.canary.revision == *update {
+            true => &old.update_revision,
+            false => &new.canary.revision,
+        };
+        events.push(normal("RolloutStarted", format!("from {from} to {update}")));
     }
     if new.current_step_index != old.current_step_index && new.canary.revision != *update {
         events.extend(
@@ -149,6 +151,18 @@ mod tests {
         };
         let events = of_change(&status(None), &status(Some(index)), steps);
         events.into_iter().map(|event| event.message).collect()
+    }
+
+    #[test]
+    fn the_event_of_a_revert_names_the_revision_that_is_reverted() {
+        let status = |update: &str| {
+            let status = json!({"updateRevision": update, "canary": {"revision": "game-a"}});
+            serde_json::from_value::<WorkloadStatus>(status).unwrap()
+        };
+        let of_change = |old, new| of_change(&status(old), &status(new), 0)[0].message.clone();
+        assert_eq!(of_change("game-a", "game-b"), "from game-a to game-b");
+        assert_eq!(of_change("game-b", "game-a"), "from game-b to game-a");
+        assert_eq!(of_change("game-b", "game-c"), "from game-a to game-c");
     }
 
     #[test]
