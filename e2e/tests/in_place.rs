@@ -13,6 +13,7 @@ e2e::tests![
     a_change_that_is_not_possible_in_place_recreates_pods_if_allowed,
     labels_and_annotations_change_without_a_restart,
     resources_change_without_a_restart,
+    limits_without_requests_change_without_a_restart,
     an_infeasible_resize_is_reported_until_it_is_reverted,
     an_update_during_another_one_ends_with_the_last_version,
     a_missing_image_blocks_the_rollout_until_the_change_is_reverted,
@@ -123,6 +124,25 @@ const RESOURCES: &str = "/spec/template/spec/containers/0/resources";
 
 fn cpu(amount: &str) -> Value {
     json!({"requests": {"cpu": amount}, "limits": {"cpu": "2"}})
+}
+
+/// For a new pod, the API server takes missing requests from the limits. For a resize it does not, and it refuses a
+/// change of the QoS class.
+async fn limits_without_requests_change_without_a_restart(case: &mut Case) -> Result<()> {
+    let limits = |cpu: &str| json!({"limits": {"cpu": cpu, "memory": "64Mi"}});
+    let game = Game::in_place(2).max_unavailable(1);
+    apply_and_settle(case, game.set(RESOURCES, limits("200m")), 2).await?;
+    for amount in ["300m", "100m"] {
+        case.replace(RESOURCES, limits(amount)).await?;
+        let view = case.until_settled(2).await?;
+        let is_resized = |pod: &e2e::workload::view::Pod| {
+            let resources = &pod.0["spec"]["containers"][0]["resources"];
+            let is_set = |kind: &str| resources[kind]["cpu"] == amount;
+            is_set("requests") && is_set("limits") && pod.restarts() == 0
+        };
+        view.ensure(view.pods.iter().all(is_resized))?;
+    }
+    Ok(())
 }
 
 async fn resources_change_without_a_restart(case: &mut Case) -> Result<()> {
