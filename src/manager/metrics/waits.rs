@@ -18,7 +18,7 @@ const MAX_GAP: SignedDuration = SignedDuration::from_mins(5);
 pub(super) struct Waits(Mutex<BTreeMap<WaitKey, Wait>>);
 
 /// Namespace, point, the uid of the pod (for a canary step, the uid of the HookRun), and the pod's revision: a pod that
-/// is updated in place keeps its uid, and waits anew for its next update.
+/// is updated in place keeps its uid, and its wait for the next update is another one.
 type WaitKey = (String, HookPoint, String, String);
 
 #[derive(Clone, Copy, Debug)]

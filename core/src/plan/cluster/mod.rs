@@ -40,7 +40,7 @@ use self::walk::Walk;
 /// What to do for a Cluster now.
 pub fn plan(cluster: &Cluster, world: &ClusterWorld) -> ClusterPlan {
     let is_deleted = cluster.metadata.deletion_timestamp.is_some();
-    let has_finalizer = finalizers(cluster).any(|it| it == LIFECYCLE_FINALIZER);
+    let has_finalizer = has_finalizer(cluster);
     let scene = match scene::resolve(cluster, world) {
         // Without the finalizer, nothing has started.
         _ if is_deleted && !has_finalizer => return ClusterPlan::default(),
@@ -68,7 +68,7 @@ pub fn plan(cluster: &Cluster, world: &ClusterWorld) -> ClusterPlan {
 /// that has begun and therefore has the finalizer.
 pub fn seniority(cluster: &Cluster) -> impl Ord + use<> {
     let created = cluster.metadata.creation_timestamp.as_ref();
-    let has_begun = finalizers(cluster).any(|it| it == LIFECYCLE_FINALIZER);
+    let has_begun = has_finalizer(cluster);
     let name = cluster.metadata.name.clone();
     (created.map(|it| it.0), !has_begun, name)
 }
@@ -88,9 +88,9 @@ fn without_finalizer() -> ClusterPlan {
     }
 }
 
-fn finalizers(cluster: &Cluster) -> impl Iterator<Item = &str> {
-    let finalizers = cluster.metadata.finalizers.iter().flatten();
-    finalizers.map(String::as_str)
+fn has_finalizer(cluster: &Cluster) -> bool {
+    let mut finalizers = cluster.metadata.finalizers.iter().flatten();
+    finalizers.any(|it| it == LIFECYCLE_FINALIZER)
 }
 
 /// The plan while nothing may start: a condition states why.

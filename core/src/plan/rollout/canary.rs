@@ -185,12 +185,7 @@ impl<'a> Walk<'a> {
             self.after_steps(index, &mut progress)
         } else {
             let kept = self.kept_at(index).unwrap_or(self.workload.replicas);
-            let target = self.target(index, &progress);
-            // A scale-out must not spread a build that a user has stopped.
-            match self.paused_by_user(index) {
-                true => (kept, target.min(self.counts.updated)),
-                false => (kept, target),
-            }
+            (kept, self.target(index, &progress))
         };
         let hook = self.spec_of(index).and_then(|step| step.hook.as_ref());
         let run_name = hook.map(|hook| run_maker::step_run_name(hook, self.update, index));
@@ -284,11 +279,14 @@ impl<'a> Walk<'a> {
         };
         let allowed = (self.workload.replicas - kept).max(0);
         // If a user's pause is older than the rollout, no step has recorded anything yet.
-        let held = progress
-            .canary
-            .held_replicas
-            .map_or(self.counts.updated, i64::from);
-        held.min(allowed)
+        let updated = self.counts.updated;
+        let held = progress.canary.held_replicas.map_or(updated, i64::from);
+        let target = held.min(allowed);
+        // A scale-out must not spread a build that a user has stopped.
+        match self.paused_by_user(index) {
+            true => target.min(updated),
+            false => target,
+        }
     }
 
     fn step(&mut self, index: i32, progress: &mut Progress) -> Step {

@@ -189,13 +189,11 @@ fn a_template_applied_during_a_users_pause_reaches_no_pod_until_the_user_resumes
     assert_eq!(story.images(), "v1 v1 v3 v3 v3 v3 v3 v3");
 }
 
-#[test]
-fn removing_the_steps_during_a_users_pause_updates_no_pod() {
+/// A step updates three of four pods, and a user pauses when one is updated.
+fn stopped_in_a_partition_step() -> Story {
     let steps = json!([{"partition": 1}, {"pause": {}}]);
-    let mut story = story(
-        4,
-        json!({"updateStrategy": {"maxUnavailable": 1, "canary": {"steps": steps}}}),
-    );
+    let strategy = json!({"maxUnavailable": 1, "canary": {"steps": steps}});
+    let mut story = story(4, json!({"updateStrategy": strategy}));
     story.settle();
     story.kubelets_run = false;
     story.image("v2").settle();
@@ -203,6 +201,12 @@ fn removing_the_steps_during_a_users_pause_updates_no_pod() {
         .user(json!({"updateStrategy": {"paused": true}}))
         .settle();
     assert_eq!(story.images(), "v1 v1 v1 v2");
+    story
+}
+
+#[test]
+fn removing_the_steps_during_a_users_pause_updates_no_pod() {
+    let mut story = stopped_in_a_partition_step();
     story
         .user(json!({"updateStrategy": {"canary": null}}))
         .settle();
@@ -418,15 +422,7 @@ fn a_rollout_without_its_stable_revision_completes_like_any_other() {
 
 #[test]
 fn a_scale_out_while_a_user_pauses_a_partition_step_adds_no_pod_of_the_new_build() {
-    let steps = json!([{"partition": 1}, {"pause": {}}]);
-    let strategy = json!({"maxUnavailable": 1, "canary": {"steps": steps}});
-    let mut story = story(4, json!({"updateStrategy": strategy}));
-    story.settle();
-    story.kubelets_run = false;
-    story.image("v2").settle();
-    story
-        .user(json!({"updateStrategy": {"paused": true}}))
-        .settle();
+    let mut story = stopped_in_a_partition_step();
     story.kubelets_run = true;
     story.user(json!({"replicas": 6})).settle();
     assert_eq!(story.images(), "v1 v1 v1 v1 v1 v2");
