@@ -234,7 +234,8 @@ async fn an_operator_without_access_to_a_kind_does_not_lead(case: &mut Case) -> 
     let name = format!("unauthorized-{}", case.namespace);
     for (verb, replicas) in FORBIDDEN.into_iter().zip(2..) {
         allow(case, &operator, &name, &rules_without(&rules, verb)).await?;
-        until_forbidden(case, &operator, verb).await?;
+        let request = json!({"namespace": case.namespace, "verb": verb, "resource": RESOURCE});
+        case.until_forbidden(&operator, &request).await?;
         operator.launch().await?;
         ensure_does_not_lead(case, &operator, verb).await?;
         allow(case, &operator, &name, &rules).await?;
@@ -296,21 +297,6 @@ fn rules_without(rules: &Value, verb: &str) -> Value {
         }
     }
     rules
-}
-
-/// Waits until the API server's authorizer, which caches roles and bindings, forbids the operator this verb on
-/// [`RESOURCE`].
-async fn until_forbidden(case: &Case, operator: &Operator, verb: &str) -> Result<()> {
-    let review = json!({"spec": {"user": operator.username(), "resourceAttributes": {
-        "namespace": case.namespace, "verb": verb, "resource": RESOURCE,
-    }}});
-    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    case.eventually("the permission is gone", async || {
-        let response = case.plane().create(path, &review).await?;
-        ensure!(response["status"]["allowed"] == false, "{response}");
-        Ok(())
-    })
-    .await
 }
 
 /// Gives an operator a ClusterRole with these rules.

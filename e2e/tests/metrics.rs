@@ -116,13 +116,9 @@ async fn check_admission_metrics(case: &Case, prometheus: &Prometheus) -> Result
     let typo = typo.set("/spec/template/spec/hostNetwrok", true);
     let typo = typo.to_string();
     // The webhook admits a template on which the API server gives no verdict within two seconds, as under load.
-    case.eventually("the template is refused", async || {
-        let apply = ["apply", "--dry-run=server", "-f", "-"];
-        let error = case.refused(&apply, &typo).await?;
-        ensure!(error.contains("hostNetwrok"), "{error}");
-        Ok(())
-    })
-    .await?;
+    let apply = ["apply", "--dry-run=server", "-f", "-"];
+    case.until_refused("the template is refused", &apply, &typo, "hostNetwrok")
+        .await?;
     let requests = "gamekeeper_admission_requests_total";
     let dry_runs = "gamekeeper_admission_template_dry_runs_total";
     // SidecarSets and Clusters are cluster-scoped, so this webhook also reviews those of other tests.
@@ -431,12 +427,13 @@ async fn refused_creations_are_shown_until_a_scale_in(case: &mut Case) -> Result
     })
     .to_string();
     // Pods that are created before the API server has observed the quota are not counted.
-    case.eventually("the quota is in force", async || {
-        let apply = ["apply", "--dry-run=server", "-f", "-"];
-        let error = case.refused(&apply, &excessive).await?;
-        ensure!(error.contains("exceeded quota"), "{error}");
-        Ok(())
-    })
+    let apply = ["apply", "--dry-run=server", "-f", "-"];
+    case.until_refused(
+        "the quota is in force",
+        &apply,
+        &excessive,
+        "exceeded quota",
+    )
     .await?;
     case.apply(Game::rolling(2).set(resources, cpu("1")))
         .await?;

@@ -34,12 +34,12 @@ async fn a_set_whose_pods_are_refused_blocks_creations_until_it_is_fixed(
         .await?;
     let mut privileged = pod("probe");
     privileged["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
-    case.eventually("Pod Security refuses pods", async || {
-        let create = ["create", "--dry-run=server", "-f", "-"];
-        let error = case.refused(&create, &privileged.to_string()).await?;
-        ensure!(error.contains("privileged"), "{error}");
-        Ok(())
-    })
+    case.until_refused(
+        "Pod Security refuses pods",
+        &["create", "--dry-run=server", "-f", "-"],
+        &privileged.to_string(),
+        "privileged",
+    )
     .await?;
     let log_container = |privileged: bool| json!([{"name": "log", "image": "log:1.0", "securityContext": {"privileged": privileged}}]);
     case.apply(set(case, log_container(true))).await?;
@@ -190,15 +190,12 @@ async fn labeled_namespaces_accept_only_game_pods_while_the_webhook_is_down(
     let view = case.until_settled(2).await?;
     view.ensure(all_have(&view, &["log", "game"]))?;
     // The API server observes the new port some time after the write.
-    case.eventually("pods of other controllers are refused", async || {
-        let create = ["create", "--dry-run=server", "-f", "-"];
-        let error = case.refused(&create, &pod("a").to_string()).await?;
-        ensure!(
-            error.contains("inject.gamekeeper.tkex.tencent.com"),
-            "{error}"
-        );
-        Ok(())
-    })
+    case.until_refused(
+        "pods of other controllers are refused",
+        &["create", "--dry-run=server", "-f", "-"],
+        &pod("a").to_string(),
+        "inject.gamekeeper.tkex.tencent.com",
+    )
     .await?;
     label(case, "-").await?;
     case.eventually("other namespaces are not affected", async || {

@@ -27,22 +27,6 @@ async fn until_reason(case: &Case, reason: &str) -> Result<String> {
     .await
 }
 
-/// Waits until the API server's authorizer, which caches roles, no longer lets the operator patch the webhook's
-/// configuration. Until then, the operator restores a CA bundle that is removed.
-async fn until_bundle_is_read_only(case: &Case, installed: &Webhook) -> Result<()> {
-    let review = json!({"spec": {"user": case.operator.username(), "resourceAttributes": {
-        "verb": "patch", "group": "admissionregistration.k8s.io",
-        "resource": "mutatingwebhookconfigurations", "name": installed.name,
-    }}});
-    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    case.eventually("the role without patch is in force", async || {
-        let response = case.plane().create(path, &review).await?;
-        ensure!(response["status"]["allowed"] == false, "{response:#}");
-        Ok(())
-    })
-    .await
-}
-
 async fn a_set_reports_that_pods_of_other_controllers_get_no_sidecars(
     case: &mut Case,
 ) -> Result<()> {
@@ -85,7 +69,12 @@ async fn a_set_reports_that_pods_of_other_controllers_get_no_sidecars(
     );
     let verbs = |verbs: Value| json!([{"op": "replace", "path": "/rules/1/verbs", "value": verbs}]);
     case.plane().patch(&role, &verbs(json!(["get"]))).await?;
-    until_bundle_is_read_only(case, &installed).await?;
+    // Until then, the operator restores a CA bundle that is removed.
+    let request = json!({
+        "verb": "patch", "group": "admissionregistration.k8s.io",
+        "resource": "mutatingwebhookconfigurations", "name": installed.name,
+    });
+    case.until_forbidden(&case.operator, &request).await?;
     let bundle = "/webhooks/1/clientConfig/caBundle";
     let remove_bundle = json!([{"op": "remove", "path": bundle}]);
     case.plane().patch(&path, &remove_bundle).await?;
@@ -101,15 +90,12 @@ async fn a_set_reports_that_pods_of_other_controllers_get_no_sidecars(
         Ok(())
     })
     .await?;
-    case.eventually("a pod is refused, as the condition says", async || {
-        let create = ["create", "--dry-run=server", "-f", "-"];
-        let error = case.refused(&create, &pod("a").to_string()).await?;
-        ensure!(
-            error.contains("inject.gamekeeper.tkex.tencent.com"),
-            "{error}"
-        );
-        Ok(())
-    })
+    case.until_refused(
+        "a pod is refused, as the condition says",
+        &["create", "--dry-run=server", "-f", "-"],
+        &pod("a").to_string(),
+        "inject.gamekeeper.tkex.tencent.com",
+    )
     .await?;
     case.plane()
         .patch(&role, &verbs(json!(["get", "patch"])))

@@ -194,6 +194,35 @@ impl Case {
         }
     }
 
+    /// Waits until a kubectl command is refused with an error that contains these words.
+    pub async fn until_refused(
+        &self,
+        description: &str,
+        args: &[&str],
+        stdin: &str,
+        words: &str,
+    ) -> Result<()> {
+        self.eventually(description, async || {
+            let error = self.refused(args, stdin).await?;
+            ensure!(error.contains(words), "{error}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits until the API server's authorizer, which caches roles and bindings, forbids an operator a request.
+    pub async fn until_forbidden(&self, operator: &Operator, attributes: &Value) -> Result<()> {
+        let spec = json!({"user": operator.username(), "resourceAttributes": attributes});
+        let review = json!({"spec": spec});
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        self.eventually("the permission is gone", async || {
+            let response = self.plane.create(path, &review).await?;
+            ensure!(response["status"]["allowed"] == false, "{response:#}");
+            Ok(())
+        })
+        .await
+    }
+
     /// A shell for a user of this namespace.
     pub async fn shell(&self) -> Result<Shell> {
         Shell::with(self.plane, self.kubeconfig.clone()).await
