@@ -1,7 +1,7 @@
 # `make` without a target lists all targets.
 .DEFAULT_GOAL := help
 PREFIX ?= $(HOME)/.local
-.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test doc lint deny advisories image-check test-kubelet random campaign guard-campaign bench archives
+.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test doc lint deny advisories image-check test-kubelet random campaign guard-campaign soak bench archives
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -86,6 +86,13 @@ guard-campaign: ## play COUNT (100) histories in which other clients end matches
 	@e2e/cluster/build.sh >/dev/null
 	cargo build --locked --package gamekeeper --package kubectl-game --package e2e --bins
 	RESUME=$(RESUME) target/debug/guard-campaign $(COUNT) $(SEED)
+
+HOURS ?= 2
+soak: ## change 2,000 pods for HOURS (2), with changes of the leader, and print whether memory, descriptors, threads or series grow
+	@e2e/require.sh cargo cc go flock
+	@e2e/cluster/build.sh >/dev/null
+	cargo build --release --locked --package gamekeeper --package e2e --bins
+	target/release/soak $(HOURS)
 
 bench: ## measure plans of 10,000 pods; 1,000 pods of the operator, native controllers and a bare client; 10,000 HookRuns; guarded pods; takeovers; sidecars; PART=scale: 10,000 pods
 	@e2e/require.sh cargo cc go flock
