@@ -59,6 +59,7 @@ pub use protection::{
 pub use provider::*;
 pub use raw_json::{RawJson, json_memory};
 pub use schema::crds;
+pub(crate) use schema::escaped;
 pub use sidecar_set::{
     InjectionRevision, InjectionStrategy, PatchPolicy, PodInjectPolicy, PodMetadataPatch,
     ShareVolumePolicy, ShareVolumeType, SidecarOptions, SidecarSet, SidecarSetSpec,

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::below;
 use crate::admission::Finding;
+use crate::api::escaped;
 use crate::plan::parse_duration;
 
 /// The rules, each compiled once.
@@ -38,7 +39,7 @@ impl Rules {
             .into_iter()
             .flatten()
         {
-            found.extend(self.check_rule(rule, value, path));
+            found.extend(self.check_rule(rule, schema, value, path));
         }
         match value {
             Value::Object(fields) => {
@@ -57,7 +58,13 @@ impl Rules {
         }
     }
 
-    fn check_rule(&self, rule: &Value, value: &Value, path: &str) -> Option<Finding> {
+    fn check_rule(
+        &self,
+        rule: &Value,
+        schema: &Value,
+        value: &Value,
+        path: &str,
+    ) -> Option<Finding> {
         let source = rule["rule"].as_str()?;
         if source.contains("oldSelf") && rule["optionalOldSelf"] != true {
             return None;
@@ -65,7 +72,7 @@ impl Rules {
         let program = self.program(source)?;
         let message = rule["message"].as_str().unwrap_or_default();
         // The API server's message contains the value if it is a scalar, and an empty value if the evaluation failed.
-        let why = match (program.execute(&self.context(value)), value) {
+        let why = match (program.execute(&self.context(schema, value)), value) {
             (Ok(Cel::Bool(true)), _) => return None,
             (Ok(_), Value::Object(_) | Value::Array(_)) => message.to_owned(),
             (Ok(_), scalar) => format!("{scalar}: {message}"),
@@ -84,9 +91,9 @@ impl Rules {
         Some(Finding::error(at, format!("Invalid value: {why}")))
     }
 
-    fn context(&self, value: &Value) -> Context<'static, 'static> {
+    fn context(&self, schema: &Value, value: &Value) -> Context<'static, 'static> {
         let mut context = Context::with_env(Arc::clone(&self.env));
-        context.add_variable_from_value("self", to_cel(value));
+        context.add_variable_from_value("self", to_cel(schema, value));
         context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(OptionalValue::none())));
         // Fails only if the library already has this function.
         let _ = context.add_function("duration", duration);
@@ -125,15 +132,8 @@ fn duration(text: Arc<String>) -> Result<i64, ExecutionError> {
         .ok_or_else(|| ExecutionError::function_error("duration", "cannot be read"))
 }
 
-/// The name of a field in rules: the API server escapes CEL's reserved words, and one of our fields has such a name.
-fn escaped(name: &str) -> String {
-    match name {
-        "namespace" => "__namespace__".to_owned(),
-        name => name.to_owned(),
-    }
-}
-
-fn to_cel(value: &Value) -> Cel {
+/// The value as rules see it. The names of fields that the schema lists are escaped; keys of maps are data.
+fn to_cel(schema: &Value, value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,
         Value::Bool(value) => Cel::Bool(*value),
@@ -142,11 +142,17 @@ fn to_cel(value: &Value) -> Cel {
             None => Cel::Float(number.as_f64().unwrap_or_default()),
         },
         Value::String(text) => Cel::String(Arc::new(text.clone())),
-        Value::Array(items) => Cel::List(Arc::new(items.iter().map(to_cel).collect())),
+        Value::Array(items) => {
+            let items = items.iter().map(|item| to_cel(&schema["items"], item));
+            Cel::List(Arc::new(items.collect()))
+        }
         Value::Object(fields) => {
             let fields = fields
                 .iter()
-                .map(|(name, value)| (escaped(name), to_cel(value)));
+                .map(|(name, value)| match schema["properties"].get(name) {
+                    Some(field) => (escaped(name), to_cel(field, value)),
+                    None => (name.clone(), to_cel(&schema["additionalProperties"], value)),
+                });
             Cel::from(fields.collect::<std::collections::HashMap<String, Cel>>())
         }
     }

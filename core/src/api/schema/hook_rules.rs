@@ -149,7 +149,7 @@ pub fn in_braces() -> Rule {
 
 /// The fields that a patch may write.
 pub fn patched_fields() -> [Rule; 3] {
-    let patch = "self.function != 'patch' || self.fields.all(field";
+    let patch = "self.__function__ != 'patch' || self.fields.all(field";
     [
         rule(
             "fields",

@@ -12,6 +12,9 @@
 //! The API server refuses a CRD whose rules might cost too much, so the lists and strings that rules
 //! read have an upper bound. API servers before 1.34 assume that an integer-or-string field may be
 //! megabytes long, so rules on such fields must not iterate over the string.
+//!
+//! A rule must also compile on the oldest API server that is supported, which lacks newer functions, and
+//! has other names for fields that are called like reserved words of CEL (`escaped`).
 
 mod cluster_rules;
 mod core;
@@ -19,6 +22,8 @@ mod crds;
 mod fields;
 mod hook_rules;
 mod rules;
+#[cfg(test)]
+mod rules_of_old_servers;
 mod sidecar_rules;
 #[cfg(test)]
 mod tests;
@@ -39,6 +44,7 @@ pub(super) use hook_rules::{
     arguments_have_values, ca_or_insecure, in_braces, job_rules, metric_rules, one_value,
     patched_fields, rules_by_metric_name, some_time_to_live, web_rules,
 };
+pub use rules::escaped;
 pub(super) use rules::{exactly_one_of, immutable};
 pub(super) use sidecar_rules::{
     cold_upgrade, policy_always, revision_by_name, sidecar_container_rules, sidecar_set_name,

@@ -2,6 +2,41 @@
 
 use kube::core::{Message, Rule};
 
+/// The words that CEL reserves. Newer API servers accept some of them as names of fields; those of Kubernetes 1.30 do
+/// not.
+const RESERVED: [&str; 21] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "namespace",
+    "null",
+    "package",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
+];
+
+/// The name of a field in rules: API servers of all versions know a field with a reserved name by this one.
+pub fn escaped(field: &str) -> String {
+    if RESERVED.contains(&field) {
+        format!("__{field}__")
+    } else {
+        field.to_owned()
+    }
+}
+
 /// A CEL rule whose message is reported at the field `at`. An empty `at` stands for the value that has
 /// the rule.
 pub fn rule(at: &str, rule: impl Into<String>, message: impl Into<String>) -> Rule {
