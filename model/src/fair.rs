@@ -166,7 +166,7 @@ fn kubelet_move(model: &Model, state: &State) -> Option<Move> {
 fn hook_move(model: &Model, state: &State, is_favorable: bool) -> Option<Move> {
     let mut runs = state.runs.now.iter();
     let index = runs.position(|run| !run.phase.is_completed())?;
-    let in_place = model.scope.strategy == UpdateStrategyType::InplaceUpdate;
+    let in_place = state.workload.now.strategy == UpdateStrategyType::InplaceUpdate;
     let has_target = state.runs.now[index].id.target.is_some();
     let is_repeated_forever = model.scope.protected && in_place && has_target;
     let phase = if is_favorable || is_repeated_forever {
@@ -216,8 +216,13 @@ fn check_settled(model: &Model, state: &State) -> Result<(), Violation> {
     let unmet = unmet(model, state);
     let is_ready = status.true_condition(ConditionType::Ready).is_some();
     sidecars::check_settled(model, state)?;
+    // That is reported even if no other pod is to be patched.
+    let mut pods = state.pods.now.iter();
+    let was_restarted = pods.any(Pod::was_restarted_by_hot_patch);
     match (unmet, obstacle(model, state)) {
-        (None, _) if !is_ready => not_settled(format!("complete, but not Ready: {status:?}")),
+        (None, _) if !is_ready && !was_restarted => {
+            not_settled(format!("complete, but not Ready: {status:?}"))
+        }
         (None, _) => Ok(()),
         (Some(why), _) if is_ready => not_settled(format!("Ready is True, but {why}")),
         (Some(_), Some(_)) => Ok(()),
@@ -232,7 +237,7 @@ fn settled_status(model: &Model, state: &State) -> Result<GameDeploymentStatus, 
     let Some(view) = model.view(&current) else {
         return Ok(GameDeploymentStatus::default());
     };
-    let mut gd = model.translator.workload(&view.workload);
+    let mut gd = model.translator.workload(&view.workload, &view.pods);
     let world = model.translator.world(&view);
     for _ in 0..2 {
         let plan = model.decide(&gd, &view.workload, world.clone());
@@ -268,8 +273,15 @@ fn leftovers(model: &Model, state: &State) -> Option<String> {
         runs.any(|run| run.id.point.marks_pods() && run.id.pod == Some(pod.uid))
     };
     let is_closed = |pod: &Pod| matches!(pod.gate, Gate::Closed(_)) && !pod.is_patched();
-    let mut pods = state.pods.now.iter();
-    let pod = pods.find(|pod| is_closed(pod) || (pod.marked && !has_run(pod)))?;
+    let workload = &state.workload.now;
+    let has_lost_time = |pod: &Pod| {
+        let is_recorded = |since| workload.waits.contains(&(pod.uid, since));
+        pod.waiting_since.is_some_and(|since| !is_recorded(since))
+    };
+    let is_left =
+        |pod: &&Pod| is_closed(pod) || has_lost_time(pod) || (pod.marked && !has_run(pod));
+    let mut pods = state.pods.now.iter().filter(|pod| !pod.terminating);
+    let pod = pods.find(is_left)?;
     Some(format!(
         "{pod:?} has a closed gate or an annotation without a reason"
     ))
@@ -332,7 +344,7 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
         .iter()
         .filter(|pod| pod.rev == workload.template)
         .count() as i64;
-    let is_automatic = model.scope.strategy != UpdateStrategyType::OnDelete;
+    let is_automatic = workload.strategy != UpdateStrategyType::OnDelete;
     if is_automatic && updated < replicas - kept {
         return Some(format!("{updated} of {replicas} - {kept} pods are updated"));
     }
@@ -380,6 +392,8 @@ fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
         || model.scope.refused == Some(workload.template)
     {
         Some("the template is broken or refused")
+    } else if state.pods.now.iter().any(Pod::was_restarted_by_hot_patch) {
+        Some("a hot patch restarted a pod")
     } else if workload.paused {
         Some("paused")
     } else {

@@ -135,7 +135,8 @@ pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, change: Kubelet, now: T
         Kubelet::Observe => pod.observed = true,
         Kubelet::Restart(index) => {
             if let Some(container) = &mut pod.containers[index] {
-                container.restarts += u8::from(!pod.hot);
+                let is_restarted = !pod.hot || (scope.hot_patch_restarts && pod.on_node);
+                container.restarts += u8::from(is_restarted);
                 container.runs = container.image;
             }
             pod.healthy = may_be_healthy(scope, pod);

@@ -137,6 +137,8 @@ impl Model {
                 User::Delete(_)
                 | User::Evict(_)
                 | User::Move(_)
+                | User::Mark(..)
+                | User::Since(..)
                 | User::Release(_)
                 | User::Node(_) => caught_up_before(lags.pods, &state.pods),
                 User::Sidecars(_) => &[false],

@@ -23,6 +23,8 @@ pub struct Planned {
     pub before: Vec<Write>,
     /// The status, if it must be written first.
     pub status: Option<super::state::Status>,
+    /// The waiting pods in that status.
+    pub waits: Vec<(Uid, Time)>,
     pub after: Vec<Write>,
     /// Whether a quorum GET comes before `after`.
     pub get_first: bool,
@@ -120,7 +122,7 @@ impl Model {
         if view.workload.guard.deleted {
             return Planned::default();
         }
-        let gd = self.translator.workload(&view.workload);
+        let gd = self.translator.workload(&view.workload, &view.pods);
         let plan = self.decide(&gd, &view.workload, self.translator.world(view));
         let mut planned = Planned {
             get_first: plan.actions.iter().any(plan::Action::is_irrevocable)
@@ -140,7 +142,10 @@ impl Model {
             }
         }
         let status = plan.status.filter(|_| plan.status_first);
-        planned.status = status.map(|status| self.translator.status_id(&status));
+        if let Some(status) = status {
+            planned.waits = self.translator.waits_of(&status, view);
+            planned.status = Some(self.translator.status_id(&status));
+        }
         planned
     }
 
@@ -221,6 +226,7 @@ impl Model {
         let reconcile = Reconcile {
             before: planned.before.clone(),
             status: planned.status,
+            waits: planned.waits.clone(),
             after: planned.after.clone(),
             begun: false,
             get_first: planned.get_first,
@@ -311,7 +317,9 @@ impl Model {
             if new.is_rolling() && !old.is_same_rollout(&new) {
                 state.memory.rollout_since = reconcile.planned.generation;
             }
-            state.workload.write(self.scope.lags.workload).status = status;
+            let workload = state.workload.write(self.scope.lags.workload);
+            workload.status = status;
+            workload.waits.clone_from(&reconcile.waits);
             state.memory.lost = 0;
             reconcile.planned = state.workload.now.clone();
         } else {

@@ -291,6 +291,10 @@ fn histories_of_guarded_pods() {
             User::Delete(pod),
             User::Move(pod),
             User::Release(pod),
+            User::Mark(pod, true),
+            User::Mark(pod, false),
+            User::Since(pod, Some(0)),
+            User::Since(pod, None),
         ]
     });
     let large = large();

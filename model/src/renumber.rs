@@ -41,7 +41,7 @@ pub fn renumber(state: &mut State, names_are_ordinals: bool) {
     if names_are_ordinals {
         numbers.names = Numbers(u64::from(u32::MAX));
     }
-    if numbers.uids.has_gaps() || numbers.names.has_gaps() {
+    if numbers.uids.has_gaps() || numbers.names.has_gaps() || numbers.has_stale_waits(state) {
         numbers.apply(state);
     }
 }
@@ -55,6 +55,7 @@ impl RunId {
             self.rev,
             self.target,
             self.sidecars,
+            self.changes,
             self.hook,
             self.generation,
         )
@@ -133,6 +134,31 @@ impl Renumbering {
             .for_each(|name| self.names.add(*name));
     }
 
+    /// Whether a status lists a pod that nothing else refers to.
+    fn has_stale_waits(&self, state: &State) -> bool {
+        let is_stale = |(uid, _): &(Uid, Time)| self.uids.0 & (1 << uid) == 0;
+        let has = |workload: &Workload| workload.waits.iter().any(is_stale);
+        let mut reconcile = state.operator.reconcile.iter();
+        let is_planned_stale = reconcile.any(|it| {
+            it.waits.iter().any(is_stale)
+                || has(&it.planned)
+                || it.judged.iter().any(|judged| has(judged))
+        });
+        let before = match &state.workload.seen {
+            Seen::Before(workload) => has(workload),
+            _ => false,
+        };
+        is_planned_stale || before || has(&state.workload.now)
+    }
+
+    /// Renumbers waits. Those of deleted pods that nothing else refers to are dropped.
+    fn renumber_waits(&self, waits: &mut Vec<(Uid, Time)>) {
+        waits.retain(|(uid, _)| self.uids.0 & (1 << uid) != 0);
+        for (uid, _) in waits {
+            *uid = self.uids.new_number(*uid);
+        }
+    }
+
     fn apply(&self, state: &mut State) {
         let renumber_kind = |kind: &mut Kind<Vec<Pod>>| {
             self.renumber_pods(Rc::make_mut(&mut kind.now));
@@ -191,6 +217,9 @@ impl Renumbering {
     }
 
     fn renumber_workload(&self, workload: &mut Rc<Workload>) {
+        if !workload.waits.is_empty() {
+            self.renumber_waits(&mut Rc::make_mut(workload).waits);
+        }
         if !workload.pods_to_delete.is_empty() {
             for name in &mut Rc::make_mut(workload).pods_to_delete {
                 *name = self.names.new_number(*name);
@@ -199,6 +228,7 @@ impl Renumbering {
     }
 
     fn renumber_reconcile(&self, reconcile: &mut Reconcile) {
+        self.renumber_waits(&mut reconcile.waits);
         self.renumber_workload(&mut reconcile.planned);
         reconcile
             .judged
@@ -227,14 +257,13 @@ impl Renumbering {
                     }
                     self.renumber_unchanged(seen);
                 }
-                Write::DeletePod(uid, _, seen) => {
+                Write::DeletePod(uid, _, seen) | Write::Finish(uid, _, seen) => {
                     *uid = self.uids.new_number(*uid);
                     self.renumber_unchanged(seen);
                 }
                 Write::Mark(uid, _)
                 | Write::Unmark(uid)
                 | Write::OpenGate(uid)
-                | Write::Finish(uid, _)
                 | Write::Adopt(uid)
                 | Write::RequestMove(uid, _)
                 | Write::Label(uid, _) => *uid = self.uids.new_number(*uid),
@@ -258,7 +287,9 @@ impl Renumbering {
 /// The pod as it was observed, if a write requires it to be unchanged.
 fn unchanged_of(write: &Write) -> Option<&Unchanged> {
     match write {
-        Write::DeletePod(_, _, seen) | Write::CloseGate(.., seen) => Some(seen),
+        Write::DeletePod(_, _, seen) | Write::CloseGate(.., seen) | Write::Finish(.., seen) => {
+            Some(seen)
+        }
         Write::Patch(patch) => Some(&patch.unchanged),
         _ => None,
     }
@@ -272,7 +303,7 @@ pub fn pod_of(write: &Write) -> Option<Uid> {
         | Write::Unmark(uid)
         | Write::CloseGate(uid, ..)
         | Write::OpenGate(uid)
-        | Write::Finish(uid, _)
+        | Write::Finish(uid, ..)
         | Write::Adopt(uid)
         | Write::RequestMove(uid, _)
         | Write::Label(uid, _) => Some(*uid),

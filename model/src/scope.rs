@@ -37,6 +37,10 @@ pub struct Scope {
     pub containers: usize,
     /// The order in which containers get their new images.
     pub order: ContainerOrder,
+    /// The images of each template's containers, if they differ from the template's number.
+    pub images: Vec<[Rev; 2]>,
+    /// Whether the kubelet of the node on which the first pods run restarts containers for a hot patch.
+    pub hot_patch_restarts: bool,
     /// How long a pod must be ready to be available.
     pub min_ready: Time,
     /// Step lists between which users may switch. The first one is used at the start.
@@ -113,12 +117,18 @@ pub enum User {
     Reserve(Name),
     /// Removes this ordinal from reserveOrders.
     Unreserve(Name),
+    /// Pods are updated in another way.
+    Strategy(UpdateStrategyType),
     /// spec.protection is switched on or off.
     Guard(bool),
     /// kubectl delete of the workload.
     DeleteWorkload(Cascade),
     /// kubectl game move.
     Move(Name),
+    /// A user or a hook changes the annotation game-pod-deleting of a pod.
+    Mark(Name, bool),
+    /// A user or a backup changes the annotation that shows since when a pod has waited.
+    Since(Name, Option<Time>),
     /// kubectl delete pod. The policy refuses it for guarded pods.
     Delete(Name),
     /// An eviction, which the policy does not see. The budget refuses it for guarded pods.
@@ -180,6 +190,8 @@ impl Default for Scope {
             grace: 0,
             containers: 1,
             order: ContainerOrder::DisOrdered,
+            images: Vec::new(),
+            hot_patch_restarts: false,
             min_ready: 0,
             steps: vec![Vec::new()],
             templates: 2,
@@ -207,6 +219,15 @@ impl Scope {
     /// Whether pods are created and deleted one at a time.
     pub fn is_ordered(&self) -> bool {
         self.stateful_set == Some(PodManagementPolicy::OrderedReady)
+    }
+
+    /// The image of a container of a template.
+    pub fn image(&self, template: Rev, container: usize) -> Rev {
+        let images = self.images.get(usize::from(template));
+        images
+            .and_then(|images| images.get(container))
+            .copied()
+            .unwrap_or(template)
     }
 
     /// Whether a hook is configured at a point.

@@ -15,6 +15,7 @@ fn new_workload(scope: &Scope) -> State {
         replicas: scope.replicas,
         template: 0,
         paused: false,
+        strategy: scope.strategy,
         by_apply: false,
         partition: scope.partition,
         hook: 0,
@@ -27,6 +28,7 @@ fn new_workload(scope: &Scope) -> State {
         retry_annotation: 0,
         promote_annotation: 0,
         status: 0,
+        waits: Vec::new(),
         guard: Guard {
             wanted: scope.protected,
             ..Guard::default()

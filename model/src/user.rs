@@ -28,9 +28,12 @@ pub fn has_effect(change: User, state: &State) -> bool {
         User::PodToDelete(name) => !workload.pods_to_delete.contains(&name) && exists(state, name),
         User::Reserve(name) => !workload.is_reserved(name),
         User::Unreserve(name) => workload.is_reserved(name),
+        User::Strategy(strategy) => workload.strategy != strategy,
         User::Guard(wanted) => workload.guard.wanted != wanted,
         User::DeleteWorkload(_) => workload.guard.deletion.is_none(),
         User::Move(name) => exists(state, name) && !user_requested_move(state, name),
+        User::Mark(name, marked) => is_active(state, name, |pod| pod.marked != marked),
+        User::Since(name, since) => is_active(state, name, |pod| pod.waiting_since != since),
         User::Delete(name) => exists(state, name) && !is_deletion_refused(state, name),
         User::Evict(name) => exists(state, name) && may_be_evicted(state, name),
         User::Release(name) => {
@@ -83,8 +86,12 @@ fn user_requested_move(state: &State, name: Name) -> bool {
 }
 
 fn exists(state: &State, name: Name) -> bool {
+    is_active(state, name, |_| true)
+}
+
+fn is_active(state: &State, name: Name, is_so: impl Fn(&Pod) -> bool) -> bool {
     let mut pods = state.pods.now.iter();
-    pods.any(|pod| pod.name == name && !pod.terminating)
+    pods.any(|pod| pod.name == name && !pod.terminating && is_so(pod))
 }
 
 /// What Kubernetes does with a pod whose node does not report: it marks the pod as not ready, and deletes it after
@@ -136,6 +143,17 @@ pub fn act(model: &Model, state: &mut State, change: User, caught_up: bool) {
         let pods = state.pods.change(scope.lags.pods, caught_up);
         for pod in pods.iter_mut().filter(|pod| pod.name == name) {
             pod.move_requested = Some(Requester::User);
+        }
+        return;
+    }
+    if let User::Mark(name, _) | User::Since(name, _) = change {
+        let pods = state.pods.change(scope.lags.pods, caught_up);
+        for pod in pods.iter_mut().filter(|pod| pod.name == name) {
+            match change {
+                User::Mark(_, marked) => pod.marked = marked,
+                User::Since(_, since) => pod.waiting_since = since,
+                _ => {}
+            }
         }
         return;
     }
@@ -196,11 +214,13 @@ pub fn act(model: &Model, state: &mut State, change: User, caught_up: bool) {
             state.memory.lost = workload.status;
             state.memory.user_paused = false;
             workload.status = 0;
+            workload.waits.clear();
             workload.paused = false;
             workload.pause_annotation = 0;
             workload.retry_annotation = 0;
             workload.promote_annotation = 0;
         }
+        User::Strategy(strategy) => workload.strategy = strategy,
         User::Guard(wanted) => workload.guard.wanted = wanted,
         User::DeleteWorkload(cascade) => {
             workload.guard.deletion = Some(cascade);
@@ -209,6 +229,8 @@ pub fn act(model: &Model, state: &mut State, change: User, caught_up: bool) {
         User::Delete(_)
         | User::Evict(_)
         | User::Move(_)
+        | User::Mark(..)
+        | User::Since(..)
         | User::Release(_)
         | User::Node(_)
         | User::Sidecars(_) => {}

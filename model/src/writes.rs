@@ -26,10 +26,10 @@ pub fn takes_effect(state: &State, reconcile: &Reconcile, write: &Write) -> bool
             state.pod(*uid).is_some_and(is_deletable)
         }
         Write::Mark(uid, _) | Write::Unmark(uid) | Write::OpenGate(uid) => exists(*uid),
-        Write::CloseGate(uid, .., seen) => {
+        Write::CloseGate(uid, .., seen) | Write::Finish(uid, _, seen) => {
             state.pod(*uid).is_some_and(|pod| is_unchanged(pod, seen))
         }
-        Write::Finish(uid, _) | Write::Label(uid, _) | Write::RequestMove(uid, _) => exists(*uid),
+        Write::Label(uid, _) | Write::RequestMove(uid, _) => exists(*uid),
         Write::Budget(_) => true,
         // A quorum GET of the workload precedes the adoption.
         Write::Adopt(uid) => exists(*uid) && state.workload.now.guard.deletion.is_none(),
@@ -77,7 +77,7 @@ pub fn apply(model: &Model, state: &mut State, reconcile: &Reconcile, write: &Wr
         | Write::Unmark(uid)
         | Write::OpenGate(uid)
         | Write::CloseGate(uid, ..)
-        | Write::Finish(uid, _)
+        | Write::Finish(uid, ..)
         | Write::Adopt(uid)
         | Write::RequestMove(uid, _)
         | Write::Label(uid, _) => change_pod(model, state, *uid, write),
@@ -155,7 +155,7 @@ fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &W
         containers: std::array::from_fn(|index| {
             let image = match index {
                 SIDECAR => sidecar,
-                _ => (index < model.scope.containers).then_some(rev),
+                _ => (index < model.scope.containers).then(|| model.scope.image(rev, index)),
             };
             image.map(|image| Container {
                 image,
@@ -254,7 +254,10 @@ fn change_pod(model: &Model, state: &mut State, uid: Uid, write: &Write) {
         Write::RequestMove(_, requested) => {
             pod.move_requested = requested.then_some(Requester::Operator);
         }
-        Write::Adopt(_) => pod.orphan = false,
+        Write::Adopt(_) => {
+            pod.orphan = false;
+            (pod.marked, pod.waiting_since) = (false, None);
+        }
         Write::OpenGate(_) => pod.gate = Gate::Open,
         Write::CloseGate(..) => {
             let last = pod.record.as_ref().and_then(|record| record.closed_at);
@@ -263,7 +266,7 @@ fn change_pod(model: &Model, state: &mut State, uid: Uid, write: &Write) {
                 .map_or(0, |last| last.nth + 1);
             pod.gate = Gate::Closed(Closing { at: now, nth });
         }
-        Write::Finish(_, record) => pod.record = Some(record.clone()),
+        Write::Finish(_, record, _) => pod.record = Some(record.clone()),
         Write::Patch(patch) => {
             pod.rev = patch.rev;
             for (container, change) in pod.containers.iter_mut().zip(&patch.images) {

@@ -70,7 +70,7 @@ impl Applier {
             }
             Action::AdoptPod(pod) => {
                 writer
-                    .patch_pod(pod, "", &body::adopt(&pod.uid, target))
+                    .patch_pod(pod, "", &body::adopt_pod(&pod.uid, target))
                     .await
             }
             Action::ReleasePod(pod) => {
@@ -85,7 +85,9 @@ impl Applier {
                     .await
             }
             Action::DeletePod(deletion) => {
-                let PodRef { name, uid, version } = &deletion.pod;
+                let PodRef {
+                    name, uid, version, ..
+                } = &deletion.pod;
                 writer.delete(Kind::Pod, name, uid, *version).await
             }
             Action::ForceDeletePod(pod) => writer.force_delete(pod).await,
@@ -339,7 +341,8 @@ impl WorkloadWriter<'_> {
     }
 
     async fn annotate(&self, pod: &PodRef, values: &[(&str, Option<&str>)]) -> RequestResult {
-        let body = body::annotate(&pod.uid, values);
+        let mut body = body::annotate(&pod.uid, values);
+        body::require_version(&mut body["metadata"], pod);
         self.patch_pod(pod, "", &body).await
     }
 

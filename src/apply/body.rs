@@ -51,11 +51,35 @@ pub(super) fn adopt(uid: &str, target: &Target) -> Value {
     json!({"metadata": {"uid": uid, "ownerReferences": [target.owner_reference()]}})
 }
 
-/// A strategic merge patch that removes the workload's owner reference and the label of the guard from a pod.
+/// A strategic merge patch that adds the workload's owner reference to a pod. What the pod shows of an earlier wait for
+/// its deletion, in this workload or another one, is removed.
+pub(super) fn adopt_pod(uid: &str, target: &Target) -> Value {
+    let mut body = adopt(uid, target);
+    body["metadata"]["annotations"] = no_wait();
+    body
+}
+
+fn no_wait() -> Value {
+    json!({names::DELETING_ANNOTATION: null, names::WAITING_SINCE_ANNOTATION: null})
+}
+
+/// A strategic merge patch that removes the workload's owner reference, the label of the guard, and what a pod shows of
+/// its wait for its deletion.
 pub(super) fn release(uid: &str, target: &Target) -> Value {
     let removed = json!({"$patch": "delete", "uid": target.uid});
     let labels = json!({names::GUARDED_LABEL: null});
-    json!({"metadata": {"uid": uid, "ownerReferences": [removed], "labels": labels}})
+    json!({
+        "metadata": {
+            "uid": uid, "ownerReferences": [removed], "labels": labels, "annotations": no_wait(),
+        },
+    })
+}
+
+/// Makes a patch with this metadata fail if the pod must be unchanged and is not.
+pub(super) fn require_version(metadata: &mut Value, pod: &PodRef) {
+    if let Some(version) = pod.version {
+        metadata["resourceVersion"] = json!(version.to_string());
+    }
 }
 
 /// A strategic merge patch of a pod's status that closes the gate for a revision, or opens it.
@@ -75,9 +99,7 @@ pub(super) fn gate(pod: &PodRef, closed_for: Option<&str>, now: Timestamp) -> Va
         "lastTransitionTime": whole_second(now),
     });
     let mut metadata = json!({"uid": pod.uid});
-    if let Some(version) = pod.version {
-        metadata["resourceVersion"] = json!(version.to_string());
-    }
+    require_version(&mut metadata, pod);
     json!({"metadata": metadata, "status": {"conditions": [condition]}})
 }
 
@@ -239,6 +261,7 @@ mod tests {
                 name: "lobby-aaaaa".into(),
                 uid: "pod-uid".into(),
                 version: None,
+                allowed_until: None,
             },
             from_revision: "lobby-1".into(),
             images: vec![ImageChange {

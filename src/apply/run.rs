@@ -293,6 +293,7 @@ fn sequel(action: &Action, response: &ResponseMetadata, now: Timestamp) -> Optio
             name: new.name.clone(),
             uid: response.uid.clone(),
             version: None,
+            allowed_until: None,
         })),
         // A probe before this write would examine the previous budget.
         Action::ApplyBudget(budget) => Some(Action::ProbeGuard {

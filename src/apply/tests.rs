@@ -186,6 +186,7 @@ fn pod(name: &str) -> PodRef {
         name: name.into(),
         uid: format!("uid-{name}"),
         version: None,
+        allowed_until: None,
     }
 }
 

@@ -118,7 +118,7 @@ pub(super) fn slim_with_controller(
             .is_some_and(|it| it == "true"),
         waiting_since: annotations
             .get(names::WAITING_SINCE_ANNOTATION)
-            .and_then(|it| it.parse().ok()),
+            .map(|it| it.parse().unwrap_or(Timestamp::UNIX_EPOCH)),
         move_requested: annotations
             .get(names::MOVE_ANNOTATION)
             .map(|it| match it.as_str() {

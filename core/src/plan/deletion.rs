@@ -35,7 +35,7 @@ pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<Workl
         let is_refused = world.failures.of(Attempt::DeleteBudget).is_some();
         let hooks = Hooks::new(workload, world);
         let status = is_refused.then(|| status(workload, world, &own, &hooks, old_status));
-        return finish(draft, status, old_status);
+        return finish(workload, &own, draft, status, old_status);
     }
     let mut hooks = Hooks::new(workload, world);
     draft.patch_workload(retry::begin(workload));
@@ -55,7 +55,7 @@ pub fn plan<S: Clone + Default + PartialEq + AsRef<WorkloadStatus> + AsMut<Workl
     };
     add_guarding(&mut draft, guarding);
     let status = status(workload, world, &own, &hooks, old_status);
-    finish(draft, Some(status), old_status)
+    finish(workload, &own, draft, Some(status), old_status)
 }
 
 fn add_guarding(draft: &mut Draft, guarding: Guarding) {
@@ -65,6 +65,8 @@ fn add_guarding(draft: &mut Draft, guarding: Guarding) {
 }
 
 fn finish<S: PartialEq + AsRef<WorkloadStatus>>(
+    workload: &Workload,
+    own: &[&Pod],
     mut draft: Draft,
     status: Option<S>,
     old: Option<&S>,
@@ -75,12 +77,13 @@ fn finish<S: PartialEq + AsRef<WorkloadStatus>>(
     draft
         .events
         .extend(shown.and_then(|new| events::stuck_guard(old.map(AsRef::as_ref), new)));
+    let status_first = shown.is_some_and(|new| workload.waits.differ(new, own));
     Plan {
         wake: draft.wake,
         events: std::mem::take(&mut draft.events),
         actions: draft.into_actions(),
         status,
-        status_first: false,
+        status_first,
     }
 }
 

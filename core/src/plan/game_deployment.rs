@@ -23,11 +23,11 @@ use crate::plan::scale::scale_in::{ScaleIn, Waiting};
 use crate::plan::scale::sizes::{Sizes, Sizing};
 use crate::plan::scale::to_update::ToUpdate;
 use crate::plan::update;
-use crate::plan::update::Scene;
 use crate::plan::update::budget::Budget;
 use crate::plan::update::follow::follow;
 use crate::plan::update::held::Held;
 use crate::plan::update::new_pods::{Created, NewPods, Place};
+use crate::plan::update::{Requested, Scene};
 use crate::plan::workload::{InvalidWorkload, Workload};
 use crate::plan::world::World;
 
@@ -106,8 +106,15 @@ pub fn plan(
         update: None,
     });
     let mut budget = Budget::of(&scene);
-    draft.extend(update::replace_requested(&scene, &mut budget, &mut hooks));
+    draft.extend(update::replace_requested(
+        &scene,
+        Requested::Open,
+        &mut budget,
+        &mut hooks,
+    ));
     let updates = update::update_pods(&scene, &mut budget, &mut hooks);
+    let refused = update::replace_requested(&scene, Requested::Refused, &mut budget, &mut hooks);
+    draft.extend(refused);
     draft.add_updates(updates.decided);
     draft.add_updates(follow(&scene, &updates.changing, &mut hooks));
     if let Some(pruned) = prune_names(&workload, &own) {

@@ -22,11 +22,11 @@ use crate::plan::scale::claims::{Claims, Readiness};
 use crate::plan::scale::ordinals::{Ordinals, Reach};
 use crate::plan::scale::sizes::{Sizes, Sizing};
 use crate::plan::update;
-use crate::plan::update::Scene;
 use crate::plan::update::budget::Budget;
 use crate::plan::update::follow::follow;
 use crate::plan::update::held::Held;
 use crate::plan::update::new_pods::{Created, NewPods, Place};
+use crate::plan::update::{Requested, Scene};
 use crate::plan::workload::identity::Identity;
 use crate::plan::workload::{InvalidWorkload, Workload, identity};
 use crate::plan::world::{Attempt, World};
@@ -115,8 +115,11 @@ pub fn plan(
         true => Budget::spent(),
         false => Budget::of(&scene),
     };
-    let replacements = update::replace_requested(&scene, &mut budget, &mut hooks);
+    let mut replacements =
+        update::replace_requested(&scene, Requested::Open, &mut budget, &mut hooks);
     let updates = update::update_pods(&scene, &mut budget, &mut hooks);
+    let refused = update::replace_requested(&scene, Requested::Refused, &mut budget, &mut hooks);
+    replacements.extend(refused);
     let mut attempts = updates.decided.actions.iter().filter_map(Attempt::of);
     let is_updating = attempts.any(Attempt::updates) || !replacements.is_empty();
     if identity.ordered && is_updating {

@@ -63,7 +63,7 @@ pub fn stop<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     hooks.keep_only_removals(own);
     draft.extend(hooks.settle(own));
     draft.patch_workload(hooks.end_retry());
-    close(workload, draft, old_status, status)
+    close(workload, own, draft, old_status, status)
 }
 
 /// The old status with a new collision count; None if the count has not changed.
@@ -109,7 +109,8 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
         reasons,
         old_status.map(AsRef::as_ref),
     );
-    close(scene.workload, draft, old_status, Some(into_status(status)))
+    let status = Some(into_status(status));
+    close(scene.workload, scene.own, draft, old_status, status)
 }
 
 /// Deletes revisions to which neither a pod nor the status refers, if they exceed the history limit.
@@ -152,6 +153,7 @@ fn refusals(scene: &Scene, draft: &Draft) -> Obstacles {
 /// plan changes the workload that it was derived from.
 fn close<S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     workload: &Workload,
+    own: &[&Pod],
     mut draft: Draft,
     old_status: Option<&S>,
     status: Option<S>,
@@ -166,7 +168,8 @@ fn close<S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
         draft.events.extend(events::of_change(old, new, steps));
         // A change by the user is acknowledged before pods change, so that a pause shows immediately.
         status_first = Progress::of(old) != Progress::of(new)
-            || old.observed_generation != new.observed_generation;
+            || old.observed_generation != new.observed_generation
+            || workload.waits.differ(new, own);
     }
     Plan {
         wake: draft.wake,

@@ -6,6 +6,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 /// Maximum duration, in seconds: a century. The limit keeps all later sums within range.
 const MAX_SECONDS: f64 = 100.0 * 365.0 * 86_400.0;
 
+/// How far the clock of the leader that wrote a time may be ahead of ours. A time further in the future does not count:
+/// a success would be valid for too long, and a pod would wait for too long.
+pub const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(5);
+
 /// Parses a duration: numbers, each with its unit (ns, us, ms, s, m, h), as in `1h30m` or `1.5s`.
 ///
 /// # Errors

@@ -49,6 +49,8 @@ pub(crate) const RETRY: &str = "gamekeeper.tkex.tencent.com/retry";
 pub(crate) const RUN_POD_UID: &str = "gamekeeper.tkex.tencent.com/pod-uid";
 /// Annotation of HookRuns: the target revision of the action.
 pub(crate) const RUN_TARGET: &str = "gamekeeper.tkex.tencent.com/target-revision";
+/// Annotation of HookRuns: the containers that the action changes in place.
+pub(crate) const RUN_CHANGES: &str = "gamekeeper.tkex.tencent.com/changed-containers";
 /// Annotation of HookRuns: the workload's uid.
 pub(crate) const RUN_WORKLOAD_UID: &str = "gamekeeper.tkex.tencent.com/workload-uid";
 /// Labels of HookRuns that name the hook point, by kind of workload.

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use gamekeeper_core::api::names::{self, HookPoint};
-use gamekeeper_core::api::{GameDeployment, GameDeploymentStatus, HookPhase, HookRun};
+use gamekeeper_core::api::{
+    GameDeployment, GameDeploymentStatus, HookPhase, HookRun, WaitReason, WaitingPod,
+};
 use gamekeeper_core::plan::sidecars::{Changing, MatchedPod, Sidecars};
 use gamekeeper_core::plan::{
-    Disruption, Gate, MoveRequest, Pod, PodPhase, Promotion, Turn, Verdict, World,
+    ContainerChange, Disruption, Gate, MoveRequest, Pod, PodPhase, Promotion, Turn, Verdict, World,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -14,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 
 use super::{Fault, phase, point};
+use crate::sidecars::CONTAINER;
 
 impl Fault {
     /// Corrupts the planner's input.
@@ -57,9 +60,21 @@ impl Fault {
                     pod.index = None;
                 }
             }
-            Fault::DeadlinePassesImmediately => {
+            Fault::DeadlinePassesImmediately
+            | Fault::TimeOnPodCounts
+            | Fault::WaitEndsWithMark
+            | Fault::WaitEndsWithTime => self.corrupt_waits(gd, world),
+            Fault::AnyContainerCovered => {
+                let pods = world.pods.iter_mut().map(Arc::make_mut);
+                pods.for_each(record_all_containers);
+            }
+            Fault::HotPatchRestartOverlooked => {
+                let pods = world.pods.iter_mut().map(Arc::make_mut);
+                pods.for_each(hide_restarts);
+            }
+            Fault::OneNodeProvesAll => {
                 for pod in world.pods.iter_mut().map(Arc::make_mut) {
-                    pod.waiting_since = pod.waiting_since.map(|_| Timestamp::UNIX_EPOCH);
+                    pod.node = Some("one".to_owned());
                 }
             }
             Fault::ReleaseForgotten => {
@@ -180,6 +195,31 @@ impl Fault {
         }
     }
 
+    /// Corrupts what the status records about pods that wait.
+    fn corrupt_waits(self, gd: &mut GameDeployment, world: &World) {
+        let Some(status) = &mut gd.status else {
+            return;
+        };
+        let waiting = &mut status.protection.get_or_insert_default().waiting;
+        for pod in world.pods.iter() {
+            let listed = waiting.iter().position(|it| it.pod_name == pod.name);
+            let since = listed.map(|index| waiting.remove(index).since.0);
+            let since = match self {
+                Fault::TimeOnPodCounts => pod.waiting_since,
+                Fault::WaitEndsWithMark => since.filter(|_| pod.marked_deleting),
+                Fault::WaitEndsWithTime => since.filter(|_| pod.waiting_since.is_some()),
+                _ => since.map(|_| pod.created),
+            };
+            waiting.extend(since.map(|since| WaitingPod {
+                pod_name: pod.name.clone(),
+                node: String::new(),
+                since: Time(since),
+                reason: WaitReason::HookRunning,
+                message: String::new(),
+            }));
+        }
+    }
+
     fn corrupt_runs(self, gd: &mut GameDeployment, world: &mut World) {
         let is_retried = self == Fault::RetryMeansSuccess && forget_retry(gd);
         let mut runs = std::mem::take(&mut world.runs);
@@ -191,6 +231,9 @@ impl Fault {
                     succeed(run, world);
                 }
                 Fault::AnyTargetCounts if is_success => retarget(run, world),
+                Fault::ChangeCountsForDeletion if is_success => {
+                    run.annotations_mut().remove(names::RUN_CHANGES);
+                }
                 Fault::SuccessOfGameCounts if is_success => add_sidecars(run, world),
                 Fault::RetryMeansSuccess if is_retried => succeed(run, world),
                 Fault::PostHookIgnored if point(run) == HookPoint::PostInplace => {
@@ -227,6 +270,36 @@ fn has_next_turn(pod: &&mut Pod) -> bool {
     let record = pod.record.iter();
     let mut changes = record.flat_map(|record| record.containers.values());
     changes.any(|change| matches!(change.turn, Turn::Next(_)))
+}
+
+/// Adds the containers that do not change to the record of a change in progress.
+fn record_all_containers(pod: &mut Pod) {
+    let (containers, record) = (&pod.containers, &mut pod.record);
+    let Some(record) = record.as_mut().filter(|it| !it.hot).map(Arc::make_mut) else {
+        return;
+    };
+    for container in containers {
+        let change = || ContainerChange {
+            from_image: "game:v9".to_owned(),
+            ..ContainerChange::default()
+        };
+        let known = record.containers.entry(container.name.clone());
+        known.or_insert_with(|| Box::new(change()));
+    }
+}
+
+/// Makes the status report that hot patches restarted nothing.
+fn hide_restarts(pod: &mut Pod) {
+    let Some(record) = pod.record.clone().filter(|it| it.hot) else {
+        return;
+    };
+    for container in &mut pod.containers {
+        let change = record.containers.get(&container.name);
+        if let (Some(status), Some(change)) = (&mut container.status, change) {
+            status.restart_count = change.from_restart_count;
+            status.container_id.clone_from(&change.from_container_id);
+        }
+    }
 }
 
 /// Makes the status report that the containers of a pod run the images of its spec.
@@ -330,5 +403,8 @@ fn add_sidecars(run: &mut HookRun, world: &World) {
     if let (Some(target), Some(set)) = (target, world.sidecars.first()) {
         let combined = format!("{target}+{}", set.revision);
         annotate(run, names::RUN_TARGET, &combined);
+        let mut changed = ["game", CONTAINER];
+        changed.sort_unstable();
+        annotate(run, names::RUN_CHANGES, &changed.join(","));
     }
 }

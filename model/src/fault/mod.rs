@@ -36,6 +36,14 @@ pub enum Fault {
     RetryMeansSuccess,
     /// A success of a hook with other arguments counts.
     AnyArgumentsCount,
+    /// The success for a change in place counts for a deletion.
+    ChangeCountsForDeletion,
+    /// The permit of a change in progress covers all containers of its pod.
+    AnyContainerCovered,
+    /// A restart by a hot patch is overlooked.
+    HotPatchRestartOverlooked,
+    /// What a hot patch shows on one node counts for all nodes.
+    OneNodeProvesAll,
     /// HookRuns for another target are ignored.
     OtherRunsOverlooked,
     /// A failed PostInplace hook counts as a success.
@@ -122,6 +130,14 @@ pub enum Fault {
     DeadlinePassesImmediately,
     /// The deadline of a guarded pod also counts the time that it waits for an update in place.
     WaitInPlaceCounts,
+    /// The deadline of a guarded pod counts from the time in its annotation.
+    TimeOnPodCounts,
+    /// The wait of a guarded pod starts over when its mark is removed.
+    WaitEndsWithMark,
+    /// The wait of a guarded pod starts over when its time is removed.
+    WaitEndsWithTime,
+    /// The time in the annotation of a pod that is not marked is left there.
+    TimeKept,
     /// The update of a sidecar does not test its token.
     TokenUntested,
     /// A workload updates sidecars without tokens.

@@ -18,6 +18,10 @@ impl Fault {
         let run = |name: &str| world.runs.iter().find(|run| run.name_any() == name);
         plan.actions.retain(|action| match (self, action) {
             (Fault::MarkKept, Action::UnmarkDeleting(_)) => false,
+            (Fault::TimeKept, Action::UnmarkDeleting(pod)) => {
+                let mut pods = world.pods.iter().filter(|it| it.uid == pod.uid);
+                pods.any(|pod| pod.marked_deleting)
+            }
             (Fault::GateKeptClosed, Action::OpenGate(pod)) => {
                 let mut pods = world.pods.iter().filter(|it| it.uid == pod.uid);
                 !pods.any(|pod| is_closed_without_change(pod))

@@ -101,7 +101,7 @@ impl Case<'_> {
     fn surge_for(&self, replaced: i64) -> i64 {
         let scope = &self.model.scope;
         let replicas = self.workload.replicas;
-        let may_surge = match scope.strategy {
+        let may_surge = match self.workload.strategy {
             UpdateStrategyType::RollingUpdate => true,
             UpdateStrategyType::InplaceUpdate => scope.max_unavailable(replicas) == 0,
             UpdateStrategyType::HotPatchUpdate | UpdateStrategyType::OnDelete => false,

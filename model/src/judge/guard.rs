@@ -48,11 +48,11 @@ pub(super) fn state(model: &Model, state: &State) -> Result<(), Violation> {
     }
 }
 
-/// Checks each record of since when a pod waits for its deletion: it must have the time of the plan, and the pod must be
-/// about to be deleted, not updated in place.
-pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violation> {
-    let in_place = model.scope.strategy == UpdateStrategyType::InplaceUpdate;
+/// Checks since when pods wait for their deletion. A wait begins with the plan that records it, if the pod is about to
+/// be deleted, and not updated in place; its time does not change while it lasts; and a pod shows the recorded time.
+pub(super) fn plan(view: &View, planned: &Planned) -> Result<(), Violation> {
     let workload = &view.workload;
+    let in_place = workload.strategy == UpdateStrategyType::InplaceUpdate;
     let active = view.pods.iter().filter(|pod| pod.is_active()).count();
     let has_surplus = active > usize::from(workload.replicas);
     let may_be_deleted = |pod: &Pod| {
@@ -61,18 +61,34 @@ pub(super) fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), 
             workload.pods_to_delete.contains(&pod.name) || pod.move_requested.is_some();
         has_surplus || is_outdated || is_requested || workload.guard.deletion.is_some()
     };
-    for write in planned.before.iter().chain(&planned.after) {
-        let Write::Mark(uid, Some(since)) = write else {
-            continue;
-        };
+    let waits = match planned.status {
+        Some(_) => &planned.waits,
+        None => &workload.waits,
+    };
+    for (uid, since) in waits {
         let pod = view.pods.iter().find(|pod| pod.uid == *uid);
-        if *since != view.now || !pod.is_some_and(may_be_deleted) {
+        let mut earlier = workload.waits.iter().filter(|(it, _)| it == uid);
+        let expected = earlier.next().map_or(view.now, |(_, since)| *since);
+        let begins = expected == view.now && planned.status.is_some();
+        if *since != expected || (begins && !pod.is_some_and(may_be_deleted)) {
             return violation(
                 GUARDED,
                 format!(
-                    "{pod:?} is recorded as waiting since {since}, but the time is {}, or it need not be deleted",
-                    view.now
+                    "{pod:?} waits since {since} instead of {expected}, or need not be deleted"
                 ),
+            );
+        }
+    }
+    let writes = || planned.before.iter().chain(&planned.after);
+    let changes_workload = writes().any(|write| matches!(write, Write::Workload(_)));
+    for write in writes() {
+        if let Write::Mark(uid, Some(since)) = write
+            && !waits.contains(&(*uid, *since))
+            && !changes_workload
+        {
+            return violation(
+                GUARDED,
+                format!("{uid} shows that it waits since {since}, but {waits:?} are recorded"),
             );
         }
     }
@@ -121,7 +137,9 @@ impl Case<'_> {
     /// Whether the pod's deadline has passed.
     pub(super) fn is_past_deadline(&self, pod: &Pod) -> bool {
         let is_over = |since: Time| since + DEADLINE <= self.reconcile.at;
-        self.workload.guard.wanted && pod.waiting_since.is_some_and(is_over)
+        let mut waits = self.state.workload.now.waits.iter();
+        let wait = waits.find(|(uid, _)| *uid == pod.uid);
+        self.workload.guard.wanted && wait.is_some_and(|(_, since)| is_over(*since))
     }
 
     /// Whether a user released the pod from its guard, or its node is lost, so its deletion needs no hook.

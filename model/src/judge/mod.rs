@@ -60,7 +60,8 @@ pub fn deletions(model: &Model, state: &State, reconcile: &Reconcile) -> Result<
 
 /// Checks a plan. Among other things, it must delete successful HookRuns whose action is no longer planned.
 pub fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violation> {
-    guard::plan(model, view, planned)?;
+    guard::plan(view, planned)?;
+    hot_patches(view, planned)?;
     nodes::plan(model, view, planned)?;
     sidecars::plan(model, view, planned)?;
     let writes = || planned.before.iter().chain(&planned.after);
@@ -87,6 +88,23 @@ pub fn plan(model: &Model, view: &View, planned: &Planned) -> Result<(), Violati
             format!("{run:?} is outdated, but kept by the plan {planned:?}"),
         ),
         None => Ok(()),
+    }
+}
+
+/// Checks hot patches: once one has restarted a container, no other pod is patched.
+fn hot_patches(view: &View, planned: &Planned) -> Result<(), Violation> {
+    let is_hot = |write: &&Write| matches!(write, Write::Patch(patch) if patch.record.hot);
+    let patch = planned.after.iter().find(is_hot);
+    let mut pods = view
+        .pods
+        .iter()
+        .filter(|pod| pod.rev == view.workload.template);
+    match (patch, pods.find(|pod| pod.was_restarted_by_hot_patch())) {
+        (Some(patch), Some(pod)) => violation(
+            "hot patches",
+            format!("{patch:?} although another one restarted {pod:?}"),
+        ),
+        _ => Ok(()),
     }
 }
 
@@ -138,6 +156,14 @@ pub fn state(model: &Model, state: &State) -> Result<(), Violation> {
     guard::state(model, state)?;
     sidecars::state(model, state)?;
     let pods = &state.pods.now;
+    let is_restarted =
+        |pod: &&Pod| pod.rev == state.workload.now.template && pod.was_restarted_by_hot_patch();
+    if pods.iter().filter(is_restarted).count() > 1 {
+        return violation(
+            "hot patches",
+            format!("more than one was restarted: {pods:?}"),
+        );
+    }
     for (index, pod) in pods.iter().enumerate() {
         if let Some(other) = pods[index + 1..].iter().find(|it| it.name == pod.name) {
             return violation("7: ordinals", format!("{pod:?} and {other:?}"));
@@ -201,7 +227,8 @@ impl<'a> Case<'a> {
             return Ok(());
         }
         let target = is_for_update.then_some(self.workload.template);
-        self.hook_first(pod, point, target, self.reconcile.at, |it| it.is_none())
+        let is_for_deletion = |run: &RunId| run.sidecars.is_none() && run.changes.is_none();
+        self.hook_first(pod, point, target, self.reconcile.at, is_for_deletion)
     }
 
     fn gate_closed(&self, uid: Uid, rev: Rev) -> Result<(), Violation> {
@@ -214,9 +241,11 @@ impl<'a> Case<'a> {
             self.updated_to(rev, pod.name)?;
         }
         self.budget(pod)?;
-        // Only the patch that follows shows whether the sidecars are updated as well.
+        // Only the patch that follows shows which containers are changed, and whether the sidecars are updated as well.
+        let is_for_change =
+            |run: &RunId| (is_update || run.sidecars.is_some()) && run.changes.is_some();
         let (point, at) = (self.point_of_change(), self.reconcile.at);
-        self.hook_first(pod, point, Some(rev), at, |it| is_update || it.is_some())
+        self.hook_first(pod, point, Some(rev), at, is_for_change)
     }
 
     fn patched(&self, patch: &Patch) -> Result<(), Violation> {
@@ -242,7 +271,12 @@ impl<'a> Case<'a> {
             _ => self.reconcile.at,
         };
         let point = self.point_of_change();
-        self.hook_first(pod, point, Some(patch.rev), at, |it| it == sidecars)?;
+        let changed = patch.changed_containers();
+        let is_for_change = |run: &RunId| {
+            let covers = |changes: u8| changes & changed == changed;
+            run.sidecars == sidecars && run.changes.is_some_and(covers)
+        };
+        self.hook_first(pod, point, Some(patch.rev), at, is_for_change)?;
         let is_open = matches!(pod.gate, Gate::Unset | Gate::Open);
         if is_open && pod.up {
             return violation("gate closed", format!("{pod:?} is changed"));
@@ -284,7 +318,7 @@ impl<'a> Case<'a> {
         point: HookPoint,
         target: Option<Rev>,
         at: Time,
-        may_have_sidecars: impl Fn(Option<Rev>) -> bool,
+        is_for_action: impl Fn(&RunId) -> bool,
     ) -> Result<(), Violation> {
         if !pod.up {
             return Ok(());
@@ -296,7 +330,7 @@ impl<'a> Case<'a> {
             run.id.point == point
                 && run.id.pod == Some(pod.uid)
                 && run.id.target == target
-                && may_have_sidecars(run.id.sidecars)
+                && is_for_action(&run.id)
                 && run.id.hook == self.workload.hook
                 && run.phase == HookPhase::Successful
                 && run.finished + FRESH >= at
@@ -314,7 +348,7 @@ impl<'a> Case<'a> {
 
     /// Invariant 5. The API server must also have accepted the revision, and with OnDelete no update starts.
     fn update_starts(&self, pod: &Pod) -> Result<(), Violation> {
-        if self.model.scope.strategy == UpdateStrategyType::OnDelete {
+        if self.workload.strategy == UpdateStrategyType::OnDelete {
             return violation("on delete", format!("an update of {pod:?} starts"));
         }
         if self.workload.paused {
@@ -422,7 +456,7 @@ impl<'a> Case<'a> {
         let Some(pod) = self.state.pod(uid).filter(|pod| pod.is_patched()) else {
             return Ok(());
         };
-        if !pod.runs_its_revisions() {
+        if !pod.runs_its_revisions(&self.model.scope) {
             return violation("completion", format!("{pod:?} does not run its images yet"));
         }
         let (point, target) = (HookPoint::PostInplace, Some(pod.rev));

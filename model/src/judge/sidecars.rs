@@ -169,8 +169,8 @@ impl Case<'_> {
         let Some(record) = pod.record.as_ref().filter(|_| pod.is_patched()) else {
             return false;
         };
-        let is_template_only = record.sidecar.is_none() && patch.mark.is_none();
-        let mut changed = patch.images.iter().zip(&record.from);
-        is_template_only || changed.all(|(image, from)| image.is_none() || from.is_some())
+        let changed = patch.changed_containers();
+        let mut known = record.from.iter().enumerate();
+        known.all(|(index, from)| changed & (1 << index) == 0 || from.is_some())
     }
 }

@@ -1,9 +1,13 @@
 //! Bugs in what guards pods: budgets, finalizers, releases, and nodes that are removed.
 
+use gamekeeper_core::api::UpdateStrategyType;
+
 use super::{GUARDED, HOOK, NODES, SETTLES, find};
 use crate::fault::Fault;
 use crate::scope::{Scope, User};
-use crate::scopes::{guarded_in_place, moving_off_nodes, protected, remaining};
+use crate::scopes::{
+    guarded_and_annotated, guarded_in_place, moving_off_nodes, protected, remaining,
+};
 use crate::state::{Cascade, Node, Remaining};
 
 #[test]
@@ -27,8 +31,31 @@ fn bugs_in_guards_are_found() {
         user,
         ..protected()
     };
-    find(Fault::DeadlinePassesImmediately, HOOK, scope);
+    find(Fault::DeadlinePassesImmediately, GUARDED, scope);
     find(Fault::WaitInPlaceCounts, GUARDED, guarded_in_place());
+}
+
+#[test]
+fn bugs_in_waits_are_found() {
+    let annotated = |user: Vec<User>| Scope {
+        user,
+        ..guarded_and_annotated(UpdateStrategyType::RollingUpdate)
+    };
+    let since = || annotated(vec![User::Scale(1), User::Since(0, Some(0))]);
+    find(Fault::TimeOnPodCounts, GUARDED, since());
+    find(Fault::TimeKept, SETTLES, since());
+    let unmarked = annotated(vec![
+        User::Scale(1),
+        User::Mark(0, false),
+        User::Mark(1, false),
+    ]);
+    find(Fault::WaitEndsWithMark, GUARDED, unmarked);
+    let removed = annotated(vec![
+        User::Scale(1),
+        User::Since(0, None),
+        User::Since(1, None),
+    ]);
+    find(Fault::WaitEndsWithTime, GUARDED, removed);
 }
 
 #[test]

@@ -3,10 +3,13 @@
 use gamekeeper_core::api::ContainerOrder;
 use gamekeeper_core::api::names::HookPoint;
 
-use super::{GATE, HOOK, ONE_RUN, find, scaled, updated};
+use super::{GATE, HOOK, HOT_PATCHES, ONE_RUN, find, scaled, updated};
 use crate::fault::Fault;
 use crate::scope::{Scope, User};
-use crate::scopes::{hooked, in_order, in_place, remaining};
+use crate::scopes::{
+    another_strategy_after_the_hook, hooked, hot_patched_on_nodes_that_differ, in_order, in_place,
+    one_container_after_the_other, remaining,
+};
 use crate::state::Remaining;
 
 #[test]
@@ -41,6 +44,21 @@ fn bugs_in_the_validity_of_successes_are_found() {
     find(Fault::RetryMeansSuccess, HOOK, Scope { user, ..hooked() });
     let user = vec![User::Scale(2), User::Hook(1)];
     find(Fault::AnyArgumentsCount, HOOK, Scope { user, ..hooked() });
+}
+
+#[test]
+fn bugs_in_what_a_success_is_for_are_found() {
+    let fault = Fault::AnyContainerCovered;
+    find(fault, HOOK, one_container_after_the_other());
+    let fault = Fault::ChangeCountsForDeletion;
+    find(fault, HOOK, another_strategy_after_the_hook());
+}
+
+#[test]
+fn bugs_in_hot_patches_are_found() {
+    for fault in [Fault::HotPatchRestartOverlooked, Fault::OneNodeProvesAll] {
+        find(fault, HOT_PATCHES, hot_patched_on_nodes_that_differ());
+    }
 }
 
 #[test]

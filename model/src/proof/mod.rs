@@ -35,6 +35,7 @@ fn find(fault: Fault, rule: &str, scope: Scope) {
 }
 
 const HOOK: &str = "1: hook first";
+const HOT_PATCHES: &str = "hot patches";
 const GATE: &str = "gate closed";
 const ENOUGH: &str = "2: enough pods";
 const TOO_MANY: &str = "2: not too many pods";

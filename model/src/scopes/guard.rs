@@ -30,6 +30,22 @@ fn guarded_and_updated_in_place() {
 }
 
 #[test]
+fn guarded_with_foreign_annotations() {
+    for (name, strategy) in [
+        (
+            "guarded, foreign annotations",
+            UpdateStrategyType::RollingUpdate,
+        ),
+        (
+            "guarded, foreign annotations, in place",
+            UpdateStrategyType::InplaceUpdate,
+        ),
+    ] {
+        check(name, guarded_and_annotated(strategy));
+    }
+}
+
+#[test]
 fn guard_switched_on_and_off() {
     let user = vec![User::Scale(1), User::Guard(false), User::Guard(true)];
     check(

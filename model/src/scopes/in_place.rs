@@ -66,6 +66,37 @@ fn hot_patch() {
 }
 
 #[test]
+fn hot_patch_on_nodes_that_differ() {
+    check(
+        "hot patch, nodes that differ",
+        hot_patched_on_nodes_that_differ(),
+    );
+}
+
+#[test]
+fn one_container_and_then_another() {
+    check(
+        "one container, then another",
+        one_container_after_the_other(),
+    );
+    check(
+        "one container, then another, in order",
+        Scope {
+            order: ContainerOrder::OrderedUpdated,
+            ..one_container_after_the_other()
+        },
+    );
+}
+
+#[test]
+fn a_hook_and_then_another_strategy() {
+    check(
+        "in place, then recreated",
+        another_strategy_after_the_hook(),
+    );
+}
+
+#[test]
 fn three_updates() {
     check(
         "three updates",

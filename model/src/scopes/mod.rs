@@ -98,6 +98,77 @@ pub fn guarded_in_place() -> Scope {
     }
 }
 
+/// A pod with two containers. The first change of the template changes the second container, to an image that is broken;
+/// the next one changes both.
+pub fn one_container_after_the_other() -> Scope {
+    Scope {
+        replicas: 1,
+        templates: 3,
+        containers: 2,
+        images: vec![[0, 0], [0, 1], [2, 2]],
+        broken: Some(1),
+        pre_inplace: true,
+        user: vec![User::Template(1), User::Template(2), User::Template(0)],
+        remaining: remaining(3, 1, 0),
+        ..in_place()
+    }
+}
+
+/// Two pods that wait for a grace period while users change how they are updated.
+pub fn another_strategy_after_the_hook() -> Scope {
+    Scope {
+        replicas: 2,
+        pre_inplace: true,
+        grace: 1,
+        user: vec![
+            User::Template(1),
+            User::Strategy(UpdateStrategyType::RollingUpdate),
+            User::Strategy(UpdateStrategyType::InplaceUpdate),
+            User::Scale(1),
+        ],
+        ticks: vec![1],
+        remaining: Remaining {
+            ticks: 1,
+            ..remaining(3, 0, 0)
+        },
+        ..in_place()
+    }
+}
+
+/// Three pods that get hot patches. The kubelet of two of them restarts their containers.
+pub fn hot_patched_on_nodes_that_differ() -> Scope {
+    Scope {
+        strategy: UpdateStrategyType::HotPatchUpdate,
+        max_unavailable: Amount::Number(3),
+        pods_on_node: 2,
+        hot_patch_restarts: true,
+        pre_delete: false,
+        user: vec![User::Template(1), User::Template(0), User::Scale(2)],
+        ..hooked()
+    }
+}
+
+/// Two guarded pods that are updated and scaled in, while other clients change the annotations of one of them.
+pub fn guarded_and_annotated(strategy: UpdateStrategyType) -> Scope {
+    Scope {
+        strategy,
+        user: vec![
+            User::Scale(1),
+            User::Template(1),
+            User::Mark(0, true),
+            User::Mark(0, false),
+            User::Since(0, Some(0)),
+            User::Since(0, None),
+        ],
+        ticks: vec![DEADLINE],
+        remaining: Remaining {
+            ticks: 1,
+            ..remaining(3, 0, 0)
+        },
+        ..protected()
+    }
+}
+
 /// Two guarded pods, one of them on the node whose state changes. The operator moves pods off nodes that are about to
 /// be removed.
 pub fn moving_off_nodes() -> Scope {

@@ -90,7 +90,7 @@ pub fn fair_move(model: &Model, state: &State) -> Option<Move> {
 /// planner would pass the tokens from pod to pod forever.
 pub fn wake(model: &Model, state: &State) -> Option<Time> {
     model.scope.sidecars?;
-    if settled::waits_for_user(model, state) {
+    if settled::waits_for_user(state) {
         return None;
     }
     model.allot(state).wake

@@ -7,9 +7,9 @@ use crate::model::{Model, Violation};
 use crate::state::*;
 
 /// Whether the workload updates no sidecars until a user does something.
-pub(super) fn waits_for_user(model: &Model, state: &State) -> bool {
+pub(super) fn waits_for_user(state: &State) -> bool {
     let updates_sidecars = matches!(
-        model.scope.strategy,
+        state.workload.now.strategy,
         UpdateStrategyType::RollingUpdate | UpdateStrategyType::InplaceUpdate
     );
     // If the hook of a sidecar update fails, the token is passed on to a pod that waits, so the updates continue. If
@@ -25,7 +25,7 @@ pub fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
     let broken = model.scope.sidecars?.broken?;
     let set = &state.sidecar_set.now;
     let reaches_pods = set.exists && !set.paused && set.image != broken;
-    if reaches_pods && !waits_for_user(model, state) {
+    if reaches_pods && !waits_for_user(state) {
         return None;
     }
     let mut pods = state.pods.now.iter();
@@ -61,7 +61,7 @@ fn is_held(model: &Model, state: &State, set: &SidecarSet) -> bool {
     let has_failed = |run: &Run| run.phase == HookPhase::Failed;
     !set.exists
         || set.paused
-        || waits_for_user(model, state)
+        || waits_for_user(state)
         || state.runs.now.iter().any(has_failed)
         || obstacle(model, state).is_some()
 }

@@ -185,7 +185,7 @@ impl Translator {
         workload: &Workload,
         runs: &[Run],
     ) -> Vec<MatchedPod> {
-        let held = plan::why_sidecars_are_held(&self.workload(workload)).map(Arc::new);
+        let held = plan::why_sidecars_are_held(&self.workload(workload, pods)).map(Arc::new);
         let runs = runs.iter().filter(|run| run.id.sidecars.is_some());
         let runs: Vec<_> = runs.map(|run| self.run(run)).collect();
         let hook = |uid: &str| {

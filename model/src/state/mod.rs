@@ -6,8 +6,8 @@
 
 use std::rc::Rc;
 
-use gamekeeper_core::api::HookPhase;
 use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::api::{HookPhase, UpdateStrategyType};
 
 use crate::scope::Scope;
 
@@ -98,6 +98,7 @@ pub struct Workload {
     pub replicas: u8,
     pub template: Rev,
     pub paused: bool,
+    pub strategy: UpdateStrategyType,
     /// Whether the value of `paused` comes from an apply.
     pub by_apply: bool,
     pub partition: u8,
@@ -119,6 +120,8 @@ pub struct Workload {
     /// The annotation of a full promotion; 0 for none.
     pub promote_annotation: Text,
     pub status: Status,
+    /// status.protection.waiting: the pods that wait for their deletion, and since when.
+    pub waits: Vec<(Uid, Time)>,
     pub guard: Guard,
 }
 
@@ -206,6 +209,8 @@ pub struct RunId {
     pub target: Option<Rev>,
     /// The revision of the SidecarSet to which the guarded action updates the pod.
     pub sidecars: Option<Rev>,
+    /// The containers that the guarded action changes in place, one bit each; None for any other action.
+    pub changes: Option<u8>,
     /// Version of the hook's arguments.
     pub hook: u8,
     /// The workload's generation when the HookRun was created.

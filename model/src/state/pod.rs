@@ -3,6 +3,7 @@
 use gamekeeper_core::plan::PodPhase;
 
 use super::{Mark, Name, Rev, Time, Uid};
+use crate::scope::Scope;
 
 /// A pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -76,16 +77,30 @@ impl Pod {
         matches!(self.gate, Gate::Closed(_)) || self.is_patched()
     }
 
+    /// Whether its hot patch restarted a container.
+    pub fn was_restarted_by_hot_patch(&self) -> bool {
+        let Some(record) = self.record.as_ref().filter(|it| it.hot && !it.done) else {
+            return false;
+        };
+        let mut containers = self
+            .containers
+            .iter()
+            .flatten()
+            .zip(record.from.iter().flatten());
+        containers.any(|(it, from)| from.restarts.is_some_and(|before| it.restarts > before))
+    }
+
     /// Whether its containers run the images of its revisions, and the kubelet has observed the spec.
-    pub fn runs_its_revisions(&self) -> bool {
+    pub fn runs_its_revisions(&self, scope: &Scope) -> bool {
         let [template_containers @ .., sidecar] = &self.containers;
         let runs = |it: &Container, rev| it.runs == it.image && it.image == rev;
         let sidecars = sidecar.iter().zip(&self.mark);
         self.observed
             && template_containers
                 .iter()
-                .flatten()
-                .all(|it| runs(it, self.rev))
+                .enumerate()
+                .filter_map(|(index, it)| Some((index, it.as_ref()?)))
+                .all(|(index, it)| runs(it, scope.image(self.rev, index)))
             && sidecars.into_iter().all(|(it, mark)| runs(it, mark.at))
     }
 }

@@ -27,6 +27,8 @@ pub struct Reconcile {
     pub before: Vec<Write>,
     /// The status, if `after` must wait for it.
     pub status: Option<Status>,
+    /// The waiting pods in that status.
+    pub waits: Vec<(Uid, Time)>,
     /// Writes after the status, in any order.
     pub after: Vec<Write>,
     /// Whether any write of `after` has been made.
@@ -92,7 +94,7 @@ pub enum Write {
     CloseGate(Uid, Rev, Option<Box<Patch>>, Unchanged),
     OpenGate(Uid),
     Patch(Box<Patch>),
-    Finish(Uid, Record),
+    Finish(Uid, Record, Unchanged),
     /// The label of guarded pods is set or removed.
     Label(Uid, bool),
     /// A pod is adopted. Only a deletion with `--cascade=orphan` creates orphans.
@@ -133,4 +135,16 @@ pub struct Patch {
     pub token: Option<Mark>,
     /// The mark that the patch sets.
     pub mark: Option<Mark>,
+}
+
+impl Patch {
+    /// The containers whose image changes with this patch or, in their turn, later; one bit each.
+    pub fn changed_containers(&self) -> u8 {
+        let containers = self.images.iter().zip(&self.record.from).enumerate();
+        let changed = containers.filter(|(_, (image, from))| {
+            let waits = |from: &Origin| matches!(from.turn, Turn::Next(_));
+            image.is_some() || from.as_ref().is_some_and(waits)
+        });
+        changed.fold(0, |all, (index, _)| all | 1 << index)
+    }
 }

@@ -91,7 +91,8 @@ impl Translator {
             Action::OpenGate(pod) => Write::OpenGate(parse_uid(&pod.uid)),
             Action::PatchInPlace(patch) => Write::Patch(Box::new(self.patch(patch, view))),
             Action::FinishInPlace { pod, record } => {
-                Write::Finish(parse_uid(&pod.uid), self.record_of(record))
+                let seen = unchanged(pod, view);
+                Write::Finish(parse_uid(&pod.uid), self.record_of(record), seen)
             }
             Action::AdoptPod(pod) => Write::Adopt(parse_uid(&pod.uid)),
             Action::AdoptRevision { .. }
@@ -201,6 +202,7 @@ impl Translator {
             pod: annotation(names::RUN_POD_UID).map(parse_uid),
             target: target.and_then(|(it, _)| self.revision_of(it)),
             sidecars: target.and_then(|(_, sidecars)| sidecars),
+            changes: annotation(names::RUN_CHANGES).map(parse_changes),
             hook: (0..=8)
                 .find(|version| hook_hash(*version) == hash)
                 .expect("a version of the hook"),

@@ -74,6 +74,25 @@ pub fn image_in(container: &str, rev: Rev) -> String {
     }
 }
 
+/// The containers with these bits, as in the annotation of a HookRun.
+pub(super) fn changed_containers(bits: u8) -> String {
+    let names = CONTAINERS.into_iter().enumerate();
+    let names = names.filter(|(index, _)| bits & (1 << index) != 0);
+    let mut names: Vec<&str> = names.map(|(_, name)| name).collect();
+    names.sort_unstable();
+    names.join(",")
+}
+
+/// The bits of the containers that the annotation of a HookRun names.
+pub(super) fn parse_changes(text: &str) -> u8 {
+    let bits = text.split(',').filter(|name| !name.is_empty()).map(|name| {
+        let mut names = CONTAINERS.into_iter();
+        let index = names.position(|it| it == name);
+        1 << index.expect("a container of the model")
+    });
+    bits.fold(0, |all, bit: u8| all | bit)
+}
+
 pub fn rev_of_image(image: &str) -> Rev {
     let tag = image.split_once(':').map_or(image, |(_, tag)| tag);
     number(tag, "v")

@@ -7,7 +7,8 @@ use gamekeeper_core::api::names;
 use gamekeeper_core::api::{
     GameDeployment, GameDeploymentStatus, GameStatefulSet, GameStatefulSetScaleStrategy,
     GameStatefulSetSpec, GameStatefulSetStatus, GameStatefulSetUpdateStrategy, HookRun,
-    HookRunStatus, OnNodeGoing, PodManagementPolicy, PodProtection, Protection,
+    HookRunStatus, OnNodeGoing, PodManagementPolicy, PodProtection, Protection, ProtectionStatus,
+    WaitReason, WaitingPod,
 };
 use gamekeeper_core::plan;
 use jiff::SignedDuration;
@@ -31,8 +32,8 @@ const NODE: &str = "node";
 const TOLERATED: &str = "pool";
 
 impl Translator {
-    /// The real workload.
-    pub fn workload(&self, workload: &Workload) -> GameDeployment {
+    /// The real workload, whose status lists those of these pods that wait.
+    pub fn workload(&self, workload: &Workload, pods: &[Pod]) -> GameDeployment {
         let mut gd = self.base.clone();
         gd.metadata.generation = Some(i64::from(workload.generation));
         let spec = &mut gd.spec;
@@ -45,6 +46,7 @@ impl Translator {
             .collect();
         let update = &mut spec.update_strategy;
         update.paused = workload.paused;
+        update.type_ = workload.strategy;
         update.partition = Some(IntOrString::Int(i32::from(workload.partition)));
         let steps = self.step_lists[usize::from(workload.steps)].clone();
         update.canary = Some(serde_json::from_value(json!({"steps": steps})).expect("steps"));
@@ -80,9 +82,42 @@ impl Translator {
         // A status's observedGeneration is not modeled, because no rule depends on it.
         gd.status = (workload.status != 0).then(|| GameDeploymentStatus {
             observed_generation: i64::from(workload.generation),
+            protection: self.protection(workload, pods),
             ..self.status_value(workload.status)
         });
         gd
+    }
+
+    fn protection(&self, workload: &Workload, pods: &[Pod]) -> Option<ProtectionStatus> {
+        let waiting = workload.waits.iter().filter_map(|(uid, since)| {
+            let pod = pods.iter().find(|pod| pod.uid == *uid)?;
+            Some(WaitingPod {
+                pod_name: pod_name(pod.name, self.stateful_set.is_some()),
+                node: String::new(),
+                since: Date(clock(*since)),
+                reason: WaitReason::HookRunning,
+                message: String::new(),
+            })
+        });
+        let waiting: Vec<_> = waiting.collect();
+        (!waiting.is_empty()).then(|| ProtectionStatus {
+            waiting,
+            ..ProtectionStatus::default()
+        })
+    }
+
+    /// The pods that wait according to a status that was planned for this view.
+    pub fn waits_of(&self, status: &GameDeploymentStatus, view: &View) -> Vec<(Uid, Time)> {
+        let listed = status.protection.iter().flat_map(|it| &it.waiting);
+        let waits = listed.map(|it| {
+            let name = parse_name(&it.pod_name);
+            let mut pods = view.pods.iter();
+            let pod = pods.find(|pod| pod.name == name && !pod.orphan);
+            (pod.expect("a pod").uid, time_of(it.since.0))
+        });
+        let mut waits: Vec<_> = waits.collect();
+        waits.sort_unstable();
+        waits
     }
 
     /// Sets spec.protection, the finalizers, the deletion, and the annotation that keeps the hook.
@@ -281,6 +316,8 @@ impl Translator {
             annotations.push((names::RUN_POD_UID, pod_uid(pod)));
             let target = self.sets.target(target, id.sidecars);
             annotations.push((names::RUN_TARGET, target));
+            let changes = id.changes.map(changed_containers);
+            annotations.extend(changes.map(|it| (names::RUN_CHANGES, it)));
         }
         let mut real = HookRun {
             status: Some(HookRunStatus {
@@ -385,8 +422,9 @@ pub fn as_stateful_set(
 }
 
 pub(super) fn template(scope: &Scope, rev: Rev) -> Value {
-    let names = CONTAINERS.into_iter().take(scope.containers);
-    let containers = names.map(|name| json!({"name": name, "image": image(rev)}));
+    let names = CONTAINERS.into_iter().take(scope.containers).enumerate();
+    let image = |index| image(scope.image(rev, index));
+    let containers = names.map(|(index, name)| json!({"name": name, "image": image(index)}));
     json!({
         "metadata": {"labels": {"app": "game"}},
         "spec": {

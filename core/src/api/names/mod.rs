@@ -63,6 +63,9 @@ pub const RETRY_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/retry";
 pub const RUN_POD_UID: &str = "gamekeeper.tkex.tencent.com/pod-uid";
 /// HookRun annotation: revision that the guarded action leads to; empty for a deletion that is not part of an update.
 pub const RUN_TARGET: &str = "gamekeeper.tkex.tencent.com/target-revision";
+/// HookRun annotation: for an update in place, the containers whose image or resources it changes, separated by commas.
+/// HookRuns for deletions do not have it.
+pub const RUN_CHANGES: &str = "gamekeeper.tkex.tencent.com/changed-containers";
 /// HookRun annotation: hash of the hook's template name and arguments.
 pub const RUN_HOOK_HASH: &str = "gamekeeper.tkex.tencent.com/hook-hash";
 /// HookRun annotation: the workload's generation when the run was created.

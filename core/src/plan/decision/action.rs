@@ -90,7 +90,7 @@ pub enum Action {
         /// When the pod began to wait for its PreDelete hook; recorded on guarded pods.
         since: Option<Timestamp>,
     },
-    /// Remove the annotation game-pod-deleting, and the time that was recorded with it.
+    /// Remove the annotation game-pod-deleting, and the time since which the pod has waited.
     UnmarkDeleting(PodRef),
     /// Create a HookRun.
     CreateHookRun(Box<HookRun>),

@@ -34,6 +34,13 @@ pub struct Decided {
 }
 
 impl Decided {
+    /// Adds what was decided elsewhere. What already blocks a pod is kept.
+    pub fn merge(&mut self, other: Self) {
+        self.actions.extend(other.actions);
+        self.wake = earlier(self.wake, other.wake);
+        self.blocked = self.blocked.take().or(other.blocked);
+    }
+
     /// Adds what was decided about one pod.
     pub fn add(&mut self, decision: Decision) {
         match decision {

@@ -1,5 +1,7 @@
 //! The pod that an action concerns, and whether it must be unchanged since it was observed.
 
+use jiff::Timestamp;
+
 use crate::plan::observed::Pod;
 
 /// The pod that an action concerns. Its fields are preconditions of the write.
@@ -11,6 +13,8 @@ pub struct PodRef {
     pub uid: String,
     /// Its resourceVersion when it was observed, if the write requires that the pod has not changed since then.
     pub version: Option<u64>,
+    /// Until when the write may be sent, if it rests on the success of a hook: players may join later.
+    pub allowed_until: Option<Timestamp>,
 }
 
 impl PodRef {
@@ -20,6 +24,7 @@ impl PodRef {
             name: pod.name.clone(),
             uid: pod.uid.clone(),
             version: None,
+            allowed_until: None,
         }
     }
 

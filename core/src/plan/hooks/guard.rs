@@ -19,6 +19,8 @@ use crate::plan::observed::{Pod, PodPhase, RevisionName};
 pub struct Cleared<'a> {
     pod: &'a Pod,
     ground: Ground,
+    /// When the success on which the permission rests becomes invalid.
+    until: Option<Timestamp>,
 }
 
 impl<'a> Cleared<'a> {
@@ -46,10 +48,10 @@ impl<'a> Cleared<'a> {
     /// containers was observed running, one may have started meanwhile, so the write fails if the pod has changed
     /// since it was observed. This applies whether or not a hook guards the pod.
     pub fn change(self, patch: InPlacePatch) -> Action {
-        let pod = match may_have_players(self.pod) {
-            true => self.pod_ref(),
-            false => PodRef::unchanged(self.pod),
-        };
+        let mut pod = self.pod_ref();
+        if !may_have_players(self.pod) {
+            pod.version = Some(self.pod.resource_version);
+        }
         Action::PatchInPlace(InPlacePatch { pod, ..patch })
     }
 
@@ -65,19 +67,26 @@ impl<'a> Cleared<'a> {
     /// The deletion of the pod, if it has not changed since it was observed.
     pub fn delete_unchanged(self, reason: DeletionReason) -> Action {
         Action::DeletePod(Deletion {
-            pod: PodRef::unchanged(self.pod),
+            pod: PodRef {
+                allowed_until: self.until,
+                ..PodRef::unchanged(self.pod)
+            },
             reason,
             ground: self.ground,
         })
     }
 
     fn pod_ref(&self) -> PodRef {
-        match self.ground {
+        let pod = match self.ground {
             // A container may have started, or the node may have come back. The kubelet's next status shows it.
             Ground::NothingRuns | Ground::NodeLost => PodRef::unchanged(self.pod),
             Ground::NoHook | Ground::Hook | Ground::Released | Ground::Deadline => {
                 PodRef::of(self.pod)
             }
+        };
+        PodRef {
+            allowed_until: self.until,
+            ..pod
         }
     }
 }
@@ -98,14 +107,18 @@ pub fn may_have_players(pod: &Pod) -> bool {
 /// Terminating, and
 /// - no hook guards the action (the intent names the hook point), or
 /// - no players can be on it, or
-/// - its hook was successful, for exactly this pod, target and hook, a short time ago, or
+/// - its hook was successful, for exactly this pod, target, change and hook, a short time ago, or
 /// - it is guarded (spec.protection), and a user released it, or
 /// - it is guarded, the action deletes it, and its node is lost or its deadline has passed.
 ///
 /// The last two items are invariant 11 (see `protection`).
 pub fn may_touch<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Cleared<'a>> {
     let ground = ground(pod, intent, hooks)?;
-    intent.possible.then_some(Cleared { pod, ground })
+    let until = match ground {
+        Ground::Hook => hooks.valid_until(pod, intent),
+        _ => None,
+    };
+    intent.possible.then_some(Cleared { pod, ground, until })
 }
 
 /// What happens to a gate that is already closed.
@@ -123,7 +136,12 @@ pub fn closed_gate<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> 
     match ground(pod, intent, hooks) {
         None => ClosedGate::Opens,
         Some(_) if !intent.possible => ClosedGate::Stays,
-        Some(ground) => ClosedGate::Change(Cleared { pod, ground }),
+        // The success had to be valid when the gate was closed.
+        Some(ground) => ClosedGate::Change(Cleared {
+            pod,
+            ground,
+            until: None,
+        }),
     }
 }
 
@@ -176,6 +194,7 @@ pub fn removal(now: Timestamp) -> Intent<'static> {
         point: HookPoint::PreDelete,
         target: Target::Removal,
         modified: &[],
+        changes: None,
         possible: true,
         deletes: true,
         at: now,

@@ -55,6 +55,9 @@ pub struct Intent<'a> {
     pub target: Target<'a>,
     /// Containers whose image changes.
     pub modified: &'a [String],
+    /// Containers that the action changes in place, as in the annotation on a HookRun; None for any other action. A
+    /// success counts only for these containers, and never for a deletion.
+    pub changes: Option<&'a str>,
     /// Whether the action is possible now, apart from its hook. Only then is a hook started.
     pub possible: bool,
     /// Whether the pod is deleted. Only then does the deadline of a guarded pod apply.

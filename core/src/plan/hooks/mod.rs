@@ -17,7 +17,6 @@ mod token;
 mod waiting;
 
 pub use intent::{Intent, SIDECARS, Target};
-pub use runs::MAX_CLOCK_SKEW;
 pub use same_plan::makes_same_plan;
 pub use token::token_hook;
 pub use waiting::Waiting;
@@ -35,7 +34,7 @@ use crate::plan::hooks::configured::Hook;
 use crate::plan::hooks::retry::Retry;
 use crate::plan::hooks::run_maker::{CannotMake, Subject};
 use crate::plan::observed::{Pod, PodUid};
-use crate::plan::time::{earlier, whole_seconds};
+use crate::plan::time::earlier;
 use crate::plan::workload::Workload;
 use crate::plan::world::{Attempt, World};
 
@@ -69,9 +68,9 @@ pub struct Hooks<'a> {
     retry: Option<Retry>,
     /// The names of the runs to keep.
     wanted: HashSet<&'a str>,
-    /// Pods that get the annotation game-pod-deleting, and whether a second annotation records when they began to
-    /// wait for their PreDelete hook.
-    marked: HashMap<PodUid<'a>, bool>,
+    /// Pods that get the annotation game-pod-deleting. For those that wait for their deletion: since when, which a second
+    /// annotation shows.
+    marked: HashMap<PodUid<'a>, Option<Timestamp>>,
     /// Hooks to start.
     starts: Vec<Action>,
     /// Pods whose hook did not end Successful, by point.
@@ -139,7 +138,7 @@ impl<'a> Hooks<'a> {
     /// pod even though its hook does not.
     pub fn clear(&mut self, pod: &'a Pod, intent: &Intent) -> Clearance {
         if self.hook_was_removed(intent.point, pod) {
-            if intent.possible || pod.marked_deleting {
+            if intent.possible || self.waits_already(pod, intent) {
                 self.mark(pod, intent);
             }
             let message = "its PreDelete hook was removed from the workload; configure a hook, or confirm with \
@@ -153,7 +152,13 @@ impl<'a> Hooks<'a> {
                 self.record_wait(pod, intent, reason, message);
                 self.past_deadline(pod, intent).unwrap_or(Clearance::Held)
             }
-            clearance => clearance,
+            clearance => {
+                // The pod waits until it is deleted: the deletion may be refused, or come too late.
+                if self.waits_already(pod, intent) {
+                    self.record_wait(pod, intent, WaitReason::HookRunning, String::new());
+                }
+                clearance
+            }
         }
     }
 
@@ -166,7 +171,7 @@ impl<'a> Hooks<'a> {
         let Some(run) = self.run_for(pod, intent) else {
             if intent.possible && !self.has_run(intent.point, pod) {
                 self.start(pod, intent);
-            } else if pod.marked_deleting && (intent.possible || waits_for_deletion(pod, intent)) {
+            } else if self.waits_already(pod, intent) || (pod.marked_deleting && intent.possible) {
                 // The run of another intent is deleted first; the pod stays marked meanwhile. And the deadline of a pod
                 // whose hook cannot run must not start over because its deletion is not possible for a moment.
                 self.mark(pod, intent);
@@ -180,7 +185,7 @@ impl<'a> Hooks<'a> {
             }
             // `settle` deletes the run, and the next plan starts another one. The pod stays marked meanwhile.
             HookPhase::Successful if intent.possible => {
-                if pod.marked_deleting {
+                if pod.marked_deleting || self.waits_already(pod, intent) {
                     self.mark(pod, intent);
                 }
                 Clearance::Held
@@ -206,7 +211,7 @@ impl<'a> Hooks<'a> {
             };
             if let Some(run) = self.run_for(pod, &intent) {
                 self.keep(run, pod, &intent);
-            } else if pod.waiting_since.is_some() {
+            } else if self.waits_already(pod, &intent) {
                 // Its hook cannot run. Its deadline must not start over.
                 self.mark(pod, &intent);
             }
@@ -226,15 +231,17 @@ impl<'a> Hooks<'a> {
                 });
             }
         }
+        // Other clients may have changed either annotation.
         for pod in pods.iter().filter(|pod| !pod.terminating) {
-            let is_recorded = pod.waiting_since.is_some();
-            match (pod.marked_deleting, self.marked.get(&pod.uid())) {
-                (is_marked, Some(&waits)) if !is_marked || waits != is_recorded => {
-                    let since = waits.then(|| whole_seconds(self.world.now));
+            let shown = (pod.marked_deleting, pod.waiting_since);
+            match self.marked.get(&pod.uid()) {
+                Some(&since) if shown != (true, since) => {
                     let pod = PodRef::of(pod);
                     actions.push(Action::MarkDeleting { pod, since });
                 }
-                (true, None) => actions.push(Action::UnmarkDeleting(PodRef::of(pod))),
+                None if shown != (false, None) => {
+                    actions.push(Action::UnmarkDeleting(PodRef::of(pod)));
+                }
                 _ => {}
             }
         }
@@ -245,9 +252,12 @@ impl<'a> Hooks<'a> {
     /// hook. So the time that a pod waits for an in-place update is not recorded.
     fn mark(&mut self, pod: &'a Pod, intent: &Intent) {
         if intent.point.marks_pods() {
-            let is_awaited = intent.point == HookPoint::PreDelete && intent.deletes;
-            let waits = is_awaited && self.workload.guarded.is_some();
-            *self.marked.entry(pod.uid()).or_default() |= waits;
+            let waits = &self.workload.waits;
+            let since = self
+                .may_wait(intent)
+                .then(|| waits.since(pod, self.world.now));
+            let marked = self.marked.entry(pod.uid()).or_default();
+            *marked = marked.or(since);
         }
     }
 
@@ -263,6 +273,12 @@ impl<'a> Hooks<'a> {
         (!is_left).then(retry::end)
     }
 
+    /// Whether a user requested that this unsuccessful run is repeated.
+    fn is_retried(&self, point: HookPoint, run: &HookRun) -> bool {
+        let retry = self.retry.as_ref();
+        retry.is_some_and(|retry| retry.covers(point, run))
+    }
+
     fn keep(&mut self, run: &'a HookRun, pod: &'a Pod, intent: &Intent) {
         self.wanted
             .insert(run.metadata.name.as_deref().unwrap_or_default());
@@ -271,11 +287,7 @@ impl<'a> Hooks<'a> {
 
     fn block(&mut self, run: &'a HookRun, pod: &'a Pod, intent: &Intent) {
         self.mark(pod, intent);
-        if self
-            .retry
-            .as_ref()
-            .is_some_and(|retry| retry.covers(intent.point, run))
-        {
+        if self.is_retried(intent.point, run) {
             return;
         }
         let status = run.status.as_ref();
@@ -311,6 +323,7 @@ impl<'a> Hooks<'a> {
             pod,
             target: intent.target,
             modified: intent.modified,
+            changes: intent.changes,
         };
         let run = match hook.maker(self.workload, self.world) {
             // This plan already starts as many runs as it may, or the run's name is taken: by the run of an
@@ -318,7 +331,7 @@ impl<'a> Hooks<'a> {
             Ok(maker)
                 if self.starts.len() >= MAX_STARTS || self.is_name_taken(&maker.name(&subject)) =>
             {
-                if pod.marked_deleting {
+                if pod.marked_deleting || self.waits_already(pod, intent) {
                     self.mark(pod, intent);
                 }
                 return;
@@ -347,9 +360,4 @@ impl<'a> Hooks<'a> {
             }
         }
     }
-}
-
-/// Whether a guarded pod waits for its hook, as its annotation records, so that it can be deleted.
-fn waits_for_deletion(pod: &Pod, intent: &Intent) -> bool {
-    intent.deletes && pod.waiting_since.is_some()
 }

@@ -30,6 +30,8 @@ pub enum Subject<'a> {
         target: Target<'a>,
         /// Containers whose image changes.
         modified: &'a [String],
+        /// Containers that the guarded action changes in place, for the annotation; None if it changes none in place.
+        changes: Option<&'a str>,
     },
 }
 
@@ -227,7 +229,15 @@ impl<'a> HookMaker<'a> {
             (names::RUN_HOOK_HASH.to_owned(), self.hash.clone()),
             (names::RUN_GENERATION.to_owned(), generation.to_string()),
         ]);
-        if let Subject::Pod { pod, target, .. } = subject {
+        if let Subject::Pod {
+            pod,
+            target,
+            changes,
+            ..
+        } = subject
+        {
+            let changes = changes.map(|it| (names::RUN_CHANGES.to_owned(), it.to_owned()));
+            annotations.extend(changes);
             annotations.insert(names::RUN_POD_UID.to_owned(), pod.uid.clone());
             annotations.insert(names::RUN_TARGET.to_owned(), target.annotation().to_owned());
         }

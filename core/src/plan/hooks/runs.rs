@@ -1,7 +1,7 @@
 //! The HookRuns of pods: which one belongs to an action, and how long its success is valid.
 //!
-//! A HookRun counts only for the action that it was created for: the same pod (uid), target revision,
-//! workload (uid) and hook (template and arguments). It must also have the name that the operator gives
+//! A HookRun counts only for the action that it was created for: the same pod (uid), target revision, changed
+//! containers (none if the pod is deleted), workload (uid) and hook (template and arguments). It must also have the name that the operator gives
 //! such a run, so a copy with a different name never counts.
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,12 +11,10 @@ use crate::api::names::{self, HookPoint};
 use crate::api::{HookPhase, HookRun};
 use crate::plan::hooks::{Hooks, Intent, Target, guard, run_maker};
 use crate::plan::observed::Pod;
+use crate::plan::time::MAX_CLOCK_SKEW;
 
 /// How long a success is valid. It expires because players may have joined since.
 const SUCCESS_VALIDITY: SignedDuration = SignedDuration::from_secs(60);
-/// How far the clock of the leader that wrote a time may be ahead of ours. A success further in the
-/// future would stay valid for too long, so it does not count.
-pub const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(5);
 
 impl<'a> Hooks<'a> {
     /// Whether a HookRun of this pod exists at this point, in whatever phase.
@@ -46,6 +44,29 @@ impl<'a> Hooks<'a> {
         })
     }
 
+    /// Until when the success of this pod's hook is valid.
+    pub(super) fn valid_until(&self, pod: &Pod, intent: &Intent) -> Option<Timestamp> {
+        let status = self.run_for(pod, intent)?.status.as_ref()?;
+        status
+            .finished_at
+            .as_ref()?
+            .0
+            .checked_add(SUCCESS_VALIDITY)
+            .ok()
+    }
+
+    /// Whether this pod's hook has refused its removal, and is not to be run again now.
+    pub fn has_refused_removal(&self, pod: &Pod) -> bool {
+        let intent = guard::removal(self.world.now);
+        let run = self
+            .run_for(pod, &intent)
+            .filter(|run| run.phase().is_completed() && run.phase() != HookPhase::Successful);
+        run.is_some_and(|run| {
+            let rerun_at = self.rerun_at(run, pod, &intent);
+            !self.is_retried(intent.point, run) && rerun_at.is_none_or(|at| at > self.world.now)
+        })
+    }
+
     /// When the run of this pod's removal hook refused the removal; None if it did not, or there is no run.
     pub fn refused_at(&self, pod: &Pod) -> Option<Timestamp> {
         let run = self.run_for(pod, &guard::removal(self.world.now))?;
@@ -63,6 +84,7 @@ impl<'a> Hooks<'a> {
             let annotation = |key: &str| annotations.get(key).map(String::as_str);
             run.metadata.name.as_ref() == Some(&name)
                 && annotation(names::RUN_TARGET) == Some(intent.target.annotation())
+                && annotation(names::RUN_CHANGES) == intent.changes
                 && annotation(names::RUN_HOOK_HASH) == Some(hook.hash.as_str())
                 && annotation(names::RUN_WORKLOAD_UID) == Some(self.workload.uid.as_str())
                 && run.metadata.deletion_timestamp.is_none()

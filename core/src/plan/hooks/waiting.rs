@@ -36,7 +36,8 @@ impl<'a> Hooks<'a> {
         reason: WaitReason,
         message: String,
     ) {
-        let waits = intent.possible || self.has_run(intent.point, pod);
+        let waits =
+            intent.possible || self.has_run(intent.point, pod) || self.waits_already(pod, intent);
         if intent.point == HookPoint::PreDelete && waits && self.workload.guarded.is_some() {
             self.waiting.entry(&pod.name).or_insert(Waiting {
                 pod,
@@ -46,10 +47,35 @@ impl<'a> Hooks<'a> {
         }
     }
 
+    /// Whether the time for which a pod waits for this action counts: only deletions of guarded pods have a deadline.
+    pub(super) fn may_wait(&self, intent: &Intent) -> bool {
+        intent.point == HookPoint::PreDelete && intent.deletes && self.workload.guarded.is_some()
+    }
+
+    /// Whether a guarded pod already waits for its deletion.
+    pub(super) fn waits_already(&self, pod: &Pod, intent: &Intent) -> bool {
+        self.may_wait(intent) && self.has_waited(pod)
+    }
+
+    /// Whether this guarded pod has waited for its deletion until now.
+    pub fn has_waited(&self, pod: &Pod) -> bool {
+        self.workload.guarded.is_some() && self.waited_since(pod).is_some()
+    }
+
+    /// Since when a guarded pod has waited for its deletion; None if its wait begins now.
+    fn waited_since(&self, pod: &Pod) -> Option<Timestamp> {
+        self.workload.waits.recorded(pod, self.world.now)
+    }
+
+    /// Since when this pod waits for its deletion, as decided by this plan.
+    pub fn waiting_since(&self, pod: &Pod) -> Option<Timestamp> {
+        self.marked.get(&pod.uid()).copied().flatten()
+    }
+
     pub(super) fn past_deadline(&mut self, pod: &Pod, intent: &Intent) -> Option<Clearance> {
         let guarded = self.workload.guarded.as_ref()?;
-        let since = pod.waiting_since?;
-        let applies = intent.point == HookPoint::PreDelete && intent.possible && intent.deletes;
+        let since = self.waited_since(pod)?;
+        let applies = intent.possible && self.may_wait(intent);
         let deadline = guarded.deadline.filter(|_| applies)?;
         let at = since.checked_add(deadline).ok()?;
         if at <= self.world.now {
@@ -66,7 +92,7 @@ impl<'a> Hooks<'a> {
             return None;
         }
         let ended = run.status.as_ref()?.finished_at.as_ref()?.0;
-        let since = pod.waiting_since.unwrap_or(ended);
+        let since = self.waited_since(pod).unwrap_or(ended);
         ended
             .checked_add(guarded.interval(ended.duration_since(since)))
             .ok()

@@ -12,5 +12,5 @@ pub use change::{Change, MarkChange, NotInPlace, change_between};
 pub use completion::{Completion, completion, same_image};
 pub use other_pods::{has_sidecars, progress_in_other_pod, record_of_other_pod};
 pub use state::{InPlaceState, Patching, changing, is_in_progress, is_patched, patch_of, state};
-pub use turns::next_turn;
+pub use turns::{is_restarted, next_turn};
 pub use unfinished::{is_at, is_unfinished, with_missing_parts};

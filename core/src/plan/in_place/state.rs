@@ -7,9 +7,10 @@ use jiff::Timestamp;
 use super::turns::{Changes, take_turns};
 use super::{Change, MarkChange, same_image};
 use crate::api::{ContainerOrder, names};
-use crate::plan::decision::InPlacePatch;
+use crate::plan::decision::{InPlacePatch, PodRef};
 use crate::plan::observed::{
-    Container, ContainerChange, Gate, InPlaceRecord, Pod, RevisionName, Turn, mark_key,
+    Container, ContainerChange, ContainerStatus, Gate, InPlaceRecord, Pod, RevisionName, Turn,
+    mark_key,
 };
 use crate::plan::sidecars::Changing;
 
@@ -110,7 +111,10 @@ pub fn patch_of(
             .or_insert_with(|| Box::new(resized(container)));
         entry.resources = Some(resources.clone());
     }
-    let taken = take_turns(pod, superseded, &mut containers, order, now);
+    let mut taken = take_turns(pod, superseded, &mut containers, order, now);
+    if hot {
+        expect_restarts_of_running_only(pod, &mut containers, &mut taken.pod);
+    }
     let mut labels = change.labels.clone();
     labels.push((names::REVISION_LABEL.to_owned(), Some(revision.to_string())));
     let mut annotations = change.annotations.clone();
@@ -170,6 +174,20 @@ pub fn patch_of(
             containers,
             sidecars,
         },
+    }
+}
+
+/// A hot patch of a container that does not run restarts nothing, and what starts later proves nothing. The container
+/// may have started since it was observed, so the patch then requires that the pod has not changed.
+fn expect_restarts_of_running_only(pod: &Pod, changes: &mut Changes, target: &mut PodRef) {
+    let runs = |status: &ContainerStatus| status.running;
+    let idle = pod.containers.iter();
+    let idle = idle.filter(|it| !it.status.as_ref().is_some_and(runs));
+    for container in idle {
+        if let Some(change) = changes.get_mut(&container.name) {
+            change.from_container_id.clear();
+            *target = PodRef::unchanged(pod);
+        }
     }
 }
 

@@ -97,6 +97,11 @@ pub fn take_turns(
     taken
 }
 
+/// Whether the update that the record is about restarts a container: whether it gets, or has got, a new image.
+pub fn is_restarted(container: &Container, change: &ContainerChange) -> bool {
+    matches!(change.turn, Turn::Next(_)) || has_new_image(container, change)
+}
+
 /// Whether a container of the record got a new image, and not only new resources.
 fn has_new_image(container: &Container, change: &ContainerChange) -> bool {
     change.from_unfinished || change.from_image != container.image

@@ -37,7 +37,9 @@ pub struct Pod {
     pub annotated: bool,
     /// Whether its annotation game-pod-deleting is "true".
     pub marked_deleting: bool,
-    /// When it began to wait for its PreDelete hook, according to its annotation; only on guarded pods.
+    /// Since when it has waited for its deletion, according to its annotation, which other clients may have changed;
+    /// the beginning of time if its annotation contains no time. The workload's status is the record (see
+    /// [`crate::plan::workload::Waits`]).
     pub waiting_since: Option<Timestamp>,
     /// Who requested its replacement.
     pub move_requested: Option<MoveRequest>,

@@ -145,7 +145,7 @@ pub fn status(workload: &Workload, hooks: &Hooks, own: &[&Pod]) -> Option<Protec
             Some(WaitingPod {
                 pod_name: it.pod.name.clone(),
                 node: it.pod.node.clone().unwrap_or_default(),
-                since: Time(it.pod.waiting_since?),
+                since: Time(hooks.waiting_since(it.pod)?),
                 reason: it.reason,
                 message: it.message.clone(),
             })

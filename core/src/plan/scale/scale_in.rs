@@ -110,11 +110,11 @@ impl<'a> ScaleIn<'a> {
 
     /// Chooses victims. Pods whose replacement was requested, or that already wait for their hook, are chosen first,
     /// regardless of their revision. The others are chosen so that each revision retains the number of pods that
-    /// `keep` requires.
+    /// `keep` requires; among the old ones, those that an earlier rollout left come before the stable ones.
     pub fn victims(
         &self,
         pods: &[&'a Pod],
-        update: RevisionName,
+        (stable, update): (Option<RevisionName>, RevisionName),
         waiting: impl Fn(&Pod) -> Waiting,
         keep: Keep,
     ) -> HashSet<PodUid<'a>> {
@@ -129,7 +129,15 @@ impl<'a> ScaleIn<'a> {
             .iter()
             .map(|pod| (self.rank(pod, waiting(pod)), *pod))
             .collect();
-        ranked.sort_unstable_by_key(|(rank, _)| *rank);
+        ranked.sort_unstable_by_key(|(rank, pod)| {
+            let is_left = !is_at(pod, update) && Some(pod.revision()) != stable;
+            (
+                rank.replacement_not_requested,
+                rank.waiting,
+                !is_left,
+                *rank,
+            )
+        });
         let mut victims = HashSet::new();
         for preferred in [true, false] {
             for (rank, pod) in &ranked {
@@ -170,7 +178,9 @@ pub fn choose<'a>(
         let is_to_change = hooks.has_run(HookPoint::PreInplace, pod);
         if hooks.has_removal_run(pod) {
             Waiting::ForRemoval
-        } else if hooks.has_run(HookPoint::PreDelete, pod) || (pod.marked_deleting && !is_to_change)
+        } else if hooks.has_run(HookPoint::PreDelete, pod)
+            || hooks.has_waited(pod)
+            || (pod.marked_deleting && !is_to_change)
         {
             Waiting::Marked
         } else {
@@ -180,7 +190,12 @@ pub fn choose<'a>(
     Choice {
         surge,
         replacement_surge,
-        victims: order.victims(sizing.active, update, waiting, keep),
+        victims: order.victims(
+            sizing.active,
+            (rollout.progress.stable(), update),
+            waiting,
+            keep,
+        ),
     }
 }
 

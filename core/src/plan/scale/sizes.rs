@@ -134,12 +134,18 @@ impl<'a> Sizing<'a> {
                 .filter(|pod| !victims.contains(&pod.uid()))
         };
         let updated = || kept().filter(|pod| is_at(pod, update));
+        // A pod that an earlier rollout left may change forever. It does not concern this one.
+        let stable = self.workload.progress.stable();
+        let is_left = |pod: &Pod| {
+            let is_other = stable.is_some_and(|stable| pod.revision() != stable);
+            is_other && pod.revision() != update
+        };
         let counts = Counts {
             updated: updated().count() as i64,
             updated_available: updated()
                 .filter(|pod| is_available(pod, self.workload, self.world.now))
                 .count() as i64,
-            any_changing_in_place: kept().any(|pod| is_in_progress(pod)),
+            any_changing_in_place: kept().any(|pod| is_in_progress(pod) && !is_left(pod)),
         };
         let stable = self.stable(counts, kept().count() as i64);
         (

@@ -46,6 +46,61 @@ fn a_rollback_keeps_the_pause_that_a_user_set_after_the_pause_of_a_step_had_ende
 }
 
 #[test]
+fn a_new_template_replaces_the_canary_of_the_previous_one() {
+    for strategy in ["RollingUpdate", "InplaceUpdate"] {
+        let steps = json!([{"partition": 4}, {"pause": {}}]);
+        let strategy = json!({"type": strategy, "maxUnavailable": 1, "canary": {"steps": steps}});
+        let mut story = story(5, json!({"updateStrategy": strategy}));
+        story.settle();
+        for tag in ["v2", "v3", "v4"] {
+            story.image(tag).settle();
+            assert_eq!(story.images(), format!("v1 v1 v1 v1 {tag}"));
+        }
+        story.image("v5").user(json!({"replicas": 4})).settle();
+        assert!(story.images().starts_with("v1 v1 v1"), "{}", story.images());
+        assert!(!story.images().contains("v4"), "{}", story.images());
+    }
+}
+
+/// The pods of a bad build change forever, because they never become ready.
+#[test]
+fn a_step_does_not_wait_for_pods_of_an_earlier_rollout() {
+    let steps = json!([{"partition": 2}, {"pause": {}}, {"partition": 1}]);
+    let strategy =
+        json!({"type": "InplaceUpdate", "maxUnavailable": 2, "canary": {"steps": steps}});
+    let mut story = story(4, json!({"updateStrategy": strategy}));
+    story.settle();
+    story.kubelets_run = false;
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v1 v1 v2 v2");
+    let steps = json!([{"partition": 3}, {"pause": {}}]);
+    story.user(json!({"updateStrategy": {"canary": {"steps": steps}}}));
+    story.image("v3").settle();
+    assert_eq!(story.images(), "v1 v1 v2 v3");
+    let fixed = story
+        .pods()
+        .into_iter()
+        .find(|pod| pod.containers[0].image == "game:v3");
+    let fixed = fixed.expect("a pod").name.clone();
+    let stuck: Vec<_> = story
+        .pods()
+        .into_iter()
+        .map(|pod| pod.name.clone())
+        .collect();
+    // Only the fixed build becomes ready.
+    for name in stuck.into_iter().filter(|name| *name != fixed) {
+        story.edit_pod(&name, |pod| {
+            pod.labels.insert("broken".to_owned(), "true".to_owned());
+        });
+    }
+    story.kubelets_run = true;
+    for _ in 0..20 {
+        story.reconcile();
+    }
+    assert_eq!(story.status().current_step_index, Some(1));
+}
+
+#[test]
 fn each_step_of_the_walkthrough_holds_until_it_is_over() {
     let mut story = walkthrough();
     assert_eq!(story.columns(), "4 4 4 4 4");

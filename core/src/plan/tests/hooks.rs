@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde_json::json;
@@ -174,6 +174,24 @@ fn a_retry_is_not_lost_if_it_is_requested_while_another_one_ends() {
             "after {reconciles} reconciles"
         );
     }
+}
+
+/// Players may join after the hook, so a deletion that has to wait is not sent once the success is too old.
+#[test]
+fn a_deletion_may_be_sent_as_long_as_the_success_of_its_hook_is_valid() {
+    let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
+    let mut story = story(2, hook);
+    story.settle();
+    story.user(json!({"replicas": 1})).settle();
+    story.hooks_end("", HookPhase::Successful);
+    let ended = story.world.now;
+    let actions = story.wait(45).plan().actions;
+    let allowed_until = actions.iter().find_map(|action| match action {
+        Action::DeletePod(it) => Some(it.pod.allowed_until),
+        _ => None,
+    });
+    let expected = ended.checked_add(SignedDuration::from_secs(60)).ok();
+    assert_eq!(allowed_until, Some(expected));
 }
 
 #[test]

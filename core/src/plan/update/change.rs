@@ -1,6 +1,7 @@
 //! What an in-place update changes, and its steps: the hook, the gate, the grace period, the patch.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -9,9 +10,10 @@ use super::sidecars::{SidecarChange, revision_names, target};
 use crate::api::ContainerOrder;
 use crate::plan::decision::{Action, Decision, PodRef};
 use crate::plan::hooks::guard::{ClosedGate, may_touch};
-use crate::plan::hooks::{Hooks, Intent, MAX_CLOCK_SKEW, guard};
+use crate::plan::hooks::{Hooks, Intent, guard};
 use crate::plan::in_place::{self, Change, InPlaceState, Patching};
 use crate::plan::observed::{Gate, InPlaceRecord, Pod, PodPhase, RevisionName};
+use crate::plan::time::MAX_CLOCK_SKEW;
 use crate::plan::workload::Workload;
 
 /// What an in-place update is to achieve.
@@ -21,6 +23,8 @@ pub(super) struct Goal<'g> {
     change: Cow<'g, Change>,
     /// Containers whose image changes.
     modified: Vec<String>,
+    /// Containers whose image or resources change: what its hook allows.
+    changes: String,
     /// The names of the revisions of the template and of the updated SidecarSets; None if no sidecar is updated.
     revisions: Option<String>,
 }
@@ -35,10 +39,13 @@ impl<'g> Goal<'g> {
         if let Some(sidecars) = sidecars {
             sidecars.add_to(change.to_mut());
         }
-        let images = change.images.iter();
+        let images = change.images.iter().map(|(name, _)| name.clone());
+        let resized = change.resources.iter().map(|(name, _)| name.clone());
+        let changes: BTreeSet<String> = images.clone().chain(resized).collect();
         Self {
             revision,
-            modified: images.map(|(name, _)| name.clone()).collect(),
+            modified: images.collect(),
+            changes: changes.into_iter().collect::<Vec<_>>().join(","),
             revisions: sidecars.and_then(|it| revision_names(revision, &it.revisions())),
             change,
         }
@@ -53,22 +60,29 @@ impl<'g> Goal<'g> {
             point: guard::point_of_change(hooks),
             target: target(self.revision, self.revisions.as_deref()),
             modified: &self.modified,
+            changes: Some(self.changes.as_str()),
             possible: true,
             deletes: false,
             at,
         }
     }
 
-    /// Whether the permit of a change in progress also covers this one: both change the template alone, or this one
-    /// changes only containers that are already being changed. Without a closed gate, the pod may have players again.
+    /// Whether the permit of a change in progress also covers this one, because this one changes only containers that
+    /// are already being changed. A container that is merely resized is not restarted, so its image is not covered.
+    /// Without a closed gate, the pod may have players again.
     fn is_covered_by(&self, pod: &Pod, record: &InPlaceRecord) -> bool {
         if !matches!(pod.gate, Gate::Closed(_)) {
             return false;
         }
-        let is_template_alone = record.sidecars.is_empty() && self.revisions.is_none();
-        let resized = self.change.resources.iter().map(|(name, _)| name);
-        let mut containers = self.modified.iter().chain(resized);
-        is_template_alone || containers.all(|name| record.containers.contains_key(name))
+        let mut resized = self.change.resources.iter().map(|(name, _)| name);
+        let is_restarted = |name: &String| {
+            let mut containers = pod.containers.iter();
+            let container = containers.find(|it| it.name == *name);
+            let change = container.zip(record.containers.get(name));
+            change.is_some_and(|(container, change)| in_place::is_restarted(container, change))
+        };
+        self.modified.iter().all(is_restarted)
+            && resized.all(|name| record.containers.contains_key(name))
     }
 }
 

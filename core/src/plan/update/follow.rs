@@ -61,6 +61,7 @@ fn follow_change<'a>(
                 point: HookPoint::PostInplace,
                 target: sidecars::target(pod.revision(), revisions.as_deref()),
                 modified: &[],
+                changes: None,
                 // A hook cannot succeed for a pod in which nothing runs.
                 possible: guard::may_have_players(pod),
                 deletes: false,

@@ -17,13 +17,12 @@ pub use sidecars::why_sidecars_are_held;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use crate::api::Reason;
-use crate::plan::decision::{Action, Blocked, Decided, Decision, DeletionReason};
+use crate::plan::decision::{Action, Decided, Decision, DeletionReason};
 use crate::plan::hooks::guard::may_touch;
 use crate::plan::hooks::{Hooks, Intent, Target, guard};
 use crate::plan::in_place;
 use crate::plan::in_place::hot_patch::Proof;
-use crate::plan::in_place::{Change, Patching, hot_patch};
+use crate::plan::in_place::{Change, Patching};
 use crate::plan::observed::{MoveRequest, Pod, PodUid};
 use crate::plan::pods::availability::is_available;
 use crate::plan::pods::index;
@@ -35,10 +34,20 @@ use crate::plan::update::method::{Method, Methods};
 use crate::plan::update::sidecars::{Due, update_sidecars};
 use crate::plan::workload::UpdateType;
 
+/// Which of the requested replacements are carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requested {
+    /// Those whose hook has not refused the deletion, or is due to run again.
+    Open,
+    /// Those whose hook has refused the deletion. They leave their slots to updates.
+    Refused,
+}
+
 /// Carries out requested replacements within the budget: deletes each pod, so that a new pod of the same revision takes
 /// its place. No pod is deleted while its replacement could not be created.
 pub fn replace_requested<'a>(
     scene: &Scene<'a>,
+    requests: Requested,
     budget: &mut Budget,
     hooks: &mut Hooks<'a>,
 ) -> Vec<Action> {
@@ -57,18 +66,16 @@ pub fn replace_requested<'a>(
             is_request_outdated(workload, world, pod) && !workload.is_in_pods_to_delete(pod);
         workload.replacement_requested(pod) && !is_withdrawn
     };
+    let has_refused = requests == Requested::Refused;
     // Pods on a lost node are deleted anyway.
     let mut requested: Vec<&Pod> = kept
-        .filter(|pod| is_requested(pod) && !hooks.is_on_lost_node(pod))
+        .filter(|pod| {
+            let is_chosen = is_requested(pod) && hooks.has_refused_removal(pod) == has_refused;
+            is_chosen && !hooks.is_on_lost_node(pod)
+        })
         .collect();
-    // A pod whose hook is running keeps its slot. If the hook of a guarded pod refused the deletion, the hook is
-    // run again later. Until then the pod leaves its slot to others, so pods whose hook has not refused come first:
-    // they may be idle.
-    let is_guarded = scene.workload.guarded.is_some();
-    requested.sort_by_cached_key(|pod| {
-        let refused_at = hooks.refused_at(pod).filter(|_| is_guarded);
-        (refused_at, !hooks.has_removal_run(pod))
-    });
+    // A pod whose hook is running keeps its slot. Those whose hook refused first are the next to run it again.
+    requested.sort_by_cached_key(|pod| (hooks.refused_at(pod), !hooks.has_removal_run(pod)));
     let may_leave = |pod: &Pod| !(lacks_room && pod.move_requested == Some(MoveRequest::NodeGoing));
     let deletions = requested.into_iter().filter_map(|pod| {
         let intent = Intent {
@@ -99,7 +106,11 @@ pub fn update_pods<'a>(
     hooks: &mut Hooks<'a>,
 ) -> Updates<'a> {
     let due = Due::of(scene);
-    let mut updates = update_to_revision(scene, &due, budget, hooks);
+    let mut proof = Proof::of(scene.own, scene.revisions.update.name());
+    let mut updates = update_to_revision(scene, &due, budget, &mut proof, hooks);
+    if scene.workload.update == UpdateType::HotPatchUpdate {
+        updates.decided.merge(proof.report(scene.world.now));
+    }
     update_sidecars(scene, &due, budget, &mut updates, hooks);
     updates
 }
@@ -109,13 +120,13 @@ fn update_to_revision<'a>(
     scene: &Scene<'a>,
     due: &Due<'a>,
     budget: &mut Budget,
+    proof: &mut Proof<'a>,
     hooks: &mut Hooks<'a>,
 ) -> Updates<'a> {
     let Scene {
         workload,
         sizes,
         to_update,
-        revisions,
         ..
     } = scene;
     let mut updates = Updates::default();
@@ -151,7 +162,6 @@ fn update_to_revision<'a>(
             return updates;
         }
     }
-    let mut proof = hot_patch::proof(&sizes.kept, revisions.update.name());
     let mut room = to_update.in_place;
     for pod in candidates {
         updates.chosen.insert(pod.uid());
@@ -165,9 +175,7 @@ fn update_to_revision<'a>(
                 }
                 decision
             }
-            Method::HotPatch(change) if room > 0 => {
-                updater.hot_patch(pod, change, budget, &mut proof)
-            }
+            Method::HotPatch(change) if room > 0 => updater.hot_patch(pod, change, budget, proof),
             _ => updater.recreate(pod, budget, hooks),
         };
         updates.decided.add(decision);
@@ -189,6 +197,8 @@ struct Updater<'s, 'a> {
 /// The rank of a pod: lower ranks are updated first. Fields are compared from top to bottom.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
+    /// Pods at neither revision, which an earlier rollout left, come first, so that the stable ones stay.
+    stable: bool,
     idle: bool,
     available: bool,
     hook: HookProgress,
@@ -219,6 +229,7 @@ impl<'a> Updater<'_, 'a> {
         };
         let is_for_sidecars = hooks.has_run_for_sidecars(intent.point, pod);
         Rank {
+            stable: pod.revision() == self.scene.sizes.stable,
             idle: !in_place::is_in_progress(pod) || is_for_sidecars,
             available: is_available(pod, workload, world.now) || is_for_sidecars,
             hook: if hooks.has_passed(pod, &intent) {
@@ -248,6 +259,7 @@ impl<'a> Updater<'_, 'a> {
             point: guard::point_of_recreation(hooks, pod),
             target: Target::Revision(self.scene.revisions.update.name()),
             modified: &[],
+            changes: None,
             possible: true,
             deletes: true,
             at: self.scene.world.now,
@@ -273,37 +285,27 @@ impl<'a> Updater<'_, 'a> {
         }
     }
 
-    /// Hot-patches a pod. Only one pod is patched until that pod has shown that kubelets support hot patches.
+    /// Hot-patches a pod, if it is the first one on its node or hot patches have worked there.
     fn hot_patch(
         &self,
         pod: &'a Pod,
         change: &Change,
         budget: &mut Budget,
-        proof: &mut Proof,
+        proof: &mut Proof<'a>,
     ) -> Decision {
         let Scene {
             revisions, world, ..
         } = self.scene;
         let may_start = self.may_start(pod, budget);
-        match *proof {
-            Proof::Restarted(first) => Decision::Blocked(Blocked {
-                reason: Reason::HotPatchNotSupported,
-                message: format!(
-                    "the hot patch restarted a container of pod {}, so its kubelet cannot hot-patch \
-                     without a restart; revert the change, or use updateStrategy.type: InplaceUpdate",
-                    first.name
-                ),
-            }),
-            Proof::Awaited(first) => hot_patch::await_first(first, world.now),
-            Proof::None | Proof::Works if may_start => {
-                if let Proof::None = proof {
-                    *proof = Proof::Begun;
-                }
-                let update = revisions.update.name();
-                let patch = in_place::patch_of(pod, update, change, world.now, Patching::Hot);
-                Decision::Do(Action::PatchInPlace(patch))
-            }
-            Proof::None | Proof::Works | Proof::Begun => Decision::Wait,
+        if let Some(refusal) = proof.refusal(pod, world.now) {
+            return refusal;
         }
+        if !may_start {
+            return Decision::Wait;
+        }
+        proof.begin(pod);
+        let update = revisions.update.name();
+        let patch = in_place::patch_of(pod, update, change, world.now, Patching::Hot);
+        Decision::Do(Action::PatchInPlace(patch))
     }
 }

@@ -6,6 +6,7 @@
 pub mod guarded;
 pub mod identity;
 mod manifest_resume;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -27,6 +28,7 @@ use crate::plan::observed::{Pod, RevisionName};
 use crate::plan::workload::guarded::{GuardMarks, Guarded};
 use crate::plan::workload::identity::Identity;
 use crate::plan::workload::manifest_resume::paused_came_with_an_apply;
+pub use crate::plan::workload::waits::Waits;
 
 /// A workload, resolved.
 pub struct Workload<'a> {
@@ -95,6 +97,8 @@ pub struct Workload<'a> {
     pub guard_marks: GuardMarks,
     /// The progress of the rollout, as the last status recorded it.
     pub progress: Progress,
+    /// Since when its pods have waited for their deletion, as the last status recorded it.
+    pub waits: Waits,
     /// The identities of its pods; None if its pods are interchangeable.
     pub identity: Option<Identity<'a>>,
     /// Ordinals for which no pod is created.
@@ -356,6 +360,10 @@ impl<'a> Workload<'a> {
             progress: object
                 .status()
                 .map(|status| Progress::of(status.as_ref()))
+                .unwrap_or_default(),
+            waits: object
+                .status()
+                .map(|status| Waits::of(status.as_ref()))
                 .unwrap_or_default(),
             identity: spec.identity,
             reserved: spec.reserved.iter().copied().map(i64::from).collect(),

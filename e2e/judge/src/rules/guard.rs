@@ -4,15 +4,15 @@
 //! Unlike the other rules, this one applies to all users except kubelets and the scheduler. The guard does not stop
 //! these: docs/guard.md lists what cannot be guarded.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::start::{Act, Start};
+use super::start::{Act, Start, name};
 use super::{Found, wrong_under_all};
 use crate::names;
 use crate::object::{
     annotation, condition, controller, images, is_restarted_by_resize, is_terminating, is_true,
-    label, phase, pod_hook, text, time_of,
+    label, phase, pod_hook, text, time, time_of,
 };
 use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
@@ -70,12 +70,30 @@ pub(crate) fn needs_no_hook(start: &Start, version: &Version, write: &Write) -> 
         .object
         .pointer("/spec/protection/deadlineSeconds")
         .and_then(Value::as_i64);
-    let since = annotation(pod, names::WAITING_SINCE).and_then(time_of);
+    let since = waiting_since(version, pod);
     match (start.act, seconds, since) {
         (Act::Delete, Some(seconds), Some(since)) => {
             since + SignedDuration::from_secs(seconds) <= write.received + LAG
         }
         _ => false,
+    }
+}
+
+/// Since when a pod waits for its deletion: as the workload's status records it or, if the status lists as many pods as
+/// it may, as the pod shows it.
+fn waiting_since(version: &Version, pod: &Value) -> Option<Timestamp> {
+    const MAX_LISTED: usize = 100;
+    let waiting = version.object.pointer("/status/protection/waiting");
+    let waiting = waiting
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
+    let listed = waiting.iter().find(|it| text(it, "/podName") == name(pod));
+    match listed {
+        Some(listed) => time(listed, "/since"),
+        None if waiting.len() >= MAX_LISTED => {
+            annotation(pod, names::WAITING_SINCE).and_then(time_of)
+        }
+        None => None,
     }
 }
 
@@ -197,7 +215,10 @@ mod tests {
         ] {
             let mut scenario = guarded(json!({"pods": "Guarded", "deadlineSeconds": 1}));
             scenario.spec("user", json!({"replicas": 2}));
-            scenario.annotate("a", names::WAITING_SINCE, since);
+            // The annotation of the pod alone shows nothing.
+            scenario.annotate("a", names::WAITING_SINCE, "2026-01-01T00:00:00Z");
+            let waiting = json!([{"podName": "a", "since": since}]);
+            scenario.status(json!({"protection": {"waiting": waiting}}));
             scenario.wait(5);
             scenario.delete("a");
             assert_eq!(scenario.broken(), broken, "{since}");

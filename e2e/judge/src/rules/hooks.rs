@@ -102,6 +102,7 @@ impl RequiredHook<'_> {
             && annotation(object, names::RUN_WORKLOAD_UID) == Some(self.start.owner)
             && self.is_run_of_hook(run)
             && self.is_right_target(annotation(object, names::RUN_TARGET).unwrap_or_default())
+            && self.is_right_change(annotation(object, names::RUN_CHANGES))
     }
 
     fn is_fresh(&self, succeeded: Timestamp) -> bool {
@@ -135,6 +136,20 @@ impl RequiredHook<'_> {
             && refused.is_some_and(|at| *at <= self.write.received)
             && text(&result, "/phase") == "Successful"
             && finished.is_some_and(|at| self.is_fresh(at))
+    }
+
+    /// Whether a success for a change of these containers in place (None: for a deletion) allows this write.
+    fn is_right_change(&self, containers: Option<&str>) -> bool {
+        let known: Option<Vec<&str>> = containers.map(|it| it.split(',').collect());
+        match (self.start.act, known, &self.write.after) {
+            (Act::Delete, known, _) => known.is_none(),
+            (_, None, _) => false,
+            (Act::Change, Some(known), Some(after)) => {
+                let changed = changed_images(&self.start.pod.object, after);
+                changed.iter().all(|it| known.contains(&it.as_str()))
+            }
+            _ => true,
+        }
     }
 
     /// Whether a success for this target allows this write.
@@ -215,8 +230,9 @@ fn split(target: &str) -> (&str, Vec<&str>) {
 }
 
 /// Whether a write during an update makes a change that the update's hook was not run for. Two writes do: the
-/// first change of the update, if it includes containers of SidecarSets; and a change of the template's containers, if
-/// the changes before it were of SidecarSets' containers alone.
+/// first change of the update, if it includes containers of SidecarSets; a change of the template's containers, if the
+/// changes before it were of SidecarSets' containers alone; and a change of a container that the pod's record of the
+/// update does not name.
 fn begins_another_change(start: &Start, write: &Write) -> bool {
     let before = &start.pod.object;
     let Some(after) = write.after.as_deref().filter(|_| start.act == Act::Change) else {
@@ -228,8 +244,16 @@ fn begins_another_change(start: &Start, write: &Write) -> bool {
     let injected = marks(before).into_values().flat_map(|it| it.containers);
     let injected: Vec<String> = injected.collect();
     let are_injected = |changed: &[String]| changed.iter().all(|it| injected.contains(it));
-    let last = &start.pod.last_changed;
-    !last.is_empty() && are_injected(last) && !are_injected(&changed_images(before, after))
+    let (last, changed) = (&start.pod.last_changed, changed_images(before, after));
+    let is_other = !last.is_empty() && are_injected(last) && !are_injected(&changed);
+    let record = annotation(before, names::RECORD);
+    let record: Option<Value> = record.and_then(|it| serde_json::from_str(it).ok());
+    let is_unrecorded = |record: Value| {
+        changed
+            .iter()
+            .any(|it| record["containers"].get(it).is_none())
+    };
+    is_other || record.is_some_and(is_unrecorded)
 }
 
 /// The namespace of a service account. All operators of a test have accounts in one namespace.

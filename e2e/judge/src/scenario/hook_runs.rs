@@ -12,11 +12,24 @@ impl Scenario {
         self.run_by(OPERATOR, pod, point, target);
     }
 
-    /// A user creates a HookRun for a pod.
+    /// A user creates a HookRun for a pod. If it has a target, it is for an update of all containers in place.
     pub(crate) fn run_by(&mut self, user: &str, pod: &str, point: &str, target: &str) {
+        let changes = (!target.is_empty()).then_some("log,main");
+        self.run_for(user, pod, point, target, changes);
+    }
+
+    /// A user creates a HookRun for an update of these containers in place, or for a deletion.
+    pub(crate) fn run_for(
+        &mut self,
+        user: &str,
+        pod: &str,
+        point: &str,
+        target: &str,
+        changes: Option<&str>,
+    ) {
         let prefix = point.to_lowercase();
         let name = format!("{prefix}-{pod}-{}-test", self.log.version);
-        let run = json!({
+        let mut run = json!({
             "kind": "HookRun",
             "metadata": {
                 "name": name, "uid": name,
@@ -30,6 +43,9 @@ impl Scenario {
             },
             "status": {"phase": "Running"},
         });
+        if let Some(changes) = changes {
+            run["metadata"]["annotations"][names::RUN_CHANGES] = json!(changes);
+        }
         let run = self.log.write(user, "create", "hookruns", "", &name, run);
         self.runs.insert(format!("{pod}/{point}"), run);
     }
@@ -63,6 +79,12 @@ impl Scenario {
     /// The operator creates a HookRun, which succeeds.
     pub(crate) fn pass(&mut self, pod: &str, point: &str, target: &str) {
         self.run(pod, point, target);
+        self.finish(pod, point, "Successful");
+    }
+
+    /// The operator creates a HookRun for an update of these containers in place, or for a deletion. It succeeds.
+    pub(crate) fn pass_for(&mut self, pod: &str, point: &str, target: &str, changes: Option<&str>) {
+        self.run_for(OPERATOR, pod, point, target, changes);
         self.finish(pod, point, "Successful");
     }
 

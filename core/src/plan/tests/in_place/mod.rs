@@ -3,6 +3,7 @@
 mod gate;
 mod hot_patch;
 mod native_sidecars;
+mod permits;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;

@@ -4,6 +4,7 @@ mod deletion;
 mod guard;
 mod nodes;
 mod waiting;
+mod waits;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};

@@ -50,6 +50,37 @@ fn move_two_of_three<K: Planned + serde::Serialize>(mut story: Story<K>) -> Vec<
     replaced
 }
 
+/// The slot of a pod whose hook refuses goes to the next pod, even if that pod is to be updated.
+#[test]
+fn a_move_whose_hook_refuses_does_not_stop_a_rollout() {
+    for guarded_pods in [true, false] {
+        let mut spec = guarded();
+        spec["updateStrategy"] = json!({"maxUnavailable": 1});
+        if !guarded_pods {
+            spec["protection"] = json!(null);
+        }
+        let mut story = story(3, spec);
+        story.settle();
+        let moved = story.names().remove(0);
+        story.edit_pod(&moved, |pod| pod.move_requested = Some(MoveRequest::User));
+        story.settle();
+        assert_eq!(story.hooks_end("", HookPhase::Failed), 1);
+        story.settle();
+        story.image("v2").settle();
+        while story.hooks_end("", HookPhase::Successful) > 0 {
+            story.settle();
+        }
+        assert_eq!(story.images(), "v1 v2 v2", "{guarded_pods}");
+        // The hook runs again when it is due.
+        if guarded_pods {
+            story.wait(600).settle();
+            assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
+            story.settle();
+            assert!(!story.names().contains(&moved));
+        }
+    }
+}
+
 #[test]
 fn moved_pods_are_replaced_as_their_hooks_allow() {
     let mut spec = guarded();

@@ -75,9 +75,15 @@ impl<K: Planned + Serialize> Story<K> {
                 }
             }
             Action::AdoptPod(pod) => {
-                self.pod(&pod).expect("pod").controller = Some("uid-game".to_owned())
+                let pod = self.pod(&pod).expect("pod");
+                pod.controller = Some("uid-game".to_owned());
+                (pod.marked_deleting, pod.waiting_since) = (false, None);
             }
-            Action::ReleasePod(pod) => self.pod(&pod).expect("pod").controller = None,
+            Action::ReleasePod(pod) => {
+                let pod = self.pod(&pod).expect("pod");
+                pod.controller = None;
+                (pod.marked_deleting, pod.waiting_since) = (false, None);
+            }
             Action::DryRun { revision, .. } => {
                 let refusal = self
                     .quota_refusal()

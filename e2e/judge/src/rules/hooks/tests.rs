@@ -268,6 +268,48 @@ fn a_success_for_another_revision_allows_nothing() {
 }
 
 #[test]
+fn a_success_for_other_containers_allows_nothing() {
+    for (changes, broken) in [
+        (Some("log,main"), vec![]),
+        (Some("log"), vec!["hooks"]),
+        (None, vec!["hooks"]),
+    ] {
+        let mut scenario = updating("preInplace");
+        scenario.remove_gate("a");
+        scenario.pass_for("a", "PreInplace", "v2", changes);
+        scenario.change("a", "v2");
+        let hooks = scenario.broken().into_iter().filter(|it| *it == "hooks");
+        assert_eq!(hooks.collect::<Vec<_>>(), broken, "{changes:?}");
+    }
+}
+
+#[test]
+fn a_change_of_another_container_during_an_update_needs_a_hook_of_its_own() {
+    for (recorded, broken) in [("main", vec![]), ("log", vec!["hooks"])] {
+        let mut scenario = updating("preInplace");
+        scenario.pass("a", "PreInplace", "v2");
+        scenario.close_gate("a");
+        scenario.change("a", "v2");
+        let record = json!({"revision": "v2", "containers": {recorded: {}}});
+        scenario.annotate("a", names::RECORD, &record.to_string());
+        scenario.delete_run("a", "PreInplace");
+        scenario.status(json!({"updateRevision": "v3"}));
+        scenario.wait(2);
+        scenario.change("a", "v3");
+        let hooks = scenario.broken().into_iter().filter(|it| *it == "hooks");
+        assert_eq!(hooks.collect::<Vec<_>>(), broken, "{recorded}");
+    }
+}
+
+#[test]
+fn a_success_for_a_change_in_place_allows_no_deletion() {
+    let mut scenario = scaling_in();
+    scenario.pass_for("a", "PreDelete", "", Some("main"));
+    scenario.delete("a");
+    assert_eq!(scenario.broken(), ["hooks"]);
+}
+
+#[test]
 fn a_run_deleted_by_another_client_may_be_unseen_for_a_second() {
     for (seconds, broken) in [(0, vec![]), (2, vec!["hooks"])] {
         let mut scenario = updating("preInplace");
