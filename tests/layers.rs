@@ -33,7 +33,7 @@ const OPERATOR: Layers = (
         ("metrics", &[]),
         ("inbound", &[]),
         ("cache", &[]),
-        ("apply", &["metrics"]),
+        ("apply", &["fair", "metrics"]),
         ("provider", &["evaluation_pool", "fair"]),
         (
             "controller",

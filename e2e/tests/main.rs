@@ -37,6 +37,7 @@ mod in_place;
 mod indexes;
 mod kubectl;
 mod kubelet;
+mod late_writes;
 mod leader;
 mod lifecycle_hooks;
 mod metrics;
@@ -134,6 +135,7 @@ fn main() -> anyhow::Result<ExitCode> {
         revisions::tests(),
         kubectl::tests(),
         process::tests(),
+        late_writes::tests(),
         protection::tests(),
         guard::tests(),
         guard_actors::tests(),

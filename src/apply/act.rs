@@ -6,9 +6,10 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::Selector;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
+use tokio::time::Instant;
 use tracing::debug;
 
-use super::request::{Content, Refusal, RequestResult, ResponseMetadata, to_bytes};
+use super::request::{Content, Refusal, RequestResult, Requests, ResponseMetadata, to_bytes};
 use super::{Applier, Target, body};
 use crate::go_json;
 use crate::objects::{Deleted, Kind, ObjectKey, Write};
@@ -26,17 +27,19 @@ const NO_HOOK_RUNS: &str =
 type OnWrite<'a> = &'a (dyn Fn(Write) + Send + Sync);
 
 impl Applier {
-    /// Carries out one action. `on_write` receives each write that the next plan must observe: a new version of an
-    /// object, a deletion, or a write whose outcome is unknown.
+    /// Carries out one action, unless that cannot begin before the deadline. `on_write` receives each write that the
+    /// next plan must observe: a new version of an object, a deletion, or a write whose outcome is unknown.
     pub(super) async fn act(
         &self,
         target: &Target,
         action: &Action,
+        deadline: Instant,
         now: Timestamp,
         on_write: OnWrite<'_>,
     ) -> RequestResult {
         let writer = WorkloadWriter {
             applier: self,
+            requests: self.requests.sent_before(deadline),
             target,
             on_write,
         };
@@ -189,6 +192,7 @@ impl Applier {
 /// Writes the objects of one workload.
 struct WorkloadWriter<'a> {
     applier: &'a Applier,
+    requests: Requests,
     target: &'a Target,
     on_write: OnWrite<'a>,
 }
@@ -215,7 +219,7 @@ impl WorkloadWriter<'_> {
     }
 
     async fn create(&self, kind: Kind, name: &str, body: Vec<u8>) -> RequestResult {
-        let requests = &self.applier.requests;
+        let requests = &self.requests;
         match requests.create(&self.collection(kind), body).await {
             Ok(created) => {
                 self.report_written(kind, &created);
@@ -271,7 +275,7 @@ impl WorkloadWriter<'_> {
     }
 
     async fn dry_run(&self, pod: &Value) -> RequestResult {
-        let requests = &self.applier.requests;
+        let requests = &self.requests;
         let collection = self.collection(Kind::Pod);
         match requests.dry_run_create(&collection, to_bytes(pod)).await {
             // The API server checks the name last, so the pod is valid.
@@ -288,7 +292,7 @@ impl WorkloadWriter<'_> {
         version: Option<u64>,
     ) -> RequestResult {
         let path = self.path(kind, name);
-        match self.applier.requests.delete(&path, uid, version).await {
+        match self.requests.delete(&path, uid, version).await {
             Err(Refusal::NotFound(_)) => {
                 self.report_deleted(kind, name, uid);
                 Ok(ResponseMetadata::default())
@@ -303,7 +307,7 @@ impl WorkloadWriter<'_> {
 
     async fn force_delete(&self, pod: &PodRef) -> RequestResult {
         let path = self.path(Kind::Pod, &pod.name);
-        let deleted = self.applier.requests.force_delete(&path, &pod.uid).await;
+        let deleted = self.requests.force_delete(&path, &pod.uid).await;
         // The pod is Terminating already, so only its absence proves the deletion.
         if matches!(deleted, Ok(_) | Err(Refusal::Unavailable { .. })) {
             (self.on_write)(Write::Unknown(Kind::Pod));
@@ -320,7 +324,7 @@ impl WorkloadWriter<'_> {
         body: &Value,
     ) -> RequestResult {
         let path = format!("{}{subresource}", self.path(kind, name));
-        let requests = &self.applier.requests;
+        let requests = &self.requests;
         match requests.patch(&path, content, to_bytes(body)).await {
             Ok(patched) => {
                 self.report_written(kind, &patched);
@@ -353,14 +357,14 @@ impl WorkloadWriter<'_> {
     async fn apply_budget(&self, budget: &Budget) -> RequestResult {
         let path = self.budget_path(&budget.name);
         let body = to_bytes(&budget.budget);
-        self.applier.requests.apply(&path, body).await
+        self.requests.apply(&path, body).await
     }
 
     /// Succeeds if the policy refuses the deletion, because that shows that the guard is in force. Any other response
     /// is returned as an error.
     async fn probe_guard(&self, budget: &str) -> RequestResult {
         let path = self.budget_path(budget);
-        match self.applier.requests.dry_run_delete(&path).await {
+        match self.requests.dry_run_delete(&path).await {
             Err(Refusal::Rejected(message)) if message.contains(POLICY_MESSAGE) => {
                 Ok(ResponseMetadata::default())
             }

@@ -12,6 +12,7 @@ use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
@@ -113,20 +114,24 @@ impl Proof {
         }
     }
 
-    /// Whether an action may start now. If it depends on the workload alone and the proof has expired, this waits for
-    /// the next proof, which an overloaded API server delays.
-    pub(super) async fn is_valid_for(&self, action: &Action) -> bool {
+    /// Until when an action may be sent; None if it may not start anymore. If it depends on the workload alone and the
+    /// proof has expired, this waits for the next proof, which an overloaded API server delays.
+    pub(super) async fn deadline_of(&self, action: &Action) -> Option<Instant> {
         if !action.depends_on_workload_alone() {
-            return Instant::now() <= self.until && self.renewed_until.borrow().is_some();
+            let is_valid = Instant::now() <= self.until && self.renewed_until.borrow().is_some();
+            return is_valid.then(|| self.until.min(validity_of_hook(action)));
         }
         let is_decisive = |until: &Option<Instant>| until.is_none_or(|it| Instant::now() <= it);
         let mut renewed = self.renewed_until.subscribe();
-        let is_valid = match renewed.wait_for(is_decisive).await {
-            Ok(until) => until.is_some(),
-            Err(_) => false,
-        };
+        let until = renewed.wait_for(is_decisive).await;
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        is_valid
+        until.ok().and_then(|it| *it)
+    }
+
+    /// An action that depends on the workload alone has waited for its turn until the proof expired. Another proof is
+    /// needed for it.
+    pub(super) fn await_another(&self) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Renews the proof while actions wait for it. If the workload has changed, if the API server does not respond in
@@ -140,7 +145,7 @@ impl Proof {
         while self.started.elapsed() < MAX_RUN_TIME {
             sleep(PROOF_LIFETIME / 2).await;
             if self.waiting.load(Ordering::Relaxed) == 0 {
-                return pending().await;
+                continue;
             }
             let Ok(until) = prove(applier, target, timeout).await else {
                 break;
@@ -149,6 +154,21 @@ impl Proof {
         }
         self.renewed_until.send_replace(None);
         pending().await
+    }
+}
+
+/// Until when the success of the hook that allows an action is valid, by the monotonic clock.
+fn validity_of_hook(action: &Action) -> Instant {
+    let now = Instant::now();
+    // An action that needs no hook is valid for longer than any proof.
+    let Some(until) = action.pod().and_then(|pod| pod.allowed_until) else {
+        return now + MAX_RUN_TIME;
+    };
+    let left = until.duration_since(Timestamp::now());
+    match Duration::try_from(left) {
+        Ok(left) => now + left.min(MAX_RUN_TIME),
+        // The success is too old already.
+        Err(_) => now.checked_sub(PROOF_LIFETIME).unwrap_or(now),
     }
 }
 
@@ -175,6 +195,8 @@ pub(super) async fn prove(
 
 #[cfg(test)]
 mod tests {
+    use gamekeeper_core::plan::{Deletion, DeletionReason, Ground, PodRef};
+    use jiff::SignedDuration;
     use tokio::time::advance;
 
     use super::*;
@@ -184,6 +206,34 @@ mod tests {
         let requested = Instant::now();
         advance(took).await;
         valid_until(requested, timeout).is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deletion_is_not_sent_after_the_success_of_its_hook_has_become_invalid() {
+        let deletion = |allowed_until| {
+            let pod = PodRef {
+                name: "a".to_owned(),
+                uid: "uid".to_owned(),
+                version: None,
+                allowed_until,
+            };
+            Action::DeletePod(Deletion {
+                pod,
+                reason: DeletionReason::Update,
+                ground: Ground::Hook,
+            })
+        };
+        let until = Instant::now() + PROOF_LIFETIME;
+        let deadline = async |milliseconds: Option<i64>| {
+            let after = |time| Timestamp::now() + SignedDuration::from_millis(time);
+            let action = deletion(milliseconds.map(after));
+            let deadline = Proof::until(until, &[]).deadline_of(&action).await;
+            deadline.expect("a valid proof")
+        };
+        assert_eq!(deadline(None).await, until);
+        assert_eq!(deadline(Some(60_000)).await, until);
+        assert!(deadline(Some(100)).await < until);
+        assert!(deadline(Some(-1)).await < Instant::now());
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,8 +9,9 @@ use kube::client::Body;
 use kube::core::Status;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use crate::fair::{SendBefore, TooLate};
 use gamekeeper_core::api::names::FIELD_MANAGER;
 
 /// The timeout of one request.
@@ -119,6 +120,9 @@ pub(crate) enum Refusal {
         message: String,
         after: Option<Duration>,
     },
+    /// The request was not sent, because what it rests on may have changed while it waited: plan again.
+    #[error(transparent)]
+    Late(#[from] TooLate),
     /// The server failed or did not respond: it is unknown whether the write was made.
     #[error("{message}")]
     Unavailable {
@@ -152,11 +156,25 @@ impl<'a> DeleteOptions<'a> {
 #[derive(Clone)]
 pub(crate) struct Requests {
     client: Client,
+    /// The latest time at which a request may be sent.
+    send_before: Option<SendBefore>,
 }
 
 impl Requests {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client }
+        Self {
+            client,
+            send_before: None,
+        }
+    }
+
+    /// The same, for requests that rest on a proof which expires at this time. Requests that have to wait longer are not
+    /// sent.
+    pub(crate) fn sent_before(&self, deadline: Instant) -> Self {
+        Self {
+            client: self.client.clone(),
+            send_before: Some(SendBefore(deadline)),
+        }
     }
 
     /// Reads an object's metadata with a quorum read.
@@ -282,13 +300,16 @@ impl Requests {
         body: Vec<u8>,
     ) -> Result<Bytes, Refusal> {
         let is_patch = method == Method::PATCH;
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::ACCEPT, accept)
             .header(header::CONTENT_TYPE, content.mime())
             .body(Body::from(body))
             .map_err(|error| unavailable(error.to_string()))?;
+        if let Some(deadline) = self.send_before {
+            request.extensions_mut().insert(deadline);
+        }
         let exchange = async {
             let response = self.client.send(request).await?;
             let (head, body) = response.into_parts();
@@ -302,7 +323,10 @@ impl Requests {
                     REQUEST_TIMEOUT.as_secs()
                 ))
             })?
-            .map_err(|error| unavailable(error.to_string()))?;
+            .map_err(|error| match error {
+                kube::Error::Service(error) if error.is::<TooLate>() => Refusal::Late(TooLate),
+                error => unavailable(error.to_string()),
+            })?;
         if head.status.is_success() {
             return Ok(body);
         }

@@ -14,6 +14,7 @@ use super::events::PendingEvent;
 use super::proof::{self, PLAN_LIFETIME, PROOF_LIFETIME, Proof};
 use super::tally::Tally;
 use super::{Applier, ApplyOutcome, Memory, Refusal, Report, ResponseMetadata, Target, to_bytes};
+use crate::fair::TooLate;
 use crate::objects::Write;
 use gamekeeper_core::api::API_VERSION;
 use gamekeeper_core::plan::{Action, InPlacePatch, Phase, Plan, PodRef};
@@ -24,6 +25,8 @@ const MAX_WRITES: usize = 64;
 /// busy API server, a pod's change would have to wait until the gates of many other pods are closed. Meanwhile, the
 /// kubelet would write a status for the pod's own closed gate.
 const MAX_GATE_CLOSURES: usize = 16;
+/// How long a write that undoes nothing and follows another one may wait.
+const SEQUEL_LIFETIME: Duration = Duration::from_secs(5);
 /// The shortest time between two writes of a status that no decision depends on.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -60,6 +63,7 @@ impl From<Refusal> for Stop {
             Refusal::Rejected(message) | Refusal::NamespaceTerminating(message) => {
                 Stop::Failed(message, None)
             }
+            Refusal::Late(_) => Stop::Late,
             Refusal::Conflict(message)
             | Refusal::AlreadyExists(message)
             | Refusal::NotFound(message) => Stop::Conflict(message),
@@ -194,9 +198,13 @@ impl<S: Serialize> Execution<'_, S> {
         let proof = Proof::until(until, &actions);
         let (applier, on_write) = (self.applier, self.on_write);
         let target = &*self.target;
-        let act = async |action: &Action| {
+        // Also returns whether the action was not sent, because it had to wait for too long.
+        let act = async |action: &Action, deadline: Instant| {
             let (started, now) = (Instant::now(), Timestamp::now());
-            let result = applier.act(target, action, now, on_write).await;
+            let result = applier.act(target, action, deadline, now, on_write).await;
+            if matches!(result, Err(Refusal::Late(_))) {
+                return Err(TooLate);
+            }
             applier
                 .metrics
                 .wrote(target, action, &result, started.elapsed());
@@ -206,7 +214,7 @@ impl<S: Serialize> Execution<'_, S> {
                 lock().observe_budgets(others);
             }
             lock().count(action, result);
-            sequel
+            Ok(sequel)
         };
         let gate_permits = Semaphore::new(MAX_GATE_CLOSURES);
         let writes = stream::iter(actions).map(async |action| {
@@ -214,13 +222,35 @@ impl<S: Serialize> Execution<'_, S> {
                 Action::CloseGate { then: Some(_), .. } => gate_permits.acquire().await.ok(),
                 _ => None,
             };
-            if !proof.is_valid_for(&action).await {
-                lock().unfinished = true;
-            } else if lock().may_begin(&action)
-                && let Some(sequel) = act(&action).await
-                && (!sequel.is_irrevocable() || Instant::now() < until + PROOF_LIFETIME)
-            {
-                act(&sequel).await;
+            let sequel = loop {
+                let Some(deadline) = proof.deadline_of(&action).await else {
+                    lock().unfinished = true;
+                    break None;
+                };
+                if !lock().may_begin(&action) {
+                    break None;
+                }
+                match act(&action, deadline).await {
+                    Ok(sequel) => break sequel,
+                    // The proof is renewed for it.
+                    Err(TooLate) if action.depends_on_workload_alone() => {
+                        proof.await_another();
+                    }
+                    Err(TooLate) => {
+                        lock().unfinished = true;
+                        break None;
+                    }
+                }
+            };
+            if let Some(sequel) = sequel {
+                // Without it, the next plan continues.
+                let deadline = match sequel.is_irrevocable() {
+                    true => until + PROOF_LIFETIME,
+                    false => Instant::now() + SEQUEL_LIFETIME,
+                };
+                if act(&sequel, deadline).await.is_err() {
+                    lock().unfinished = true;
+                }
             }
         });
         tokio::select! {

@@ -106,6 +106,7 @@ impl Tally {
         }
         match result {
             Ok(metadata) => self.record_success(action, metadata),
+            Err(Refusal::Late(_)) => self.unfinished = true,
             Err(Refusal::Rejected(message) | Refusal::NamespaceTerminating(message)) => {
                 self.record_rejection(action, message);
             }

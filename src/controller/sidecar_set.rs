@@ -167,7 +167,7 @@ impl SidecarSets {
         let mut remaining = patches.into_iter().peekable();
         let timely = std::iter::from_fn(|| remaining.next_if(|_| Instant::now() <= deadline));
         let writes = timely.map(|patch| {
-            let requests = self.requests.clone();
+            let requests = self.requests.sent_before(deadline);
             async move {
                 let PodPatch {
                     uid,
@@ -218,7 +218,7 @@ impl SidecarSets {
             // A deleted pod needs no update.
             Refusal::NotFound(_) => return requeue,
             // The pod has changed. If the change does not concern the set, it does not queue the set.
-            Refusal::Conflict(_) => return now_unless_failed(requeue),
+            Refusal::Conflict(_) | Refusal::Late(_) => return now_unless_failed(requeue),
             Refusal::Unavailable { .. } => self.expect(set, Write::Unknown(Kind::Pod)),
             _ => {}
         }

@@ -19,6 +19,7 @@ use tower::{BoxError, Service, ServiceBuilder};
 use super::connection::FencedConnector;
 use super::fence::{Fence, FenceLayer, is_read, is_upgrade};
 use super::requests::ApiRequests;
+use super::turns::TurnsLayer;
 
 const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("gamekeeper/", env!("CARGO_PKG_VERSION")));
@@ -45,8 +46,9 @@ pub enum ClientError {
 
 /// A client whose writes must pass the fence.
 ///
-/// Only the request counter is between the fence and the connection, so nothing delays a write there. Writes have
-/// their own connection, which checks the fence again.
+/// A write waits for one of the streams of its connection, of which namespaces take turns. Only then are its deadline
+/// and the fence checked, and only the request counter is between the fence and the connection, so nothing delays a
+/// write there. Writes have their own connection, which checks the fence again.
 pub(super) fn client(
     config: &Config,
     fence: Arc<Fence>,
@@ -76,6 +78,7 @@ pub(super) fn client(
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
+        .layer(TurnsLayer(Arc::default()))
         .layer(FenceLayer(fence))
         .layer(requests.clone())
         .map_err(BoxError::from)

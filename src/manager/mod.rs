@@ -11,6 +11,7 @@ mod metrics;
 mod operator;
 mod options;
 mod requests;
+mod turns;
 pub mod wait_for;
 
 use std::hash::{BuildHasher, Hasher, RandomState};

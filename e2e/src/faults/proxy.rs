@@ -64,6 +64,8 @@ impl Broken {
 
 /// The flow-control window of a stream, the same as the operator's.
 const STREAM_WINDOW: u32 = 4 << 20;
+/// The number of requests that are served at a time, as by an API server.
+const MAX_STREAMS: u32 = 100;
 /// The flow-control window of a connection.
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
@@ -205,7 +207,7 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared
     let mut server = auto::Builder::new(TokioExecutor::new());
     server
         .http2()
-        .max_concurrent_streams(1_000)
+        .max_concurrent_streams(MAX_STREAMS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
     let service = service_fn(move |request| {

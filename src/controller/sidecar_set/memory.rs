@@ -76,7 +76,12 @@ impl Memory {
     pub(super) fn record_write(&mut self, pod: &str, refusal: Option<&Refusal>, now: Timestamp) {
         let wait = match refusal {
             // These do not show whether the next write will succeed.
-            Some(Refusal::Conflict(_) | Refusal::NotFound(_) | Refusal::Busy { .. }) => return,
+            Some(
+                Refusal::Conflict(_)
+                | Refusal::NotFound(_)
+                | Refusal::Busy { .. }
+                | Refusal::Late(_),
+            ) => return,
             Some(Refusal::Unavailable { .. }) => Some(FAILED_TIME),
             Some(_) => Some(REFUSED_TIME),
             None => None,
