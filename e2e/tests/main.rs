@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 mod admission;
 mod api;
+mod autoscaling;
 mod batches;
 mod bk_bcs;
 mod bk_bcs_fields;
@@ -93,6 +94,7 @@ fn main() -> anyhow::Result<ExitCode> {
         walkthroughs::canary::tests(),
         guard_histories::tests(),
         // All others.
+        autoscaling::tests(),
         bk_bcs_fields::tests(),
         bk_bcs::tests(),
         canary::tests(),

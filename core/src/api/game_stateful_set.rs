@@ -24,7 +24,7 @@ use super::{
     category = "game",
     scale(
         spec_replicas_path = ".spec.replicas",
-        status_replicas_path = ".status.replicas",
+        status_replicas_path = ".status.activeReplicas",
         label_selector_path = ".status.labelSelector"
     ),
     status = "GameStatefulSetStatus",

@@ -19,6 +19,10 @@ pub struct WorkloadStatus {
     /// Pods that exist, including those to be deleted.
     #[serde(default)]
     pub replicas: i32,
+    /// Pods that are not to be removed: those that hold one of the spec.replicas places. The scale subresource, and with
+    /// it an autoscaler, counts these.
+    #[serde(default)]
+    pub active_replicas: i32,
     /// Pods that are ready.
     #[serde(default)]
     pub ready_replicas: i32,

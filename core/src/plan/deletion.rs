@@ -101,6 +101,8 @@ fn status<S: Clone + Default + AsMut<WorkloadStatus>>(
     let status = whole.as_mut();
     status.observed_generation = workload.generation;
     status.replicas = counts.replicas;
+    // All pods are to be removed.
+    status.active_replicas = 0;
     status.ready_replicas = counts.ready;
     status.available_replicas = counts.available;
     status.updated_replicas = counts.updated;

@@ -97,6 +97,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     draft.block(refusals(scene, &draft));
     let (counts, wake) = status::count(scene.workload, scene.sizes.active, update, scene.world.now);
     draft.wake_at(wake);
+    let places = scene.sizes.active.len() as i64 + held.count() + draft.adoptions() as i64;
     let obstacles = std::mem::take(&mut draft.obstacles);
     let reasons = Reasons {
         obstacles,
@@ -105,6 +106,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     let status = conclusion::status(
         scene,
         counts,
+        status::active(scene.workload, places),
         &hooks,
         reasons,
         old_status.map(AsRef::as_ref),

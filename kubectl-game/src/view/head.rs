@@ -51,14 +51,19 @@ pub fn plain(text: impl Into<String>) -> Text {
 
 fn pods(game: &Game) -> String {
     let status = &game.status;
-    format!(
+    let counts = format!(
         "desired {}, updated {}, updated and ready {}, ready {}, total {}",
         game.replicas,
         status.updated_replicas,
         status.updated_ready_replicas,
         status.ready_replicas,
         status.replicas
-    )
+    );
+    // An operator that does not know the field leaves it out.
+    match status.active_replicas {
+        active if (1..status.replicas).contains(&active) => format!("{counts}, active {active}"),
+        _ => counts,
+    }
 }
 
 /// How pods are updated, with those settings of in-place updates that differ from the defaults.

@@ -21,7 +21,8 @@ const WORKLOAD: [Column; 6] = [
     AGE,
 ];
 /// Additional columns of both kinds of workload with `-o wide`.
-const WORKLOAD_WIDE: [Column; 5] = [
+const WORKLOAD_WIDE: [Column; 6] = [
+    ("ACTIVE", "integer", ".status.activeReplicas"),
     ("AVAILABLE", "integer", ".status.availableReplicas"),
     ("STRATEGY", "string", ".spec.updateStrategy.type"),
     ("PAUSED", "boolean", ".spec.updateStrategy.paused"),

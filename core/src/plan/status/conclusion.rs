@@ -17,6 +17,7 @@ const HOOK_CONDITIONS: usize = 100;
 pub fn status(
     scene: &Scene,
     counts: PodCounts,
+    active: i32,
     hooks: &Hooks,
     reasons: Reasons,
     old: Option<&WorkloadStatus>,
@@ -48,6 +49,7 @@ pub fn status(
     WorkloadStatus {
         observed_generation: workload.generation,
         replicas: counts.replicas,
+        active_replicas: active,
         ready_replicas: counts.ready,
         available_replicas: counts.available,
         updated_replicas: counts.updated,

@@ -54,6 +54,18 @@ pub fn count(
     (counts, wake)
 }
 
+/// The number of pods that are not to be removed, for autoscalers. `places` is the number of pods that keep a missing
+/// one from being created: all that are neither ended nor Terminating, those held back after they ended at once, and
+/// orphans that are being adopted.
+///
+/// An autoscaler takes this number as its answer while the metric is within its tolerance, so it must not differ from
+/// replicas for any other reason than that pods are missing. What exceeds replicas is removed sooner or later: surplus
+/// pods, whether they wait for their hook or for their turn, and surge pods or the pods that these replace. A pod that
+/// waits to be replaced keeps its place, and so does one with a reserved ordinal until its substitute exists.
+pub fn active(workload: &Workload, places: i64) -> i32 {
+    i32::try_from(places.clamp(0, workload.replicas.max(0))).unwrap_or(i32::MAX)
+}
+
 /// Why the workload does not match its spec.
 #[derive(Default)]
 pub struct Reasons {

@@ -1,6 +1,7 @@
 //! Tests of whole plans, written as stories: a user does something, the operator reconciles, and pods and hooks
 //! respond.
 
+mod autoscaling;
 mod batches;
 mod canary;
 mod clocks;

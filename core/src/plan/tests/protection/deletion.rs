@@ -19,6 +19,8 @@ fn assert_deleted_after_the_last_match<K: Planned + serde::Serialize>(
     story.world.templates.clear();
     story.settle();
     assert_eq!((story.pods().len(), story.runs().len()), (2, 2));
+    let status = story.status();
+    assert_eq!((status.active_replicas, status.replicas), (0, 2));
     let block_owner_deletion = story.world.runs.iter().map(|run| {
         let owners = run.metadata.owner_references.as_ref().expect("owner");
         owners[0].block_owner_deletion
