@@ -9,10 +9,13 @@ use e2e::cluster::chart::{CHART, helm, render};
 use e2e::process::command::run;
 use serde_json::{Value, json};
 
+pub mod deleted_namespace;
 mod guard;
 pub mod lifecycle;
 pub mod names;
 mod release;
+pub mod removal;
+pub mod rendered;
 pub mod sidecars;
 pub mod unguard;
 

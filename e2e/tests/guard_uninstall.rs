@@ -3,11 +3,12 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use e2e::case::Case;
-use e2e::cluster::chart::render;
 use e2e::cluster::operator::ACCOUNT;
+use e2e::process::command::{CommandOutput, run_unchecked};
 use e2e::workload::manifest::Game;
 use judge::object::text;
 use serde_json::{Value, json};
+use tokio::process::Command;
 
 use crate::guard_setup::{apply_guarded, budgets, label, live_pods, waiting_reasons};
 use crate::protection::uninstall;
@@ -17,6 +18,8 @@ e2e::tests![
     a_budget_and_labels_without_a_workload_are_removed,
     an_interrupted_run_does_not_leave_the_operator_stopped,
     the_job_of_the_chart_stops_the_operator,
+    a_release_that_goes_on_keeps_its_operator_and_guards,
+    guards_are_removed_by_hand_once_the_operator_is_stopped,
 ];
 
 /// The annotation that stores the operator's number of replicas while it is stopped.
@@ -142,28 +145,60 @@ async fn until_scaled_to_0(case: &Case) -> Result<()> {
     .await
 }
 
-/// The arguments of the chart's pre-delete Job, for the namespace of this test.
-async fn arguments_of_job(case: &Case) -> Result<Vec<String>> {
-    let objects = render(&case.plane().helm, &[]).await?;
-    let job = objects
-        .iter()
-        .find(|it| it["kind"] == "Job" && it["metadata"]["name"] == "gamekeeper-unguard");
-    let container =
-        &job.context("the chart has no such Job")?["spec"]["template"]["spec"]["containers"][0];
-    let args: Vec<String> = serde_json::from_value(container["args"].clone())?;
-    let adapted = args.iter();
-    let mut adapted: Vec<String> = adapted
-        .map(|it| it.replace("gamekeeper-system", &case.namespace))
-        .collect();
-    ensure!(adapted != args, "{args:?}");
-    adapted.push(format!("--namespace={}", case.namespace));
-    Ok(adapted)
+/// Creates the hooks of the chart in the namespace of this test as Helm does when it uninstalls a release, and returns
+/// the arguments of the Job. Its pod does not run: the test runs the command.
+async fn run_hooks(case: &Case) -> Result<Vec<String>> {
+    let plane = case.plane();
+    let objects = plane
+        .render_installed(ACCOUNT, &case.namespace, &[])
+        .await?;
+    let is_hook = |it: &&Value| text(it, "/metadata/annotations/helm.sh~1hook") == "pre-delete";
+    let (mut args, namespace) = (None, &case.namespace);
+    for hook in objects.iter().filter(is_hook) {
+        if hook["kind"] != "Job" {
+            plane.apply(std::slice::from_ref(hook)).await?;
+            continue;
+        }
+        let mut job = hook.clone();
+        args = Some(job["spec"]["template"]["spec"]["containers"][0]["args"].clone());
+        job["spec"]["suspend"] = json!(true);
+        let jobs = format!("/apis/batch/v1/namespaces/{namespace}/jobs?fieldManager=helm");
+        plane.create(&jobs, &job).await?;
+    }
+    let username = case.operator.username();
+    for permission in ["list secrets", "patch deployments.apps/gamekeeper"] {
+        let line = format!("auth can-i {permission} -n {namespace} --as {username}");
+        case.eventually("the role is in force", async || {
+            plane.kubectl_line(&line).await
+        })
+        .await?;
+    }
+    let args = args.context("the chart has no Job")?;
+    let mut args: Vec<String> = serde_json::from_value(args)?;
+    args.push(format!("--namespace={namespace}"));
+    Ok(args)
+}
+
+/// Writes what Helm stores of a release: the labels say what it does.
+async fn record(case: &Case, version: u32, status: &str) -> Result<()> {
+    let name = format!("sh.helm.release.v1.{ACCOUNT}.v{version}");
+    let labels = json!({
+        "owner": "helm", "name": ACCOUNT, "version": version.to_string(), "status": status,
+    });
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+        "metadata": {"name": name, "labels": labels},
+    });
+    case.kubectl_with(&["apply", "-f", "-"], &secret.to_string())
+        .await?;
+    Ok(())
 }
 
 async fn an_interrupted_run_does_not_leave_the_operator_stopped(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(3), 3).await?;
     deploy(case).await?;
-    let args = arguments_of_job(case).await?;
+    record(case, 1, "uninstalling").await?;
+    let args = run_hooks(case).await?;
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     // The operator keeps its lease, so the command waits for the operator. The command is killed when its future is
     // dropped.
@@ -199,7 +234,8 @@ async fn an_interrupted_run_does_not_leave_the_operator_stopped(case: &mut Case)
 async fn the_job_of_the_chart_stops_the_operator(case: &mut Case) -> Result<()> {
     apply_guarded(case, Game::in_place(2), 2).await?;
     deploy(case).await?;
-    let args = arguments_of_job(case).await?;
+    record(case, 1, "uninstalling").await?;
+    let args = run_hooks(case).await?;
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     tokio::select! {
         done = case.operator.run(&args) => bail!("the command did not wait for the operator: {done:?}"),
@@ -216,6 +252,73 @@ async fn the_job_of_the_chart_stops_the_operator(case: &mut Case) -> Result<()> 
     ensure!(done.code == 0, "{done:?}");
     let stopped = deployment_of_operator(case).await?;
     ensure!(stopped["spec"]["replicas"] == 0, "{stopped:#}");
+    ensure_nothing_blocks(case, &before).await?;
+    uninstall(case, "guard").await
+}
+
+/// The Job runs although Helm does not uninstall the release: it was applied with the other objects, or its pod could
+/// start only after a rollback.
+async fn a_release_that_goes_on_keeps_its_operator_and_guards(case: &mut Case) -> Result<()> {
+    apply_guarded(case, Game::in_place(2), 2).await?;
+    deploy(case).await?;
+    let args = run_hooks(case).await?;
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let not_installed = "there is no record of a Helm release gamekeeper in the namespace";
+    for (records, reason) in [
+        (&[][..], not_installed),
+        (&[(1, "deployed")][..], "says deployed, not uninstalling"),
+        (
+            &[(1, "uninstalling"), (2, "deployed")],
+            "says deployed, not uninstalling",
+        ),
+    ] {
+        for (version, status) in records {
+            record(case, *version, status).await?;
+        }
+        let refused = case.operator.run(&args).await?;
+        let is_refused = refused.code == 1 && refused.stderr.contains(reason);
+        ensure!(is_refused, "{records:?}: {refused:?}");
+        let deployment = deployment_of_operator(case).await?;
+        ensure!(deployment["spec"]["replicas"] == 2, "{deployment:#}");
+        ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
+    }
+    let pods = case.list("pods").await?;
+    let guarded = pods.iter().filter(|pod| !label(pod).is_empty()).count();
+    ensure!(guarded == 2, "{pods:#?}");
+    uninstall(case, "guard").await
+}
+
+/// Runs a command of the operator's binary as an administrator.
+async fn administrator_runs(case: &Case, args: &[&str]) -> Result<CommandOutput> {
+    let mut command = Command::new(case.operator.binary());
+    command
+        .args(args)
+        .env("KUBECONFIG", &case.plane().kubeconfig);
+    run_unchecked(&mut command).await
+}
+
+async fn guards_are_removed_by_hand_once_the_operator_is_stopped(case: &mut Case) -> Result<()> {
+    apply_guarded(case, Game::in_place(2), 2).await?;
+    deploy(case).await?;
+    let (namespace, account) = (&case.namespace, case.operator.username());
+    let deployment = format!("--deployment={namespace}/{ACCOUNT}");
+    let namespace = format!("--namespace={namespace}");
+    let account = format!("--as={account}");
+    let by_hand = ["unguard", "--all", &deployment, &namespace, &account];
+    let refused = administrator_runs(case, &by_hand).await?;
+    let expected = "scale it to 0: kubectl -n";
+    ensure!(refused.stderr.contains(expected), "{refused:?}");
+    ensure!(budgets(case).await?.len() == 1, "the budget was deleted");
+    let scale = ["scale", "deployment", ACCOUNT, "--replicas=0"];
+    case.kubectl(&scale).await?;
+    until_scaled_to_0(case).await?;
+    let before = live_pods(case).await?;
+    case.start_witness().await?;
+    case.operator.terminate().await?;
+    // In the eyes of the judge, the command's writes are the operator's, which must not write for a settled workload.
+    case.scale(3).await?;
+    let done = administrator_runs(case, &by_hand).await?;
+    ensure!(done.code == 0, "{done:?}");
     ensure_nothing_blocks(case, &before).await?;
     uninstall(case, "guard").await
 }

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::UnguardError;
 use super::operator::Operator;
+use super::release::Release;
 use super::rounds::change_all;
 
 /// The objects that guard pods.
@@ -47,8 +48,16 @@ impl Guards {
         }
     }
 
-    /// Whether the namespace was deleted. If so, the chart's Role in it was deleted with it, and all other requests
-    /// would be refused.
+    /// Whether there is nothing to remove because the namespace was deleted. If so, the chart's Role in it was deleted
+    /// with it, and all other requests would be refused.
+    pub(super) async fn found_no_namespace(&self) -> Result<bool, kube::Error> {
+        let was_deleted = self.namespace_was_deleted().await?;
+        if was_deleted {
+            println!("nothing to remove: the namespace does not exist");
+        }
+        Ok(was_deleted)
+    }
+
     pub(super) async fn namespace_was_deleted(&self) -> Result<bool, kube::Error> {
         let Some(namespace) = &self.namespace else {
             return Ok(false);
@@ -88,17 +97,46 @@ impl Guards {
         Err(UnguardError::Waiting(waiting))
     }
 
-    /// Stops the operator, and removes all guards. Pods may begin to wait for their hooks while the operator stops, so
-    /// this is checked both before and after the stop.
+    /// Stops the operator, and removes all guards. Pods may begin to wait for their hooks while the operator stops, and
+    /// a user may roll the release back meanwhile, so both are checked before and after the stop.
     pub(super) async fn remove(
+        &self,
+        operator: &Operator<'_>,
+        release: &Release<'_>,
+        force: bool,
+    ) -> Result<(), UnguardError> {
+        if self.found_no_namespace().await? {
+            return Ok(());
+        }
+        self.ensure_none_waits(force).await?;
+        operator.stop().await?;
+        release.ensure_being_uninstalled().await?;
+        self.remove_stopped(operator, force).await
+    }
+
+    /// Removes all guards if a user has stopped the operator.
+    pub(super) async fn remove_by_hand(
+        &self,
+        operator: &Operator<'_>,
+        force: bool,
+    ) -> Result<(), UnguardError> {
+        operator.ensure_scaled_to_0().await?;
+        if self.found_no_namespace().await? {
+            return Ok(());
+        }
+        operator.until_stopped().await?;
+        self.remove_stopped(operator, force).await
+    }
+
+    /// An operator that is started meanwhile guards the pods again, so this is an error.
+    async fn remove_stopped(
         &self,
         operator: &Operator<'_>,
         force: bool,
     ) -> Result<(), UnguardError> {
         self.ensure_none_waits(force).await?;
-        operator.stop().await?;
-        self.ensure_none_waits(force).await?;
-        self.unguard().await
+        self.unguard().await?;
+        operator.ensure_scaled_to_0().await
     }
 
     /// Removes labels, then budgets, then finalizers: if this is interrupted, the rest is still guarded, and another

@@ -18,6 +18,7 @@ use super::{STOP_TIMEOUT, UnguardError};
 pub(super) struct Operator<'a> {
     pub(super) deployments: Api<Deployment>,
     pub(super) leases: Api<Lease>,
+    pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) lease: &'a str,
 }
@@ -44,6 +45,23 @@ impl Operator<'_> {
         if let Some(deployment) = self.deployments.get_opt(self.name).await? {
             self.patch(stop_patch(&deployment)).await?;
         }
+        self.until_stopped().await
+    }
+
+    /// Fails if the Deployment is not scaled to 0. One that does not exist runs nothing.
+    pub(super) async fn ensure_scaled_to_0(&self) -> Result<(), UnguardError> {
+        let deployment = self.deployments.get_opt(self.name).await?;
+        match deployment.as_ref().map(replicas) {
+            None | Some(0) => Ok(()),
+            Some(replicas) => Err(UnguardError::NotStopped {
+                namespace: self.namespace.to_owned(),
+                deployment: self.name.to_owned(),
+                replicas,
+            }),
+        }
+    }
+
+    pub(super) async fn until_stopped(&self) -> Result<(), UnguardError> {
         let deadline = Instant::now() + STOP_TIMEOUT;
         while !self.has_stopped().await? {
             if Instant::now() > deadline {

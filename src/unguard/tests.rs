@@ -173,6 +173,45 @@ async fn a_namespace_counts_as_deleted_only_if_it_is_not_found() {
     assert_eq!(count(&sent, ""), 0, "{sent:?}");
 }
 
+/// The operator of release gamekeeper in namespace system.
+fn operator(client: &Client) -> Operator<'static> {
+    Operator {
+        deployments: Api::namespaced(client.clone(), "system"),
+        leases: Api::namespaced(client.clone(), "system"),
+        namespace: "system",
+        name: "gamekeeper",
+        lease: "gamekeeper",
+    }
+}
+
+fn release(client: &Client) -> Release<'static> {
+    Release {
+        client: client.clone(),
+        namespace: "system",
+        name: "gamekeeper",
+        deployment: "gamekeeper",
+        job: "gamekeeper-unguard-1",
+    }
+}
+
+/// Helm's records of the release, with this status.
+fn records(status: &str) -> (u16, Value) {
+    let mut record = object("sh.helm.release.v1.gamekeeper.v1");
+    record["metadata"]["labels"] = json!({"version": "1", "status": status});
+    (200, list(&[record]))
+}
+
+/// The operator's Deployment with these replicas, and no pods.
+fn running(replicas: u32) -> Value {
+    let mut deployment = object("gamekeeper");
+    deployment["apiVersion"] = json!("apps/v1");
+    deployment["kind"] = json!("Deployment");
+    deployment["spec"] = json!({"replicas": replicas, "selector": {}, "template": {}});
+    deployment
+}
+
+const RECORDS: &str = "GET /api/v1/namespaces/system/secrets";
+
 /// The workload is deleted while the operator stops. Its pods may have players.
 #[tokio::test]
 async fn a_workload_that_is_deleted_while_the_operator_stops_keeps_its_guard() {
@@ -182,18 +221,17 @@ async fn a_workload_that_is_deleted_while_the_operator_stops_keeps_its_guard() {
             workload["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
         match line {
+            RECORDS => records("uninstalling"),
             _ if line == format!("GET {DEPLOYMENTS}") => (200, list(&[workload])),
+            _ if line.contains("/configmaps") => (200, list(&[])),
             _ if line.contains("/namespaces/system/") => failure(404),
             _ => default_response(line),
         }
     });
-    let operator = Operator {
-        deployments: Api::namespaced(client.clone(), "system"),
-        leases: Api::namespaced(client.clone(), "system"),
-        name: "gamekeeper",
-        lease: "gamekeeper",
-    };
-    let result = guards(client, None).remove(&operator, false).await;
+    let (operator, release) = (operator(&client), release(&client));
+    let result = guards(client, None)
+        .remove(&operator, &release, false)
+        .await;
     assert!(
         matches!(result, Err(UnguardError::Waiting(_))),
         "{result:?}"
@@ -201,17 +239,68 @@ async fn a_workload_that_is_deleted_while_the_operator_stops_keeps_its_guard() {
     assert_eq!(count(&sent, "PATCH") + count(&sent, "DELETE"), 0);
 }
 
+/// The user rolls the release back while the operator stops.
+#[tokio::test]
+async fn a_release_that_was_rolled_back_keeps_its_guards() {
+    let (client, sent) = server(|line, repeats| match line {
+        RECORDS if repeats == 0 => records("uninstalling"),
+        RECORDS => records("deployed"),
+        _ if line.contains("/configmaps") => (200, list(&[])),
+        _ if line.contains("/namespaces/system/") => failure(404),
+        _ => default_response(line),
+    });
+    let (operator, release) = (operator(&client), release(&client));
+    let first = release.ensure_being_uninstalled().await;
+    first.expect("Helm is uninstalling it");
+    let result = guards(client, None)
+        .remove(&operator, &release, false)
+        .await;
+    assert!(matches!(result, Err(UnguardError::GoesOn(_))), "{result:?}");
+    assert_eq!(count(&sent, "PATCH") + count(&sent, "DELETE"), 0);
+}
+
+/// Without Helm, only the user stops the operator, and a tool that starts it again is reported.
+#[tokio::test]
+async fn guards_are_removed_by_hand_only_if_the_operator_stays_stopped() {
+    const DEPLOYMENT: &str = "GET /apis/apps/v1/namespaces/system/deployments/gamekeeper";
+    let scripts: [(Script, usize); 2] = [
+        (
+            |line, _| match line {
+                DEPLOYMENT => (200, running(2)),
+                _ => default_response(line),
+            },
+            0,
+        ),
+        (
+            |line, repeats| match line {
+                DEPLOYMENT if repeats < 2 => (200, running(0)),
+                DEPLOYMENT => (200, running(2)),
+                _ if line.contains("/leases/") => failure(404),
+                _ if line == format!("GET {BUDGETS}") => (200, list(&[object("budget")])),
+                _ => default_response(line),
+            },
+            1,
+        ),
+    ];
+    for (script, deletions) in scripts {
+        let (client, sent) = server(script);
+        let operator = operator(&client);
+        let result = guards(client, None).remove_by_hand(&operator, false).await;
+        let error = result.expect_err("the operator runs").to_string();
+        let expected = "kubectl -n system scale deployment gamekeeper --replicas=0";
+        assert!(error.ends_with(expected), "{error}");
+        assert_eq!(count(&sent, "DELETE"), deletions, "{sent:?}");
+        assert_eq!(count(&sent, "PATCH"), 0, "{sent:?}");
+    }
+}
+
 /// A user deleted the operator's Deployment, so there is nothing to stop or start.
 #[tokio::test]
 async fn an_operator_without_its_deployment_has_stopped() {
     let (client, sent) = server(|_, _| failure(404));
-    let operator = Operator {
-        deployments: Api::namespaced(client.clone(), "system"),
-        leases: Api::namespaced(client, "system"),
-        name: "gamekeeper",
-        lease: "gamekeeper",
-    };
+    let operator = operator(&client);
     operator.stop().await.expect("the operator has stopped");
+    operator.ensure_scaled_to_0().await.expect("it has stopped");
     operator.restore().await.expect("nothing to restore");
     assert_eq!(count(&sent, "PATCH"), 0, "{sent:?}");
 }

@@ -33,12 +33,36 @@ pub async fn render_as(
     options: &[&str],
 ) -> Result<Vec<Value>> {
     let mut command = helm(program);
+    template(&mut command, release, namespace, options);
+    objects(&mut command).await
+}
+
+/// The objects of the chart, and its hooks, as Helm renders them when it installs the release in a cluster.
+pub(super) async fn render_in_cluster(
+    program: &Path,
+    kubeconfig: &Path,
+    (release, namespace): (&str, &str),
+    options: &[&str],
+) -> Result<Vec<Value>> {
+    let mut command = helm(program);
+    template(&mut command, release, namespace, options);
+    command
+        .arg("--dry-run=server")
+        .env("KUBECONFIG", kubeconfig);
+    objects(&mut command).await
+}
+
+fn template(command: &mut Command, release: &str, namespace: &str, options: &[&str]) {
     // A helm that is built from source assumes Kubernetes 1.20.
     command
         .args(["template", release, CHART, "--kube-version=1.36"])
         .args(["--namespace", namespace])
         .args(options);
-    let printed = run(&mut command, "").await?;
+}
+
+/// The objects that a command prints.
+async fn objects(command: &mut Command) -> Result<Vec<Value>> {
+    let printed = run(command, "").await?;
     let documents = serde_yaml_ng::Deserializer::from_str(&printed).map(object);
     let mut objects: Vec<Value> = documents
         .collect::<Result<_, _>>()

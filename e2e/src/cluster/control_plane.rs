@@ -151,6 +151,17 @@ impl ControlPlane {
         run(&mut command, "").await
     }
 
+    /// The objects of the chart and its hooks, as Helm renders them when it installs a release here.
+    pub async fn render_installed(
+        &self,
+        release: &str,
+        namespace: &str,
+        options: &[&str],
+    ) -> Result<Vec<Value>> {
+        let release = (release, namespace);
+        chart::render_in_cluster(&self.helm, &self.kubeconfig, release, options).await
+    }
+
     /// A PATH with kubectl, helm, the plugin and the operator.
     pub async fn path(&self) -> Result<OsString> {
         let plugin = program("kubectl-game").await?;

@@ -11,7 +11,7 @@ use e2e::workload::manifest::{Game, hook_template};
 use serde_json::Value;
 
 /// The namespace of the guarded workload.
-const NAMESPACE: &str = "guarded";
+pub const NAMESPACE: &str = "guarded";
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -61,16 +61,25 @@ pub async fn ensure_left_out(plane: &ControlPlane) -> Result<()> {
                 && game["metadata"]["finalizers"].is_null(),
             "{game:#}"
         );
-        let budgets = ["get", "poddisruptionbudgets", "-n", NAMESPACE, "-o", "name"];
-        let budgets = plane.kubectl(&budgets, "").await?;
-        ensure!(budgets.is_empty(), "{budgets}");
-        let label = "-l=gamekeeper.tkex.tencent.com/guarded";
-        let labeled = ["get", "pods", "-n", NAMESPACE, "-o", "name", label];
-        let labeled = plane.kubectl(&labeled, "").await?;
-        ensure!(labeled.is_empty(), "{labeled}");
-        Ok(())
+        ensure_nothing_left(plane).await
     })
     .await
+}
+
+/// Checks that no budget, label or finalizer is left, and that the pod still runs.
+pub async fn ensure_nothing_left(plane: &ControlPlane) -> Result<()> {
+    let finalizers = game(plane).await?["metadata"]["finalizers"].take();
+    ensure!(finalizers.is_null(), "{finalizers}");
+    let budgets = ["get", "poddisruptionbudgets", "-n", NAMESPACE, "-o", "name"];
+    let budgets = plane.kubectl(&budgets, "").await?;
+    ensure!(budgets.is_empty(), "{budgets}");
+    let pods = ["get", "pods", "-n", NAMESPACE, "-o", "name"];
+    let count = plane.kubectl(&pods, "").await?.lines().count();
+    ensure!(count == 1, "{count} pods");
+    let label = "-l=gamekeeper.tkex.tencent.com/guarded";
+    let labeled = plane.kubectl(&[&pods[..], &[label]].concat(), "").await?;
+    ensure!(labeled.is_empty(), "{labeled}");
+    Ok(())
 }
 
 /// Switches the guard off and deletes the workload. Switching the guard off requires writes that the policy

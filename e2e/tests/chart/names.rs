@@ -25,8 +25,12 @@ async fn names_are_valid_in_every_release(case: &mut Case) -> Result<()> {
     ] {
         for values in ALL_OBJECTS {
             let options = ["--set", values];
-            let objects = render_as(&case.plane().helm, release, "elsewhere", &options).await?;
-            for object in &objects {
+            let plane = case.plane();
+            let installed = plane
+                .render_installed(release, "elsewhere", &options)
+                .await?;
+            let rendered = render_as(&plane.helm, release, "elsewhere", &options).await?;
+            for object in installed.iter().chain(&rendered) {
                 let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
                 ensure!(
                     is_valid(kind, name),
@@ -48,6 +52,7 @@ fn is_valid(kind: &str, name: &str) -> bool {
     };
     match kind {
         // A Job's name is also the value of a label of its pods.
+        "CronJob" => name.len() <= 52 && is_label(name),
         "Job" | "Namespace" | "Service" => name.len() <= 63 && is_label(name),
         _ => name.len() <= 253 && name.split('.').all(is_label),
     }

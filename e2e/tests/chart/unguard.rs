@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use e2e::case::Case;
-use e2e::cluster::chart::{render, render_as};
+use e2e::cluster::chart::render;
+use judge::object::text;
 use serde_json::{Value, json};
 
 use super::of_kind;
@@ -65,7 +66,11 @@ async fn exactly_the_verbs_in_use_are_granted_on_budgets(case: &mut Case) -> Res
 /// if the operator is not running.
 async fn guards_can_be_removed_with_any_values(case: &mut Case) -> Result<()> {
     for values in VALUES {
-        let objects = render(&case.plane().helm, &["--set", values]).await?;
+        let options = ["--set", values];
+        let plane = case.plane();
+        let objects = plane
+            .render_installed("gamekeeper", "gamekeeper-system", &options)
+            .await?;
         let jobs = of_kind(&objects, "Job");
         ensure!(jobs.len() == 1, "{values}: {jobs:#?}");
         let hook = jobs[0].pointer("/metadata/annotations/helm.sh~1hook");
@@ -114,7 +119,10 @@ async fn a_release_with_another_name_guards_pods(case: &mut Case) -> Result<()> 
         ),
     ] {
         let options = ["--set", values, "--set=watchNamespace=games"];
-        let objects = render_as(&case.plane().helm, release, "elsewhere", &options).await?;
+        let plane = case.plane();
+        let objects = plane
+            .render_installed(release, "elsewhere", &options)
+            .await?;
         let named = |kind: &str, name: &str| {
             let has_name = |it: &&&Value| it["metadata"]["name"] == name;
             let found = of_kind(&objects, kind).into_iter();
@@ -135,9 +143,15 @@ async fn a_release_with_another_name_guards_pods(case: &mut Case) -> Result<()> 
 
         named("ServiceAccount", operator)?;
         let deployment = named("Deployment", operator)?;
-        let unguard = format!("{operator}-unguard");
-        ensure!(unguard.len() <= 63, "{unguard} is too long for a label");
-        let job = named("Job", &unguard)?;
+        let jobs = of_kind(&objects, "Job");
+        let [job] = jobs[..] else {
+            bail!("{release}: {jobs:#?}");
+        };
+        let job_name = text(job, "/metadata/name");
+        ensure!(job_name.len() <= 63, "{job_name} is too long for a label");
+        let prefix = &operator[..operator.len().min(30)];
+        let has_name = job_name.starts_with(prefix) && job_name.contains("-unguard-");
+        ensure!(has_name, "{job_name}");
         for workload in [deployment, job] {
             let account = &workload["spec"]["template"]["spec"]["serviceAccountName"];
             ensure!(*account == operator, "{workload:#}");
@@ -150,12 +164,22 @@ async fn a_release_with_another_name_guards_pods(case: &mut Case) -> Result<()> 
         let operator_args = arguments(deployment)?;
         ensure!(operator_args.contains(&lease.as_str()), "{operator_args:?}");
 
-        // Of Deployments and leases, the Job may access only those of its own release.
-        let stop_role = named("Role", &unguard)?;
-        ensure!(
-            stop_role["rules"][0]["resourceNames"] == json!([operator]),
-            "{stop_role:#}"
-        );
+        for argument in [
+            format!("--helm-release={release}"),
+            format!("--job={job_name}"),
+        ] {
+            ensure!(args.contains(&argument.as_str()), "{args:?}");
+        }
+
+        // Of Deployments, Jobs and leases, the Job may access only those of its own release.
+        let has_stop_rule = |it: &&Value| it["rules"].to_string().contains("\"deployments\"");
+        let mut roles = of_kind(&objects, "Role").into_iter();
+        let stop_role = roles.find(has_stop_rule);
+        let stop_role = stop_role.context("no role to stop the operator")?;
+        let rules = &stop_role["rules"];
+        ensure!(rules[0]["resourceNames"] == json!([operator]), "{rules:#}");
+        ensure!(rules[2]["resourceNames"] == json!([job_name]), "{rules:#}");
+        let unguard = text(stop_role, "/metadata/name").to_owned();
         let lease_role = named("Role", &format!("{operator}-lease"))?;
         ensure!(
             lease_role["rules"][1]["resourceNames"] == json!([operator]),
@@ -164,7 +188,7 @@ async fn a_release_with_another_name_guards_pods(case: &mut Case) -> Result<()> 
         let account = json!([
             {"kind": "ServiceAccount", "name": operator, "namespace": "elsewhere"},
         ]);
-        for binding in [&unguard, operator] {
+        for binding in [unguard.as_str(), operator] {
             let binding = named("RoleBinding", binding)?;
             let role = &binding["roleRef"]["name"];
             ensure!(*role == binding["metadata"]["name"], "{binding:#}");

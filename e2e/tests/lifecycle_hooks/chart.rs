@@ -84,17 +84,26 @@ async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
         error.contains("bootstrapHooks.image: set an image"),
         "{error}"
     );
-    let image = "--set=bootstrapHooks.image=busybox:1.37";
-    let objects = e2e::cluster::chart::render(helm, &[config_map, image]).await?;
+    let values = [config_map, "--set=bootstrapHooks.image=busybox:1.37"];
     let is_bootstrap = |it: &&Value| {
         it["kind"] == "Job" && text(it, "/metadata/name").starts_with("gamekeeper-bootstrap-")
     };
+    // kubectl apply and Argo CD would run the scripts each time.
+    let rendered = e2e::cluster::chart::render(helm, &values).await?;
+    let left = rendered
+        .iter()
+        .find(|it| it.to_string().contains("bootstrap"));
+    ensure!(left.is_none(), "{left:#?}");
+    let plane = case.plane();
+    let objects = plane
+        .render_installed("gamekeeper", SYSTEM, &values)
+        .await?;
     let jobs: Vec<&Value> = objects.iter().filter(is_bootstrap).collect();
     let found: Vec<[&str; 4]> = jobs
         .iter()
         .map(|job| {
             [
-                text(job, "/metadata/name"),
+                without_hash(text(job, "/metadata/name")),
                 text(job, "/metadata/annotations/helm.sh~1hook"),
                 text(job, "/metadata/annotations/helm.sh~1hook-weight"),
                 text(job, "/spec/template/spec/initContainers/0/args/1"),
@@ -134,7 +143,11 @@ async fn bootstrap_scripts_are_helm_hooks(case: &mut Case) -> Result<()> {
 async fn bootstrap_scripts_run_wherever_the_operator_does(case: &mut Case) -> Result<()> {
     let values = "bootstrapHooks.configMap=bootstrap,bootstrapHooks.image=busybox:1.37,imagePullSecrets={a,b},\
         nodeSelector.pool=infra,tolerations[0].operator=Exists,extraEnv[0].name=TZ,extraEnv[0].value=UTC";
-    let objects = e2e::cluster::chart::render(&case.plane().helm, &["--set", values]).await?;
+    let options = ["--set", values];
+    let plane = case.plane();
+    let objects = plane
+        .render_installed("gamekeeper", SYSTEM, &options)
+        .await?;
     let pods = |kind: &str| {
         let objects = objects.iter().filter(|it| it["kind"] == kind);
         let pods = objects.map(|it| &it["spec"]["template"]["spec"]);
@@ -259,6 +272,11 @@ async fn check_installation(plane: &ControlPlane, folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The name of a Job without the hash of its content.
+fn without_hash(job: &str) -> &str {
+    job.rsplit_once('-').map_or(job, |(name, _)| name)
+}
+
 /// The order in which the Jobs and the Deployment were created and the Jobs' scripts ended.
 fn order(plane: &ControlPlane) -> Result<Vec<String>> {
     let mut order = Vec::new();
@@ -270,9 +288,11 @@ fn order(plane: &ControlPlane) -> Result<Vec<String>> {
     {
         let object = event.response_object.as_ref().unwrap_or(&Value::Null);
         let step = match event.resource() {
-            "jobs" if event.verb == "create" => format!("Job {}", text(object, "/metadata/name")),
+            "jobs" if event.verb == "create" => {
+                format!("Job {}", without_hash(text(object, "/metadata/name")))
+            }
             "pods" if text(object, "/status/phase") == "Succeeded" => {
-                let job = text(object, "/metadata/labels/job-name");
+                let job = without_hash(text(object, "/metadata/labels/job-name"));
                 format!("end of {job}")
             }
             "deployments" => "Deployment".to_owned(),
