@@ -13,6 +13,7 @@ mod evaluation_pool;
 mod fair;
 mod go_json;
 mod inbound;
+mod log_limiter;
 pub mod manager;
 mod metrics;
 pub mod node_hook;

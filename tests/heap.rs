@@ -8,9 +8,11 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gamekeeper::cache::{CachedPod, Identity, Interner, Object, Origin, Store, slim_run};
+use gamekeeper::cache::{
+    CachedPod, CachedRevision, Identity, Interner, Object, Origin, Store, Whole, slim_run,
+};
 use gamekeeper::provider::{Call, HttpOptions, Probe};
-use gamekeeper_core::api::{HookPhase, HookRun, Metric};
+use gamekeeper_core::api::{GameDeployment, HookPhase, HookRun, Metric};
 use gamekeeper_core::plan::hook_run::used_arguments;
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
@@ -177,6 +179,49 @@ fn hostile_runs_are_kept_as_text() {
     drop(run);
 }
 
+/// Checks that a workload whose template and managed fields are small maps, and its revisions, take little more memory
+/// than their text, and no more while they are read.
+fn hostile_templates_are_kept_as_text() {
+    let env = vec![r#"{"name":"a"}"#; 20_000].join(",");
+    let template = format!(r#"{{"spec":{{"containers":[{{"name":"game","env":[{env}]}}]}}}}"#);
+    let metadata = |more: &str| {
+        let owner = r#"{"apiVersion":"tkex.tencent.com/v1alpha1","kind":"GameDeployment","name":"hostile","uid":"u","controller":true}"#;
+        format!(r#"{{"name":"hostile","namespace":"games","ownerReferences":[{owner}]{more}}}"#)
+    };
+    let (revision_metadata, keys) = (metadata(""), vec![r#""k":{}"#; 20_000].join(","));
+    let revision = format!(
+        r#"{{"metadata":{revision_metadata},"data":{{"spec":{{"template":{template}}}}},"revision":1}}"#
+    );
+    let fields = format!(
+        r#","managedFields":[{{"manager":"kubectl","operation":"Update","fieldsV1":{{{keys}}}}}]"#
+    );
+    let workload_metadata = metadata(&fields);
+    let workload = format!(
+        r#"{{"metadata":{workload_metadata},"spec":{{"selector":{{}},"template":{template}}}}}"#
+    );
+    let measure = |read: &dyn Fn() -> Box<dyn std::any::Any>, length: usize, what: &str| {
+        ALLOCATOR.reset_peak_usage();
+        let before = ALLOCATOR.current_usage();
+        let kept = read();
+        let peak = ALLOCATOR.peak_usage() - before;
+        let size = ALLOCATOR.current_usage() - before;
+        println!("a {what} of {length} bytes: {size} kept, peak {peak}");
+        assert!(size < length * 3 / 2, "{what}: {size} kept of {length}");
+        assert!(peak < 4 * length, "{what}: peak {peak} for {length}");
+        drop(kept);
+    };
+    let read_revision = || -> Box<dyn std::any::Any> {
+        let object = Object::Item(&revision).read().unwrap();
+        Box::new(CachedRevision::new(object).unwrap())
+    };
+    measure(&read_revision, revision.len(), "revision");
+    let read_workload = || -> Box<dyn std::any::Any> {
+        let object: GameDeployment = Object::Item(&workload).read().unwrap();
+        Box::new(Whole::new(object, false))
+    };
+    measure(&read_workload, workload.len(), "workload");
+}
+
 /// Checks that the paths of texts are not built as strings. Each of the many texts here would have a long path.
 fn arguments_are_found_without_building_paths() {
     let (name, texts) = ("n".repeat(20 << 10), vec![r#""""#; 10_000].join(","));
@@ -272,6 +317,7 @@ fn cached_objects_are_small() {
     assert!(foreign <= MAX_FOREIGN, "{foreign} bytes");
     assert!(orphan <= MAX_FOREIGN, "{orphan} bytes");
     hostile_runs_are_kept_as_text();
+    hostile_templates_are_kept_as_text();
     arguments_are_found_without_building_paths();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(long_requests_are_limited());

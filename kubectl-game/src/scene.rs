@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use gamekeeper_core::api::names::{self, HookPoint};
-use gamekeeper_core::api::{GROUP, HookRun};
+use gamekeeper_core::api::{GROUP, HookRun, JsonText};
 use gamekeeper_core::plan::recorded_template;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
@@ -142,6 +142,7 @@ pub fn revision_of(pod: &Pod) -> &str {
 
 /// The pod template of a revision, without the directive that makes it a patch.
 pub fn template_of(revision: &ControllerRevision) -> Option<Value> {
-    let template = recorded_template(revision.data.clone()?.0);
+    let data = JsonText::from(&revision.data.as_ref()?.0);
+    let template = recorded_template(&data).parse();
     template.is_object().then_some(template)
 }

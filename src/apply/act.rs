@@ -84,7 +84,7 @@ impl Applier {
             Action::DryRun { pod, .. } => writer.dry_run(pod).await,
             Action::CreatePod(new) => {
                 writer
-                    .create(Kind::Pod, &new.name, to_bytes(&new.pod))
+                    .create(Kind::Pod, &new.name, new.pod.text().as_bytes().to_vec())
                     .await
             }
             Action::DeletePod(deletion) => {

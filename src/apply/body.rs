@@ -199,7 +199,7 @@ pub(super) fn revision(new: &NewRevision, target: &Target) -> Value {
         .map(|(key, value)| (key.clone(), json!(value)))
         .collect();
     labels.insert(names::REVISION_LABEL.to_owned(), json!(new.name));
-    let mut template = new.template.clone();
+    let mut template = new.template.parse();
     if let Some(fields) = template.as_object_mut() {
         fields.insert("$patch".to_owned(), json!("replace"));
     }

@@ -319,7 +319,7 @@ impl<S: Serialize> Execution<'_, S> {
 fn sequel(action: &Action, response: &ResponseMetadata, now: Timestamp) -> Option<Action> {
     match action {
         // With its gate already open, the pod can be Ready in the kubelet's first status.
-        Action::CreatePod(new) if new.has_gate() => Some(Action::OpenGate(PodRef {
+        Action::CreatePod(new) if new.has_gate => Some(Action::OpenGate(PodRef {
             name: new.name.clone(),
             uid: response.uid.clone(),
             version: None,

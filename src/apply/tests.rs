@@ -160,7 +160,8 @@ fn create(n: usize) -> Action {
     Action::CreatePod(NewPod {
         name: format!("lobby-{n}"),
         revision: "lobby-1".into(),
-        pod: json!({"metadata": {"name": format!("lobby-{n}")}}),
+        pod: json!({"metadata": {"name": format!("lobby-{n}")}}).into(),
+        has_gate: false,
     })
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gamekeeper_core::api::names;
+use gamekeeper_core::api::{AnnotationLimits, names};
 use gamekeeper_core::plan::{Container, ContainerChange, ContainerStatus, Gate, InPlaceRecord};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -47,7 +47,7 @@ pub(super) fn postponed(
     revision: &str,
 ) -> Option<Arc<BTreeMap<String, String>>> {
     let text = annotations.get(names::BCS_IN_PLACE_GRACE)?;
-    let grace: Grace = serde_json::from_str(text).ok()?;
+    let grace: Grace = AnnotationLimits::PER_CONTAINER.read(text)?;
     (grace.revision == revision).then(|| Arc::new(grace.container_images))
 }
 
@@ -60,7 +60,7 @@ pub(super) fn record(
     containers: &[Container],
 ) -> Option<Arc<InPlaceRecord>> {
     let text = annotations.get(names::BCS_IN_PLACE_STATE)?;
-    let state: State = serde_json::from_str(text).ok()?;
+    let state: State = AnnotationLimits::PER_CONTAINER.read(text)?;
     let is_postponed = annotations.contains_key(names::BCS_IN_PLACE_GRACE);
     if state.revision != revision || is_postponed {
         return None;

@@ -9,7 +9,7 @@ use gamekeeper_core::api::GROUP;
 use gamekeeper_core::api::names::controller_of;
 
 /// The controller of an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Control {
     /// One of our workloads, by uid.
     Ours(String),

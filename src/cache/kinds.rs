@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Deserialize;
 
 use super::control::{Control, control};
+use super::memory;
 use super::store::{Cached, Head};
 use super::watch::version_number;
-use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names;
-use gamekeeper_core::plan::{Claim, ClaimOwner, Revision, recorded_template};
+use gamekeeper_core::api::{HookRun, JsonText};
+use gamekeeper_core::plan::{
+    Claim, ClaimOwner, Revision, managed_fields_to_keep, recorded_template,
+};
 
 /// A whole object, with the metadata that the cache needs.
 #[derive(Clone, Debug)]
@@ -25,14 +27,17 @@ pub struct Whole<K> {
     uid: String,
     version: u64,
     controller: Option<String>,
+    /// The length of its text, in bytes.
+    length: usize,
 }
 
 impl<K: Resource<DynamicType = ()>> Whole<K> {
-    /// Keeps the whole object, without its managed fields if `drop_managed_fields` is set.
+    /// Keeps the whole object, but without its managed fields if `drop_managed_fields` is set, and otherwise with those
+    /// that a plan reads.
     pub fn new(mut object: K, drop_managed_fields: bool) -> Self {
-        if drop_managed_fields {
-            object.meta_mut().managed_fields = None;
-        }
+        let fields = object.meta_mut().managed_fields.take();
+        let fields = fields.filter(|_| !drop_managed_fields);
+        object.meta_mut().managed_fields = fields.map(managed_fields_to_keep);
         let meta = object.meta();
         Self {
             namespace: meta.namespace.clone().unwrap_or_default(),
@@ -40,8 +45,14 @@ impl<K: Resource<DynamicType = ()>> Whole<K> {
             uid: meta.uid.clone().unwrap_or_default(),
             version: version_number(meta.resource_version.as_deref().unwrap_or_default()),
             controller: names::controller_of(meta).map(|owner| owner.uid.clone()),
+            length: 0,
             object: Arc::new(object),
         }
+    }
+
+    /// Records how long the object's text is.
+    pub(super) fn of_length(self, length: usize) -> Self {
+        Self { length, ..self }
     }
 }
 
@@ -58,6 +69,11 @@ where
             terminating: self.object.meta().deletion_timestamp.is_some(),
             controller: self.controller.as_deref(),
         }
+    }
+
+    /// Lists and maps of the spec have bounded lengths, and arbitrary JSON is kept as text.
+    fn memory(&self) -> usize {
+        self.length * 3 / 2 + memory::of_metadata(self.object.meta())
     }
 }
 
@@ -77,11 +93,23 @@ pub fn slim_run(mut run: HookRun) -> CachedHookRun {
     Whole::new(run, true)
 }
 
+/// A ControllerRevision whose data are not parsed.
+#[derive(Debug, Deserialize)]
+pub struct StoredRevision {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    data: JsonText,
+    #[serde(default)]
+    revision: i64,
+}
+
 /// The cached form of a ControllerRevision.
 #[derive(Clone, Debug)]
-pub(crate) struct CachedRevision {
-    pub revision: Arc<Revision>,
-    pub labels: BTreeMap<String, String>,
+pub struct CachedRevision {
+    /// What a plan reads.
+    pub(crate) revision: Arc<Revision>,
+    /// Its labels.
+    pub(crate) labels: BTreeMap<String, String>,
     namespace: String,
     version: u64,
     controller: Option<String>,
@@ -90,7 +118,7 @@ pub(crate) struct CachedRevision {
 
 impl CachedRevision {
     /// The cached form of a revision; None if another controller owns it.
-    pub(crate) fn new(object: ControllerRevision) -> Option<Self> {
+    pub fn new(object: StoredRevision) -> Option<Self> {
         let controller = match control(&object.metadata) {
             Control::Ours(uid) => Some(uid),
             Control::None => None,
@@ -102,7 +130,7 @@ impl CachedRevision {
                 name: meta.name.unwrap_or_default(),
                 uid: meta.uid.unwrap_or_default(),
                 number: object.revision,
-                template: recorded_template(object.data.map(|it| it.0).unwrap_or_default()),
+                template: recorded_template(&object.data),
                 controlled: controller.is_some(),
             }),
             labels: meta.labels.unwrap_or_default(),
@@ -115,6 +143,12 @@ impl CachedRevision {
 }
 
 impl Cached for CachedRevision {
+    fn memory(&self) -> usize {
+        let labels = self.labels.iter();
+        let labels = labels.map(|(key, value)| key.len() + value.len() + 96);
+        self.revision.template.text().len() + labels.sum::<usize>() + 1_024
+    }
+
     fn head(&self) -> Head<'_> {
         Head {
             namespace: &self.namespace,
@@ -154,6 +188,10 @@ pub(crate) struct ClaimHead {
 }
 
 impl Cached for Claim {
+    fn memory(&self) -> usize {
+        memory::of_claim(self)
+    }
+
     fn head(&self) -> Head<'_> {
         Head {
             namespace: &self.namespace,

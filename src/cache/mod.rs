@@ -11,6 +11,7 @@ mod comparison;
 mod control;
 mod expectations;
 mod kinds;
+mod memory;
 mod nodes;
 mod pods;
 mod reflector;
@@ -36,18 +37,19 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub use control::Control;
-pub use kinds::{CachedHookRun, Whole, slim_run};
+pub use kinds::{CachedHookRun, CachedRevision, StoredRevision, Whole, slim_run};
 pub use pods::CachedPod;
 pub use slim::{Interner, Origin};
 pub use store::{Cached, Store, Transition};
 pub use watch::{Identity, Object};
 
 pub(crate) use expectations::Expectations;
-pub(crate) use kinds::{CachedRevision, slim_claim};
+pub(crate) use kinds::slim_claim;
+pub(crate) use memory::MemoryLimits;
 #[cfg(test)]
 pub(crate) use nodes::NodeHead;
 pub(crate) use nodes::NodeState;
-pub(crate) use reflector::{Reflector, Routed, Unreadable, WatchProgress};
+pub(crate) use reflector::{Reflector, Routed, Unreadable, WatchProgress, unreadable_in};
 pub(crate) use route::{Router, Sink, WorkloadSink};
 pub(crate) use set_revisions::CachedSetRevision;
 pub(crate) use sidecars::{CachedNamespace, NamespaceHead, SidecarIndex};
@@ -55,6 +57,7 @@ pub(crate) use unstored_runs::UnstoredRuns;
 pub(crate) use watch::Source;
 
 use self::comparison::Newest;
+use self::memory::MemoryUse;
 use crate::objects::{Deleted, Kind, ObjectKey};
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{
@@ -94,6 +97,8 @@ pub(crate) struct Settings {
     pub own_namespace: Arc<str>,
     /// Whether pods of other controllers get sidecars even in namespaces that are not labeled for it.
     pub sidecars_in_all_namespaces: bool,
+    /// Limits on the memory of cached objects.
+    pub memory: MemoryLimits,
 }
 
 #[derive(Default)]
@@ -212,11 +217,19 @@ impl Cache {
             own: Some(settings.own_namespace.to_string()),
             all: settings.sidecars_in_all_namespaces,
         };
+        let memory = Arc::new(MemoryUse::new(settings.memory));
         Self {
             newest: kinds.map(|kind| (kind, Newest::default())).collect(),
             sources: sources.collect(),
             sidecars: Arc::new(SidecarIndex::new(namespace, policy)),
             settings,
+            game_deployments: Reflector::counting(&memory),
+            game_stateful_sets: Reflector::counting(&memory),
+            hook_runs: Reflector::counting(&memory),
+            hook_templates: Reflector::counting(&memory),
+            pods: Reflector::counting(&memory),
+            revisions: Reflector::counting(&memory),
+            claims: Reflector::counting(&memory),
             ..Self::default()
         }
     }
@@ -229,7 +242,7 @@ impl Cache {
             let (source, router) = (source.clone(), Arc::clone(router));
             self.start_watch(*kind, source, router, &mut watches);
         }
-        watches.spawn(relist_pods(
+        watches.spawn(list_pods(
             Arc::clone(&self.pods),
             Arc::clone(&self.sidecars),
         ));
@@ -256,12 +269,18 @@ impl Cache {
             )),
             Kind::HookRun => watches.spawn(Arc::clone(&self.hook_runs).feed(
                 source,
-                |_, _, _, object| Ok(Some(slim_run(object.read_within(MAX_HOOK_BYTES)?))),
+                |_, _, _, object| {
+                    let run = slim_run(object.read_within(MAX_HOOK_BYTES)?);
+                    Ok(Some(run.of_length(object.length())))
+                },
                 routed(router, Kind::HookRun, Router::hook_run),
             )),
             Kind::HookTemplate => watches.spawn(Arc::clone(&self.hook_templates).feed(
                 source,
-                |_, _, _, object| Ok(Some(Whole::new(object.read_within(MAX_HOOK_BYTES)?, true))),
+                |_, _, _, object| {
+                    let template = Whole::new(object.read_within(MAX_HOOK_BYTES)?, true);
+                    Ok(Some(template.of_length(object.length())))
+                },
                 routed(router, Kind::HookTemplate, Router::hook_template),
             )),
             Kind::Pod => {
@@ -301,7 +320,7 @@ impl Cache {
             }
             Kind::Claim => watches.spawn(Arc::clone(&self.claims).feed(
                 source,
-                |_, _, _, claim| Ok(Some(slim_claim(claim.read()?))),
+                |_, _, _, claim| Ok(Some(slim_claim(claim.read_within(MAX_CLAIM_BYTES)?))),
                 routed(router, Kind::Claim, Router::claim),
             )),
             Kind::SidecarSet => watches.spawn(Arc::clone(&self.sidecar_sets).feed(
@@ -350,11 +369,21 @@ impl Cache {
         self.missing().is_empty()
     }
 
-    /// The kinds that have not been listed yet.
+    /// Whether it is known which SidecarSets there are.
+    pub(crate) fn knows_sidecar_sets(&self) -> bool {
+        let kinds = self.watched().map(|(kind, _)| kind);
+        let mut kinds = kinds.filter(|it| matches!(it, Kind::SidecarSet | Kind::SetRevision));
+        kinds.all(|kind| self.progress(kind).borrow().listed > 0)
+    }
+
+    /// The kinds that have not been listed yet. Those that are watched only once there is a SidecarSet do not matter: the
+    /// first one must not make a replica that works unready.
     pub(crate) fn missing(&self) -> Vec<Kind> {
         let unlisted = |kind: &Kind| self.progress(*kind).borrow().listed == 0;
-        self.watched()
-            .map(|(kind, _)| kind)
+        self.sources
+            .keys()
+            .copied()
+            .filter(|kind| !is_for_sets(*kind))
             .filter(unlisted)
             .collect()
     }
@@ -363,7 +392,6 @@ impl Cache {
     /// been a SidecarSet.
     fn watched(&self) -> impl Iterator<Item = (Kind, &Source)> {
         let sources = self.sources.iter().map(|(kind, source)| (*kind, source));
-        let is_for_sets = |kind: Kind| matches!(kind, Kind::Namespace | Kind::SetRevision);
         sources.filter(move |(kind, _)| !is_for_sets(*kind) || self.sidecars.is_used())
     }
 
@@ -417,15 +445,16 @@ impl Cache {
     }
 }
 
-/// The minimum time between two lists of pods that are made because SidecarSets select more namespaces.
-const SIDECARS_INTERVAL: Duration = Duration::from_secs(5);
+/// Whether a kind is watched only once there is a SidecarSet.
+fn is_for_sets(kind: Kind) -> bool {
+    matches!(kind, Kind::Namespace | Kind::SetRevision)
+}
 
-/// Lists the pods again when SidecarSets select more namespaces: the cache has dropped the pods of other controllers
-/// there.
-async fn relist_pods(pods: Arc<Reflector<CachedPod>>, sidecars: Arc<SidecarIndex>) {
-    let mut grown = sidecars.grown();
-    while grown.changed().await.is_ok() {
-        pods.relist(SIDECARS_INTERVAL).await;
+/// Lists the pods of namespaces that SidecarSets begin to select: the cache has dropped those of other controllers.
+async fn list_pods(pods: Arc<Reflector<CachedPod>>, sidecars: Arc<SidecarIndex>) {
+    let mut opened = sidecars.opened();
+    while opened.changed().await.is_ok() {
+        pods.list_namespaces(sidecars.take_opened());
     }
 }
 
@@ -436,6 +465,11 @@ const MAX_TEMPLATE_BYTES: usize = 16 << 20;
 /// the JSON text.
 const MAX_HOOK_BYTES: usize = 64 << 20;
 
+/// Memory that a pod may take while it is parsed. An ordinary one takes 100 kB.
+const MAX_POD_BYTES: usize = 32 << 20;
+/// Memory that the metadata of a claim may take while they are parsed.
+const MAX_CLAIM_BYTES: usize = 16 << 20;
+
 /// Whether an object with this name and uid is in the cache.
 fn has<T: Cached>(reflector: &Reflector<T>, namespace: &str, name: &str, uid: &str) -> bool {
     let found = reflector.store().get(namespace, name);
@@ -444,8 +478,8 @@ fn has<T: Cached>(reflector: &Reflector<T>, namespace: &str, name: &str, uid: &s
 
 /// Parses a workload. Its managed fields are kept: they show who set `paused`.
 fn workload<K: GameWorkload>(object: Object<'_>) -> Result<Option<Whole<K>>, serde_json::Error> {
-    let workload = object.read_within(MAX_TEMPLATE_BYTES)?;
-    Ok(Some(Whole::new(workload, false)))
+    let workload = Whole::new(object.read_within(MAX_TEMPLATE_BYTES)?, false);
+    Ok(Some(workload.of_length(object.length())))
 }
 
 /// Routes changes, and objects that cannot be decoded.
@@ -456,6 +490,6 @@ fn routed<T>(
 ) -> impl Fn(&Routed<T>) {
     move |routed| match routed {
         Routed::Changed(transition) => route(&router, transition),
-        Routed::Unreadable(key) => router.unreadable(kind, key),
+        Routed::Unreadable(key, control) => router.unreadable(kind, key, control),
     }
 }

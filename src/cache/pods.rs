@@ -15,10 +15,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::Deserialize;
 
+use super::MAX_POD_BYTES;
 use super::control::Control;
+use super::memory;
 use super::slim::{Interner, Origin, phase, slim, slim_with_controller};
 use super::store::{Cached, Head, Store};
 use super::watch::{Identity, Object, version_number};
@@ -40,6 +42,56 @@ pub enum CachedPod {
 /// this uid.
 const FOREIGN: &str = "-";
 
+/// A pod without its managed fields, which name each field of the pod, and take eighty times their length as maps.
+#[derive(Deserialize)]
+struct WholePod {
+    metadata: WholeMeta,
+    spec: Option<core::PodSpec>,
+    status: Option<core::PodStatus>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WholeMeta {
+    namespace: Option<String>,
+    name: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+}
+
+/// Decodes a pod.
+fn read_pod(object: Object<'_>) -> Result<core::Pod, serde_json::Error> {
+    let WholePod {
+        metadata,
+        spec,
+        status,
+    } = object.read_within(MAX_POD_BYTES)?;
+    let metadata = ObjectMeta {
+        namespace: metadata.namespace,
+        name: metadata.name,
+        uid: metadata.uid,
+        resource_version: metadata.resource_version,
+        generation: metadata.generation,
+        creation_timestamp: metadata.creation_timestamp,
+        deletion_timestamp: metadata.deletion_timestamp,
+        labels: metadata.labels,
+        annotations: metadata.annotations,
+        owner_references: metadata.owner_references,
+        ..ObjectMeta::default()
+    };
+    Ok(core::Pod {
+        metadata,
+        spec,
+        status,
+    })
+}
+
 impl CachedPod {
     /// Parses a pod whose previous state was `previous`. Returns None for a pod of another controller, without
     /// parsing it, unless `keep_foreign` is set.
@@ -52,7 +104,7 @@ impl CachedPod {
         interner: &mut Interner,
     ) -> Result<Option<Self>, serde_json::Error> {
         let mut minimal = || {
-            let mut minimal = MinimalPod::new(object.read()?, interner);
+            let mut minimal = MinimalPod::new(object.read_within(MAX_POD_BYTES)?, interner);
             if let Some(annotated) = minimal
                 .annotated
                 .as_mut()
@@ -61,7 +113,7 @@ impl CachedPod {
                 let previous = previous.and_then(CachedPod::with_containers);
                 let previous = previous.map(AsRef::as_ref);
                 let running =
-                    slim_with_controller(previous, origin, None, object.read()?, interner);
+                    slim_with_controller(previous, origin, None, read_pod(object)?, interner);
                 annotated.running = Some(Arc::new(running));
             }
             Ok::<_, serde_json::Error>(Box::new(minimal))
@@ -72,7 +124,7 @@ impl CachedPod {
             Control::None => Some(CachedPod::Orphan(minimal()?)),
             Control::Ours(_) => {
                 let previous = previous.and_then(CachedPod::own).map(AsRef::as_ref);
-                let pod = slim(previous, origin, object.read()?, interner);
+                let pod = slim(previous, origin, read_pod(object)?, interner);
                 pod.map(|pod| CachedPod::Own(Arc::new(pod)))
             }
         })
@@ -164,6 +216,19 @@ impl Cached for CachedPod {
                 terminating: pod.terminating,
                 controller: Some(FOREIGN),
             },
+        }
+    }
+
+    fn memory(&self) -> usize {
+        match self {
+            CachedPod::Own(pod) => memory::of_pod(pod),
+            CachedPod::Orphan(pod) | CachedPod::Foreign(pod) => {
+                let annotated = pod.annotated.as_ref().map_or(0, |it| {
+                    let running = it.running.as_ref().map_or(0, |pod| memory::of_pod(pod));
+                    it.sidecars.len() * 512 + running
+                });
+                pod.name.len() + pod.uid.len() + pod.labels.len() + annotated + 256
+            }
         }
     }
 

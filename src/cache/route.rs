@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
+use super::control::Control;
 use super::kinds::{CachedHookRun, CachedRevision, Whole};
 use super::nodes::NodeState;
 use super::pods::CachedPod;
@@ -97,9 +98,17 @@ impl Router {
         }
     }
 
-    /// Queues an object that cannot be decoded, or that could not be decoded until now. For a HookTemplate, also
-    /// queues the workloads that name it. Kinds without a controller in this process are ignored.
-    pub(crate) fn unreadable(&self, kind: Kind, key: &ObjectKey) {
+    /// Queues an object that cannot be decoded, or that could not be decoded until now, and the workload that controls
+    /// it, for which nothing can be planned. For a HookTemplate, also queues the workloads that name it; for a claim, the
+    /// workload whose pods it is named after; for a pod or revision without a controller, all workloads of its namespace.
+    pub(crate) fn unreadable(&self, kind: Kind, key: &ObjectKey, control: &Control) {
+        match control {
+            Control::Ours(uid) => self.queue(self.read().get(&key.namespace, uid).into_iter()),
+            Control::None if matches!(kind, Kind::Pod | Kind::Revision) => {
+                self.queue(self.read().in_namespace(&key.namespace));
+            }
+            Control::None | Control::Foreign => {}
+        }
         match kind {
             Kind::GameDeployment => (self.to_workloads)(WorkloadKind::GameDeployment, key.clone()),
             Kind::GameStatefulSet => {
@@ -119,12 +128,8 @@ impl Router {
                     (clusters.queue)(key.clone());
                 }
             }
-            Kind::Pod
-            | Kind::Revision
-            | Kind::Node
-            | Kind::Claim
-            | Kind::Namespace
-            | Kind::SetRevision => {}
+            Kind::Claim => self.queue(self.read().claiming(&key.namespace, &key.name)),
+            Kind::Pod | Kind::Revision | Kind::Node | Kind::Namespace | Kind::SetRevision => {}
         }
     }
 
@@ -339,11 +344,12 @@ impl Router {
     }
 
     fn queue_controllers<T: Cached>(&self, transition: &Transition<T>) {
-        let controllers: BTreeSet<&str> = sides(transition)
-            .filter_map(|side| side.controller())
+        let controllers: BTreeSet<(&str, &str)> = sides(transition)
+            .filter_map(|side| Some((side.namespace(), side.controller()?)))
             .collect();
         let workloads = self.read();
-        self.queue(controllers.into_iter().filter_map(|uid| workloads.get(uid)));
+        let found = controllers.into_iter();
+        self.queue(found.filter_map(|(namespace, uid)| workloads.get(namespace, uid)));
     }
 
     fn queue<'w>(&self, workloads: impl Iterator<Item = &'w Entry>) {

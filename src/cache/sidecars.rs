@@ -3,7 +3,7 @@
 //! Until the first SidecarSet exists, nothing is spent on sidecars: namespaces are not watched, and pods of other
 //! controllers are not kept.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -67,8 +67,8 @@ pub(crate) struct SidecarIndex {
     state: RwLock<State>,
     /// Whether there has ever been a set.
     used: watch::Sender<bool>,
-    /// How many times `State::open` has gained namespaces.
-    grown: watch::Sender<u64>,
+    /// The namespaces that `State::open` has gained, until they are taken.
+    opened: watch::Sender<BTreeSet<String>>,
 }
 
 #[derive(Default)]
@@ -176,8 +176,19 @@ impl SidecarIndex {
     }
 
     /// Reports when pods of other controllers must be kept in more namespaces.
-    pub(super) fn grown(&self) -> watch::Receiver<u64> {
-        self.grown.subscribe()
+    pub(super) fn opened(&self) -> watch::Receiver<BTreeSet<String>> {
+        self.opened.subscribe()
+    }
+
+    /// The namespaces in which pods of other controllers must be kept since the last call.
+    pub(super) fn take_opened(&self) -> BTreeSet<String> {
+        let mut opened = BTreeSet::new();
+        // The receiver need not learn that it has taken them.
+        self.opened.send_if_modified(|it| {
+            opened = std::mem::take(it);
+            false
+        });
+        opened
     }
 
     /// Whether pods of other controllers in this namespace are kept.
@@ -259,7 +270,7 @@ impl SidecarIndex {
         let mut state = self.write();
         change(&mut state);
         let open = state.open_namespaces(&self.policy);
-        let has_grown = !open.is_subset(&state.open);
+        let opened: Vec<String> = open.difference(&state.open).cloned().collect();
         state.open = open;
         let is_used = !state.sets.is_empty();
         drop(state);
@@ -267,8 +278,8 @@ impl SidecarIndex {
             self.used
                 .send_if_modified(|used| !std::mem::replace(used, true));
         }
-        if has_grown {
-            self.grown.send_modify(|times| *times += 1);
+        if !opened.is_empty() {
+            self.opened.send_modify(|it| it.extend(opened));
         }
     }
 

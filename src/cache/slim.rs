@@ -15,7 +15,8 @@ use super::bcs;
 use super::control::{Control, control};
 use super::resources;
 use super::watch::version_number;
-use gamekeeper_core::api::names;
+use crate::log_limiter::LogLimiter;
+use gamekeeper_core::api::{AnnotationLimits, names};
 use gamekeeper_core::plan::{
     Container, ContainerStatus, Disruption, FirstStatus, Gate, InPlaceRecord, Labels, MoveRequest,
     Pod, PodPhase, Resize, sidecar_marks,
@@ -161,15 +162,22 @@ fn record(
     previous: Option<&Pod>,
 ) -> Option<Arc<InPlaceRecord>> {
     let text = annotations.get(names::IN_PLACE_RECORD)?;
-    match serde_json::from_str::<InPlaceRecord>(text) {
-        Ok(record) => match previous.and_then(|pod| pod.record.clone()) {
-            Some(same) if *same == record => Some(same),
-            _ => Some(Arc::new(record)),
-        },
-        Err(error) => {
-            warn!(%error, "cannot decode the annotation with a pod's last in-place update");
-            None
+    let record = AnnotationLimits::PER_CONTAINER.read::<InPlaceRecord>(text);
+    let Some(record) = record else {
+        static LOG: LogLimiter = LogLimiter::new();
+        if let Some(suppressed) = LOG.admit() {
+            let annotation = names::IN_PLACE_RECORD;
+            warn!(
+                annotation,
+                suppressed,
+                "ignoring an annotation of a pod that is no record of an in-place update"
+            );
         }
+        return None;
+    };
+    match previous.and_then(|pod| pod.record.clone()) {
+        Some(same) if *same == record => Some(same),
+        _ => Some(Arc::new(record)),
     }
 }
 

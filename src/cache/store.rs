@@ -64,6 +64,10 @@ pub trait Cached: Send + Sync + 'static {
     fn index_keys(&self) -> Vec<String> {
         Vec::new()
     }
+    /// How many bytes of memory it takes, roughly; 0 for kinds that only administrators create.
+    fn memory(&self) -> usize {
+        0
+    }
     /// Namespace and name.
     fn key(&self) -> ObjectKey {
         ObjectKey::new(self.namespace(), self.name())
@@ -84,6 +88,8 @@ struct Namespace<T> {
     controlled: HashMap<Option<Box<str>>, BTreeSet<Arc<str>>>,
     /// Names by [`Cached::index_keys`].
     indexed: HashMap<String, BTreeSet<Arc<str>>>,
+    /// The sum of [`Cached::memory`].
+    memory: usize,
 }
 
 impl<T> Default for Store<T> {
@@ -100,6 +106,7 @@ impl<T> Default for Namespace<T> {
             objects: HashMap::new(),
             controlled: HashMap::new(),
             indexed: HashMap::new(),
+            memory: 0,
         }
     }
 }
@@ -147,6 +154,20 @@ impl<T: Cached> Store<T> {
         objects.flat_map(|space| space.objects.values())
     }
 
+    /// The memory of the objects in a namespace, in bytes.
+    pub(crate) fn memory(&self, namespace: &str) -> usize {
+        let space = self.namespaces.get(namespace);
+        space.map_or(0, |space| space.memory)
+    }
+
+    /// The memory of the objects in each namespace, in bytes.
+    pub(crate) fn memory_by_namespace(&self) -> HashMap<Box<str>, usize> {
+        let spaces = self.namespaces.iter();
+        spaces
+            .map(|(name, space)| (name.clone(), space.memory))
+            .collect()
+    }
+
     /// The number of objects.
     pub fn len(&self) -> usize {
         self.namespaces.values().map(|it| it.objects.len()).sum()
@@ -171,6 +192,7 @@ impl<T: Cached> Store<T> {
             let names = space.indexed.entry(key).or_default();
             names.insert(Arc::clone(&name));
         }
+        space.memory += object.memory();
         space.objects.insert(name, Arc::clone(&object));
         (old, Some(object))
     }
@@ -179,6 +201,7 @@ impl<T: Cached> Store<T> {
     pub fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<T>> {
         let space = self.namespaces.get_mut(namespace)?;
         let old = space.objects.remove(name)?;
+        space.memory = space.memory.saturating_sub(old.memory());
         remove_name(
             &mut space.controlled,
             &old.controller().map(Box::from),

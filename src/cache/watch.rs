@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::{AsyncBufRead, AsyncBufReadExt};
+use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 use http::{Request, header};
 use kube::Client;
 use kube::core::Status;
@@ -36,6 +36,8 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS + 10);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of objects in one page of a list, if the server cannot stream lists.
 const PAGE_SIZE: usize = 500;
+/// The longest page, in bytes. If the objects are large, a page has fewer of them.
+const MAX_PAGE: u64 = 16 << 20;
 /// A watch that lasted this long resets the backoff.
 const HEALTHY_AFTER: Duration = Duration::from_secs(1);
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
@@ -76,14 +78,23 @@ impl Object<'_> {
         }
     }
 
+    /// The text; with a few bytes more for a line of a watch.
+    fn text(&self) -> &[u8] {
+        match self {
+            Object::Item(text) => text.as_bytes(),
+            Object::Line(text) => text,
+        }
+    }
+
+    /// The length of the text.
+    pub(super) fn length(&self) -> usize {
+        self.text().len()
+    }
+
     /// Decodes the object, unless it might take more than `max` bytes of memory. Maps take many times the length of
     /// their text, and the object's author decides how many maps there are.
     pub fn read_within<K: DeserializeOwned>(self, max: usize) -> Result<K, serde_json::Error> {
-        let text = match self {
-            Object::Item(text) => text.as_bytes(),
-            Object::Line(text) => text,
-        };
-        if json_memory(text) > max {
+        if json_memory(self.text()) > max {
             let why = format!("it would take more than {} MiB of memory", max >> 20);
             return Err(serde_json::Error::custom(why));
         }
@@ -137,7 +148,7 @@ pub(crate) struct Source {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum WatchError {
+pub(super) enum WatchError {
     #[error("the resource version of the watch is too old")]
     Expired,
     #[error("the server does not support streaming lists")]
@@ -154,6 +165,8 @@ enum WatchError {
     Silent(Duration),
     #[error("no response within {} s", .0.as_secs())]
     NoResponse(Duration),
+    #[error("a page of the list is longer than {MAX_PAGE} bytes")]
+    TooLong,
 }
 
 impl WatchError {
@@ -261,22 +274,64 @@ impl Source {
         pass_on: &mut impl FnMut(Change<Object<'_>>),
     ) -> Result<String, WatchError> {
         pass_on(Change::ListBegin);
-        let mut query = format!("limit={PAGE_SIZE}");
+        let mut pass_on_item =
+            |identity: Identity, object: Object<'_>| pass_on(Change::Listed(identity, object));
+        let version = self.pages(&mut pass_on_item).await?;
+        pass_on(Change::ListEnd(version_number(&version)));
+        Ok(version)
+    }
+
+    /// Lists the most recent state of one namespace.
+    pub(super) async fn list_namespace(
+        &self,
+        namespace: &str,
+        mut pass_on: impl FnMut(Identity, Object<'_>),
+    ) -> Result<(), WatchError> {
+        let source = Self {
+            path: in_namespace(&self.path, namespace),
+            ..self.clone()
+        };
+        source.pages(&mut pass_on).await.map(|_| ())
+    }
+
+    /// Lists the most recent state in pages, and returns its version.
+    async fn pages(
+        &self,
+        pass_on: &mut impl FnMut(Identity, Object<'_>),
+    ) -> Result<String, WatchError> {
+        let (mut size, mut position) = (PAGE_SIZE, String::new());
         loop {
-            let text = response(self.client.request_text(self.request(&query)?)).await?;
-            let page: Page = serde_json::from_str(&text)?;
+            let request = self.request(&format!("limit={size}{position}"))?;
+            let text = match timeout(RESPONSE_TIMEOUT, self.page(request)).await {
+                Ok(Err(WatchError::TooLong)) if size > 1 => {
+                    size = (size / 8).max(1);
+                    continue;
+                }
+                Ok(text) => text?,
+                Err(_) => return Err(WatchError::NoResponse(RESPONSE_TIMEOUT)),
+            };
+            let page: Page = serde_json::from_slice(&text)?;
             for item in page.items.iter().flatten() {
                 let head: Headed<Identity> = serde_json::from_str(item.get())?;
-                pass_on(Change::Listed(head.metadata, Object::Item(item.get())));
+                pass_on(head.metadata, Object::Item(item.get()));
             }
             match page.metadata.next.as_deref() {
-                None | Some("") => {
-                    let version = page.metadata.resource_version.into_owned();
-                    pass_on(Change::ListEnd(version_number(&version)));
-                    return Ok(version);
-                }
-                Some(next) => query = format!("limit={PAGE_SIZE}&continue={next}"),
+                None | Some("") => return Ok(page.metadata.resource_version.into_owned()),
+                Some(next) => position = format!("&continue={next}"),
             }
+            size = (size * 2).min(PAGE_SIZE);
+        }
+    }
+
+    /// Reads one page of a list.
+    async fn page(&self, request: Request<Vec<u8>>) -> Result<Vec<u8>, WatchError> {
+        let body = response(self.client.request_stream(request)).await?;
+        let mut text = Vec::new();
+        let mut body = std::pin::pin!(body.take(MAX_PAGE + 1));
+        body.read_to_end(&mut text).await?;
+        match text.len() as u64 > MAX_PAGE {
+            true => Err(WatchError::TooLong),
+            false => Ok(text),
         }
     }
 
@@ -329,6 +384,16 @@ impl Source {
 impl From<http::Error> for WatchError {
     fn from(error: http::Error) -> Self {
         WatchError::Client(kube::Error::HttpError(error))
+    }
+}
+
+/// The path of a collection in one namespace, if the path is that of all namespaces.
+fn in_namespace(path: &str, namespace: &str) -> String {
+    match path.rsplit_once('/') {
+        Some((group, plural)) if !path.contains("/namespaces/") => {
+            format!("{group}/namespaces/{namespace}/{plural}")
+        }
+        _ => path.to_owned(),
     }
 }
 

@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kube::core::{Selector, SelectorExt};
-use serde_json::Value;
+use serde::Deserialize;
 
 use super::kinds::Whole;
 use super::store::Cached;
 use crate::objects::ObjectKey;
 use gamekeeper_core::api::names::{self, WorkloadKind};
-use gamekeeper_core::api::{GameWorkload, OnNodeGoing, PodProtection};
+use gamekeeper_core::api::{GameWorkload, JsonText, OnNodeGoing, PodProtection};
 
 /// An indexed workload.
 pub(super) struct Entry {
@@ -38,10 +38,29 @@ enum IndexKey {
     HookTemplate(String),
 }
 
-fn has_sidecars(template: &Value) -> bool {
-    let init = template.pointer("/spec/initContainers");
-    let mut init = init.and_then(Value::as_array).into_iter().flatten();
-    init.any(|container| container["restartPolicy"] == "Always")
+/// The init containers of a template.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct InitContainers {
+    spec: InitContainersOfSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct InitContainersOfSpec {
+    init_containers: Option<Vec<InitContainer>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct InitContainer {
+    restart_policy: Option<String>,
+}
+
+fn has_sidecars(template: &JsonText) -> bool {
+    let init = template.read::<InitContainers>().spec.init_containers;
+    let mut init = init.into_iter().flatten();
+    init.any(|it| it.restart_policy.as_deref() == Some("Always"))
 }
 
 #[derive(Default)]
@@ -119,8 +138,11 @@ impl WorkloadIndex {
             .min_by_key(count_others)
     }
 
-    pub(super) fn get(&self, uid: &str) -> Option<&Entry> {
-        self.by_uid.get(uid)
+    /// The workload with this uid, if it is in this namespace. An object of another namespace that names the uid does not
+    /// belong to it.
+    pub(super) fn get(&self, namespace: &str, uid: &str) -> Option<&Entry> {
+        let entry = self.by_uid.get(uid);
+        entry.filter(|it| it.key.namespace == namespace)
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Entry> {
@@ -179,7 +201,7 @@ impl WorkloadIndex {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use gamekeeper_core::api::GameDeployment;

@@ -14,6 +14,7 @@ use tracing::{debug, info, warn};
 
 use self::drained::remaining_game_pod;
 use super::UnreadableReporter;
+use super::planners::Planners;
 use super::queue::Requeue;
 use super::refused::retry;
 use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
@@ -37,6 +38,7 @@ pub(crate) struct Clusters {
     requests: Requests,
     events: EventRecorder,
     unreadable: UnreadableReporter,
+    planners: Arc<Planners>,
     /// The image that runs scripts: the operator's own.
     image: String,
     /// Why the API server refused to create runs, by Cluster and then by the name of the run.
@@ -65,6 +67,7 @@ impl Clusters {
         requests: Requests,
         events: EventRecorder,
         unreadable: UnreadableReporter,
+        planners: Arc<Planners>,
         image: String,
     ) -> Self {
         Self {
@@ -72,6 +75,7 @@ impl Clusters {
             requests,
             events,
             unreadable,
+            planners,
             image,
             refused: Mutex::default(),
         }
@@ -92,8 +96,12 @@ impl Clusters {
             return Requeue::Settled(None);
         };
         let read_at = Instant::now();
-        let world = self.world(&cluster);
-        let plan = plan(&cluster.object, &world);
+        let (this, subject) = (Arc::clone(&self), Arc::clone(&cluster));
+        let planned = self.planners.run(move || {
+            let world = this.world(&subject);
+            (world.now, plan(&subject.object, &world))
+        });
+        let (now, plan) = planned.await;
         debug!(actions = ?plan.actions, wake = ?plan.wake, "planned");
         for event in plan.events {
             let regarding = regarding(&cluster);
@@ -102,7 +110,7 @@ impl Clusters {
         let written = self.write(&cluster, plan.status, plan.actions).await;
         match written {
             Ok(()) => {
-                let wake = plan.wake.map(|at| at.duration_since(world.now));
+                let wake = plan.wake.map(|at| at.duration_since(now));
                 let wake = wake.map(|delay| Duration::try_from(delay).unwrap_or_default());
                 let refused = self.refused().contains_key(&key);
                 let wake = wake.map(|delay| read_at + delay.max(Duration::from_millis(10)));

@@ -11,8 +11,19 @@ use std::thread::available_parallelism;
 
 use tokio::runtime::{Builder, Runtime};
 
+use crate::fair::{Capacity, NamespaceLimiter};
+
+/// The limits on plans that take much memory. Each of them may take 50 MB for as long as it is made, because a pod
+/// template takes eighty times its length once it is parsed.
+const LARGE_PLANS: Capacity = Capacity {
+    shared: 2,
+    per_namespace: 1,
+    reserved: 0,
+};
+
 /// The threads that make plans. They end when this value is dropped.
 pub(crate) struct Planners {
+    large: NamespaceLimiter,
     /// None only while `Planners` is being dropped.
     threads: Option<Runtime>,
 }
@@ -25,8 +36,28 @@ impl Planners {
             .worker_threads(available_parallelism().map_or(1, usize::from))
             .build()?;
         Ok(Self {
+            large: NamespaceLimiter::new(LARGE_PLANS),
             threads: Some(threads),
         })
+    }
+
+    /// Makes plans on the caller's thread, for tests that stop the clock: it would advance during a plan on another one.
+    #[cfg(test)]
+    pub(crate) fn inline() -> Self {
+        Self {
+            large: NamespaceLimiter::new(LARGE_PLANS),
+            threads: None,
+        }
+    }
+
+    /// Runs a plan that takes much memory: at most one of each namespace at a time.
+    pub(crate) async fn run_large<T: Send + 'static>(
+        &self,
+        namespace: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        let _permit = self.large.take(namespace).await;
+        self.run(work).await
     }
 
     /// Runs a plan. A panic in it is propagated to the caller, and ends no other plan.
@@ -35,6 +66,9 @@ impl Planners {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
         let Some(threads) = &self.threads else {
+            #[cfg(test)]
+            return work();
+            #[cfg(not(test))]
             return pending().await;
         };
         match threads.spawn(async move { work() }).await {
@@ -60,6 +94,7 @@ impl Drop for Planners {
 #[cfg(test)]
 mod tests {
     use std::panic::AssertUnwindSafe;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Barrier};
     use std::thread;
 
@@ -84,6 +119,23 @@ mod tests {
         });
         let name = planners.run(|| thread::current().name().map(str::to_owned));
         assert_eq!(name.await.as_deref(), Some("plans"));
+    }
+
+    #[tokio::test]
+    async fn large_plans_of_a_namespace_are_made_one_after_another() {
+        let planners = Planners::start().expect("threads");
+        let running = Arc::new(AtomicUsize::new(0));
+        let plans = (0..20).map(|_| {
+            let running = Arc::clone(&running);
+            planners.run_large("games", move || {
+                let others = running.fetch_add(1, Ordering::SeqCst);
+                thread::yield_now();
+                running.fetch_sub(1, Ordering::SeqCst);
+                others
+            })
+        });
+        let others = futures::future::join_all(plans).await;
+        assert_eq!(others.iter().max(), Some(&0));
     }
 
     #[tokio::test]

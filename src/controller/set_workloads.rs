@@ -80,11 +80,16 @@ fn held_in<K: GameWorkload>(
 
 /// Pods that have a token of the set, but are in namespaces that the set no longer reaches.
 pub(super) fn deselected_pods(cache: &Cache, set: &Sidecars, now: Timestamp) -> Vec<MatchedPod> {
-    let store = cache.pods.store();
     let namespaces = cache.sidecars.not_reached_by(set).into_iter();
     let pods = namespaces.flat_map(|namespace| {
-        let pods = store.in_namespace(&namespace);
-        let with_token = pods.filter(|pod| {
+        // Only the references are copied while the store is locked.
+        let pods: Vec<_> = cache
+            .pods
+            .store()
+            .in_namespace(&namespace)
+            .cloned()
+            .collect();
+        let with_token = pods.iter().filter(|pod| {
             let marks = pod.own().map(|own| &own.sidecars);
             let mark = marks.and_then(|marks| marks.get(&set.name));
             mark.is_some_and(|mark| mark.token.is_some())

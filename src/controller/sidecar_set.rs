@@ -19,6 +19,7 @@ use tracing::warn;
 use self::memory::Memory;
 use self::pod_patch::PodPatch;
 use super::UnreadableReporter;
+use super::planners::Planners;
 use super::queue::{Reconciled, Requeue};
 use super::refused::{no_later, requeue_after};
 use super::set_revisions::SetRevisions;
@@ -36,6 +37,14 @@ use gamekeeper_core::plan::{Event, Pod};
 /// The maximum number of pods that are written at a time.
 const MAX_WRITES: usize = 16;
 
+/// What a reconcile of a set does.
+struct SetPlan {
+    status: SidecarSetStatus,
+    writes: Vec<PodPatch>,
+    wake: Option<Instant>,
+    took: Duration,
+}
+
 /// Reconciles SidecarSets.
 pub(crate) struct SidecarSets {
     cache: Arc<Cache>,
@@ -43,6 +52,7 @@ pub(crate) struct SidecarSets {
     events: EventRecorder,
     unreadable: UnreadableReporter,
     webhook: watch::Receiver<WebhookState>,
+    planners: Arc<Planners>,
     revisions: SetRevisions,
     memories: Mutex<HashMap<ObjectKey, Memory>>,
 }
@@ -54,6 +64,7 @@ impl SidecarSets {
         events: EventRecorder,
         unreadable: UnreadableReporter,
         webhook: watch::Receiver<WebhookState>,
+        planners: Arc<Planners>,
     ) -> Self {
         Self {
             revisions: SetRevisions::new(Arc::clone(&cache), requests.clone()),
@@ -62,6 +73,7 @@ impl SidecarSets {
             events,
             unreadable,
             webhook,
+            planners,
             memories: Mutex::default(),
         }
     }
@@ -98,21 +110,46 @@ impl SidecarSets {
             Ok(newest) => newest,
             Err(requeue) => return requeue.into(),
         };
+        let (this, subject, revision) = (Arc::clone(&self), Arc::clone(&set), newest.clone());
+        let planned = self.planners.run(move || this.plan(&subject, &revision));
+        let Some(SetPlan {
+            status,
+            writes,
+            wake,
+            took,
+        }) = planned.await
+        else {
+            return Requeue::Conflict.into();
+        };
+        let mut requeue = Requeue::Settled(wake);
+        if !writes.is_empty() {
+            requeue = self.update(&set, writes, requeue).await;
+        }
+        if set.object.status.as_ref() != Some(&status) {
+            requeue = self.write(&set, &status, requeue).await;
+        } else {
+            requeue = self.revisions.prune(&set, &newest, requeue).await;
+        }
+        Reconciled {
+            requeue,
+            planning: took,
+        }
+    }
+
+    /// Reads the cache and plans. None if the cache does not show the set's newest revision yet.
+    fn plan(&self, set: &Whole<SidecarSet>, newest: &str) -> Option<SetPlan> {
         let started = Instant::now();
         let now = Timestamp::now();
         let sidecars = self.cache.sidecars.get(set.name());
         if sidecars.as_ref().is_some_and(|it| it.revision != newest) {
-            return Requeue::Conflict.into();
+            return None;
         }
-        let pods = sidecars.iter().flat_map(|it| self.pods(&set, it, now));
+        let pods = sidecars.iter().flat_map(|it| self.pods(set, it, now));
         let pods: Vec<_> = pods.collect();
         let allotment = sidecars
             .as_deref()
             .map(|sidecars| allot(sidecars, &pods, now));
         let allotment = allotment.unwrap_or_default();
-        let old = set.object.status.as_ref();
-        let generation = set.object.metadata.generation.unwrap_or_default();
-        let progress = &allotment.progress;
         let webhook = self.webhook.borrow().clone();
         let others = OtherPods {
             namespaces: &sidecars
@@ -125,30 +162,23 @@ impl SidecarSets {
         let mut status = sidecar_set_status(
             sidecars.as_deref(),
             &pods,
-            progress,
+            &allotment.progress,
             &others,
-            generation,
-            old,
+            set.object.metadata.generation.unwrap_or_default(),
+            set.object.status.as_ref(),
             now,
         );
         status.revision_namespace = self.cache.settings.own_namespace.to_string();
-        let planning = started.elapsed();
-        let wake = allotment.wake.map(|at| instant_of(at, now));
-        let mut requeue = Requeue::Settled(wake);
         let writes = sidecars.iter().flat_map(|sidecars| {
             let writes = allotment.writes.iter();
             writes.map(|write| PodPatch::of(sidecars, write, now))
         });
-        let writes: Vec<_> = writes.collect();
-        if !writes.is_empty() {
-            requeue = self.update(&set, writes, requeue).await;
-        }
-        if old != Some(&status) {
-            requeue = self.write(&set, &status, requeue).await;
-        } else {
-            requeue = self.revisions.prune(&set, &newest, requeue).await;
-        }
-        Reconciled { requeue, planning }
+        Some(SetPlan {
+            writes: writes.collect(),
+            status,
+            wake: allotment.wake.map(|at| instant_of(at, now)),
+            took: started.elapsed(),
+        })
     }
 
     /// Patches pods, unless the set has changed since it was cached: a user may have paused or reverted it. The
@@ -277,7 +307,12 @@ impl SidecarSets {
             pod.refused = refused.get(&pod.uid).cloned();
         }
         for (namespace, all) in self.cache.sidecars.reached_by(sidecars) {
-            for pod in self.cache.pods.store().in_namespace(&namespace) {
+            // Only the references are copied while the store is locked.
+            let found: Vec<_> = {
+                let store = self.cache.pods.store();
+                store.in_namespace(&namespace).cloned().collect()
+            };
+            for pod in found {
                 if let Some(mut matched) = pod.matched(sidecars, all, now) {
                     let with_containers = pod.with_containers();
                     matched.kubelet_ignores =

@@ -3,6 +3,8 @@
 //! Only the metadata and the conditions of such an object are read, as JSON, and only the conditions are written.
 //! Once the object can be decoded again, its next reconcile replaces the condition.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,8 +15,9 @@ use super::refused::requeue_after;
 use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
 use crate::apply::{Content, Refusal, Requests, to_bytes};
 use crate::cache::Unreadable;
+use crate::fair::{Capacity, NamespaceLimiter};
 use crate::objects::{Kind, ObjectKey};
-use gamekeeper_core::api::Reason;
+use gamekeeper_core::api::{AnnotationLimits, JsonText, Reason};
 use gamekeeper_core::plan::{Event, unreadable_conditions, unreadable_message};
 
 /// Reports objects that cannot be decoded.
@@ -22,15 +25,36 @@ use gamekeeper_core::plan::{Event, unreadable_conditions, unreadable_message};
 pub(crate) struct UnreadableReporter {
     requests: Requests,
     events: EventRecorder,
+    /// Each report reads an object that may be large, and there may be thousands.
+    reads: Arc<NamespaceLimiter>,
 }
+
+/// The limits on concurrent reports.
+const REPORTS: Capacity = Capacity {
+    shared: 8,
+    per_namespace: 4,
+    reserved: 1,
+};
 
 /// The parts of an object that are read.
 #[derive(Deserialize)]
 struct Stored {
     metadata: StoredMetadata,
     #[serde(default)]
-    status: Value,
+    status: Option<StoredStatus>,
 }
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct StoredStatus {
+    conditions: JsonText,
+}
+
+/// Longer conditions are not read, so the object only has an event.
+const MAX_CONDITIONS: AnnotationLimits = AnnotationLimits {
+    length: 64 << 10,
+    memory: 1 << 20,
+};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -43,7 +67,11 @@ struct StoredMetadata {
 
 impl UnreadableReporter {
     pub(crate) fn new(requests: Requests, events: EventRecorder) -> Self {
-        Self { requests, events }
+        Self {
+            requests,
+            events,
+            reads: Arc::new(NamespaceLimiter::new(REPORTS)),
+        }
     }
 
     /// Publishes the event.
@@ -88,6 +116,7 @@ impl UnreadableReporter {
         key: &ObjectKey,
         unreadable: &Unreadable,
     ) -> Result<(), Refusal> {
+        let _permit = self.reads.take(&key.namespace).await;
         let path = kind.path(&key.namespace, &key.name);
         let stored: Stored = self.requests.read(&path).await?;
         let Some(patch) = patch(&stored, unreadable, Timestamp::now()) else {
@@ -114,9 +143,11 @@ fn patch(stored: &Stored, unreadable: &Unreadable, now: Timestamp) -> Option<Val
         // The watch will deliver the newer version.
         return None;
     }
-    let old = stored.status["conditions"].as_array();
-    let old = old.map(Vec::as_slice).unwrap_or_default();
-    let conditions = unreadable_conditions(old, &unreadable.reason, *generation, now)?;
+    let status = stored.status.as_ref();
+    let conditions = status.map_or("null", |it| it.conditions.text());
+    let old: Option<Vec<Value>> = MAX_CONDITIONS.read(conditions)?;
+    let old = old.unwrap_or_default();
+    let conditions = unreadable_conditions(&old, &unreadable.reason, *generation, now)?;
     Some(json!({
         "metadata": {"uid": uid, "resourceVersion": resource_version},
         "status": {"conditions": conditions},
@@ -126,6 +157,7 @@ fn patch(stored: &Stored, unreadable: &Unreadable, now: Timestamp) -> Option<Val
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::Control;
 
     fn stored(version: &str, status: Value) -> Stored {
         let object = json!({
@@ -141,6 +173,8 @@ mod tests {
             uid: "u".into(),
             resource_version: "7".into(),
             reason: "unknown variant `Sometimes`".into(),
+            control: Control::None,
+            over_budget: false,
         }
     }
 

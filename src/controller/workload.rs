@@ -1,6 +1,6 @@
 //! The controller of workloads, the same for both kinds.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,18 +10,22 @@ use tracing::{debug, info, warn};
 
 use super::Shared;
 use super::queue::{Reconciled, Requeue};
-use super::world::{MemorySnapshot, world};
+use super::world::{MemorySnapshot, NotPlanned, world};
 use crate::apply::events::PendingEvent;
 use crate::apply::{ApplyOutcome, Memory, Report, Target, WorkloadLabels};
-use crate::cache::{Cache, Cached, Reflector, Whole};
+use crate::cache::{Cache, Cached, Control, Reflector, Unreadable, Whole};
 use crate::objects::{ObjectKey, Write};
+use gamekeeper_core::api::{ConditionType, WorkloadStatus, json_memory};
 use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::plan::{
-    Ending, Event, GuardedPlayers, InvalidWorkload, Plan, Planned, Revision,
+    Ending, Event, GuardedPlayers, InvalidWorkload, Plan, Planned, unreadable_message,
 };
 
 /// Planning that takes longer is logged. A plan for ten thousand pods takes a tenth of this time.
 const SLOW_PLAN: Duration = Duration::from_millis(500);
+
+/// A template that takes more memory than this while it is parsed, in bytes, makes a plan large.
+const LARGE_TEMPLATE: usize = 1 << 20;
 
 /// Reconciles the workloads of one kind.
 pub(crate) struct Workloads<K> {
@@ -97,8 +101,29 @@ impl<K: Planned> Workloads<K> {
         reporter.report(K::KIND.into(), key, &unreadable).await
     }
 
+    /// Reports that nothing is planned for a workload, unless its status shows that.
+    async fn report_unreadable(&self, workload: &Whole<K>, why: String) -> Requeue {
+        let status: Option<&WorkloadStatus> = workload.object.status().map(AsRef::as_ref);
+        let ready = status.and_then(|it| it.condition(ConditionType::Ready));
+        if ready.is_some_and(|it| it.message == unreadable_message(&why)) {
+            return Requeue::Settled(None);
+        }
+        let unreadable = Unreadable {
+            uid: workload.uid().to_owned(),
+            resource_version: workload.version().to_string(),
+            reason: why,
+            control: Control::None,
+            over_budget: false,
+        };
+        let reporter = &self.shared.unreadable;
+        reporter
+            .report(K::KIND.into(), &workload.key(), &unreadable)
+            .await
+    }
+
     async fn plan_and_apply(&self, workload: &Arc<Whole<K>>, memory: &mut Memory) -> Reconciled {
-        let Some(Planning {
+        let planned = self.plan(workload, memory).await;
+        let Planning {
             read_at,
             now,
             revisions,
@@ -107,10 +132,15 @@ impl<K: Planned> Workloads<K> {
             players,
             ended_without_hook,
             took,
-        }) = self.plan(workload, memory).await
-        else {
-            debug!("the namespace is not in the cache yet");
-            return Requeue::Settled(None).into();
+        } = match planned {
+            Ok(planning) => planning,
+            Err(NotPlanned::UnknownNamespace) => {
+                debug!("the namespace is not in the cache yet");
+                return Requeue::Settled(None).into();
+            }
+            Err(NotPlanned::Unreadable(why)) => {
+                return self.report_unreadable(workload, why).await.into();
+            }
         };
         let mut target = target(workload, read_at);
         memory.players = players;
@@ -119,7 +149,7 @@ impl<K: Planned> Workloads<K> {
             metrics.ended_without_hook(&target.labels(), &ended_without_hook);
         }
         memory.record_sidecars(sidecars);
-        memory.retain_revisions(|name| revisions.iter().any(|it| it.name == name));
+        memory.retain_revisions(|name| revisions.contains(name));
         let plan = match plan {
             Ok(plan) => plan,
             Err(invalid) => {
@@ -160,14 +190,21 @@ impl<K: Planned> Workloads<K> {
         }
     }
 
-    /// Reads the cache and plans, on the planner threads. None if the workload waits for its namespace, whose arrival
-    /// in the cache queues the workload.
-    async fn plan(&self, workload: &Arc<Whole<K>>, memory: &Memory) -> Option<Planning<K::Status>> {
+    /// Reads the cache and plans, on the planner threads.
+    async fn plan(
+        &self,
+        workload: &Arc<Whole<K>>,
+        memory: &Memory,
+    ) -> Result<Planning<K::Status>, NotPlanned> {
         let (cache, memory) = (Arc::clone(&self.shared.cache), MemorySnapshot::of(memory));
         let subject = Arc::clone(workload);
         let planners = &self.shared.planners;
-        let planning = planners.run(move || Planning::of(&cache, &subject, memory));
-        let planning = planning.await?;
+        let work = move || Planning::of(&cache, &subject, memory);
+        let template = workload.object.pod_template().text();
+        let planning = match json_memory(template.as_bytes()) > LARGE_TEMPLATE {
+            true => planners.run_large(workload.namespace(), work).await?,
+            false => planners.run(work).await?,
+        };
         let took = planning.took;
         self.shared.metrics.planned(K::KIND, took);
         if took > SLOW_PLAN {
@@ -176,7 +213,7 @@ impl<K: Planned> Workloads<K> {
                 "planning is slow: this process has too little CPU for its number of pods"
             );
         }
-        Some(planning)
+        Ok(planning)
     }
 
     fn recall(&self, key: &ObjectKey, uid: &str) -> Memory {
@@ -217,7 +254,8 @@ struct Planning<S> {
     read_at: Instant,
     /// The same time on the wall clock.
     now: Timestamp,
-    revisions: Vec<Arc<Revision>>,
+    /// The names of the workload's revisions.
+    revisions: BTreeSet<String>,
     /// The revisions of the SidecarSets that new pods get.
     sidecars: Vec<String>,
     plan: Result<Plan<S>, InvalidWorkload>,
@@ -234,13 +272,13 @@ impl<S> Planning<S> {
         cache: &Cache,
         workload: &Whole<K>,
         mut memory: MemorySnapshot,
-    ) -> Option<Self> {
+    ) -> Result<Self, NotPlanned> {
         let read_at = Instant::now();
         let known_players = std::mem::take(&mut memory.players);
         let world = world(cache, workload, memory)?;
         let plan = workload.object.plan(&world);
         let object = workload.object.as_ref();
-        Some(Self {
+        Ok(Self {
             read_at,
             now: world.now,
             plan,
@@ -252,7 +290,7 @@ impl<S> Planning<S> {
                 .iter()
                 .map(|it| it.new_pods_identity())
                 .collect(),
-            revisions: world.revisions,
+            revisions: world.revisions.iter().map(|it| it.name.clone()).collect(),
         })
     }
 }

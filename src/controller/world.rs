@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use kube::core::SelectorExt;
 
 use crate::apply::Memory;
-use crate::cache::{Cache, Cached, Whole};
+use crate::cache::{Cache, Cached, Control, Unreadable, Whole, unreadable_in};
 use crate::objects::ObjectKey;
-use gamekeeper_core::api::GameWorkload;
+use gamekeeper_core::api::{GameWorkload, names};
 use gamekeeper_core::plan::{
     Backoff, Claim, Failures, GuardState, GuardedPlayers, LostNode, Pod, Taint, Verdict, World,
 };
@@ -40,14 +40,27 @@ impl MemorySnapshot {
     }
 }
 
-/// The world around a workload. None if its pods might get sidecars that are not known yet.
+/// Why nothing can be planned for a workload.
+pub(super) enum NotPlanned {
+    /// Its pods might get sidecars that are not known yet. The workload is queued once its namespace is in the cache.
+    UnknownNamespace,
+    /// Something that belongs to it, or may belong to it, cannot be read. If it were taken not to exist, a running pod
+    /// would be replaced, or its revision would count as a change of the template.
+    Unreadable(String),
+}
+
+/// The world around a workload.
 pub(super) fn world<K: GameWorkload>(
     cache: &Cache,
     workload: &Whole<K>,
     memory: MemorySnapshot,
-) -> Option<World> {
+) -> Result<World, NotPlanned> {
     let (namespace, uid) = (workload.namespace(), workload.uid());
-    let sidecars = cache.sidecars.reaching(namespace)?;
+    if let Some(why) = unreadable_part(cache, workload) {
+        return Err(NotPlanned::Unreadable(why));
+    }
+    let sidecars = cache.sidecars.reaching(namespace);
+    let sidecars = sidecars.ok_or(NotPlanned::UnknownNamespace)?;
     let selector = workload.object.selector();
     let selected =
         |labels: &BTreeMap<String, String>| selector.as_ref().is_some_and(|it| it.matches(labels));
@@ -87,7 +100,7 @@ pub(super) fn world<K: GameWorkload>(
         .iter()
         .map(|it| it.new_pods_identity())
         .eq(memory.sidecars.iter().cloned());
-    Some(World {
+    let world = World {
         now: Timestamp::now(),
         pods,
         runs: runs.iter().map(|run| Arc::clone(&run.object)).collect(),
@@ -114,6 +127,49 @@ pub(super) fn world<K: GameWorkload>(
         priority_class: cache.settings.priority_class.clone(),
         guards_pods: !cache.settings.leaves_pods_unguarded,
         guard: memory.guard,
+    };
+    // Something that has just become unreadable may be missing in what was read.
+    match unreadable_part(cache, workload) {
+        Some(why) => Err(NotPlanned::Unreadable(why)),
+        None => Ok(world),
+    }
+}
+
+/// Which object that belongs to a workload cannot be read, and why. Pods and revisions without a controller may belong
+/// to it as well: their labels are not known.
+fn unreadable_part<K: GameWorkload>(cache: &Cache, workload: &Whole<K>) -> Option<String> {
+    let (namespace, uid) = (workload.namespace(), workload.uid());
+    let is_own = |it: &Unreadable| matches!(&it.control, Control::Ours(owner) if owner == uid);
+    let is_own_or_orphan = |it: &Unreadable| is_own(it) || it.control == Control::None;
+    let prefixes: Vec<String> = workload.object.claim_prefixes().collect();
+    let is_own_claim = |key: &ObjectKey| {
+        let prefix = names::split_ordinal(&key.name).map(|(prefix, _)| prefix);
+        prefix.is_some_and(|prefix| prefixes.iter().any(|it| it == prefix))
+    };
+    let find = |kind: &str,
+                unreadable: &BTreeMap<ObjectKey, Unreadable>,
+                belongs: &dyn Fn(&ObjectKey, &Unreadable) -> bool| {
+        let mut found = unreadable_in(unreadable, namespace);
+        let (key, it) = found.find(|(key, it)| belongs(key, it))?;
+        Some(format!("{kind} {} cannot be read: {}", key.name, it.reason))
+    };
+    find("pod", &cache.pods.all_unreadable(), &|_, it| {
+        is_own_or_orphan(it)
+    })
+    .or_else(|| {
+        let unreadable = cache.revisions.all_unreadable();
+        find("ControllerRevision", &unreadable, &|_, it| {
+            is_own_or_orphan(it)
+        })
+    })
+    .or_else(|| {
+        find("HookRun", &cache.hook_runs.all_unreadable(), &|_, it| {
+            is_own(it)
+        })
+    })
+    .or_else(|| {
+        let unreadable = cache.claims.all_unreadable();
+        find("claim", &unreadable, &|key, _| is_own_claim(key))
     })
 }
 
@@ -188,7 +244,9 @@ mod tests {
         let workload = Whole::new(workload, false);
         let sidecars = || {
             let memory = MemorySnapshot::of(&Memory::default());
-            world(&cache, &workload, memory).map(|it| it.sidecars.len())
+            world(&cache, &workload, memory)
+                .ok()
+                .map(|it| it.sidecars.len())
         };
         assert_eq!(sidecars(), Some(0));
         let set = json!({
@@ -202,6 +260,71 @@ mod tests {
         let head: NamespaceHead = serde_json::from_value(head).expect("a namespace");
         router.namespace(&(None, Some(Arc::new(CachedNamespace::from(head)))));
         assert_eq!(sidecars(), Some(1));
+    }
+
+    /// If a pod that is not kept counted as deleted, it would be replaced while a match is played in it.
+    #[test]
+    fn nothing_is_planned_while_something_of_the_workload_is_unreadable() {
+        let cache = Cache::default();
+        let set = json!({
+            "metadata": {"namespace": "games", "name": "world", "uid": "uid-world"},
+            "spec": {
+                "selector": {"matchLabels": {"app": "world"}}, "template": {},
+                "volumeClaimTemplates": [{"metadata": {"name": "data"}}],
+            },
+        });
+        let set: GameStatefulSet = serde_json::from_value(set).expect("a set");
+        let set = Whole::new(set, false);
+        let reason = || {
+            let planned = world(&cache, &set, MemorySnapshot::of(&Memory::default()));
+            match planned {
+                Ok(_) => None,
+                Err(NotPlanned::Unreadable(why)) => Some(why),
+                Err(NotPlanned::UnknownNamespace) => panic!("there are no sets"),
+            }
+        };
+        let unreadable = |control: &Control| Unreadable {
+            uid: "uid".into(),
+            resource_version: "1".into(),
+            reason: "too large".into(),
+            control: control.clone(),
+            over_budget: true,
+        };
+        let [own, other] = ["uid-world", "uid-other"].map(|uid| Control::Ours(uid.into()));
+        let key = |name: &str| ObjectKey::new("games", name);
+        cache
+            .pods
+            .show_unreadable(key("other-0"), unreadable(&other));
+        cache
+            .pods
+            .show_unreadable(key("deployment"), unreadable(&Control::Foreign));
+        cache
+            .pods
+            .show_unreadable(ObjectKey::new("else", "x"), unreadable(&own));
+        cache
+            .hook_runs
+            .show_unreadable(key("manual"), unreadable(&Control::None));
+        cache
+            .claims
+            .show_unreadable(key("data-worlds-0"), unreadable(&Control::None));
+        assert_eq!(reason(), None);
+        cache
+            .claims
+            .show_unreadable(key("data-world-1"), unreadable(&Control::None));
+        assert_eq!(
+            reason().as_deref(),
+            Some("claim data-world-1 cannot be read: too large")
+        );
+        cache
+            .hook_runs
+            .show_unreadable(key("run"), unreadable(&own));
+        assert!(reason().is_some_and(|it| it.starts_with("HookRun run")));
+        cache
+            .revisions
+            .show_unreadable(key("world-1"), unreadable(&Control::None));
+        assert!(reason().is_some_and(|it| it.starts_with("ControllerRevision world-1")));
+        cache.pods.show_unreadable(key("world-0"), unreadable(&own));
+        assert!(reason().is_some_and(|it| it.starts_with("pod world-0")));
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(super) struct Callers {
 
 /// An address that calls, with its limits; kept while it has a connection or a request in progress.
 pub(crate) struct Caller {
+    /// The address, as text.
+    pub address: String,
     connections: Arc<Semaphore>,
     /// The memory of this caller, in bytes.
     own: Arc<Semaphore>,
@@ -55,6 +57,7 @@ impl Callers {
             return caller;
         }
         let caller = Arc::new(Caller {
+            address: address.to_string(),
             connections: Arc::new(Semaphore::new(MAX_CONNECTIONS_PER_CALLER)),
             own: Arc::new(Semaphore::new(MAX_MEMORY_PER_CALLER)),
             total: Arc::clone(&self.memory),

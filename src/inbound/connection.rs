@@ -1,6 +1,7 @@
 //! Serves one connection: TLS if it is used, then HTTP, each with timeouts, so that silent callers are disconnected.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -16,10 +17,15 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 use tracing::debug;
 
+use super::open::Activity;
+
 /// The timeout of the TLS handshake, and then of the first request.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may take to finish its requests when it is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a connection with requests in progress may take to answer them when it is closed to make room, or because
+/// the process ends. API servers wait three seconds for a review.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long a connection may be idle; this includes the time in which the client reads a response. API servers close
 /// idle connections after 90 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -31,7 +37,12 @@ const MAX_STREAMS: u32 = 32;
 const WINDOW: u32 = 256 << 10;
 
 /// Serves one connection with TLS.
-pub(super) async fn serve_tls(stream: TcpStream, acceptor: TlsAcceptor, app: Router) {
+pub(super) async fn serve_tls(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    app: Router,
+    activity: &Arc<Activity>,
+) {
     // Small responses must not wait for acknowledgements.
     let _ = stream.set_nodelay(true);
     let stream = match timeout(FIRST_REQUEST_TIMEOUT, acceptor.accept(stream)).await {
@@ -40,23 +51,24 @@ pub(super) async fn serve_tls(stream: TcpStream, acceptor: TlsAcceptor, app: Rou
         Err(_) => return debug!("TLS handshake timed out"),
     };
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    serve(stream, is_http2, app).await;
+    serve(stream, is_http2, app, activity).await;
 }
 
 /// Serves one connection without TLS. Kubelets and Prometheus use HTTP/1.1 without TLS.
-pub(super) async fn serve_plain(stream: TcpStream, app: Router) {
+pub(super) async fn serve_plain(stream: TcpStream, app: Router, activity: &Arc<Activity>) {
     let _ = stream.set_nodelay(true);
-    serve(stream, false, app).await;
+    serve(stream, false, app, activity).await;
 }
 
 /// Serves HTTP until the connection ends or is idle for too long.
-async fn serve<S>(stream: S, is_http2: bool, app: Router)
+async fn serve<S>(stream: S, is_http2: bool, app: Router, activity: &Arc<Activity>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, in_progress) = watch::channel(0);
+    let recorder = Arc::clone(activity);
     let service = service_fn(move |request: http::Request<Incoming>| {
-        let guard = RequestInProgress::start(&sender);
+        let guard = RequestInProgress::start(&sender, &recorder);
         let response = app.clone().oneshot(request);
         async {
             let _guard = guard;
@@ -70,6 +82,10 @@ where
         () = until_idle(in_progress) => {
             served.as_mut().graceful_shutdown();
             timeout(CLOSE_TIMEOUT, served).await.unwrap_or(Ok(()))
+        }
+        () = activity.until_closing() => {
+            served.as_mut().graceful_shutdown();
+            timeout(ANSWER_TIMEOUT, served).await.unwrap_or(Ok(()))
         }
     };
     if let Err(error) = ended {
@@ -99,18 +115,20 @@ fn http(is_http2: bool) -> Builder<TokioExecutor> {
 }
 
 /// Counts a request as in progress until this is dropped.
-struct RequestInProgress(watch::Sender<usize>);
+struct RequestInProgress(watch::Sender<usize>, Arc<Activity>);
 
 impl RequestInProgress {
-    fn start(count: &watch::Sender<usize>) -> Self {
+    fn start(count: &watch::Sender<usize>, activity: &Arc<Activity>) -> Self {
         count.send_modify(|count| *count += 1);
-        RequestInProgress(count.clone())
+        activity.record();
+        RequestInProgress(count.clone(), Arc::clone(activity))
     }
 }
 
 impl Drop for RequestInProgress {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
+        self.1.record();
     }
 }
 

@@ -4,23 +4,24 @@
 //! page of metrics is rendered once for all scrapes within a second, outside the threads that serve timers and
 //! sockets.
 
+use std::convert::Infallible;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::Router;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use axum::{Extension, Router};
+use futures::stream;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use super::metrics::MetricsRegistry;
+use super::metrics::{MetricsRegistry, Page};
 use crate::cache::Cache;
-use crate::inbound::{Caller, MemoryBudget};
 use crate::webhook::ServingCertificate;
 
 /// The parts of the process that the server reads; empty until they have started.
@@ -60,64 +61,71 @@ async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, String) {
 /// The content type of the metrics page.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-async fn metrics(
-    State(health): State<Arc<Health>>,
-    Extension(caller): Extension<Arc<Caller>>,
-) -> Result<impl IntoResponse, StatusCode> {
+async fn metrics(State(health): State<Arc<Health>>) -> Result<impl IntoResponse, StatusCode> {
     let page = match health.metrics.get().cloned() {
         Some(metrics) => health.page.get(move || metrics.page()).await,
-        None => Ok("# EOF\n".into()),
+        None => Ok(Arc::new(Page::of("# EOF\n"))),
     };
     let page = page.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
-    let mut budget = caller.budget();
-    let taken = budget.take(page.len());
-    taken.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-    let body = Bytes::from_owner(PageBody {
-        page,
-        _budget: budget,
+    // The page exists once, however many callers it is sent to.
+    let pieces = stream::unfold((page, 0), |(page, index)| async move {
+        let piece = page.piece(index)?;
+        Some((Ok::<_, Infallible>(piece), (page, index + 1)))
     });
-    Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], Body::from(body)))
-}
-
-/// A page that is being sent to a caller. It counts toward the caller's memory until it has been sent.
-struct PageBody {
-    page: Arc<str>,
-    _budget: MemoryBudget,
-}
-
-impl AsRef<[u8]> for PageBody {
-    fn as_ref(&self) -> &[u8] {
-        self.page.as_bytes()
-    }
+    let body = Body::from_stream(pieces);
+    Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], body))
 }
 
 /// How long a page is cached.
 const PAGE_LIFETIME: Duration = Duration::from_secs(1);
 
-/// The newest page of metrics, and when it was rendered.
-#[derive(Default)]
-struct CachedPage(Arc<Mutex<Option<Rendered>>>);
+/// The memory of the pages that are being sent, in bytes. A caller that reads slowly keeps a page for up to two minutes.
+/// If such callers keep this much, all get the newest of these pages instead of a new one.
+const MAX_PAGES: usize = 112 << 20;
 
-type Rendered = (Instant, Arc<str>);
+/// The newest page of metrics, and those that are still being sent.
+#[derive(Default)]
+struct CachedPage(Arc<Mutex<Pages>>);
+
+#[derive(Default)]
+struct Pages {
+    /// The newest page, and when it was rendered.
+    newest: Option<(Instant, Arc<Page>)>,
+    sent: Vec<Weak<Page>>,
+}
+
+impl Pages {
+    /// The newest page, unless there should be a new one.
+    fn current(&mut self) -> Option<Arc<Page>> {
+        self.sent.retain(|page| page.strong_count() > 0);
+        let (rendered_at, newest) = self.newest.as_ref()?;
+        let sent = self.sent.iter().filter_map(Weak::upgrade);
+        let memory: usize = sent.map(|page| page.length()).sum();
+        let is_new = rendered_at.elapsed() < PAGE_LIFETIME;
+        let is_full = memory + newest.length() > MAX_PAGES;
+        (is_new || is_full).then(|| Arc::clone(newest))
+    }
+
+    fn add(&mut self, page: Page) -> Arc<Page> {
+        let page = Arc::new(page);
+        self.sent.push(Arc::downgrade(&page));
+        self.newest = Some((Instant::now(), Arc::clone(&page)));
+        page
+    }
+}
 
 impl CachedPage {
     /// The cached page, or a new one. At most one page is rendered at a time, even if the caller that requested it
     /// has disconnected.
     async fn get(
         &self,
-        render: impl FnOnce() -> Result<String, fmt::Error> + Send + 'static,
-    ) -> Result<Arc<str>, fmt::Error> {
+        render: impl FnOnce() -> Result<Page, fmt::Error> + Send + 'static,
+    ) -> Result<Arc<Page>, fmt::Error> {
         let mut cached = Arc::clone(&self.0).lock_owned().await;
-        if let Some((rendered_at, page)) = &*cached
-            && rendered_at.elapsed() < PAGE_LIFETIME
-        {
-            return Ok(Arc::clone(page));
+        if let Some(page) = cached.current() {
+            return Ok(page);
         }
-        let rendered = spawn_blocking(move || {
-            let page: Arc<str> = render()?.into();
-            *cached = Some((Instant::now(), Arc::clone(&page)));
-            Ok(page)
-        });
+        let rendered = spawn_blocking(move || Ok(cached.add(render()?)));
         rendered.await.unwrap_or(Err(fmt::Error))
     }
 }

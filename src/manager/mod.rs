@@ -22,7 +22,7 @@ use kube::{Client, Config};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet, spawn_blocking};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -35,7 +35,7 @@ use self::http::Health;
 use self::lease::Elector;
 use self::metrics::{Counters, MetricsRegistry};
 use self::operator::Operator;
-use crate::cache::{Cache, OptionalKinds, Settings};
+use crate::cache::{Cache, MemoryLimits, OptionalKinds, Settings};
 use crate::inbound;
 use crate::provider::{Commands, HttpOptions, Probe, ProbeError};
 use crate::webhook;
@@ -131,7 +131,12 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         None => WebhookState::NotServed,
     });
     let routes = http::routes(Arc::clone(&health));
-    background.spawn(inbound::serve(listener, None, routes));
+    let connections = [
+        inbound::Connections::default(),
+        inbound::Connections::default(),
+    ];
+    let [of_http, of_webhook] = connections.clone();
+    background.spawn(inbound::serve(listener, None, routes, of_http));
     if let Some(listener) = webhook_listener {
         let target = webhook::WebhookTarget {
             client: self::client(&config, Fence::always_open(), &counters.requests)?,
@@ -148,6 +153,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             move || cache_owner.cache.get().cloned(),
             counters.admission.clone(),
             webhook_state,
+            of_webhook,
             &mut background,
         );
         // Setting the certificate cannot fail, because it is set only here.
@@ -178,6 +184,10 @@ pub async fn run(options: Options) -> Result<(), RunError> {
                     leaves_pods_unguarded: !options.guarded_pods,
                     own_namespace: config.default_namespace.as_str().into(),
                     sidecars_in_all_namespaces: options.sidecars_in_all_namespaces,
+                    memory: MemoryLimits {
+                        namespace: options.cache_namespace_mib << 20,
+                        total: options.cache_total_mib << 20,
+                    },
                 },
             ),
             probe,
@@ -189,13 +199,37 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         // Setting these cannot fail, because they are set only here.
         let _ = health.cache.set(operator.cache());
         let metrics = MetricsRegistry::new(counters, operator.queues(), operator.cache(), fence);
-        let _ = health.metrics.set(Arc::new(metrics));
-        operator.run(elector, stop.clone()).await
+        let metrics = Arc::new(metrics);
+        let _ = health.metrics.set(Arc::clone(&metrics));
+        tokio::select! {
+            result = operator.run(elector, stop.clone()) => result,
+            () = remove_deleted_series(metrics) => Ok(()),
+        }
     };
-    tokio::select! {
+    let ended = tokio::select! {
         result = work => result,
         ended = background.join_next() => Err(RunError::Broken(ended)),
         () = stopped_early(stop.clone(), Arc::clone(&health)) => Ok(()),
+    };
+    // Reviews in progress are answered, because an API server cannot repeat them.
+    let closing = connections.iter().map(|it| it.close(CLOSE_TIMEOUT));
+    futures::future::join_all(closing).await;
+    ended
+}
+
+/// How long requests in progress may take when the process ends.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// The interval at which the series of deleted objects are removed, even if nothing scrapes the metrics.
+const SERIES_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Removes the series of deleted objects, forever.
+async fn remove_deleted_series(metrics: Arc<MetricsRegistry>) {
+    loop {
+        sleep(SERIES_INTERVAL).await;
+        let metrics = Arc::clone(&metrics);
+        // Fails only if it panics; the next attempt does not depend on this one.
+        let _ = spawn_blocking(move || metrics.remove_deleted()).await;
     }
 }
 

@@ -245,6 +245,7 @@ impl Operator {
         for template in cache.hook_templates.all_unreadable().keys() {
             self.hook_templates.add(template.clone());
         }
+        let planners = Arc::new(Planners::start().map_err(RunError::Planners)?);
         let (requests, events) = (self.requests.clone(), self.events.clone());
         let unreadable = UnreadableReporter::new(requests.clone(), events.clone());
         let unstored_runs = Arc::clone(&self.cache.unstored_runs);
@@ -259,7 +260,7 @@ impl Operator {
             events,
             unreadable: unreadable.clone(),
             metrics: self.counters.writes.clone(),
-            planners: Arc::new(Planners::start().map_err(RunError::Planners)?),
+            planners: Arc::clone(&planners),
         };
         info!("starting controllers");
         tokio::join!(
@@ -276,9 +277,9 @@ impl Operator {
                 stop.clone()
             ),
             self.control_hook_runs(unreadable.clone(), stop.clone()),
-            self.control_sidecar_sets(unreadable.clone(), stop.clone()),
+            self.control_sidecar_sets(unreadable.clone(), Arc::clone(&planners), stop.clone()),
             self.control_hook_templates(unreadable.clone(), stop.clone()),
-            self.control_clusters(unreadable, stop),
+            self.control_clusters(unreadable, planners, stop),
         );
         info!("controllers stopped");
         Ok(())
@@ -315,6 +316,7 @@ impl Operator {
     async fn control_sidecar_sets(
         &self,
         unreadable: UnreadableReporter,
+        planners: Arc<Planners>,
         stop: watch::Receiver<bool>,
     ) {
         let controller = Arc::new(SidecarSets::new(
@@ -323,6 +325,7 @@ impl Operator {
             self.events.clone(),
             unreadable,
             self.webhook.clone(),
+            planners,
         ));
         let reconcile = move |key| Arc::clone(&controller).reconcile(key);
         let mut webhook = self.webhook.clone();
@@ -340,14 +343,21 @@ impl Operator {
     }
 
     /// Runs the scripts of Clusters, if lifecycle hooks are enabled.
-    async fn control_clusters(&self, unreadable: UnreadableReporter, stop: watch::Receiver<bool>) {
+    async fn control_clusters(
+        &self,
+        unreadable: UnreadableReporter,
+        planners: Arc<Planners>,
+        stop: watch::Receiver<bool>,
+    ) {
         let Some(image) = self.hook_image.clone() else {
             return;
         };
         add_all(&self.clusters, &self.cache.clusters);
         let (requests, events) = (self.requests.clone(), self.events.clone());
         let cache = Arc::clone(&self.cache);
-        let controller = Arc::new(Clusters::new(cache, requests, events, unreadable, image));
+        let controller = Arc::new(Clusters::new(
+            cache, requests, events, unreadable, planners, image,
+        ));
         let reconcile = move |key| Arc::clone(&controller).reconcile(key);
         work(Arc::clone(&self.clusters), stop, reconcile).await;
     }

@@ -95,6 +95,25 @@ pub struct Options {
         conflicts_with = "namespace"
     )]
     pub lifecycle_hooks_image: Option<String>,
+    /// MiB of memory that the cached objects of one namespace may take. Objects beyond it are reported as unreadable, and
+    /// nothing is planned for workloads that they belong to.
+    #[arg(
+        long,
+        env = "GAMEKEEPER_CACHE_NAMESPACE_MIB",
+        value_name = "MIB",
+        default_value_t = 96,
+        value_parser = mebibytes
+    )]
+    pub cache_namespace_mib: usize,
+    /// MiB of memory that all cached objects may take, except those of namespaces that take less than 8 MiB.
+    #[arg(
+        long,
+        env = "GAMEKEEPER_CACHE_TOTAL_MIB",
+        value_name = "MIB",
+        default_value_t = 320,
+        value_parser = mebibytes
+    )]
+    pub cache_total_mib: usize,
     /// Format of log lines.
     #[arg(long, env = "GAMEKEEPER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
@@ -106,6 +125,11 @@ pub struct Options {
         value_parser = log_level
     )]
     pub log_level: String,
+}
+
+fn mebibytes(text: &str) -> Result<usize, String> {
+    let parsed = text.parse().ok().filter(|it| (1..=1 << 20).contains(it));
+    parsed.ok_or_else(|| "must be a whole number of MiB, from 1 to 1048576".to_owned())
 }
 
 /// The taints that the cluster autoscaler, Karpenter, and the termination handlers of AWS and Google Cloud set.

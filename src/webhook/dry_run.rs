@@ -17,20 +17,32 @@ use kube::Client;
 use kube::core::Status;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::log_limiter::LogLimiter;
 use super::metrics::{AdmissionMetrics, RequestLabels};
 use super::review::{AdmissionRequest, concerns_spec};
+use crate::fair::{Capacity, NamespaceLimiter};
+use crate::log_limiter::LogLimiter;
 use gamekeeper_core::admission::{Finding, is_dns_label};
 use gamekeeper_core::api::names::{MAX_NAME, claim_template_name};
 
 /// The timeout of all dry runs for one object, well below the webhook's timeout in the chart.
 const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(2);
-/// The maximum number of concurrent dry runs; others wait until the timeout.
-const MAX_DRY_RUNS: usize = 32;
+/// The limits on concurrent dry runs of one address; others wait until the timeout. Whatever other addresses send, an API
+/// server has some of its own.
+const PER_CALLER: Capacity = Capacity {
+    shared: 32,
+    per_namespace: 16,
+    reserved: 2,
+};
+/// The limits on concurrent dry runs for one namespace by one address: the templates of one tenant must not make an API
+/// server wait with those of the others.
+const PER_NAMESPACE: Capacity = Capacity {
+    shared: 1_024,
+    per_namespace: 4,
+    reserved: 0,
+};
 
 /// The API server's findings about the pod templates of a request.
 #[derive(Debug, Default)]
@@ -67,7 +79,8 @@ pub(super) struct DryRun {
     client: Client,
     /// The namespace for dry runs of SidecarSets, which have none.
     namespace: String,
-    limiter: Semaphore,
+    by_caller: NamespaceLimiter,
+    by_namespace: NamespaceLimiter,
     metrics: AdmissionMetrics,
     log: LogLimiter,
 }
@@ -77,18 +90,19 @@ impl DryRun {
         DryRun {
             client,
             namespace,
-            limiter: Semaphore::new(MAX_DRY_RUNS),
+            by_caller: NamespaceLimiter::new(PER_CALLER),
+            by_namespace: NamespaceLimiter::new(PER_NAMESPACE),
             metrics,
             log: LogLimiter::default(),
         }
     }
 
     /// Validates the template in a request, if the request changes the template.
-    pub(super) async fn check(&self, request: &AdmissionRequest) -> DryRunFindings {
+    pub(super) async fn check(&self, request: &AdmissionRequest, caller: &str) -> DryRunFindings {
         if !changes_template(request) {
             return DryRunFindings::default();
         }
-        let checked = timeout(DRY_RUN_TIMEOUT, self.check_both(request)).await;
+        let checked = timeout(DRY_RUN_TIMEOUT, self.check_both(request, caller)).await;
         let checked = checked.unwrap_or(Err(Undecided::Late));
         let outcome = match &checked {
             Ok(findings) if findings.object.is_empty() => "accepted",
@@ -105,9 +119,14 @@ impl DryRun {
     }
 
     /// Validates the new template, and the old one if the new one is refused.
-    async fn check_both(&self, request: &AdmissionRequest) -> Result<DryRunFindings, Undecided> {
-        // The semaphore is never closed.
-        let _permit = self.limiter.acquire().await.map_err(|_| Undecided::Late)?;
+    async fn check_both(
+        &self,
+        request: &AdmissionRequest,
+        caller: &str,
+    ) -> Result<DryRunFindings, Undecided> {
+        let tenant = format!("{caller} {}", cut(&request.namespace));
+        let _own = self.by_namespace.take(&tenant).await;
+        let _permit = self.by_caller.take(caller).await;
         let object = self.send(&request.namespace, &request.object).await?;
         let is_new = request.old_object.is_null();
         let old_object = match object.is_empty() || is_new {

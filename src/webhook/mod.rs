@@ -11,7 +11,6 @@
 
 mod certificates;
 mod dry_run;
-mod log_limiter;
 mod metrics;
 mod mutate;
 mod neighbors;
@@ -34,6 +33,8 @@ use tokio::task::JoinSet;
 
 use crate::cache::Cache;
 use crate::evaluation_pool::EvaluationPool;
+use crate::fair::NamespaceLimiter;
+use crate::inbound::Connections;
 use gamekeeper_core::plan::hook_run::ExecNamespaces;
 use gamekeeper_core::plan::parse_duration;
 use gamekeeper_core::plan::sidecars::WebhookState;
@@ -102,6 +103,7 @@ pub(crate) fn start(
     cache: impl Fn() -> Option<Arc<Cache>> + Send + Sync + 'static,
     metrics: AdmissionMetrics,
     state: watch::Sender<WebhookState>,
+    connections: Connections,
     background: &mut JoinSet<()>,
 ) -> std::io::Result<Arc<ServingCertificate>> {
     metrics.init();
@@ -113,6 +115,7 @@ pub(crate) fn start(
             target.scope.as_ref().unwrap_or(&target.namespace).clone(),
             metrics.clone(),
         ),
+        places: NamespaceLimiter::new(server::PLACES),
         metrics: metrics.clone(),
         scope: target.scope,
         commands: Arc::new(target.commands),
@@ -133,6 +136,7 @@ pub(crate) fn start(
         listener,
         Arc::clone(&certificate),
         Arc::new(reviewer),
+        connections,
     ));
     Ok(certificate)
 }

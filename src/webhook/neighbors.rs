@@ -8,6 +8,11 @@ use crate::cache::Cache;
 use gamekeeper_core::admission::{Neighbor, sidecar_set};
 use gamekeeper_core::plan::sidecars::Namespace;
 
+/// Whether the request writes the spec of a SidecarSet. Only then is there anything to compare it with.
+pub(super) fn concerns_sidecar_set(request: &AdmissionRequest) -> bool {
+    concerns_spec(request) && sidecar_set(&request.object).is_some()
+}
+
 /// The maximum number of namespaces that are read for one request.
 const MAX_READ: usize = 16;
 

@@ -24,17 +24,27 @@ use tokio_rustls::TlsAcceptor;
 use super::dry_run::DryRun;
 use super::metrics::{AdmissionMetrics, RequestLabels};
 use super::mutate::{defaulted, injected};
-use super::neighbors::Neighbors;
+use super::neighbors::{Neighbors, concerns_sidecar_set};
 use super::review::{AdmissionRequest, AdmissionResponse, AdmissionReview, review};
 use crate::cache::Cache;
 use crate::evaluation_pool::EvaluationPool;
-use crate::inbound::{self, Caller, MemoryBudget};
+use crate::fair::{Capacity, NamespaceLimiter};
+use crate::inbound::{self, Caller, Connections, MemoryBudget};
 use gamekeeper_core::admission::{Templates, is_dns_label};
 use gamekeeper_core::plan::hook_run::ExecNamespaces;
 use gamekeeper_core::plan::sidecars::{Namespace, Sidecars};
 
 /// The timeout for reading a body: longer than API servers wait for a response (three seconds, in the chart).
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+/// The places for reviews. Each address has some that no other can take: a pod that sends reviews must not make those of
+/// an API server late, because objects whose review is late are accepted unchecked.
+pub(super) const PLACES: Capacity = Capacity {
+    shared: 64,
+    per_namespace: 16,
+    reserved: 4,
+};
+/// How long a review may wait for its place.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The timeout for reading a namespace, well below the webhook's timeout in the chart.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest body, in bytes: enough for two objects of the maximum size in etcd.
@@ -79,6 +89,8 @@ pub(super) struct Reviewer {
     pub evaluation: EvaluationPool,
     pub dry_run: DryRun,
     pub metrics: AdmissionMetrics,
+    /// The places for reviews, by the caller's address.
+    pub places: NamespaceLimiter,
     /// The only namespace that the cache holds; None if it holds all.
     pub scope: Option<String>,
     /// The namespaces in which hooks may run commands.
@@ -107,8 +119,17 @@ impl Reviewer {
         purpose: Purpose,
         request: AdmissionRequest,
         budget: MemoryBudget,
+        caller: &str,
     ) -> Option<AdmissionResponse> {
-        let cache = (self.cache)().filter(|cache| cache.is_ready())?;
+        let cache = (self.cache)()?;
+        let is_ready = match purpose {
+            Purpose::Validate => cache.is_ready(),
+            // Pods wait for an answer, and it depends on nothing else.
+            Purpose::Default | Purpose::Inject => cache.knows_sidecar_sets(),
+        };
+        if !is_ready {
+            return None;
+        }
         // SidecarSets have no namespace, and every operator can check them.
         let is_elsewhere =
             |scope: &String| !request.namespace.is_empty() && *scope != request.namespace;
@@ -120,7 +141,11 @@ impl Reviewer {
             });
         }
         match purpose {
-            Purpose::Validate => self.validate(cache, request, budget).await,
+            Purpose::Validate => {
+                let place = timeout(PLACE_TIMEOUT, self.places.take(caller)).await;
+                let _place = place.ok()?;
+                self.validate(cache, request, budget, caller).await
+            }
             Purpose::Default => Some(defaulted(&request)),
             Purpose::Inject => {
                 let sets = self.sets(&cache, &request.namespace).await?;
@@ -134,9 +159,11 @@ impl Reviewer {
         cache: Arc<Cache>,
         request: AdmissionRequest,
         budget: MemoryBudget,
+        caller: &str,
     ) -> Option<AdmissionResponse> {
-        let dry_run = self.dry_run.check(&request).await;
-        let neighbors = self.neighbors(&cache, &request).await;
+        let dry_run = self.dry_run.check(&request, caller).await;
+        let request = Arc::new(request);
+        let neighbors = self.neighbors(&cache, &request).await?;
         let namespace = request.namespace.clone();
         let commands = Arc::clone(&self.commands);
         let response = self.evaluation.run(&namespace, move || {
@@ -164,15 +191,29 @@ impl Reviewer {
 
     /// The workloads with which a SidecarSet conflicts, and their namespaces. No namespace is cached before the first
     /// set exists.
-    async fn neighbors(&self, cache: &Cache, request: &AdmissionRequest) -> Neighbors {
-        let mut neighbors = Neighbors::of(request, cache);
+    async fn neighbors(
+        &self,
+        cache: &Arc<Cache>,
+        request: &Arc<AdmissionRequest>,
+    ) -> Option<Neighbors> {
+        let mut neighbors = match concerns_sidecar_set(request) {
+            true => {
+                // This compares the set with every workload of the cluster.
+                let (cache, request) = (Arc::clone(cache), Arc::clone(request));
+                let found = self
+                    .evaluation
+                    .run("", move || Neighbors::of(&request, &cache));
+                found.await.ok()?
+            }
+            false => Neighbors::default(),
+        };
         let unknown = neighbors.unknown_namespaces();
         let reads = unknown.iter().map(|name| self.read_namespace(name));
         let read = join_all(reads).await.into_iter().flatten();
         neighbors
             .namespaces
             .extend(read.map(|it| (it.name.clone(), it)));
-        neighbors
+        Some(neighbors)
     }
 
     /// The SidecarSets that reach the namespace of a pod of another controller; None if the namespace cannot be read.
@@ -238,11 +279,14 @@ async fn respond(
     Extension(caller): Extension<Arc<Caller>>,
     body: Body,
 ) -> Result<Json<Value>, StatusCode> {
+    let address = caller.address.clone();
     let mut budget = caller.budget();
     let read = timeout(BODY_TIMEOUT, read(body, &mut budget)).await;
     let review = read.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT))?;
     let (labels, started) = (RequestLabels::of(&review.request), Instant::now());
-    let response = reviewer.review(purpose, review.request, budget).await;
+    let response = reviewer
+        .review(purpose, review.request, budget, &address)
+        .await;
     let allowed = response.as_ref().map(|response| response.allowed);
     reviewer
         .metrics
@@ -276,6 +320,7 @@ pub(super) async fn serve(
     listener: TcpListener,
     certificate: Arc<ServingCertificate>,
     reviewer: Arc<Reviewer>,
+    connections: Connections,
 ) {
     let app = Router::new()
         .route("/validate", post(validate))
@@ -287,5 +332,5 @@ pub(super) async fn serve(
         .with_cert_resolver(certificate);
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(tls));
-    inbound::serve(listener, Some(acceptor), app).await;
+    inbound::serve(listener, Some(acceptor), app, connections).await;
 }

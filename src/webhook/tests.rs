@@ -24,6 +24,8 @@ use super::review::{AdmissionRequest, AdmissionResponse, review};
 use super::server::{Reviewer, ServingCertificate, serve};
 use crate::cache::Cache;
 use crate::evaluation_pool::EvaluationPool;
+use crate::fair::NamespaceLimiter;
+use crate::inbound::Connections;
 use gamekeeper_core::admission::{Finding, Templates};
 use gamekeeper_core::plan::hook_run::ExecNamespaces;
 
@@ -399,6 +401,7 @@ async fn start_webhook(certificate: &Arc<ServingCertificate>, metrics: Admission
     let reviewer = Reviewer {
         evaluation: EvaluationPool::start().expect("threads"),
         dry_run: DryRun::new(unused_client(), "own".into(), AdmissionMetrics::default()),
+        places: NamespaceLimiter::new(super::server::PLACES),
         metrics,
         scope: None,
         commands: Arc::default(),
@@ -406,7 +409,9 @@ async fn start_webhook(certificate: &Arc<ServingCertificate>, metrics: Admission
         // A cache without watches is synced from the start.
         cache: Box::new(|| Some(Arc::new(Cache::default()))),
     };
-    tokio::spawn(serve(listener, Arc::clone(certificate), Arc::new(reviewer)));
+    let connections = Connections::default();
+    let (certificate, reviewer) = (Arc::clone(certificate), Arc::new(reviewer));
+    tokio::spawn(serve(listener, certificate, reviewer, connections));
     format!("https://localhost:{port}")
 }
 

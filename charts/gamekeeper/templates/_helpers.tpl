@@ -89,6 +89,8 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- with .Values.hooks.exec }}
 - --hook-exec-namespaces={{ join "," . }}
 {{- end }}
+- --cache-namespace-mib={{ .Values.cache.namespaceMiB }}
+- --cache-total-mib={{ .Values.cache.totalMiB }}
 {{- with .Values.nodes.goingTaints }}
 - --going-taints={{ join "," . }}
 {{- end }}

@@ -16,7 +16,7 @@ pub(super) fn check_deployment(workload: &GameDeployment) -> Vec<Finding> {
     match IndexRange::of(annotations) {
         Ok(None) => invalid_switch(annotations).into_iter().collect(),
         Ok(Some(range)) => {
-            let mut findings = check_environment(&workload.spec.template);
+            let mut findings = check_environment(&workload.spec.template.parse());
             findings.extend(too_few(workload, range));
             findings
         }

@@ -40,7 +40,7 @@ pub struct Neighbor {
 impl Neighbor {
     /// Reads these parts of a workload.
     pub fn of<K: GameWorkload>(workload: &K) -> Self {
-        let (meta, template) = (workload.meta(), workload.pod_template());
+        let (meta, template) = (workload.meta(), workload.pod_template().parse());
         let labels = template.pointer("/metadata/labels");
         let labels = labels.and_then(|it| BTreeMap::deserialize(it).ok());
         let lists = ["initContainers", "containers"].into_iter();

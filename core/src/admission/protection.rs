@@ -12,9 +12,8 @@ use crate::api::{GameWorkload, OnNodeGoing, PodProtection};
 
 /// Findings about a workload's protection, and about the label that the operator sets for it.
 pub(super) fn check_workload(workload: &impl GameWorkload) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = label_in_template(workload.pod_template())
-        .into_iter()
-        .collect();
+    let template = workload.pod_template().parse();
+    let mut findings: Vec<Finding> = label_in_template(&template).into_iter().collect();
     let Some(protection) = workload.protection() else {
         return findings;
     };
@@ -39,7 +38,7 @@ pub(super) fn check_workload(workload: &impl GameWorkload) -> Vec<Finding> {
             "Guarded has no effect without a PreDelete hook; set preDeleteUpdateStrategy.hook",
         ));
     }
-    let containers = workload.pod_template().pointer("/spec/containers");
+    let containers = template.pointer("/spec/containers");
     if containers
         .and_then(Value::as_array)
         .is_some_and(|all| all.len() > 1)

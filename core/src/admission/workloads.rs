@@ -2,10 +2,12 @@
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use serde_json::Value;
+
 use super::{Finding, Templates, hooks, indexes, labels, pods, protection};
 use crate::api::{
     ContainerOrder, GameDeployment, GameStatefulSet, GameStatefulSetSpec, GameWorkload,
-    InPlaceUpdateStrategy, PodManagementPolicy, UpdateStrategyType, WhenImpossible,
+    InPlaceUpdateStrategy, JsonText, PodManagementPolicy, UpdateStrategyType, WhenImpossible,
 };
 
 /// The settings of updates that both kinds of workload have.
@@ -88,7 +90,9 @@ pub(super) fn check_game_stateful_set(
     let in_place = &strategy.in_place_update_strategy;
     let update = Update::of(strategy.type_, in_place, without_gate);
     let mut findings = check_workload(workload, update, templates);
-    findings.extend(pods::check_claims(&workload.spec.volume_claim_templates));
+    findings.extend(pods::check_claims(&parsed(
+        &workload.spec.volume_claim_templates,
+    )));
     findings.extend(surge_without_effect(&workload.spec));
     findings.extend(reserved_without_effect(&workload.spec));
     findings.extend(batch_without_effect(workload));
@@ -172,8 +176,8 @@ fn check_workload<K: GameWorkload>(
     findings.extend(labels::invalid_keys("spec.selector.matchLabels", selected));
     findings.extend(pods::check_template(
         "spec.template",
-        workload.pod_template(),
-        workload.claim_templates(),
+        &workload.pod_template().parse(),
+        &parsed(workload.claim_templates()),
     ));
     findings.extend(hooks::check_workload(workload, templates));
     findings.extend(protection::check_workload(workload));
@@ -182,6 +186,10 @@ fn check_workload<K: GameWorkload>(
     findings.extend(order_without_effect(update));
     findings.extend(steps_without_effect(workload));
     findings
+}
+
+fn parsed(templates: &[JsonText]) -> Vec<Value> {
+    templates.iter().map(JsonText::parse).collect()
 }
 
 /// Finds in-place hooks that the update strategy never runs.

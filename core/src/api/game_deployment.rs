@@ -6,9 +6,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::workload::MAX_REVISION_HISTORY;
 use super::{
-    CanaryStrategy, InPlaceUpdateStrategy, PodHookStrategy, Protection, UpdateStrategyType,
-    WorkloadStatus, schema,
+    CanaryStrategy, InPlaceUpdateStrategy, JsonText, PodHookStrategy, Protection,
+    UpdateStrategyType, WorkloadStatus, schema,
 };
 
 /// GameDeployment runs interchangeable game servers and never deletes one before its hook allows it.
@@ -44,7 +45,7 @@ pub struct GameDeploymentSpec {
     pub selector: LabelSelector,
     /// Template of the pods.
     #[schemars(schema_with = "schema::pod_template")]
-    pub template: serde_json::Value,
+    pub template: JsonText,
     /// Has no effect; accepted because bk-bcs accepts it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 253))]
@@ -54,7 +55,7 @@ pub struct GameDeploymentSpec {
     #[schemars(range(min = 0))]
     pub min_ready_seconds: i32,
     /// Number of old revisions to keep for rollbacks.
-    #[schemars(range(min = 0), extend("default" = 10))]
+    #[schemars(range(min = 0, max = MAX_REVISION_HISTORY), extend("default" = 10))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
     /// How pods are created, and which ones a scale-in deletes first.

@@ -6,9 +6,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::workload::MAX_REVISION_HISTORY;
 use super::{
-    CanaryStrategy, InPlaceUpdateStrategy, PodHookStrategy, Protection, UpdateStrategyType,
-    WorkloadStatus, schema,
+    CanaryStrategy, InPlaceUpdateStrategy, JsonText, PodHookStrategy, Protection,
+    UpdateStrategyType, WorkloadStatus, schema,
 };
 
 /// GameStatefulSet runs game servers that keep their name and volumes.
@@ -45,7 +46,7 @@ pub struct GameStatefulSetSpec {
     pub selector: LabelSelector,
     /// Template of the pods.
     #[schemars(schema_with = "schema::pod_template")]
-    pub template: serde_json::Value,
+    pub template: JsonText,
     /// Name of the headless Service that governs the pods' DNS names.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(
@@ -65,7 +66,7 @@ pub struct GameStatefulSetSpec {
     /// Templates of the claims that each pod gets; immutable.
     #[schemars(schema_with = "schema::volume_claim_templates")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub volume_claim_templates: Vec<serde_json::Value>,
+    pub volume_claim_templates: Vec<JsonText>,
     /// What happens to claims when the workload or a pod is deleted.
     #[serde(default)]
     pub persistent_volume_claim_retention_policy: PvcRetentionPolicy,
@@ -86,7 +87,7 @@ pub struct GameStatefulSetSpec {
     #[schemars(range(min = 0))]
     pub min_ready_seconds: i32,
     /// Number of old revisions to keep for rollbacks.
-    #[schemars(range(min = 0), extend("default" = 10))]
+    #[schemars(range(min = 0, max = MAX_REVISION_HISTORY), extend("default" = 10))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
     /// How pods are created.

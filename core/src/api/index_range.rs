@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::AnnotationLimits;
 use super::names::{INDEX_ON, INDEX_RANGE};
 
 /// The indexes from `start` (inclusive) to `end` (exclusive).
@@ -47,7 +48,7 @@ impl IndexRange {
         let Some(text) = annotations.get(INDEX_RANGE) else {
             return Err(InvalidIndexRange(EXAMPLE.to_owned()));
         };
-        let value: AnnotationValue = serde_json::from_str(text).map_err(|_| {
+        let value: AnnotationValue = AnnotationLimits::SMALL.read(text).ok_or_else(|| {
             InvalidIndexRange(format!("{EXAMPLE}: both must be whole numbers, 0 or more"))
         })?;
         let range = Self {

@@ -4,6 +4,7 @@
 //! The Rust types are the source of the CRDs (`gamekeeper crds`). Names, casing and enum values are those of
 //! bk-bcs, so that its manifests apply unchanged.
 
+mod annotation;
 mod authentication;
 mod cluster;
 mod condition;
@@ -14,6 +15,7 @@ mod hook_options;
 mod hook_run;
 mod hook_template;
 mod index_range;
+mod json_text;
 mod lifecycle;
 mod metric;
 pub mod names;
@@ -26,6 +28,7 @@ mod update_strategy;
 mod workload;
 mod workload_status;
 
+pub use annotation::AnnotationLimits;
 pub use authentication::{
     Authentication, BasicAuthentication, BearerAuthentication, OAuth2Authentication,
 };
@@ -51,6 +54,7 @@ pub use hook_template::{
     Argument, ArgumentSource, FieldRef, HookPolicy, HookTemplate, HookTemplateSpec, SecretKeyRef,
 };
 pub use index_range::{IndexRange, InvalidIndexRange};
+pub use json_text::JsonText;
 pub use lifecycle::{LifecycleStep, StepScope};
 pub use metric::{Metric, MetricProvider};
 pub use protection::{
@@ -71,6 +75,7 @@ pub use update_strategy::{
     UpdateStrategyType, WhenImpossible,
 };
 pub use workload::GameWorkload;
+pub(crate) use workload::MAX_REVISION_HISTORY;
 pub use workload_status::{
     CanaryStatus, PauseCondition, PauseReason, PodHookCondition, WorkloadStatus,
 };

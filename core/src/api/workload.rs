@@ -1,21 +1,23 @@
 //! The common interface of GameDeployment and GameStatefulSet.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Resource;
 use kube::core::Selector;
 use kube::core::object::HasStatus;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
-use super::names::{FORCE_DELETE_ON_LOST_NODES, WorkloadKind, claim_prefix};
+use super::names::{FORCE_DELETE_ON_LOST_NODES, WorkloadKind};
 use super::{
-    CanaryStrategy, GameDeployment, GameStatefulSet, PodHookStrategy, Protection,
+    CanaryStrategy, GameDeployment, GameStatefulSet, JsonText, PodHookStrategy, Protection,
     UpdateStrategyType, WorkloadStatus,
 };
+
+/// The largest `revisionHistoryLimit`. Every replica keeps all revisions of all workloads.
+pub(crate) const MAX_REVISION_HISTORY: i32 = 100;
 
 /// A workload of either kind.
 pub trait GameWorkload:
@@ -41,10 +43,10 @@ pub trait GameWorkload:
     fn label_selector(&self) -> &LabelSelector;
 
     /// The pod template.
-    fn pod_template(&self) -> &Value;
+    fn pod_template(&self) -> &JsonText;
 
     /// The claim templates of its pods.
-    fn claim_templates(&self) -> &[Value];
+    fn claim_templates(&self) -> &[JsonText];
 
     /// The hooks of [`HookPoint::OF_PODS`](super::names::HookPoint::OF_PODS), in that order.
     fn pod_hooks(&self) -> [&PodHookStrategy; 3];
@@ -67,17 +69,24 @@ pub trait GameWorkload:
         (!selector.selects_all()).then_some(selector)
     }
 
+    /// The names of its claim templates, which are also those of the pods' volumes.
+    fn claim_template_names(&self) -> impl Iterator<Item = String> {
+        let templates = self.claim_templates().iter();
+        templates.map(|template| template.read::<TemplateHead>().metadata.name)
+    }
+
     /// The prefixes of its claims' names; the ordinal follows.
     fn claim_prefixes(&self) -> impl Iterator<Item = String> {
         let workload = self.meta().name.as_deref().unwrap_or_default();
-        let templates = self.claim_templates().iter();
-        templates.map(move |template| claim_prefix(template, workload))
+        let names = self.claim_template_names();
+        names.map(move |name| format!("{name}-{workload}-"))
     }
 
     /// Whether the workload's pods on lost nodes are force-deleted.
     fn forces_pods_off_lost_nodes(&self) -> bool {
-        let annotations = self.pod_template().pointer("/metadata/annotations");
-        let annotation = annotations.and_then(|it| it.get(FORCE_DELETE_ON_LOST_NODES));
+        let template: TemplateHead = self.pod_template().read();
+        let annotations = template.metadata.annotations.unwrap_or_default();
+        let annotation = annotations.get(FORCE_DELETE_ON_LOST_NODES);
         annotation.is_some_and(|it| it == "true")
     }
 
@@ -94,6 +103,20 @@ pub trait GameWorkload:
     }
 }
 
+/// The metadata of a template.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TemplateHead {
+    metadata: TemplateMetadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TemplateMetadata {
+    name: String,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
 /// Implements [`GameWorkload`] for a kind. The fields have the same names in both kinds, except that only a
 /// GameStatefulSet has claim templates.
 macro_rules! game_workload {
@@ -105,11 +128,11 @@ macro_rules! game_workload {
                 &self.spec.selector
             }
 
-            fn pod_template(&self) -> &Value {
+            fn pod_template(&self) -> &JsonText {
                 &self.spec.template
             }
 
-            fn claim_templates(&self) -> &[Value] {
+            fn claim_templates(&self) -> &[JsonText] {
                 let $spec = &self.spec;
                 $claim_templates
             }

@@ -12,7 +12,7 @@ use crate::plan::in_place::is_at;
 use crate::plan::observed::Pod;
 use crate::plan::outline::{Beginning, begin, conclude, status_with_collisions, stop};
 use crate::plan::pods::active;
-use crate::plan::pods::creation::{MAX_CREATIONS, PodNames};
+use crate::plan::pods::creation::{PodNames, max_creations};
 use crate::plan::pods::index;
 use crate::plan::pods::index::{Indexes, NoIndex};
 use crate::plan::revision::Revisions;
@@ -199,7 +199,8 @@ fn create(scene: &Scene, existing: i64) -> Created {
     let mut indexes = Indexes::new(workload, world);
     let mut pods = Vec::new();
     let mut waits_for = None;
-    let wanted = usize::try_from(missing).map_or(MAX_CREATIONS, |it| it.min(MAX_CREATIONS));
+    let most = max_creations(workload);
+    let wanted = usize::try_from(missing).map_or(most, |it| it.min(most));
     let room = scene.batch.room(wanted);
     if room < wanted {
         waits_for = scene.batch.waits_for();

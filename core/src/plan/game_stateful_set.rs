@@ -14,7 +14,7 @@ use crate::plan::hooks::{Hooks, Intent, guard};
 use crate::plan::observed::{Pod, PodPhase, PodUid};
 use crate::plan::outline::{Beginning, begin, conclude, status_with_collisions, stop};
 use crate::plan::pods::active;
-use crate::plan::pods::creation::{MAX_CREATIONS, pod_with_ordinal};
+use crate::plan::pods::creation::{max_creations, pod_with_ordinal};
 use crate::plan::protection::Vacated;
 use crate::plan::rollout::Rollout;
 use crate::plan::scale::batch::Batch;
@@ -200,7 +200,7 @@ fn create(scene: &Scene, ordinals: &Ordinals, vacated: &Vacated, claims: &mut Cl
     let mut room = reach.room(ordinals.updated(scene.revisions, scene.sizes));
     let regular = ordinals.regular();
     let surge = new_pods.surge();
-    let missing = ordinals.missing(surge, MAX_CREATIONS, &scene.batch);
+    let missing = ordinals.missing(surge, max_creations(scene.workload), &scene.batch);
     let batch_room = scene.batch.room(missing.len());
     let is_batch_full = batch_room < missing.len();
     let is_vacated = |ordinal: &i64| vacated.has(&scene.workload.pod_name(*ordinal));

@@ -76,5 +76,5 @@ pub use rollout::{Promotion, Rollout};
 pub use status::unreadable::{unreadable_conditions, unreadable_message};
 pub use time::{duration, parse_duration};
 pub use update::why_sidecars_are_held;
-pub use workload::{InvalidWorkload, Workload};
+pub use workload::{InvalidWorkload, Workload, managed_fields_to_keep};
 pub use world::{Attempt, Backoff, Failures, GuardState, OtherBudget, Revision, Verdict, World};

@@ -3,12 +3,15 @@
 //! A revision is a ControllerRevision named `WORKLOAD-HASH`. Templates are compared by meaning: neither writing
 //! `cpu: "0.5"` instead of `500m`, nor adding a default that was omitted before, creates a new revision.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::api::names;
+use crate::api::{JsonText, names};
 use crate::plan::decision::{Action, NewRevision};
 use crate::plan::observed::RevisionName;
 use crate::plan::quantity;
@@ -43,12 +46,13 @@ pub struct FoundRevisions<'a> {
 pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
     let mut collisions = workload.progress.collision_count;
     let revisions = &world.revisions;
-    let wanted = canonical(workload.template);
+    let wanted = canonical(&workload.template);
     let highest = revisions.iter().map(|it| it.number).max().unwrap_or(0);
-    let matching = revisions
-        .iter()
-        .filter(|it| canonical(&it.template) == wanted)
-        .max_by_key(|it| it.number);
+    // The newest revision is compared first: it is nearly always the one, and only one is parsed at a time.
+    let mut newest_first: Vec<_> = revisions.iter().collect();
+    newest_first.sort_by_key(|it| Reverse(it.number));
+    let is_same = |it: &&Arc<Revision>| canonical(&it.template.parse()) == wanted;
+    let matching = newest_first.into_iter().find(is_same);
     let number = highest + 1;
     let (revisions, action) = match matching {
         Some(update) if update.controlled => {
@@ -75,7 +79,7 @@ pub fn find<'a>(workload: &Workload, world: &'a World) -> FoundRevisions<'a> {
             let new = NewRevision {
                 name,
                 number,
-                template: workload.template.clone(),
+                template: JsonText::from(&workload.template),
                 cause: workload.annotations.get(names::CHANGE_CAUSE).cloned(),
             };
             (None, Some(Action::CreateRevision(new)))
@@ -107,7 +111,7 @@ pub fn prune(
         .iter()
         .filter(|revision| revision.controlled && !named.contains(&revision.name()))
         .collect();
-    unused.sort_by_key(|revision| std::cmp::Reverse(revision.number));
+    unused.sort_by_key(|revision| Reverse(revision.number));
     unused
         .into_iter()
         .skip(workload.history_limit)
@@ -120,13 +124,27 @@ pub fn prune(
 
 /// The pod template in a ControllerRevision's data, without the marker that makes it a patch; null
 /// if there is no template.
-pub fn recorded_template(mut data: Value) -> Value {
-    let template = data.pointer_mut("/spec/template").map(Value::take);
-    let mut template = template.unwrap_or_default();
-    if let Some(fields) = template.as_object_mut() {
-        fields.remove("$patch");
+pub fn recorded_template(data: &JsonText) -> JsonText {
+    let mut fields = data.read::<RecordedData>().spec.template;
+    fields.remove("$patch");
+    match fields.is_empty() {
+        true => JsonText::default(),
+        false => JsonText::of(&fields),
     }
-    template
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RecordedData<'a> {
+    #[serde(borrow)]
+    spec: RecordedSpec<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RecordedSpec<'a> {
+    #[serde(borrow)]
+    template: BTreeMap<String, &'a RawValue>,
 }
 
 /// The canonical form of a template, which is the same for all templates with the same meaning. Nulls, empty lists,

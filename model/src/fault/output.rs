@@ -118,9 +118,11 @@ impl Fault {
                 then: Some(patch), ..
             } => self.forget_update(patch),
             Action::CreatePod(pod) if self == Fault::InjectionForgotten => {
-                let containers = pod.pod["spec"]["containers"].as_array_mut();
+                let mut object = pod.pod.parse();
+                let containers = object["spec"]["containers"].as_array_mut();
                 let containers = containers.into_iter();
                 containers.for_each(|it| it.retain(|it| it["name"] != sidecars::CONTAINER));
+                pod.pod = object.into();
             }
             _ => {}
         }

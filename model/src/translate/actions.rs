@@ -47,15 +47,7 @@ impl Translator {
             Action::RenumberRevision { name, .. } => Write::RenumberRevision(rev(name)),
             Action::DeleteRevision { name, .. } => Write::DeleteRevision(rev(name)),
             Action::DryRun { revision, .. } => Write::DryRun(rev(revision)),
-            Action::CreatePod(pod) => Write::CreatePod {
-                rev: rev(&pod.revision),
-                gate: pod.pod["spec"].get("readinessGates").is_some(),
-                ordinal: self.stateful_set.map(|_| parse_name(&pod.name)),
-                index: pod.pod["metadata"]["annotations"][names::INDEX_ID]
-                    .as_str()
-                    .map(|index| index.parse().expect("a small index")),
-                sidecar: self.sets.injected(&pod.pod),
-            },
+            Action::CreatePod(new) => self.created_pod(new),
             Action::DeletePod(it) => {
                 Write::DeletePod(parse_uid(&it.pod.uid), it.reason, unchanged(&it.pod, view))
             }
@@ -103,6 +95,19 @@ impl Translator {
             | Action::CreateClaim(_)
             | Action::OwnClaim(_)
             | Action::ProbeGuard { .. } => panic!("not part of the model: {action:?}"),
+        }
+    }
+
+    fn created_pod(&self, new: &plan::NewPod) -> Write {
+        let pod = new.pod.parse();
+        Write::CreatePod {
+            rev: self.revision_of(&new.revision).expect("a revision"),
+            gate: new.has_gate,
+            ordinal: self.stateful_set.map(|_| parse_name(&new.name)),
+            index: pod["metadata"]["annotations"][names::INDEX_ID]
+                .as_str()
+                .map(|index| index.parse().expect("a small index")),
+            sidecar: self.sets.injected(&pod),
         }
     }
 

@@ -123,7 +123,7 @@ impl Translator {
     /// The name that the planner gives to a revision.
     fn name_of(&self, rev: Rev) -> String {
         let mut gd = self.base.clone();
-        gd.spec.template = self.templates[usize::from(rev)].clone();
+        gd.spec.template = self.templates[usize::from(rev)].clone().into();
         let plan = plan::game_deployment::plan(&gd, &self.bare_world(0)).expect("a plan");
         let name = plan.actions.iter().find_map(|action| match action {
             plan::Action::CreateRevision(revision) => Some(revision.name.clone()),

@@ -38,7 +38,9 @@ impl Translator {
         gd.metadata.generation = Some(i64::from(workload.generation));
         let spec = &mut gd.spec;
         spec.replicas = Some(i32::from(workload.replicas));
-        spec.template = self.templates[usize::from(workload.template)].clone();
+        spec.template = self.templates[usize::from(workload.template)]
+            .clone()
+            .into();
         spec.scale_strategy.pods_to_delete = workload
             .pods_to_delete
             .iter()
@@ -161,7 +163,7 @@ impl Translator {
                 name: self.revision_name(*rev).to_owned(),
                 uid: format!("revision-{rev}"),
                 number: number as i64 + 1,
-                template: self.templates[usize::from(*rev)].clone(),
+                template: self.templates[usize::from(*rev)].clone().into(),
                 controlled: true,
             })
         };

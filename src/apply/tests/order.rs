@@ -52,7 +52,8 @@ async fn the_gates_of_new_pods_are_opened_immediately() {
         Action::CreatePod(NewPod {
             name: format!("lobby-{n}"),
             revision: "lobby-1".into(),
-            pod: json!({"spec": {"readinessGates": gates}}),
+            pod: json!({"spec": {"readinessGates": gates}}).into(),
+            has_gate: true,
         })
     };
     let report = harness.carry_out(plan(vec![create_with_gate(1)])).await;

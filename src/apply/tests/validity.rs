@@ -197,7 +197,7 @@ async fn a_deleted_workload_adopts_no_orphan_and_gets_no_revision() {
     let create_revision = Action::CreateRevision(NewRevision {
         name: "lobby-1".into(),
         number: 1,
-        template: json!({}),
+        template: json!({}).into(),
         cause: None,
     });
     for action in [Action::AdoptPod(pod("a")), create_revision] {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use super::*;
+use crate::cache::memory::MemoryLimits;
 use crate::cache::store::Head;
 
 #[derive(Debug, Clone)]
@@ -22,6 +23,10 @@ impl Cached for Thing {
             terminating: false,
             controller: Some("owner"),
         }
+    }
+
+    fn memory(&self) -> usize {
+        usize::try_from(self.size).unwrap_or(0)
     }
 }
 
@@ -45,21 +50,18 @@ fn feed(
     changes: Vec<Change<Thing>>,
 ) -> Vec<(Option<u64>, Option<u64>)> {
     let sizes = RefCell::new(Vec::new());
-    let mut feed = Feed {
-        reflector,
-        convert: |_: Option<&Thing>, _, _: &Identity, thing: Thing| match thing.size {
-            UNREADABLE => Err(serde::de::Error::custom("unreadable")),
-            size => Ok((size > 0).then_some(thing)),
-        },
-        route: |routed: &Routed<Thing>| match routed {
-            Routed::Changed((old, new)) => {
-                let size = |side: &Option<Arc<Thing>>| side.as_ref().map(|thing| thing.size);
-                sizes.borrow_mut().push((size(old), size(new)));
-            }
-            Routed::Unreadable(_) => sizes.borrow_mut().push((None, None)),
-        },
-        listing: None,
+    let convert = |_: Option<&Thing>, _, _: &Identity, thing: Thing| match thing.size {
+        UNREADABLE => Err(serde::de::Error::custom("unreadable")),
+        size => Ok((size > 0).then_some(thing)),
     };
+    let route = |routed: &Routed<Thing>| match routed {
+        Routed::Changed((old, new)) => {
+            let size = |side: &Option<Arc<Thing>>| side.as_ref().map(|thing| thing.size);
+            sizes.borrow_mut().push((size(old), size(new)));
+        }
+        Routed::Unreadable(..) => sizes.borrow_mut().push((None, None)),
+    };
+    let mut feed = Feed::new(reflector, convert, route);
     for change in changes {
         feed.apply(change);
     }
@@ -182,6 +184,8 @@ fn an_object_that_cannot_be_decoded_is_routed_and_removed() {
         uid: "a".into(),
         resource_version: "4".into(),
         reason: "unreadable".into(),
+        control: Control::None,
+        over_budget: false,
     };
     assert_eq!(unreadable, Some(expected));
 }
@@ -306,4 +310,83 @@ async fn callers_share_the_next_list_and_do_not_interrupt_the_current_one() {
         reflector.until_list_is_due().now_or_never().is_none(),
         "one list served both callers"
     );
+}
+
+#[test]
+fn an_object_that_exceeds_the_memory_of_its_namespace_is_unreadable_until_it_fits() {
+    let limits = MemoryLimits {
+        namespace: 100,
+        total: usize::MAX,
+    };
+    let reflector = Reflector::counting(&Arc::new(MemoryUse::new(limits)));
+    let left_out = || -> Vec<String> {
+        let all = reflector.all_unreadable();
+        let left_out = all.iter().filter(|(_, it)| it.over_budget);
+        left_out.map(|(key, _)| key.name.clone()).collect()
+    };
+    let list = |changes: Vec<Change<Thing>>| {
+        let ends = [Change::ListBegin].into_iter().chain(changes);
+        feed(&reflector, ends.chain([Change::ListEnd(9)]).collect())
+    };
+    list(vec![
+        listed("a", 1, 60),
+        listed("b", 2, 50),
+        listed("c", 3, 40),
+    ]);
+    assert_eq!(left_out(), ["b"]);
+    // A list of the same objects needs no more memory than they have now.
+    list(vec![
+        listed("a", 1, 60),
+        listed("b", 2, 50),
+        listed("c", 3, 40),
+    ]);
+    assert_eq!(left_out(), ["b"]);
+    feed(&reflector, vec![applied("c", 10, 41)]);
+    assert_eq!(
+        left_out(),
+        ["b", "c"],
+        "it grew, and its old state is not kept either"
+    );
+    assert!(reflector.get(&ObjectKey::new("games", "c")).is_none());
+    feed(&reflector, vec![applied("c", 11, 30)]);
+    assert_eq!(left_out(), ["b"]);
+    feed(&reflector, vec![Change::Deleted(identity("a", 12))]);
+    let wanted = reflector.namespaces.subscribe();
+    assert!(wanted.borrow().contains("games"), "there is room for b");
+    refresh(&reflector, &[("b", 2, 50), ("c", 3, 70)]);
+    assert_eq!(left_out().len(), 0);
+    let size = |name: &str| {
+        reflector
+            .get(&ObjectKey::new("games", name))
+            .map(|it| it.size)
+    };
+    assert_eq!(
+        (size("b"), size("c")),
+        (Some(50), Some(30)),
+        "the older c is ignored"
+    );
+}
+
+/// Feeds a list of the namespace, during which the object `gone` is deleted.
+fn refresh(reflector: &Reflector<Thing>, things: &[(&str, u64, u64)]) {
+    let convert = |_: Option<&Thing>, _, _: &Identity, thing: Thing| Ok(Some(thing));
+    let mut feed = Feed::new(reflector, convert, |_: &Routed<Thing>| {});
+    feed.deleted = Some(HashSet::new());
+    feed.apply(Change::<Thing>::Deleted(identity("gone", 99)));
+    for (name, version, size) in things {
+        let thing = Thing {
+            name: (*name).to_owned(),
+            version: *version,
+            size: *size,
+        };
+        feed.apply_older(&identity(name, *version), thing);
+    }
+}
+
+#[test]
+fn the_list_of_a_namespace_brings_no_deleted_object_back() {
+    let reflector = Reflector::default();
+    refresh(&reflector, &[("gone", 5, 1), ("kept", 6, 1)]);
+    assert_eq!(reflector.store().len(), 1);
+    assert!(reflector.get(&ObjectKey::new("games", "kept")).is_some());
 }

@@ -362,3 +362,38 @@ fn a_lost_node_concerns_the_workloads_that_force_delete_its_pods() {
     router.node(&(lost, node("node.kubernetes.io/not-ready")));
     assert_eq!(queued(&keys), ["workload games/world"]);
 }
+
+/// A tenant who names another workload's uid must not make the operator reconcile it.
+#[test]
+fn an_object_of_another_namespace_does_not_queue_the_workload_that_it_names() {
+    let (router, all) = router();
+    let run = |namespace: &str| {
+        let mut run = test_feed::run("run", "lobby-uid");
+        run.metadata.namespace = Some(namespace.to_owned());
+        Some(Arc::new(slim_run(run)))
+    };
+    router.hook_run(&(None, run("elsewhere")));
+    assert_eq!(queued(&all), ["run elsewhere/run"]);
+    router.hook_run(&(None, run("games")));
+    assert_eq!(queued(&all), ["run games/run", "workload games/lobby"]);
+}
+
+#[test]
+fn an_unreadable_object_queues_the_workloads_that_it_may_belong_to() {
+    let (router, all) = router();
+    let key = ObjectKey::new("games", "a");
+    let own = Control::Ours("lobby-uid".to_owned());
+    router.unreadable(Kind::Pod, &key, &own);
+    assert_eq!(queued(&all), ["workload games/lobby"]);
+    router.unreadable(Kind::Pod, &key, &Control::None);
+    assert_eq!(
+        queued(&all),
+        ["workload games/lobby", "workload games/world"]
+    );
+    router.unreadable(Kind::Pod, &key, &Control::Foreign);
+    router.unreadable(Kind::HookRun, &ObjectKey::new("games", "b"), &Control::None);
+    assert_eq!(queued(&all), ["run games/b"]);
+    let claim = ObjectKey::new("games", "data-world-0");
+    router.unreadable(Kind::Claim, &claim, &Control::None);
+    assert_eq!(queued(&all), ["workload games/world"]);
+}

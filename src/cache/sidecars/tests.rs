@@ -54,7 +54,8 @@ fn pods_of_other_controllers_are_kept_where_a_set_reaches_an_open_namespace() {
     index.put_set("b", Some(&set("b", Some("games"))));
     assert!(index.is_used() && index.keeps_pods_of("games"));
     assert!(!index.keeps_pods_of("tools") && !index.keeps_pods_of("kube-a"));
-    assert_eq!(*index.grown().borrow(), 1);
+    assert_eq!(Vec::from_iter(index.take_opened()), ["games"]);
+    assert!(index.take_opened().is_empty());
     assert_eq!(names(&index, "games"), ["b", "log"]);
     assert_eq!(names(&index, "tools"), ["log"]);
     let log = index.get("log").expect("a set");
@@ -177,4 +178,44 @@ async fn without_a_set_neither_namespaces_nor_revisions_of_sets_are_watched() {
     let added: Vec<_> = with_set.difference(&without_set).collect();
     let revisions = "/apis/apps/v1/namespaces/own/controllerrevisions";
     assert_eq!(added, ["/api/v1/namespaces", revisions]);
+}
+
+/// API servers refuse pods while no replica answers, and a replica that is not ready is not asked.
+#[tokio::test]
+async fn the_first_set_makes_no_replica_unready_and_its_containers_are_injected_at_once() {
+    let unused = service_fn(|_: Request<Body>| async {
+        Err::<Response<axum::body::Body>, _>(std::io::Error::other("not reachable"))
+    });
+    let settings = Settings {
+        kinds: OptionalKinds {
+            sidecar_sets: true,
+            clusters: false,
+        },
+        ..Settings::default()
+    };
+    let cache = Cache::new(&Client::new(unused, "default"), None, true, settings);
+    cache.game_deployments.show(1, Vec::new());
+    cache.game_stateful_sets.show(1, Vec::new());
+    cache.hook_runs.show(1, Vec::new());
+    cache.hook_templates.show(1, Vec::new());
+    cache.pods.show(1, Vec::new());
+    cache.revisions.show(1, Vec::new());
+    cache.nodes.show(1, Vec::new());
+    cache.claims.show(1, Vec::new());
+    assert!(!cache.is_ready() && !cache.knows_sidecar_sets());
+    cache.sidecar_sets.show(1, Vec::new());
+    assert!(cache.is_ready() && cache.knows_sidecar_sets());
+    let set = json!({
+        "metadata": {"name": "log"},
+        "spec": {"selector": {"matchLabels": {"app": "arena"}}, "containers": [{"name": "log"}]},
+    });
+    let set = Whole::new(serde_json::from_value(set).expect("a set"), true);
+    cache.sidecars.put_set("log", Some(&set));
+    assert!(cache.is_ready());
+    assert!(
+        !cache.knows_sidecar_sets(),
+        "its revision decides what is injected"
+    );
+    cache.set_revisions.show(1, Vec::new());
+    assert!(cache.knows_sidecar_sets(), "namespaces are read one by one");
 }

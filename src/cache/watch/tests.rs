@@ -340,3 +340,49 @@ fn an_object_that_would_take_too_much_memory_is_refused_before_it_is_parsed() {
     let why = "it would take more than 1 MiB of memory".to_owned();
     assert_eq!(read(&large, 1 << 20), Err(why));
 }
+
+/// A tenant's objects may be 1.5 MB each, and a page of 500 of them would be kept in memory as a whole.
+#[tokio::test(start_paused = true)]
+async fn a_page_of_large_objects_is_read_in_parts() {
+    let item = |name: &str, size: usize| {
+        let metadata = format!(r#"{{"name":"{name}","resourceVersion":"1"}}"#);
+        format!(
+            r#"{{"metadata":{metadata},"padding":"{}"}}"#,
+            "x".repeat(size)
+        )
+    };
+    let page = |items: &[String], next: &str| {
+        let metadata = format!(r#"{{"resourceVersion":"7","continue":"{next}"}}"#);
+        let items = items.join(",");
+        (
+            200,
+            vec![format!(r#"{{"metadata":{metadata},"items":[{items}]}}"#)],
+        )
+    };
+    let large = 9 << 20;
+    let (source, requests) = scripted(vec![
+        page(&[item("a", large), item("b", large), item("c", 1)], ""),
+        page(&[item("a", large)], "b"),
+        page(&[item("b", large), item("c", 1)], ""),
+    ]);
+    let source = Source {
+        streaming: false,
+        ..source
+    };
+    let mut listed = Vec::new();
+    let record = |identity: Identity, _: Object<'_>| listed.push(identity.name);
+    source.list_namespace("games", record).await.unwrap();
+    assert_eq!(listed, ["a", "b", "c"]);
+    let expected = ["limit=500", "limit=62", "limit=124&continue=b"];
+    assert_eq!(*requests.lock().unwrap(), expected);
+}
+
+#[test]
+fn the_path_of_a_namespace_is_that_of_its_collection() {
+    assert_eq!(
+        in_namespace("/api/v1/pods", "games"),
+        "/api/v1/namespaces/games/pods"
+    );
+    let scoped = "/api/v1/namespaces/games/pods";
+    assert_eq!(in_namespace(scoped, "games"), scoped);
+}

@@ -133,6 +133,7 @@ impl World {
             events.clone(),
             UnreadableReporter::new(requests, events),
             watch::channel(WebhookState::InForce).1,
+            Arc::new(Planners::inline()),
         );
         let namespace = json!({"metadata": {"name": "web", "labels": {SIDECARS_LABEL: "enabled"}}});
         let namespace: NamespaceHead = serde_json::from_value(namespace).expect("a namespace");

@@ -1,5 +1,6 @@
 //! The server for metrics and probes, over real sockets.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,7 +18,12 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 async fn serve() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    tokio::spawn(inbound::serve(listener, None, routes(Arc::default())));
+    tokio::spawn(inbound::serve(
+        listener,
+        None,
+        routes(Arc::default()),
+        inbound::Connections::default(),
+    ));
     address
 }
 
@@ -92,17 +98,39 @@ async fn concurrent_scrapes_share_one_rendered_page() {
         let count = Arc::clone(&count);
         page.get(move || {
             let number = count.fetch_add(1, Ordering::SeqCst);
-            Ok(format!("page {number}"))
+            Ok(Page::of(["page 0", "page 1", "page 2"][number]))
         })
     };
     let pages = join_all((0..20).map(|_| get())).await;
-    let first: Arc<str> = "page 0".into();
-    assert!(
-        pages.iter().all(|page| page.as_ref() == Ok(&first)),
-        "{pages:?}"
-    );
-    if let Some((rendered_at, _)) = &mut *page.0.lock().await {
-        *rendered_at = Instant::now().checked_sub(PAGE_LIFETIME).expect("a time");
+    let text = |page: &Result<Arc<Page>, fmt::Error>| page.as_ref().expect("a page").text();
+    assert!(pages.iter().all(|it| text(it) == "page 0"), "{pages:?}");
+    page.grow_old().await;
+    assert_eq!(text(&get().await), "page 1", "after a second");
+}
+
+impl CachedPage {
+    /// Makes the newest page older than a second.
+    async fn grow_old(&self) {
+        if let Some((rendered_at, _)) = &mut self.0.lock().await.newest {
+            *rendered_at = Instant::now().checked_sub(PAGE_LIFETIME).expect("a time");
+        }
     }
-    assert_eq!(get().await, Ok("page 1".into()), "after a second");
+}
+
+/// Callers that read slowly or not at all must not make the operator keep more and more pages, nor keep others from
+/// the metrics.
+#[tokio::test]
+async fn a_scrape_gets_a_page_however_many_are_being_sent() {
+    let page = CachedPage::default();
+    let text: &'static str = Box::leak("x".repeat(MAX_PAGES / 4).into_boxed_str());
+    let mut sent = Vec::new();
+    for _ in 0..20 {
+        sent.push(page.get(move || Ok(Page::of(text))).await.expect("a page"));
+        page.grow_old().await;
+    }
+    let distinct: BTreeSet<_> = sent.iter().map(Arc::as_ptr).collect();
+    assert_eq!(distinct.len(), 4);
+    sent.clear();
+    let again = page.get(|| Ok(Page::of("new"))).await.expect("a page");
+    assert_eq!(again.text(), "new");
 }

@@ -118,9 +118,11 @@ fn waiting_since<K: GameWorkload>(
     let pods = cache.pods.store();
     let pods = pods.controlled_by(workload.namespace(), Some(workload.uid()));
     let pods = pods.iter().filter_map(|pod| pod.own());
+    let mut template = None;
     let waits = pods.filter_map(|pod| {
         let node = going.get(pod.node.as_deref()?)?;
-        let delays = delays_removal(workload.object.as_ref(), node.taints, pod);
+        let template = template.get_or_insert_with(|| workload.object.pod_template().parse());
+        let delays = delays_removal(workload.uid(), template, node.taints, pod);
         delays.then(|| node.since.max(pod.created))
     });
     waits.min()

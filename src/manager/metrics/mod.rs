@@ -4,6 +4,7 @@
 //! removed with it.
 
 mod clusters;
+mod fold;
 mod guarded;
 mod hooks;
 mod owners;
@@ -25,6 +26,7 @@ use prometheus_client::registry::Registry;
 
 use self::guarded::FirstSeen;
 use self::owners::Owners;
+pub(super) use self::page::Page;
 use self::process::Process;
 use self::progress::Progress;
 use self::waits::Waits;
@@ -94,13 +96,13 @@ impl MetricsRegistry {
         }
     }
 
-    pub(super) fn page(&self) -> Result<String, fmt::Error> {
+    pub(super) fn page(&self) -> Result<Page, fmt::Error> {
         self.remove_deleted();
         page::render(&self.registry)
     }
 
     /// Removes the series of deleted objects.
-    fn remove_deleted(&self) {
+    pub(super) fn remove_deleted(&self) {
         // Collected before the counters are locked.
         let owners = Owners::read(&self.cache);
         self.writes.retain(Instant::now(), |kind, namespace, name| {

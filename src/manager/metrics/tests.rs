@@ -61,7 +61,7 @@ impl World {
     }
 
     fn page(&self) -> String {
-        self.registry.page().expect("a page")
+        self.registry.page().expect("a page").text()
     }
 
     fn assert_line(&self, line: &str) {

@@ -78,7 +78,7 @@ impl Server {
 
     async fn check(&self, request: &AdmissionRequest) -> DryRunFindings {
         let dry_run = DryRun::new(self.client.clone(), "own".into(), self.metrics.clone());
-        dry_run.check(request).await
+        dry_run.check(request, "10.0.0.1").await
     }
 
     fn requests(&self) -> Vec<(String, Value)> {
@@ -318,6 +318,56 @@ async fn a_dry_run_times_out() {
     assert!(started.elapsed() <= Duration::from_millis(2_100));
     assert_eq!(findings.object, []);
     assert!(server.has_counted("timeout"));
+}
+
+/// A pod that has templates dry-run, and a tenant with many templates, must not make those of others late: a template
+/// without a verdict is accepted.
+#[tokio::test(start_paused = true)]
+async fn neither_other_addresses_nor_other_namespaces_take_all_places() {
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&received);
+    let service = service_fn(move |request: HttpRequest<Body>| {
+        let path = request.uri().path().to_owned();
+        log.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(path);
+        std::future::pending::<Result<Response<Body>, std::io::Error>>()
+    });
+    let client = Client::new(service, "games");
+    let dry_run = Arc::new(DryRun::new(
+        client,
+        "own".into(),
+        AdmissionMetrics::default(),
+    ));
+    let send = |caller: String, namespace: String| {
+        let dry_run = Arc::clone(&dry_run);
+        let mut request = request(workload(containers("a")), Value::Null);
+        request.namespace = namespace;
+        tokio::spawn(async move { dry_run.check(&request, &caller).await });
+    };
+    for pod in 0..4 {
+        for number in 0..100 {
+            send(format!("10.1.0.{pod}"), format!("forged-{number}"));
+        }
+    }
+    for _ in 0..100 {
+        send("10.0.0.1".to_owned(), "greedy".to_owned());
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let count = |namespace: &str| {
+        let received = received.lock().unwrap_or_else(PoisonError::into_inner);
+        received.iter().filter(|it| it.contains(namespace)).count()
+    };
+    assert_eq!(count("forged"), 32 + 4 * 2);
+    assert_eq!(count("greedy"), 2, "the API server's own places");
+    tokio::time::sleep(DRY_RUN_TIMEOUT).await;
+    for _ in 0..100 {
+        send("10.0.0.1".to_owned(), "greedy".to_owned());
+    }
+    send("10.0.0.1".to_owned(), "games".to_owned());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(count("greedy"), 2 + 4, "one tenant's share");
+    assert_eq!(count("/games/"), 1);
 }
 
 #[test]

@@ -206,11 +206,6 @@ pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     owners.find(|owner| owner.controller == Some(true))
 }
 
-/// The prefix of the names of a template's claims; the ordinal follows.
-pub fn claim_prefix(template: &serde_json::Value, workload: &str) -> String {
-    format!("{}-{workload}-", claim_template_name(template))
-}
-
 /// The name of a claim template, and of its volume in each pod.
 pub fn claim_template_name(template: &serde_json::Value) -> &str {
     let name = template.pointer("/metadata/name");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::ClusterNode;
-use crate::api::LifecycleStep;
+use crate::api::{AnnotationLimits, LifecycleStep};
 
 /// The value of the annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ impl NodeRecord {
     /// The record of this Cluster in a node's annotation; an empty one if there is none.
     pub fn of(node: &ClusterNode, cluster: &str) -> Self {
         let text = node.record.as_deref().unwrap_or_default();
-        let record = serde_json::from_str::<Self>(text).ok();
+        let record = AnnotationLimits::PER_CONTAINER.read::<Self>(text);
         let record = record.filter(|it| it.cluster == cluster && it.node == node.uid);
         record.unwrap_or_else(|| Self::empty(node, cluster))
     }

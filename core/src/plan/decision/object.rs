@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::api::names::{self, HookPoint};
+use crate::api::JsonText;
+use crate::api::names::HookPoint;
 
 /// Changes of the workload's own spec, annotations and finalizers, in one patch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,7 +38,7 @@ pub struct NewRevision {
     /// Its number.
     pub number: i64,
     /// The pod template.
-    pub template: Value,
+    pub template: JsonText,
     /// Why it was created, in the user's words.
     pub cause: Option<String>,
 }
@@ -50,16 +51,9 @@ pub struct NewPod {
     /// Its revision.
     pub revision: String,
     /// The whole object, owner reference and labels included.
-    pub pod: Value,
-}
-
-impl NewPod {
+    pub pod: JsonText,
     /// Whether it has the readiness gate of in-place updates.
-    pub fn has_gate(&self) -> bool {
-        let gates = self.pod.pointer("/spec/readinessGates");
-        let mut gates = gates.and_then(Value::as_array).into_iter().flatten();
-        gates.any(|gate| gate["conditionType"] == names::IN_PLACE_GATE)
-    }
+    pub has_gate: bool,
 }
 
 /// A PodDisruptionBudget that guards pods.

@@ -43,7 +43,8 @@ pub fn given_up_at(workload: &Workload, world: &World, pod: &Pod) -> Option<Time
 fn toleration(workload: &Workload, world: &World, pod: &Pod) -> Option<SignedDuration> {
     let mut revisions = world.revisions.iter();
     let revision = revisions.find(|it| it.name() == pod.revision());
-    let template = revision.map_or(workload.template, |it| &it.template);
+    let template = revision.map(|it| it.template.parse());
+    let template = template.as_ref().unwrap_or(&workload.template);
     let tolerations = template.pointer("/spec/tolerations");
     let tolerations = tolerations.and_then(Value::as_array).into_iter().flatten();
     let taint = Taint {

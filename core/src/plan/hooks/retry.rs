@@ -12,7 +12,7 @@ use crate::plan::decision::WorkloadPatch;
 use crate::plan::workload::Workload;
 
 use crate::api::names::{self, HookPoint};
-use crate::api::{HookPhase, HookRun};
+use crate::api::{AnnotationLimits, HookPhase, HookRun};
 
 /// A retry in progress, as stored in an annotation of the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Retry {
 impl Retry {
     /// The retry in progress, if any.
     pub fn of(workload: &Workload) -> Option<Self> {
-        serde_json::from_str(workload.annotations.get(names::RETRY_ANNOTATION)?).ok()
+        AnnotationLimits::SMALL.read(workload.annotations.get(names::RETRY_ANNOTATION)?)
     }
 
     /// Whether this retry covers a run of this hook point: whether the point is to be retried, and the run is

@@ -109,7 +109,7 @@ pub fn patch_of(
         let entry = containers
             .entry(name.clone())
             .or_insert_with(|| Box::new(resized(container)));
-        entry.resources = Some(resources.clone());
+        entry.resources = Some(resources.into());
     }
     let mut taken = take_turns(pod, superseded, &mut containers, order, now);
     if hot {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Labels, PodUid, RevisionName, SidecarMarks};
-use crate::api::names;
+use crate::api::{JsonText, names};
 
 /// The slim form of a pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -282,7 +282,7 @@ pub struct ContainerChange {
     pub from_named: bool,
     /// Resources to set through the resize subresource; None when they do not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<serde_json::Value>,
+    pub resources: Option<JsonText>,
     /// Its progress, if containers get their images one after the other.
     #[serde(default, skip_serializing_if = "Turn::is_set")]
     pub turn: Turn,

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::api::AnnotationLimits;
 use crate::api::names::SIDECARS_PREFIX;
 
 /// The marks of a pod, by the name of the SidecarSet.
@@ -74,7 +75,7 @@ impl SidecarMark {
     }
 
     fn read(text: &str) -> Option<Self> {
-        let mark: Self = serde_json::from_str(text).ok()?;
+        let mark: Self = AnnotationLimits::SMALL.read(text)?;
         let is_same = mark.text() == text;
         Some(Self {
             read_from: (!is_same).then(|| text.into()),
@@ -88,12 +89,17 @@ pub fn mark_key(set: &str) -> String {
     format!("{SIDECARS_PREFIX}{set}")
 }
 
+/// The largest number of marks that are read.
+const MAX_MARKS: usize = 64;
+
 /// The marks among a pod's annotations. Marks that cannot be decoded are ignored.
 pub fn sidecar_marks(annotations: &BTreeMap<String, String>) -> SidecarMarks {
     let start = SIDECARS_PREFIX.to_owned();
     let marks = annotations.range(start..);
     let marks = marks.map_while(|(key, mark)| Some((key.strip_prefix(SIDECARS_PREFIX)?, mark)));
-    let decoded = marks.filter_map(|(set, text)| Some((set.to_owned(), SidecarMark::read(text)?)));
+    let decoded = marks
+        .take(MAX_MARKS)
+        .filter_map(|(set, text)| Some((set.to_owned(), SidecarMark::read(text)?)));
     decoded.collect()
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::api::names;
+use crate::api::{JsonText, names};
 use crate::plan::decision::NewPod;
 use crate::plan::pods::index;
 use crate::plan::sidecars::inject;
@@ -14,7 +14,16 @@ use crate::plan::world::{Revision, World};
 
 /// The maximum number of pods that one plan creates; the next plan continues. Without this limit, a few zeros too many
 /// in the `replicas` of one workload would fill the operator's memory, and so affect all other workloads.
-pub const MAX_CREATIONS: usize = 1_000;
+const MAX_CREATIONS: usize = 1_000;
+/// The maximum length of the pods that one plan creates, in bytes of JSON, for the same reason: a template may be 1 MB.
+const MAX_CREATED_BYTES: usize = 2 << 20;
+
+/// The maximum number of pods that one plan for this workload creates.
+pub fn max_creations(workload: &Workload) -> usize {
+    MAX_CREATIONS
+        .min(MAX_CREATED_BYTES / workload.template_bytes.max(1))
+        .max(1)
+}
 
 /// Names for new pods, as a function of the observed pods (invariant 10). If two operators, or one before and after a
 /// crash, ever plan from the same observations, they try to create pods of the same names, and the API server refuses
@@ -30,6 +39,8 @@ pub struct PodNames<'a> {
     newest: u64,
     /// The number from which the next name is made.
     next: u64,
+    /// The template of the last new pod, with its revision's name: most pods of a plan have the same one.
+    template: Option<(String, Value)>,
 }
 
 impl<'a> PodNames<'a> {
@@ -44,6 +55,7 @@ impl<'a> PodNames<'a> {
             used: HashSet::new(),
             newest: versions.max().unwrap_or(0),
             next: 0,
+            template: None,
         }
     }
 
@@ -67,17 +79,33 @@ impl<'a> PodNames<'a> {
     pub fn new_pod(&mut self, revision: &Revision, index: Option<u32>) -> NewPod {
         let id = self.next_instance();
         let name = format!("{}-{id}", self.workload.name);
-        let mut pod = pod_of(self.workload, self.world, revision, &name);
+        let (workload, world) = (self.workload, self.world);
+        let template = self.template_of(revision);
+        let mut pod = pod_of(workload, world, &revision.name, template, &name);
         pod["metadata"]["labels"][names::INSTANCE_LABEL] = Value::String(id);
         if let Some(index) = index {
             index::set(index, &mut pod);
         }
         inject(&mut pod, &self.world.sidecars);
-        NewPod {
-            name,
-            revision: revision.name.clone(),
-            pod,
-        }
+        new_pod(name, revision, &pod)
+    }
+
+    fn template_of(&mut self, revision: &Revision) -> &Value {
+        let known = self.template.take();
+        let known = known.filter(|(name, _)| *name == revision.name);
+        let known = known.unwrap_or_else(|| (revision.name.clone(), revision.template.parse()));
+        &self.template.insert(known).1
+    }
+}
+
+fn new_pod(name: String, revision: &Revision, pod: &Value) -> NewPod {
+    let gates = pod["spec"]["readinessGates"].as_array();
+    let mut gates = gates.into_iter().flatten();
+    NewPod {
+        name,
+        revision: revision.name.clone(),
+        pod: JsonText::from(pod),
+        has_gate: gates.any(|gate| gate["conditionType"] == names::IN_PLACE_GATE),
     }
 }
 
@@ -89,22 +117,20 @@ pub fn pod_with_ordinal(
     revision: &Revision,
 ) -> NewPod {
     let name = workload.pod_name(ordinal);
-    let mut pod = pod_of(workload, world, revision, &name);
+    let template = revision.template.parse();
+    let mut pod = pod_of(workload, world, &revision.name, &template, &name);
     if let Some(identity) = &workload.identity {
         identity::assign(identity, ordinal, &mut pod);
     }
     inject(&mut pod, &world.sidecars);
-    NewPod {
-        name,
-        revision: revision.name.clone(),
-        pod,
-    }
+    new_pod(name, revision, &pod)
 }
 
 /// A pod for a dry run; it is not stored.
 pub fn dry_run_pod(workload: &Workload, world: &World, revision: &Revision) -> Value {
     let name = format!("{}-dry-run", workload.name);
-    let mut pod = pod_of(workload, world, revision, &name);
+    let template = revision.template.parse();
+    let mut pod = pod_of(workload, world, &revision.name, &template, &name);
     if let Some(identity) = &workload.identity {
         identity::assign(identity, identity.start, &mut pod);
     }
@@ -118,11 +144,16 @@ pub fn dry_run_pod(workload: &Workload, world: &World, revision: &Revision) -> V
 }
 
 /// A pod of a revision.
-fn pod_of(workload: &Workload, world: &World, revision: &Revision, name: &str) -> Value {
-    let template = &revision.template;
+fn pod_of(
+    workload: &Workload,
+    world: &World,
+    revision: &str,
+    template: &Value,
+    name: &str,
+) -> Value {
     let part = |path: &str| template.pointer(path).filter(|it| !it.is_null()).cloned();
     let mut labels = part("/metadata/labels").unwrap_or_else(|| json!({}));
-    labels[names::REVISION_LABEL] = Value::String(revision.name.clone());
+    labels[names::REVISION_LABEL] = json!(revision);
     // The label is set from the start, so that no other client can delete the pod before it is guarded.
     let is_guarded = workload.labels_new_pods();
     if is_guarded {

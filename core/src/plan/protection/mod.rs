@@ -149,7 +149,7 @@ fn unlabeled<'a>(
 /// template sets itself are left alone.
 fn set_guard(workload: &Workload, pod: &Pod, label: Option<String>) -> Action {
     let unless_removed = |value| label.is_some().then_some(value);
-    let annotations = guard_annotations(workload.template);
+    let annotations = guard_annotations(&workload.template);
     Action::GuardPod {
         pod: PodRef::of(pod),
         annotations: annotations

@@ -4,7 +4,6 @@
 
 use serde_json::Value;
 
-use crate::api::GameWorkload;
 use crate::plan::decision::{Action, PodRef};
 use crate::plan::hooks::guard::may_have_players;
 use crate::plan::observed::{MoveRequest, Pod, Taint};
@@ -40,17 +39,16 @@ fn should_leave(workload: &Workload, world: &World, pod: &Pod) -> bool {
 /// replacement might start on the same node.
 pub(super) fn is_going(workload: &Workload, world: &World, pod: &Pod) -> bool {
     let taints = pod.node.as_ref().and_then(|it| world.going_nodes.get(it));
-    taints.is_some_and(|taints| drives_away(taints, workload.template))
+    taints.is_some_and(|taints| drives_away(taints, &workload.template))
 }
 
-/// Whether the removal of a pod's node, which has these taints, waits for the pod. It does if this workload guards the
-/// pod and the pod may have players. This does not depend on `onNodeGoing`.
-pub fn delays_removal(workload: &impl GameWorkload, taints: &[Taint], pod: &Pod) -> bool {
-    let uid = workload.meta().uid.as_deref();
-    pod.guarded_by() == uid
+/// Whether the removal of a pod's node, which has these taints, waits for the pod. It does if the workload with this uid
+/// guards the pod and the pod may have players. This does not depend on `onNodeGoing`. `template` is the workload's.
+pub fn delays_removal(uid: &str, template: &Value, taints: &[Taint], pod: &Pod) -> bool {
+    pod.guarded_by() == Some(uid)
         && !pod.terminating
         && may_have_players(pod)
-        && drives_away(taints, workload.pod_template())
+        && drives_away(taints, template)
 }
 
 fn drives_away(taints: &[Taint], template: &Value) -> bool {

@@ -6,8 +6,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::api::PauseReason;
-use crate::api::names;
+use crate::api::{AnnotationLimits, PauseReason, names};
 use crate::plan::decision::WorkloadPatch;
 use crate::plan::workload::Workload;
 
@@ -36,7 +35,7 @@ pub struct OwnPause {
 
 /// The operator's pause, if there is one.
 pub fn own_pause(workload: &Workload) -> Option<OwnPause> {
-    serde_json::from_str(workload.annotations.get(names::PAUSE_ANNOTATION)?).ok()
+    AnnotationLimits::SMALL.read(workload.annotations.get(names::PAUSE_ANNOTATION)?)
 }
 
 /// Pauses: writes the annotation and `paused: true` in one patch.

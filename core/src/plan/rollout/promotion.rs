@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::names;
+use crate::api::{AnnotationLimits, names};
 use crate::plan::decision::WorkloadPatch;
 use crate::plan::observed::RevisionName;
 use crate::plan::workload::Workload;
@@ -25,7 +25,7 @@ pub struct Promotion {
 /// Whether a user promoted the rollout to `update`, with the current step list.
 pub fn is_promoted(workload: &Workload, update: RevisionName) -> bool {
     let text = workload.annotations.get(names::PROMOTE_ANNOTATION);
-    let promotion = text.and_then(|text| serde_json::from_str(text).ok());
+    let promotion = text.and_then(|text| AnnotationLimits::SMALL.read(text));
     promotion.is_some_and(|promotion: Promotion| {
         promotion.revision == update.as_str() && Some(promotion.step_hash) == workload.step_hash()
     })

@@ -42,7 +42,7 @@ pub fn unreadable_conditions(
 
 /// The message about an object that cannot be decoded.
 pub fn unreadable_message(why: &str) -> String {
-    format!("the operator cannot decode this object and ignores it: {why}")
+    format!("the operator cannot read this object and ignores it: {why}")
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ fn line(action: &Action) -> String {
         Action::AdoptPod(it) => format!("adopt {}", pod(it)),
         Action::ReleasePod(it) => format!("release {}", pod(it)),
         Action::DryRun { .. } => "dry-run a pod".to_owned(),
-        Action::CreatePod(it) => format!("create a pod of {}", image(&it.pod)),
+        Action::CreatePod(it) => format!("create a pod of {}", image(&it.pod.parse())),
         Action::DeletePod(it) => format!("delete {} ({:?})", pod(&it.pod), it.reason),
         Action::ForceDeletePod(it) => format!("force the deletion of {}", pod(it)),
         Action::GuardPod { pod: it, .. } | Action::LabelPod { pod: it, .. } => {

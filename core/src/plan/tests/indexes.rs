@@ -127,7 +127,7 @@ fn the_index_is_in_the_annotation_and_in_the_environment_of_all_containers() {
         },
     }});
     let story = indexed(1, 110, template.clone());
-    let pod = &last_created(&story).pod;
+    let pod = &last_created(&story).pod.parse();
     assert_eq!(
         pod["metadata"]["annotations"],
         json!({"season": "8", INDEX_ID: "100"})
@@ -140,7 +140,7 @@ fn the_index_is_in_the_annotation_and_in_the_environment_of_all_containers() {
 
     let mut plain = super::story::story(1, template);
     plain.settle();
-    let pod = &last_created(&plain).pod;
+    let pod = &last_created(&plain).pod.parse();
     assert_eq!(pod["metadata"]["annotations"], json!({"season": "8"}));
     assert!(pod["spec"]["initContainers"][0].get("env").is_none());
 }

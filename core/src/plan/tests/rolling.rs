@@ -329,6 +329,35 @@ fn updates_in_quick_succession_end_at_the_newest_revision_and_old_ones_are_prune
 }
 
 #[test]
+fn a_stored_history_limit_above_the_maximum_keeps_the_maximum() {
+    let mut story = story(0, json!({"revisionHistoryLimit": 100_000}));
+    for tag in 0..110 {
+        story.image(&format!("v{tag}")).settle();
+    }
+    // The stable and the current one do not count.
+    assert_eq!(story.world.revisions.len(), 102);
+}
+
+#[test]
+fn a_plan_creates_few_pods_of_a_large_template() {
+    let annotations = json!({"large": "x".repeat(500_000)});
+    let mut story = story(
+        50,
+        json!({"template": {"metadata": {"annotations": annotations}}}),
+    );
+    let is_created = |action: &Action| matches!(action, Action::CreatePod(_));
+    let mut most = 0;
+    while story.count(is_created) < 50 {
+        let before = story.count(is_created);
+        assert!(story.reconcile(), "stuck at {before} pods");
+        most = most.max(story.count(is_created) - before);
+    }
+    assert_eq!(most, 4);
+    story.settle();
+    assert_eq!(story.world.pods.len(), 50);
+}
+
+#[test]
 fn a_rollback_uses_the_old_revision_again() {
     let mut story = story(1, json!({}));
     story.settle();

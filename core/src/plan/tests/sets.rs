@@ -107,7 +107,7 @@ fn a_pod_has_the_identity_of_its_ordinal() {
         .done
         .iter()
         .find_map(|action| match action {
-            Action::CreatePod(new) => Some(new.pod.clone()),
+            Action::CreatePod(new) => Some(new.pod.parse()),
             _ => None,
         })
         .expect("a pod");

@@ -30,7 +30,7 @@ fn a_claim_is_created_before_its_pod_and_has_the_labels_of_the_selector() {
     let story = settled(1, "Retain", "Retain");
     let mut created = story.done.iter().filter_map(|action| match action {
         Action::CreateClaim(new) => Some((&new.name, new.claim.clone())),
-        Action::CreatePod(new) => Some((&new.name, new.pod.clone())),
+        Action::CreatePod(new) => Some((&new.name, new.pod.parse())),
         _ => None,
     });
     let (name, claim) = created.next().expect("a claim");

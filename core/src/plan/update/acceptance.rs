@@ -100,7 +100,8 @@ fn fits_as_replacement(scene: &Scene, refusal: &str) -> bool {
     if old.peek().is_some() {
         return old.all(|pod| {
             let revision = scene.revisions.get(pod.revision());
-            fits(&Usage::of_pod(pod, revision.map(|it| &it.template)))
+            let template = revision.map(|it| it.template.parse());
+            fits(&Usage::of_pod(pod, template.as_ref()))
         });
     }
     // The last old pod has been deleted, and its replacement has yet to be created.

@@ -92,7 +92,8 @@ fn finish(pod: &Pod, record: &InPlaceRecord) -> Action {
 fn resources_to_set(pod: &Pod, record: &InPlaceRecord) -> Vec<(String, Value)> {
     let wanted = pod.containers.iter().filter_map(|container| {
         let resources = record.containers.get(&container.name)?.resources.as_ref()?;
-        (!has_resources(container, resources)).then(|| (container.name.clone(), resources.clone()))
+        let resources = resources.parse();
+        (!has_resources(container, &resources)).then(|| (container.name.clone(), resources))
     });
     wanted.collect()
 }

@@ -47,8 +47,8 @@ impl<'a> Methods<'a> {
             let method = methods.entry(revision);
             let method = method.or_insert_with(|| method_from(scene, revision));
             if in_place::is_unfinished(pod) {
-                let template = &scene.revisions.update.template;
-                for_unfinished.insert(pod.uid(), method.with_missing_parts(pod, template));
+                let method = method.with_missing_parts(pod, &scene.workload.template);
+                for_unfinished.insert(pod.uid(), method);
             }
             // A hot patch would lose the rest of an update that has begun in place.
             if let Method::HotPatch(change) = &*method
@@ -152,7 +152,6 @@ fn method_from(scene: &Scene, old: RevisionName) -> Method {
     if recreates(workload) {
         return Method::Recreate;
     }
-    let update = &revisions.update.template;
     let unknown = || NotInPlace {
         path: String::new(),
         why: format!(
@@ -160,10 +159,10 @@ fn method_from(scene: &Scene, old: RevisionName) -> Method {
             old.as_str()
         ),
     };
-    let change = revisions
-        .get(old)
-        .ok_or_else(unknown)
-        .and_then(|revision| in_place::change_between(&revision.template, update));
+    let change = revisions.get(old).ok_or_else(unknown).and_then(|revision| {
+        let old = revision.template.parse();
+        in_place::change_between(&old, &workload.template)
+    });
     let hot = workload.update == UpdateType::HotPatchUpdate;
     match change {
         Ok(change) if hot && !change.resources.is_empty() => refuse_or_recreate(

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::api::names::{
     AUTOSCALER_ANNOTATIONS, GUARD_FINALIZER, HookPoint, KEPT_HOOK_ANNOTATION, ORPHAN_FINALIZER,
 };
-use crate::api::{GameWorkload, HookTemplate, HookTemplateSpec, PodProtection};
+use crate::api::{AnnotationLimits, GameWorkload, HookTemplate, HookTemplateSpec, PodProtection};
 use crate::plan::observed::Pod;
 use crate::plan::workload::Workload;
 
@@ -70,7 +70,7 @@ impl GuardMarks {
         let deleting = meta.deletion_timestamp.is_some();
         let annotations = meta.annotations.as_ref().filter(|_| deleting);
         let kept = annotations.and_then(|it| it.get(KEPT_HOOK_ANNOTATION));
-        let kept: Option<KeptTemplate> = kept.and_then(|text| serde_json::from_str(text).ok());
+        let kept: Option<KeptTemplate> = kept.and_then(|text| AnnotationLimits::HOOK.read(text));
         Self {
             finalizers: meta.finalizers.clone().unwrap_or_default(),
             deleting,

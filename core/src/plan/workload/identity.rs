@@ -5,7 +5,9 @@
 use serde_json::{Map, Value, json};
 
 use crate::api::names;
-use crate::api::{GameStatefulSet, GameWorkload, PodManagementPolicy, PvcRetentionPolicy};
+use crate::api::{
+    GameStatefulSet, GameWorkload, JsonText, PodManagementPolicy, PvcRetentionPolicy,
+};
 use crate::plan::observed::Pod;
 use crate::plan::workload::Workload;
 
@@ -42,9 +44,10 @@ impl<'a> Identity<'a> {
     /// The templates of the claims that each pod gets.
     pub fn claim_templates(&self) -> impl Iterator<Item = ClaimTemplate<'a>> {
         let templates = self.set.claim_templates().iter();
-        let templates = templates.zip(self.set.claim_prefixes());
-        templates.map(|(template, prefix)| ClaimTemplate {
-            name: names::claim_template_name(template),
+        let names = self.set.claim_template_names();
+        let named = templates.zip(names).zip(self.set.claim_prefixes());
+        named.map(|((template, name), prefix)| ClaimTemplate {
+            name,
             prefix,
             template,
         })
@@ -54,10 +57,10 @@ impl<'a> Identity<'a> {
 /// The template of a claim that each pod gets.
 pub struct ClaimTemplate<'a> {
     /// Its name, which is also the name of a volume.
-    name: &'a str,
+    name: String,
     /// The prefix of its claims' names; the ordinal follows.
     pub prefix: String,
-    template: &'a Value,
+    template: &'a JsonText,
 }
 
 impl ClaimTemplate<'_> {
@@ -127,7 +130,8 @@ pub fn claim(
     name: &str,
     owners: Vec<Value>,
 ) -> Value {
-    let metadata = template.template.get("metadata");
+    let template = template.template.parse();
+    let metadata = template.get("metadata");
     let part = |field: &str| metadata.and_then(|it| it.get(field)).cloned();
     let mut labels = part("labels").unwrap_or_else(|| json!({}));
     for (key, value) in &workload.match_labels {
@@ -150,6 +154,6 @@ pub fn claim(
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": meta,
-        "spec": template.template.get("spec").cloned().unwrap_or_default(),
+        "spec": template.get("spec").cloned().unwrap_or_default(),
     })
 }

@@ -3,8 +3,10 @@
 //! A GitOps tool applies the whole manifest again at each sync. If that ended a canary's pause, every sync would
 //! promote the build. So `paused: false` resumes a rollout only if a person intended it.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
-use serde_json::Value;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
 
 use crate::api::names::{self, LAST_APPLIED};
 
@@ -55,14 +57,51 @@ fn last_applied_has_paused(meta: &ObjectMeta) -> bool {
     meta.annotations
         .as_ref()
         .and_then(|annotations| annotations.get(LAST_APPLIED))
-        .and_then(|text| serde_json::from_str::<Value>(text).ok())
-        .is_some_and(|manifest| manifest.pointer("/spec/updateStrategy/paused").is_some())
+        .and_then(|text| serde_json::from_str::<Applied>(text).ok())
+        .is_some_and(|applied| applied.spec.update_strategy.paused.is_some())
+}
+
+/// The part of an applied manifest that is read. The rest may be any JSON that fits into an annotation, and would take
+/// eighty times its length as maps.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Applied {
+    spec: AppliedSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AppliedSpec {
+    update_strategy: AppliedStrategy,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AppliedStrategy {
+    #[serde(deserialize_with = "is_there")]
+    paused: Option<()>,
+}
+
+/// Some if the field is there, whatever its value.
+fn is_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<()>, D::Error> {
+    IgnoredAny::deserialize(deserializer).map(|_| Some(()))
+}
+
+/// The managed fields of a workload without the fields that do not matter here. They name each field of the template,
+/// and take as much memory as the template would as maps.
+pub fn managed_fields_to_keep(fields: Vec<ManagedFieldsEntry>) -> Vec<ManagedFieldsEntry> {
+    let owners = fields.into_iter().filter(owns_paused);
+    let slim = owners.map(|entry| ManagedFieldsEntry {
+        fields_v1: Some(FieldsV1(
+            json!({"f:spec": {"f:updateStrategy": {"f:paused": {}}}}),
+        )),
+        ..entry
+    });
+    slim.collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn came_with_an_apply(manager: &str, operation: &str, in_last_applied: bool) -> bool {

@@ -8,6 +8,8 @@ pub mod identity;
 mod manifest_resume;
 mod waits;
 
+pub use manifest_resume::managed_fields_to_keep;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::SignedDuration;
@@ -20,8 +22,9 @@ use serde_json::Value;
 use crate::api::names::{self, HookPoint, WorkloadKind};
 use crate::api::{
     CanaryStatus, CanaryStep, ContainerOrder, GameDeployment, GameStatefulSet, GameWorkload,
-    HookStep, InPlaceUpdateStrategy, IndexRange, InvalidIndexRange, OnNodeGoing, PauseCondition,
-    PodHookStrategy, UpdateStrategyType, VacatedName, WhenImpossible, WorkloadStatus,
+    HookStep, InPlaceUpdateStrategy, IndexRange, InvalidIndexRange, MAX_REVISION_HISTORY,
+    OnNodeGoing, PauseCondition, PodHookStrategy, UpdateStrategyType, VacatedName, WhenImpossible,
+    WorkloadStatus,
 };
 use crate::plan::limits::{batch, limits, partition};
 use crate::plan::observed::{Pod, RevisionName};
@@ -51,7 +54,9 @@ pub struct Workload<'a> {
     /// The selector's matchLabels.
     pub match_labels: BTreeMap<String, String>,
     /// The pod template.
-    pub template: &'a Value,
+    pub template: Value,
+    /// The length of the pod template, in bytes of JSON.
+    pub template_bytes: usize,
     /// How long a pod must be ready to be available.
     pub min_ready: SignedDuration,
     /// Old revisions to keep.
@@ -230,6 +235,12 @@ struct Spec<'a> {
     indexes: Result<Option<IndexRange>, InvalidIndexRange>,
 }
 
+/// The number of old revisions to keep. A workload that was stored before there was a maximum may exceed it.
+fn history_limit(limit: Option<i32>) -> usize {
+    let limit = limit.unwrap_or(10).min(MAX_REVISION_HISTORY);
+    usize::try_from(limit).unwrap_or(0)
+}
+
 /// Whether maxSurge has an effect with this update type.
 fn has_surge(update: UpdateType) -> bool {
     match update {
@@ -329,9 +340,10 @@ impl<'a> Workload<'a> {
                 .match_labels
                 .clone()
                 .unwrap_or_default(),
-            template: object.pod_template(),
+            template: object.pod_template().parse(),
+            template_bytes: object.pod_template().text().len(),
             min_ready: seconds(spec.min_ready_seconds),
-            history_limit: usize::try_from(spec.history_limit.unwrap_or(10)).unwrap_or(0),
+            history_limit: history_limit(spec.history_limit),
             pods_to_delete: spec.pods_to_delete,
             named: spec.pods_to_delete.iter().map(String::as_str).collect(),
             create_batch: spec.create_batch.map(|size| batch(size, replicas)),

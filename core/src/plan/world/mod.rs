@@ -12,9 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::Value;
 
-use crate::api::{HookRun, HookTemplate};
+use crate::api::{HookRun, HookTemplate, JsonText};
 use crate::plan::observed::{Claim, LostNode, Pod, RevisionName, Taint};
 use crate::plan::sidecars::Sidecars;
 
@@ -74,7 +73,7 @@ pub struct Revision {
     /// Increases with each use; the update revision has the highest number.
     pub number: i64,
     /// The pod template.
-    pub template: Value,
+    pub template: JsonText,
     /// Whether the workload controls the revision; an orphan that the workload's selector matches is adopted.
     pub controlled: bool,
 }

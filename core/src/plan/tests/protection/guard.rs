@@ -57,7 +57,7 @@ fn new_guarded_pods_have_annotations_and_a_priority_class() {
         story.world.priority_class = Some("guarded".into());
         story.settle();
         let mut pods = story.done.iter().filter_map(|action| match action {
-            Action::CreatePod(new) => Some(new.pod.clone()),
+            Action::CreatePod(new) => Some(new.pod.parse()),
             _ => None,
         });
         pods.next().expect("a pod")

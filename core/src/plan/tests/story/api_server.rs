@@ -316,14 +316,10 @@ fn claim_owner(reference: &Value) -> ClaimOwner {
 }
 
 fn created_pod(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
+    let object = new.pod.parse();
     let labels: BTreeMap<String, String> =
-        serde_json::from_value(new.pod["metadata"]["labels"].clone()).expect("labels");
-    let items = |list: &str| {
-        new.pod["spec"][list]
-            .as_array()
-            .cloned()
-            .unwrap_or_default()
-    };
+        serde_json::from_value(object["metadata"]["labels"].clone()).expect("labels");
+    let items = |list: &str| object["spec"][list].as_array().cloned().unwrap_or_default();
     let lists = [("containers", false), ("initContainers", true)].into_iter();
     let containers = lists.flat_map(|(list, init)| {
         let containers = items(list).into_iter().enumerate();
@@ -364,10 +360,10 @@ fn created_pod(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
         released: false,
         disruption: None,
         hot_patched: false,
-        index: new.pod["metadata"]["annotations"][names::INDEX_ID]
+        index: object["metadata"]["annotations"][names::INDEX_ID]
             .as_str()
             .map(|index| index.parse().expect("an index")),
-        sidecars: serde_json::from_value(new.pod["metadata"]["annotations"].clone()).map_or_else(
+        sidecars: serde_json::from_value(object["metadata"]["annotations"].clone()).map_or_else(
             |_| BTreeMap::new(),
             |annotations| sidecar_marks(&annotations),
         ),
@@ -377,7 +373,7 @@ fn created_pod(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
         phase: PodPhase::Pending,
         ended_at_once: None,
         ready_since: None,
-        gate: if new.pod["spec"]["readinessGates"].is_array() {
+        gate: if object["spec"]["readinessGates"].is_array() {
             Gate::Unset
         } else {
             Gate::None

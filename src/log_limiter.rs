@@ -1,4 +1,4 @@
-//! A limit for log lines that any client of the webhook's port can cause.
+//! A limit for log lines that tenants, or any client of the webhook's port, can cause.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ const REFILL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Limits how often one message is logged.
 #[derive(Debug, Default)]
-pub(super) struct LogLimiter(Mutex<State>);
+pub(crate) struct LogLimiter(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -25,8 +25,17 @@ struct State {
 }
 
 impl LogLimiter {
+    /// A limiter that has not admitted anything.
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(State {
+            used: 0,
+            last_refill: None,
+            suppressed: 0,
+        }))
+    }
+
     /// The number of lines that were suppressed before this one; None if this one must be suppressed as well.
-    pub(super) fn admit(&self) -> Option<u32> {
+    pub(crate) fn admit(&self) -> Option<u32> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let last_refill = *state.last_refill.get_or_insert(now);
