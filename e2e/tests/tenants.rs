@@ -13,10 +13,24 @@ const PODS: i64 = 6;
 const MEMORY: u64 = 400 << 20;
 
 async fn a_tenants_attacks_do_not_stop_another_tenant(case: &mut Case) -> Result<()> {
-    let stage = Stage::start(case.folder(), PODS).await?;
-    let outcome = run_attacks(&stage).await;
+    let mut stage = Stage::start(case.folder(), PODS).await?;
+    let outcome = attack_and_restart(&mut stage).await;
     let ended = stage.stop().await;
     outcome.and(ended)
+}
+
+/// Runs all attacks, and restarts the operator, which then lists everything that they have stored.
+async fn attack_and_restart(stage: &mut Stage) -> Result<()> {
+    run_attacks(stage).await?;
+    stage.restart().await?;
+    stage.roll_out("game:v6").await?;
+    check_memory(stage)
+}
+
+fn check_memory(stage: &Stage) -> Result<()> {
+    let peak = stage.operator.peak_memory()?;
+    ensure!(peak < MEMORY, "the operator used {} MB", peak >> 20);
+    Ok(())
 }
 
 /// Runs all attacks concurrently while the victim rolls out repeatedly.
@@ -40,7 +54,5 @@ async fn run_attacks(stage: &Stage) -> Result<()> {
         stage.operator.id()? == process,
         "the operator was restarted"
     );
-    let peak = stage.operator.peak_memory()?;
-    ensure!(peak < MEMORY, "the operator used {} MB", peak >> 20);
-    Ok(())
+    check_memory(stage)
 }

@@ -1,6 +1,8 @@
-//! Attacks by a tenant who may write HookRuns, HookTemplates and Secrets in a namespace, and whose pods
-//! can reach the operator's ports. An attack that waits for its HookRuns passes if the API server
+//! Attacks by a tenant who may write workloads, pods, claims, HookRuns, HookTemplates and Secrets in a namespace, and
+//! whose pods can reach the operator's ports. An attack that waits for its HookRuns passes if the API server
 //! refuses them, or if those that it accepts end (most of them must end with an error).
+
+mod objects;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
+use self::objects::*;
 use super::{ATTACKER, Stage};
 use crate::addons::webhook::trusting;
 use crate::servers::hook_server::Answer;
@@ -57,6 +60,11 @@ attacks![
     a_patch_of_a_foreign_pod,
     cloud_metadata_addresses,
     names_that_fill_the_log,
+    templates_of_small_maps,
+    records_of_many_maps,
+    claims_with_many_owners,
+    runs_that_fill_the_caches,
+    reviews_from_many_addresses,
 ];
 
 fn hook_run(name: &str, spec: Value) -> Value {

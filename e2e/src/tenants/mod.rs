@@ -118,6 +118,15 @@ impl Stage {
         self.until_complete().await
     }
 
+    /// Restarts the operator, which lists everything that the attacker has stored.
+    pub async fn restart(&mut self) -> Result<()> {
+        self.operator.terminate().await?;
+        self.operator.start().await?;
+        self.operator.limit_memory(MEMORY).await?;
+        let port = self.operator.webhook_port()?;
+        redirect_calls(&self.plane, "gamekeeper-webhook", port).await
+    }
+
     /// Stops the operator and the cluster.
     pub async fn stop(mut self) -> Result<()> {
         let outcome = self.operator.terminate().await;
@@ -197,7 +206,7 @@ impl Stage {
     /// Creates an object in the attacker's namespace. Returns None if the API server refuses it.
     async fn store(&self, plural: &str, object: &Value) -> Result<Option<Value>> {
         let api = match plural {
-            "secrets" | "pods" => "/api/v1",
+            "secrets" | "pods" | "persistentvolumeclaims" => "/api/v1",
             _ => "/apis/tkex.tencent.com/v1alpha1",
         };
         let request = Request::post(format!("{api}/namespaces/{ATTACKER}/{plural}"))
@@ -210,12 +219,14 @@ impl Stage {
         }
     }
 
-    /// Deletes the attacker's HookRuns, HookTemplates and pods, each kind with one request. kubectl would delete
+    /// Deletes the attacker's workloads, HookRuns, HookTemplates, pods and claims, each kind with one request. kubectl would delete
     /// them one by one, and take longer than the attacks.
     pub async fn clear(&self) -> Result<()> {
         let api = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{ATTACKER}");
         let pods = format!("/api/v1/namespaces/{ATTACKER}/pods?gracePeriodSeconds=0");
         let collections = [
+            format!("{api}/gamedeployments"),
+            format!("/api/v1/namespaces/{ATTACKER}/persistentvolumeclaims"),
             format!("{api}/hookruns"),
             format!("{api}/hooktemplates"),
             pods,
