@@ -273,7 +273,7 @@ async fn long_requests_are_limited() {
         run: Arc::clone(run),
         metric: 0,
         number: 1,
-        resumed: false,
+        job: None,
     };
     let (silent, accepted) = serve(false);
     let (long, short) = (run(&silent, 900_000), run(&serve(true).0, 10));

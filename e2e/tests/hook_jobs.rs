@@ -1,6 +1,7 @@
 //! Job metrics, with the real Job controller and simulated kubelets.
 
 use anyhow::{Context, Result, ensure};
+use e2e::addons::policy::{install, release, uninstall};
 use e2e::case::Case;
 use e2e::faults::request::Verb;
 use e2e::faults::{Fault, Frequency, Requests, Script};
@@ -17,6 +18,9 @@ e2e::tests![
     a_job_that_cannot_start_is_deleted_even_if_the_first_attempt_fails,
     a_job_is_deleted_when_its_run_ends,
     a_job_is_deleted_with_its_run,
+    a_job_that_another_client_made_passes_no_hook,
+    a_job_that_is_not_recorded_is_replaced_after_a_crash,
+    only_the_operator_creates_what_its_objects_own,
     a_job_that_cannot_be_created_is_an_error_with_a_reason,
 ];
 
@@ -227,6 +231,184 @@ async fn a_job_is_deleted_with_its_run(case: &mut Case) -> Result<()> {
     until_job(case, "deleted").await?;
     case.kubectl(&["delete", "hookrun", "deleted"]).await?;
     until_no_job(case, "deleted").await
+}
+
+/// Replaces a Job by one of the same name and owner that succeeds at once, as any client that may create and delete Jobs
+/// can.
+async fn forge(case: &Case, job: &Value) -> Result<()> {
+    let name = text(job, "/metadata/name").to_owned();
+    case.kubectl(&["delete", "job", &name]).await?;
+    let container = json!({"name": "yes", "image": "backup:1", "command": ["true"]});
+    let forged = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": name, "ownerReferences": job["metadata"]["ownerReferences"]},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    });
+    case.apply(forged).await?;
+    case.kubectl(&[
+        "wait",
+        "--for=condition=Complete",
+        &format!("job/{name}"),
+        "--timeout=60s",
+    ])
+    .await?;
+    Ok(())
+}
+
+async fn a_job_that_another_client_made_passes_no_hook(case: &mut Case) -> Result<()> {
+    let slow = json!({"stage.gamekeeper/run-seconds": "600"});
+    let metric = job("backup", "backup:1", slow);
+    case.apply(run_with_metrics("forged", json!([metric])))
+        .await?;
+    until_recorded(case, "forged").await?;
+    let made = until_job(case, "forged").await?;
+    case.operator.terminate().await?;
+    forge(case, &made).await?;
+    case.operator.start().await?;
+    let status = until_phase(case, "forged", "Error").await?;
+    let message = text(&status, "/message");
+    ensure!(
+        message.contains("was deleted before it had finished"),
+        "{message}"
+    );
+    Ok(())
+}
+
+/// Waits until the status records the Job of the first measurement.
+async fn until_recorded(case: &Case, run: &str) -> Result<Value> {
+    case.eventually("the Job is recorded", async || {
+        let status = status(case, run).await?;
+        let recorded = status["metricResults"][0]["measurements"][0]["job"]["uid"].clone();
+        ensure!(recorded.is_string(), "{status:#}");
+        Ok(recorded)
+    })
+    .await
+}
+
+/// The operator is killed after it has created the Job, but before it has recorded it.
+async fn a_job_that_is_not_recorded_is_replaced_after_a_crash(case: &mut Case) -> Result<()> {
+    let proxy = case.restart_behind_proxy().await?;
+    let records = Requests::To(Verb::Patch, "hookruns");
+    proxy.play(Script::default().with(records, Fault::Unavailable, Frequency::Always));
+    let metric = job("backup", "backup:1", json!({}));
+    case.apply(run_with_metrics("crashed", json!([metric])))
+        .await?;
+    let unrecorded = until_job(case, "crashed").await?;
+    ensure!(unrecorded["spec"]["suspend"] == true, "{unrecorded:#}");
+    case.kill_operator().await?;
+    forge(case, &unrecorded).await?;
+    proxy.heal();
+    case.operator.start().await?;
+    let status = until_phase(case, "crashed", "Successful").await?;
+    let recorded = &status["metricResults"][0]["measurements"][0]["job"]["uid"];
+    let own = until_job(case, "crashed").await?;
+    ensure!(own["metadata"]["uid"] == *recorded, "{status:#} {own:#}");
+    let container = &own["spec"]["template"]["spec"]["containers"][0]["name"];
+    ensure!(container == "backup", "{own:#}");
+    Ok(())
+}
+
+async fn only_the_operator_creates_what_its_objects_own(case: &mut Case) -> Result<()> {
+    let value = "admission.hookRunProtection=true";
+    for policy in ["owned", "job-pods"] {
+        install(case, value, policy, &[&case.namespace]).await?;
+    }
+    let slow = json!({"stage.gamekeeper/run-seconds": "600"});
+    let metric = job("backup", "backup:1", slow);
+    case.apply(run_with_metrics("owner", json!([metric])))
+        .await?;
+    until_recorded(case, "owner").await?;
+    let own = until_job(case, "owner").await?;
+    let owners = own["metadata"]["ownerReferences"].clone();
+    let template = json!({"spec": {
+        "restartPolicy": "Never", "containers": [{"name": "yes", "image": "backup:1"}],
+    }});
+    let free = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "free"},
+        "spec": {"template": template, "completions": 1, "parallelism": 1, "completionMode": "Indexed"},
+    });
+    let revision = json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": {"name": "free"},
+        "revision": 1, "data": {},
+    });
+    let create = ["create", "--dry-run=server", "-f", "-"];
+    for object in [&free, &revision] {
+        let mut owned = object.clone();
+        owned["metadata"]["ownerReferences"] = owners.clone();
+        case.eventually("the policy is enforced", async || {
+            let error = case.refused(&create, &owned.to_string()).await?;
+            ensure!(error.contains("remove the owner"), "{error}");
+            Ok(())
+        })
+        .await?;
+        // Objects without such an owner are allowed, until one is added.
+        case.apply(object.clone()).await?;
+        let kind = text(object, "/kind").to_lowercase();
+        let patch = format!("-p={}", json!({"metadata": {"ownerReferences": owners}}));
+        let error = case
+            .refused(&["patch", &kind, "free", "--type=merge", &patch], "")
+            .await?;
+        ensure!(error.contains("remove the owner"), "{error}");
+    }
+    let name = text(&own, "/metadata/name").to_owned();
+    let completions = r#"-p={"spec":{"completions":0}}"#;
+    let error = case
+        .refused(&["patch", "job", &name, "--type=merge", completions], "")
+        .await?;
+    ensure!(
+        error.contains("spec.completions: it cannot be changed"),
+        "{error}"
+    );
+
+    // A pod with the label would be adopted by the Job. This client may create pods, but not write the status of Jobs.
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "forged", "labels": {
+            "batch.kubernetes.io/controller-uid": own["metadata"]["uid"],
+        }},
+        "spec": template["spec"],
+    });
+    let bound = [
+        "create",
+        "rolebinding",
+        "tenants",
+        "--clusterrole=edit",
+        "--group=tenants",
+    ];
+    case.kubectl(&bound).await?;
+    let as_tenant = |args: &[&str]| {
+        let mut args: Vec<String> = args.iter().map(|it| (*it).to_owned()).collect();
+        args.extend(["--as=tenant".to_owned(), "--as-group=tenants".to_owned()]);
+        args
+    };
+    let create = as_tenant(&create);
+    let create: Vec<&str> = create.iter().map(String::as_str).collect();
+    case.eventually("the policy is enforced", async || {
+        let error = case.refused(&create, &pod.to_string()).await?;
+        ensure!(error.contains("counts for a Job"), "{error}");
+        Ok(())
+    })
+    .await?;
+    let mut free = pod.clone();
+    free["metadata"]["labels"] = json!({"app": "x"});
+    case.kubectl_with(&create, &free.to_string()).await?;
+    // The Job controller may create pods: the Job of the run has one.
+    case.kubectl(&[
+        "wait",
+        "--for=jsonpath={.status.active}=1",
+        &format!("job/{name}"),
+        "--timeout=60s",
+    ])
+    .await?;
+    for policy in ["owned", "job-pods"] {
+        let named = format!("{}-{policy}", release(case));
+        let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+        let policy_object = case.plane().get(&format!("{path}/{named}")).await?;
+        let warnings = &policy_object["status"]["typeChecking"]["expressionWarnings"];
+        ensure!(warnings.is_null(), "{warnings:#}");
+        uninstall(case, policy).await?;
+    }
+    Ok(())
 }
 
 async fn a_job_that_cannot_be_created_is_an_error_with_a_reason(case: &mut Case) -> Result<()> {

@@ -12,6 +12,8 @@ use crate::fair::{Capacity, NamespaceLimiter, Permit};
 
 /// The longest text that a measurement may hold without a permit for long texts, in bytes.
 pub(super) const MAX_SHORT_TEXT: usize = 32 << 10;
+/// The longest object that is read from the API server, in bytes: none that can be stored is longer.
+const MAX_OBJECT: usize = 2 << 20;
 /// The limits on concurrent measurements, so that neither file descriptors nor memory run out. A measurement counts
 /// until its result has been evaluated; measurements above the limits wait.
 const CALL_CAPACITY: Capacity = Capacity {
@@ -85,3 +87,11 @@ impl CallPermit {
         self.long = None;
     }
 }
+    /// The longest text that the measurement may read from the API server now, in bytes.
+    pub(super) fn longest_text(&self) -> usize {
+        match self.allows_long_texts() {
+            true => MAX_OBJECT,
+            false => MAX_SHORT_TEXT,
+        }
+    }
+

@@ -21,6 +21,7 @@ use super::exec::{Ended, with_time_limit};
 use super::job::{Job, Pod};
 use super::remote_command;
 use crate::fair::{Capacity, NamespaceLimiter};
+use gamekeeper_core::api::names::JOB_AWAITS_RECORD;
 
 /// The longest wait for a response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,8 +40,6 @@ const COMMAND_CAPACITY: Capacity = Capacity {
 };
 /// How many pods of a Job are examined: only a few, because any user may give pods the Job's label.
 const PODS_OF_JOB: usize = 4;
-/// The longest response, in bytes: no object that can be stored is larger.
-const MAX_RESPONSE: usize = 2 << 20;
 /// The field manager of writes by hooks.
 const FIELD_MANAGER: &str = "gamekeeper-hooks";
 /// The label of the Secrets that hooks may read.
@@ -198,27 +197,26 @@ impl Cluster {
         with_time_limit(limit, ended).await
     }
 
-    /// Creates a Job. None if the Job must be read, because it already exists or the response was too long.
+    /// Creates a Job; None if there is one with this name.
     pub(super) async fn create_job(
         &self,
-        namespace: &str,
         job: String,
+        permit: &mut CallPermit,
     ) -> Result<Option<Job>, RequestError> {
-        let path = path("/apis/batch/v1", namespace, "jobs", "")?;
+        let path = path("/apis/batch/v1", permit.namespace(), "jobs", "")?;
         let path = format!("{path}?fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
         let object = "the job";
+        // The response contains the manifest, the API server's defaults and the names of all fields.
+        if job.len() > MAX_SHORT_TEXT / 4 {
+            permit.grow().await;
+        }
+        let max = permit.longest_text();
         match self
-            .send(
-                object,
-                Method::POST,
-                &path,
-                job.into_bytes(),
-                MAX_SHORT_TEXT,
-            )
+            .send(object, Method::POST, &path, job.into_bytes(), max)
             .await
         {
             Ok(Some(job)) => Ok(Some(parsed(object, &job)?)),
-            Ok(None) => Ok(None),
+            Ok(None) => Err(too_long(object, max)),
             Err(RequestError { code: 409, .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -240,16 +238,44 @@ impl Cluster {
         }
     }
 
-    /// Deletes a Job with its pods, if it exists.
-    pub(super) async fn delete_job(&self, namespace: &str, name: &str) -> Result<(), RequestError> {
+    /// Starts a Job that was created suspended.
+    pub(super) async fn start_job(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<(), RequestError> {
+        let path = path("/apis/batch/v1", namespace, "jobs", name)?;
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}");
+        let patch = json!({
+            "metadata": {"uid": uid, "annotations": {JOB_AWAITS_RECORD: null}},
+            "spec": {"suspend": false},
+        });
+        let object = format!("job {name}");
+        let patch = patch.to_string().into_bytes();
+        self.send(&object, Method::PATCH, &path, patch, 0).await?;
+        Ok(())
+    }
+
+    /// Deletes the Job with this name and uid, with its pods, if it exists.
+    pub(super) async fn delete_job(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<(), RequestError> {
         let path = path("/apis/batch/v1", namespace, "jobs", name)?;
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+            "preconditions": {"uid": uid},
         });
         let object = format!("job {name}");
         let options = options.to_string().into_bytes();
         match self.send(&object, Method::DELETE, &path, options, 0).await {
-            Ok(_) | Err(RequestError { code: 404, .. }) => Ok(()),
+            Ok(_)
+            | Err(RequestError {
+                code: 404 | 409, ..
+            }) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -259,18 +285,21 @@ impl Cluster {
         &self,
         namespace: &str,
         job: &str,
+        job_uid: &str,
         phase: &str,
         permit: &mut CallPermit,
     ) -> Result<Vec<Pod>, RequestError> {
         let path = path("/api/v1", namespace, "pods", "")?;
         let path = format!(
             "{path}?limit={PODS_OF_JOB}&fieldSelector=status.phase={phase}\
-             &labelSelector=batch.kubernetes.io/job-name={}",
-            valid_name(job)?
+             &labelSelector=batch.kubernetes.io/controller-uid={}",
+            valid_name(job_uid)?
         );
         let object = format!("pods of job {job}");
         let list = self.get(&object, &path, permit).await?;
-        Ok(parsed::<List>(&object, &list)?.items)
+        let mut pods = parsed::<List>(&object, &list)?.items;
+        pods.retain(|pod| pod.metadata.is_owned_by(Some(job_uid)));
+        Ok(pods)
     }
 
     /// Reads these keys of a Secret; keys that it does not have are left out. The Secret must be labeled for hooks.
@@ -311,22 +340,14 @@ impl Cluster {
         permit: &mut CallPermit,
     ) -> Result<String, RequestError> {
         loop {
-            let max = if permit.allows_long_texts() {
-                MAX_RESPONSE
-            } else {
-                MAX_SHORT_TEXT
-            };
+            let max = permit.longest_text();
             match self
                 .send(object, Method::GET, path, Vec::new(), max)
                 .await?
             {
                 Some(text) => return Ok(text),
                 None if !permit.allows_long_texts() => permit.grow().await,
-                None => {
-                    let max = MAX_RESPONSE >> 20;
-                    let why = format!("{object}: it is longer than {max} MiB");
-                    return Err(RequestError::invalid_response(why));
-                }
+                None => return Err(too_long(object, max)),
             }
         }
     }
@@ -375,6 +396,11 @@ impl Cluster {
             Err(_) => Err(failed(&"the API server does not respond")),
         }
     }
+}
+
+fn too_long(object: &str, max: usize) -> RequestError {
+    let max = max >> 10;
+    RequestError::invalid_response(format!("{object}: it is longer than {max} KiB"))
 }
 
 /// The path of an object, or of a collection if the name is empty.

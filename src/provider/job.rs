@@ -1,13 +1,17 @@
 //! Job metrics: a Job in the run's namespace, whose result is the measurement.
 //!
-//! A Job may run for a long time, so a poll returns immediately, with the time of the next poll. The Job's name is
-//! derived from the run, the metric and the number of the measurement, so that each poll, even after a restart, finds
-//! the one Job that belongs to the measurement, and no Job is created twice.
+//! A Job may run for a long time, so a poll returns immediately, with the time of the next poll.
+//!
+//! The result of a Job may allow the deletion of a pod, and users may create Jobs with any name and any owner. So a Job
+//! counts only if the run's status records its uid. It is created suspended, and started once the stored status records
+//! it: a Job without a record, which a crash or another client left behind, has not run for this measurement. It is
+//! deleted, and another one is created.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -16,9 +20,9 @@ use super::call_permit::CallPermit;
 use super::cluster::{Cluster, RequestError};
 use super::container_status::{ContainerStatus, ContainerStatuses};
 use super::filling::Filling;
-use super::measure::Measurement;
-use gamekeeper_core::api::names::job_name;
-use gamekeeper_core::api::{API_VERSION, HookPhase, HookRun, RawJson};
+use super::measure::{Call, Measurement};
+use gamekeeper_core::api::names::{JOB_AWAITS_RECORD, job_name};
+use gamekeeper_core::api::{API_VERSION, HookPhase, HookRun, JobReference, RawJson};
 use gamekeeper_core::plan::hook_run::{Outcome, Place};
 
 /// The deadline of a Job that does not set its own: a hook must not hang forever.
@@ -43,23 +47,47 @@ const CANNOT_START: [&str; 6] = [
 pub(super) async fn measure(measurement: &Measurement, permit: CallPermit) -> Outcome {
     match poll(measurement, permit).await {
         Ok(outcome) => outcome,
-        // If the measurement ended now, the Job would continue, and the next measurement would start another one. The
-        // Job may exist even if it is not known to have been created: the next poll looks for it.
+        // If the measurement ended now, the Job would continue, and the next measurement would start another one.
         Err(error) if error.is_transient() => unknown(&name_of(measurement), error),
         Err(error) => Outcome::error(error),
     }
 }
 
-/// Deletes the Job of an abandoned measurement.
+/// Deletes the Job of an abandoned measurement. It may not be recorded yet.
 pub(super) async fn stop(
     cluster: &Cluster,
-    run: &HookRun,
+    call: &Call,
     metric: &str,
-    number: i32,
+    permit: &mut CallPermit,
 ) -> Result<(), String> {
-    let namespace = run.metadata.namespace.as_deref().unwrap_or_default();
-    let job = name(run, metric, number);
-    Ok(cluster.delete_job(namespace, &job).await?)
+    let name = name(&call.run, metric, call.number);
+    match owned(cluster, &call.run, &name, permit).await {
+        Ok(Some(uid)) => Ok(cluster.delete_job(permit.namespace(), &name, &uid).await?),
+        Ok(None) => Ok(()),
+        Err(error) if error.is_transient() => Err(error.into()),
+        // It belongs to another owner.
+        Err(_) => Ok(()),
+    }
+}
+
+/// The uid of the Job with this name, if there is one.
+///
+/// # Errors
+/// If the Job belongs to another owner than the run.
+async fn owned(
+    cluster: &Cluster,
+    run: &HookRun,
+    name: &str,
+    permit: &mut CallPermit,
+) -> Result<Option<String>, RequestError> {
+    let namespace = permit.namespace().to_owned();
+    let Some(found) = cluster.job(&namespace, name, permit).await? else {
+        return Ok(None);
+    };
+    match found.metadata.is_owned_by(run.metadata.uid.as_deref()) {
+        true => Ok(Some(found.metadata.uid)),
+        false => Err(format!("job {name} has another owner: delete it, or rename the run").into()),
+    }
 }
 
 fn name(run: &HookRun, metric: &str, number: i32) -> String {
@@ -80,28 +108,21 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
     let cluster = measurement.cluster()?;
     let namespace = &permit.namespace().to_owned();
     let name = name_of(measurement);
-    let created = match measurement.call.resumed {
-        true => None,
-        false => {
-            let job = measurement.filled(&mut permit, manifest).await?;
-            cluster.create_job(namespace, job).await?
-        }
+    let Some(JobReference { uid, .. }) = &measurement.call.job else {
+        return create(measurement, &name, &mut permit).await;
     };
-    let found = match created {
-        Some(job) => job,
-        None => cluster
-            .job(namespace, &name, &mut permit)
-            .await?
-            .ok_or_else(|| format!("job {name} was deleted before it had finished"))?,
-    };
-    let run_uid = measurement.run().metadata.uid.as_deref();
-    let mut owners = found.metadata.owner_references.iter();
-    if !owners.any(|owner| Some(owner.uid.as_str()) == run_uid) {
-        return Err(format!("job {name} has another owner: delete it, or rename the run").into());
+    let found = cluster.job(namespace, &name, &mut permit).await?;
+    let found = found
+        .filter(|found| found.metadata.uid == *uid)
+        .ok_or_else(|| format!("job {name} was deleted before it had finished"))?;
+    let now = Timestamp::now();
+    if found.metadata.annotations.awaits_record.is_some() {
+        cluster.start_job(namespace, &name, uid).await?;
+        return Ok(in_progress(&name, None, SignedDuration::ZERO));
     }
     if let Some(mut outcome) = final_outcome(&name, &found) {
         if outcome.phase == HookPhase::Failed {
-            let pods = cluster.pods_of_job(namespace, &name, "Failed", &mut permit);
+            let pods = cluster.pods_of_job(namespace, &name, uid, "Failed", &mut permit);
             // If the Job's pods cannot be read, the Job's own reason is shown.
             let exit = exit(&pods.await.unwrap_or_default());
             outcome.message = exit
@@ -110,10 +131,9 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
         }
         return Ok(outcome);
     }
-    let now = Timestamp::now();
     let (stuck, why_unscheduled) = match found.status.ready {
         None | Some(0) => {
-            let pending = cluster.pods_of_job(namespace, &name, "Pending", &mut permit);
+            let pending = cluster.pods_of_job(namespace, &name, uid, "Pending", &mut permit);
             let pending = pending.await?;
             (stuck_pod(&pending), why_unscheduled(&pending))
         }
@@ -122,7 +142,7 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
     match stuck {
         Some(stuck) if age(stuck.since, now) >= START_GRACE => {
             // If the Job were kept, the kubelet would keep retrying, in parallel with the next measurement.
-            cluster.delete_job(namespace, &name).await?;
+            cluster.delete_job(namespace, &name, uid).await?;
             let limit = START_GRACE.as_secs();
             Err(format!("job {name} could not start within {limit} s: {}", stuck.why).into())
         }
@@ -132,6 +152,36 @@ async fn poll(measurement: &Measurement, mut permit: CallPermit) -> Result<Outco
             age(found.metadata.creation_timestamp, now),
         )),
     }
+}
+
+/// Creates the Job. It starts at the next poll, which follows once the stored status records it.
+async fn create(
+    measurement: &Measurement,
+    name: &str,
+    permit: &mut CallPermit,
+) -> Result<Outcome, RequestError> {
+    let cluster = measurement.cluster()?;
+    let manifest = measurement.filled(permit, manifest).await?;
+    let mut created = cluster.create_job(manifest.clone(), permit).await?;
+    if created.is_none() {
+        if let Some(uid) = owned(cluster, measurement.run(), name, permit).await? {
+            cluster.delete_job(permit.namespace(), name, &uid).await?;
+        }
+        created = cluster.create_job(manifest, permit).await?;
+    }
+    let created = created.ok_or_else(|| {
+        format!("job {name} exists, but was not created for this measurement: delete it")
+    })?;
+    Ok(Outcome {
+        phase: HookPhase::Running,
+        message: Some(format!("job {name} is created")),
+        resume_after: Some(SignedDuration::ZERO),
+        job: Some(JobReference {
+            name: name.to_owned(),
+            uid: created.metadata.uid,
+        }),
+        ..Outcome::default()
+    })
 }
 
 /// The outcome of a poll that could not determine the Job's state. The Job's own deadline limits how often this
@@ -174,10 +224,29 @@ pub(super) struct Job {
 /// The fields of an object's metadata that are read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Head {
+pub(super) struct Head {
     name: String,
+    uid: String,
+    annotations: Annotations,
     owner_references: Vec<Owner>,
     creation_timestamp: Option<Timestamp>,
+}
+
+impl Head {
+    /// Whether an object with this uid is among the owners.
+    pub(super) fn is_owned_by(&self, uid: Option<&str>) -> bool {
+        let mut owners = self.owner_references.iter();
+        owners.any(|owner| Some(owner.uid.as_str()) == uid)
+    }
+}
+
+/// The annotations that are read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Annotations {
+    /// Present until the Job is started. The name is that of [`JOB_AWAITS_RECORD`].
+    #[serde(rename = "gamekeeper.tkex.tencent.com/awaits-record")]
+    awaits_record: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -206,7 +275,7 @@ struct Condition {
 #[derive(Debug, Deserialize)]
 pub(super) struct Pod {
     #[serde(default)]
-    metadata: Head,
+    pub(super) metadata: Head,
     #[serde(default)]
     status: ContainerStatuses,
 }
@@ -324,7 +393,7 @@ struct Given<'a> {
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     labels: Option<&'a RawValue>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
-    annotations: Option<&'a RawValue>,
+    annotations: Option<Fields<'a>>,
 }
 
 /// The fields of an object, each as unparsed JSON.
@@ -346,11 +415,23 @@ fn manifest(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<Stri
         spec.insert("activeDeadlineSeconds".into(), &deadline);
     }
     let given = job.metadata.as_ref().map(RawJson::read).transpose();
+    let given: Option<Given> = given.map_err(|error| format!("metadata of the job: {error}"))?;
+    let mut given = given.unwrap_or_default();
+    let (suspended, yes) = (to_raw_value(&true), to_raw_value("true"));
+    let suspended = suspended.map_err(|error| error.to_string())?;
+    let yes = yes.map_err(|error| error.to_string())?;
+    if { spec.get("manualSelector") }.is_some_and(|it| it.get() == "true") {
+        return Err(
+            "a Job whose manualSelector is true would count other pods: remove it, and selector"
+                .into(),
+        );
+    }
+    spec.insert("suspend".into(), &suspended);
+    let annotations = given.annotations.get_or_insert_default();
+    annotations.insert(JOB_AWAITS_RECORD.into(), &yes);
     let metadata = Metadata {
         name: &name_of(measurement),
-        given: given
-            .map_err(|error| format!("metadata of the job: {error}"))?
-            .unwrap_or_default(),
+        given,
         // The Job is deleted with its run, or before it if the deletion of the run asks for that.
         owner_references: json!([{
             "apiVersion": API_VERSION, "kind": "HookRun", "controller": true, "blockOwnerDeletion": true,

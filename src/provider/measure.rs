@@ -17,7 +17,9 @@ use super::tls::Authorities;
 use super::tokens::Tokens;
 use super::{job, kubernetes, prometheus, web};
 use crate::evaluation_pool::EvaluationPool;
-use gamekeeper_core::api::{Authentication, HookRun, Metric, MetricProvider, SecretKeyRef};
+use gamekeeper_core::api::{
+    Authentication, HookRun, JobReference, Metric, MetricProvider, SecretKeyRef,
+};
 use gamekeeper_core::plan::hook_run::Outcome;
 
 /// A measurement to make.
@@ -29,8 +31,8 @@ pub struct Call {
     pub metric: usize,
     /// Number of the measurement; the first is 1.
     pub number: i32,
-    /// Whether the measurement was started before, and is only polled now.
-    pub resumed: bool,
+    /// The Job that was created for the measurement, if it is in progress.
+    pub job: Option<JobReference>,
 }
 
 /// Makes measurements.
@@ -86,7 +88,9 @@ impl Probe {
         let job_metric = metric.filter(|metric| metric.provider.job.is_some());
         match (job_metric, &self.cluster) {
             (Some(metric), Some(cluster)) => {
-                job::stop(cluster, &call.run, &metric.name, call.number).await
+                let namespace = call.run.metadata.namespace.as_deref().unwrap_or_default();
+                let mut permit = self.limits.enter(namespace).await;
+                job::stop(cluster, call, &metric.name, &mut permit).await
             }
             _ => Ok(()),
         }

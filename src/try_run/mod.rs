@@ -22,7 +22,7 @@ pub use file::FileError;
 use crate::provider::{Call, Commands, HttpOptions, Probe, ProbeError};
 use gamekeeper_core::api::{HookPhase, HookRun, HookRunSpec, HookRunStatus};
 use gamekeeper_core::plan::hook_run::{
-    Measured, Outcome, Rules, assess, is_in_progress, next_number,
+    Measured, Outcome, Rules, assess, job_in_progress, next_number,
 };
 
 /// The wait if nothing is due.
@@ -168,7 +168,7 @@ impl<P: Fn(String)> TryRun<P> {
             run: Arc::clone(&self.run),
             metric,
             number: next_number(&self.status, definition),
-            resumed: is_in_progress(&self.status, definition),
+            job: job_in_progress(&self.status, definition).cloned(),
         };
         let probe = self.probe.clone();
         self.running.insert(metric);

@@ -23,10 +23,10 @@
   resources: [hookruns/status]
   verbs: [patch]
 {{- if .Values.hooks.jobs }}
-# Jobs that hooks run.
+# Jobs that hooks run. They are created suspended, and started by a patch once their HookRun records them.
 - apiGroups: [batch]
   resources: [jobs]
-  verbs: [get, create, delete]
+  verbs: [get, create, patch, delete]
 {{- end }}
 {{- if .Values.hooks.allSecrets }}
 # Secrets for hooks. Only those labeled tkex.tencent.com/hook-access=true are used.

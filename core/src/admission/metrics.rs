@@ -232,8 +232,9 @@ fn check_provider(at: &str, metric: &Metric) -> Vec<Finding> {
         findings.extend(check_headers(&at, &prometheus.headers));
     }
     if let Some(job) = &metric.provider.job {
-        let at = format!("{at}.provider.job.spec.template");
+        let at = format!("{at}.provider.job.spec");
         let spec: Value = job.spec.read().unwrap_or_default();
+        let at = format!("{at}.template");
         findings.extend(pods::check_template(&at, &spec["template"], &[]));
     }
     if let Some(kubernetes) = &metric.provider.kubernetes {

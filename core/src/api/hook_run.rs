@@ -222,4 +222,16 @@ pub struct Measurement {
     /// When a measurement in progress is checked again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_at: Option<Time>,
+    /// The Job that the operator created for the measurement. No other Job counts for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobReference>,
+}
+
+/// A Job in the namespace of its run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct JobReference {
+    /// Name of the Job.
+    pub name: String,
+    /// UID of the Job.
+    pub uid: String,
 }

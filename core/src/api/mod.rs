@@ -49,7 +49,9 @@ pub use game_stateful_set::{
 };
 pub use hook::{HookArgument, HookStep, PodHookStrategy};
 pub use hook_options::{DryRun, MeasurementRetention, TtlStrategy};
-pub use hook_run::{HookPhase, HookRun, HookRunSpec, HookRunStatus, Measurement, MetricResult};
+pub use hook_run::{
+    HookPhase, HookRun, HookRunSpec, HookRunStatus, JobReference, Measurement, MetricResult,
+};
 pub use hook_template::{
     Argument, ArgumentSource, FieldRef, HookPolicy, HookTemplate, HookTemplateSpec, SecretKeyRef,
 };

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use crate::apply::to_bytes;
 use crate::cache::{Cached, CachedHookRun};
 use crate::provider::Call;
-use gamekeeper_core::api::{HookPhase, HookRunStatus};
-use gamekeeper_core::plan::hook_run::{Measured, Rules, assess, is_in_progress, next_number};
+use gamekeeper_core::api::{HookPhase, HookRunStatus, JobReference};
+use gamekeeper_core::plan::hook_run::{Measured, Rules, assess, job_in_progress, next_number};
 
 /// How long the write of phase Running is delayed, so that the first result can share the write.
 const RESULT_GRACE: Duration = Duration::from_millis(300);
@@ -143,7 +143,7 @@ impl Live {
             run: Arc::clone(&run.object),
             metric,
             number: next_number(status, &spec.metrics[metric]),
-            resumed: is_in_progress(status, &spec.metrics[metric]),
+            job: job_in_progress(status, &spec.metrics[metric]).cloned(),
         };
         let stop = next.stop.into_iter();
         self.stopping
@@ -159,8 +159,12 @@ impl Live {
             }
         } else if !self.failing {
             for metric in next.start {
-                let handle = start(call(&self.status, metric), now);
-                self.running.push((metric, handle));
+                let call = call(&self.status, metric);
+                if call.job.is_some() && call.job.as_ref() != stored_job(run, metric) {
+                    // The watch delivers the run once the Job is recorded in it.
+                    continue;
+                }
+                self.running.push((metric, start(call, now)));
             }
         }
         self.write_or_wait(next.wake.map(|wake| self.clock.instant(wake)))
@@ -281,6 +285,12 @@ fn newest(status: &HookRunStatus) -> Option<Timestamp> {
 
 /// The time within one run: the wall clock when the run was started or resumed, plus the monotonic time since then. So
 /// the intervals do not change when the wall clock is set, and times in a status never go backward.
+/// The Job in progress that the stored status records for a metric.
+fn stored_job(run: &CachedHookRun, metric: usize) -> Option<&JobReference> {
+    let status = run.object.status.as_ref()?;
+    job_in_progress(status, run.object.spec.metrics.get(metric)?)
+}
+
 struct Clock {
     base: Timestamp,
     since: Instant,

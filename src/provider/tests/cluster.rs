@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::provider::call_permit::CallLimits;
 use gamekeeper_core::api::HookPhase::{Error, Failed, Running, Successful};
+use gamekeeper_core::api::JobReference;
 use gamekeeper_core::api::names::RUN_POD_UID;
 
 /// The requests that an API server received.
@@ -123,7 +124,7 @@ async fn measure_controlled_run(
         run: Arc::new(run),
         metric: 0,
         number: 1,
-        resumed: false,
+        job: None,
     };
     let probe = Probe::new(HERE, Some(cluster(&recorded))).expect("a probe");
     let outcome = probe.measure(&call).await;
@@ -331,6 +332,7 @@ async fn a_job_measurement_continues_after_a_temporary_error() {
         (403, true, Error),
         (422, false, Error),
     ] {
+        let job = resumed.then(JobReference::default);
         let service = tower::service_fn(move |_: Request<Body>| async move {
             let status = json!({
                 "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
@@ -350,7 +352,7 @@ async fn a_job_measurement_continues_after_a_temporary_error() {
             run: Arc::new(run),
             metric: 0,
             number: 1,
-            resumed,
+            job,
         };
         let probe = Probe::new(HERE, Some(Client::new(service, "games"))).expect("a probe");
         let outcome = probe.measure(&call).await;

@@ -211,7 +211,7 @@ async fn an_oauth2_token_is_reused_until_it_is_refused() {
         run: Arc::new(run),
         metric: 0,
         number: 1,
-        resumed: false,
+        job: None,
     };
     let probe = Probe::new(HERE, Some(cluster(&Arc::default()))).expect("a probe");
     let mut token_requests = Vec::new();

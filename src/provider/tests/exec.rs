@@ -204,7 +204,7 @@ async fn measured_with(commands: Commands, server: &Arc<ApiServer>, run: HookRun
         run: Arc::new(run),
         metric: 0,
         number: 1,
-        resumed: false,
+        job: None,
     };
     probe.with_commands(commands).measure(&call).await
 }

@@ -42,7 +42,7 @@ fn call_with(probe: &Probe, namespace: &str, server: &Server, body: &str) -> Joi
         run: Arc::new(run),
         metric: 0,
         number: 1,
-        resumed: false,
+        job: None,
     };
     let probe = probe.clone();
     tokio::spawn(async move { probe.measure(&call).await })

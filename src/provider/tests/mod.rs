@@ -4,6 +4,7 @@ mod cluster;
 mod credentials;
 mod exec;
 mod load;
+mod jobs;
 mod prometheus;
 mod table;
 mod web;
@@ -168,7 +169,7 @@ async fn measure_with(metric: Metric, args: &[(&str, &str)], options: HttpOption
         run: Arc::new(run),
         metric: 0,
         number: 2,
-        resumed: false,
+        job: None,
     };
     Probe::new(options, None)
         .expect("a probe")

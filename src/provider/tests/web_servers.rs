@@ -62,7 +62,7 @@ async fn a_connection_ends_with_its_call() {
         run: Arc::new(HookRun::new("run", spec)),
         metric: 0,
         number: 1,
-        resumed: false,
+        job: None,
     };
     assert_eq!(probe.measure(&call).await.phase, Successful);
     let ended = async {

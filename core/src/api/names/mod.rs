@@ -72,6 +72,8 @@ pub const RUN_HOOK_HASH: &str = "gamekeeper.tkex.tencent.com/hook-hash";
 pub const RUN_GENERATION: &str = "gamekeeper.tkex.tencent.com/workload-generation";
 /// HookRun annotation: uid of the workload.
 pub const RUN_WORKLOAD_UID: &str = "gamekeeper.tkex.tencent.com/workload-uid";
+/// Job annotation: the Job of a measurement is suspended until the HookRun's status records its uid.
+pub const JOB_AWAITS_RECORD: &str = "gamekeeper.tkex.tencent.com/awaits-record";
 /// HookRun label of pod hooks: the pod's revision.
 pub const RUN_POD_REVISION_LABEL: &str = "PodControllerRevision";
 /// HookRun label of pod hooks: the pod's instance id or ordinal.

@@ -30,8 +30,14 @@ fn a_job_has_no_conditions() -> Rule {
 }
 
 /// A Job must run, and must exist until its result is read.
-pub fn job_rules() -> [Rule; 2] {
+pub fn job_rules() -> [Rule; 3] {
     [
+        rule(
+            "manualSelector",
+            "!has(self.manualSelector) || !self.manualSelector",
+            "must not be true, or any pod with the selected labels would count for the Job, and so for the hook; \
+             remove it, and selector",
+        ),
         rule(
             "suspend",
             "!has(self.suspend) || !self.suspend",

@@ -13,7 +13,7 @@ use super::by_name::Rules;
 use super::metric::{self, Verdict};
 use super::record::{entry, record, result, result_mut, take_in_progress};
 use super::schedule::{Due, schedule};
-use crate::api::{HookPhase, HookRunSpec, HookRunStatus, Metric, MetricResult};
+use crate::api::{HookPhase, HookRunSpec, HookRunStatus, JobReference, Metric, MetricResult};
 
 /// The message of a run that is Successful because none of its metrics affects the result.
 const NOTHING_DECIDES: &str = "all metrics are dry runs: none affects the result";
@@ -42,6 +42,8 @@ pub struct Outcome {
     pub message: Option<String>,
     /// If it is in progress, how long to wait before it is checked again.
     pub resume_after: Option<SignedDuration>,
+    /// The Job that was created for it.
+    pub job: Option<JobReference>,
 }
 
 impl Outcome {

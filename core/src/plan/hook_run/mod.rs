@@ -26,7 +26,7 @@ pub use exec::{ExecNamespaces, MAX_COMMAND, SECRET_IN_COMMAND, STEP_HAS_NO_POD};
 pub use expiry::expires_at;
 pub use judge::*;
 pub use kubernetes::{ALWAYS_THE_POD, selects_object};
-pub use record::{is_in_progress, next_number};
+pub use record::{job_in_progress, next_number};
 pub use schedule::SHORTEST_INTERVAL;
 pub use strings::*;
 pub use template::*;

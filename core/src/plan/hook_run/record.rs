@@ -7,16 +7,19 @@ use super::assess::Measured;
 use super::by_name::Rules;
 use super::schedule::later;
 use super::{budget, metric};
-use crate::api::{HookPhase, HookRunSpec, HookRunStatus, Measurement, Metric, MetricResult};
+use crate::api::{
+    HookPhase, HookRunSpec, HookRunStatus, JobReference, Measurement, Metric, MetricResult,
+};
 
 /// Number of the measurement that a metric makes next; the first is 1.
 pub fn next_number(status: &HookRunStatus, metric: &Metric) -> i32 {
     result(status, &metric.name).map_or(1, |result| metric::total(result) + 1)
 }
 
-/// Whether a measurement of a metric is in progress. If so, the next call only checks on it.
-pub fn is_in_progress(status: &HookRunStatus, metric: &Metric) -> bool {
-    result(status, &metric.name).is_some_and(|result| measurement_in_progress(result).is_some())
+/// The Job of a metric's measurement in progress. If there is one, the next call only checks on it.
+pub fn job_in_progress<'a>(status: &'a HookRunStatus, metric: &Metric) -> Option<&'a JobReference> {
+    let result = result(status, &metric.name)?;
+    measurement_in_progress(result)?.job.as_ref()
 }
 
 pub(super) fn result<'a>(status: &'a HookRunStatus, name: &str) -> Option<&'a MetricResult> {
@@ -98,7 +101,9 @@ pub(super) fn record(
     if result.phase.is_completed() {
         return;
     }
-    let began_at = take_in_progress(result).and_then(|earlier| earlier.started_at);
+    let (began_at, job) = take_in_progress(result)
+        .map(|earlier| (earlier.started_at, earlier.job))
+        .unwrap_or_default();
     let outcome = &measured.outcome;
     let resume = (outcome.phase == HookPhase::Running).then_some(outcome.resume_after);
     if resume.is_none() {
@@ -113,6 +118,7 @@ pub(super) fn record(
         started_at: began_at.or(Some(Time(measured.started))),
         finished_at: resume.is_none().then_some(Time(measured.finished)),
         resume_at: resume.map(|after| Time(resume_at(after))),
+        job: outcome.job.clone().or(job),
     });
     let kept = rules.of_metric(measured.metric).kept;
     let surplus = result.measurements.len().saturating_sub(kept);

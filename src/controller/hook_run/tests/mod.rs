@@ -1,5 +1,6 @@
 //! Tests the controller against a scripted API server and a scripted hook endpoint.
 
+mod jobs;
 mod unstored;
 mod world;
 

@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::*;
 use crate::api::HookPhase::{Error, Failed, Inconclusive, Pending, Running, Successful};
 use crate::api::{
-    DryRun, HookPhase, HookPolicy, HookRunSpec, HookRunStatus, MeasurementRetention, Metric,
-    MetricResult,
+    DryRun, HookPhase, HookPolicy, HookRunSpec, HookRunStatus, JobReference, MeasurementRetention,
+    Metric, MetricResult,
 };
 
 fn start() -> Timestamp {

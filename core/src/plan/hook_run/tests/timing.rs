@@ -41,10 +41,15 @@ fn a_metric_that_is_being_measured_is_not_started_again() {
 
 #[test]
 fn a_measurement_in_progress_is_shown_and_checked_again() {
+    let job = || JobReference {
+        name: "job".into(),
+        uid: "uid".into(),
+    };
     let in_progress = |seconds| Outcome {
         phase: Running,
         message: Some("it is in progress".into()),
         resume_after: Some(SignedDuration::from_secs(seconds)),
+        job: (seconds == 3).then(job),
         ..Outcome::default()
     };
     let spec = run_of(&[counted(2)]);
@@ -56,7 +61,7 @@ fn a_measurement_in_progress_is_shown_and_checked_again() {
     };
     let none = BTreeSet::new();
     let started = assess_now(&spec, &HookRunStatus::default(), &[], &none, start());
-    assert!(!is_in_progress(&started.status, &spec.metrics[0]));
+    assert_eq!(job_in_progress(&started.status, &spec.metrics[0]), None);
     let shown = assess_now(
         &spec,
         &started.status,
@@ -64,7 +69,10 @@ fn a_measurement_in_progress_is_shown_and_checked_again() {
         &none,
         start(),
     );
-    assert!(is_in_progress(&shown.status, &spec.metrics[0]));
+    assert_eq!(
+        job_in_progress(&shown.status, &spec.metrics[0]),
+        Some(&job())
+    );
     assert_eq!(next_number(&shown.status, &spec.metrics[0]), 1);
     assert_eq!(
         (shown.start, shown.wake),
@@ -90,6 +98,7 @@ fn a_measurement_in_progress_is_shown_and_checked_again() {
         Some(start())
     );
     assert_eq!(result.measurements[0].resume_at, None);
+    assert_eq!(result.measurements[0].job, Some(job()));
     // The interval counts from the end of the measurement.
     assert_eq!(complete.wake, Some(later + SignedDuration::from_secs(60)));
 
