@@ -228,14 +228,14 @@ impl Http {
 /// would be cut off. A compressed body, which was not requested, is also an error, because a few kilobytes can expand
 /// to gigabytes.
 async fn read(response: Response<Incoming>, permit: &mut CallPermit) -> Result<Vec<u8>, String> {
-    if let Some(coding) = response.headers().get(CONTENT_ENCODING)
-        && coding != IDENTITY
-    {
-        return Err(format!(
-            "the response is compressed ({}), although the request accepts only identity; disable \
-             compression in the server",
-            String::from_utf8_lossy(coding.as_bytes())
-        ));
+    for coding in response.headers().get_all(CONTENT_ENCODING) {
+        let coding = String::from_utf8_lossy(coding.as_bytes());
+        if !coding.split(',').all(is_no_compression) {
+            return Err(format!(
+                "the response is compressed ({coding}), although the request accepts only identity; disable \
+                 compression in the server"
+            ));
+        }
     }
     let (mut incoming, mut body) = (response.into_body(), Vec::new());
     while let Some(frame) = incoming.frame().await {
@@ -255,6 +255,14 @@ async fn read(response: Response<Incoming>, permit: &mut CallPermit) -> Result<V
 }
 
 fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
+/// Whether a content coding leaves the body as it is. Some servers name a character set or a transfer encoding here.
+fn is_no_compression(coding: &str) -> bool {
+    const NONE: [&str; 9] = [
+        "", "identity", "none", "utf-8", "utf8", "us-ascii", "8bit", "7bit", "binary",
+    ];
+    NONE.contains(&coding.trim().to_ascii_lowercase().as_str())
+}
+
     match status.as_u16() {
         301 | 302 | 303 | 307 | 308 => headers.get(LOCATION)?.to_str().ok(),
         _ => None,

@@ -20,6 +20,7 @@ mod measure;
 mod own_pod;
 mod prometheus;
 mod remote_command;
+mod query_result;
 mod secrets;
 #[cfg(test)]
 mod tests;

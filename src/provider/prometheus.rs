@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use http::Method;
 use http::header::HeaderMap;
-use serde::Deserialize;
 use url::Url;
 
 use super::call_permit::CallPermit;
@@ -16,9 +15,10 @@ use super::filling::Filling;
 use super::http::{HttpRequest, HttpResponse, millis};
 use super::judge::Conditions;
 use super::measure::{Measurement, Trust};
+use super::query_result::{QueryResult, Values};
 use super::web;
 use gamekeeper_core::api::PrometheusMetric;
-use gamekeeper_core::expr::{Subject, brief};
+use gamekeeper_core::expr::{Subject, brief, without_mark};
 use gamekeeper_core::plan::hook_run::Outcome;
 
 /// How long Prometheus may take to respond, in seconds, unless the metric sets a timeout.
@@ -35,7 +35,8 @@ pub(super) async fn measure(
         Err(why) => return Outcome::error(why),
     };
     let conditions = Conditions::of(measurement.metric());
-    let assess = move |response: &HttpResponse| assess(response, &conditions);
+    let accept_partial = prometheus.accept_partial;
+    let assess = move |response: &HttpResponse| assess(response, &conditions, accept_partial);
     let trust = Trust {
         authentication: prometheus.authentication.as_deref(),
         ca: prometheus.ca_secret.as_ref(),
@@ -73,38 +74,8 @@ fn request(measurement: &Measurement, filling: &mut Filling<'_>) -> Result<HttpR
     })
 }
 
-/// The envelope of Prometheus' responses.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Envelope {
-    data: Option<Found>,
-    error: Option<String>,
-}
-
-/// A time and a value. The value is text, because JSON has no NaN.
-type Sample = (f64, String);
-
-#[derive(Deserialize)]
-#[serde(tag = "resultType", content = "result", rename_all = "lowercase")]
-enum Found {
-    Scalar(Sample),
-    Vector(Vec<Instant>),
-    Matrix(Vec<Range>),
-    String(Sample),
-}
-
-#[derive(Deserialize)]
-struct Instant {
-    value: Sample,
-}
-
-#[derive(Deserialize)]
-struct Range {
-    values: Vec<Sample>,
-}
-
 /// Judges a response. Must run on the evaluation pool.
-fn assess(response: &HttpResponse, conditions: &Conditions) -> Outcome {
+fn assess(response: &HttpResponse, conditions: &Conditions, accept_partial: bool) -> Outcome {
     let errored = |why: &str| {
         let HttpResponse {
             status,
@@ -119,18 +90,32 @@ fn assess(response: &HttpResponse, conditions: &Conditions) -> Outcome {
         ))
     };
     let text = String::from_utf8_lossy(&response.body);
-    let Ok(envelope) = serde_json::from_slice::<Envelope>(&response.body) else {
+    let body = match without_mark(&response.body) {
+        Ok(body) => String::from_utf8_lossy(body),
+        Err(error) => return errored(&error.to_string()),
+    };
+    // Labels may be in another encoding; no number can be.
+    let Ok(result) = serde_json::from_str::<QueryResult>(&body) else {
         return errored(&format!(
             "unexpected response from Prometheus: {}",
             brief(text.trim())
         ));
     };
-    let found = match (envelope.error, envelope.data) {
-        (Some(error), _) => return errored(&brief(&error)),
-        (None, Some(found)) if response.status.is_success() => found,
-        _ => return errored(&brief(text.trim())),
-    };
-    match values(found) {
+    if let Some(error) = result.error() {
+        return errored(&error);
+    }
+    if !response.status.is_success() {
+        return errored(&brief(text.trim()));
+    }
+    if let Some(why) = result.failure() {
+        return errored(&why);
+    }
+    if !accept_partial && let Some(why) = result.why_partial(response.status) {
+        return errored(&format!(
+            "the result may be incomplete, because {why}; to use it nevertheless, set acceptPartial"
+        ));
+    }
+    match result.values() {
         Ok(Values::One(number)) => {
             let note = number.is_nan().then_some("the query returned NaN");
             conditions.judge(&Subject::number(number), note)
@@ -148,30 +133,5 @@ fn assess(response: &HttpResponse, conditions: &Conditions) -> Outcome {
             "the query returned {}: use one that returns numbers",
             brief(&text)
         )),
-    }
-}
-
-enum Values {
-    One(f64),
-    Many(Vec<f64>),
-}
-
-/// The numbers in a result. The error is a text in it that is not a number.
-fn values(found: Found) -> Result<Values, String> {
-    let number = |(_, text): Sample| text.parse::<f64>().map_err(|_| text);
-    match found {
-        Found::Scalar(sample) => number(sample).map(Values::One),
-        Found::Vector(series) => {
-            let numbers = series.into_iter().map(|series| number(series.value));
-            numbers.collect::<Result<_, _>>().map(Values::Many)
-        }
-        Found::Matrix(series) => {
-            let samples = series.into_iter().flat_map(|series| series.values);
-            samples
-                .map(number)
-                .collect::<Result<_, _>>()
-                .map(Values::Many)
-        }
-        Found::String((_, text)) => Err(text),
     }
 }

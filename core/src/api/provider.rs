@@ -88,6 +88,10 @@ pub struct PrometheusMetric {
     /// The query; may contain `{{ args.NAME }}`.
     #[schemars(length(min = 1, max = 8192))]
     pub query: String,
+    /// Use the result of a server that reports it as partial or with warnings. Otherwise such a result is an error,
+    /// because a part of the data may be missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accept_partial: bool,
     /// Seconds to wait for a response; 30 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]

@@ -4,6 +4,14 @@ use super::*;
 use gamekeeper_core::api::HookPhase::{self, Error, Failed, Successful};
 
 async fn query(reply: Reply, success_condition: &str) -> (Outcome, Server) {
+    query_with(reply, success_condition, false).await
+}
+
+async fn query_with(
+    reply: Reply,
+    success_condition: &str,
+    accept_partial: bool,
+) -> (Outcome, Server) {
     let server = Server::start(&[reply]).await;
     let metric = json!({
         "name": "lag",
@@ -12,6 +20,7 @@ async fn query(reply: Reply, success_condition: &str) -> (Outcome, Server) {
             "address": format!("{}/prom/", server.url),
             "query": "sum(rate(lag{pod=\"{{ args.PodName }}\"}[1m])) + 1",
             "headers": [{"key": "x-scope", "value": "games"}],
+            "acceptPartial": accept_partial,
         }},
     });
     let metric = serde_json::from_value(metric).expect("a metric");
@@ -158,5 +167,101 @@ async fn a_response_that_is_not_a_query_result_is_reported_as_such() {
         let (outcome, server) = query(reply, "true").await;
         let shown = message(&outcome, &server).replace("SERVER/prom/api/v1/query", "AT");
         assert_eq!((outcome.phase, shown.as_str()), (Error, expected));
+    }
+}
+
+/// Players might be on the servers that are missing from the result.
+#[tokio::test]
+async fn an_incomplete_result_is_an_error_unless_it_is_accepted() {
+    let data = json!({"resultType": "vector", "result": []});
+    let reply = |fields: serde_json::Value| {
+        let mut body = json!({"status": "success", "data": data});
+        json_patch::merge(&mut body, &fields);
+        response("200 OK", "", &body.to_string())
+    };
+    let partial = [
+        (json!({"isPartial": true}), "isPartial is true"),
+        (json!({"isPartial": "true"}), "isPartial is true"),
+        (json!({"partial": true}), "partial is true"),
+        (
+            json!({"warnings": ["store-1: no response"]}),
+            "it has a warning: store-1: no response",
+        ),
+        (
+            json!({"warnings": ["PromQL info: x", "store-1"]}),
+            "it has a warning: store-1",
+        ),
+        (
+            json!({"warnings": "a shard is missing"}),
+            "it has a warning: a shard is missing",
+        ),
+        (
+            json!({"warnings": {"store-1": ["lost"]}}),
+            "it has a warning: store-1",
+        ),
+    ];
+    for (fields, why) in partial {
+        let (outcome, server) = query(reply(fields.clone()), "len(result) == 0").await;
+        let expected = format!(
+            "HTTP 200 from SERVER/prom/api/v1/query in N ms: the result may be incomplete, because \
+             {why}; to use it nevertheless, set acceptPartial"
+        );
+        assert_eq!(
+            (outcome.phase, message(&outcome, &server)),
+            (Error, expected)
+        );
+        let (outcome, _) = query_with(reply(fields), "len(result) == 0", true).await;
+        assert_eq!(outcome.phase, Successful, "{outcome:?}");
+    }
+    let whole = response(
+        "206 Partial Content",
+        "",
+        &json!({"status": "success", "data": data}).to_string(),
+    );
+    let (outcome, _) = query(whole, "len(result) == 0").await;
+    assert_eq!(outcome.phase, Error, "{outcome:?}");
+    for fields in [
+        json!({"isPartial": false, "partial": null}),
+        json!({"warnings": []}),
+        json!({"warnings": null, "infos": ["PromQL info: metric might not be a counter"]}),
+        json!({"warnings": ["PromQL info: metric might not be a counter"]}),
+        json!({"error": "", "errorType": ""}),
+        json!({"error": null}),
+    ] {
+        let (outcome, _) = query(reply(fields.clone()), "len(result) == 0").await;
+        assert_eq!(outcome.phase, Successful, "{fields}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_failed_query_is_an_error_even_if_it_has_data() {
+    let data = json!({"resultType": "vector", "result": []});
+    for (body, why) in [
+        (
+            json!({"status": "error", "data": data}),
+            "its status is error, not success",
+        ),
+        (
+            json!({"status": "error", "error": "", "data": data}),
+            "its status is error, not success",
+        ),
+        (
+            json!({"status": "error", "errorType": "timeout", "data": data}),
+            "timeout",
+        ),
+        (
+            json!({"status": "success", "error": "too old", "data": data}),
+            "too old",
+        ),
+        (json!({"data": data}), "the response has no status"),
+        (json!({"status": "success"}), "the response has no data"),
+    ] {
+        let reply = response("200 OK", "", &body.to_string());
+        let (outcome, server) = query_with(reply, "len(result) == 0", true).await;
+        let expected = format!("HTTP 200 from SERVER/prom/api/v1/query in N ms: {why}");
+        assert_eq!(
+            (outcome.phase, message(&outcome, &server)),
+            (Error, expected)
+        );
     }
 }
