@@ -10,19 +10,14 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-#[cfg(target_os = "linux")]
-use rustix::process::{getpriority_process, setpriority_process};
 use tokio::sync::oneshot;
 
 use crate::fair::RoundRobin;
+use crate::threads::yield_to_others;
 use gamekeeper_core::expr::{Panicked, STACK_BYTES};
 
 /// The number of threads: more than one, so that an expensive expression does not delay those of other namespaces.
 const THREADS: usize = 2;
-
-/// The nice value of the threads, relative to that of the process's other threads.
-#[cfg(target_os = "linux")]
-const NICE: i32 = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -145,13 +140,6 @@ fn serve(jobs: &Jobs) {
     }
 }
 
-/// Lowers the priority of the current thread. On systems other than Linux this would affect the whole process.
-fn yield_to_others() {
-    // A sandbox may forbid this. The threads also work with the default priority.
-    #[cfg(target_os = "linux")]
-    let _ = getpriority_process(None).and_then(|nice| setpriority_process(None, nice + NICE));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,7 +175,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn only_the_threads_of_the_pool_yield_to_others() {
-        let nice = || getpriority_process(None).expect("a priority");
+        use crate::threads::NICE;
+        let nice = || rustix::process::getpriority_process(None).expect("a priority");
         let nice_before = nice();
         let pool = EvaluationPool::start().expect("threads");
         let lowest = 19;

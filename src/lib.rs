@@ -20,5 +20,6 @@ pub mod node_hook;
 mod objects;
 pub mod provider;
 pub mod try_run;
+mod threads;
 pub mod unguard;
 mod webhook;

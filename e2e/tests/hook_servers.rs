@@ -12,13 +12,14 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use crate::run::{hook_run, until_phase};
+use crate::run::{hook_run, status, until_phase};
 
 e2e::tests![
     a_prometheus_metric_queries_a_real_server,
     a_private_ca_is_trusted_from_a_secret,
     a_token_server_is_trusted_from_the_same_ca_secret,
     hostile_servers_cause_errors,
+    servers_that_never_read_use_no_memory,
     a_compressed_response_is_an_error,
     a_name_that_resolves_to_a_metadata_address_is_refused,
 ];
@@ -199,6 +200,11 @@ async fn hostile_servers_cause_errors(case: &mut Case) -> Result<()> {
         ("cut", Raw::Bytes(cut), "no response from "),
         ("silent", Raw::Bytes(Vec::new()), "no response from "),
         (
+            "hints",
+            Raw::Flood(b"HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n".to_vec()),
+            "the server sent more than 256 KiB before its response",
+        ),
+        (
             "metadata",
             redirect_to("http://169.254.169.254/latest/meta-data/"),
             "169.254.169.254 is refused: it is a link-local or metadata address",
@@ -223,6 +229,44 @@ async fn hostile_servers_cause_errors(case: &mut Case) -> Result<()> {
         let measurement = &status["metricResults"][0]["measurements"][0];
         ensure!(measurement["phase"] == "Error", "{run}: {status:#}");
     }
+    Ok(())
+}
+
+/// The connections of calls that have timed out would fill the memory.
+async fn servers_that_never_read_use_no_memory(case: &mut Case) -> Result<()> {
+    let server = RawServer::start(Raw::Unread).await?;
+    let metrics: Vec<Value> = (0..32)
+        .map(|number| {
+            let body = "{{ args.Long }}".repeat(15);
+            json!({
+                "name": format!("post-{number}"), "interval": "1s", "count": 1000,
+                "consecutiveErrorLimit": 1000, "failureLimit": 1000,
+                "provider": {"web": {
+                    "url": server.url, "method": "POST", "body": body, "timeoutSeconds": 1,
+                }},
+            })
+        })
+        .collect();
+    let args = json!([{"name": "Long", "value": "x".repeat(64 << 10)}]);
+    case.apply(hook_run(
+        "unread",
+        json!({"args": args, "metrics": metrics}),
+    ))
+    .await?;
+    case.eventually("each metric was measured several times", async || {
+        let status = status(case, "unread").await?;
+        let results = status["metricResults"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let errors = results.iter().filter_map(|it| it["error"].as_u64());
+        let least = errors.min().unwrap_or_default();
+        ensure!(results.len() == 32 && least >= 12, "{least} errors");
+        Ok(())
+    })
+    .await?;
+    let megabytes = case.operator.peak_memory()? >> 20;
+    ensure!(megabytes < 300, "the operator used {megabytes} MiB");
     Ok(())
 }
 

@@ -38,6 +38,7 @@ use self::operator::Operator;
 use crate::cache::{Cache, MemoryLimits, OptionalKinds, Settings};
 use crate::inbound;
 use crate::provider::{Commands, HttpOptions, Probe, ProbeError};
+use crate::threads::OwnRuntime;
 use crate::webhook;
 use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::plan::hook_run::ExecNamespaces;
@@ -63,6 +64,9 @@ pub enum RunError {
     /// The threads of the webhook could not be started.
     #[error("cannot serve admission: {0}")]
     Webhook(std::io::Error),
+    /// The threads that serve metrics, probes and admission could not be started.
+    #[error("cannot serve metrics, probes and admission: {0}")]
+    Inbound(std::io::Error),
     /// The threads of the planner could not be started.
     #[error("cannot start the planners: {0}")]
     Planners(std::io::Error),
@@ -125,6 +129,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     };
 
     let health = Arc::new(Health::default());
+    let inbound_runtime = OwnRuntime::start("inbound", false).map_err(RunError::Inbound)?;
     let mut background = JoinSet::new();
     let (webhook_state, webhook) = watch::channel(match webhook_listener {
         Some(_) => WebhookState::InForce,
@@ -136,7 +141,8 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         inbound::Connections::default(),
     ];
     let [of_http, of_webhook] = connections.clone();
-    background.spawn(inbound::serve(listener, None, routes, of_http));
+    let serving = inbound::serve(listener, None, routes, of_http);
+    background.spawn_on(serving, inbound_runtime.handle());
     if let Some(listener) = webhook_listener {
         let target = webhook::WebhookTarget {
             client: self::client(&config, Fence::always_open(), &counters.requests)?,
@@ -146,6 +152,8 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             sidecar_sets: options.sidecar_sets,
         };
         let cache_owner = Arc::clone(&health);
+        // All tasks of the webhook, and its connection to the API server, are served by the runtime of inbound requests.
+        let _entered = inbound_runtime.handle().enter();
         let certificate = webhook::start(
             &options.webhook,
             listener,
@@ -165,7 +173,9 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             allow_loopback: options.hook_allow_loopback,
         };
         let commands = ExecNamespaces::from_iter(&options.hook_exec_namespaces);
-        let probe = Probe::new(http, Some(client.clone()))?;
+        // Its connections are served by the runtime of calls, so hooks do not delay the controllers' requests.
+        let for_hooks = self::client(&config, Arc::clone(&fence), &counters.requests)?;
+        let probe = Probe::new(http, Some(for_hooks))?;
         let probe = probe.with_commands(Commands::In(commands));
         let streaming = can_stream_lists(&client).await;
         let operator = Operator::new(

@@ -48,7 +48,7 @@ impl CallLimits {
     /// Waits for the permit of a measurement.
     pub(super) async fn enter(self: &Arc<Self>, namespace: &str) -> CallPermit {
         CallPermit {
-            call: self.calls.take(namespace).await,
+            call: Arc::new(self.calls.take(namespace).await),
             long: None,
             namespace: namespace.to_owned(),
             limits: Arc::clone(self),
@@ -60,9 +60,17 @@ impl CallLimits {
 pub(super) struct CallPermit {
     limits: Arc<CallLimits>,
     namespace: String,
+    call: Arc<Permit>,
+    long: Option<Arc<Permit>>,
+}
+
+/// What keeps a measurement's permits from being released while the connection of its call exists.
+#[derive(Clone)]
+pub(super) struct PermitShare {
     #[expect(dead_code, reason = "held, never read")]
-    call: Permit,
-    long: Option<Permit>,
+    call: Arc<Permit>,
+    #[expect(dead_code, reason = "held, never read")]
+    long: Option<Arc<Permit>>,
 }
 
 impl CallPermit {
@@ -70,23 +78,19 @@ impl CallPermit {
         &self.namespace
     }
 
+    /// A share of the permits for a connection of the measurement.
+    pub(super) fn share(&self) -> PermitShare {
+        PermitShare {
+            call: Arc::clone(&self.call),
+            long: self.long.clone(),
+        }
+    }
+
     /// Whether the measurement may hold long texts.
     pub(super) fn allows_long_texts(&self) -> bool {
         self.long.is_some()
     }
 
-    /// Waits until the measurement may hold long texts. The caller must not hold any in the meantime.
-    pub(super) async fn grow(&mut self) {
-        if self.long.is_none() {
-            self.long = Some(self.limits.long.take(&self.namespace).await);
-        }
-    }
-
-    /// Releases the permit for long texts. The caller must not hold any from then on.
-    pub(super) fn shrink(&mut self) {
-        self.long = None;
-    }
-}
     /// The longest text that the measurement may read from the API server now, in bytes.
     pub(super) fn longest_text(&self) -> usize {
         match self.allows_long_texts() {
@@ -95,3 +99,16 @@ impl CallPermit {
         }
     }
 
+    /// Waits until the measurement may hold long texts. The caller must not hold any in the meantime.
+    pub(super) async fn grow(&mut self) {
+        if self.long.is_none() {
+            let long = self.limits.long.take(&self.namespace).await;
+            self.long = Some(Arc::new(long));
+        }
+    }
+
+    /// Releases the permit for long texts. The caller must not hold any from then on.
+    pub(super) fn shrink(&mut self) {
+        self.long = None;
+    }
+}

@@ -1,6 +1,6 @@
 //! HTTP calls, bounded in time and size, and made only to addresses that hooks may call.
 //!
-//! Each call has a connection of its own, which is closed after the call: idle connections would use memory and file
+//! Each request has a [`Connection`] of its own, which ends with it: idle connections would use memory and file
 //! descriptors that no limiter counts. No proxy is used, because a proxy would resolve names itself, and the
 //! addresses could not be checked.
 
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures::future::BoxFuture;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
     HeaderMap, HeaderValue, LOCATION, USER_AGENT,
@@ -17,25 +18,21 @@ use http::header::{
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
-use hyper_util::rt::TokioExecutor;
 use percent_encoding::percent_decode_str;
 use rustls::ClientConfig;
 use url::Url;
 
 use super::address;
 use super::call_permit::{CallPermit, MAX_SHORT_TEXT};
+use super::connection::Connection;
 use super::lookups::{LookupError, Lookups};
 use super::secrets::Secrets;
 use super::tls::{Authorities, Tls};
 
 /// The longest body of a response, in bytes.
 pub(super) const MAX_RESPONSE: usize = 1 << 20;
-/// The longest head of a response, and the most that a server may send ahead of what has been read; both in bytes.
-const READ_AHEAD: usize = 32 << 10;
 /// How many redirects of a call are followed.
 const MAX_REDIRECTS: usize = 5;
 /// The user agent of hook calls.
@@ -168,28 +165,35 @@ impl Http {
         let tls = self.tls.config_for(request.insecure, request.ca.as_ref())?;
         for _ in 0..=MAX_REDIRECTS {
             self.check(&request.url)?;
-            let response = self.exchange(&request, &tls, permit.namespace()).await?;
+            let mut connection = self.connect(&request.url, &tls, permit).await?;
+            let response = connection.send(request.to_http_request()?).await?;
             let status = response.status();
             match redirect(status, response.headers()) {
-                Some(location) => request.redirect(status, location)?,
+                Some(location) => {
+                    request.redirect(status, location)?;
+                    connection.complete();
+                }
                 None => {
                     // The request need not stay in memory while the response is read.
                     drop(request);
-                    return Ok((status, read(response, permit).await?));
+                    let body = read(response, permit).await?;
+                    connection.complete();
+                    return Ok((status, body));
                 }
             }
         }
         Err(format!("more than {MAX_REDIRECTS} redirects"))
     }
 
-    /// Sends one request, and returns when the head of its response has arrived.
-    async fn exchange(
+    /// Connects to a server.
+    async fn connect(
         &self,
-        request: &HttpRequest,
+        url: &Url,
         tls: &Arc<ClientConfig>,
-        namespace: &str,
-    ) -> Result<Response<Incoming>, String> {
-        let (lookups, namespace) = (Arc::clone(&self.lookups), Arc::<str>::from(namespace));
+        permit: &CallPermit,
+    ) -> Result<Connection, String> {
+        let namespace = Arc::<str>::from(permit.namespace());
+        let lookups = Arc::clone(&self.lookups);
         let resolver = tower::service_fn(move |name: Name| {
             let (lookups, namespace) = (Arc::clone(&lookups), Arc::clone(&namespace));
             async move {
@@ -201,16 +205,13 @@ impl Http {
         let mut tcp = HttpConnector::new_with_resolver(resolver);
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_max_idle_per_host(0)
-            .retry_canceled_requests(false)
-            .http1_max_buf_size(READ_AHEAD)
-            .http2_max_header_list_size(READ_AHEAD as u32)
-            .http2_initial_stream_window_size(READ_AHEAD as u32)
-            .http2_initial_connection_window_size(READ_AHEAD as u32)
-            .build::<_, Full<Bytes>>(HttpsConnector::from((tcp, Arc::clone(tls))));
-        let response = client.request(request.to_http_request()?).await;
-        response.map_err(|error| cause(&error))
+        let uri = without_user(url);
+        let uri = uri.as_str().parse();
+        let uri = uri.map_err(|error: http::uri::InvalidUri| error.to_string())?;
+        // Without a type of its own, the compiler cannot show that this future may move between threads.
+        let opening: BoxFuture<'static, Result<Connection, String>> =
+            Box::pin(Connection::open(tcp, uri, Arc::clone(tls), permit.share()));
+        opening.await
     }
 
     fn check(&self, url: &Url) -> Result<(), String> {
@@ -254,7 +255,6 @@ async fn read(response: Response<Incoming>, permit: &mut CallPermit) -> Result<V
     Ok(body)
 }
 
-fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
 /// Whether a content coding leaves the body as it is. Some servers name a character set or a transfer encoding here.
 fn is_no_compression(coding: &str) -> bool {
     const NONE: [&str; 9] = [
@@ -263,6 +263,7 @@ fn is_no_compression(coding: &str) -> bool {
     NONE.contains(&coding.trim().to_ascii_lowercase().as_str())
 }
 
+fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
     match status.as_u16() {
         301 | 302 | 303 | 307 | 308 => headers.get(LOCATION)?.to_str().ok(),
         _ => None,
@@ -272,12 +273,8 @@ fn is_no_compression(coding: &str) -> bool {
 impl HttpRequest {
     /// The request to send. The user and password of the URL are moved to a header.
     fn to_http_request(&self) -> Result<http::Request<Full<Bytes>>, String> {
-        let mut url = self.url.clone();
-        let user = user(&url);
-        // These fail only for URLs without a host, which hold no user.
-        let _ = url.set_username("");
-        let _ = url.set_password(None);
-        url.set_fragment(None);
+        let user = user(&self.url);
+        let url = without_user(&self.url);
         let request = http::Request::builder()
             .method(&self.method)
             .uri(url.as_str());
@@ -322,6 +319,16 @@ impl HttpRequest {
     }
 }
 
+/// The URL without user, password and fragment.
+fn without_user(url: &Url) -> Url {
+    let mut url = url.clone();
+    // These fail only for URLs without a host, which hold no user.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_fragment(None);
+    url
+}
+
 fn keep_only_content_type(headers: &mut HeaderMap) {
     let content_type = headers.remove(CONTENT_TYPE);
     headers.clear();
@@ -342,7 +349,7 @@ fn user(url: &Url) -> Option<HeaderValue> {
 }
 
 /// The innermost cause of a failed call: the outer errors only describe what was attempted.
-fn cause(error: &dyn std::error::Error) -> String {
+pub(super) fn cause(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;
@@ -352,12 +359,8 @@ fn cause(error: &dyn std::error::Error) -> String {
 
 /// A URL for messages: without user, password and query, which may hold secrets.
 pub(super) fn shown(url: &Url) -> String {
-    let mut url = url.clone();
-    // These fail only for URLs without a host, which hold no user.
-    let _ = url.set_username("");
-    let _ = url.set_password(None);
+    let mut url = without_user(url);
     url.set_query(None);
-    url.set_fragment(None);
     url.into()
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use http::header::AUTHORIZATION;
 use kube::Client;
+use tokio::task::JoinSet;
 
 use super::arguments::Arguments;
 use super::authentication::credentials;
@@ -17,6 +18,7 @@ use super::tls::Authorities;
 use super::tokens::Tokens;
 use super::{job, kubernetes, prometheus, web};
 use crate::evaluation_pool::EvaluationPool;
+use crate::threads::OwnRuntime;
 use gamekeeper_core::api::{
     Authentication, HookRun, JobReference, Metric, MetricProvider, SecretKeyRef,
 };
@@ -42,6 +44,7 @@ pub struct Probe {
     pub(super) evaluation: EvaluationPool,
     pub(super) limits: Arc<CallLimits>,
     tokens: Arc<Tokens>,
+    runtime: Arc<OwnRuntime>,
     pub(super) cluster: Option<Cluster>,
     pub(super) commands: Commands,
 }
@@ -53,7 +56,7 @@ pub enum ProbeError {
     #[error("hooks cannot make HTTP calls: {0}")]
     Http(#[from] rustls::Error),
     /// The operating system cannot start threads.
-    #[error("hooks cannot evaluate conditions: {0}")]
+    #[error("hooks cannot start threads: {0}")]
     Threads(#[from] std::io::Error),
 }
 
@@ -69,6 +72,7 @@ impl Probe {
             evaluation: EvaluationPool::start()?,
             limits: Arc::default(),
             tokens: Arc::default(),
+            runtime: Arc::new(OwnRuntime::start("hook-calls", true)?),
             cluster: cluster.map(Cluster::new),
             commands: Commands::default(),
         })
@@ -96,22 +100,31 @@ impl Probe {
         }
     }
 
-    /// Makes a measurement. Any error becomes the outcome.
+    /// Makes a measurement, on the runtime of calls. Any error becomes the outcome.
     pub async fn measure(&self, call: &Call) -> Outcome {
+        let (probe, call) = (self.clone(), call.clone());
+        // When this future is dropped, the task is aborted.
+        let mut task = JoinSet::new();
+        task.spawn_on(probe.measure_here(call), self.runtime.handle());
+        let ended = task.join_next().await.and_then(Result::ok);
+        ended.unwrap_or_else(|| Outcome::error("internal error (bug in gamekeeper)"))
+    }
+
+    async fn measure_here(self, call: Call) -> Outcome {
         if call.run.spec.metrics.len() <= call.metric {
             return Outcome::error("the metric does not exist");
         }
         let namespace = call.run.metadata.namespace.as_deref().unwrap_or_default();
         // The permit comes first, because it covers all memory for the measurement.
         let mut permit = self.limits.enter(namespace).await;
-        let arguments = Arguments::look_up(self, &call.run, call.metric, &mut permit).await;
+        let arguments = Arguments::look_up(&self, &call.run, call.metric, &mut permit).await;
         let arguments = match arguments {
             Ok(arguments) => Arc::new(arguments),
             Err(why) => return Outcome::error(why),
         };
         let measurement = Measurement {
-            probe: self.clone(),
-            call: call.clone(),
+            probe: self,
+            call,
             arguments: Arc::clone(&arguments),
         };
         let mut outcome = measurement.make(permit).await;

@@ -7,6 +7,7 @@ mod authentication;
 mod call_permit;
 mod cluster;
 mod command_output;
+mod connection;
 mod container_status;
 mod exec;
 mod filling;
@@ -19,8 +20,8 @@ mod lookups;
 mod measure;
 mod own_pod;
 mod prometheus;
-mod remote_command;
 mod query_result;
+mod remote_command;
 mod secrets;
 #[cfg(test)]
 mod tests;

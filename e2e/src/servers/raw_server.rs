@@ -3,11 +3,16 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 
 use crate::servers::authority::acceptor;
+
+/// The receive buffer of a server that does not read, and the length of its packets, in bytes.
+const UNREAD_BUFFER: u32 = 4_096;
+const UNREAD_SEGMENT: u32 = 536;
 
 /// The response to each request.
 #[derive(Clone, Debug)]
@@ -18,6 +23,11 @@ pub enum Raw {
     Trickle,
     /// Endless bytes, as fast as the client reads.
     Endless,
+    /// These bytes, again and again, as fast as the client reads.
+    Flood(Vec<u8>),
+    /// None: the request is accepted and never read. The receive buffer is small, and so are the packets, as across a
+    /// real network.
+    Unread,
 }
 
 impl Raw {
@@ -41,7 +51,7 @@ pub struct RawServer {
 impl RawServer {
     /// Starts a server.
     pub async fn start(raw: Raw) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let listener = listener(&raw)?;
         let url = format!("http://{}/", listener.local_addr()?);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -55,7 +65,7 @@ impl RawServer {
     /// Starts a server with TLS, and also returns the CA of its certificate (PEM).
     pub async fn start_tls(raw: Raw) -> Result<(Self, String)> {
         let (acceptor, ca) = acceptor(&[])?;
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let listener = listener(&raw)?;
         let url = format!("https://{}/", listener.local_addr()?);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -78,7 +88,21 @@ impl Drop for RawServer {
     }
 }
 
+fn listener(raw: &Raw) -> Result<TcpListener> {
+    let socket = TcpSocket::new_v4()?;
+    if matches!(raw, Raw::Unread) {
+        socket.set_recv_buffer_size(UNREAD_BUFFER)?;
+        SockRef::from(&socket).set_tcp_mss(UNREAD_SEGMENT)?;
+    }
+    socket.bind("127.0.0.1:0".parse()?)?;
+    Ok(socket.listen(1_024)?)
+}
+
 async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, raw: &Raw) {
+    if matches!(raw, Raw::Unread) {
+        // Until the client closes the connection, which needs no read.
+        return std::future::pending().await;
+    }
     // The requests of these tests fit into one packet.
     if stream.read(&mut [0; 8_192]).await.is_err() {
         return;
@@ -99,5 +123,10 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, raw: &Raw) {
             let _ = stream.write_all(head).await;
             while stream.write_all(&[b'x'; 65_536]).await.is_ok() {}
         }
+        Raw::Flood(bytes) => {
+            let bytes = bytes.repeat(1_000);
+            while stream.write_all(&bytes).await.is_ok() {}
+        }
+        Raw::Unread => {}
     }
 }

@@ -56,6 +56,8 @@ attacks![
     owners_that_do_not_exist,
     names_that_do_not_resolve,
     very_long_response_headers,
+    servers_that_never_read,
+    floods_before_a_response,
     tokens_that_fill_the_memory,
     a_patch_of_a_foreign_pod,
     cloud_metadata_addresses,
@@ -269,6 +271,37 @@ async fn very_long_response_headers(stage: &Stage) -> Result<()> {
     let runs = (0..100).map(|number| {
         let url = json!({"url": server.url, "timeoutSeconds": 20});
         web(&format!("head-{number}"), url, &json!({}))
+    });
+    let runs = store(stage, runs).await?;
+    until_error(stage, &runs).await
+}
+
+/// Long requests, each second, that the server does not read.
+async fn servers_that_never_read(stage: &Stage) -> Result<()> {
+    let server = RawServer::start(Raw::Unread).await?;
+    let metrics: Vec<Value> = (0..32)
+        .map(|number| {
+            let body = "{{ args.Long }}".repeat(15);
+            let web = json!({
+                "url": server.url, "method": "POST", "body": body, "timeoutSeconds": 1,
+            });
+            json!({"name": format!("m-{number}"), "interval": "1s", "count": 5,
+                "consecutiveErrorLimit": 4, "failureLimit": 4, "provider": {"web": web}})
+        })
+        .collect();
+    let args = json!([{"name": "Long", "value": "x".repeat(64 << 10)}]);
+    let run = hook_run("unread", json!({"args": args, "metrics": metrics}));
+    let runs = store(stage, [run]).await?;
+    until_error(stage, &runs).await
+}
+
+/// Interim responses without end.
+async fn floods_before_a_response(stage: &Stage) -> Result<()> {
+    let hint = b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n".to_vec();
+    let server = RawServer::start(Raw::Flood(hint)).await?;
+    let runs = (0..100).map(|number| {
+        let url = json!({"url": server.url, "timeoutSeconds": 3600});
+        web(&format!("hints-{number}"), url, &json!({}))
     });
     let runs = store(stage, runs).await?;
     until_error(stage, &runs).await

@@ -1,10 +1,11 @@
 //! Measurements with servers that respond as the test specifies, byte by byte.
 
 mod cluster;
+mod connections;
 mod credentials;
 mod exec;
-mod load;
 mod jobs;
+mod load;
 mod prometheus;
 mod table;
 mod web;
