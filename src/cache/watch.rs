@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use super::control::Control;
+use crate::jitter::jittered;
 use crate::objects::ObjectKey;
 use gamekeeper_core::api::json_memory;
 use gamekeeper_core::causes::with_causes;
@@ -220,7 +221,7 @@ pub(super) async fn watch<F: Future<Output = ()>>(
                 warn!(path = source.path, error = %with_causes(&error), "watch interrupted");
             }
         }
-        sleep(backoff).await;
+        sleep(jittered(backoff)).await;
         backoff = (backoff * 2).min(MAX_BACKOFF);
     }
 }

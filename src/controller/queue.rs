@@ -25,6 +25,7 @@ use tracing::{Instrument, error, error_span};
 
 use self::stats::QueueStats;
 use crate::fair::{Capacity, NamespaceLimiter, Permit, RoundRobin};
+use crate::jitter::jittered;
 use crate::objects::ObjectKey;
 
 pub(crate) use stats::Queues;
@@ -242,7 +243,7 @@ impl Queue {
 
 fn backoff(failures_in_a_row: u32) -> Duration {
     let factor = 2_u32.saturating_pow(failures_in_a_row);
-    MIN_BACKOFF.saturating_mul(factor).min(MAX_BACKOFF)
+    jittered(MIN_BACKOFF.saturating_mul(factor).min(MAX_BACKOFF))
 }
 
 impl State {

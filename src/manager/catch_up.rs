@@ -7,6 +7,7 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use super::RunError;
+use crate::jitter::jittered;
 use gamekeeper_core::causes::with_causes;
 
 /// The backoff between comparisons of the caches with the API server.
@@ -37,7 +38,7 @@ where
         let error = with_causes(&error);
         warn!(error, "cannot compare the caches with the API server");
         on_error(error);
-        sleep(backoff).await;
+        sleep(jittered(backoff)).await;
         backoff = (backoff * 2).min(MAX_BACKOFF);
     }
 }

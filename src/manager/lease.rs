@@ -9,7 +9,6 @@
 
 mod record;
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use tracing::{debug, info, warn};
 
 use self::record::{LeaseAction, Record, acquired};
 use super::fence::Fence;
+use crate::jitter::random_fraction;
 use gamekeeper_core::api::names::FIELD_MANAGER;
 use gamekeeper_core::causes::with_causes;
 
@@ -252,12 +252,6 @@ impl Elector {
         }
         Ok(())
     }
-}
-
-/// A random number from 0 to 1.
-fn random_fraction() -> f64 {
-    let random = RandomState::new().build_hasher().finish();
-    random as f64 / u64::MAX as f64
 }
 
 fn is_conflict(error: &kube::Error) -> bool {

@@ -28,6 +28,7 @@ use super::certificates::{CertificateError, Certificates, Due, Pair, due};
 use super::metrics::AdmissionMetrics;
 use super::server::ServingCertificate;
 use super::state::{Configured, webhook_state};
+use crate::jitter::jittered;
 use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::plan::sidecars::WebhookState;
 
@@ -123,7 +124,7 @@ impl Rotation {
             }
             let (wait, next) = match is_success {
                 true => (interval, min),
-                false => (backoff, (backoff * 2).min(interval)),
+                false => (jittered(backoff), (backoff * 2).min(interval)),
             };
             backoff = next;
             sleep(wait).await;

@@ -18,6 +18,8 @@ use gamekeeper_core::plan::hook_run::{Measured, Rules, assess, job_in_progress, 
 
 /// How long the write of phase Running is delayed, so that the first result can share the write.
 const RESULT_GRACE: Duration = Duration::from_millis(300);
+/// The least time between two writes, unless the second one is the end of the run.
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A run in progress.
 pub(super) struct Live {
@@ -35,6 +37,10 @@ pub(super) struct Live {
     unsaved: Option<Instant>,
     /// Whether the unsaved status has a new result or the end of the run. If so, its write is not delayed.
     urgent: bool,
+    /// When the last write was made.
+    last_write: Option<Instant>,
+    /// The size of the spec as JSON, in bytes: it is stored again with each status.
+    spec_size: usize,
     /// Whether the last write failed. If so, no measurement starts, because it could not be recorded.
     failing: bool,
     clock: Clock,
@@ -78,6 +84,8 @@ impl Live {
             ended_before: status.phase.is_completed(),
             unsaved: None,
             urgent: false,
+            last_write: None,
+            spec_size: to_bytes(&run.object.spec).len(),
             failing: false,
             clock: Clock::not_before(newest(&status), now),
             running: Vec::new(),
@@ -171,14 +179,26 @@ impl Live {
     }
 
     fn write_or_wait(&self, wake: Option<Instant>) -> RunAction {
-        match self.unsaved {
-            None => RunAction::Wait(wake),
-            Some(since) if !self.urgent && since.elapsed() < RESULT_GRACE => {
-                let due = since + RESULT_GRACE;
-                RunAction::Wait(Some(wake.map_or(due, |wake| wake.min(due))))
-            }
-            Some(_) => RunAction::Write(wake),
+        let Some(since) = self.unsaved else {
+            return RunAction::Wait(wake);
+        };
+        let grace = (!self.urgent).then(|| since + RESULT_GRACE);
+        let next = self.last_write.map(|at| at + WRITE_INTERVAL);
+        let due = grace.max(next.filter(|_| !self.has_ended()));
+        match due.filter(|due| *due > Instant::now()) {
+            Some(due) => RunAction::Wait(Some(wake.map_or(due, |wake| wake.min(due)))),
+            None => RunAction::Write(wake),
         }
+    }
+
+    /// Whether the run has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.status.phase.is_completed()
+    }
+
+    /// How many bytes a write of the status adds to etcd.
+    pub(super) fn write_size(&self) -> usize {
+        self.spec_size + to_bytes(&self.status).len()
     }
 
     /// The measurements to stop before the run's end is written.
@@ -226,6 +246,7 @@ impl Live {
         self.saved = hash;
         self.unsaved = None;
         self.urgent = false;
+        self.last_write = Some(Instant::now());
         std::mem::take(&mut self.failing)
     }
 
@@ -248,6 +269,7 @@ impl Live {
 
     pub(super) fn record_failed_write(&mut self) {
         self.failing = true;
+        self.last_write = Some(Instant::now());
     }
 
     fn end_calls(&mut self) {
@@ -261,6 +283,12 @@ impl Drop for Live {
     fn drop(&mut self) {
         self.end_calls();
     }
+}
+
+/// The Job in progress that the stored status records for a metric.
+fn stored_job(run: &CachedHookRun, metric: usize) -> Option<&JobReference> {
+    let status = run.object.status.as_ref()?;
+    job_in_progress(status, run.object.spec.metrics.get(metric)?)
 }
 
 /// Hash of the serialized status.
@@ -285,12 +313,6 @@ fn newest(status: &HookRunStatus) -> Option<Timestamp> {
 
 /// The time within one run: the wall clock when the run was started or resumed, plus the monotonic time since then. So
 /// the intervals do not change when the wall clock is set, and times in a status never go backward.
-/// The Job in progress that the stored status records for a metric.
-fn stored_job(run: &CachedHookRun, metric: usize) -> Option<&JobReference> {
-    let status = run.object.status.as_ref()?;
-    job_in_progress(status, run.object.spec.metrics.get(metric)?)
-}
-
 struct Clock {
     base: Timestamp,
     since: Instant,

@@ -6,13 +6,13 @@
 //! status, as after a restart.
 
 mod live;
+mod live_runs;
 mod metrics;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -23,13 +23,14 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use self::live::{Live, RunAction, StatusPatch};
+use self::live_runs::LiveRuns;
 pub(crate) use self::metrics::{HookMetrics, RunOwner, point};
 use super::UnreadableReporter;
 use super::queue::{Queue, Requeue};
-use super::refused::retry;
+use super::refused::{requeue_after, retry};
 use crate::apply::{Content, Refusal, RequestResult, Requests, ResponseMetadata, to_bytes};
 use crate::cache::{Cache, Cached, CachedHookRun};
-use crate::fair::{Capacity, NamespaceLimiter};
+use crate::fair::{ByteRate, Capacity, NamespaceLimiter};
 use crate::objects::{Kind, ObjectKey};
 use crate::provider::{Call, Probe};
 use gamekeeper_core::api::{HookRun, HookRunStatus, names};
@@ -43,10 +44,12 @@ pub(crate) struct HookRuns {
     /// The queue of this controller. A run is added when one of its measurements ends.
     queue: Arc<Queue>,
     metrics: HookMetrics,
-    runs: Mutex<HashMap<ObjectKey, Live>>,
+    runs: LiveRuns,
     /// Limits status writes. The limit on reconciles is much higher, so the start of a measurement does
     /// not wait for writes of other runs.
     writes: NamespaceLimiter,
+    /// Limits what status writes add to etcd. The end of a run is counted, but not delayed.
+    written_bytes: ByteRate,
 }
 
 /// The limits on concurrent status writes.
@@ -55,6 +58,10 @@ const WRITE_CAPACITY: Capacity = Capacity {
     per_namespace: 48,
     reserved: 4,
 };
+/// How many bytes of HookRuns are written per second and namespace, and how many at once. With each status, etcd stores
+/// the whole object again, and keeps all versions for up to ten minutes.
+const BYTES_PER_SECOND: u64 = 1 << 20;
+const BURST_BYTES: u64 = 16 << 20;
 /// The longest wait for a run to expire. Then the run is reconciled again.
 const MAX_WAIT: Duration = Duration::from_secs(86_400);
 
@@ -74,8 +81,9 @@ impl HookRuns {
             probe,
             queue,
             metrics,
-            runs: Mutex::default(),
+            runs: LiveRuns::default(),
             writes: NamespaceLimiter::new(WRITE_CAPACITY),
+            written_bytes: ByteRate::new(BYTES_PER_SECOND, BURST_BYTES),
         }
     }
 
@@ -83,7 +91,7 @@ impl HookRuns {
     pub(crate) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Requeue {
         let start = Instant::now();
         if let Some(unreadable) = self.cache.hook_runs.unreadable(&key) {
-            self.runs().remove(&key);
+            self.runs.remove(&key);
             let _permit = self.writes.take(&key.namespace).await;
             return self
                 .unreadable
@@ -95,6 +103,7 @@ impl HookRuns {
             RunAction::Over => self.expire(&key).await,
             RunAction::Wait(wake) => Requeue::Settled(wake),
             RunAction::Write(_) => {
+                self.wait_for_bytes(&key).await;
                 let _permit = self.writes.take(&key.namespace).await;
                 // Results that arrived during the wait share this write.
                 match self.advance(&key) {
@@ -129,41 +138,54 @@ impl HookRuns {
             Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => Requeue::Settled(None),
             Err(refusal) => {
                 warn!(run = %key, %refusal, "cannot delete the HookRun; retrying");
-                retry(&refusal)
+                requeue_after(&refusal)
             }
         }
     }
 
     /// Forgets all runs and ends their calls, because another process may be leading.
     pub(crate) fn abandon(&self) {
-        self.runs().clear();
+        self.runs.clear();
+    }
+
+    /// Waits until the namespace may write the status of this run.
+    async fn wait_for_bytes(&self, key: &ObjectKey) {
+        let written = self
+            .runs
+            .visit(key, |live| (live.write_size(), live.has_ended()));
+        let Some((bytes, has_ended)) = written else {
+            return;
+        };
+        match has_ended {
+            true => self.written_bytes.count(&key.namespace, bytes),
+            false => self.written_bytes.take(&key.namespace, bytes).await,
+        }
     }
 
     /// Updates the state of a run, and starts the measurements that are due.
     fn advance(self: &Arc<Self>, key: &ObjectKey) -> RunAction {
         let run = self.cache.hook_run(key);
         let Some(run) = run.filter(|run| !run.terminating()) else {
-            self.runs().remove(key);
+            self.runs.remove(key);
             return RunAction::Over;
         };
-        let known = self.runs().get(key).and_then(|live| live.rules(&run));
-        // Parsed without the lock, because that may take a while.
+        let known = self.runs.visit(key, |live| live.rules(&run)).flatten();
         let rules = known.unwrap_or_else(|| Arc::new(Rules::of(&run.object.spec)));
-        let mut runs = self.runs();
-        if runs.get(key).is_some_and(|live| live.uid() != run.uid()) {
+        let is_other = |live: &mut Live| live.uid() != run.uid();
+        if self.runs.visit(key, is_other) == Some(true) {
             // A new run with the same name: the measurements of the old one are void.
-            runs.remove(key);
+            self.runs.remove(key);
         }
-        let live = runs
-            .entry(key.clone())
-            .or_insert_with(|| Live::resume(&run, Arc::clone(&rules), Timestamp::now()));
-        live.observe(&run, rules);
-        let action = live.advance(&run, |call, started| {
-            let measuring = Arc::clone(self).measure(key.clone(), call, started);
-            tokio::spawn(measuring).abort_handle()
+        let resume = || Live::resume(&run, Arc::clone(&rules), Timestamp::now());
+        let action = self.runs.visit_or_add(key, resume, |live| {
+            live.observe(&run, Arc::clone(&rules));
+            live.advance(&run, |call, started| {
+                let measuring = Arc::clone(self).measure(key.clone(), call, started);
+                tokio::spawn(measuring).abort_handle()
+            })
         });
         if matches!(action, RunAction::Over) {
-            runs.remove(key);
+            self.runs.remove(key);
         }
         action
     }
@@ -181,14 +203,14 @@ impl HookRuns {
         let took = start.elapsed();
         self.metrics
             .measured(self.owner(&call.run), metric, outcome.phase, took);
-        if let Some(live) = self.runs().get_mut(&key) {
+        self.runs.visit(&key, |live| {
             live.record_measurement(call.run.metadata.uid.as_deref(), |finished| Measured {
                 metric: call.metric,
                 started,
                 finished,
                 outcome,
             });
-        }
+        });
         self.queue.add(key);
     }
 
@@ -196,7 +218,7 @@ impl HookRuns {
         if !self.stop_measurements(key).await {
             return Requeue::Retry(None);
         }
-        let Some(status_patch) = self.runs().get(key).map(Live::status_patch) else {
+        let Some(status_patch) = self.runs.visit(key, |live| live.status_patch()) else {
             return Requeue::Settled(None);
         };
         let StatusPatch {
@@ -207,21 +229,26 @@ impl HookRuns {
         } = status_patch;
         // Another run may have this name by now. The status must not be written to that run.
         let unstored = self.cache.unstored_runs.get(key);
-        let written = match unstored.filter(|run| run.uid() == uid) {
+        let unstored = unstored.filter(|run| run.uid() == uid);
+        let is_stored = unstored.is_none();
+        let written = match unstored {
             Some(run) => self.store_in_memory(&run, status).await,
             None => {
                 let path = format!("{}/status", path(key));
                 self.requests.patch(&path, Content::MergePatch, body).await
             }
         };
-        let mut runs = self.runs();
-        let Some(live) = runs.get_mut(key).filter(|live| live.uid() == uid) else {
+        let of_this_run = |live: &mut Live| live.uid() == uid;
+        if self.runs.visit(key, of_this_run) != Some(true) {
             return Requeue::Settled(None);
-        };
+        }
         match written {
             Ok(written) => {
-                let measurements_wait = live.record_write(written.version(), hash);
-                if let Some((phase, took)) = live.ended()
+                let recorded = self.runs.visit(key, |live| {
+                    (live.record_write(written.version(), hash), live.ended())
+                });
+                let (measurements_wait, ended) = recorded.unwrap_or_default();
+                if let Some((phase, took)) = ended
                     && let Some(run) = self.cache.hook_run(key)
                 {
                     let run_owner = self.owner(&run.object);
@@ -233,7 +260,7 @@ impl HookRuns {
                 }
             }
             Err(Refusal::NotFound(_)) => {
-                runs.remove(key);
+                self.runs.remove(key);
                 Requeue::Settled(None)
             }
             Err(Refusal::Conflict(message)) => {
@@ -242,8 +269,12 @@ impl HookRuns {
             }
             Err(refusal) => {
                 warn!(run = %key, %refusal, "cannot write the status; retrying");
-                live.record_failed_write();
-                retry(&refusal)
+                self.runs.visit(key, Live::record_failed_write);
+                match is_stored {
+                    true => requeue_after(&refusal),
+                    // It was the pod's annotation that was refused, and the namespace is being deleted.
+                    false => retry(&refusal),
+                }
             }
         }
     }
@@ -287,16 +318,13 @@ impl HookRuns {
     /// Stops the remaining measurements of a run; false if one cannot be stopped. They must be
     /// stopped before the run's end is written: afterwards, a restarted operator would not know of them.
     async fn stop_measurements(&self, key: &ObjectKey) -> bool {
-        let mut calls = match self.runs().get_mut(key) {
-            Some(live) => live.take_stopping(),
-            None => return true,
+        let Some(mut calls) = self.runs.visit(key, Live::take_stopping) else {
+            return true;
         };
         while let Some(call) = calls.last() {
             if let Err(why) = self.probe.stop(call).await {
                 warn!(run = %key, why, "cannot stop a measurement; retrying");
-                if let Some(live) = self.runs().get_mut(key) {
-                    live.stop_later(calls);
-                }
+                self.runs.visit(key, |live| live.stop_later(calls));
                 return false;
             }
             calls.pop();
@@ -309,10 +337,6 @@ impl HookRuns {
             self.cache
                 .has_workload(kind, namespace, &owner.name, &owner.uid)
         })
-    }
-
-    fn runs(&self) -> MutexGuard<'_, HashMap<ObjectKey, Live>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::budget::limit_size;
+use super::budget::{cut_message, limit_size};
 use super::by_name::Rules;
 use super::metric::{self, Verdict};
 use super::record::{entry, record, result, result_mut, take_in_progress};
@@ -114,7 +114,7 @@ pub fn assess(
     }
     for metric in &spec.metrics {
         if let Some(result) = result_mut(&mut status, &metric.name) {
-            settle(metric, result);
+            settle(metric, result, spec.metrics.len());
         }
     }
     let has_failed_metric = status.metric_results.iter().any(fails_run);
@@ -155,13 +155,13 @@ fn fails_run(result: &MetricResult) -> bool {
 }
 
 /// Ends a metric if its counters decide its result.
-fn settle(metric: &Metric, result: &mut MetricResult) {
+fn settle(metric: &Metric, result: &mut MetricResult, metrics: usize) {
     if result.phase.is_completed() {
         return;
     }
     if let Some(Verdict { phase, message }) = metric::verdict(metric, result) {
         result.phase = phase;
-        result.message = message;
+        result.message = message.map(|message| cut_message(message, metrics));
     }
 }
 
@@ -184,7 +184,7 @@ fn finish(
             take_in_progress(result);
             let Verdict { phase, message } = metric::verdict_when_stopped(metric, result, &cause);
             result.phase = phase;
-            result.message = message;
+            result.message = message.map(|message| cut_message(message, spec.metrics.len()));
             stop.push(index);
         }
     }

@@ -48,13 +48,13 @@ async fn a_stale_cache_does_not_repeat_a_measurement() {
     }
     assert_eq!((world.writes(), endpoint.calls()), (2, 2));
     assert!(
-        !world.controller.runs().is_empty(),
+        !world.controller.runs.is_empty(),
         "the run is kept until the cache has observed its end"
     );
     world.show();
     world
         .until("the run is forgotten", |world| {
-            world.controller.runs().is_empty()
+            world.controller.runs.is_empty()
         })
         .await;
     assert_eq!((world.writes(), endpoint.calls()), (2, 2));
@@ -98,7 +98,7 @@ async fn a_completed_run_that_can_be_decoded_again_loses_its_condition_and_ends_
     second.show();
     second
         .until("the run is forgotten", |world| {
-            world.controller.runs().is_empty()
+            world.controller.runs.is_empty()
         })
         .await;
     assert_eq!((second.writes(), endpoint.calls()), (2, 1));
@@ -107,6 +107,45 @@ async fn a_completed_run_that_can_be_decoded_again_loses_its_condition_and_ends_
         counts_end(&first) && !counts_end(&second),
         "the end of a run is counted once"
     );
+}
+
+/// etcd keeps each version of the run for minutes.
+#[tokio::test]
+async fn a_run_is_written_at_most_once_a_second() {
+    let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
+    let metrics = (0..8).map(|number| {
+        let delay = format!("{}ms", number * 100);
+        let name = format!("m-{number}");
+        let more = json!({"name": name, "initialDelay": delay, "count": 3, "interval": "1s"});
+        metric(&endpoint, more)
+    });
+    let started = Instant::now();
+    let world = World::new(metrics.collect());
+    world.until_phase(HookPhase::Successful).await;
+    assert_eq!(endpoint.calls(), 24);
+    // One at the start, one a second, and one at the end.
+    let most = started.elapsed().as_secs() as usize + 2;
+    assert!(world.writes() <= most, "{} writes", world.writes());
+    let results = world.status()["metricResults"].clone();
+    let counts = results.as_array().expect("results").iter();
+    assert!(
+        counts.map(|it| &it["count"]).all(|count| *count == 3),
+        "{results}"
+    );
+}
+
+#[tokio::test]
+async fn a_rejected_status_is_not_written_again_soon() {
+    let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
+    let world = World::new(metric(&endpoint, json!({})));
+    *world.server.failures.lock().expect("failures") = vec![403];
+    let refused = |world: &World| world.server.failures.lock().expect("failures").is_empty();
+    world.until("the status is refused", refused).await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!((world.writes(), endpoint.calls()), (0, 1));
+    // A change of the run is a reason to try again.
+    world.show();
+    world.until_phase(HookPhase::Successful).await;
 }
 
 #[tokio::test]
@@ -121,7 +160,7 @@ async fn a_completed_run_causes_no_work() {
     let world = World::with_server(Arc::clone(&world.server));
     sleep(Duration::from_millis(200)).await;
     assert!(world.queue.next().now_or_never().is_none());
-    assert!(world.controller.runs().is_empty());
+    assert!(world.controller.runs.is_empty());
     assert_eq!(world.writes(), 0);
 }
 
@@ -133,7 +172,7 @@ async fn a_run_deleted_during_a_measurement_is_forgotten() {
     world.show_nothing();
     world
         .until("the run is forgotten", |world| {
-            world.controller.runs().is_empty()
+            world.controller.runs.is_empty()
         })
         .await;
     let writes = world.writes();
@@ -151,7 +190,7 @@ async fn a_terminating_run_is_not_measured() {
     world.show();
     sleep(Duration::from_millis(1_500)).await;
     assert_eq!(endpoint.calls(), 0);
-    assert!(world.controller.runs().is_empty());
+    assert!(world.controller.runs.is_empty());
 }
 
 #[tokio::test]
@@ -236,7 +275,7 @@ async fn a_status_written_by_another_client_takes_precedence() {
     world.show();
     world
         .until("the run is forgotten", |world| {
-            world.controller.runs().is_empty()
+            world.controller.runs.is_empty()
         })
         .await;
     assert_eq!(
@@ -306,7 +345,7 @@ async fn a_run_that_is_not_stored_is_measured_without_a_write() {
         world.queue.add(key.clone());
         world
             .until("the run is forgotten", |world| {
-                !world.controller.runs().contains_key(&key)
+                world.controller.runs.visit(&key, |_| ()).is_none()
             })
             .await;
     }

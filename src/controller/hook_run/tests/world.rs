@@ -1,6 +1,7 @@
 //! What the tests run against: an API server that holds one run, a hook endpoint, and a controller between them.
 
 use std::convert::Infallible;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -168,6 +169,7 @@ pub(super) fn key() -> ObjectKey {
 }
 
 impl World {
+    /// A world with a run that has this metric, or these metrics.
     pub(super) fn new(metric: Value) -> Self {
         let server = Arc::new(Server::default());
         *server.run.lock().expect("the run") = json!({
@@ -176,7 +178,10 @@ impl World {
             "metadata": {
                 "name": "run", "namespace": "games", "uid": "uid-1", "resourceVersion": "10",
             },
-            "spec": {"metrics": [metric]},
+            "spec": {"metrics": match metric {
+                Value::Array(metrics) => metrics,
+                metric => vec![metric],
+            }},
         });
         Self::with_server(server)
     }
