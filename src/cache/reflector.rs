@@ -203,7 +203,13 @@ impl<T: Cached> Reflector<T> {
         let mut feed = Feed::new(self, convert, |_: &Routed<T>| {});
         feed.apply(Change::<T>::ListBegin);
         for object in objects {
-            feed.apply(Change::Listed(Identity::default(), object));
+            let identity = Identity {
+                namespace: object.namespace().to_owned(),
+                name: object.name().to_owned(),
+                uid: object.uid().to_owned(),
+                ..Identity::default()
+            };
+            feed.apply(Change::Listed(identity, object));
         }
         feed.apply(Change::<T>::ListEnd(version));
     }
