@@ -12,7 +12,7 @@ use super::store::{Cached, Head};
 use super::watch::version_number;
 use gamekeeper_core::api::names::{NODE_DELETION_COST, NODE_RECORD, NOT_INSTALLED_TAINT};
 use gamekeeper_core::plan::cluster::ClusterNode;
-use gamekeeper_core::plan::{LostNode, Taint};
+use gamekeeper_core::plan::{LostNode, OldKubelet, Taint};
 
 /// The parts of a node that the cache reads.
 #[derive(Debug, Deserialize)]
@@ -68,19 +68,6 @@ struct NodeCondition {
 #[serde(rename_all = "camelCase", default)]
 struct NodeInfo {
     kubelet_version: String,
-}
-
-/// The first minor version of Kubernetes whose kubelet restarts a native sidecar when its image changes
-/// (kubernetes/kubernetes#126525).
-const FIRST_MINOR_THAT_RESTARTS_SIDECARS: u32 = 32;
-
-/// A kubelet's version such as `v1.31.4-eks-1`, if the kubelet ignores new images of native sidecars.
-/// Versions that are not Kubernetes' own (kwok's for example) are ignored.
-fn old_kubelet(version: &str) -> Option<Arc<str>> {
-    let minor = version.trim_start_matches('v').strip_prefix("1.")?;
-    let minor = minor.split(|c: char| !c.is_ascii_digit()).next()?;
-    let minor: u32 = minor.parse().ok()?;
-    (minor < FIRST_MINOR_THAT_RESTARTS_SIDECARS).then(|| version.into())
 }
 
 /// The taint that the node lifecycle controller sets on an unreachable node.
@@ -152,8 +139,8 @@ pub(crate) struct NodeState {
     pub cost: Option<i64>,
     /// Whether and how the node is lost.
     pub lost: Option<LostNode>,
-    /// The kubelet's version, if the kubelet ignores new images of native sidecars.
-    pub old_kubelet: Option<Arc<str>>,
+    /// The kubelet, if it cannot make every change in a running pod.
+    pub old_kubelet: Option<OldKubelet>,
     /// What plans for Clusters read, if lifecycle hooks are enabled.
     pub for_clusters: Option<Arc<ClusterNode>>,
     /// The taints that announce the node's removal.
@@ -171,7 +158,7 @@ impl NodeState {
         let annotations = meta.annotations.unwrap_or_default();
         let annotation = annotations.get(NODE_DELETION_COST);
         let lost = lost(&node.spec.taints);
-        let old_kubelet = old_kubelet(&node.status.node_info.kubelet_version);
+        let old_kubelet = OldKubelet::of(&node.status.node_info.kubelet_version);
         let going_since = going_since(&node.spec, &settings.going_taints);
         let going = going(node.spec, &settings.going_taints);
         let is_needed = lost.is_some()
@@ -240,21 +227,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-
-    #[test]
-    fn kubelets_before_1_32_ignore_new_images_of_sidecars() {
-        for (version, is_old) in [
-            ("v1.31.4", true),
-            ("v1.29.15-eks-1", true),
-            ("v1.32.0", false),
-            ("v1.36.3+k3s1", false),
-            ("v0.8.0", false),
-            ("kwok-v0.8.0", false),
-            ("", false),
-        ] {
-            assert_eq!(old_kubelet(version).is_some(), is_old, "{version}");
-        }
-    }
 
     fn node(spec: Value, keys: &[&str]) -> Option<NodeState> {
         let node = json!({"metadata": {"name": "node"}, "spec": spec});

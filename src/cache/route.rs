@@ -299,22 +299,26 @@ impl Router {
 
     /// Queues what the change of a node concerns:
     /// - If the node was lost or came back: the workloads whose pods are deleted from lost nodes.
-    /// - If its kubelet was upgraded: the workloads whose pods have or can get native sidecars, and the SidecarSets
-    ///   with native sidecars.
+    /// - If its kubelet was upgraded to one that restarts native sidecars: the workloads whose pods have or can get
+    ///   these, and the SidecarSets with native sidecars. To one that changes resources: the workloads that are updated
+    ///   in place.
     /// - If its removal was announced or called off: the workloads whose pods are moved off such nodes.
     /// - If the change can affect the plans of Clusters: all Clusters.
     pub(crate) fn node(&self, (old, new): &Transition<NodeState>) {
         self.queue_clusters(old.as_deref(), new.as_deref());
         let lost = |side: &Option<Arc<NodeState>>| side.as_ref().and_then(|node| node.lost);
-        let kubelet = |side: &Option<Arc<NodeState>>| side.as_ref()?.old_kubelet.clone();
+        let old_kubelet = |side: &Option<Arc<NodeState>>| side.as_ref()?.old_kubelet.clone();
+        let resizes = |side| old_kubelet(side).is_none();
+        let restarts_sidecars = |side| old_kubelet(side).is_none_or(|it| it.restarts_sidecars());
         let going = |side: &Option<Arc<NodeState>>| Some(Arc::clone(&side.as_ref()?.going));
         let lost_changed = lost(old) != lost(new);
-        let kubelet_changed = kubelet(old) != kubelet(new);
+        let resizes_now = !resizes(old) && resizes(new);
+        let sidecars_changed = restarts_sidecars(old) != restarts_sidecars(new);
         let going_changed = going(old).unwrap_or_default() != going(new).unwrap_or_default();
-        if !lost_changed && !kubelet_changed && !going_changed {
+        if !(lost_changed || resizes_now || sidecars_changed || going_changed) {
             return;
         }
-        if kubelet_changed {
+        if sidecars_changed {
             let sets = self.sidecars.concerned_by(Sidecars::has_native);
             let keys = sets.into_iter().map(|set| ObjectKey::new("", set));
             keys.for_each(&self.to_sidecar_sets);
@@ -323,7 +327,8 @@ impl Router {
         let workloads = self.read();
         self.queue(workloads.all().filter(|it| {
             (lost_changed && it.deletes_pods_on_lost_nodes)
-                || (kubelet_changed && (it.has_sidecars || gets_native(it)))
+                || (resizes_now && it.is_updated_in_place)
+                || (sidecars_changed && (it.has_sidecars || gets_native(it)))
                 || (going_changed && it.moves_off_nodes)
         }));
     }

@@ -12,7 +12,9 @@ use super::kinds::Whole;
 use super::store::Cached;
 use crate::objects::ObjectKey;
 use gamekeeper_core::api::names::{self, WorkloadKind};
-use gamekeeper_core::api::{GameWorkload, JsonText, OnNodeGoing, PodProtection};
+use gamekeeper_core::api::{
+    GameWorkload, JsonText, OnNodeGoing, PodProtection, UpdateStrategyType,
+};
 
 /// An indexed workload.
 pub(super) struct Entry {
@@ -22,6 +24,8 @@ pub(super) struct Entry {
     keys: BTreeSet<IndexKey>,
     /// Whether the operator deletes the workload's pods on lost nodes.
     pub deletes_pods_on_lost_nodes: bool,
+    /// Whether the workload's pods are updated in place.
+    pub is_updated_in_place: bool,
     /// Whether the workload's pods have native sidecars.
     pub has_sidecars: bool,
     /// Whether the workload's pods are moved off nodes that are going to be removed.
@@ -90,6 +94,7 @@ impl WorkloadIndex {
                 || object
                     .protection()
                     .is_some_and(|it| it.pods == PodProtection::Guarded),
+            is_updated_in_place: object.update_type() == UpdateStrategyType::InplaceUpdate,
             has_sidecars: has_sidecars(object.pod_template()),
             moves_off_nodes: object
                 .protection()

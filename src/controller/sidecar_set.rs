@@ -343,7 +343,8 @@ impl SidecarSets {
         changes_native
             && pod.node.as_ref().is_some_and(|node| {
                 let node = self.cache.nodes.store().get("", node);
-                node.is_some_and(|node| node.old_kubelet.is_some())
+                let kubelet = node.and_then(|node| node.old_kubelet.clone());
+                kubelet.is_some_and(|it| !it.restarts_sidecars())
             })
     }
 

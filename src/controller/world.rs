@@ -11,7 +11,8 @@ use crate::cache::{Cache, Cached, Control, Unreadable, Whole, unreadable_in};
 use crate::objects::ObjectKey;
 use gamekeeper_core::api::{GameWorkload, names};
 use gamekeeper_core::plan::{
-    Backoff, Claim, Failures, GuardState, GuardedPlayers, LostNode, Pod, Taint, Verdict, World,
+    Backoff, Claim, Failures, GuardState, GuardedPlayers, LostNode, OldKubelet, Pod, Taint,
+    Verdict, World,
 };
 
 /// The part of a workload's memory that a plan reads.
@@ -178,8 +179,8 @@ fn unreadable_part<K: GameWorkload>(cache: &Cache, workload: &Whole<K>) -> Optio
 struct Nodes {
     node_costs: BTreeMap<String, i64>,
     lost_nodes: BTreeMap<String, LostNode>,
-    /// Versions of kubelets that do not update images of native sidecars.
-    old_kubelets: BTreeMap<String, Arc<str>>,
+    /// Kubelets that cannot make every change in a running pod.
+    old_kubelets: BTreeMap<String, OldKubelet>,
     /// Taints that announce the removal of a node.
     going_nodes: BTreeMap<String, Arc<[Taint]>>,
 }
@@ -202,10 +203,10 @@ fn nodes(cache: &Cache, pods: &[Arc<Pod>]) -> Nodes {
             let going = Arc::clone(&node.going);
             nodes.going_nodes.insert(name.clone(), going);
         }
-        let version = node.old_kubelet.clone();
+        let kubelet = node.old_kubelet.clone();
         nodes
             .old_kubelets
-            .extend(version.map(|it| (name.clone(), it)));
+            .extend(kubelet.map(|it| (name.clone(), it)));
     }
     nodes
 }

@@ -66,8 +66,8 @@ pub use hooks::{makes_same_plan, token_hook};
 pub use in_place::{changing, has_sidecars, progress_in_other_pod, record_of_other_pod};
 pub use observed::{
     Claim, ClaimOwner, Container, ContainerChange, ContainerStatus, Disruption, FirstStatus, Gate,
-    InPlaceRecord, Labels, LostNode, MoveRequest, Pod, PodPhase, PodUid, Resize, RevisionName,
-    SidecarMark, SidecarMarks, Taint, Turn, mark_key, sidecar_marks,
+    InPlaceRecord, Labels, LostNode, MoveRequest, OldKubelet, Pod, PodPhase, PodUid, Resize,
+    RevisionName, SidecarMark, SidecarMarks, Taint, Turn, mark_key, sidecar_marks,
 };
 pub use planned::Planned;
 pub use protection::{Ending, GuardedPlayers, delays_removal};

@@ -31,7 +31,10 @@ fn router() -> (Router, Arc<Mutex<BTreeSet<String>>>) {
             "selector": {"matchLabels": {"app": "lobby"}},
             "template": {},
             "preDeleteUpdateStrategy": {"hook": {"templateName": "drained"}},
-            "updateStrategy": {"canary": {"steps": [{"hook": {"templateName": "healthy"}}]}},
+            "updateStrategy": {
+                "type": "InplaceUpdate",
+                "canary": {"steps": [{"hook": {"templateName": "healthy"}}]},
+            },
         },
     });
     let lobby: GameDeployment = serde_json::from_value(lobby).unwrap();
@@ -311,7 +314,7 @@ fn a_claim_concerns_the_workload_whose_pods_it_is_named_after() {
 }
 
 #[test]
-fn an_upgraded_kubelet_concerns_workloads_with_sidecars() {
+fn an_upgraded_kubelet_concerns_workloads_with_sidecars_or_in_place_updates() {
     let (router, keys) = router();
     router.namespace(&(None, namespace("games", json!({}))));
     queued(&keys);
@@ -323,8 +326,12 @@ fn an_upgraded_kubelet_concerns_workloads_with_sidecars() {
     };
     router.node(&(node("v1.31.0"), node("v1.32.0")));
     assert_eq!(queued(&keys), ["workload games/world"]);
-    router.node(&(node("v1.32.0"), node("v1.36.0")));
+    router.node(&(node("v1.33.0"), node("v1.36.0")));
     assert!(queued(&keys).is_empty());
+    router.node(&(None, node("v1.32.0")));
+    assert!(queued(&keys).is_empty());
+    router.node(&(node("v1.32.0"), node("v1.33.0")));
+    assert_eq!(queued(&keys), ["workload games/lobby"]);
     let set = |list: &str| {
         let mut set = json!({
             "metadata": {"name": "log"},

@@ -2,12 +2,14 @@
 
 mod claim;
 mod ids;
+mod kubelet;
 mod labels;
 mod pod;
 mod sidecar_mark;
 
 pub use claim::{Claim, ClaimOwner};
 pub use ids::{PodUid, RevisionName};
+pub use kubelet::OldKubelet;
 pub use labels::Labels;
 pub use pod::{
     Container, ContainerChange, ContainerStatus, Disruption, FirstStatus, Gate, InPlaceRecord,

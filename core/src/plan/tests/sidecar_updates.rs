@@ -341,10 +341,8 @@ fn native_sidecars_are_not_updated_on_old_kubelets() {
     set_tokens(&mut story, true);
     let name = story.names().remove(0);
     story.edit_pod(&name, |pod| pod.node = Some("old".to_owned()));
-    story
-        .world
-        .old_kubelets
-        .insert("old".to_owned(), "v1.31.4".into());
+    let kubelet = OldKubelet::of("v1.31.4").expect("an old kubelet");
+    story.world.old_kubelets.insert("old".to_owned(), kubelet);
     assert!(!story.reconcile());
     assert_eq!(image(story.pods()[0], "mesh"), "mesh:1");
     story.world.old_kubelets.clear();

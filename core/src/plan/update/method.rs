@@ -8,7 +8,7 @@ use crate::api::{Reason, WhenImpossible};
 use crate::plan::decision::Blocked;
 use crate::plan::in_place;
 use crate::plan::in_place::{Change, NotInPlace};
-use crate::plan::observed::{Pod, PodUid, RevisionName};
+use crate::plan::observed::{OldKubelet, Pod, PodUid, RevisionName};
 use crate::plan::update::Scene;
 use crate::plan::workload::{UpdateType, Workload};
 use crate::plan::world::World;
@@ -56,10 +56,10 @@ impl<'a> Methods<'a> {
             {
                 for_unfinished.insert(pod.uid(), Method::InPlace(change.clone()));
             }
-            if let Some(version) = old_kubelet_of(scene.world, pod)
-                && let Some(other) = on_old_kubelet(scene.workload, method, version)
+            if let Some(kubelet) = old_kubelet_of(scene.world, pod)
+                && let Some(other) = on_old_kubelet(scene.workload, method, kubelet)
             {
-                on_old_kubelets.insert((revision, version), other);
+                on_old_kubelets.insert((revision, &*kubelet.version), other);
             }
         }
         Self {
@@ -73,8 +73,8 @@ impl<'a> Methods<'a> {
     /// The method for a pod.
     pub fn of(&self, pod: &'a Pod) -> &Method {
         let revision = pod.revision();
-        let version = old_kubelet_of(self.world, pod);
-        let special = version.and_then(|version| self.on_old_kubelets.get(&(revision, version)));
+        let kubelet = old_kubelet_of(self.world, pod);
+        let special = kubelet.and_then(|it| self.on_old_kubelets.get(&(revision, &*it.version)));
         let special = special.or_else(|| self.for_unfinished.get(&pod.uid()));
         special.unwrap_or_else(|| &self.methods[&revision])
     }
@@ -178,25 +178,34 @@ fn method_from(scene: &Scene, old: RevisionName) -> Method {
     }
 }
 
-/// The version of a pod's kubelet, if that version ignores image changes of native sidecars. None for a pod that has
-/// already been changed: its update is continued anyway.
-fn old_kubelet_of<'a>(world: &'a World, pod: &Pod) -> Option<&'a str> {
-    let version = world.old_kubelets.get(pod.node.as_ref()?)?;
-    (!in_place::is_patched(pod)).then_some(version)
+/// A pod's kubelet, if it cannot make every change. None for a pod that has already been changed: its update is
+/// continued anyway.
+fn old_kubelet_of<'a>(world: &'a World, pod: &Pod) -> Option<&'a OldKubelet> {
+    let kubelet = world.old_kubelets.get(pod.node.as_ref()?)?;
+    (!in_place::is_patched(pod)).then_some(kubelet)
 }
 
-/// The method for a pod whose kubelet has this version, which ignores image changes of native sidecars; None if it is
-/// the same as for other pods. If the pod were changed in place, its gate would stay closed, because the change
-/// would never be observed to be complete.
-fn on_old_kubelet(workload: &Workload, method: &Method, version: &str) -> Option<Method> {
+/// The method for a pod with this kubelet; None if it is the same as for other pods. If the kubelet could not make the
+/// change, the pod's gate would stay closed, because the change would never be observed to be complete.
+fn on_old_kubelet(workload: &Workload, method: &Method, kubelet: &OldKubelet) -> Option<Method> {
     let Method::InPlace(change) = method else {
         return None;
     };
-    let refusal = NotInPlace {
-        path: change.native_sidecar_path.clone()?,
-        why: format!(
-            "is the image of a native sidecar, and kubelets before 1.32 do not restart these: a node has {version}"
-        ),
+    let OldKubelet { version, .. } = kubelet;
+    let refusal = match &change.native_sidecar_path {
+        Some(path) if !kubelet.restarts_sidecars() => NotInPlace {
+            path: path.clone(),
+            why: format!(
+                "is the image of a native sidecar, and kubelets before 1.32 do not restart these: a node has {version}"
+            ),
+        },
+        _ if !change.resources.is_empty() => NotInPlace {
+            path: "spec.containers[].resources".to_owned(),
+            why: format!(
+                "cannot be changed in a running pod by kubelets before 1.33: a node has {version}"
+            ),
+        },
+        _ => return None,
     };
     Some(refuse_or_recreate(workload, refusal))
 }

@@ -13,7 +13,7 @@ use crate::api::GameWorkload;
 use crate::plan::decision::Decision;
 use crate::plan::hooks::{Hooks, SIDECARS, Target};
 use crate::plan::in_place::{Change, MarkChange, is_unfinished};
-use crate::plan::observed::{Pod, PodUid, RevisionName, SidecarMark};
+use crate::plan::observed::{OldKubelet, Pod, PodUid, RevisionName, SidecarMark};
 use crate::plan::sidecars::{Held, HeldBy, Sidecars};
 use crate::plan::update::budget::Budget;
 use crate::plan::workload::Progress;
@@ -101,7 +101,7 @@ fn change_of(pod: &Pod, world: &World) -> Option<SidecarChange> {
             continue;
         };
         let images = changed_images(pod, set);
-        if images.iter().any(|(_, native)| *native) && has_old_kubelet(pod, world) {
+        if images.iter().any(|(_, native)| *native) && !restarts_sidecars(pod, world) {
             continue;
         }
         all.images
@@ -135,9 +135,10 @@ fn changed_images(pod: &Pod, set: &Sidecars) -> Vec<((String, String), bool)> {
     changed.collect()
 }
 
-fn has_old_kubelet(pod: &Pod, world: &World) -> bool {
-    let mut node = pod.node.iter();
-    node.any(|node| world.old_kubelets.contains_key(node))
+/// Whether a pod's kubelet restarts a native sidecar whose image changes.
+fn restarts_sidecars(pod: &Pod, world: &World) -> bool {
+    let kubelet = pod.node.as_ref().and_then(|it| world.old_kubelets.get(it));
+    kubelet.is_none_or(OldKubelet::restarts_sidecars)
 }
 
 /// Updates the sidecars of the pods that this plan does not update to the update revision.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::api::{HookRun, HookTemplate, JsonText};
-use crate::plan::observed::{Claim, LostNode, Pod, RevisionName, Taint};
+use crate::plan::observed::{Claim, LostNode, OldKubelet, Pod, RevisionName, Taint};
 use crate::plan::sidecars::Sidecars;
 
 /// Everything observed about one workload at one moment. The workload itself is a separate argument,
@@ -38,9 +38,8 @@ pub struct World {
     pub node_costs: BTreeMap<String, i64>,
     /// Lost nodes that pods are bound to.
     pub lost_nodes: BTreeMap<String, LostNode>,
-    /// Nodes that pods are bound to and whose kubelet ignores image changes of native sidecars, with the
-    /// kubelet's version.
-    pub old_kubelets: BTreeMap<String, Arc<str>>,
+    /// The kubelets of nodes that pods are bound to, if they cannot make every change in a running pod.
+    pub old_kubelets: BTreeMap<String, OldKubelet>,
     /// Nodes that pods are bound to and that are going to be removed, with the taints that announce the removal.
     pub going_nodes: BTreeMap<String, Arc<[Taint]>>,
     /// The workload's claims by name: those that are named after its pods, and those that it owns.

@@ -4,6 +4,7 @@ mod gate;
 mod hot_patch;
 mod native_sidecars;
 mod permits;
+mod resources_on_old_kubelets;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::plan::Pod;
 use crate::plan::tests::story::{Story, story};
+use crate::plan::{OldKubelet, Pod};
 
 /// Two pods with a native sidecar, the second one on a node with an old kubelet. The template's sidecar has just been
 /// changed to v2.
@@ -18,8 +18,8 @@ fn with_sidecars(when_impossible: &str) -> Story {
     story.settle();
     let second = story.names().remove(1);
     story.edit_pod(&second, |pod| pod.node = Some("old".to_owned()));
-    let version = "v1.31.4".into();
-    story.world.old_kubelets.insert("old".to_owned(), version);
+    let kubelet = OldKubelet::of("v1.31.4").expect("an old kubelet");
+    story.world.old_kubelets.insert("old".to_owned(), kubelet);
     story.user(json!({"template": {"spec": {"initContainers": [sidecar("v2")]}}}));
     story
 }
