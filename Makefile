@@ -1,7 +1,7 @@
 # `make` without a target lists all targets.
 .DEFAULT_GOAL := help
 PREFIX ?= $(HOME)/.local
-.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test doc lint deny advisories image-check test-kubelet random campaign guard-campaign soak bench archives
+.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test doc lint deny advisories image-check test-kubelet compatibility random campaign guard-campaign soak bench archives
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -36,7 +36,9 @@ test: ## formatting, lints, documentation, unit and property tests, then e2e on 
 	@$(MAKE) --no-print-directory doc
 	e2e/alerts/check.sh
 	e2e/cluster/build.sh >/dev/null
+	e2e/compatibility/build.sh 1.30 >/dev/null
 	cargo test --workspace --locked
+	E2E_KUBERNETES=1.30 E2E_AREAS=install,canary,guard cargo test --locked --package e2e --test main
 	e2e/image/check.sh
 
 doc: ## build the code's documentation, private items included, in target/doc; a warning is an error
@@ -66,6 +68,11 @@ test-kubelet: ## the tests on a node with a real kubelet, containerd and runc, a
 	@e2e/require.sh cargo cc go flock
 	@e2e/cluster/build.sh >/dev/null
 	cargo test --locked --package e2e --test real-node --test real-lifecycle
+
+compatibility: ## the end-to-end tests of e2e/compatibility/areas on Kubernetes 1.30 to 1.37, and with Helm 3.14 and 4; prints a table; takes hours; VERSIONS="1.30 helm-4" selects some
+	@e2e/require.sh cargo cc go flock script
+	@e2e/cluster/build.sh >/dev/null
+	@e2e/compatibility/run.sh $(VERSIONS)
 
 COUNT ?= 300
 CASES ?= 2000

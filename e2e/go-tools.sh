@@ -25,7 +25,7 @@ bin=$cache/$name-$key
 
 if [ ! -d "$bin" ]; then
   mkdir -p "$cache"
-  exec 9>"$cache/build.lock"
+  exec 9>"$bin.lock"
   flock 9
 fi
 if [ ! -d "$bin" ]; then

@@ -7,13 +7,14 @@
 //! An arrow points to what a folder may use:
 //!
 //! ```text
-//! process, servers  <-  faults  <-  cluster  <-  documents, node, workload  <-  case  <-  addons, trial
+//! process, servers  <-  faults  <-  cluster  <-  documents, node, workload  <-  case  <-  addons, trial  <-  areas
 //! ```
 //!
 //! On top of them are scenarios that tests and benchmarks share: [`campaign`] (histories generated from
 //! seeds), [`takeover`] (the leader exits) and [`tenants`] (one tenant attacks while another rolls out).
 
 pub mod addons;
+pub mod areas;
 pub mod campaign;
 pub mod case;
 pub mod checkout;

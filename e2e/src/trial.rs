@@ -2,7 +2,9 @@
 //!
 //! The control plane starts with the first test and stops after the last, even if tests fail or the run
 //! is interrupted. The next run removes what a killed run left behind. With `E2E_CLUSTER=NAME`, the tests use a
-//! control plane that stays up, which saves time during development.
+//! control plane that stays up, which saves time during development. With `E2E_KUBERNETES=1.30`, the control planes have
+//! that version, and with `E2E_AREAS=install,guard`, only the tests of these areas run ([`crate::areas`]). `E2E_KUBECTL`
+//! and `E2E_HELM` are paths of other versions of these programs.
 
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -43,6 +45,11 @@ impl Test {
     pub fn new(path: &'static str, body: Body) -> Self {
         let name = path.split_once("::").map_or(path, |(_, name)| name);
         Test { name, body }
+    }
+
+    /// The name that selects the test.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 }
 

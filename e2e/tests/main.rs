@@ -156,5 +156,7 @@ fn main() -> anyhow::Result<ExitCode> {
         warnings::tests(),
         kubelet::tests(),
     ];
-    e2e::trial::main(tests.into_iter().flatten().collect())
+    let mut tests = tests.into_iter().flatten().collect();
+    e2e::areas::keep_selected(&mut tests)?;
+    e2e::trial::main(tests)
 }

@@ -48,6 +48,8 @@ pub struct ControlPlane {
     pub permissions: Vec<Value>,
     /// The audit log of its API server.
     pub audit: AuditLog,
+    /// The minor version of Kubernetes: 36 in 1.36. Tests state with it what older versions do differently.
+    pub minor: u32,
     client: Client,
 }
 
@@ -83,7 +85,11 @@ impl ControlPlane {
 
     async fn bare(name: &str, options: &[&str]) -> Result<Self> {
         let mut script = Command::new(scripts().join("up.sh"));
-        let printed = run(script.args(options).arg(name), "").await?;
+        script.args(options);
+        if let Some(version) = std::env::var_os("E2E_KUBERNETES") {
+            script.arg("--version").arg(version);
+        }
+        let printed = run(script.arg(name), "").await?;
         let lines = printed.lines().filter_map(|line| line.split_once('='));
         let settings: HashMap<&str, &str> = lines.collect();
         let path = |name: &str| -> Result<PathBuf> {
@@ -92,12 +98,19 @@ impl ControlPlane {
                 .with_context(|| format!("up.sh printed no {name}"))?
                 .into())
         };
-        let (kubeconfig, helm) = (path("KUBECONFIG")?, path("HELM")?);
+        let program = |name: &str| match std::env::var_os(format!("E2E_{name}")) {
+            Some(other) => Ok(other.into()),
+            None => path(name),
+        };
+        let (kubeconfig, helm) = (path("KUBECONFIG")?, program("HELM")?);
+        let client = Client::try_from(config(&kubeconfig).await?)?;
+        let version = client.apiserver_version().await?.minor;
         Ok(ControlPlane {
             name: name.to_owned(),
-            client: Client::try_from(config(&kubeconfig).await?)?,
+            minor: version.parse().context(version)?,
+            client,
             kubeconfig,
-            kubectl: path("KUBECTL")?,
+            kubectl: program("KUBECTL")?,
             permissions: chart::permissions(&helm).await?,
             helm,
             audit: AuditLog::new(path("AUDIT_LOG")?),

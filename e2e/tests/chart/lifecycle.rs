@@ -153,9 +153,13 @@ async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
             .is_some_and(|it| it.contains("cannot be imported")),
         "{error:?}"
     );
-    plane
-        .helm(&[other.as_slice(), &["--take-ownership"]].concat())
-        .await?;
+    // Helm before 3.17 cannot take ownership.
+    let help = plane.helm(&["install", "--help"]).await?;
+    if help.contains("--take-ownership") {
+        plane
+            .helm(&[other.as_slice(), &["--take-ownership"]].concat())
+            .await?;
+    }
     Ok(())
 }
 
