@@ -314,7 +314,16 @@ async fn only_the_operator_creates_what_its_objects_own(case: &mut Case) -> Resu
         install(case, value, policy, &[&case.namespace]).await?;
     }
     let slow = json!({"stage.gamekeeper/run-seconds": "600"});
-    let metric = job("backup", "backup:1", slow);
+    let mut metric = job("backup", "backup:1", slow);
+    let spec = &mut metric["provider"]["job"]["spec"];
+    // Only of an Indexed Job can completions be changed.
+    for (field, value) in [
+        ("completionMode", json!("Indexed")),
+        ("completions", json!(1)),
+        ("parallelism", json!(1)),
+    ] {
+        spec[field] = value;
+    }
     case.apply(run_with_metrics("owner", json!([metric])))
         .await?;
     until_recorded(case, "owner").await?;
@@ -351,7 +360,7 @@ async fn only_the_operator_creates_what_its_objects_own(case: &mut Case) -> Resu
         ensure!(error.contains("remove the owner"), "{error}");
     }
     let name = text(&own, "/metadata/name").to_owned();
-    let completions = r#"-p={"spec":{"completions":0}}"#;
+    let completions = r#"-p={"spec":{"completions":0,"parallelism":0}}"#;
     let error = case
         .refused(&["patch", "job", &name, "--type=merge", completions], "")
         .await?;
