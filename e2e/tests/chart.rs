@@ -11,13 +11,17 @@ use serde_json::{Value, json};
 
 pub mod deleted_namespace;
 mod guard;
+pub mod ipv6;
 pub mod lifecycle;
 pub mod names;
+pub mod platform;
 mod release;
 pub mod removal;
 pub mod rendered;
+pub mod settings;
 pub mod sidecars;
 pub mod unguard;
+pub mod users;
 
 e2e::tests![
     helm_lint_passes,
@@ -154,7 +158,10 @@ async fn wrong_values_are_refused_with_a_reason(case: &mut Case) -> Result<()> {
             "missing property 'names'",
         ),
         ("hooks.jobs=yes", "'/hooks/jobs': got string, want boolean"),
-        ("admission.port=8080", "'/admission/port'"),
+        (
+            "admission.port=8080",
+            "admission.port: 8080 is the port of metrics.port",
+        ),
         (
             "admission.deletionProtection=Some",
             "'/admission/deletionProtection': value must be one of",
@@ -222,6 +229,8 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     }
     let rules = |objects: &[Value], kind: &str| {
         let roles = of_kind(objects, kind).into_iter();
+        // The roles of users are tested with users, in `users`.
+        let roles = roles.filter(|role| !role.to_string().contains("aggregate-to-"));
         let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
         rules.collect::<Vec<_>>()
     };
@@ -350,10 +359,18 @@ async fn crds_alerts_and_dashboards_are_rendered_unchanged(case: &mut Case) -> R
             crd["spec"] == file(&format!("crds/{plural}.yaml"))?["spec"],
             "{plural}"
         );
-        ensure!(
-            crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep",
-            "{plural}"
-        );
+        // Deleting a CRD deletes all workloads of its kind, so no tool deletes it with the release.
+        for (tool, keep) in [
+            ("helm.sh/resource-policy", "keep"),
+            (
+                "argocd.argoproj.io/sync-options",
+                "Prune=false,Delete=false",
+            ),
+            ("kustomize.toolkit.fluxcd.io/prune", "disabled"),
+        ] {
+            let annotation = &crd["metadata"]["annotations"][tool];
+            ensure!(*annotation == keep, "{plural}: {tool}: {annotation}");
+        }
     }
     let alerts = file("charts/gamekeeper/files/alerts.yaml")?;
     ensure!(of_kind(&objects, "PrometheusRule")[0]["spec"] == alerts);

@@ -7,6 +7,7 @@
 
 mod callers;
 mod connection;
+mod listener;
 mod open;
 
 use std::future::pending;
@@ -19,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
 pub(crate) use callers::{Caller, MemoryBudget};
+pub(crate) use listener::listen;
 pub(crate) use open::Connections;
 
 use callers::Callers;

@@ -8,6 +8,7 @@
 //! expires. A process that has lost the lease exits: its caches and plans may be older than another leader's writes.
 
 mod record;
+mod times;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,15 +21,12 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
 use self::record::{LeaseAction, Record, acquired};
+pub(super) use self::times::{LeaseTimes, MAX_LEASE_DURATION, MIN_LEASE_DURATION};
 use super::fence::Fence;
 use crate::jitter::random_fraction;
 use gamekeeper_core::api::names::FIELD_MANAGER;
 use gamekeeper_core::causes::with_causes;
 
-/// How long the leader may write after a renewal.
-const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// The pause between attempts.
-const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// A candidate's pause is extended by up to this multiple of itself, so that candidates do not retry at the same
 /// time.
 const JITTER: f64 = 1.2;
@@ -46,6 +44,7 @@ pub(super) struct Elector {
     is_stale: bool,
     /// When the last successful renewal was started.
     renewed: Instant,
+    times: LeaseTimes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +61,7 @@ impl Elector {
         name: String,
         identity: String,
         fence: Arc<Fence>,
+        times: LeaseTimes,
     ) -> Self {
         Self {
             leases: Api::namespaced(client, namespace),
@@ -71,6 +71,7 @@ impl Elector {
             observed: None,
             is_stale: true,
             renewed: Instant::now(),
+            times,
         }
     }
 
@@ -92,7 +93,9 @@ impl Elector {
 
     /// Renews the lease until it is lost.
     pub(super) async fn hold(&mut self) {
-        while let Ok(true) = timeout_at(self.renewed + RENEW_DEADLINE, self.renew()).await {}
+        while let Ok(true) =
+            timeout_at(self.renewed + self.times.renew_deadline(), self.renew()).await
+        {}
         self.fence.close();
         warn!("lost the lease");
     }
@@ -101,9 +104,9 @@ impl Elector {
     /// for too long.
     async fn renew(&mut self) -> bool {
         loop {
-            sleep(RETRY_PERIOD).await;
+            sleep(self.times.retry_period()).await;
             // A process that was frozen for too long must not continue, even if no other process leads now.
-            if self.renewed.elapsed() >= RENEW_DEADLINE {
+            if self.renewed.elapsed() >= self.times.renew_deadline() {
                 return false;
             }
             match self.attempt(Goal::Renew).await {
@@ -116,7 +119,7 @@ impl Elector {
     /// Releases the lease, so that the next leader need not wait for its expiry.
     pub(super) async fn release(&mut self) {
         self.fence.close();
-        match timeout(RETRY_PERIOD, self.try_release()).await {
+        match timeout(self.times.retry_period(), self.try_release()).await {
             Ok(Ok(true)) => info!("released the lease"),
             Ok(Ok(false)) => {}
             Ok(Err(error)) => {
@@ -146,11 +149,11 @@ impl Elector {
     /// Tries once to acquire or renew the lease; returns whether this process holds it.
     async fn attempt(&mut self, goal: Goal) -> Result<bool, kube::Error> {
         let started = Instant::now();
-        let attempt = timeout(RENEW_DEADLINE / 2, self.try_once(goal)).await;
+        let attempt = timeout(self.times.renew_deadline() / 2, self.try_once(goal)).await;
         let held = attempt.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))?;
         if held {
             self.renewed = started;
-            self.fence.open_until(started + RENEW_DEADLINE);
+            self.fence.open_until(started + self.times.renew_deadline());
         }
         Ok(held)
     }
@@ -160,9 +163,9 @@ impl Elector {
             self.read().await?;
         }
         let lease = match (self.action(), &self.observed, goal) {
-            (LeaseAction::Renew, Some(record), _) => record.renewed(),
+            (LeaseAction::Renew, Some(record), _) => record.renewed(self.times),
             (LeaseAction::Acquire, record, Goal::Acquire) => {
-                acquired(record.as_ref(), &self.identity)
+                acquired(record.as_ref(), &self.identity, self.times)
             }
             _ => return Ok(false),
         };
@@ -191,7 +194,7 @@ impl Elector {
     }
 
     fn observe(&mut self, lease: Lease) {
-        self.observed = Some(Record::new(lease, self.observed.as_ref()));
+        self.observed = Some(Record::new(lease, self.observed.as_ref(), self.times));
     }
 
     async fn write(&mut self, mut lease: Lease) -> Result<(), kube::Error> {
@@ -213,7 +216,11 @@ impl Elector {
     /// Waits for the pause between attempts, or less if the lease is released or expires first. The time of a watch
     /// counts toward the pause.
     async fn wait_for_next_attempt(&mut self) {
-        let pause_end = Instant::now() + RETRY_PERIOD.mul_f64(1.0 + JITTER * random_fraction());
+        let pause_end = Instant::now()
+            + self
+                .times
+                .retry_period()
+                .mul_f64(1.0 + JITTER * random_fraction());
         if self.action() == LeaseAction::Wait
             && let Err(error) = self.watch().await
         {

@@ -32,11 +32,11 @@ pub use options::{LogFormat, Options};
 use self::client::client;
 use self::fence::Fence;
 use self::http::Health;
-use self::lease::Elector;
+use self::lease::{Elector, LeaseTimes};
 use self::metrics::{Counters, MetricsRegistry};
 use self::operator::Operator;
 use crate::cache::{Cache, MemoryLimits, OptionalKinds, Settings};
-use crate::inbound;
+use crate::inbound::{self, listen};
 use crate::provider::{Commands, HttpOptions, Probe, ProbeError};
 use crate::threads::OwnRuntime;
 use crate::webhook;
@@ -102,7 +102,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     // Fails only if a crypto provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let stop = stop_signal().map_err(RunError::Signals)?;
-    let listener = TcpListener::bind(options.listen).await;
+    let listener = listen(options.listen).await;
     let listener = listener.map_err(|error| RunError::Listen(options.listen, error))?;
     let webhook_listener = webhook_listener(&options.webhook).await?;
     let config = Config::infer().await?;
@@ -122,7 +122,8 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             let client = self::client(&config, Fence::always_open(), &counters.requests)?;
             let namespace = &config.default_namespace;
             let (lease, fence) = (options.lease_name.clone(), Arc::clone(&fence));
-            let elector = Elector::new(client, namespace, lease, instance.clone(), fence);
+            let times = LeaseTimes::of(options.lease_duration);
+            let elector = Elector::new(client, namespace, lease, instance.clone(), fence, times);
             Some(elector)
         }
         false => None,
@@ -249,7 +250,7 @@ async fn webhook_listener(
     let Some(address) = options.webhook_listen else {
         return Ok(None);
     };
-    let listener = TcpListener::bind(address).await;
+    let listener = listen(address).await;
     let listener = listener.map_err(|error| RunError::WebhookListen(address, error))?;
     Ok(Some(listener))
 }

@@ -2,18 +2,21 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
+use gamekeeper_core::plan::parse_duration;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use super::lease::{MAX_LEASE_DURATION, MIN_LEASE_DURATION};
 use crate::webhook;
 
 /// Flags of `gamekeeper run`.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Address of /metrics, /healthz and /readyz.
-    #[arg(long, env = "GAMEKEEPER_LISTEN", default_value = "0.0.0.0:8080")]
+    /// Address of /metrics, /healthz and /readyz; [::] stands for all addresses, of IPv4 too.
+    #[arg(long, env = "GAMEKEEPER_LISTEN", default_value = "[::]:8080")]
     pub listen: SocketAddr,
     /// Work only while holding a lease, so that further replicas can stand by.
     #[arg(
@@ -28,6 +31,14 @@ pub struct Options {
     /// Name of the lease; operators with the same lease never work at the same time.
     #[arg(long, env = "GAMEKEEPER_LEASE_NAME", default_value = "gamekeeper")]
     pub lease_name: String,
+    /// How long a lease lasts that is not renewed: from 5s to 60s. Its holder stops writing after two thirds of it.
+    #[arg(
+        long,
+        env = "GAMEKEEPER_LEASE_DURATION",
+        default_value = "15s",
+        value_parser = lease_duration
+    )]
+    pub lease_duration: Duration,
     /// Work in this namespace only; in all namespaces when absent.
     #[arg(long, env = "GAMEKEEPER_NAMESPACE")]
     pub namespace: Option<String>,
@@ -171,6 +182,18 @@ impl Options {
     }
 }
 
+fn lease_duration(text: &str) -> Result<Duration, String> {
+    let duration = Duration::try_from(parse_duration(text)?).unwrap_or_default();
+    match (MIN_LEASE_DURATION..=MAX_LEASE_DURATION).contains(&duration) {
+        true => Ok(duration),
+        false => Err(format!(
+            "must be from {} s to {} s",
+            MIN_LEASE_DURATION.as_secs(),
+            MAX_LEASE_DURATION.as_secs()
+        )),
+    }
+}
+
 /// Checks a log filter. The parser would mistake an unknown level for the name of a module, and nothing from
 /// other modules would be logged.
 fn log_level(text: &str) -> Result<String, String> {
@@ -190,6 +213,15 @@ fn log_level(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_is_neither_too_short_nor_too_long() {
+        assert_eq!(lease_duration("15s"), Ok(Duration::from_secs(15)));
+        assert_eq!(lease_duration("1m"), Ok(Duration::from_secs(60)));
+        for bad in ["4s", "61s", "0s", "soon"] {
+            assert!(lease_duration(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn an_unknown_log_level_is_refused() {

@@ -12,7 +12,7 @@
 {{/* Labels by which pods are selected; immutable. */}}
 {{- define "gamekeeper.selectorLabels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/* Labels of all objects. */}}
@@ -21,6 +21,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with omit .Values.commonLabels "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "app.kubernetes.io/component" "helm.sh/chart" }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* Labels of all objects, and additional ones. Takes a list [context, additional labels]. */}}
@@ -28,9 +31,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ merge (include "gamekeeper.labels" (first .) | fromYaml) (last .) | toYaml }}
 {{- end }}
 
-{{/* The image, by digest if there is one. */}}
+{{/* Annotations of what stays when the release is uninstalled, whichever tool installed it. */}}
+{{- define "gamekeeper.keep" -}}
+helm.sh/resource-policy: keep
+argocd.argoproj.io/sync-options: Prune=false,Delete=false
+kustomize.toolkit.fluxcd.io/prune: disabled
+{{- end }}
+
+{{/* The image, by digest if there is one, from the registry of an umbrella chart if that sets one. */}}
 {{- define "gamekeeper.image" -}}
-{{- $tagged := printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- $repository := .Values.image.repository -}}
+{{- with .Values.global.imageRegistry -}}
+{{- $first := $repository | splitList "/" | first -}}
+{{- if and (contains "/" $repository) (or (contains "." $first) (contains ":" $first) (eq $first "localhost")) -}}
+{{- $repository = trimPrefix (print $first "/") $repository -}}
+{{- end -}}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) $repository -}}
+{{- end -}}
+{{- $tagged := printf "%s:%s" $repository (.Values.image.tag | default .Chart.AppVersion) -}}
 {{- with .Values.image.digest }}{{ printf "%s@%s" $tagged . }}{{ else }}{{ $tagged }}{{ end -}}
 {{- end }}
 
@@ -41,16 +59,36 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- with .Values.extraEnv }}
 env: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .Values.extraEnvFrom }}
+envFrom: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.securityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
 resources: {{- toYaml .Values.resources | nindent 2 }}
 {{- end }}
 
-{{/* What all pods have in common: credentials for their images, and the nodes on which they may run. */}}
+{{/* What all pods have in common: credentials for their images, name resolution, and the nodes on which they may run. */}}
 {{- define "gamekeeper.pod" -}}
-{{- with .Values.imagePullSecrets }}
+{{- $secrets := list }}
+{{- range concat .Values.imagePullSecrets (.Values.global.imagePullSecrets | default list) }}
+{{- if kindIs "map" . }}
+{{- $secrets = append $secrets .name }}
+{{- else }}
+{{- $secrets = append $secrets . }}
+{{- end }}
+{{- end }}
+{{- with uniq $secrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
+{{- end }}
+{{- with .Values.hostAliases }}
+hostAliases: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.dnsConfig }}
+dnsConfig: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
@@ -60,11 +98,21 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{/* Name of the operator's service account. */}}
+{{- define "gamekeeper.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (include "gamekeeper.fullname" .) -}}
+{{- end }}
+
+{{/* Name of the user that the API server knows the operator as. */}}
+{{- define "gamekeeper.user" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "gamekeeper.serviceAccount" . }}
+{{- end }}
+
 {{/* The service account, as the subjects of a binding. */}}
 {{- define "gamekeeper.subjects" -}}
 - kind: ServiceAccount
-  name: {{ include "gamekeeper.fullname" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "gamekeeper.serviceAccount" . | quote }}
+  namespace: {{ .Release.Namespace | quote }}
 {{- end }}
 
 {{/* Name of the webhook's Service, Secret and configuration. */}}
@@ -75,9 +123,11 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{/* The operator's arguments. */}}
 {{- define "gamekeeper.args" -}}
 - run
+- --listen=[::]:{{ .Values.metrics.port }}
 - --log-format={{ .Values.log.format }}
 - --log-level={{ .Values.log.level }}
 - --lease-name={{ include "gamekeeper.fullname" . }}
+- --lease-duration={{ .Values.lease.durationSeconds }}s
 {{- with .Values.watchNamespace }}
 - --namespace={{ . }}
 {{- end }}
@@ -110,7 +160,7 @@ tolerations: {{- toYaml . | nindent 2 }}
 - --lifecycle-hooks-image={{ include "gamekeeper.image" . }}
 {{- end }}
 {{- if .Values.admission.enabled }}
-- --webhook-listen=0.0.0.0:{{ .Values.admission.port }}
+- --webhook-listen=[::]:{{ .Values.admission.port }}
 - --webhook-name={{ include "gamekeeper.webhook" . }}
 {{- end }}
 {{- range .Values.extraArgs }}

@@ -28,18 +28,20 @@
      [context, component]. */}}
 {{- define "gamekeeper.jobPodMetadata" -}}
 {{- $context := first . -}}
-{{- with $context.Values.podAnnotations }}
+{{- $values := $context.Values -}}
+{{- with merge dict $values.jobs.podAnnotations $values.podAnnotations }}
 annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 labels:
   {{- $labels := include "gamekeeper.jobSelectorLabels" $context | fromYaml }}
-  {{- merge (dict "app.kubernetes.io/component" (last .)) $labels $context.Values.podLabels | toYaml | nindent 2 }}
+  {{- $labels = merge (dict "app.kubernetes.io/component" (last .)) $labels }}
+  {{- merge $labels $values.jobs.podLabels $values.podLabels $values.commonLabels | toYaml | nindent 2 }}
 {{- end }}
 
 {{/* Labels by which the pods of Jobs are selected. */}}
 {{- define "gamekeeper.jobSelectorLabels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}-job
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/* The spec of a Job that removes guards. Takes a list [context, arguments]. */}}
@@ -61,24 +63,18 @@ template:
   spec:
     restartPolicy: Never
     # The policy lets only the operator change budgets and pods.
-    serviceAccountName: {{ include "gamekeeper.fullname" $context }}
+    serviceAccountName: {{ include "gamekeeper.serviceAccount" $context | quote }}
     {{- include "gamekeeper.pod" $context | nindent 4 }}
     {{- with include "gamekeeper.priorityClass" $context }}
-    priorityClassName: {{ . }}
+    priorityClassName: {{ . | quote }}
     {{- end }}
-    securityContext:
-      runAsNonRoot: true
-      runAsUser: 65532
-      runAsGroup: 65532
-      seccompProfile: {type: RuntimeDefault}
+    {{- with $context.Values.podSecurityContext }}
+    securityContext: {{- toYaml . | nindent 6 }}
+    {{- end }}
     containers:
       - name: unguard
         {{- include "gamekeeper.container" $context | nindent 8 }}
         args: {{- last . | toYaml | nindent 10 }}
-        securityContext:
-          allowPrivilegeEscalation: false
-          readOnlyRootFilesystem: true
-          capabilities: {drop: [ALL]}
 {{- end }}
 
 {{/* The spec of a Job that runs a script of bootstrapHooks. Takes a list [context, script, what it waits for]. */}}
@@ -95,25 +91,21 @@ template:
     restartPolicy: Never
     enableServiceLinks: false
     {{- if $waitsFor }}
-    serviceAccountName: {{ $operator }}-bootstrap
+    serviceAccountName: {{ printf "%s-bootstrap" $operator | quote }}
     {{- else }}
     # The service account is installed after this hook.
     automountServiceAccountToken: false
     {{- end }}
     {{- include "gamekeeper.pod" $context | nindent 4 }}
-    securityContext:
-      seccompProfile: {type: RuntimeDefault}
+    # The user's image decides which user runs a script.
+    {{- with omit $context.Values.podSecurityContext "runAsNonRoot" "runAsUser" "runAsGroup" }}
+    securityContext: {{- toYaml . | nindent 6 }}
+    {{- end }}
     {{- with $waitsFor }}
     initContainers:
       - name: wait
         {{- include "gamekeeper.container" $context | nindent 8 }}
         args: [wait-for, {{ . }}, --lease-name={{ $operator }}]
-        securityContext:
-          runAsNonRoot: true
-          runAsUser: 65532
-          allowPrivilegeEscalation: false
-          readOnlyRootFilesystem: true
-          capabilities: {drop: [ALL]}
     {{- end }}
     containers:
       - name: script
@@ -139,5 +131,5 @@ template:
           - {name: hooks, mountPath: /app/hooks, readOnly: true}
     volumes:
       - name: hooks
-        configMap: {name: {{ $context.Values.bootstrapHooks.configMap }}, defaultMode: 0755}
+        configMap: {name: {{ $context.Values.bootstrapHooks.configMap | quote }}, defaultMode: 0755}
 {{- end }}

@@ -1,6 +1,7 @@
 //! Installs the chart's webhook for one test, in the test's namespace and with the test's service account. The API
 //! server calls the webhook at the address of the test's operator, which runs outside the cluster.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -33,13 +34,20 @@ spec:
 pub struct Webhook {
     /// Name of the Secret and of the ValidatingWebhookConfiguration.
     pub name: String,
-    /// The port on which the test's operator listens.
+    /// The address on which the test's operator listens.
+    host: IpAddr,
+    /// The port on which it listens.
     port: u16,
 }
 
 impl Webhook {
     /// Installs the webhook and restarts the operator.
     pub async fn install(case: &mut Case, lifetime: &str) -> Result<Self> {
+        Self::install_at(case, Ipv4Addr::LOCALHOST.into(), lifetime).await
+    }
+
+    /// Installs the webhook, and starts the operator again, which serves it at this address.
+    pub async fn install_at(case: &mut Case, host: IpAddr, lifetime: &str) -> Result<Self> {
         let name = format!("admission-{}", case.namespace);
         let name = name[..name.len().min(52)].trim_end_matches('-').to_owned();
         let port = free_port().await?;
@@ -52,8 +60,10 @@ impl Webhook {
         ensure!(kept.len() == 7, "{} objects", kept.len());
         case.plane().apply(&kept).await?;
         let name = format!("{name}-webhook");
-        let installed = Webhook { name, port };
-        case.operator.terminate().await?;
+        let installed = Webhook { name, host, port };
+        if case.operator.is_running() {
+            case.operator.terminate().await?;
+        }
         case.operator.add_args(installed.flags(port, lifetime));
         installed.redirect_calls(case, port).await?;
         installed.redirect_mutating_calls(case, port).await?;
@@ -64,7 +74,7 @@ impl Webhook {
     /// The flags of an operator that serves the webhook on this port.
     pub fn flags(&self, port: u16, lifetime: &str) -> Vec<String> {
         vec![
-            format!("--webhook-listen=127.0.0.1:{port}"),
+            format!("--webhook-listen={}", SocketAddr::new(self.host, port)),
             format!("--webhook-name={}", self.name),
             format!("--webhook-certificate-lifetime={lifetime}"),
         ]
@@ -124,7 +134,7 @@ impl Webhook {
         let configuration = self.configuration(case).await?;
         let service = format!("{}.{}.svc", self.name, case.namespace);
         for host in ["localhost", &service] {
-            tls_handshake(&configuration, self.port, host).await?;
+            handshake(&configuration, SocketAddr::new(self.host, self.port), host).await?;
         }
         Ok(())
     }
@@ -176,7 +186,11 @@ pub async fn redirect_calls(plane: &ControlPlane, name: &str, port: u16) -> Resu
 
 /// Performs a TLS handshake with a port under this host name, trusting the CAs of a webhook configuration.
 pub async fn tls_handshake(configuration: &Value, port: u16, host: &str) -> Result<()> {
-    let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    handshake(configuration, (Ipv4Addr::LOCALHOST, port).into(), host).await
+}
+
+async fn handshake(configuration: &Value, address: SocketAddr, host: &str) -> Result<()> {
+    let stream = TcpStream::connect(address).await?;
     let name = ServerName::try_from(host.to_owned())?;
     let connected = trusting(configuration)?.connect(name, stream).await;
     let context = || format!("the served certificate is not trusted for {host}");

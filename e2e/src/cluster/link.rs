@@ -1,5 +1,6 @@
 //! A network link between an operator and the API server, which a test can cut.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -15,7 +16,7 @@ use crate::cluster::control_plane::ControlPlane;
 /// Forwards bytes. While the link is cut, it forwards nothing, but connections stay open. They break when
 /// the link is restored, and their data in flight is lost.
 pub struct Link {
-    port: u16,
+    address: SocketAddr,
     is_up: Arc<watch::Sender<bool>>,
     task: JoinHandle<()>,
 }
@@ -23,12 +24,21 @@ pub struct Link {
 impl Link {
     /// A link to the API server.
     pub async fn to(plane: &ControlPlane) -> Result<Self> {
+        Self::at(Ipv4Addr::LOCALHOST.into(), plane).await
+    }
+
+    /// A link over IPv6 to the API server.
+    pub async fn over_ipv6(plane: &ControlPlane) -> Result<Self> {
+        Self::at(Ipv6Addr::LOCALHOST.into(), plane).await
+    }
+
+    async fn at(host: IpAddr, plane: &ControlPlane) -> Result<Self> {
         let config: Value = serde_yaml_ng::from_str(&std::fs::read_to_string(&plane.kubeconfig)?)?;
         let server = config["clusters"][0]["cluster"]["server"].as_str();
         let server: Uri = server.context("the kubeconfig names no server")?.parse()?;
         let server = server.port_u16().context("the server's URL has no port")?;
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let port = listener.local_addr()?.port();
+        let listener = TcpListener::bind((host, 0)).await?;
+        let address = listener.local_addr()?;
         let is_up = Arc::new(watch::Sender::new(true));
         let state = Arc::clone(&is_up);
         let task = tokio::spawn(async move {
@@ -38,12 +48,16 @@ impl Link {
                 while connections.try_join_next().is_some() {}
             }
         });
-        Ok(Link { port, is_up, task })
+        Ok(Link {
+            address,
+            is_up,
+            task,
+        })
     }
 
     /// The `server` of a kubeconfig that uses the link.
     pub fn url(&self) -> String {
-        format!("https://127.0.0.1:{}", self.port)
+        format!("https://{}", self.address)
     }
 
     /// Cuts the link.

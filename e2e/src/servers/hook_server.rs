@@ -83,7 +83,12 @@ impl HookServer {
 
     /// Starts a server on this port.
     pub async fn start_on(port: u16) -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?;
+        Self::start_at((Ipv4Addr::UNSPECIFIED, port).into()).await
+    }
+
+    /// Starts a server at this address.
+    pub async fn start_at(address: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind(address).await?;
         let port = listener.local_addr()?.port();
         let script = Arc::new(Mutex::new(Script::default()));
         let router = Router::new().fallback(answer).with_state(script.clone());

@@ -71,7 +71,7 @@ async fn a_namespace_may_look_like_a_number(case: &mut Case) -> Result<()> {
 }
 
 /// Whether a number occurs anywhere in a value.
-fn has_number(value: &Value, number: u64) -> bool {
+pub(super) fn has_number(value: &Value, number: u64) -> bool {
     match value {
         Value::Array(items) => items.iter().any(|it| has_number(it, number)),
         Value::Object(fields) => fields.values().any(|it| has_number(it, number)),

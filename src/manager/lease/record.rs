@@ -7,8 +7,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use tokio::time::Instant;
 
-/// A lease that is unchanged for this long has expired.
-pub(super) const LEASE_DURATION: Duration = Duration::from_secs(15);
+use super::times::LeaseTimes;
 
 /// What a candidate may do about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +26,21 @@ pub(super) struct Record {
     lease: Lease,
     /// Since when it has been unchanged, on the candidate's own clock.
     since: Instant,
+    /// How long it may be unchanged.
+    lasts: Duration,
 }
 
 impl Record {
-    pub(super) fn new(lease: Lease, previous: Option<&Record>) -> Self {
+    pub(super) fn new(lease: Lease, previous: Option<&Record>, times: LeaseTimes) -> Self {
         let same = previous.filter(|it| it.lease.spec == lease.spec);
         let since = same.map_or_else(Instant::now, |it| it.since);
-        Self { lease, since }
+        let spec = lease.spec.as_ref();
+        let lasts = times.expiry_of(spec.and_then(|it| it.lease_duration_seconds));
+        Self {
+            lease,
+            since,
+            lasts,
+        }
     }
 
     /// Records that the lease was deleted. Its spec still counts, because the holder may not know of the deletion.
@@ -48,7 +55,7 @@ impl Record {
 
     /// When it expires, unless it changes.
     pub(super) fn expiry(&self) -> Instant {
-        self.since + LEASE_DURATION
+        self.since + self.lasts
     }
 
     pub(super) fn action(&self, identity: &str) -> LeaseAction {
@@ -61,11 +68,11 @@ impl Record {
         }
     }
 
-    pub(super) fn renewed(&self) -> Lease {
+    pub(super) fn renewed(&self, times: LeaseTimes) -> Lease {
         let mut lease = self.lease.clone();
         let spec = lease.spec.get_or_insert_default();
         spec.renew_time = Some(MicroTime(Timestamp::now()));
-        spec.lease_duration_seconds = i32::try_from(LEASE_DURATION.as_secs()).ok();
+        spec.lease_duration_seconds = times.seconds();
         lease
     }
 
@@ -79,7 +86,7 @@ impl Record {
 }
 
 /// A new lease, or the previous one, held by this identity.
-pub(super) fn acquired(previous: Option<&Record>, identity: &str) -> Lease {
+pub(super) fn acquired(previous: Option<&Record>, identity: &str, times: LeaseTimes) -> Lease {
     let previous = previous.map(|it| it.lease.clone()).unwrap_or_default();
     let spec = previous.spec.unwrap_or_default();
     let now = Some(MicroTime(Timestamp::now()));
@@ -89,7 +96,7 @@ pub(super) fn acquired(previous: Option<&Record>, identity: &str) -> Lease {
             holder_identity: Some(identity.to_owned()),
             acquire_time: now.clone(),
             renew_time: now,
-            lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
+            lease_duration_seconds: times.seconds(),
             lease_transitions: Some(spec.lease_transitions.map_or(0, |count| count + 1)),
             ..spec
         }),

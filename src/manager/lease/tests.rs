@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::service_fn;
 
-use super::record::LEASE_DURATION;
 use super::*;
 
 /// The server ends watches after this time.
@@ -114,7 +113,16 @@ struct Candidate {
     cut_off: Arc<AtomicBool>,
 }
 
+/// The times that the tests expect.
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
+
 fn candidate(server: &Server, name: &str) -> Candidate {
+    with_duration(server, name, LEASE_DURATION)
+}
+
+fn with_duration(server: &Server, name: &str, lease_duration: Duration) -> Candidate {
     let cut_off = Arc::new(AtomicBool::new(false));
     let fence = Fence::closed();
     let client = server.client(Arc::clone(&cut_off));
@@ -125,6 +133,7 @@ fn candidate(server: &Server, name: &str) -> Candidate {
             "gamekeeper".to_owned(),
             name.to_owned(),
             Arc::clone(&fence),
+            LeaseTimes::of(lease_duration),
         ),
         fence,
         cut_off,
@@ -342,4 +351,24 @@ async fn the_pauses_between_attempts_have_jitter() {
     );
     pauses.dedup();
     assert!(pauses.len() > 1, "all retry at the same time");
+}
+
+/// During an upgrade that shortens the lease, the old leader still writes for two thirds of its longer one.
+#[tokio::test(start_paused = true)]
+async fn a_candidate_waits_for_the_duration_of_the_holder_if_that_is_longer() {
+    let server = Server::default();
+    for (of_holder, of_candidate, expected) in [(60, 15, 60), (15, 60, 60), (5, 5, 5)] {
+        server.delete();
+        let mut a = with_duration(&server, "a", Duration::from_secs(of_holder));
+        let mut b = with_duration(&server, "b", Duration::from_secs(of_candidate));
+        a.elector.acquire().await;
+        let began = Instant::now();
+        b.elector.acquire().await;
+        assert_eq!(
+            began.elapsed().as_secs(),
+            expected,
+            "{of_holder} {of_candidate}"
+        );
+        assert!(!a.fence.is_open(), "the old leader stopped before that");
+    }
 }

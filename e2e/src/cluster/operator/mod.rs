@@ -6,6 +6,7 @@ mod process;
 
 pub use port::free_port;
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -42,6 +43,10 @@ pub struct Operator {
     /// The operator's arguments, except those that depend on this machine.
     args: Vec<String>,
     leader_election: bool,
+    /// The address on which the operator listens.
+    host: IpAddr,
+    /// The number of the user that the process runs as; that of the tests when absent.
+    user: Option<u32>,
     /// Additional environment variables.
     environment: Vec<(&'static str, String)>,
     log: PathBuf,
@@ -114,6 +119,8 @@ impl Operator {
             account: account.to_owned(),
             args,
             leader_election: true,
+            host: Ipv4Addr::LOCALHOST.into(),
+            user: None,
             environment: Vec::new(),
             log: folder.join(format!("{account}.log")),
             running: None,
@@ -202,6 +209,21 @@ impl Operator {
         )?)
     }
 
+    /// Connects the operator to the API server over IPv6, and makes it listen on `[::1]` alone, from the next start on.
+    pub fn use_ipv6(&mut self, link: &Link) -> Result<()> {
+        self.host = Ipv6Addr::LOCALHOST.into();
+        self.reconfigure(|cluster| {
+            cluster["server"] = json!(link.url());
+            // The API server's certificate is not for [::1].
+            cluster["tls-server-name"] = json!("localhost");
+        })
+    }
+
+    /// Makes the process run as another user, from the next start on.
+    pub fn use_user(&mut self, user: u32) {
+        self.user = Some(user);
+    }
+
     /// Makes the operator use a clock, from the next start on.
     pub fn use_clock(&mut self, clock: &Clock) {
         self.environment.extend(clock.environment());
@@ -240,15 +262,18 @@ impl Operator {
         let port = free_port().await?;
         // Several replicas of a Deployment may run on this machine, so each needs a port of its own.
         let webhook_port = free_port().await?;
-        let webhook = format!("--webhook-listen=127.0.0.1:{webhook_port}");
-        let args = self.args.iter().map(|arg| match arg.as_str() {
-            arg if arg.starts_with("--webhook-listen=0.0.0.0:") => &webhook,
-            arg => arg,
+        let listen = |port| SocketAddr::new(self.host, port);
+        let webhook = format!("--webhook-listen={}", listen(webhook_port));
+        let args = self.args.iter().map(String::as_str);
+        let args = args.filter(|arg| !arg.starts_with("--listen=[::]:"));
+        let args = args.map(|arg| match arg.starts_with("--webhook-listen=[::]:") {
+            true => webhook.as_str(),
+            false => arg,
         });
         let mut command = Command::new(&self.binary);
         command
             .args(args)
-            .args(["--listen", &format!("127.0.0.1:{port}")])
+            .args(["--listen", &listen(port).to_string()])
             .arg(format!("--leader-elect={}", self.leader_election))
             .env("KUBECONFIG", &self.kubeconfig)
             // Simulated pods and hook servers have loopback addresses.
@@ -259,6 +284,9 @@ impl Operator {
             .stdout(log.try_clone()?)
             .stderr(log)
             .kill_on_drop(true);
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
         self.starts.push(Timestamp::now());
         let child = command.spawn();
         let child = child.with_context(|| format!("start {}", self.binary.display()))?;
@@ -290,7 +318,7 @@ impl Operator {
     /// Reads a page from the operator's HTTP server, and returns the HTTP status and the body.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
         let running = self.running.as_ref().context("no operator is running")?;
-        let mut stream = TcpStream::connect(("127.0.0.1", running.port)).await?;
+        let mut stream = TcpStream::connect((self.host, running.port)).await?;
         let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut response = String::new();
