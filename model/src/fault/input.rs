@@ -142,12 +142,6 @@ impl Fault {
                         .filter(|newest| *newest != mark.revision);
                 }
             }
-            Fault::MistakenForGame => {
-                let pods = world.pods.iter_mut().map(Arc::make_mut);
-                for record in pods.filter_map(|pod| pod.record.as_mut()) {
-                    Arc::make_mut(record).sidecars.clear();
-                }
-            }
             Fault::RemovedHookForgotten => {
                 if gd.spec.pre_delete_update_strategy.hook.is_none() {
                     for pod in world.pods.iter_mut().map(Arc::make_mut) {

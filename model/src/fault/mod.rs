@@ -160,8 +160,6 @@ pub enum Fault {
     SidecarsAtSteps,
     /// A success for the game counts for its sidecars.
     SuccessOfGameCounts,
-    /// A sidecar update in progress is mistaken for an update of the game.
-    MistakenForGame,
     /// An update that supersedes another one does not wait for the containers that the other one changed.
     SupersededForgotten,
     /// An update of a sidecar restarts the game as well.

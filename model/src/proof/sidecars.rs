@@ -75,7 +75,6 @@ fn bugs_in_hooks_of_sidecars_are_found() {
     };
     find(Fault::SidecarsUnguarded, HOOK, both());
     find(Fault::SuccessOfGameCounts, HOOK, both());
-    find(Fault::MistakenForGame, HOOK, both());
     find(Fault::SupersededForgotten, ONE_CHANGE, both());
     find(Fault::GameRestarted, GAME, changed(&[SetChange::Image(1)]));
 }
