@@ -12,8 +12,8 @@ use e2e::workload::manifest::{Game, retrying_hook_template};
 use serde_json::{Value, json};
 
 e2e::tests![
-    deletions_that_wait_for_their_turn_respect_a_scale_out,
-    deletions_that_wait_for_their_turn_respect_a_pause,
+    a_scale_out_stops_deletions_that_wait_for_their_turn,
+    a_pause_stops_deletions_that_wait_for_their_turn,
 ];
 
 /// The pods of each workload. All pods together are more than one connection has streams.
@@ -21,12 +21,12 @@ const PODS: i64 = 60;
 const OTHER: &str = "other";
 const DELETIONS: Requests = Requests::To(Verb::Delete, "pods");
 
-async fn deletions_that_wait_for_their_turn_respect_a_scale_out(case: &mut Case) -> Result<()> {
+async fn a_scale_out_stops_deletions_that_wait_for_their_turn(case: &mut Case) -> Result<()> {
     let replicas = |replicas: i64| json!({"spec": {"replicas": replicas}});
     check(case, replicas(0), replicas(PODS)).await
 }
 
-async fn deletions_that_wait_for_their_turn_respect_a_pause(case: &mut Case) -> Result<()> {
+async fn a_pause_stops_deletions_that_wait_for_their_turn(case: &mut Case) -> Result<()> {
     let container = json!({"name": "game", "image": "game:v2"});
     let update = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
     let pause = json!({"spec": {"updateStrategy": {"paused": true}}});
