@@ -17,12 +17,7 @@ impl LeaseTimes {
         Self(duration)
     }
 
-    /// A lease that is unchanged for this long has expired.
-    pub(super) fn duration(self) -> Duration {
-        self.0
-    }
-
-    /// The same, as a field of a Lease.
+    /// How long a lease is valid after its last renewal, as a field of a Lease.
     pub(super) fn seconds(self) -> Option<i32> {
         i32::try_from(self.0.as_secs()).ok()
     }
