@@ -38,7 +38,7 @@ test: ## formatting, lints, documentation, unit and property tests, then e2e on 
 	e2e/cluster/build.sh >/dev/null
 	e2e/compatibility/build.sh 1.30 >/dev/null
 	cargo test --workspace --locked
-	E2E_KUBERNETES=1.30 E2E_AREAS=install,canary,guard cargo test --locked --package e2e --test main
+	E2E_KUBERNETES=1.30 E2E_AREAS=install,canary,guard cargo test --workspace --locked --test main
 	e2e/image/check.sh
 
 doc: ## build the code's documentation, private items included, in target/doc; a warning is an error

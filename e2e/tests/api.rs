@@ -177,7 +177,7 @@ async fn kubectl_scales_workloads_through_their_scale_subresource(case: &mut Cas
     for kind in apply_minimal(case).await? {
         let resource = format!("{kind}/minimal");
         case.kubectl(&["scale", "--replicas=3", &resource]).await?;
-        let status = r#"{"status": {"replicas": 2, "labelSelector": "app=minimal"}}"#;
+        let status = r#"{"status": {"activeReplicas": 2, "labelSelector": "app=minimal"}}"#;
         case.kubectl(&[
             "patch",
             &resource,
@@ -205,7 +205,7 @@ async fn kubectl_prints_the_documented_columns(case: &mut Case) -> Result<()> {
             .await?;
     }
     let workload = "NAME DESIRED UPDATED UPDATED_READY READY TOTAL AGE";
-    let wide = format!("{workload} AVAILABLE STRATEGY PAUSED STEP REVISION");
+    let wide = format!("{workload} ACTIVE AVAILABLE STRATEGY PAUSED STEP REVISION");
     for (args, columns) in [
         (&["get", "gd"][..], workload),
         (&["get", "gsts"], workload),

@@ -32,7 +32,14 @@ async fn get_shows_the_documented_columns(case: &mut Case) -> Result<()> {
         (
             "gamedeployment",
             &WORKLOAD_COLUMNS,
-            &["AVAILABLE", "STRATEGY", "PAUSED", "STEP", "REVISION"],
+            &[
+                "ACTIVE",
+                "AVAILABLE",
+                "STRATEGY",
+                "PAUSED",
+                "STEP",
+                "REVISION",
+            ],
         ),
         ("hookrun", &["NAME", "PHASE", "AGE"], &[]),
         ("hooktemplate", &["NAME", "AGE"], &[]),

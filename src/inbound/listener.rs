@@ -3,22 +3,38 @@
 use std::io::{Error, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use tokio::net::TcpListener;
+use rustix::net::sockopt::set_ipv6_v6only;
+use tokio::net::{TcpListener, TcpSocket};
 use tracing::info;
+
+/// How many connections the kernel keeps until they are accepted.
+const BACKLOG: u32 = 1024;
 
 /// Listens on an address. `[::]` stands for all addresses of both families, and is replaced by 0.0.0.0 on a kernel
 /// without IPv6.
 pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
-    match TcpListener::bind(address).await {
+    match bind(address).await {
         Err(error) => match fallback(address, &error) {
             Some(ipv4) => {
                 info!(%error, %ipv4, "this kernel has no IPv6; listening on IPv4 alone");
-                TcpListener::bind(ipv4).await
+                bind(ipv4).await
             }
             None => Err(error),
         },
         listener => listener,
     }
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
+    if address.ip() != Ipv6Addr::UNSPECIFIED {
+        return TcpListener::bind(address).await;
+    }
+    let socket = TcpSocket::new_v6()?;
+    // A node may be configured so that `[::]` stands for IPv6 alone.
+    set_ipv6_v6only(&socket, false)?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// The address to listen on instead of one that this kernel does not support.
@@ -40,10 +56,8 @@ mod tests {
     #[tokio::test]
     async fn both_families_reach_a_listener_on_all_addresses() {
         let listener = listen("[::]:0".parse().expect("an address")).await;
-        let port = listener
-            .expect("a listener")
-            .local_addr()
-            .expect("an address");
+        let listener = listener.expect("a listener");
+        let port = listener.local_addr().expect("an address");
         for address in ["127.0.0.1", "::1"] {
             let connected = TcpStream::connect((address, port.port())).await;
             assert!(connected.is_ok(), "{address}: {connected:?}");
@@ -53,10 +67,8 @@ mod tests {
     #[tokio::test]
     async fn a_listener_on_one_address_serves_no_other() {
         let listener = listen("[::1]:0".parse().expect("an address")).await;
-        let port = listener
-            .expect("a listener")
-            .local_addr()
-            .expect("an address");
+        let listener = listener.expect("a listener");
+        let port = listener.local_addr().expect("an address");
         assert!(
             TcpStream::connect(("127.0.0.1", port.port()))
                 .await

@@ -27,6 +27,8 @@
   "--hook-exec-namespaces" "hooks.exec"
   "--hook-allow-link-local" "hooks.allowLinkLocal"
   "--hook-allow-loopback" "hooks.allowLoopback"
+  "--cache-namespace-mib" "cache.namespaceMiB"
+  "--cache-total-mib" "cache.totalMiB"
   "--going-taints" "nodes.goingTaints"
   "--guarded-pods" "admission.guardedPods"
   "--guarded-priority-class" "guardedPods.priorityClass"

@@ -101,8 +101,8 @@ impl<'a> Proof<'a> {
     }
 
     /// What users are told about patches that were made, even if there is no other pod to patch. Records which ones
-    /// have worked.
-    pub fn report(&self, now: Timestamp) -> Decided {
+    /// have worked. A restart by a revert needs no answer: it was the revert that users were told to make.
+    pub fn report(&self, now: Timestamp, is_revert: bool) -> Decided {
         let worked = self.shown.iter().filter_map(|pod| {
             let record = InPlaceRecord {
                 done: true,
@@ -112,7 +112,8 @@ impl<'a> Proof<'a> {
             let pod = PodRef::unchanged(pod);
             Some(Decision::Do(Action::FinishInPlace { pod, record }))
         });
-        let restart = self.restart().map(Decision::Blocked);
+        let restart = self.restart().filter(|_| !is_revert);
+        let restart = restart.map(Decision::Blocked);
         let awaited = self.pending.iter().map(|pod| overdue(pod, now));
         restart.into_iter().chain(worked).chain(awaited).collect()
     }

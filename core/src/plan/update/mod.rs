@@ -109,7 +109,10 @@ pub fn update_pods<'a>(
     let mut proof = Proof::of(scene.own, scene.revisions.update.name());
     let mut updates = update_to_revision(scene, &due, budget, &mut proof, hooks);
     if scene.workload.update == UpdateType::HotPatchUpdate {
-        updates.decided.merge(proof.report(scene.world.now));
+        let is_revert = scene.revisions.update.name() == scene.sizes.stable;
+        updates
+            .decided
+            .merge(proof.report(scene.world.now, is_revert));
     }
     update_sidecars(scene, &due, budget, &mut updates, hooks);
     updates
