@@ -157,12 +157,11 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         let _entered = inbound_runtime.handle().enter();
         let certificate = webhook::start(
             &options.webhook,
-            listener,
+            (listener, of_webhook),
             target,
             move || cache_owner.cache.get().cloned(),
             counters.admission.clone(),
             webhook_state,
-            of_webhook,
             &mut background,
         );
         // Setting the certificate cannot fail, because it is set only here.

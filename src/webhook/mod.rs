@@ -94,16 +94,15 @@ pub(crate) struct WebhookTarget {
     pub sidecar_sets: bool,
 }
 
-/// Serves admission on a listener. `cache` returns None until the cache exists. `state` receives whether API servers
+/// Serves admission on a listener, whose connections are closed with `connections`. `cache` returns None until the cache exists. `state` receives whether API servers
 /// call the webhook that injects sidecars.
 pub(crate) fn start(
     options: &WebhookOptions,
-    listener: TcpListener,
+    (listener, connections): (TcpListener, Connections),
     target: WebhookTarget,
     cache: impl Fn() -> Option<Arc<Cache>> + Send + Sync + 'static,
     metrics: AdmissionMetrics,
     state: watch::Sender<WebhookState>,
-    connections: Connections,
     background: &mut JoinSet<()>,
 ) -> std::io::Result<Arc<ServingCertificate>> {
     metrics.init();
