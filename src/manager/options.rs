@@ -15,7 +15,7 @@ use crate::webhook;
 /// Flags of `gamekeeper run`.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Address of /metrics, /healthz and /readyz; [::] stands for all addresses, of IPv4 too.
+    /// Address of /metrics, /healthz and /readyz; the address :: stands for all addresses, of IPv4 too.
     #[arg(long, env = "GAMEKEEPER_LISTEN", default_value = "[::]:8080")]
     pub listen: SocketAddr,
     /// Work only while holding a lease, so that further replicas can stand by.

@@ -4,7 +4,7 @@
 //! once: a rollout with canary steps and hooks, an update of sidecars, scaling in and out, or its deletion and another
 //! workload in its place. At the end of a round the fleet has the size that it had before, and the operator is
 //! measured. The leader is killed or terminated several times in the first and the last quarter. Between them, the same
-//! two processes run, and their figures must not grow ([`growth`](figures::growth)).
+//! two processes run, and their figures must not grow ([`growth`]).
 //!
 //! Usage: `soak [HOURS]`, 2 by default; a fraction is allowed. Ends with an error if something grew, or if a round did
 //! not settle.
