@@ -101,7 +101,7 @@ async fn check(plane: &ControlPlane, folder: &Path) -> Result<()> {
     }
     let name = "platform-gamekeeper";
     let mut operator = Operator::installed(plane, SYSTEM, name, folder).await?;
-    operator.use_user(USER);
+    operator.use_user(USER)?;
     operator.start().await?;
     guard::create_workload(plane).await?;
     guard::delete_workload(plane).await?;

@@ -109,7 +109,12 @@ pub fn update_pods<'a>(
     let mut proof = Proof::of(scene.own, scene.revisions.update.name());
     let mut updates = update_to_revision(scene, &due, budget, &mut proof, hooks);
     if scene.workload.update == UpdateType::HotPatchUpdate {
-        let is_revert = scene.revisions.update.name() == scene.sizes.stable;
+        // Pods that ran the revision before, without a patch, show that the patches went back to it.
+        let update = scene.revisions.update.name();
+        let ran_before = |pod: &&Pod| {
+            pod.revision() == update && pod.record.as_ref().is_none_or(|record| !record.hot)
+        };
+        let is_revert = update == scene.sizes.stable && scene.own.iter().any(ran_before);
         updates
             .decided
             .merge(proof.report(scene.world.now, is_revert));

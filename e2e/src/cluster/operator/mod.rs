@@ -7,6 +7,7 @@ mod process;
 pub use port::free_port;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -219,9 +220,28 @@ impl Operator {
         })
     }
 
-    /// Makes the process run as another user, from the next start on.
-    pub fn use_user(&mut self, user: u32) {
+    /// Makes the process run as another user, from the next start on, if that user can reach the checkout.
+    pub fn use_user(&mut self, user: u32) -> Result<()> {
+        let is_open = |path: &Path| {
+            let mode = std::fs::metadata(path).map(|it| it.permissions().mode());
+            mode.is_ok_and(|mode| mode & 0o1 != 0)
+        };
+        let files = [&self.binary, &self.kubeconfig];
+        if !files.iter().all(|it| it.ancestors().skip(1).all(is_open)) {
+            eprintln!("not run as user {user}, who cannot reach this checkout");
+            return Ok(());
+        }
         self.user = Some(user);
+        // The cluster's files are below the home of the user that runs the tests.
+        let ca = self.kubeconfig.with_extension("ca");
+        let mut copied = Ok(0);
+        self.reconfigure(|cluster| {
+            let path = cluster["certificate-authority"].as_str();
+            copied = std::fs::copy(path.unwrap_or_default(), &ca);
+            cluster["certificate-authority"] = json!(ca);
+        })?;
+        copied.context("the API server's CA cannot be read")?;
+        Ok(())
     }
 
     /// Makes the operator use a clock, from the next start on.
