@@ -12,6 +12,15 @@ const PODS: i64 = 6;
 /// The peak memory that the operator may reach, in bytes.
 const MEMORY: u64 = 400 << 20;
 
+/// Attacks that use up the memory of the attacker's namespace, which the other attacks' objects then lack. `bench tenants`
+/// measures them.
+const FILL_THE_CACHES: [&str; 4] = [
+    "templates_of_small_maps",
+    "records_of_many_maps",
+    "claims_with_many_owners",
+    "runs_that_fill_the_caches",
+];
+
 async fn a_tenants_attacks_do_not_stop_another_tenant(case: &mut Case) -> Result<()> {
     let mut stage = Stage::start(case.folder(), PODS).await?;
     let outcome = attack_and_restart(&mut stage).await;
@@ -37,7 +46,10 @@ fn check_memory(stage: &Stage) -> Result<()> {
 async fn run_attacks(stage: &Stage) -> Result<()> {
     stage.until_lease_has_flow_schema().await?;
     let (lease, process) = (stage.lease().await?, stage.operator.id()?);
-    let attacks = join_all(ATTACKS.iter().map(|attack| async move {
+    let attacks = ATTACKS
+        .iter()
+        .filter(|attack| !FILL_THE_CACHES.contains(&attack.name));
+    let attacks = join_all(attacks.map(|attack| async move {
         let played = (attack.play)(stage).await;
         played.with_context(|| attack.name.to_owned())
     }));
