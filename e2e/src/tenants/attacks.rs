@@ -288,8 +288,8 @@ async fn servers_that_never_read(stage: &Stage) -> Result<()> {
             let web = json!({
                 "url": server.url, "method": "POST", "body": body, "timeoutSeconds": 1,
             });
-            json!({"name": format!("m-{number}"), "interval": "1s", "count": 5,
-                "consecutiveErrorLimit": 4, "failureLimit": 4, "provider": {"web": web}})
+            json!({"name": format!("m-{number}"), "interval": "1s", "count": 2,
+                "consecutiveErrorLimit": 1, "failureLimit": 1, "provider": {"web": web}})
         })
         .collect();
     let args = json!([{"name": "Long", "value": "x".repeat(64 << 10)}]);
