@@ -179,7 +179,7 @@ fn the_annotations_of_a_pod_that_does_not_wait_are_removed() {
     assert_eq!(grounds(&story), []);
 }
 
-/// The time of an update in place does not count, whoever records it.
+/// The time of an update in place does not count, no matter which client records it.
 #[test]
 fn a_pod_that_waits_for_its_update_keeps_no_time() {
     let mut spec = with_deadline(3600);
