@@ -13,7 +13,7 @@ use gamekeeper::cache::{
 };
 use gamekeeper::provider::{Call, HttpOptions, Probe};
 use gamekeeper_core::api::{GameDeployment, HookPhase, HookRun, Metric};
-use gamekeeper_core::plan::hook_run::used_arguments;
+use gamekeeper_core::hook_run::used_arguments;
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

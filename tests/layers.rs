@@ -1,5 +1,6 @@
 //! Layers that Cargo cannot enforce: in the operator `provider, apply, cache <- controller <- manager`, and in the
-//! core `api <- plan <- expr <- admission <- lint`. Each uses only those to its left. The core also has no clock.
+//! core `api <- hook_run <- plan <- lifecycle <- expr <- admission <- lint`. Each uses only those to its left. The core
+//! also has no clock.
 
 mod sources;
 
@@ -19,9 +20,14 @@ const CORE: Layers = (
     "core/src",
     &[
         ("api", &[]),
-        ("plan", &["api"]),
-        ("expr", &["api", "plan"]),
-        ("admission", &["api", "plan", "expr"]),
+        ("hook_run", &["api", "plan"]),
+        ("plan", &["api", "hook_run"]),
+        ("lifecycle", &["api", "plan"]),
+        ("expr", &["api"]),
+        (
+            "admission",
+            &["api", "hook_run", "plan", "lifecycle", "expr"],
+        ),
         ("lint", &["api", "expr", "admission"]),
     ],
 );
@@ -63,15 +69,13 @@ const OPERATOR: Layers = (
 );
 
 /// The modules of the planner: each may use those before it, so there are no cycles.
-const PLAN_MODULES: [&str; 22] = [
+const PLAN_MODULES: [&str; 20] = [
     "observed",
     "quantity",
     "time",
     "limits",
     "sidecars",
     "decision",
-    "cluster",
-    "hook_run",
     "workload",
     "world",
     "hooks",

@@ -2,12 +2,15 @@
 //! paths of hooks, and the validation of manifests.
 //!
 //! It has no client, no async runtime and no I/O: decisions are functions of the observed state. Modules use only
-//! those to their left: `api <- plan <- expr <- admission <- lint`.
+//! those to their left: `api <- hook_run <- plan <- lifecycle <- expr
+//! <- admission <- lint`.
 
 pub mod admission;
 pub mod api;
 pub mod causes;
 pub mod expr;
+pub mod hook_run;
+pub mod lifecycle;
 pub mod lint;
 pub mod plan;
 pub mod text;

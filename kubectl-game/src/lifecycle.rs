@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gamekeeper_core::api::names::{PLUGIN_FIELD_MANAGER, RETRY_ANNOTATION};
 use gamekeeper_core::api::{Cluster as Lifecycle, ClusterPhase, HookRun};
-use gamekeeper_core::plan::cluster::READY;
+use gamekeeper_core::lifecycle::READY;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ListParams, Patch, PatchParams};

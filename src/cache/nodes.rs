@@ -11,7 +11,7 @@ use super::slim::cost;
 use super::store::{Cached, Head};
 use super::watch::version_number;
 use gamekeeper_core::api::names::{NODE_DELETION_COST, NODE_RECORD, NOT_INSTALLED_TAINT};
-use gamekeeper_core::plan::cluster::ClusterNode;
+use gamekeeper_core::lifecycle::ClusterNode;
 use gamekeeper_core::plan::{LostNode, OldKubelet, Taint};
 
 /// The parts of a node that the cache reads.

@@ -25,7 +25,7 @@ use gamekeeper_core::api::names::{
     HOOKS_NAMESPACE, LIFECYCLE_FINALIZER, MOVE_ANNOTATION, NODE_RECORD, NOT_INSTALLED_TAINT,
 };
 use gamekeeper_core::api::{Cluster, ClusterPhase, ClusterStatus, HookRun};
-use gamekeeper_core::plan::cluster::{
+use gamekeeper_core::lifecycle::{
     ClusterAction, ClusterNode, ClusterWorld, GamePod, plan, seniority,
 };
 

@@ -41,7 +41,7 @@ use crate::provider::{Commands, HttpOptions, Probe, ProbeError};
 use crate::threads::OwnRuntime;
 use crate::webhook;
 use gamekeeper_core::causes::with_causes;
-use gamekeeper_core::plan::hook_run::ExecNamespaces;
+use gamekeeper_core::hook_run::ExecNamespaces;
 use gamekeeper_core::plan::sidecars::WebhookState;
 
 /// Why the operator ended.

@@ -13,7 +13,7 @@ use super::secrets::Secrets;
 use gamekeeper_core::api::{Argument, ArgumentSource, FieldRef, HookRun, SecretKeyRef};
 use gamekeeper_core::expr::Document;
 use gamekeeper_core::expr::field::{NoField, field};
-use gamekeeper_core::plan::hook_run::used_arguments;
+use gamekeeper_core::hook_run::used_arguments;
 
 /// How many bytes, in total, a measurement with a permit for long texts may look up.
 const MAX_LOOKED_UP: usize = 256 << 10;

@@ -21,7 +21,7 @@ use super::measure::Measurement;
 use super::own_pod::{self, Pod};
 use gamekeeper_core::api::{ExecMetric, HookPhase, HookRun};
 use gamekeeper_core::expr::{Subject, brief};
-use gamekeeper_core::plan::hook_run::{
+use gamekeeper_core::hook_run::{
     ExecNamespaces, MAX_COMMAND, Outcome, SECRET_IN_COMMAND, STEP_HAS_NO_POD,
 };
 

@@ -5,9 +5,7 @@ use std::net::Ipv6Addr;
 
 use super::call_permit::MAX_SHORT_TEXT;
 use gamekeeper_core::api::RawJson;
-use gamekeeper_core::plan::hook_run::{
-    Allowance, ArgumentError, MAX_FILLED, Place, fill, fill_json,
-};
+use gamekeeper_core::hook_run::{Allowance, ArgumentError, MAX_FILLED, Place, fill, fill_json};
 
 /// Fills arguments into the texts of one measurement. The total length of these texts is bounded.
 pub(super) struct Filling<'a> {

@@ -23,7 +23,7 @@ use super::filling::Filling;
 use super::measure::{Call, Measurement};
 use gamekeeper_core::api::names::{JOB_AWAITS_RECORD, job_name};
 use gamekeeper_core::api::{API_VERSION, HookPhase, HookRun, JobReference, RawJson};
-use gamekeeper_core::plan::hook_run::{Outcome, Place};
+use gamekeeper_core::hook_run::{Outcome, Place};
 
 /// The deadline of a Job that does not set its own: a hook must not hang forever.
 const DEADLINE_SECONDS: i64 = 3_600;

@@ -2,7 +2,7 @@
 
 use gamekeeper_core::api::{HookPhase, Metric};
 use gamekeeper_core::expr::{Condition, Subject, brief};
-use gamekeeper_core::plan::hook_run::{Outcome, judge};
+use gamekeeper_core::hook_run::{Outcome, judge};
 
 /// The two conditions of a metric. An empty condition counts as none.
 #[derive(Clone, Debug, Default)]

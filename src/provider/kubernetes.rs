@@ -17,7 +17,7 @@ use gamekeeper_core::api::{
 };
 use gamekeeper_core::expr::field::{NoField, field};
 use gamekeeper_core::expr::{Document, Subject, brief, writable};
-use gamekeeper_core::plan::hook_run::{ALWAYS_THE_POD, Outcome, selects_object};
+use gamekeeper_core::hook_run::{ALWAYS_THE_POD, Outcome, selects_object};
 
 /// Compares or writes fields of the pod.
 pub(super) async fn measure(

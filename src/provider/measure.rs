@@ -22,7 +22,7 @@ use crate::threads::OwnRuntime;
 use gamekeeper_core::api::{
     Authentication, HookRun, JobReference, Metric, MetricProvider, SecretKeyRef,
 };
-use gamekeeper_core::plan::hook_run::Outcome;
+use gamekeeper_core::hook_run::Outcome;
 
 /// A measurement to make.
 #[derive(Clone, Debug)]

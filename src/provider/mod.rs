@@ -1,5 +1,5 @@
 //! The providers of metrics: each makes one call and returns its outcome. No state of a run is kept here;
-//! [`gamekeeper_core::plan::hook_run`] decides what an outcome means for the run.
+//! [`gamekeeper_core::hook_run`] decides what an outcome means for the run.
 
 mod address;
 mod arguments;

@@ -19,7 +19,7 @@ use super::query_result::{QueryResult, Values};
 use super::web;
 use gamekeeper_core::api::PrometheusMetric;
 use gamekeeper_core::expr::{Subject, brief, without_mark};
-use gamekeeper_core::plan::hook_run::Outcome;
+use gamekeeper_core::hook_run::Outcome;
 
 /// How long Prometheus may take to respond, in seconds, unless the metric sets a timeout.
 const DEFAULT_TIMEOUT: u64 = 30;

@@ -17,7 +17,7 @@ use super::measure::{Measurement, Trust};
 use gamekeeper_core::api::{WebMethod, WebMetric};
 use gamekeeper_core::expr::jsonpath::JsonPath;
 use gamekeeper_core::expr::{Document, DocumentError, brief};
-use gamekeeper_core::plan::hook_run::{Outcome, Place};
+use gamekeeper_core::hook_run::{Outcome, Place};
 
 /// The header that distinguishes a repeated call from a new one.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");

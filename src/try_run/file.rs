@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::Options;
 use gamekeeper_core::admission::{Finding, unknown_fields};
 use gamekeeper_core::api::{Argument, HookRun, HookRunSpec, HookTemplate, HookTemplateSpec};
+use gamekeeper_core::hook_run::{missing_arguments, run_arguments, used_arguments};
 use gamekeeper_core::lint::yaml::{self, Document};
-use gamekeeper_core::plan::hook_run::{missing_arguments, run_arguments, used_arguments};
 
 /// Why a file cannot be run.
 #[derive(Debug, thiserror::Error)]

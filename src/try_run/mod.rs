@@ -21,9 +21,7 @@ pub use file::FileError;
 
 use crate::provider::{Call, Commands, HttpOptions, Probe, ProbeError};
 use gamekeeper_core::api::{HookPhase, HookRun, HookRunSpec, HookRunStatus};
-use gamekeeper_core::plan::hook_run::{
-    Measured, Outcome, Rules, assess, job_in_progress, next_number,
-};
+use gamekeeper_core::hook_run::{Measured, Outcome, Rules, assess, job_in_progress, next_number};
 
 /// The wait if nothing is due.
 const IDLE_WAIT: Duration = Duration::from_secs(3_600);

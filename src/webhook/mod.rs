@@ -35,7 +35,7 @@ use crate::cache::Cache;
 use crate::evaluation_pool::EvaluationPool;
 use crate::fair::NamespaceLimiter;
 use crate::inbound::Connections;
-use gamekeeper_core::plan::hook_run::ExecNamespaces;
+use gamekeeper_core::hook_run::ExecNamespaces;
 use gamekeeper_core::plan::parse_duration;
 use gamekeeper_core::plan::sidecars::WebhookState;
 

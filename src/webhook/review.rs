@@ -13,7 +13,7 @@ use gamekeeper_core::admission::{
     disabled_commands, lies_in, unknown_revision,
 };
 use gamekeeper_core::api::{GROUP, SidecarSet};
-use gamekeeper_core::plan::hook_run::ExecNamespaces;
+use gamekeeper_core::hook_run::ExecNamespaces;
 
 /// Longer warnings are cut: the API server limits their total length.
 const MAX_WARNING: usize = 500;

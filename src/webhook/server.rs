@@ -31,7 +31,7 @@ use crate::evaluation_pool::EvaluationPool;
 use crate::fair::{Capacity, NamespaceLimiter};
 use crate::inbound::{self, Caller, Connections, MemoryBudget};
 use gamekeeper_core::admission::{Templates, is_dns_label};
-use gamekeeper_core::plan::hook_run::ExecNamespaces;
+use gamekeeper_core::hook_run::ExecNamespaces;
 use gamekeeper_core::plan::sidecars::{Namespace, Sidecars};
 
 /// The timeout for reading a body: longer than API servers wait for a response (three seconds, in the chart).

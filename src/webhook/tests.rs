@@ -27,7 +27,7 @@ use crate::evaluation_pool::EvaluationPool;
 use crate::fair::NamespaceLimiter;
 use crate::inbound::Connections;
 use gamekeeper_core::admission::{Finding, Templates};
-use gamekeeper_core::plan::hook_run::ExecNamespaces;
+use gamekeeper_core::hook_run::ExecNamespaces;
 
 fn template(condition: &str) -> Value {
     let web = json!({"url": "http://10.0.0.1"});

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use crate::api::ClusterSpec;
-use crate::plan::cluster::problems;
+use crate::lifecycle::problems;
 
 pub(super) fn check_cluster(spec: &ClusterSpec) -> Vec<Finding> {
     let problems = problems(spec).into_iter();

@@ -8,7 +8,7 @@ use super::Finding;
 use super::labels::is_dns_label;
 use super::metrics::MAX_FINDINGS;
 use crate::api::{Argument, ExecMetric, Metric};
-use crate::plan::hook_run::{ExecNamespaces, SECRET_IN_COMMAND, arguments_in, visit_strings};
+use crate::hook_run::{ExecNamespaces, SECRET_IN_COMMAND, arguments_in, visit_strings};
 
 /// Finds the commands of an object if hooks may not run commands in its namespace.
 ///

@@ -6,10 +6,8 @@ use super::metrics::is_set_by_operator;
 use super::{Finding, Templates};
 use crate::api::names::HookPoint;
 use crate::api::{Argument, CanaryStep, GameWorkload, HookStep, HookTemplate};
+use crate::hook_run::{STEP_HAS_NO_POD, check_can_succeed, missing_arguments, used_arguments};
 use crate::plan::CannotMake;
-use crate::plan::hook_run::{
-    STEP_HAS_NO_POD, check_can_succeed, missing_arguments, used_arguments,
-};
 
 struct Hook<'a> {
     field: String,

@@ -14,7 +14,7 @@ use crate::expr::Condition;
 use crate::expr::field::{metadata_key, parse_field_path};
 use crate::expr::jsonpath::JsonPath;
 use crate::expr::writable;
-use crate::plan::hook_run::{
+use crate::hook_run::{
     ALWAYS_THE_POD, Allowance, SHORTEST_INTERVAL, arguments_in, check_can_succeed, fill,
     selects_object, visit_strings,
 };

@@ -1,4 +1,4 @@
-//! All decisions, as pure functions from the observed state to actions.
+//! All decisions about workloads and SidecarSets, as pure functions from the observed state to actions.
 //!
 //! There is no client, no async code and no clock (`now` is part of the observed state), so what a reconcile
 //! will do can be printed, compared, and explored by a model checker.
@@ -14,8 +14,6 @@
 //! | [`limits`] | numbers and percentages of pods |
 //! | [`sidecars`] | what SidecarSets inject into pods, which pods they allow to be updated, and their status |
 //! | [`decision`] | what a plan contains: actions, events, what blocks a workload |
-//! | [`cluster`] | lifecycle hooks of a Cluster, independent of workloads |
-//! | [`hook_run`] | the state of a HookRun, from its measurements |
 //! | [`workload`] | a workload with defaults and percentages resolved |
 //! | [`world`] | everything observed about a workload at one moment |
 //! | [`hooks`] | which HookRun allows which action; when a pod may be deleted or changed |
@@ -30,12 +28,10 @@
 //! | [`deletion`] | the plan for a workload that is being deleted |
 //! | [`outline`] | how the plans for both kinds begin and end |
 
-pub mod cluster;
 mod decision;
 mod deletion;
 pub mod game_deployment;
 pub mod game_stateful_set;
-pub mod hook_run;
 mod hooks;
 mod in_place;
 mod limits;
@@ -52,7 +48,7 @@ pub mod sidecars;
 mod status;
 #[cfg(test)]
 mod tests;
-mod time;
+pub(crate) mod time;
 mod update;
 mod workload;
 mod world;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use gamekeeper_core::expr::jsonpath::JsonPath;
 use gamekeeper_core::expr::{Condition, Document};
-use gamekeeper_core::plan::hook_run::{Allowance, fill};
+use gamekeeper_core::hook_run::{Allowance, fill};
 use peak_alloc::PeakAlloc;
 
 use inputs::{

@@ -2,7 +2,7 @@
 
 use gamekeeper_core::api::names::{RUN_NODE, RUN_STEP};
 use gamekeeper_core::api::{Cluster, HookRun};
-use gamekeeper_core::plan::cluster::READY;
+use gamekeeper_core::lifecycle::READY;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use gamekeeper_core::api::{Cluster, ClusterPhase, HookPhase, HookRun, HookRunStatus, Machine};
-use gamekeeper_core::plan::cluster::{
+use gamekeeper_core::lifecycle::{
     ClusterAction, ClusterNode, ClusterPlan, ClusterWorld, NodeRecord,
 };
 use jiff::{SignedDuration, Timestamp};

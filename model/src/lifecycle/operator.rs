@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gamekeeper_core::api::names::{LIFECYCLE_FINALIZER, RUN_STEP};
 use gamekeeper_core::api::{Cluster, LifecycleStep};
-use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode, ClusterWorld, plan};
+use gamekeeper_core::lifecycle::{ClusterAction, ClusterNode, ClusterWorld, plan};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::fault::Fault;

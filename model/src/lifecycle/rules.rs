@@ -2,7 +2,7 @@
 
 use gamekeeper_core::api::names::{RUN_NODE, RUN_NODE_UID, RUN_STEP};
 use gamekeeper_core::api::{Cluster, ClusterPhase, HookRun, LifecycleStep, StepScope};
-use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode, NodeRecord, READY};
+use gamekeeper_core::lifecycle::{ClusterAction, ClusterNode, NodeRecord, READY};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 

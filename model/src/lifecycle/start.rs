@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gamekeeper_core::api::Cluster;
-use gamekeeper_core::plan::cluster::ClusterNode;
+use gamekeeper_core::lifecycle::ClusterNode;
 use serde_json::{Value, json};
 
 use super::fault::Fault;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gamekeeper_core::api::names::{RUN_NODE_UID, RUN_STEP};
 use gamekeeper_core::api::{Cluster, HookPhase, HookRun, HookRunStatus, LifecycleStep};
-use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode};
+use gamekeeper_core::lifecycle::{ClusterAction, ClusterNode};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;

@@ -14,7 +14,7 @@ use crate::apply::to_bytes;
 use crate::cache::{Cached, CachedHookRun};
 use crate::provider::Call;
 use gamekeeper_core::api::{HookPhase, HookRunStatus, JobReference};
-use gamekeeper_core::plan::hook_run::{Measured, Rules, assess, job_in_progress, next_number};
+use gamekeeper_core::hook_run::{Measured, Rules, assess, job_in_progress, next_number};
 
 /// How long the write of phase Running is delayed, so that the first result can share the write.
 const RESULT_GRACE: Duration = Duration::from_millis(300);

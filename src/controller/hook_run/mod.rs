@@ -34,7 +34,7 @@ use crate::fair::{ByteRate, Capacity, NamespaceLimiter};
 use crate::objects::{Kind, ObjectKey};
 use crate::provider::{Call, Probe};
 use gamekeeper_core::api::{HookRun, HookRunStatus, names};
-use gamekeeper_core::plan::hook_run::{Measured, Outcome, Rules, expires_at};
+use gamekeeper_core::hook_run::{Measured, Outcome, Rules, expires_at};
 
 pub(crate) struct HookRuns {
     cache: Arc<Cache>,

@@ -11,7 +11,7 @@ use crate::cache::{Cache, Cached};
 use crate::metrics::encode_family;
 use gamekeeper_core::api::names::{HOOKS_NAMESPACE, RUN_STEP};
 use gamekeeper_core::api::{Cluster, HookRun};
-use gamekeeper_core::plan::cluster::READY;
+use gamekeeper_core::lifecycle::READY;
 
 /// Seconds by Cluster and condition.
 type Seconds = BTreeMap<(String, String), f64>;

@@ -21,7 +21,7 @@ use super::*;
 use crate::provider::Commands;
 use gamekeeper_core::api::HookPhase::{self, Error, Failed, Successful};
 use gamekeeper_core::api::names::{HookPoint, RUN_POD_UID, WorkloadKind};
-use gamekeeper_core::plan::hook_run::ExecNamespaces;
+use gamekeeper_core::hook_run::ExecNamespaces;
 
 /// Channels of the exec protocol.
 const STDOUT: u8 = 1;

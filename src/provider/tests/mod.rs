@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 
 use super::{Call, HttpOptions, Probe};
 use gamekeeper_core::api::{Argument, HookRun, HookRunSpec, Metric};
-use gamekeeper_core::plan::hook_run::Outcome;
+use gamekeeper_core::hook_run::Outcome;
 
 /// What the server does with one connection, after it has read the request.
 #[derive(Clone)]

@@ -15,7 +15,7 @@ use crate::provider::secrets::Secrets;
 use crate::provider::web;
 use gamekeeper_core::api::{HookPhase, HookPolicy, HookRunStatus, MetricResult};
 use gamekeeper_core::expr::on_deep_stack;
-use gamekeeper_core::plan::hook_run::{Measured, Rules, assess};
+use gamekeeper_core::hook_run::{Measured, Rules, assess};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -6,8 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::api::names::{self, HookPoint};
 use crate::api::{Argument, HookRun, HookRunSpec, HookStep, HookTemplate, Reason};
+use crate::hook_run;
 use crate::plan::decision::Blocked;
-use crate::plan::hook_run;
 use crate::plan::hooks::Target;
 use crate::plan::observed::{Container, Pod, RevisionName};
 use crate::plan::workload::Workload;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::names::{NODE_RECORD, RUN_NODE, RUN_STEP};
 use crate::api::{Cluster, ClusterPhase, HookRun, HookRunStatus};
-use crate::plan::cluster::{
+use crate::lifecycle::{
     ClusterAction, ClusterNode, ClusterPlan, ClusterWorld, GamePod, READY, plan,
 };
 

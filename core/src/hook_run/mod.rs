@@ -1,6 +1,6 @@
 //! HookRuns: the validation of a template before a run is created from it, and the next state of a run.
 //!
-//! This code is pure, like all of `plan`: a run's next state follows from its spec, its status, the calls
+//! This code is pure, like the whole core: a run's next state follows from its spec, its status, the calls
 //! that have ended or are in progress, and the time. The calls themselves are made by `provider`.
 
 mod arguments;

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::sim::{Sim, node};
 use crate::api::Cluster;
 use crate::api::names::LIFECYCLE_FINALIZER;
-use crate::plan::cluster::seniority;
+use crate::lifecycle::seniority;
 
 #[test]
 fn the_steps_of_an_install_run_in_order() {

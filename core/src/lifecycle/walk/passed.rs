@@ -4,9 +4,9 @@
 
 use super::Walk;
 use crate::api::{ClusterPhase, LifecycleStep, StepScope};
-use crate::plan::cluster::conditions::LifecycleReason;
-use crate::plan::cluster::scene::is_same_version;
-use crate::plan::cluster::{ClusterNode, NodeRecord};
+use crate::lifecycle::conditions::LifecycleReason;
+use crate::lifecycle::scene::is_same_version;
+use crate::lifecycle::{ClusterNode, NodeRecord};
 
 impl Walk<'_> {
     /// Why a step has nothing to do: the user skips it, or it is not configured.

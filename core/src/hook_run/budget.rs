@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
     use crate::api::{HookPhase, HookRunSpec, MeasurementRetention, Metric};
-    use crate::plan::hook_run::{Measured, Outcome, Rules, assess};
+    use crate::hook_run::{Measured, Outcome, Rules, assess};
 
     /// The spec of the largest possible run.
     fn largest() -> HookRunSpec {

@@ -2,8 +2,8 @@
 
 use super::Walk;
 use crate::api::{ClusterPhase, ClusterStatus, LifecycleStep};
-use crate::plan::cluster::ClusterPlan;
-use crate::plan::cluster::conditions;
+use crate::lifecycle::ClusterPlan;
+use crate::lifecycle::conditions;
 
 impl Walk<'_> {
     /// The version to record when an install or upgrade is complete.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::sim::Sim;
-use crate::plan::cluster::GamePod;
+use crate::lifecycle::GamePod;
 
 /// An installed cluster with upgrade hooks, whose version the user has changed.
 fn upgrading() -> Sim {

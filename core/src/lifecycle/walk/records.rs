@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Walk;
 use crate::api::{LifecycleStep, StepScope};
-use crate::plan::cluster::{ClusterAction, ClusterNode, NodeRecord};
+use crate::lifecycle::{ClusterAction, ClusterNode, NodeRecord};
 
 impl Walk<'_> {
     /// The record of a node, including what this plan changes.

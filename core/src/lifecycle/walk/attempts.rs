@@ -6,10 +6,10 @@ use super::passed::waits_for_state;
 use super::{OnNode, Walk};
 use crate::api::names::RUN_STEP;
 use crate::api::{HookPhase, HookRun, LifecycleStep, StepScope};
-use crate::plan::cluster::attempt::{self, Failure, Progress};
-use crate::plan::cluster::run::{Task, retry};
-use crate::plan::cluster::scene::Scene;
-use crate::plan::cluster::{ClusterAction, ClusterNode};
+use crate::lifecycle::attempt::{self, Failure, Progress};
+use crate::lifecycle::run::{Task, retry};
+use crate::lifecycle::scene::Scene;
+use crate::lifecycle::{ClusterAction, ClusterNode};
 use crate::plan::time::earlier;
 
 impl<'a> Walk<'a> {

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::sim::Sim;
-use crate::plan::cluster::paths::{Origin, Volume, origin};
-use crate::plan::cluster::problems;
+use crate::lifecycle::paths::{Origin, Volume, origin};
+use crate::lifecycle::problems;
 
 /// The run of PreClusterInstall.
 fn pre_cluster_install_run(sim: &mut Sim) -> Value {

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::Walk;
 use crate::api::{HookRun, LifecycleStep, StepScope};
-use crate::plan::cluster::ClusterNode;
-use crate::plan::cluster::conditions::{LifecycleReason, StepState};
-use crate::plan::cluster::run::Task;
-use crate::plan::cluster::scene::is_same_version;
+use crate::lifecycle::ClusterNode;
+use crate::lifecycle::conditions::{LifecycleReason, StepState};
+use crate::lifecycle::run::Task;
+use crate::lifecycle::scene::is_same_version;
 
 impl Walk<'_> {
     /// Selects the nodes to upgrade now: all whose upgrade has begun, then others while fewer than `parallelism` are
