@@ -1,7 +1,7 @@
 //! Gamekeeper: the operator that runs game servers on Kubernetes without ever killing a match.
 //!
-//! Layers, each using only those to its left: `api <- plan <- cache, apply, provider <- controller
-//! <- manager <- main`. ARCHITECTURE.md describes them.
+//! Layers, each using only those to its left: `gamekeeper_core <- cache, apply, provider <- controller <- manager
+//! <- main`. ARCHITECTURE.md describes them.
 //!
 //! Only what the binary and the integration tests use is public.
 #![warn(unreachable_pub)]

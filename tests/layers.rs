@@ -1,6 +1,6 @@
-//! Layers that Cargo cannot enforce: in the operator `provider, apply, cache <- controller <- manager`, and in the
-//! core `api <- hook_run <- plan <- lifecycle <- expr <- admission <- lint`. Each uses only those to its left. The core
-//! also has no clock.
+//! Layers that Cargo cannot enforce: in the operator `provider, apply, cache <- controller <- manager`, and in the core
+//! `api <- observed <- write <- hook_run, sidecar_set, lifecycle <- workload <- admission <- lint`. Each uses only those
+//! to its left. The core also has no clock.
 
 mod sources;
 
@@ -20,13 +20,27 @@ const CORE: Layers = (
     "core/src",
     &[
         ("api", &[]),
-        ("hook_run", &["api", "plan"]),
-        ("plan", &["api", "hook_run"]),
-        ("lifecycle", &["api", "plan"]),
+        ("observed", &["api"]),
+        ("write", &["api", "observed"]),
+        ("hook_run", &["api", "observed"]),
+        ("sidecar_set", &["api", "observed"]),
+        ("lifecycle", &["api", "observed", "write"]),
+        (
+            "workload",
+            &["api", "observed", "write", "hook_run", "sidecar_set"],
+        ),
         ("expr", &["api"]),
         (
             "admission",
-            &["api", "hook_run", "plan", "lifecycle", "expr"],
+            &[
+                "api",
+                "observed",
+                "hook_run",
+                "sidecar_set",
+                "lifecycle",
+                "workload",
+                "expr",
+            ],
         ),
         ("lint", &["api", "expr", "admission"]),
     ],
@@ -68,17 +82,13 @@ const OPERATOR: Layers = (
     ],
 );
 
-/// The modules of the planner: each may use those before it, so there are no cycles.
-const PLAN_MODULES: [&str; 20] = [
-    "observed",
-    "quantity",
-    "time",
-    "limits",
-    "sidecars",
+/// The modules of the planner of workloads: each may use those before it, so there are no cycles.
+const WORKLOAD_MODULES: [&str; 16] = [
     "decision",
-    "workload",
+    "spec",
     "world",
     "hooks",
+    "guard",
     "protection",
     "revision",
     "in_place",
@@ -166,11 +176,11 @@ fn names_after<'t>(path: &str, text: &'t str) -> Vec<&'t str> {
 }
 
 #[test]
-fn modules_of_the_planner_use_only_those_before_them() {
-    let plan = root().join("core/src/plan");
+fn modules_of_the_planner_of_workloads_use_only_those_before_them() {
+    let planner = root().join("core/src/workload");
     let mut files_read = 0;
-    for (path, text) in code("core/src/plan") {
-        let relative = path.strip_prefix(&plan).expect("a path in the folder");
+    for (path, text) in code("core/src/workload") {
+        let relative = path.strip_prefix(&planner).expect("a path in the folder");
         let module = relative.iter().next().and_then(|name| name.to_str());
         let module = module.expect("a name").trim_end_matches(".rs");
         if ["mod", "tests", "game_deployment", "game_stateful_set"].contains(&module) {
@@ -180,19 +190,20 @@ fn modules_of_the_planner_use_only_those_before_them() {
             .split("#[cfg(test)]\nmod tests {")
             .next()
             .unwrap_or_default();
-        let order = PLAN_MODULES.iter().position(|it| *it == module);
-        let order = order
-            .unwrap_or_else(|| panic!("{module} is not a known module: add it to PLAN_MODULES"));
+        let order = WORKLOAD_MODULES.iter().position(|it| *it == module);
+        let order = order.unwrap_or_else(|| {
+            panic!("{module} is not a known module: add it to WORKLOAD_MODULES")
+        });
         files_read += 1;
-        for name in names_after("crate::plan::", text) {
+        for name in names_after("crate::workload::", text) {
             if module == "planned" && name.starts_with("game_") {
                 continue; // This module comes after the two plans.
             }
-            let used = PLAN_MODULES.iter().position(|it| *it == name);
+            let used = WORKLOAD_MODULES.iter().position(|it| *it == name);
             let is_before = used.is_some_and(|used| used <= order);
             assert!(
                 is_before,
-                "{} uses plan::{name}, which {module} may not",
+                "{} uses workload::{name}, which {module} may not",
                 path.display()
             );
         }

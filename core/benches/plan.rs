@@ -5,7 +5,7 @@
 //! is the time per pod with 10,000 pods, divided by that with 1,000. The benchmark fails if a phase
 //! exceeds `GROWTH` or `LIMIT`.
 
-#[path = "../src/plan/tests/story/mod.rs"]
+#[path = "../src/workload/tests/story/mod.rs"]
 #[expect(
     dead_code,
     reason = "the planner's tests use more of a story than the benchmark"
@@ -15,12 +15,13 @@ mod story;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use gamekeeper_core::{api, plan};
+use gamekeeper_core::{api, observed, workload, write};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use plan::{Action, Planned};
 use story::{Story, set, story};
+use workload::Planned;
+use write::Action;
 
 /// Numbers of pods: a plan for the second is compared with one for the first.
 const PODS: [i32; 2] = [1_000, 10_000];
@@ -269,7 +270,8 @@ fn half_updated<K: Planned + Serialize>(mut story: Story<K>) -> Story<K> {
     story.user(template("game:v2"));
     let pods = story.world.pods.len();
     let updated_count = |story: &Story<K>| {
-        let is_updated = |pod: &&plan::Pod| pod.containers[0].image == "game:v2" && pod.is_ready();
+        let is_updated =
+            |pod: &&observed::Pod| pod.containers[0].image == "game:v2" && pod.is_ready();
         story.pods().into_iter().filter(is_updated).count()
     };
     while updated_count(&story) < pods / 2 {

@@ -1,9 +1,10 @@
 //! The pure part of gamekeeper: the API types, all decisions about pods, hooks and revisions, the conditions and
 //! paths of hooks, and the validation of manifests.
 //!
-//! It has no client, no async runtime and no I/O: decisions are functions of the observed state. Modules use only
-//! those to their left: `api <- hook_run <- plan <- lifecycle <- expr
-//! <- admission <- lint`.
+//! It has no client, no async runtime, no clock and no I/O: decisions are functions of the observed state, so what a
+//! reconcile will do can be printed, compared, and explored by a model checker.
+//!
+//! There are four planners: [`workload`], [`sidecar_set`], [`hook_run`] and [`lifecycle`] (of Clusters).
 
 pub mod admission;
 pub mod api;
@@ -12,5 +13,9 @@ pub mod expr;
 pub mod hook_run;
 pub mod lifecycle;
 pub mod lint;
-pub mod plan;
+pub mod observed;
+pub mod revision;
+pub mod sidecar_set;
 pub mod text;
+pub mod workload;
+pub mod write;

@@ -8,7 +8,7 @@ use gamekeeper_core::api::{
     CanaryStep, ContainerOrder, GameDeployment, GameStatefulSet, GameWorkload, PodHookStrategy,
     UpdateStrategyType, WhenImpossible, WorkloadStatus,
 };
-use gamekeeper_core::plan::{InvalidWorkload, Workload};
+use gamekeeper_core::workload::{InvalidWorkload, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde_json::Value;

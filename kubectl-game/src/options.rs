@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use gamekeeper_core::api::names::HookPoint;
-use gamekeeper_core::plan::parse_duration;
+use gamekeeper_core::observed::time::parse_duration;
 use jiff::SignedDuration;
 
 /// Show and control rollouts of GameDeployments, GameStatefulSets and SidecarSets.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use gamekeeper_core::api::names::{self, HookPoint};
 use gamekeeper_core::api::{GROUP, HookRun, JsonText};
-use gamekeeper_core::plan::recorded_template;
+use gamekeeper_core::revision::recorded_template;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;

@@ -4,7 +4,7 @@
 mod hooks;
 
 use gamekeeper_core::api::{CanaryStep, ConditionType, PauseReason, Reason};
-use gamekeeper_core::plan::duration;
+use gamekeeper_core::observed::time::duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 

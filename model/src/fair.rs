@@ -4,7 +4,7 @@
 
 use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::api::{ConditionType, GameDeploymentStatus, HookPhase, UpdateStrategyType};
-use gamekeeper_core::plan;
+use gamekeeper_core::write;
 
 use super::describe;
 use super::explore::Settled;
@@ -247,7 +247,7 @@ fn settled_status(model: &Model, state: &State) -> Result<GameDeploymentStatus, 
         gd.status = plan.status.or(gd.status);
     }
     let plan = model.decide(&gd, &view.workload, world);
-    let is_dry_run = |action: &plan::Action| matches!(action, plan::Action::DryRun { .. });
+    let is_dry_run = |action: &write::Action| matches!(action, write::Action::DryRun { .. });
     if plan.status.is_none() && plan.actions.iter().all(is_dry_run) {
         return Ok(gd.status.unwrap_or_default());
     }

@@ -1,6 +1,6 @@
 //! Moves of kubelets and pods.
 
-use gamekeeper_core::plan::PodPhase;
+use gamekeeper_core::observed::PodPhase;
 
 use super::scope::Scope;
 use super::state::*;

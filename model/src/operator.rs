@@ -5,7 +5,10 @@ use std::rc::Rc;
 use gamekeeper_core::api::{
     GameDeployment, GameDeploymentStatus, GameStatefulSet, PodManagementPolicy,
 };
-use gamekeeper_core::plan::{self, Phase, Plan, World};
+use gamekeeper_core::workload;
+use gamekeeper_core::workload::World;
+use gamekeeper_core::write;
+use gamekeeper_core::write::{Phase, Plan};
 
 use super::fault::Fault;
 use super::fingerprint::fingerprint;
@@ -85,7 +88,7 @@ impl Model {
                 let stateful_set = as_stateful_set(gd, self.policy(policy), &reserved);
                 plan_for_stateful_set(&stateful_set, gd, world)
             }
-            None => plan::game_deployment::plan(gd, world).expect("a plan"),
+            None => workload::game_deployment::plan(gd, world).expect("a plan"),
         };
         let Some(fault) = self.fault else {
             return plan(gd, &world);
@@ -125,7 +128,7 @@ impl Model {
         let gd = self.translator.workload(&view.workload, &view.pods);
         let plan = self.decide(&gd, &view.workload, self.translator.world(view));
         let mut planned = Planned {
-            get_first: plan.actions.iter().any(plan::Action::is_irrevocable)
+            get_first: plan.actions.iter().any(write::Action::is_irrevocable)
                 && self.fault != Some(Fault::NoQuorumGet),
             // A wake-up for the next check of the guard is left out: in the model, the guard is always in force.
             wake: plan
@@ -350,7 +353,7 @@ fn plan_for_stateful_set(
     gd: &GameDeployment,
     world: &World,
 ) -> Plan<GameDeploymentStatus> {
-    let plan = plan::game_stateful_set::plan(stateful_set, world).expect("a plan");
+    let plan = workload::game_stateful_set::plan(stateful_set, world).expect("a plan");
     let status = plan.status.map(|status| status.workload);
     Plan {
         status: status.filter(|status| Some(status) != gd.status.as_ref()),

@@ -1,6 +1,6 @@
 //! Changes by users.
 
-use gamekeeper_core::plan::PodPhase;
+use gamekeeper_core::observed::PodPhase;
 
 use super::model::Model;
 use super::pauses;

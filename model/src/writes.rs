@@ -1,6 +1,6 @@
 //! Writes to the API server: their preconditions and effects.
 
-use gamekeeper_core::plan::PodPhase;
+use gamekeeper_core::observed::PodPhase;
 
 use super::model::Model;
 use super::pauses;

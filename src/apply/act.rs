@@ -14,7 +14,8 @@ use super::{Applier, Target, body};
 use crate::go_json;
 use crate::objects::{Deleted, Kind, ObjectKey, Write};
 use gamekeeper_core::api::{HookRun, names};
-use gamekeeper_core::plan::{Action, Budget, OtherBudget, PodRef};
+use gamekeeper_core::workload::OtherBudget;
+use gamekeeper_core::write::{Action, Budget, PodRef};
 
 /// The message with which the chart's policy refuses the operator's dry run. No other refusal contains it.
 const POLICY_MESSAGE: &str = "the guard of pods is in force";

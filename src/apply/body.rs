@@ -9,8 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::Target;
 use gamekeeper_core::api::names;
-use gamekeeper_core::plan::{
-    ClaimOwnership, ImageChange, InPlacePatch, InPlaceRecord, NewRevision, PodRef, WorkloadPatch,
+use gamekeeper_core::observed::InPlaceRecord;
+use gamekeeper_core::write::{
+    ClaimOwnership, ImageChange, InPlacePatch, NewRevision, PodRef, WorkloadPatch,
 };
 
 /// A strategic merge patch of a pod's annotations. An annotation whose value is None is removed.

@@ -16,7 +16,7 @@ use tracing::debug;
 use super::{Refusal, RequestResult, Requests, Target, to_bytes};
 use gamekeeper_core::api::API_VERSION;
 use gamekeeper_core::api::names::FIELD_MANAGER;
-use gamekeeper_core::plan::Event;
+use gamekeeper_core::write::Event;
 
 /// The maximum number of events that wait to be written.
 const QUEUE_CAPACITY: usize = 1024;

@@ -15,7 +15,9 @@ use prometheus_client::encoding::{
 use super::{Refusal, Target};
 use crate::metrics::{Counts, Timings};
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::plan::{Action, DeletionReason, Disruption, Ending, Ground};
+use gamekeeper_core::observed::Disruption;
+use gamekeeper_core::workload::Ending;
+use gamekeeper_core::write::{Action, DeletionReason, Ground};
 
 /// The histogram buckets of bk-bcs, in seconds.
 pub(crate) const BUCKETS: [f64; 11] = [

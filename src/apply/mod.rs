@@ -22,9 +22,8 @@ use tokio::time::Instant;
 use crate::objects::Kind;
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::plan::{
-    Action, Attempt, Backoff, Failures, GuardState, GuardedPlayers, Verdict,
-};
+use gamekeeper_core::workload::{Attempt, Backoff, Failures, GuardState, GuardedPlayers, Verdict};
+use gamekeeper_core::write::Action;
 
 pub(crate) use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
 pub(crate) use proof::{AdaptiveTimeout, PROOF_LIFETIME, valid_until};

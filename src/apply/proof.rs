@@ -19,7 +19,7 @@ use tracing::warn;
 
 use super::run::Stop;
 use super::{Applier, Target};
-use gamekeeper_core::plan::Action;
+use gamekeeper_core::write::Action;
 
 /// The lifetime of a proof that an object is unchanged, counted from the request.
 pub(crate) const PROOF_LIFETIME: Duration = Duration::from_millis(500);
@@ -195,7 +195,7 @@ pub(super) async fn prove(
 
 #[cfg(test)]
 mod tests {
-    use gamekeeper_core::plan::{Deletion, DeletionReason, Ground, PodRef};
+    use gamekeeper_core::write::{Deletion, DeletionReason, Ground, PodRef};
     use jiff::SignedDuration;
     use tokio::time::advance;
 

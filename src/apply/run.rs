@@ -17,7 +17,7 @@ use super::{Applier, ApplyOutcome, Memory, Refusal, Report, ResponseMetadata, Ta
 use crate::fair::TooLate;
 use crate::objects::Write;
 use gamekeeper_core::api::API_VERSION;
-use gamekeeper_core::plan::{Action, InPlacePatch, Phase, Plan, PodRef};
+use gamekeeper_core::write::{Action, InPlacePatch, Phase, Plan, PodRef};
 
 /// The maximum number of concurrent writes.
 const MAX_WRITES: usize = 64;

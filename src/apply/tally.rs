@@ -10,10 +10,10 @@ use super::request::{Refusal, RequestResult, ResponseMetadata};
 use super::run::Stop;
 use super::{ApplyOutcome, Memory};
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::plan::{
-    Action, Attempt, Backoff, DeletionReason, Ground, GuardState, GuardedPlayers, OtherBudget,
-    Verdict,
+use gamekeeper_core::workload::{
+    Attempt, Backoff, GuardState, GuardedPlayers, OtherBudget, Verdict,
 };
+use gamekeeper_core::write::{Action, DeletionReason, Ground};
 
 #[derive(Default)]
 pub(super) struct Tally {

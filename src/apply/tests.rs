@@ -18,7 +18,7 @@ use tower::service_fn;
 use super::*;
 use crate::objects::{Deleted, ObjectKey, Write};
 use gamekeeper_core::api::names;
-use gamekeeper_core::plan::{
+use gamekeeper_core::write::{
     Action, Budget, Deletion, DeletionReason, Ground, InPlacePatch, NewClaim, NewPod, NewRevision,
     Plan, PodRef, WorkloadPatch,
 };

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gamekeeper_core::api::{AnnotationLimits, names};
-use gamekeeper_core::plan::{Container, ContainerChange, ContainerStatus, Gate, InPlaceRecord};
+use gamekeeper_core::observed::{Container, ContainerChange, ContainerStatus, Gate, InPlaceRecord};
 use jiff::Timestamp;
 use serde::Deserialize;
 

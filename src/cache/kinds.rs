@@ -13,9 +13,9 @@ use super::store::{Cached, Head};
 use super::watch::version_number;
 use gamekeeper_core::api::names;
 use gamekeeper_core::api::{HookRun, JsonText};
-use gamekeeper_core::plan::{
-    Claim, ClaimOwner, Revision, managed_fields_to_keep, recorded_template,
-};
+use gamekeeper_core::observed::{Claim, ClaimOwner};
+use gamekeeper_core::revision::recorded_template;
+use gamekeeper_core::workload::{Revision, managed_fields_to_keep};
 
 /// A whole object, with the metadata that the cache needs.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use gamekeeper_core::plan::{Claim, InPlaceRecord, Pod};
+use gamekeeper_core::observed::{Claim, InPlaceRecord, Pod};
 
 /// Limits on the memory of cached objects, in bytes.
 #[derive(Clone, Copy, Debug)]

@@ -63,8 +63,8 @@ use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{
     Cluster, GameDeployment, GameStatefulSet, GameWorkload, HookTemplate, SidecarSet,
 };
-use gamekeeper_core::plan::Claim;
-use gamekeeper_core::plan::sidecars::NamespacePolicy;
+use gamekeeper_core::observed::Claim;
+use gamekeeper_core::sidecar_set::NamespacePolicy;
 
 /// Kinds that are watched only if the features that need them are enabled.
 #[derive(Clone, Copy, Default)]

@@ -12,7 +12,7 @@ use super::store::{Cached, Head};
 use super::watch::version_number;
 use gamekeeper_core::api::names::{NODE_DELETION_COST, NODE_RECORD, NOT_INSTALLED_TAINT};
 use gamekeeper_core::lifecycle::ClusterNode;
-use gamekeeper_core::plan::{LostNode, OldKubelet, Taint};
+use gamekeeper_core::observed::{LostNode, OldKubelet, Taint};
 
 /// The parts of a node that the cache reads.
 #[derive(Debug, Deserialize)]

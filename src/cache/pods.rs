@@ -25,7 +25,7 @@ use super::slim::{Interner, Origin, phase, slim, slim_with_controller};
 use super::store::{Cached, Head, Store};
 use super::watch::{Identity, Object, version_number};
 use gamekeeper_core::api::names;
-use gamekeeper_core::plan::{Pod, PodPhase, SidecarMark, SidecarMarks, sidecar_marks};
+use gamekeeper_core::observed::{Pod, PodPhase, SidecarMark, SidecarMarks, sidecar_marks};
 
 /// The cached form of a pod.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 
-use gamekeeper_core::plan::quantity;
+use gamekeeper_core::observed::quantity;
 
 type Quantities = BTreeMap<String, Quantity>;
 

@@ -16,8 +16,9 @@ use super::workload_index::{Entry, WorkloadIndex};
 use crate::objects::{Kind, ObjectKey};
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{API_VERSION, Cluster, GameWorkload, HookRun, HookTemplate, SidecarSet};
-use gamekeeper_core::plan::sidecars::Sidecars;
-use gamekeeper_core::plan::{Claim, makes_same_plan, token_hook, why_sidecars_are_held};
+use gamekeeper_core::observed::Claim;
+use gamekeeper_core::sidecar_set::Sidecars;
+use gamekeeper_core::workload::{makes_same_plan, token_hook, why_sidecars_are_held};
 
 /// Receives keys to reconcile; must not block.
 pub(crate) type Sink = Box<dyn Fn(ObjectKey) + Send + Sync>;

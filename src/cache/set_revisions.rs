@@ -10,7 +10,7 @@ use super::store::{Cached, Head};
 use super::watch::version_number;
 use gamekeeper_core::api::API_VERSION;
 use gamekeeper_core::api::names::{SIDECAR_SET_LABEL, controller_of};
-use gamekeeper_core::plan::sidecars::SetRevision;
+use gamekeeper_core::sidecar_set::SetRevision;
 
 /// The cached form of a ControllerRevision in the operator's namespace.
 #[derive(Clone, Debug)]

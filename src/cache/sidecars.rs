@@ -14,7 +14,7 @@ use super::kinds::Whole;
 use super::store::{Cached, Head};
 use super::watch::version_number;
 use gamekeeper_core::api::SidecarSet;
-use gamekeeper_core::plan::sidecars::{Namespace, NamespacePolicy, SetRevision, Sidecars};
+use gamekeeper_core::sidecar_set::{Namespace, NamespacePolicy, SetRevision, Sidecars};
 
 /// The cached form of a namespace.
 #[derive(Debug)]

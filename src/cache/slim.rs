@@ -17,7 +17,7 @@ use super::resources;
 use super::watch::version_number;
 use crate::log_limiter::LogLimiter;
 use gamekeeper_core::api::{AnnotationLimits, names};
-use gamekeeper_core::plan::{
+use gamekeeper_core::observed::{
     Container, ContainerStatus, Disruption, FirstStatus, Gate, InPlaceRecord, Labels, MoveRequest,
     Pod, PodPhase, Resize, sidecar_marks,
 };

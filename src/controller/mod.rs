@@ -1,7 +1,7 @@
 //! Thin loops: read the cache, plan, apply, wait for the next change.
 //!
 //! A controller decides nothing. It connects the cache ([`crate::cache`]), the planner
-//! ([`gamekeeper_core::plan`]) and the applier ([`crate::apply`]). Many objects are reconciled at the same time;
+//! ([`gamekeeper_core::workload`]) and the applier ([`crate::apply`]). Many objects are reconciled at the same time;
 //! an error or panic in one never stops another.
 
 mod cluster;

@@ -16,7 +16,7 @@ use crate::go_json;
 use crate::objects::Kind;
 use gamekeeper_core::api::names::SIDECAR_SET_LABEL;
 use gamekeeper_core::api::{API_VERSION, SidecarSet};
-use gamekeeper_core::plan::sidecars::{
+use gamekeeper_core::sidecar_set::{
     History, RevisionWrite, SetRevision, expired, history, named_by_set,
 };
 

@@ -9,8 +9,9 @@ use jiff::Timestamp;
 
 use crate::cache::{Cache, Cached, Reflector, Whole};
 use gamekeeper_core::api::GameWorkload;
-use gamekeeper_core::plan::sidecars::{Held, MatchedPod, Sidecars, TokenHook};
-use gamekeeper_core::plan::{Pod, token_hook, why_sidecars_are_held};
+use gamekeeper_core::observed::Pod;
+use gamekeeper_core::sidecar_set::{Held, MatchedPod, Sidecars, TokenHook};
+use gamekeeper_core::workload::{token_hook, why_sidecars_are_held};
 
 /// The workloads in the namespaces that a set reaches.
 pub(super) struct SetWorkloads<'c> {

@@ -29,10 +29,11 @@ use crate::apply::{Content, Refusal, Requests, ResponseMetadata, to_bytes, valid
 use crate::cache::{Cache, Cached, Whole};
 use crate::objects::{Kind, ObjectKey, Write};
 use gamekeeper_core::api::{SidecarSet, SidecarSetStatus};
-use gamekeeper_core::plan::sidecars::{
+use gamekeeper_core::observed::Pod;
+use gamekeeper_core::sidecar_set::{
     MatchedPod, OtherPods, Sidecars, WebhookState, allot, new_problem, sidecar_set_status,
 };
-use gamekeeper_core::plan::{Event, Pod};
+use gamekeeper_core::write::Event;
 
 /// The maximum number of pods that are written at a time.
 const MAX_WRITES: usize = 16;

@@ -18,7 +18,8 @@ use crate::cache::Unreadable;
 use crate::fair::{Capacity, NamespaceLimiter};
 use crate::objects::{Kind, ObjectKey};
 use gamekeeper_core::api::{AnnotationLimits, JsonText, Reason};
-use gamekeeper_core::plan::{Event, unreadable_conditions, unreadable_message};
+use gamekeeper_core::workload::{unreadable_conditions, unreadable_message};
+use gamekeeper_core::write::Event;
 
 /// Reports objects that cannot be decoded.
 #[derive(Clone)]

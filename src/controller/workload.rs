@@ -17,9 +17,10 @@ use crate::cache::{Cache, Cached, Control, Reflector, Unreadable, Whole};
 use crate::objects::{ObjectKey, Write};
 use gamekeeper_core::api::{ConditionType, WorkloadStatus, json_memory};
 use gamekeeper_core::causes::with_causes;
-use gamekeeper_core::plan::{
-    Ending, Event, GuardedPlayers, InvalidWorkload, Plan, Planned, unreadable_message,
+use gamekeeper_core::workload::{
+    Ending, GuardedPlayers, InvalidWorkload, Planned, unreadable_message,
 };
+use gamekeeper_core::write::{Event, Plan};
 
 /// Planning that takes longer is logged. A plan for ten thousand pods takes a tenth of this time.
 const SLOW_PLAN: Duration = Duration::from_millis(500);

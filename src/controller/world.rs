@@ -10,10 +10,8 @@ use crate::apply::Memory;
 use crate::cache::{Cache, Cached, Control, Unreadable, Whole, unreadable_in};
 use crate::objects::ObjectKey;
 use gamekeeper_core::api::{GameWorkload, names};
-use gamekeeper_core::plan::{
-    Backoff, Claim, Failures, GuardState, GuardedPlayers, LostNode, OldKubelet, Pod, Taint,
-    Verdict, World,
-};
+use gamekeeper_core::observed::{Claim, LostNode, OldKubelet, Pod, Taint};
+use gamekeeper_core::workload::{Backoff, Failures, GuardState, GuardedPlayers, Verdict, World};
 
 /// The part of a workload's memory that a plan reads.
 pub(super) struct MemorySnapshot {

@@ -42,7 +42,7 @@ use crate::threads::OwnRuntime;
 use crate::webhook;
 use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::hook_run::ExecNamespaces;
-use gamekeeper_core::plan::sidecars::WebhookState;
+use gamekeeper_core::sidecar_set::WebhookState;
 
 /// Why the operator ended.
 #[derive(Debug, thiserror::Error)]

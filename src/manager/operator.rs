@@ -24,8 +24,8 @@ use crate::fair::Capacity;
 use crate::objects::Kind;
 use crate::provider::Probe;
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::plan::Planned;
-use gamekeeper_core::plan::sidecars::WebhookState;
+use gamekeeper_core::sidecar_set::WebhookState;
+use gamekeeper_core::workload::Planned;
 
 /// The limits on concurrent reconciles of workloads of one kind.
 const WORKLOAD_CAPACITY: Capacity = Capacity {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
-use gamekeeper_core::plan::parse_duration;
+use gamekeeper_core::observed::time::parse_duration;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 

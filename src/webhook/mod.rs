@@ -36,8 +36,8 @@ use crate::evaluation_pool::EvaluationPool;
 use crate::fair::NamespaceLimiter;
 use crate::inbound::Connections;
 use gamekeeper_core::hook_run::ExecNamespaces;
-use gamekeeper_core::plan::parse_duration;
-use gamekeeper_core::plan::sidecars::WebhookState;
+use gamekeeper_core::observed::time::parse_duration;
+use gamekeeper_core::sidecar_set::WebhookState;
 
 pub(crate) use metrics::AdmissionMetrics;
 pub(crate) use server::ServingCertificate;

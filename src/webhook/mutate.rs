@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::review::{AdmissionRequest, AdmissionResponse};
-use gamekeeper_core::plan::sidecars::{Sidecars, inject, with_defaults};
+use gamekeeper_core::sidecar_set::{Sidecars, inject, with_defaults};
 
 /// Sets the defaults of a SidecarSet.
 pub(super) fn defaulted(request: &AdmissionRequest) -> AdmissionResponse {

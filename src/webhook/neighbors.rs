@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::review::{AdmissionRequest, concerns_spec};
 use crate::cache::Cache;
 use gamekeeper_core::admission::{Neighbor, sidecar_set};
-use gamekeeper_core::plan::sidecars::Namespace;
+use gamekeeper_core::sidecar_set::Namespace;
 
 /// Whether the request writes the spec of a SidecarSet. Only then is there anything to compare it with.
 pub(super) fn concerns_sidecar_set(request: &AdmissionRequest) -> bool {

@@ -30,7 +30,7 @@ use super::server::ServingCertificate;
 use super::state::{Configured, webhook_state};
 use crate::jitter::jittered;
 use gamekeeper_core::causes::with_causes;
-use gamekeeper_core::plan::sidecars::WebhookState;
+use gamekeeper_core::sidecar_set::WebhookState;
 
 /// The shortest and the longest time between two checks of the Secret.
 const CHECK_INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];

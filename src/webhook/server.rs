@@ -32,7 +32,7 @@ use crate::fair::{Capacity, NamespaceLimiter};
 use crate::inbound::{self, Caller, Connections, MemoryBudget};
 use gamekeeper_core::admission::{Templates, is_dns_label};
 use gamekeeper_core::hook_run::ExecNamespaces;
-use gamekeeper_core::plan::sidecars::{Namespace, Sidecars};
+use gamekeeper_core::sidecar_set::{Namespace, Sidecars};
 
 /// The timeout for reading a body: longer than API servers wait for a response (three seconds, in the chart).
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);

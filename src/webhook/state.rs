@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 
 use super::certificates::Pair;
-use gamekeeper_core::plan::sidecars::WebhookState;
+use gamekeeper_core::sidecar_set::WebhookState;
 
 /// The path of the webhook that injects sidecars.
 const PATH: &str = "/inject";

@@ -7,7 +7,7 @@ use super::{Finding, Templates};
 use crate::api::names::HookPoint;
 use crate::api::{Argument, CanaryStep, GameWorkload, HookStep, HookTemplate};
 use crate::hook_run::{STEP_HAS_NO_POD, check_can_succeed, missing_arguments, used_arguments};
-use crate::plan::CannotMake;
+use crate::workload::CannotMake;
 
 struct Hook<'a> {
     field: String,

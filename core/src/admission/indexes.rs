@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Finding;
 use crate::api::names::{INDEX_ENV, INDEX_ON, INDEX_RANGE};
 use crate::api::{GameDeployment, IndexRange};
-use crate::plan::Workload;
+use crate::workload::Workload;
 
 /// The findings about the indexes of a GameDeployment's pods.
 pub(super) fn check_deployment(workload: &GameDeployment) -> Vec<Finding> {

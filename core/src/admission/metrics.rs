@@ -18,7 +18,8 @@ use crate::hook_run::{
     ALWAYS_THE_POD, Allowance, SHORTEST_INTERVAL, arguments_in, check_can_succeed, fill,
     selects_object, visit_strings,
 };
-use crate::plan::{OPERATOR_ARGUMENTS, parse_duration};
+use crate::observed::time::parse_duration;
+use crate::workload::OPERATOR_ARGUMENTS;
 
 /// The maximum number of findings about unknown arguments in a template, and about strings in a metric that cannot be
 /// parsed.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Finding, sidecar_set};
 use crate::api::{GameDeployment, GameStatefulSet, GameWorkload, SidecarSet};
-use crate::plan::sidecars::{Namespace, NamespacePolicy, Sidecars};
+use crate::sidecar_set::{Namespace, NamespacePolicy, Sidecars};
 
 /// Namespaces with known labels, by name.
 pub type Namespaces = BTreeMap<String, Namespace>;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Finding, labels, pods};
 use crate::api::names::is_reserved_annotation;
 use crate::api::{PodMetadataPatch, SidecarSet, SidecarSetSpec};
-use crate::plan::sidecars::{Sidecars, is_same_volume};
+use crate::sidecar_set::{Sidecars, is_same_volume};
 
 /// The lists of containers in a set.
 const LISTS: [&str; 2] = ["initContainers", "containers"];

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::record::{measurement_in_progress, result};
 use crate::api::{HookPhase, HookPolicy, HookRunSpec, HookRunStatus, Metric, MetricResult};
-use crate::plan::time::parse_duration;
+use crate::observed::time::parse_duration;
 
 /// Time from an error to the next measurement if the metric has no interval.
 const ERROR_RETRY: SignedDuration = SignedDuration::from_secs(10);

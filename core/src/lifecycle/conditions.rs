@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::ClusterPlan;
 use crate::api::{Cluster, ClusterStatus, LifecycleStep};
-use crate::plan::Event;
+use crate::write::Event;
 
 /// The condition of the Cluster as a whole.
 pub const READY: &str = "Ready";

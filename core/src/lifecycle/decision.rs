@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{ClusterNode, GamePod};
 use crate::api::{ClusterStatus, HookRun};
-use crate::plan::Event;
+use crate::write::Event;
 
 /// What to do for a Cluster.
 #[derive(Debug, Default)]

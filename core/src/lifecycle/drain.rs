@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use super::walk::Walk;
 use super::{ClusterAction, ClusterNode, GamePod, NodeRecord};
 use crate::api::{LifecycleStep, StepScope};
-use crate::plan::time::earlier;
+use crate::observed::time::earlier;
 
 /// Pods are counted again after this time.
 const INTERVAL: SignedDuration = SignedDuration::from_secs(5);

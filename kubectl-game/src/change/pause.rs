@@ -5,7 +5,7 @@
 
 use gamekeeper_core::api::names::{PAUSE_ANNOTATION, PROMOTE_ANNOTATION};
 use gamekeeper_core::api::{CanaryStep, ConditionType};
-use gamekeeper_core::plan::Promotion;
+use gamekeeper_core::workload::Promotion;
 use serde_json::Value;
 
 use super::{Change, set};

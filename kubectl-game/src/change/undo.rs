@@ -3,7 +3,7 @@
 //! During a rollout, the default is the stable template: the operator returns all pods to it without steps. A
 //! rollback to any other template is an ordinary rollout.
 
-use gamekeeper_core::plan::canonical;
+use gamekeeper_core::revision::canonical;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use gamekeeper_core::api::GROUP;
 use gamekeeper_core::api::names::{WorkloadKind, controller_of};
-use gamekeeper_core::plan::sidecars::{Namespace, NamespacePolicy, Sidecars};
-use gamekeeper_core::plan::{SidecarMark, mark_key, sidecar_marks};
+use gamekeeper_core::observed::{SidecarMark, mark_key, sidecar_marks};
+use gamekeeper_core::sidecar_set::{Namespace, NamespacePolicy, Sidecars};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;

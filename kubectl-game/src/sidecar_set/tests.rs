@@ -1,8 +1,8 @@
 //! What `kubectl game` prints about SidecarSets, and what it changes.
 
 use gamekeeper_core::api::names::{SIDECARS_LABEL, WorkloadKind};
-use gamekeeper_core::plan::mark_key;
-use gamekeeper_core::plan::sidecars::Namespace;
+use gamekeeper_core::observed::mark_key;
+use gamekeeper_core::sidecar_set::Namespace;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use gamekeeper_core::api::{SidecarUpdateType, UpdateStrategyType};
-use gamekeeper_core::plan::sidecars::has_same_containers;
+use gamekeeper_core::sidecar_set::has_same_containers;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;

@@ -1,6 +1,6 @@
 //! The sidecars of a pod, according to the marks that SidecarSets leave on it.
 
-use gamekeeper_core::plan::{SidecarMark, sidecar_marks};
+use gamekeeper_core::observed::{SidecarMark, sidecar_marks};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -67,7 +67,7 @@ fn token_age(mark: &SidecarMark, now: Timestamp) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use gamekeeper_core::plan::mark_key;
+    use gamekeeper_core::observed::mark_key;
     use serde_json::json;
 
     use super::*;

@@ -6,10 +6,11 @@ use gamekeeper_core::api::names::{self, HookPoint};
 use gamekeeper_core::api::{
     GameDeployment, GameDeploymentStatus, HookPhase, HookRun, WaitReason, WaitingPod,
 };
-use gamekeeper_core::plan::sidecars::{Changing, MatchedPod, Sidecars};
-use gamekeeper_core::plan::{
-    ContainerChange, Disruption, Gate, MoveRequest, Pod, PodPhase, Promotion, Turn, Verdict, World,
+use gamekeeper_core::observed::{
+    ContainerChange, Disruption, Gate, MoveRequest, Pod, PodPhase, Turn,
 };
+use gamekeeper_core::sidecar_set::{Changing, MatchedPod, Sidecars};
+use gamekeeper_core::workload::{Promotion, Verdict, World};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;

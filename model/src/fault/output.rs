@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::api::{GameDeploymentStatus, HookPhase};
-use gamekeeper_core::plan::{
-    Action, Gate, Ground, ImageChange, InPlacePatch, Plan, Pod, PodRef, WorkloadPatch, World,
+use gamekeeper_core::observed::{Gate, Pod};
+use gamekeeper_core::workload::World;
+use gamekeeper_core::write::{
+    Action, Ground, ImageChange, InPlacePatch, Plan, PodRef, WorkloadPatch,
 };
 use kube::ResourceExt;
 

@@ -5,7 +5,8 @@
 
 use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::api::{ContainerOrder, HookPhase, UpdateStrategyType};
-use gamekeeper_core::plan::{DeletionReason, PodPhase};
+use gamekeeper_core::observed::PodPhase;
+use gamekeeper_core::write::DeletionReason;
 
 use crate::model::{Model, Violation};
 use crate::operator::Planned;

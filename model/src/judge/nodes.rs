@@ -1,6 +1,6 @@
 //! `onNodeGoing: Move`: pods leave nodes that are about to be removed, and no other nodes.
 
-use gamekeeper_core::plan::DeletionReason;
+use gamekeeper_core::write::DeletionReason;
 
 use super::violation;
 use crate::model::{Model, Violation};

@@ -8,7 +8,7 @@ use crate::operator::Planned;
 use crate::state::*;
 use crate::translate::View;
 use gamekeeper_core::api::ContainerOrder;
-use gamekeeper_core::plan::DeletionReason;
+use gamekeeper_core::write::DeletionReason;
 
 const TOKEN: &str = "13: token";
 const LIMIT: &str = "13: limit of the set";

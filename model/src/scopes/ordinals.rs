@@ -1,6 +1,7 @@
 //! GameStatefulSets with three ordinals, ordered and parallel; and pods that are moved, also those of GameDeployments.
 
-use gamekeeper_core::api::PodManagementPolicy::{self, OrderedReady, Parallel};
+use gamekeeper_core::api::PodManagementPolicy;
+use gamekeeper_core::api::PodManagementPolicy::{OrderedReady, Parallel};
 
 use super::*;
 use crate::scope::{Amount, Step, User};

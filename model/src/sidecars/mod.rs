@@ -12,7 +12,7 @@ mod user;
 
 use std::rc::Rc;
 
-use gamekeeper_core::plan::sidecars::allot;
+use gamekeeper_core::sidecar_set::allot;
 
 use super::fault::Fault;
 use super::fingerprint::fingerprint;

@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use gamekeeper_core::api::SidecarSet as RealSet;
-use gamekeeper_core::plan::sidecars::{Changing, MarkWrite as RealWrite, MatchedPod, Sidecars};
-use gamekeeper_core::plan::{self, SidecarMark, SidecarMarks, mark_key};
+use gamekeeper_core::observed;
+use gamekeeper_core::observed::{SidecarMark, SidecarMarks, mark_key};
+use gamekeeper_core::sidecar_set::{Changing, MarkWrite as RealWrite, MatchedPod, Sidecars};
+use gamekeeper_core::workload;
+use gamekeeper_core::write;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -130,7 +133,7 @@ impl Sets {
     }
 
     /// The mark that a patch tests, and the mark that it sets.
-    pub fn marks_of_patch(&self, patch: &plan::InPlacePatch) -> (Option<Mark>, Option<Mark>) {
+    pub fn marks_of_patch(&self, patch: &write::InPlacePatch) -> (Option<Mark>, Option<Mark>) {
         let mut tested = patch.tokens.iter();
         let tested = tested.find(|(key, _)| *key == mark_key(SET));
         let mut annotations = patch.annotations.iter();
@@ -143,7 +146,7 @@ impl Sets {
     }
 
     /// The revision of the set in the record of a change.
-    pub fn recorded(&self, record: &plan::InPlaceRecord) -> Option<Rev> {
+    pub fn recorded(&self, record: &observed::InPlaceRecord) -> Option<Rev> {
         record.sidecars.get(SET).map(|it| self.rev_of(it))
     }
 
@@ -185,12 +188,12 @@ impl Translator {
         workload: &Workload,
         runs: &[Run],
     ) -> Vec<MatchedPod> {
-        let held = plan::why_sidecars_are_held(&self.workload(workload, pods)).map(Arc::new);
+        let held = workload::why_sidecars_are_held(&self.workload(workload, pods)).map(Arc::new);
         let runs = runs.iter().filter(|run| run.id.sidecars.is_some());
         let runs: Vec<_> = runs.map(|run| self.run(run)).collect();
         let hook = |uid: &str| {
             let hooks = runs.iter();
-            let mut hooks = hooks.filter_map(|run| plan::token_hook(run, &set.revision));
+            let mut hooks = hooks.filter_map(|run| workload::token_hook(run, &set.revision));
             hooks.find(|(pod, _)| *pod == uid).map(|(_, hook)| hook)
         };
         let active = pods.iter().filter(|pod| pod.is_active());
@@ -201,7 +204,7 @@ impl Translator {
                 changing: match it.orphan {
                     true if it.observed => Changing::No,
                     true => Changing::Others,
-                    false => plan::changing(&pod, SET),
+                    false => workload::changing(&pod, SET),
                 },
                 held: held.clone().filter(|_| !it.orphan),
                 hook: hook(&pod.uid).unwrap_or_default(),

@@ -1,6 +1,6 @@
 //! A pod, its containers, and the progress of its in-place updates.
 
-use gamekeeper_core::plan::PodPhase;
+use gamekeeper_core::observed::PodPhase;
 
 use super::{Mark, Name, Rev, Time, Uid};
 use crate::scope::Scope;

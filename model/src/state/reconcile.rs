@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use gamekeeper_core::plan::DeletionReason;
+use gamekeeper_core::write::DeletionReason;
 
 use super::*;
 

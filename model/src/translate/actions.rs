@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::{self, HookPoint};
-use gamekeeper_core::plan;
+use gamekeeper_core::observed;
+use gamekeeper_core::write;
 use kube::ResourceExt;
 use serde_json::Value;
 
@@ -13,7 +14,7 @@ use super::{Translator, View};
 use crate::state::*;
 
 /// The pod as it was observed, if the action requires it to be unchanged since.
-fn unchanged(pod: &plan::PodRef, view: &View) -> Unchanged {
+fn unchanged(pod: &write::PodRef, view: &View) -> Unchanged {
     pod.version?;
     let uid = parse_uid(&pod.uid);
     let seen = view.pods.iter().find(|it| it.uid == uid)?;
@@ -38,8 +39,8 @@ fn budget_of(budget: &Value) -> Budget {
 
 impl Translator {
     /// Translates an action. `view` is what the caches showed when it was planned.
-    pub fn write(&self, action: &plan::Action, view: &View) -> Write {
-        use plan::Action;
+    pub fn write(&self, action: &write::Action, view: &View) -> Write {
+        use write::Action;
         let rev = |name: &str| self.revision_of(name).expect("a revision");
         match action {
             Action::PatchWorkload(patch) => Write::Workload(self.workload_change(patch)),
@@ -98,7 +99,7 @@ impl Translator {
         }
     }
 
-    fn created_pod(&self, new: &plan::NewPod) -> Write {
+    fn created_pod(&self, new: &write::NewPod) -> Write {
         let pod = new.pod.parse();
         Write::CreatePod {
             rev: self.revision_of(&new.revision).expect("a revision"),
@@ -111,7 +112,7 @@ impl Translator {
         }
     }
 
-    fn workload_change(&self, patch: &plan::WorkloadPatch) -> WorkloadChange {
+    fn workload_change(&self, patch: &write::WorkloadPatch) -> WorkloadChange {
         let annotation = |key: &str| {
             let mut annotations = patch.annotations.iter();
             let (_, text) = annotations.find(|(name, _)| name == key)?;
@@ -136,7 +137,7 @@ impl Translator {
         }
     }
 
-    fn patch(&self, patch: &plan::InPlacePatch, view: &View) -> Patch {
+    fn patch(&self, patch: &write::InPlacePatch, view: &View) -> Patch {
         let annotation = |key: &str| patch.annotations.iter().find(|(name, _)| name == key);
         let image = |name: &str| {
             let found = patch.images.iter().find(|it| it.name == name)?;
@@ -159,16 +160,16 @@ impl Translator {
         }
     }
 
-    fn record_of(&self, record: &plan::InPlaceRecord) -> Record {
-        let from = |change: &plan::ContainerChange| Origin {
+    fn record_of(&self, record: &observed::InPlaceRecord) -> Record {
+        let from = |change: &observed::ContainerChange| Origin {
             image: rev_of_image(&change.from_image),
             restarts: (!change.from_container_id.is_empty())
                 .then_some(change.from_restart_count as u8),
             unfinished: change.from_unfinished,
             turn: match &change.turn {
-                plan::Turn::Set => Turn::Set,
-                plan::Turn::Next(image) => Turn::Next(rev_of_image(image)),
-                plan::Turn::Passed => Turn::Passed,
+                observed::Turn::Set => Turn::Set,
+                observed::Turn::Next(image) => Turn::Next(rev_of_image(image)),
+                observed::Turn::Passed => Turn::Passed,
             },
         };
         Record {

@@ -9,7 +9,8 @@ use gamekeeper_core::api::names::{self, WorkloadKind};
 use gamekeeper_core::api::{
     CanaryStrategy, GameDeployment, GameDeploymentStatus, HookTemplate, PodManagementPolicy,
 };
-use gamekeeper_core::plan;
+use gamekeeper_core::workload;
+use gamekeeper_core::write;
 use serde_json::{Value, json};
 
 use self::naming::*;
@@ -124,17 +125,17 @@ impl Translator {
     fn name_of(&self, rev: Rev) -> String {
         let mut gd = self.base.clone();
         gd.spec.template = self.templates[usize::from(rev)].clone().into();
-        let plan = plan::game_deployment::plan(&gd, &self.bare_world(0)).expect("a plan");
+        let plan = workload::game_deployment::plan(&gd, &self.bare_world(0)).expect("a plan");
         let name = plan.actions.iter().find_map(|action| match action {
-            plan::Action::CreateRevision(revision) => Some(revision.name.clone()),
+            write::Action::CreateRevision(revision) => Some(revision.name.clone()),
             _ => None,
         });
         name.expect("a revision is created first")
     }
 
     /// A world that contains only the HookTemplate.
-    fn bare_world(&self, now: Time) -> plan::World {
-        plan::World {
+    fn bare_world(&self, now: Time) -> workload::World {
+        workload::World {
             now: clock(now),
             pods: Vec::new(),
             runs: Vec::new(),
@@ -150,7 +151,7 @@ impl Translator {
             sidecars: Vec::new(),
             verdicts: BTreeMap::new(),
             taken: BTreeSet::new(),
-            failures: plan::Failures::default(),
+            failures: workload::Failures::default(),
             backoff: None,
             going_nodes: BTreeMap::new(),
             guard: None,
@@ -209,7 +210,7 @@ impl Translator {
         let steps = json!({"steps": self.step_lists[usize::from(steps)]});
         let canary: CanaryStrategy = serde_json::from_value(steps).expect("steps");
         let steps = serde_json::to_vec(&canary.steps).expect("JSON");
-        let annotation = plan::Promotion {
+        let annotation = workload::Promotion {
             revision: self.revision_name(rev).to_owned(),
             step_hash: names::safe_hash(&steps),
         };

@@ -10,7 +10,8 @@ use gamekeeper_core::api::{
     HookRunStatus, OnNodeGoing, PodManagementPolicy, PodProtection, Protection, ProtectionStatus,
     WaitReason, WaitingPod,
 };
-use gamekeeper_core::plan;
+use gamekeeper_core::observed;
+use gamekeeper_core::workload;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, Time as Date};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -157,9 +158,9 @@ impl Translator {
     }
 
     /// The world that the operator observes.
-    pub fn world(&self, view: &View) -> plan::World {
+    pub fn world(&self, view: &View) -> workload::World {
         let revision = |(number, rev): (usize, &Rev)| {
-            Arc::new(plan::Revision {
+            Arc::new(workload::Revision {
                 name: self.revision_name(*rev).to_owned(),
                 uid: format!("revision-{rev}"),
                 number: number as i64 + 1,
@@ -175,11 +176,11 @@ impl Translator {
             .map(|pod| Arc::new(self.pod(pod)))
             .collect();
         world.guard = view.budget.map(|exists| match exists {
-            true => plan::GuardState::InForce {
+            true => workload::GuardState::InForce {
                 at: world.now,
                 others: Vec::new(),
             },
-            false => plan::GuardState::NoBudget { times: 0 },
+            false => workload::GuardState::NoBudget { times: 0 },
         });
         observe_node(&mut world, view.node);
         world.runs = view
@@ -190,10 +191,10 @@ impl Translator {
         world.revisions = view.revisions.iter().enumerate().map(revision).collect();
         for rev in (0..self.templates.len() as Rev).filter(|rev| view.accepted & (1 << rev) != 0) {
             let name = self.revision_name(rev).to_owned();
-            world.verdicts.insert(name, plan::Verdict::Accepted);
+            world.verdicts.insert(name, workload::Verdict::Accepted);
         }
         if let Some((rev, at)) = view.refused {
-            let refused = plan::Verdict::Refused {
+            let refused = workload::Verdict::Refused {
                 message: "refused".to_owned(),
                 at: timestamp(at),
             };
@@ -204,7 +205,7 @@ impl Translator {
         world
     }
 
-    pub fn pod(&self, pod: &Pod) -> plan::Pod {
+    pub fn pod(&self, pod: &Pod) -> observed::Pod {
         let has_ordinal = self.stateful_set.is_some();
         let mut labels = vec![
             ("app", "game".to_owned()),
@@ -224,7 +225,7 @@ impl Translator {
             labels.push((names::INSTANCE_LABEL, instance(pod.name, false)));
         }
         let labels = labels.into_iter();
-        plan::Pod {
+        observed::Pod {
             namespace: NAMESPACE.to_owned(),
             name: pod_name(pod.name, has_ordinal),
             uid: pod_uid(pod.uid),
@@ -239,11 +240,11 @@ impl Translator {
             marked_deleting: pod.marked,
             waiting_since: pod.waiting_since.map(clock),
             move_requested: pod.move_requested.map(|by| match by {
-                Requester::User => plan::MoveRequest::User,
-                Requester::Operator => plan::MoveRequest::NodeGoing,
+                Requester::User => observed::MoveRequest::User,
+                Requester::Operator => observed::MoveRequest::NodeGoing,
             }),
             released: pod.released,
-            disruption: pod.disrupted.then_some(plan::Disruption::Taint),
+            disruption: pod.disrupted.then_some(observed::Disruption::Taint),
             hot_patched: pod.hot,
             index: pod.index.map(u32::from),
             sidecars: self.sets.marks(pod),
@@ -254,22 +255,22 @@ impl Translator {
             ended_at_once: None,
             ready_since: pod.ready.map(timestamp),
             gate: match pod.gate {
-                Gate::Absent => plan::Gate::None,
-                Gate::Unset => plan::Gate::Unset,
-                Gate::Open => plan::Gate::Open,
-                Gate::Closed(since) => plan::Gate::Closed(closing_timestamp(since)),
+                Gate::Absent => observed::Gate::None,
+                Gate::Unset => observed::Gate::Unset,
+                Gate::Open => observed::Gate::Open,
+                Gate::Closed(since) => observed::Gate::Closed(closing_timestamp(since)),
             },
             pod_ip: None,
             host_ip: None,
             observed_generation: if pod.observed { 2 } else { 1 },
             containers: containers(pod),
-            resize: plan::Resize::Settled,
+            resize: observed::Resize::Settled,
             first_status: None,
         }
     }
 
-    fn record(&self, pod: &Pod, record: &Record) -> plan::InPlaceRecord {
-        let change = |name: &str, from: &Origin| plan::ContainerChange {
+    fn record(&self, pod: &Pod, record: &Record) -> observed::InPlaceRecord {
+        let change = |name: &str, from: &Origin| observed::ContainerChange {
             from_image: image_in(name, from.image),
             from_container_id: from
                 .restarts
@@ -281,13 +282,13 @@ impl Translator {
             from_named: false,
             resources: None,
             turn: match from.turn {
-                Turn::Set => plan::Turn::Set,
-                Turn::Next(rev) => plan::Turn::Next(image_in(name, rev)),
-                Turn::Passed => plan::Turn::Passed,
+                Turn::Set => observed::Turn::Set,
+                Turn::Next(rev) => observed::Turn::Next(image_in(name, rev)),
+                Turn::Passed => observed::Turn::Passed,
             },
         };
         let containers = CONTAINERS.into_iter().zip(&record.from);
-        plan::InPlaceRecord {
+        observed::InPlaceRecord {
             revision: self.revision_name(record.rev).to_owned(),
             gate_closed_at: record.closed_at.map(closing_timestamp),
             patched_at: timestamp(record.patched_at),
@@ -352,8 +353,8 @@ impl Translator {
 }
 
 /// Adds what the operator knows about the node.
-fn observe_node(world: &mut plan::World, node: Node) {
-    let taint = |key: &str| plan::Taint {
+fn observe_node(world: &mut workload::World, node: Node) {
+    let taint = |key: &str| observed::Taint {
         key: key.to_owned(),
         value: String::new(),
         effect: "NoSchedule".to_owned(),
@@ -371,7 +372,7 @@ fn observe_node(world: &mut plan::World, node: Node) {
             Node::Lost => jiff::Timestamp::UNIX_EPOCH,
             _ => world.now,
         };
-        let lost = plan::LostNode {
+        let lost = observed::LostNode {
             unreachable: true,
             since: Some(since),
             out_of_service: false,
@@ -488,7 +489,7 @@ pub(super) fn base(scope: &Scope) -> GameDeployment {
     .expect("a GameDeployment")
 }
 
-fn containers(pod: &Pod) -> Vec<plan::Container> {
+fn containers(pod: &Pod) -> Vec<observed::Container> {
     let containers = pod.containers.iter().zip(CONTAINERS);
     let containers = containers.filter_map(|(it, name)| Some((it.as_ref()?, name)));
     let containers = containers.enumerate();
@@ -496,9 +497,14 @@ fn containers(pod: &Pod) -> Vec<plan::Container> {
     containers.collect()
 }
 
-fn real_container(pod: &Pod, container: &Container, index: usize, name: &str) -> plan::Container {
-    let is_reported = pod.up || !matches!(pod.phase, plan::PodPhase::Pending);
-    let status = plan::ContainerStatus {
+fn real_container(
+    pod: &Pod,
+    container: &Container,
+    index: usize,
+    name: &str,
+) -> observed::Container {
+    let is_reported = pod.up || !matches!(pod.phase, observed::PodPhase::Pending);
+    let status = observed::ContainerStatus {
         image: image_in(name, container.runs),
         image_id: format!("sha256:{}", container.runs),
         container_id: container_id(pod.uid, container.restarts),
@@ -508,7 +514,7 @@ fn real_container(pod: &Pod, container: &Container, index: usize, name: &str) ->
         started_at: None,
         resources_applied: true,
     };
-    plan::Container {
+    observed::Container {
         name: name.to_owned(),
         index,
         init: false,

@@ -6,10 +6,9 @@ use jiff::Timestamp;
 
 use super::{CachedPod, MinimalPod};
 use crate::cache::store::Cached;
-use gamekeeper_core::plan::sidecars::{Changing, MatchedPod, Sidecars};
-use gamekeeper_core::plan::{
-    Container, Pod, SidecarMark, changing, has_sidecars, progress_in_other_pod,
-};
+use gamekeeper_core::observed::{Container, Pod, SidecarMark};
+use gamekeeper_core::sidecar_set::{Changing, MatchedPod, Sidecars};
+use gamekeeper_core::workload::{changing, has_sidecars, progress_in_other_pod};
 
 /// What the status of a SidecarSet depends on in one of its pods.
 #[derive(Clone, Copy, Debug, PartialEq)]

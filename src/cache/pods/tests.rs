@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cache::test_feed;
 use gamekeeper_core::api::names;
-use gamekeeper_core::plan::sidecars::Sidecars;
+use gamekeeper_core::sidecar_set::Sidecars;
 
 fn pod(name: &str, labels: Value, owner: Option<(&str, &str)>) -> Value {
     let owners = owner.map(|(api_version, kind)| {
@@ -149,7 +149,7 @@ fn a_pod_that_a_set_no_longer_selects_counts_only_while_it_has_a_token() {
     ] {
         let mut pod = own_pod("game-0");
         pod["metadata"]["labels"]["app"] = json!(app);
-        pod["metadata"]["annotations"][gamekeeper_core::plan::mark_key("log")] =
+        pod["metadata"]["annotations"][gamekeeper_core::observed::mark_key("log")] =
             json!(mark.to_string());
         let matched = read(&pod)
             .unwrap()

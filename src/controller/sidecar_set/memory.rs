@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use crate::apply::{AdaptiveTimeout, PROOF_LIFETIME, Refusal};
-use gamekeeper_core::plan::sidecars::RefusedWrite;
+use gamekeeper_core::sidecar_set::RefusedWrite;
 use gamekeeper_core::text::truncate;
 
 /// The shortest time between two counts of a set's pods: a thousand starting pods must not cause a thousand writes.

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use crate::apply::{Content, to_bytes};
 use crate::objects::Kind;
 use gamekeeper_core::api::names::IN_PLACE_RECORD;
-use gamekeeper_core::plan::sidecars::{MarkWrite, MatchedPod, Sidecars};
-use gamekeeper_core::plan::{Pod, mark_key, record_of_other_pod};
+use gamekeeper_core::observed::{Pod, mark_key};
+use gamekeeper_core::sidecar_set::{MarkWrite, MatchedPod, Sidecars};
+use gamekeeper_core::workload::record_of_other_pod;
 
 /// A patch of a pod.
 pub(super) struct PodPatch {

@@ -15,7 +15,7 @@ use crate::cache::{
     Settings, test_feed,
 };
 use gamekeeper_core::api::names::SIDECARS_LABEL;
-use gamekeeper_core::plan::mark_key;
+use gamekeeper_core::observed::mark_key;
 
 const SET: &str = "/apis/tkex.tencent.com/v1alpha1/sidecarsets/log";
 

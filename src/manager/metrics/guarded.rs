@@ -13,7 +13,8 @@ use crate::apply::WorkloadLabels;
 use crate::cache::{Cache, Cached, NodeState, Reflector, Whole};
 use crate::metrics::encode_family;
 use gamekeeper_core::api::{GameWorkload, PodProtection};
-use gamekeeper_core::plan::{Taint, delays_removal};
+use gamekeeper_core::observed::Taint;
+use gamekeeper_core::workload::delays_removal;
 
 #[derive(Default)]
 pub(super) struct Guarded {

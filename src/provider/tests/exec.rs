@@ -19,7 +19,8 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::*;
 use crate::provider::Commands;
-use gamekeeper_core::api::HookPhase::{self, Error, Failed, Successful};
+use gamekeeper_core::api::HookPhase;
+use gamekeeper_core::api::HookPhase::{Error, Failed, Successful};
 use gamekeeper_core::api::names::{HookPoint, RUN_POD_UID, WorkloadKind};
 use gamekeeper_core::hook_run::ExecNamespaces;
 

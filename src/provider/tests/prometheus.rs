@@ -1,7 +1,8 @@
 //! Prometheus metrics.
 
 use super::*;
-use gamekeeper_core::api::HookPhase::{self, Error, Failed, Successful};
+use gamekeeper_core::api::HookPhase;
+use gamekeeper_core::api::HookPhase::{Error, Failed, Successful};
 
 async fn query(reply: Reply, success_condition: &str) -> (Outcome, Server) {
     query_with(reply, success_condition, false).await

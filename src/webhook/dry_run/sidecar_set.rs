@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use gamekeeper_core::admission::Finding;
-use gamekeeper_core::plan::sidecars::without_options;
+use gamekeeper_core::sidecar_set::without_options;
 
 /// The fields of a SidecarSet that a pod has, too.
 const FIELDS: [&str; 4] = [

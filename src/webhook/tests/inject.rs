@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::webhook::mutate::injected;
 use crate::webhook::review::AdmissionReview;
 use gamekeeper_core::api::SidecarSet;
-use gamekeeper_core::plan::sidecars::{Sidecars, inject};
+use gamekeeper_core::sidecar_set::{Sidecars, inject};
 
 /// The fields that injection reads, and names that it compares.
 const WORDS: [&str; 16] = [

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::below;
 use crate::admission::Finding;
 use crate::api::escaped;
-use crate::plan::parse_duration;
+use crate::observed::time::parse_duration;
 
 /// The rules, each compiled once.
 pub struct Rules {

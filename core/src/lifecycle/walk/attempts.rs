@@ -10,7 +10,7 @@ use crate::lifecycle::attempt::{self, Failure, Progress};
 use crate::lifecycle::run::{Task, retry};
 use crate::lifecycle::scene::Scene;
 use crate::lifecycle::{ClusterAction, ClusterNode};
-use crate::plan::time::earlier;
+use crate::observed::time::earlier;
 
 impl<'a> Walk<'a> {
     /// Deletes running and failed runs that no step needs anymore: those of another phase, a deleted node, or an

@@ -20,7 +20,7 @@ use super::scene::Scene;
 use super::{ClusterNode, ClusterPlan, NodeRecord};
 use crate::api::names::RUN_NODE_UID;
 use crate::api::{LifecycleStep, StepScope};
-use crate::plan::Event;
+use crate::write::Event;
 
 /// The state of a step on one node.
 enum OnNode {

@@ -4,7 +4,7 @@
 
 use super::Walk;
 use crate::api::{ClusterPhase, LifecycleStep, StepScope};
-use crate::lifecycle::conditions::LifecycleReason;
+use crate::lifecycle::LifecycleReason;
 use crate::lifecycle::scene::is_same_version;
 use crate::lifecycle::{ClusterNode, NodeRecord};
 

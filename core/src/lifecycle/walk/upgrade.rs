@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::Walk;
 use crate::api::{HookRun, LifecycleStep, StepScope};
 use crate::lifecycle::ClusterNode;
-use crate::lifecycle::conditions::{LifecycleReason, StepState};
+use crate::lifecycle::LifecycleReason;
+use crate::lifecycle::conditions::StepState;
 use crate::lifecycle::run::Task;
 use crate::lifecycle::scene::is_same_version;
 

@@ -1,0 +1,21 @@
+//! Slim forms of the objects that a plan is made from.
+
+mod claim;
+mod ids;
+mod kubelet;
+mod labels;
+pub mod limits;
+mod pod;
+pub mod quantity;
+mod sidecar_mark;
+pub mod time;
+
+pub use claim::{Claim, ClaimOwner};
+pub use ids::{PodUid, RevisionName};
+pub use kubelet::OldKubelet;
+pub use labels::Labels;
+pub use pod::{
+    Container, ContainerChange, ContainerStatus, Disruption, FirstStatus, Gate, InPlaceRecord,
+    LostNode, MoveRequest, Pod, PodPhase, Resize, Taint, Turn,
+};
+pub use sidecar_mark::{SidecarMark, SidecarMarks, mark_key, sidecar_marks};

@@ -1,0 +1,70 @@
+//! What rules decide about individual pods, and the sum of these decisions.
+
+use jiff::Timestamp;
+
+use crate::observed::time::earlier;
+use crate::workload::decision::Blocked;
+use crate::write::Action;
+
+/// What a rule decides about one pod.
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "most are actions, and none is kept for long"
+)]
+pub enum Decision {
+    /// Do nothing for now.
+    Wait,
+    /// Do nothing before this time.
+    Until(Timestamp),
+    /// Carry out this action.
+    Do(Action),
+    /// Do nothing, and report the reason in a condition.
+    Blocked(Blocked),
+}
+
+/// What a rule decides about all pods.
+#[derive(Debug, Default)]
+pub struct Decided {
+    /// The actions.
+    pub actions: Vec<Action>,
+    /// When to plan again.
+    pub wake: Option<Timestamp>,
+    /// What blocks the first pod that is blocked.
+    pub blocked: Option<Blocked>,
+}
+
+impl Decided {
+    /// Adds what was decided elsewhere. What already blocks a pod is kept.
+    pub fn merge(&mut self, other: Self) {
+        self.actions.extend(other.actions);
+        self.wake = earlier(self.wake, other.wake);
+        self.blocked = self.blocked.take().or(other.blocked);
+    }
+
+    /// Adds what was decided about one pod.
+    pub fn add(&mut self, decision: Decision) {
+        match decision {
+            Decision::Wait => {}
+            Decision::Until(at) => self.wake = earlier(self.wake, Some(at)),
+            Decision::Do(action) => self.actions.push(action),
+            Decision::Blocked(blocked) => {
+                self.blocked.get_or_insert(blocked);
+            }
+        }
+    }
+}
+
+impl From<Decision> for Decided {
+    fn from(decision: Decision) -> Self {
+        Self::from_iter([decision])
+    }
+}
+
+impl FromIterator<Decision> for Decided {
+    fn from_iter<I: IntoIterator<Item = Decision>>(decisions: I) -> Self {
+        let mut decided = Self::default();
+        decisions.into_iter().for_each(|it| decided.add(it));
+        decided
+    }
+}

@@ -1,0 +1,9 @@
+//! What the rules decide, and the plan that is put together from it.
+
+mod blocked;
+mod decided;
+mod draft;
+
+pub use blocked::{Blocked, Concern, Obstacles};
+pub use decided::{Decided, Decision};
+pub use draft::Draft;

@@ -1,0 +1,294 @@
+//! The plan for a GameDeployment, from top to bottom.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+use crate::api::{GameDeployment, GameDeploymentStatus};
+use crate::observed::Pod;
+use crate::workload::decision::Obstacles;
+use crate::workload::deletion;
+use crate::workload::guard::may_touch;
+use crate::workload::hooks::{Hooks, Intent};
+use crate::workload::in_place::is_at;
+use crate::workload::outline::{Beginning, begin, conclude, status_with_collisions, stop};
+use crate::workload::pods::active;
+use crate::workload::pods::creation::{PodNames, max_creations};
+use crate::workload::pods::index;
+use crate::workload::pods::index::{Indexes, NoIndex};
+use crate::workload::revision::Revisions;
+use crate::workload::rollout::Rollout;
+use crate::workload::scale::batch::Batch;
+use crate::workload::scale::scale_in;
+use crate::workload::scale::scale_in::{ScaleIn, Waiting};
+use crate::workload::scale::sizes::{Sizes, Sizing};
+use crate::workload::scale::to_update::ToUpdate;
+use crate::workload::spec::{InvalidWorkload, Workload};
+use crate::workload::update;
+use crate::workload::update::budget::Budget;
+use crate::workload::update::follow::follow;
+use crate::workload::update::held::Held;
+use crate::workload::update::new_pods::{Created, NewPods, Place};
+use crate::workload::update::{Requested, Scene};
+use crate::workload::world::World;
+use crate::write::{Action, DeletionReason, Event, Plan, WorkloadPatch};
+
+/// Plans the next actions for a GameDeployment.
+///
+/// # Errors
+/// If its spec is invalid. In that case nothing may be done, because any action might be wrong.
+pub fn plan(
+    gd: &GameDeployment,
+    world: &World,
+) -> Result<Plan<GameDeploymentStatus>, InvalidWorkload> {
+    let workload = Workload::of_game_deployment(gd)?.guarded_if(world.guards_pods);
+    if workload.guard_marks.deleting {
+        return Ok(deletion::plan(&workload, world, gd.status.as_ref()));
+    }
+    let old_status = gd.status.as_ref();
+    let Beginning {
+        own,
+        mut hooks,
+        found,
+        mut draft,
+    } = begin(&workload, world);
+    let Some(revisions) = found.revisions else {
+        let status = status_with_collisions(old_status, found.collisions);
+        return Ok(stop(&workload, &own, hooks, draft, old_status, status));
+    };
+    let active = active(&own);
+    let sizing = Sizing {
+        workload: &workload,
+        world,
+        revisions: &revisions,
+        active: &active,
+        counted: &active,
+    };
+    let order = ScaleIn::new(&workload, world, &active);
+    let choose = |rollout: &Rollout| scale_in::choose(&sizing, &order, &hooks, rollout);
+    let (sizes, rollout_draft) = sizing.settle(choose);
+    draft.merge(rollout_draft);
+    let Some(mut sizes) = sizes else {
+        return Ok(stop(&workload, &own, hooks, draft, old_status, None));
+    };
+    sizes
+        .kept
+        .sort_by_cached_key(|pod| order.rank(pod, Waiting::No));
+    let scene = Scene {
+        workload: &workload,
+        world,
+        revisions: &revisions,
+        own: &own,
+        sizes: &sizes,
+        batch: Batch::of(&workload, world, &own, &sizes.victims),
+        to_update: to_update(&workload, &revisions, &sizes),
+        acceptance: OnceCell::new(),
+    };
+
+    // Orphans that are being adopted are not replaced in the meantime.
+    let existing = (sizes.kept.len() + draft.adoptions()) as i64;
+    let missing = workload.replicas + sizes.surge - existing;
+    let held = Held::of(
+        &own,
+        |pod| sizes.may_create_at_revision_of(pod),
+        missing,
+        world,
+    );
+    draft.extend(remove(&scene, &held, &mut hooks));
+    let Created {
+        pods,
+        obstacles,
+        waits_for,
+    } = create(&scene, existing + held.count());
+    draft.extend(pods.into_iter().map(Action::CreatePod));
+    draft.block(obstacles);
+    draft.waits_for = waits_for;
+    draft.block(Obstacles {
+        scale: index::why_invalid(&workload),
+        update: None,
+    });
+    let mut budget = Budget::of(&scene);
+    draft.extend(update::replace_requested(
+        &scene,
+        Requested::Open,
+        &mut budget,
+        &mut hooks,
+    ));
+    let updates = update::update_pods(&scene, &mut budget, &mut hooks);
+    let refused = update::replace_requested(&scene, Requested::Refused, &mut budget, &mut hooks);
+    draft.extend(refused);
+    draft.add_updates(updates.decided);
+    draft.add_updates(follow(&scene, &updates.changing, &mut hooks));
+    if let Some(pruned) = prune_names(&workload, &own) {
+        draft.patch_workload(pruned.patch);
+        draft.events.extend(pruned.event);
+    }
+    Ok(conclude(
+        &scene,
+        &held,
+        hooks,
+        draft,
+        old_status,
+        |status| status,
+    ))
+}
+
+/// The old pods to update: those that the partition does not keep. Old pods that surge pods have replaced are
+/// deleted instead.
+fn to_update<'a>(workload: &Workload, revisions: &Revisions, sizes: &Sizes<'a>) -> ToUpdate<'a> {
+    let update = revisions.update.name();
+    let is_old = |pod: &&&Pod| !is_at(pod, update);
+    let old: Vec<&Pod> = sizes.kept.iter().filter(is_old).copied().collect();
+    let target = sizes.rollout.target;
+    ToUpdate {
+        count: old.len() as i64 - (workload.replicas - target),
+        in_place: target - (sizes.kept.len() - old.len()) as i64,
+        old,
+    }
+}
+
+/// Deletes victims, pods that have ended and pods on lost nodes, if they may be deleted.
+fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &mut Hooks<'a>) -> Vec<Action> {
+    let pods = held.others(scene.own).into_iter();
+    let deletions = pods.filter_map(|pod| {
+        let reason = if pod.ended() {
+            DeletionReason::of_ended_pod(pod)
+        } else if scene.sizes.victims.contains(&pod.uid()) {
+            DeletionReason::ScaleIn
+        } else if hooks.is_on_lost_node(pod) {
+            DeletionReason::NodeLost
+        } else {
+            return None;
+        };
+        let cleared = may_touch(pod, &Intent::removal(scene.world.now), hooks)?;
+        Some(cleared.delete(reason))
+    });
+    deletions.collect()
+}
+
+/// Creates the missing pods: as many at the update revision as the rollout allows and the API server accepts, and the
+/// others at the stable revision. `existing` is the number of pods that are not missing.
+fn create(scene: &Scene, existing: i64) -> Created {
+    let Scene {
+        workload,
+        world,
+        revisions,
+        sizes,
+        ..
+    } = scene;
+    let mut new_pods = NewPods::new(scene);
+    let regular = workload.replicas - existing;
+    let missing = (regular + new_pods.surge()).max(0);
+    if missing == 0 {
+        return Created {
+            pods: Vec::new(),
+            obstacles: new_pods.obstacles,
+            waits_for: None,
+        };
+    }
+    let update = revisions.update.name();
+    let updated = sizes.kept.iter().filter(|pod| is_at(pod, update));
+    let reached = (sizes.rollout.target - updated.count() as i64).clamp(0, missing);
+    // Only the surge pods of the rollout have to be at the update revision.
+    let surge = missing - regular.max(missing - reached).max(0);
+    let surge = (surge - sizes.replacement_surge).max(0);
+    let place = |number: i64| match number {
+        number if number < reached - surge => Place::Reached,
+        number if number < missing - surge => Place::Kept,
+        _ => Place::Surge,
+    };
+    let mut names = PodNames::new(workload, world);
+    let mut indexes = Indexes::new(workload, world);
+    let mut pods = Vec::new();
+    let mut waits_for = None;
+    let most = max_creations(workload);
+    let wanted = usize::try_from(missing).map_or(most, |it| it.min(most));
+    let room = scene.batch.room(wanted);
+    if room < wanted {
+        waits_for = scene.batch.waits_for();
+    }
+    for number in (0..missing).take(room) {
+        let Some(revision) = new_pods.revision_at(place(number)) else {
+            continue;
+        };
+        match indexes.take() {
+            Ok(index) => pods.push(names.new_pod(revision, index)),
+            Err(no_index) => {
+                match no_index {
+                    NoIndex::Awaited(why) => waits_for = Some(why),
+                    NoIndex::Blocked(why) => new_pods.obstacles.scale = Some(why),
+                }
+                break;
+            }
+        }
+    }
+    Created {
+        pods,
+        obstacles: new_pods.obstacles,
+        waits_for,
+    }
+}
+
+/// The removal of obsolete names from podsToDelete.
+struct PrunedNames {
+    /// Removes them, all in one write.
+    patch: WorkloadPatch,
+    /// Reports names that no pod has.
+    event: Option<Event>,
+}
+
+/// Removes from podsToDelete the names of pods that do not exist or are Terminating.
+fn prune_names(workload: &Workload, own: &[&Pod]) -> Option<PrunedNames> {
+    if workload.pods_to_delete.is_empty() {
+        return None;
+    }
+    let own: HashMap<&str, &Pod> = own.iter().map(|pod| (pod.name.as_str(), *pod)).collect();
+    let is_needed = |name: &String| own.get(name.as_str()).is_some_and(|pod| !pod.terminating);
+    let names = workload.pods_to_delete.iter().cloned();
+    let (needed, obsolete): (Vec<_>, Vec<_>) = names.partition(is_needed);
+    if obsolete.is_empty() {
+        return None;
+    }
+    let unknown = obsolete
+        .iter()
+        .filter(|name| !own.contains_key(name.as_str()));
+    Some(PrunedNames {
+        event: not_found(unknown.collect()),
+        patch: WorkloadPatch {
+            pods_to_delete: Some(needed),
+            ..WorkloadPatch::default()
+        },
+    })
+}
+
+/// The maximum number of names that an event lists. The other names are only counted.
+const MAX_NAMES_IN_EVENT: usize = 5;
+
+/// The event about names in podsToDelete that no pod has.
+fn not_found(names: Vec<&String>) -> Option<Event> {
+    let message = match names[..] {
+        [] => return None,
+        [name] => {
+            format!("{name}, which is not a pod of this workload; it is removed from the list")
+        }
+        _ => {
+            let listed: Vec<_> = names
+                .iter()
+                .take(MAX_NAMES_IN_EVENT)
+                .map(|it| it.as_str())
+                .collect();
+            let others = match names.len().saturating_sub(MAX_NAMES_IN_EVENT) {
+                0 => String::new(),
+                others => format!(" and {others} more"),
+            };
+            format!(
+                "{}{others}, which are not pods of this workload; they are removed from the list",
+                listed.join(", ")
+            )
+        }
+    };
+    Some(Event {
+        warning: true,
+        reason: "PodNotFound".to_owned(),
+        message: format!("podsToDelete names {message}"),
+    })
+}

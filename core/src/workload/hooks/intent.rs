@@ -1,0 +1,82 @@
+//! What a rule intends to do with a pod: the action that a hook must allow.
+
+use jiff::Timestamp;
+
+use crate::api::names::HookPoint;
+use crate::observed::RevisionName;
+use crate::workload::decision::Concern;
+
+/// Precedes the revision of each SidecarSet in [`Target::WithSidecars`].
+pub const SIDECARS: char = '+';
+
+/// What an action on a pod leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// The pod is deleted for good, or replaced with one of the same revision.
+    Removal,
+    /// The pod is updated to this revision.
+    Revision(RevisionName<'a>),
+    /// The pod is updated to a revision, or stays at it, and its sidecars are updated. Contains the names of the
+    /// pod's revision and of the SidecarSets' revisions.
+    WithSidecars(&'a str),
+}
+
+impl<'a> Target<'a> {
+    /// The value of the annotation on a HookRun.
+    pub fn annotation(self) -> &'a str {
+        match self {
+            Self::Removal => "",
+            Self::Revision(name) => name.as_str(),
+            Self::WithSidecars(names) => names,
+        }
+    }
+
+    /// Whether the target in an annotation updates only the sidecars of a pod at this revision.
+    pub(super) fn is_for_sidecars(annotation: &str, revision: RevisionName) -> bool {
+        let rest = annotation.strip_prefix(revision.as_str());
+        rest.is_some_and(|rest| rest.starts_with(SIDECARS))
+    }
+
+    /// What is blocked when the hook cannot be created.
+    pub(super) fn concern(self) -> Concern {
+        match self {
+            Self::Removal => Concern::Scale,
+            Self::Revision(_) | Self::WithSidecars(_) => Concern::Update,
+        }
+    }
+}
+
+/// An action on a pod, as far as its hook is concerned.
+#[derive(Clone, Copy, Debug)]
+pub struct Intent<'a> {
+    /// The hook point that guards the action.
+    pub point: HookPoint,
+    /// What the action leads to.
+    pub target: Target<'a>,
+    /// Containers whose image changes.
+    pub modified: &'a [String],
+    /// Containers that the action changes in place, as in the annotation on a HookRun; None for any other action. A
+    /// success counts only for these containers, and never for a deletion.
+    pub changes: Option<&'a str>,
+    /// Whether the action is possible now, apart from its hook. Only then is a hook started.
+    pub possible: bool,
+    /// Whether the pod is deleted. Only then does the deadline of a guarded pod apply.
+    pub deletes: bool,
+    /// The time at which a success must be valid: now, or when the gate was closed.
+    pub at: Timestamp,
+}
+
+impl Intent<'static> {
+    /// The intent to delete a pod for good, or to replace it with one of the same revision.
+    pub fn removal(now: Timestamp) -> Self {
+        Self {
+            point: HookPoint::PreDelete,
+            target: Target::Removal,
+            modified: &[],
+            changes: None,
+            possible: true,
+            deletes: true,
+            at: now,
+        }
+    }
+}

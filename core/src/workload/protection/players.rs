@@ -1,0 +1,82 @@
+//! Which guarded pods may have players. A metric counts those that another client ends anyway.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::api::GameWorkload;
+use crate::observed::{Disruption, Pod};
+use crate::workload::guard::may_have_players;
+use crate::workload::spec::guarded::Guarded;
+use crate::workload::world::World;
+
+/// The guarded pods of a workload that may have players, as seen in one world. Maps the uid of each pod to whether a
+/// user has released it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GuardedPlayers(BTreeMap<String, bool>);
+
+/// What ended a guarded pod before its hook allowed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ending {
+    /// Any client, after a user had released the pod.
+    Released,
+    /// What the pod's last status shows, if it shows anything.
+    Unreleased(Option<Disruption>),
+}
+
+impl GuardedPlayers {
+    /// Finds the pods in a world.
+    pub fn of(workload: &impl GameWorkload, world: &World) -> Self {
+        if Guarded::of(workload).is_none() {
+            return Self::default();
+        }
+        let uid = workload.meta().uid.as_deref();
+        let is_released = |pod: &Pod| pod.released && pod.controller.as_deref() == uid;
+        let counts =
+            |pod: &&Pod| (pod.guarded_by() == uid || is_released(pod)) && may_have_players(pod);
+        let pods = living(uid, world).filter(counts);
+        Self(
+            pods.map(|pod| (pod.uid.clone(), is_released(pod)))
+                .collect(),
+        )
+    }
+
+    /// Compares these pods with a later world. For each pod that no longer exists, is Terminating, or was stopped by
+    /// its kubelet, returns what ended it. A pod that ended on its own does not count.
+    pub fn ended(&self, workload: &impl GameWorkload, world: &World) -> Vec<Ending> {
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        let uid = workload.meta().uid.as_deref();
+        let living = living(uid, world).filter(|pod| !is_stopped(pod));
+        let living: BTreeSet<&str> = living.map(|pod| pod.uid.as_str()).collect();
+        let pods = world.pods.iter();
+        let pods: BTreeMap<_, _> = pods.map(|pod| (pod.uid.as_str(), pod)).collect();
+        let ended = self.0.iter();
+        let ended = ended.filter(|(uid, _)| !living.contains(uid.as_str()));
+        let ending = |(uid, was_released): (&String, &bool)| {
+            let last = pods.get(uid.as_str());
+            // The pod may have been released and deleted since the earlier world.
+            match *was_released || last.is_some_and(|pod| pod.released) {
+                true => Ending::Released,
+                false => Ending::Unreleased(last.and_then(|pod| pod.disruption)),
+            }
+        };
+        ended.map(ending).collect()
+    }
+
+    /// Forgets a pod that the operator itself deletes.
+    pub fn forget(&mut self, uid: &str) {
+        self.0.remove(uid);
+    }
+}
+
+/// Whether the kubelet stopped the pod. Kubelets do so without deleting pods.
+fn is_stopped(pod: &Pod) -> bool {
+    pod.disruption == Some(Disruption::Kubelet) && !may_have_players(pod)
+}
+
+/// The workload's pods and orphans that are not Terminating. A pod that was orphaned keeps running.
+fn living<'a>(uid: Option<&'a str>, world: &'a World) -> impl Iterator<Item = &'a Pod> {
+    let pods = world.pods.iter().map(AsRef::as_ref);
+    let is_own = move |pod: &&Pod| pod.controller.is_none() || pod.controller.as_deref() == uid;
+    pods.filter(is_own).filter(|pod| !pod.terminating)
+}

@@ -1,0 +1,122 @@
+//! The status to show at the end of a plan.
+
+use crate::api::names::HookPoint;
+use crate::api::{PodHookCondition, WorkloadStatus};
+use crate::workload::hooks::Hooks;
+use crate::workload::in_place::is_in_progress;
+use crate::workload::protection;
+use crate::workload::spec::UpdateType;
+use crate::workload::spec::Workload;
+use crate::workload::status;
+use crate::workload::status::{Outcome, PodCounts, Reasons};
+use crate::workload::update::Scene;
+
+/// The maximum number of hook conditions that a status shows for one hook point.
+const HOOK_CONDITIONS: usize = 100;
+
+/// The status to show.
+pub fn status(
+    scene: &Scene,
+    counts: PodCounts,
+    active: i32,
+    hooks: &Hooks,
+    reasons: Reasons,
+    old: Option<&WorkloadStatus>,
+) -> WorkloadStatus {
+    let Scene {
+        workload,
+        world,
+        sizes,
+        ..
+    } = scene;
+    let kept = sizes.kept.iter();
+    let to_replace = kept
+        .filter(|pod| workload.replacement_requested(pod))
+        .count();
+    let is_settled = to_replace == 0 && is_settled(scene, &counts);
+    let outcome = Outcome {
+        rollout: &sizes.rollout,
+        complete: is_settled && reasons.obstacles.is_none(),
+        counts,
+        victims: sizes.victims.len() + to_replace,
+        reserved: reserved(scene),
+        reasons,
+    };
+    let progress = sizes.rollout.progress.clone();
+    let blocked = |point| longest_waiting(hooks.blocked.get(&point).cloned().unwrap_or_default());
+    let old = old.map_or(&[][..], |old| &old.conditions);
+    let mut conditions = status::conditions(workload, &outcome, old, world.now);
+    conditions.extend(status::guard_condition(workload, world, scene.own, old));
+    WorkloadStatus {
+        observed_generation: workload.generation,
+        replicas: counts.replicas,
+        active_replicas: active,
+        ready_replicas: counts.ready,
+        available_replicas: counts.available,
+        updated_replicas: counts.updated,
+        updated_ready_replicas: counts.updated_ready,
+        update_revision: progress.update_revision,
+        creating_in_batches: scene.batch.in_progress && !are_all_available(workload, &counts),
+        surge_replicas: i32::try_from(sizes.surge).unwrap_or(i32::MAX),
+        current_revision: progress.canary.revision.clone(),
+        collision_count: progress.collision_count,
+        label_selector: workload.selector.to_string(),
+        current_step_index: progress.step_index,
+        current_step_hash: progress.step_hash,
+        canary: progress.canary,
+        pause_conditions: progress.pause_conditions,
+        pre_delete_hook_condition: blocked(HookPoint::PreDelete),
+        pre_inplace_hook_condition: blocked(HookPoint::PreInplace),
+        post_inplace_hook_condition: blocked(HookPoint::PostInplace),
+        protection: protection::status(workload, hooks, scene.own),
+        conditions,
+    }
+}
+
+/// The number of pods that are to be deleted because their ordinal is reserved.
+fn reserved(scene: &Scene) -> usize {
+    let Scene {
+        workload, sizes, ..
+    } = scene;
+    let active = sizes.active.iter();
+    let victims = active.filter(|pod| sizes.victims.contains(&pod.uid()));
+    victims.filter(|pod| workload.is_reserved(pod)).count()
+}
+
+/// The hook conditions of the pods that have waited longest. The status shows only these, because thousands of
+/// conditions would make the object too large to be written.
+pub fn longest_waiting(mut conditions: Vec<PodHookCondition>) -> Vec<PodHookCondition> {
+    if conditions.len() > HOOK_CONDITIONS {
+        conditions.sort_by_cached_key(|it| (it.start_time.0, it.pod_name.clone()));
+        conditions.truncate(HOOK_CONDITIONS);
+    }
+    conditions
+}
+
+/// Whether all pods are available, and there is at least one.
+fn are_all_available(workload: &Workload, counts: &PodCounts) -> bool {
+    let available = i64::from(counts.available);
+    available > 0 && available >= workload.replicas
+}
+
+/// Whether there are as many pods as desired, all available and none to be deleted, and the rollout is complete.
+fn is_settled(scene: &Scene, counts: &PodCounts) -> bool {
+    let Scene {
+        workload,
+        revisions,
+        sizes,
+        ..
+    } = scene;
+    let rollout = &sizes.rollout;
+    let is_stopped = rollout.paused && sizes.stable != revisions.update.name();
+    // With OnDelete, the user decides when a pod is updated.
+    let is_updated =
+        workload.update == UpdateType::OnDelete || i64::from(counts.updated) >= rollout.target;
+    rollout.progress.is_past(workload.steps.len())
+        && !is_stopped
+        && is_updated
+        && sizes.victims.is_empty()
+        && sizes.active.len() as i64 == workload.replicas
+        && i64::from(counts.available) == workload.replicas
+        && !sizes.kept.iter().any(|pod| is_in_progress(pod))
+}

@@ -1,0 +1,176 @@
+//! Events about changes of the status: each is reported once.
+
+use crate::api::names::HookPoint;
+use crate::api::{ConditionType, PodHookCondition, Reason, WorkloadStatus};
+use crate::write::Event;
+
+/// The events about the change from one status to the next. `steps` is the number of the workload's canary steps.
+pub fn of_change(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Event> {
+    let mut events = failures(old, new);
+    for ((point, new), (_, old)) in new.blocked_pods().into_iter().zip(old.blocked_pods()) {
+        let ended = new.iter().filter(|it| !old.contains(it));
+        events.extend(ended.map(|it| hook_ended(point, it)));
+    }
+    events.extend(rollout(old, new, steps));
+    events.extend(guard(old, new));
+    events
+}
+
+fn warning(reason: &str, message: String) -> Event {
+    Event {
+        warning: true,
+        reason: reason.to_owned(),
+        message,
+    }
+}
+
+fn normal(reason: &str, message: String) -> Event {
+    Event {
+        warning: false,
+        ..warning(reason, message)
+    }
+}
+
+fn failures(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
+    let types = [ConditionType::FailedScale, ConditionType::FailedUpdate].into_iter();
+    let failed = types.filter_map(|type_| {
+        let failed = new.condition(type_)?;
+        let reported = old.condition(type_).map(|it| &it.message);
+        (reported != Some(&failed.message)).then(|| warning(&failed.reason, failed.message.clone()))
+    });
+    failed.collect()
+}
+
+fn hook_ended(point: HookPoint, condition: &PodHookCondition) -> Event {
+    let PodHookCondition {
+        pod_name,
+        phase,
+        message,
+        ..
+    } = condition;
+    let why = if message.is_empty() {
+        String::new()
+    } else {
+        format!(": {message}")
+    };
+    warning(
+        "HookNotSuccessful",
+        format!(
+            "{} hook of pod {pod_name} ended {phase:?}{why}",
+            point.as_str()
+        ),
+    )
+}
+
+/// The event about condition Guarded, if that has changed.
+fn guard(old: &WorkloadStatus, new: &WorkloadStatus) -> Option<Event> {
+    let guarded = new.condition(ConditionType::Guarded)?;
+    let before = old.condition(ConditionType::Guarded);
+    if before.is_some_and(|it| (&it.status, &it.reason) == (&guarded.status, &guarded.reason)) {
+        return None;
+    }
+    Some(match guarded.status == "True" {
+        true => normal(&guarded.reason, guarded.message.clone()),
+        false => warning(&guarded.reason, guarded.message.clone()),
+    })
+}
+
+/// The event about a guard that cannot be removed, and so keeps its workload from being deleted.
+pub fn stuck_guard(old: Option<&WorkloadStatus>, new: &WorkloadStatus) -> Option<Event> {
+    let guarded = new.condition(ConditionType::Guarded)?;
+    let is_stuck = guarded.reason == Reason::BudgetNotDeleted.to_string();
+    guard(old.unwrap_or(&WorkloadStatus::default()), new).filter(|_| is_stuck)
+}
+
+fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Event> {
+    let mut events = Vec::new();
+    let update = &new.update_revision;
+    if old.update_revision != *update && !old.update_revision.is_empty() {
+        // A rollout that is reverted returns to the stable revision.
+        let from = match new.canary.revision == *update {
+            true => &old.update_revision,
+            false => &new.canary.revision,
+        };
+        events.push(normal("RolloutStarted", format!("from {from} to {update}")));
+    }
+    if new.current_step_index != old.current_step_index && new.canary.revision != *update {
+        events.extend(
+            new.current_step_index
+                .and_then(|index| canary_step(update, index, steps)),
+        );
+    }
+    for pause in new
+        .pause_conditions
+        .iter()
+        .filter(|it| !old.pause_conditions.contains(it))
+    {
+        events.push(normal(
+            "RolloutPaused",
+            format!(
+                "{:?} at step {}",
+                pause.reason,
+                new.current_step_index.unwrap_or(0)
+            ),
+        ));
+    }
+    if old.canary.revision != new.canary.revision && !old.canary.revision.is_empty() {
+        events.push(normal(
+            "RolloutComplete",
+            format!("{} is now the stable revision", new.canary.revision),
+        ));
+    }
+    events
+}
+
+/// An event about the current step of a rollout, counted from 0.
+fn canary_step(update: &str, index: i32, steps: usize) -> Option<Event> {
+    let index = usize::try_from(index).ok()?;
+    let message = match index < steps {
+        true => format!("the rollout to {update} is at step {index}"),
+        false if steps == 0 => return None,
+        false => format!("the rollout to {update} has completed all of its {steps} steps"),
+    };
+    Some(normal("CanaryStep", message))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The messages of the events about a rollout that reaches this step index.
+    fn messages(index: i32, steps: usize) -> Vec<String> {
+        let status = |index: Option<i32>| {
+            let status = json!({
+                "updateRevision": "game-new",
+                "currentStepIndex": index,
+                "canary": {"revision": "game-old"},
+            });
+            serde_json::from_value::<WorkloadStatus>(status).unwrap()
+        };
+        let events = of_change(&status(None), &status(Some(index)), steps);
+        events.into_iter().map(|event| event.message).collect()
+    }
+
+    #[test]
+    fn the_event_of_a_revert_names_the_revision_that_is_reverted() {
+        let status = |update: &str| {
+            let status = json!({"updateRevision": update, "canary": {"revision": "game-a"}});
+            serde_json::from_value::<WorkloadStatus>(status).unwrap()
+        };
+        let of_change = |old, new| of_change(&status(old), &status(new), 0)[0].message.clone();
+        assert_eq!(of_change("game-a", "game-b"), "from game-a to game-b");
+        assert_eq!(of_change("game-b", "game-a"), "from game-b to game-a");
+        assert_eq!(of_change("game-b", "game-c"), "from game-a to game-c");
+    }
+
+    #[test]
+    fn a_rollout_is_at_a_step_or_has_completed_all_of_them() {
+        assert_eq!(messages(0, 3), ["the rollout to game-new is at step 0"]);
+        assert_eq!(messages(2, 3), ["the rollout to game-new is at step 2"]);
+        let completed = "the rollout to game-new has completed all of its 3 steps";
+        assert_eq!(messages(3, 3), [completed]);
+        assert_eq!(messages(0, 0), [""; 0]);
+    }
+}

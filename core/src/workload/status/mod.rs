@@ -1,0 +1,274 @@
+//! What users see: counts and conditions.
+
+pub mod conclusion;
+pub mod events;
+pub mod unreadable;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use crate::api::{ConditionType, PauseReason, Reason};
+use crate::observed::time::earlier;
+use crate::observed::{Pod, RevisionName};
+use crate::workload::decision::{Blocked, Obstacles};
+use crate::workload::in_place::is_at;
+use crate::workload::pods::availability::{available_at, is_available};
+use crate::workload::protection;
+use crate::workload::rollout::Rollout;
+use crate::workload::spec::UpdateType;
+use crate::workload::spec::Workload;
+use crate::workload::world::World;
+
+/// The numbers of pods in each state, including victims.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodCounts {
+    /// All.
+    pub replicas: i32,
+    /// Ready.
+    pub ready: i32,
+    /// Available.
+    pub available: i32,
+    /// At the update revision.
+    pub updated: i32,
+    /// At the update revision and ready.
+    pub updated_ready: i32,
+}
+
+/// Counts pods, and returns when the next one becomes available just by the passage of time.
+pub fn count(
+    workload: &Workload,
+    pods: &[&Pod],
+    update: RevisionName,
+    now: Timestamp,
+) -> (PodCounts, Option<Timestamp>) {
+    let mut counts = PodCounts::default();
+    let mut wake = None;
+    for pod in pods {
+        let updated = is_at(pod, update);
+        counts.replicas += 1;
+        counts.ready += i32::from(pod.is_ready());
+        counts.available += i32::from(is_available(pod, workload, now));
+        counts.updated += i32::from(updated);
+        counts.updated_ready += i32::from(updated && pod.is_ready());
+        wake = earlier(wake, available_at(pod, workload).filter(|at| *at > now));
+    }
+    (counts, wake)
+}
+
+/// The number of pods that are not to be removed, for autoscalers. `places` is the number of pods that keep a missing
+/// one from being created: all that are neither ended nor Terminating, those held back after they ended at once, and
+/// orphans that are being adopted.
+///
+/// An autoscaler takes this number as its answer while the metric is within its tolerance, so it must not differ from
+/// replicas for any other reason than that pods are missing. What exceeds replicas is removed sooner or later: surplus
+/// pods, whether they wait for their hook or for their turn, and surge pods or the pods that these replace. A pod that
+/// waits to be replaced keeps its place, and so does one with a reserved ordinal until its substitute exists.
+pub fn active(workload: &Workload, places: i64) -> i32 {
+    i32::try_from(places.clamp(0, workload.replicas.max(0))).unwrap_or(i32::MAX)
+}
+
+/// Why the workload does not match its spec.
+#[derive(Default)]
+pub struct Reasons {
+    /// What blocks the workload.
+    pub obstacles: Obstacles,
+    /// What the creation of pods waits for, if that needs no action by a user.
+    pub waits_for: Option<Blocked>,
+}
+
+/// The result of a plan, as far as conditions show it.
+pub struct Outcome<'a> {
+    /// How far the rollout may go.
+    pub rollout: &'a Rollout,
+    /// Whether the workload matches its spec.
+    pub complete: bool,
+    /// The counts.
+    pub counts: PodCounts,
+    /// The number of pods that are to be deleted or replaced.
+    pub victims: usize,
+    /// How many of them have a reserved ordinal.
+    pub reserved: usize,
+    /// Why the workload does not match its spec.
+    pub reasons: Reasons,
+}
+
+/// The conditions, with the time of the last change of each.
+pub fn conditions(
+    workload: &Workload,
+    outcome: &Outcome,
+    old: &[Condition],
+    now: Timestamp,
+) -> Vec<Condition> {
+    let Obstacles { scale, update } = &outcome.reasons.obstacles;
+    let failures = [
+        (ConditionType::FailedScale, scale),
+        (ConditionType::FailedUpdate, update),
+    ];
+    let failures = failures
+        .into_iter()
+        .filter_map(|(type_, failure)| Some(Finding::blocked(type_, failure.as_ref()?)));
+    let findings = [ready(workload, outcome), progressing(workload, outcome)].into_iter();
+    let findings = findings.chain(failures);
+    findings
+        .map(|it| it.condition(workload, old, now))
+        .collect()
+}
+
+/// Condition Guarded: whether clients other than the operator are kept from deleting pods. None if the workload does
+/// not request that.
+pub fn guard_condition(
+    workload: &Workload,
+    world: &World,
+    own: &[&Pod],
+    old: &[Condition],
+) -> Option<Condition> {
+    let verdict = protection::verdict(workload, world, own)?;
+    let finding = match verdict.holds {
+        true => Finding::status_true(ConditionType::Guarded, verdict.reason, verdict.message),
+        false => Finding::status_false(ConditionType::Guarded, verdict.reason, verdict.message),
+    };
+    Some(finding.condition(workload, old, world.now))
+}
+
+/// A condition as this plan determines it.
+struct Finding {
+    type_: ConditionType,
+    status: &'static str,
+    reason: Reason,
+    message: String,
+}
+
+impl Finding {
+    fn status_true(type_: ConditionType, reason: Reason, message: String) -> Self {
+        Self {
+            type_,
+            status: "True",
+            reason,
+            message,
+        }
+    }
+
+    fn status_false(type_: ConditionType, reason: Reason, message: String) -> Self {
+        Self {
+            status: "False",
+            ..Self::status_true(type_, reason, message)
+        }
+    }
+
+    /// The condition, with the time of its last change.
+    fn condition(self, workload: &Workload, old: &[Condition], now: Timestamp) -> Condition {
+        let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+        let is_same =
+            |old: &&Condition| old.type_ == self.type_.as_str() && old.status == self.status;
+        let before = old.iter().find(is_same);
+        Condition {
+            type_: self.type_.as_str().to_owned(),
+            status: self.status.to_owned(),
+            reason: self.reason.to_string(),
+            message: self.message,
+            observed_generation: Some(workload.generation),
+            last_transition_time: before.map_or(now, |it| it.last_transition_time.clone()),
+        }
+    }
+
+    fn blocked(type_: ConditionType, by: &Blocked) -> Self {
+        Self::status_true(type_, by.reason, by.message.clone())
+    }
+}
+
+/// Ready means that the workload matches its spec. `kubectl wait` and kstatus wait for it.
+fn ready(workload: &Workload, outcome: &Outcome) -> Finding {
+    let available = i64::from(outcome.counts.available);
+    let updated = i64::from(outcome.counts.updated);
+    let wanted = workload.replicas;
+    if outcome.complete {
+        let message = if updated >= wanted {
+            format!("{available} pods are available at the desired revision")
+        } else {
+            let others = match workload.update {
+                UpdateType::OnDelete => "the others are updated when they are deleted",
+                _ => "the partition holds the others back",
+            };
+            format!(
+                "{available} pods are available, {updated} of them at the update revision: {others}"
+            )
+        };
+        return Finding::status_true(ConditionType::Ready, Reason::AllPodsAvailable, message);
+    }
+    let (reason, message) = if available < wanted {
+        let message = format!("{available} of {wanted} pods are available");
+        (Reason::PodsUnavailable, message)
+    } else if outcome.victims > 0 {
+        (Reason::PodsToDelete, to_delete(outcome))
+    } else if let (Some(by), true) = (&outcome.reasons.obstacles.scale, updated >= wanted) {
+        (by.reason, by.message.clone())
+    } else {
+        let message = format!("{updated} of {wanted} pods are at the update revision");
+        (Reason::RolloutUnderWay, message)
+    };
+    Finding::status_false(ConditionType::Ready, reason, message)
+}
+
+fn to_delete(outcome: &Outcome) -> String {
+    let Outcome {
+        victims, reserved, ..
+    } = outcome;
+    match reserved {
+        0 => format!("pods that are to be deleted and are waiting for their hook: {victims}"),
+        _ => format!(
+            "pods that are to be deleted and are waiting for their hook or a substitute: {victims}; those to be \
+             deleted because their ordinal is reserved: {reserved}"
+        ),
+    }
+}
+
+fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
+    let proceeds = |reason, message: &str| {
+        Finding::status_true(ConditionType::Progressing, reason, message.to_owned())
+    };
+    let waits =
+        |reason, message| Finding::status_false(ConditionType::Progressing, reason, message);
+    if outcome.complete {
+        return proceeds(Reason::Complete, "the rollout is complete");
+    }
+    let rollout = outcome.rollout;
+    let step = rollout.progress.step_index.unwrap_or(0);
+    if rollout.resume_ignored {
+        let message = format!(
+            "`paused: false` was set by an apply and does not resume step {step}: remove `paused` from the manifest, \
+             or resume with kubectl game resume or kubectl patch"
+        );
+        return waits(Reason::ResumeByApplyIgnored, message);
+    }
+    if let Some(pause) = rollout.progress.pause_conditions.first() {
+        let (reason, what) = match pause.reason {
+            PauseReason::PausedByCanaryPauseStep => (Reason::PausedByCanaryPauseStep, "is paused"),
+            PauseReason::PausedByStepBasedHook => (
+                Reason::PausedByStepBasedHook,
+                "is paused because its hook was not successful",
+            ),
+        };
+        let message = format!(
+            "canary step {step} {what}; set spec.updateStrategy.paused to false to continue"
+        );
+        return waits(reason, message);
+    }
+    if workload.paused && rollout.paused {
+        let message = "spec.updateStrategy.paused is true".to_owned();
+        return waits(Reason::Paused, message);
+    }
+    let Reasons {
+        obstacles,
+        waits_for,
+    } = &outcome.reasons;
+    match obstacles.update.as_ref().or(obstacles.scale.as_ref()) {
+        Some(Blocked { reason, message }) => waits(*reason, message.clone()),
+        None => match waits_for {
+            Some(Blocked { reason, message }) => proceeds(*reason, message),
+            None => proceeds(
+                Reason::RollingOut,
+                "pods are being created, updated or deleted",
+            ),
+        },
+    }
+}

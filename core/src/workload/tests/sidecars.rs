@@ -1,0 +1,191 @@
+//! Sidecars that are injected into the pods of a workload.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::story::{Story, merge, set, story};
+use crate::api::{HookTemplate, SidecarSet};
+use crate::observed::*;
+use crate::sidecar_set::Sidecars;
+use crate::write::*;
+
+/// A SidecarSet whose container is placed before the game.
+fn log_set(image: &str) -> Arc<Sidecars> {
+    let set = json!({
+        "metadata": {"name": "log"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "game"}},
+            "containers": [{"name": "log", "image": image}],
+            "volumes": [{"name": "data", "emptyDir": {}}],
+            "patchPodMetadata": [{"annotations": {"logs": "on"}}],
+        },
+    });
+    let set: SidecarSet = serde_json::from_value(set).expect("a set");
+    Arc::new(Sidecars::of(&set).expect("a selector"))
+}
+
+fn images_of(pod: &Pod) -> Vec<&str> {
+    pod.containers.iter().map(|it| it.image.as_str()).collect()
+}
+
+fn plans_dry_run_with_log(story: &Story) -> bool {
+    let plan = story.plan();
+    let mut actions = plan.actions.iter();
+    actions.any(|action| matches!(action, Action::DryRun { pod, .. } if has_log(pod)))
+}
+
+fn has_log(pod: &Value) -> bool {
+    pod["spec"]["containers"][0]["name"] == "log" && pod["metadata"]["annotations"]["logs"] == "on"
+}
+
+#[test]
+fn new_pods_get_sidecars_and_running_ones_are_left_alone() {
+    let mut story = story(2, json!({"updateStrategy": {"type": "InplaceUpdate"}}));
+    story.settle();
+    story.world.sidecars = vec![log_set("log:1")];
+    assert!(!story.reconcile(), "a new set does not affect running pods");
+    story.user(json!({"replicas": 3})).settle();
+    let pods_with_log = |story: &Story| {
+        let has_log = |pod: &&Arc<Pod>| images_of(pod).contains(&"log:1");
+        story.world.pods.iter().filter(has_log).count()
+    };
+    assert_eq!(pods_with_log(&story), 1);
+    story.image("v2").settle();
+    assert_eq!(pods_with_log(&story), 1);
+    let mut pods = story.world.pods.iter();
+    assert!(pods.all(|pod| images_of(pod).contains(&"game:v2")));
+}
+
+#[test]
+fn the_dry_run_checks_the_template_together_with_its_sidecars() {
+    let mut story = story(2, json!({}));
+    story.world.sidecars = vec![log_set("log:1")];
+    story.settle();
+    story.image("v2");
+    assert!(story.reconcile() && plans_dry_run_with_log(&story));
+    story.settle();
+    // The next pods get a new image of the sidecar as well as of the game.
+    story.world.sidecars = vec![log_set("log:2")];
+    story.world.verdicts.clear();
+    story.dry_run_refusal = Some("no such image".to_owned());
+    let before: Vec<String> = story.world.pods.iter().map(|pod| pod.uid.clone()).collect();
+    story.image("v3").settle();
+    let after: Vec<String> = story.world.pods.iter().map(|pod| pod.uid.clone()).collect();
+    assert_eq!(
+        before, after,
+        "no pod is deleted if its replacement is refused"
+    );
+    story.dry_run_refusal = None;
+    story.wait(60).settle();
+    let mut pods = story.world.pods.iter();
+    assert!(pods.all(|pod| images_of(pod) == ["log:2", "game:v3"]));
+}
+
+#[test]
+fn a_sidecars_volume_with_the_name_of_a_claim_is_a_conflict() {
+    let claims = json!([{"metadata": {"name": "data"}, "spec": {}}]);
+    let mut story = set(1, json!({"volumeClaimTemplates": claims}));
+    story.world.sidecars = vec![log_set("log:1")];
+    story.settle();
+    let pod = &story.world.pods[0];
+    assert_eq!(images_of(pod), ["game:v1"]);
+    let why = pod.sidecars["log"].left_out.as_deref();
+    assert_eq!(
+        why,
+        Some("the pod has another volume \"data\"; rename one of the two")
+    );
+}
+
+#[test]
+fn hooks_get_the_pods_own_containers_first() {
+    let hook = json!({"hook": {"templateName": "named"}});
+    let mut story = story(1, json!({"preDeleteUpdateStrategy": hook}));
+    let names = ["PodContainer[0]", "PodContainer[1]"].map(|name| json!({"name": name}));
+    let template = json!({
+        "metadata": {"name": "named"},
+        "spec": {"args": names, "metrics": [
+            {"name": "a", "provider": {"web": {"url": "http://127.0.0.1"}}},
+        ]},
+    });
+    let template: HookTemplate = serde_json::from_value(template).expect("a template");
+    story
+        .world
+        .templates
+        .insert("named".to_owned(), Arc::new(template));
+    story.world.sidecars = vec![log_set("log:1")];
+    story.settle();
+    story.user(json!({"replicas": 0})).settle();
+    let args = &story.world.runs[0].spec.args;
+    let values: Vec<_> = args.iter().filter_map(|it| it.value.as_deref()).collect();
+    assert_eq!(values, ["game", "log"]);
+}
+
+/// A set that adds a container with this CPU request to `list`: `containers` or `initContainers`.
+fn requesting_set(cpu: &str, list: &str, fields: Value) -> Arc<Sidecars> {
+    let mut container = json!({
+        "name": "log", "image": "log:1", "resources": {"requests": {"cpu": cpu}},
+        "podInjectPolicy": "AfterAppContainer",
+    });
+    merge(&mut container, fields);
+    let set = json!({
+        "metadata": {"name": "log"},
+        "spec": {"selector": {"matchLabels": {"app": "game"}}, list: [container]},
+    });
+    let set: SidecarSet = serde_json::from_value(set).expect("a set");
+    Arc::new(Sidecars::of(&set).expect("a selector"))
+}
+
+/// A workload with three pods. Each has a game container that requests one CPU, and these sidecars.
+fn with_requests(sidecars: Vec<Arc<Sidecars>>) -> Story {
+    let game = json!({
+        "name": "game", "image": "game:v1", "resources": {"requests": {"cpu": "1"}},
+    });
+    let template = json!({"spec": {"containers": [game]}});
+    let mut story = story(3, json!({"template": template}));
+    story.world.sidecars = sidecars;
+    story.settle();
+    story
+}
+
+/// Makes dry runs fail as if a full quota refused an additional pod with this request.
+fn refuse_additional(story: &mut Story, requested: &str, limit: &str) {
+    story.dry_run_refusal = Some(format!(
+        "exceeded quota: team, requested: requests.cpu={requested}, used: requests.cpu={limit}, \
+         limited: requests.cpu={limit}"
+    ));
+}
+
+#[test]
+fn pods_with_sidecars_are_replaced_under_a_full_quota() {
+    for (list, fields) in [
+        ("containers", json!({})),
+        ("initContainers", json!({"restartPolicy": "Always"})),
+    ] {
+        let mut story = with_requests(vec![requesting_set("100m", list, fields)]);
+        refuse_additional(&mut story, "1100m", "3300m");
+        story.image("v2").settle();
+        assert_eq!(story.images(), "v2 v2 v2", "{list}");
+    }
+}
+
+#[test]
+fn under_a_full_quota_pods_that_request_less_than_their_replacements_are_kept() {
+    let mut story = with_requests(Vec::new());
+    // The set is new, so the running pods do not have its container.
+    story.world.sidecars = vec![requesting_set("100m", "containers", json!({}))];
+    refuse_additional(&mut story, "1100m", "3");
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v1 v1 v1");
+    let (reason, _) = story.condition("FailedUpdate").expect("a condition");
+    assert_eq!(reason, "TemplateRefused");
+}
+
+#[test]
+fn a_full_quota_lets_the_last_pod_with_sidecars_be_replaced() {
+    let mut story = with_requests(vec![requesting_set("100m", "containers", json!({}))]);
+    story.user(json!({"replicas": 1})).settle();
+    refuse_additional(&mut story, "1100m", "1100m");
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v2");
+}

@@ -1,0 +1,388 @@
+//! The API server of a story: it carries out actions, or refuses them because their preconditions fail.
+
+use super::*;
+
+impl<K: Planned + Serialize> Story<K> {
+    pub(super) fn collect_garbage(&mut self) {
+        let pods: BTreeSet<String> = self.pods().iter().map(|pod| pod.uid.clone()).collect();
+        let exists = |owner: &ClaimOwner| owner.kind != "Pod" || pods.contains(&owner.uid);
+        self.world
+            .claims
+            .retain(|_, claim| claim.owners.is_empty() || claim.owners.iter().any(exists));
+    }
+
+    /// The message with which a full quota refuses an additional pod.
+    pub(super) fn quota_refusal(&self) -> Option<String> {
+        let pods = self.world.pods.len();
+        let quota = self.quota.filter(|quota| pods >= *quota)?;
+        Some(format!(
+            "exceeded quota: q, requested: pods=1, used: pods={pods}, limited: pods={quota}"
+        ))
+    }
+
+    pub(super) fn record_verdict(&mut self, revision: String, refusal: Option<String>) {
+        let verdict = match refusal {
+            Some(message) => Verdict::Refused {
+                message,
+                at: self.world.now,
+            },
+            None => Verdict::Accepted,
+        };
+        self.world.verdicts.insert(revision, verdict);
+    }
+
+    pub fn carry_out(&mut self, action: Action) {
+        self.done.push(action.clone());
+        let (now, tick) = (self.world.now, self.tick());
+        if action.pod().is_some_and(|pod| !self.is_unchanged(pod)) {
+            self.refused.push(action);
+            return;
+        }
+        match action {
+            Action::PatchWorkload(patch) => self.patch_workload(patch),
+            Action::CreateRevision(NewRevision {
+                name,
+                number,
+                template,
+                ..
+            }) => {
+                let uid = format!("uid-{name}");
+                let revision = Revision {
+                    name,
+                    uid,
+                    number,
+                    template,
+                    controlled: true,
+                };
+                self.world.revisions.push(Arc::new(revision));
+            }
+            Action::RenumberRevision { name, number } => {
+                let revision = self
+                    .world
+                    .revisions
+                    .iter_mut()
+                    .find(|it| it.name == name)
+                    .expect("revision");
+                Arc::make_mut(revision).number = number;
+            }
+            Action::DeleteRevision { name, .. } => {
+                self.world.revisions.retain(|it| it.name != name)
+            }
+            Action::AdoptRevision { name, .. } => {
+                let revisions = self.world.revisions.iter_mut();
+                for revision in revisions.filter(|it| it.name == name) {
+                    Arc::make_mut(revision).controlled = true;
+                }
+            }
+            Action::AdoptPod(pod) => {
+                let pod = self.pod(&pod).expect("pod");
+                pod.controller = Some("uid-game".to_owned());
+                (pod.marked_deleting, pod.waiting_since) = (false, None);
+            }
+            Action::ReleasePod(pod) => {
+                let pod = self.pod(&pod).expect("pod");
+                pod.controller = None;
+                (pod.marked_deleting, pod.waiting_since) = (false, None);
+            }
+            Action::DryRun { revision, .. } => {
+                let refusal = self
+                    .quota_refusal()
+                    .or_else(|| self.dry_run_refusal.clone());
+                self.record_verdict(revision, refusal);
+            }
+            Action::CreatePod(new) => {
+                let refusal = self.quota_refusal();
+                self.record_verdict(new.revision.clone(), refusal.clone());
+                let World { failures, pods, .. } = &mut self.world;
+                match refusal {
+                    Some(message) => failures.record(Attempt::CreatePod, message),
+                    None => {
+                        let is_new = self.taken.insert(new.name.clone());
+                        assert!(is_new, "{} already exists", new.name);
+                        failures.retain(|attempt| attempt != Attempt::CreatePod);
+                        pods.push(Arc::new(created_pod(&new, now, tick)));
+                    }
+                }
+            }
+            Action::DeletePod(deletion) if self.slow_to_end => {
+                self.pod(&deletion.pod).expect("pod").terminating = true;
+            }
+            Action::DeletePod(Deletion { pod, .. }) | Action::ForceDeletePod(pod) => {
+                let position = self.position(&pod.uid).expect("pod");
+                self.world.pods.remove(position);
+            }
+            Action::LabelPod { pod, labels } => {
+                let pod = self.pod(&pod).expect("pod");
+                for (key, value) in labels {
+                    pod.labels.insert(key, value);
+                }
+            }
+            Action::GuardPod { pod, label, .. } => {
+                let labels = &mut self.pod(&pod).expect("pod").labels;
+                let key = names::GUARDED_LABEL.to_owned();
+                match label {
+                    Some(label) => labels.insert(key, label),
+                    None => labels.remove(&key),
+                };
+            }
+            Action::CreateClaim(new) => self.create_claim(&new, tick),
+            Action::OwnClaim(change) => self.own_claim(change),
+            Action::RequestMove { pod, requested } => {
+                let pod = self.pod(&pod).expect("pod");
+                pod.move_requested = requested.then_some(MoveRequest::NodeGoing);
+            }
+            Action::MarkDeleting { pod, since } => {
+                let pod = self.pod(&pod).expect("pod");
+                (pod.marked_deleting, pod.waiting_since) = (true, since);
+            }
+            Action::UnmarkDeleting(pod) => {
+                let pod = self.pod(&pod).expect("pod");
+                (pod.marked_deleting, pod.waiting_since) = (false, None);
+            }
+            Action::CreateHookRun(run) => self.create_run(*run, tick),
+            Action::DeleteHookRun { uid, .. } => {
+                self.world
+                    .runs
+                    .retain(|run| run.metadata.uid.as_ref() != Some(&uid));
+            }
+            Action::CloseGate { pod, .. } => {
+                let pod = self.pod(&pod).expect("pod");
+                pod.gate = Gate::Closed(Timestamp::from_second(now.as_second()).expect("time"));
+                pod.ready_since = None;
+            }
+            Action::OpenGate(pod) => self.pod(&pod).expect("pod").gate = Gate::Open,
+            Action::PatchInPlace(patch) => self.patch_pod(patch),
+            Action::ResizePod { pod, resources } => {
+                let pod = self.pod(&pod).expect("pod");
+                for (name, wanted) in resources {
+                    let container = pod
+                        .containers
+                        .iter_mut()
+                        .find(|it| it.name == name)
+                        .expect("container");
+                    container.resources = wanted.to_string().into();
+                }
+            }
+            Action::FinishInPlace { pod, record } => {
+                self.pod(&pod).expect("pod").record = Some(Arc::new(record));
+            }
+            Action::ApplyBudget(budget) => {
+                self.budget = Some(budget.budget);
+                self.world.guard = Some(self.probed());
+            }
+            Action::ProbeGuard { .. } => {
+                let was_missing = matches!(self.world.guard, Some(GuardState::NotInForce { .. }));
+                let state = self.probed();
+                let is_back = was_missing && matches!(state, GuardState::InForce { .. });
+                self.world.guard = (!is_back).then_some(state);
+            }
+            Action::DeleteBudget { .. } => {
+                self.budget = None;
+                self.world.guard = Some(GuardState::NoBudget { times: 0 });
+            }
+        }
+    }
+
+    fn patch_workload(&mut self, patch: WorkloadPatch) {
+        let mut change = json!({});
+        if let Some(paused) = patch.paused {
+            change["updateStrategy"]["paused"] = json!(paused);
+        }
+        for point in patch.retry_off {
+            let field = match point {
+                HookPoint::PreDelete => "preDeleteUpdateStrategy",
+                HookPoint::PreInplace => "preInplaceUpdateStrategy",
+                _ => "postInplaceUpdateStrategy",
+            };
+            change[field]["retry"] = json!(false);
+        }
+        if let Some(names) = patch.pods_to_delete {
+            change["scaleStrategy"]["podsToDelete"] = json!(names);
+        }
+        self.change_spec(change);
+        if let Some(finalizers) = patch.finalizers {
+            self.object.meta_mut().finalizers = Some(finalizers);
+        }
+        let annotations = self.object.annotations_mut();
+        for (key, value) in patch.annotations {
+            match value {
+                Some(value) => annotations.insert(key, value),
+                None => annotations.remove(&key),
+            };
+        }
+    }
+
+    /// What a probe of the guard finds. A probe is a dry run that deletes the budget.
+    pub(super) fn probed(&self) -> GuardState {
+        let at = self.world.now;
+        match (&self.budget, self.has_policy) {
+            (None, _) => GuardState::no_budget(self.world.guard.as_ref()),
+            (Some(_), true) => GuardState::InForce {
+                at,
+                others: self.other_budgets.clone(),
+            },
+            (Some(_), false) => {
+                let message = "no policy".to_owned();
+                GuardState::not_in_force(self.world.guard.as_ref(), message, at)
+            }
+        }
+    }
+
+    fn create_claim(&mut self, new: &NewClaim, tick: u64) {
+        let claim = Claim {
+            namespace: "default".to_owned(),
+            name: new.name.clone(),
+            uid: format!("uid-{}-{tick}", new.name),
+            resource_version: tick,
+            terminating: false,
+            owners: new.claim["metadata"]["ownerReferences"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(claim_owner)
+                .collect(),
+        };
+        let old = self.world.claims.insert(new.name.clone(), Arc::new(claim));
+        assert!(old.is_none(), "claim already exists");
+    }
+
+    fn own_claim(&mut self, change: ClaimOwnership) {
+        let claim = self.world.claims.get_mut(&change.name).expect("claim");
+        let claim = Arc::make_mut(claim);
+        assert_eq!(claim.uid, change.uid);
+        claim
+            .owners
+            .retain(|owner| !change.remove.contains(&owner.uid));
+        claim.owners.extend(change.add.iter().map(claim_owner));
+    }
+
+    fn create_run(&mut self, mut run: HookRun, tick: u64) {
+        let name = run.metadata.name.clone().expect("name");
+        assert!(self.taken.insert(name), "HookRun already exists");
+        run.metadata.uid = Some(format!("uid-run-{tick}"));
+        run.metadata.creation_timestamp = Some(Time(self.world.now));
+        self.world.runs.push(Arc::new(run));
+    }
+
+    fn patch_pod(&mut self, patch: InPlacePatch) {
+        let pod = self.pod(&patch.pod).expect("pod");
+        assert_eq!(pod.revision().as_str(), patch.from_revision);
+        for (key, mark) in &patch.tokens {
+            let set = key.strip_prefix(names::SIDECARS_PREFIX).expect("a mark");
+            assert_eq!(pod.sidecars[set].text(), *mark);
+        }
+        for image in &patch.images {
+            let container = pod
+                .containers
+                .iter_mut()
+                .find(|it| it.name == image.name)
+                .expect("container");
+            container.image = image.to.clone();
+        }
+        if !patch.images.is_empty() {
+            pod.generation += 1;
+        }
+        for (key, value) in patch.labels {
+            match value {
+                Some(value) => pod.labels.insert(key, value),
+                None => pod.labels.remove(&key),
+            };
+        }
+        for (key, value) in patch.annotations {
+            match key.as_str() {
+                names::DELETING_ANNOTATION => pod.marked_deleting = value.is_some(),
+                names::WAITING_SINCE_ANNOTATION => pod.waiting_since = None,
+                names::HOT_PATCH_ANNOTATION => pod.hot_patched = value.is_some(),
+                names::BCS_IN_PLACE_GRACE => pod.postponed = None,
+                _ => {
+                    let mark = value.map(|value| BTreeMap::from([(key, value)]));
+                    pod.sidecars
+                        .extend(mark.iter().flat_map(crate::observed::sidecar_marks));
+                }
+            }
+        }
+        pod.record = Some(Arc::new(patch.record));
+    }
+}
+
+fn claim_owner(reference: &Value) -> ClaimOwner {
+    let text = |field: &str| reference[field].as_str().expect("text").to_owned();
+    ClaimOwner {
+        kind: text("kind"),
+        name: text("name"),
+        uid: text("uid"),
+        controller: reference["controller"] == true,
+    }
+}
+
+fn created_pod(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
+    let object = new.pod.parse();
+    let labels: BTreeMap<String, String> =
+        serde_json::from_value(object["metadata"]["labels"].clone()).expect("labels");
+    let items = |list: &str| object["spec"][list].as_array().cloned().unwrap_or_default();
+    let lists = [("containers", false), ("initContainers", true)].into_iter();
+    let containers = lists.flat_map(|(list, init)| {
+        let containers = items(list).into_iter().enumerate();
+        containers.map(move |(index, it)| (index, init, it))
+    });
+    let containers = containers.map(|(index, init, it)| Container {
+        name: it["name"].as_str().expect("name").to_owned(),
+        index,
+        init,
+        image: it["image"].as_str().expect("image").to_owned(),
+        resources: it["resources"].to_string().into(),
+        status: Some(ContainerStatus {
+            image: it["image"].as_str().expect("image").to_owned(),
+            image_id: String::new(),
+            container_id: format!("container-{tick}-{index}"),
+            restart_count: 0,
+            ready: false,
+            running: false,
+            started_at: None,
+            resources_applied: true,
+        }),
+    });
+    Pod {
+        namespace: "default".to_owned(),
+        name: new.name.clone(),
+        uid: format!("uid-{}-{tick}", new.name),
+        resource_version: tick,
+        generation: 1,
+        created: now,
+        terminating: false,
+        labels: labels.into(),
+        controller: Some("uid-game".to_owned()),
+        deletion_cost: 0,
+        annotated: true,
+        marked_deleting: false,
+        waiting_since: None,
+        move_requested: None,
+        released: false,
+        disruption: None,
+        hot_patched: false,
+        index: object["metadata"]["annotations"][names::INDEX_ID]
+            .as_str()
+            .map(|index| index.parse().expect("an index")),
+        sidecars: serde_json::from_value(object["metadata"]["annotations"].clone()).map_or_else(
+            |_| BTreeMap::new(),
+            |annotations| sidecar_marks(&annotations),
+        ),
+        record: None,
+        postponed: None,
+        node: Some("node".to_owned()),
+        phase: PodPhase::Pending,
+        ended_at_once: None,
+        ready_since: None,
+        gate: if object["spec"]["readinessGates"].is_array() {
+            Gate::Unset
+        } else {
+            Gate::None
+        },
+        pod_ip: Some("127.9.0.1".to_owned()),
+        host_ip: Some("127.0.0.1".to_owned()),
+        observed_generation: 1,
+        containers: containers.collect(),
+        resize: Resize::Settled,
+        first_status: None,
+    }
+}

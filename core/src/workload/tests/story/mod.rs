@@ -1,0 +1,221 @@
+//! A simulated cluster for stories: it makes plans, carries them out ([`api_server`]) and lets kubelets ([`kubelet`])
+//! and users ([`user`]) act.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::api::names::{self, HookPoint};
+use crate::api::{
+    GameDeployment, GameStatefulSet, HookPhase, HookRun, HookTemplate, WorkloadStatus,
+};
+use crate::observed::*;
+use crate::workload::*;
+use crate::write::*;
+
+mod api_server;
+mod kubelet;
+mod user;
+mod view;
+
+pub struct Story<K = GameDeployment> {
+    pub object: K,
+    pub world: World,
+    /// The actions of all plans, in order, including those that were refused.
+    pub done: Vec<Action>,
+    /// Actions that were refused because their pod has changed since it was observed.
+    pub refused: Vec<Action>,
+    /// Why the API server refuses dry runs.
+    pub dry_run_refusal: Option<String>,
+    /// How many pods a quota has room for.
+    pub quota: Option<usize>,
+    /// Why the kubelet rejects new pods.
+    pub rejection: Option<String>,
+    /// Whether the kubelets act after each reconcile: new and changed pods start and become ready.
+    pub kubelets_run: bool,
+    /// The budget that guards pods.
+    pub budget: Option<Value>,
+    /// The PodDisruptionBudgets of other clients.
+    pub other_budgets: Vec<OtherBudget>,
+    /// Whether the chart's policy is in force.
+    pub has_policy: bool,
+    /// Whether deleted pods stay Terminating until [`Story::end_terminating`].
+    pub slow_to_end: bool,
+    clock: u64,
+    /// The position at which each pod was last found, by uid, because searching a large world is slow.
+    positions: HashMap<String, usize>,
+    /// Names of all pods and HookRuns that existed when the plan was made, or that the plan created.
+    taken: HashSet<String>,
+}
+
+/// A GameDeployment `game` with this number of pods. `spec` is merged into its spec.
+pub fn story(replicas: i32, spec: Value) -> Story {
+    begin(replicas, spec)
+}
+
+/// A GameStatefulSet `game` with this number of pods. `spec` is merged into its spec.
+pub fn set(replicas: i32, spec: Value) -> Story<GameStatefulSet> {
+    begin(replicas, spec)
+}
+
+fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
+    let mut manifest = json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1", "kind": K::KIND.as_str(),
+        "metadata": {"name": "game", "namespace": "default", "uid": "uid-game", "generation": 1, "resourceVersion": "1"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": "game"}},
+            "template": {
+                "metadata": {"labels": {"app": "game"}},
+                "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
+            },
+        },
+    });
+    merge(&mut manifest["spec"], spec);
+    let world = World {
+        priority_class: None,
+        guards_pods: true,
+        now: "2026-01-01T00:00:00Z".parse().expect("time"),
+        pods: Vec::new(),
+        runs: Vec::new(),
+        revisions: Vec::new(),
+        templates: BTreeMap::new(),
+        unreadable_templates: BTreeSet::new(),
+        node_costs: BTreeMap::new(),
+        lost_nodes: BTreeMap::new(),
+        old_kubelets: BTreeMap::new(),
+        going_nodes: BTreeMap::new(),
+        claims: BTreeMap::new(),
+        sidecars: Vec::new(),
+        verdicts: BTreeMap::new(),
+        taken: BTreeSet::new(),
+        failures: Failures::default(),
+        backoff: None,
+        guard: None,
+    };
+    let mut story = Story {
+        object: serde_json::from_value(manifest).expect("manifest"),
+        world,
+        done: Vec::new(),
+        refused: Vec::new(),
+        dry_run_refusal: None,
+        quota: None,
+        rejection: None,
+        kubelets_run: true,
+        budget: None,
+        other_budgets: Vec::new(),
+        has_policy: true,
+        slow_to_end: false,
+        clock: 100,
+        positions: HashMap::new(),
+        taken: HashSet::new(),
+    };
+    story.template("test");
+    story
+}
+
+pub fn merge(target: &mut Value, patch: Value) {
+    match (target, patch) {
+        (Value::Object(target), Value::Object(patch)) => {
+            for (key, value) in patch {
+                if value.is_null() {
+                    target.remove(&key);
+                } else {
+                    merge(target.entry(key).or_insert(Value::Null), value);
+                }
+            }
+        }
+        (target, patch) => *target = patch,
+    }
+}
+
+impl<K: Planned + Serialize> Story<K> {
+    pub fn plan(&self) -> Plan<K::Status> {
+        self.object.plan(&self.world).expect("plan")
+    }
+
+    /// Makes a plan and carries it out. Returns whether anything changed.
+    pub fn reconcile(&mut self) -> bool {
+        let plan = self.plan();
+        let (before, after): (Vec<_>, Vec<_>) = plan
+            .actions
+            .into_iter()
+            .partition(|action| action.phase() == Phase::Before);
+        let mut changed = !before.is_empty() || !after.is_empty() || plan.status.is_some();
+        self.taken = self.names().into_iter().chain(self.runs()).collect();
+        before.into_iter().for_each(|action| self.carry_out(action));
+        if let Some(status) = plan.status {
+            *self.object.status_mut() = Some(status);
+        }
+        let deletes = |it: &Action| matches!(it, Action::DeletePod(_) | Action::ForceDeletePod(_));
+        let leaves_garbage = after.iter().any(deletes);
+        let backs_off = after.iter().any(|action| match action {
+            Action::DeletePod(it) => it.reason == DeletionReason::EndedAtOnce,
+            _ => false,
+        });
+        if backs_off {
+            self.world.backoff = Some(Backoff::after_round(self.world.backoff, self.world.now));
+        }
+        after.into_iter().for_each(|action| self.carry_out(action));
+        if leaves_garbage {
+            self.collect_garbage();
+        }
+        if self.kubelets_run {
+            changed |= self.advance_kubelets();
+        }
+        changed
+    }
+
+    /// Makes and carries out plans until nothing changes.
+    pub fn settle(&mut self) -> &mut Self {
+        for _ in 0..500 {
+            if !self.reconcile() {
+                return self;
+            }
+        }
+        panic!("never settles: {:#?}", self.plan());
+    }
+
+    /// Ends Terminating pods, and collects garbage.
+    pub fn end_terminating(&mut self) -> &mut Self {
+        self.world.pods.retain(|pod| !pod.terminating);
+        self.collect_garbage();
+        self
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// The pod, with a new resource version, because the caller changes it.
+    fn pod(&mut self, pod: &PodRef) -> Option<&mut Pod> {
+        let position = self.position(&pod.uid)?;
+        let found = Arc::make_mut(&mut self.world.pods[position]);
+        found.resource_version = self.clock;
+        (found.name == pod.name).then_some(found)
+    }
+
+    /// The position of a pod, searched backward from its last position, because pods are only added at the end.
+    fn position(&mut self, uid: &str) -> Option<usize> {
+        let pods = &self.world.pods;
+        let last = pods.len().checked_sub(1)?;
+        let known = self.positions.get(uid);
+        let start = known.map_or(last, |known| *known.min(&last));
+        let mut positions = (0..=start).rev().chain(start..pods.len());
+        let position = positions.find(|position| pods[*position].uid == uid)?;
+        self.positions.insert(uid.to_owned(), position);
+        Some(position)
+    }
+
+    fn is_unchanged(&mut self, pod: &PodRef) -> bool {
+        let position = self.position(&pod.uid);
+        let current = position.map(|position| self.world.pods[position].resource_version);
+        current.is_some_and(|current| pod.version.is_none_or(|seen| seen == current))
+    }
+}

@@ -1,0 +1,119 @@
+//! Completes in-place updates that have started: resources, the images of later containers, the wait for the kubelet,
+//! the PostInplace hook, the gate. A pause, the partition and the strategy prevent updates from starting, not from
+//! completing.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use crate::api::Reason;
+use crate::api::names::HookPoint;
+use crate::observed::quantity;
+use crate::observed::{Container, Gate, InPlaceRecord, Pod, PodUid};
+use crate::workload::decision::{Blocked, Decided, Decision};
+use crate::workload::guard;
+use crate::workload::hooks::{Clearance, Hooks, Intent};
+use crate::workload::in_place;
+use crate::workload::in_place::{Completion, InPlaceState};
+use crate::workload::update::{Scene, sidecars};
+use crate::write::{Action, PodRef};
+
+/// Continues the update of every pod that is being updated in place, and opens gates that no update keeps closed.
+/// Pods in `changing` have already been handled.
+pub fn follow<'a>(scene: &Scene<'a>, changing: &HashSet<PodUid>, hooks: &mut Hooks<'a>) -> Decided {
+    let pods = scene.own.iter().copied();
+    let pods = pods.filter(|pod| !pod.terminating && !changing.contains(&pod.uid()));
+    let decisions = pods.map(|pod| match in_place::state(pod) {
+        InPlaceState::Idle if pod.gate != Gate::Unset => Decision::Wait,
+        InPlaceState::Idle | InPlaceState::Closed(_) => {
+            Decision::Do(Action::OpenGate(PodRef::of(pod)))
+        }
+        InPlaceState::Patched(record) => follow_change(scene, pod, record, hooks),
+    });
+    decisions.collect()
+}
+
+fn follow_change<'a>(
+    scene: &Scene<'a>,
+    pod: &'a Pod,
+    record: &InPlaceRecord,
+    hooks: &mut Hooks<'a>,
+) -> Decision {
+    let now = scene.world.now;
+    let resources = resources_to_set(pod, record);
+    if !resources.is_empty() {
+        let pod = PodRef::of(pod);
+        return Decision::Do(Action::ResizePod { pod, resources });
+    }
+    match in_place::completion(pod, record, now) {
+        Completion::Pending(wake) => {
+            let next = in_place::next_turn(pod, record, scene.workload.order, now);
+            next.unwrap_or_else(|| wake.map_or(Decision::Wait, Decision::Until))
+        }
+        Completion::Stuck(why) => Decision::Blocked(Blocked {
+            reason: Reason::ResizeNotPossible,
+            message: format!(
+                "pod {} cannot be resized: {why}; revert the change, or free resources on node {}",
+                pod.name,
+                pod.node.as_deref().unwrap_or("(none)")
+            ),
+        }),
+        Completion::Done => {
+            let revisions = sidecars::revision_names(pod.revision(), &record.sidecars);
+            let intent = Intent {
+                point: HookPoint::PostInplace,
+                target: sidecars::target(pod.revision(), revisions.as_deref()),
+                modified: &[],
+                changes: None,
+                // A hook cannot succeed for a pod in which nothing runs.
+                possible: guard::may_have_players(pod),
+                deletes: false,
+                at: now,
+            };
+            match hooks.clear(pod, &intent) {
+                Clearance::Allowed => Decision::Do(finish(pod, record)),
+                Clearance::Held | Clearance::PastDeadline => Decision::Wait,
+            }
+        }
+    }
+}
+
+fn finish(pod: &Pod, record: &InPlaceRecord) -> Action {
+    match pod.gate {
+        Gate::None => Action::FinishInPlace {
+            pod: PodRef::of(pod),
+            record: InPlaceRecord {
+                done: true,
+                ..record.clone()
+            },
+        },
+        _ => Action::OpenGate(PodRef::of(pod)),
+    }
+}
+
+/// Resources that the record contains, but the pod's spec does not contain yet.
+fn resources_to_set(pod: &Pod, record: &InPlaceRecord) -> Vec<(String, Value)> {
+    let wanted = pod.containers.iter().filter_map(|container| {
+        let resources = record.containers.get(&container.name)?.resources.as_ref()?;
+        let resources = resources.parse();
+        (!has_resources(container, &resources)).then(|| (container.name.clone(), resources))
+    });
+    wanted.collect()
+}
+
+/// Whether a container's spec has these requests and limits. It may have more: the API server adds a request where
+/// there is only a limit.
+fn has_resources(container: &Container, wanted: &Value) -> bool {
+    let spec: Value = serde_json::from_str(&container.resources).unwrap_or_default();
+    ["requests", "limits"].into_iter().all(|kind| {
+        let quantities = wanted
+            .get(kind)
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten();
+        quantities.into_iter().all(|(name, value)| {
+            let actual = spec.get(kind).and_then(|it| it.get(name));
+            actual.is_some_and(|actual| quantity::canonical(actual) == quantity::canonical(value))
+        })
+    })
+}
