@@ -37,6 +37,7 @@ test: ## formatting, lints, documentation, unit and property tests, then e2e on 
 	e2e/alerts/check.sh
 	e2e/cluster/build.sh >/dev/null
 	e2e/compatibility/build.sh 1.30 >/dev/null
+	e2e/compatibility/build.sh helm-4 >/dev/null
 	cargo test --workspace --locked
 	E2E_KUBERNETES=1.30 E2E_AREAS=install,canary,guard cargo test --workspace --locked --test main
 	e2e/image/check.sh

@@ -19,7 +19,7 @@ ldflags="-s -w -X $component.gitVersion=v$kubernetes -X $component.gitMajor=$maj
 ldflags+=" -X k8s.io/client-go/pkg/version.gitVersion=v$kubernetes"
 flags=(-trimpath -buildvcs=false -ldflags "$ldflags" "$@")
 
-key=$({ cat go.mod go.sum; echo "${flags[*]}"; go version; go env GOOS GOARCH; } | sha256sum | cut -c1-12)
+key=$({ cat go.mod go.sum; find . -name '*.go' -exec cat {} +; echo "${flags[*]}"; go version; go env GOOS GOARCH; } | sha256sum | cut -c1-12)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/gamekeeper
 bin=$cache/$name-$key
 

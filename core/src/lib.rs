@@ -11,6 +11,7 @@ pub mod api;
 pub mod causes;
 pub mod expr;
 pub mod hook_run;
+pub mod kstatus;
 pub mod lifecycle;
 pub mod lint;
 pub mod observed;

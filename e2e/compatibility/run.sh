@@ -47,7 +47,7 @@ for version in "${versions[@]}"; do
     *) name=$tested settings=(E2E_KUBERNETES="$version" E2E_AREAS="$(IFS=,; echo "${areas[*]}")") ;;
   esac
   echo "$name ..." >&2
-  env "${settings[@]}" cargo test --locked --package e2e --test main >"$logs/$version.log" 2>&1 \
+  env "${settings[@]}" cargo test --locked --workspace --test main >"$logs/$version.log" 2>&1 \
     || { failed=1; grep -E '\.\.\. FAILED|^error' "$logs/$version.log" >&2 || true; echo "see $logs/$version.log" >&2; }
   rows+=("$(row "$name" "$logs/$version.log")")
 done

@@ -36,6 +36,7 @@ mod hook_servers;
 mod hot_patch;
 mod in_place;
 mod indexes;
+mod kstatus;
 mod kubectl;
 mod kubelet;
 mod late_writes;
@@ -142,6 +143,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stateful_identity::tests(),
         unreadable::tests(),
         revisions::tests(),
+        kstatus::tests(),
         kubectl::tests(),
         process::tests(),
         late_writes::tests(),

@@ -164,8 +164,13 @@ fn without_changed_fields(object: &Value, field: &Field) -> Value {
     };
     let mut conditions = object["status"]["conditions"].take();
     if let Some(conditions) = conditions.as_array_mut() {
-        conditions.retain(|it| it["type"] != "Ready");
+        conditions.retain(|it| {
+            !["Ready", "Stalled"]
+                .iter()
+                .any(|type_| it["type"] == *type_)
+        });
     }
+    object["status"]["observedGeneration"] = Value::Null;
     object["status"]["conditions"] = match conditions {
         Value::Null => json!([]),
         conditions => conditions,
@@ -328,7 +333,7 @@ async fn report_invalid_selector(case: &Case) -> Result<()> {
         let shown = case
             .kubectl(&["describe", "gamedeployment", "invalid"])
             .await?;
-        let is_shown = shown.contains("InvalidSpec") && shown.contains("spec.selector: ");
+        let is_shown = shown.contains("Unreadable") && shown.contains("spec.selector: ");
         ensure!(is_shown, "{shown}");
         Ok(())
     })

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use gamekeeper_core::api::names::{PLUGIN_FIELD_MANAGER, RETRY_ANNOTATION};
 use gamekeeper_core::api::{Cluster as Lifecycle, ClusterPhase, HookRun};
+use gamekeeper_core::kstatus::is_of_kstatus;
 use gamekeeper_core::lifecycle::READY;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -157,9 +158,11 @@ fn patch(
     }
 }
 
+/// The conditions of the steps, and Ready. Those of kstatus say nothing that Ready does not say.
 fn conditions(cluster: &Lifecycle) -> impl Iterator<Item = &Condition> {
     let status = cluster.status.as_ref();
-    status.into_iter().flat_map(|status| &status.conditions)
+    let conditions = status.into_iter().flat_map(|status| &status.conditions);
+    conditions.filter(|it| !is_of_kstatus(&it.type_))
 }
 
 /// Conditions of steps that require action from the user.
@@ -231,7 +234,7 @@ fn table(cluster: &Lifecycle, style: Style) -> String {
     );
     page.line(Tone::Plain, &line);
     let mut table = Table::new(["CONDITION", "REASON", "MESSAGE"]);
-    for condition in &status.conditions {
+    for condition in conditions(cluster) {
         table.push([
             Cell::from(condition.type_.as_str()),
             Cell::state(tone(condition), condition.reason.as_str()),

@@ -18,7 +18,6 @@ mod world;
 
 use std::sync::Arc;
 
-use crate::apply::events::EventRecorder;
 use crate::apply::{Applier, Metrics};
 use crate::cache::Cache;
 
@@ -35,7 +34,6 @@ pub(crate) use workload::Workloads;
 pub(crate) struct Shared {
     pub cache: Arc<Cache>,
     pub applier: Applier,
-    pub events: EventRecorder,
     pub unreadable: UnreadableReporter,
     pub metrics: Metrics,
     pub planners: Arc<Planners>,

@@ -160,7 +160,7 @@ impl SidecarSets {
             all: self.cache.sidecars.policy().all,
             webhook: &webhook,
         };
-        let mut status = sidecar_set_status(
+        let (mut status, status_wake) = sidecar_set_status(
             sidecars.as_deref(),
             &pods,
             &allotment.progress,
@@ -177,7 +177,11 @@ impl SidecarSets {
         Some(SetPlan {
             writes: writes.collect(),
             status,
-            wake: allotment.wake.map(|at| instant_of(at, now)),
+            wake: [allotment.wake, status_wake]
+                .into_iter()
+                .flatten()
+                .min()
+                .map(|at| instant_of(at, now)),
             took: started.elapsed(),
         })
     }

@@ -1,6 +1,7 @@
 //! Reports objects that cannot be decoded: by an event and, where the kind has a status, by the condition Ready=False.
 //!
-//! Only the metadata and the conditions of such an object are read, as JSON, and only the conditions are written.
+//! Only the metadata and the conditions of such an object are read, as JSON, and only the conditions and the observed
+//! generation are written.
 //! Once the object can be decoded again, its next reconcile replaces the condition.
 
 use std::sync::Arc;
@@ -151,7 +152,7 @@ fn patch(stored: &Stored, unreadable: &Unreadable, now: Timestamp) -> Option<Val
     let conditions = unreadable_conditions(&old, &unreadable.reason, *generation, now)?;
     Some(json!({
         "metadata": {"uid": uid, "resourceVersion": resource_version},
-        "status": {"conditions": conditions},
+        "status": {"observedGeneration": generation, "conditions": conditions},
     }))
 }
 
@@ -187,7 +188,8 @@ mod tests {
             patched["metadata"],
             json!({"uid": "u", "resourceVersion": "7"})
         );
-        assert_eq!(patched["status"].as_object().map(|it| it.len()), Some(1));
+        assert_eq!(patched["status"].as_object().map(|it| it.len()), Some(2));
+        assert_eq!(patched["status"]["observedGeneration"], 3);
         let condition = &patched["status"]["conditions"][0];
         assert_eq!(condition["reason"], "Unreadable");
         assert_eq!(condition["observedGeneration"], 3);

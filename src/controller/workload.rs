@@ -11,7 +11,6 @@ use tracing::{debug, info, warn};
 use super::Shared;
 use super::queue::{Reconciled, Requeue};
 use super::world::{MemorySnapshot, NotPlanned, world};
-use crate::apply::events::PendingEvent;
 use crate::apply::{ApplyOutcome, Memory, Report, Target, WorkloadLabels};
 use crate::cache::{Cache, Cached, Control, Reflector, Unreadable, Whole};
 use crate::objects::{ObjectKey, Write};
@@ -20,7 +19,7 @@ use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::workload::{
     Ending, GuardedPlayers, InvalidWorkload, Planned, unreadable_message,
 };
-use gamekeeper_core::write::{Event, Plan};
+use gamekeeper_core::write::Plan;
 
 /// Planning that takes longer is logged. A plan for ten thousand pods takes a tenth of this time.
 const SLOW_PLAN: Duration = Duration::from_millis(500);
@@ -154,16 +153,8 @@ impl<K: Planned> Workloads<K> {
         let plan = match plan {
             Ok(plan) => plan,
             Err(invalid) => {
-                warn!(%invalid, "cannot plan");
-                let event = Event {
-                    warning: true,
-                    reason: "InvalidSpec".to_owned(),
-                    message: invalid.to_string(),
-                };
-                self.shared
-                    .events
-                    .publish(&target, PendingEvent::Plain(event));
-                return Requeue::Settled(None).into();
+                let why = invalid.to_string();
+                return self.report_unreadable(workload, why).await.into();
             }
         };
         debug!(actions = ?plan.actions, wake = ?plan.wake, "planned");

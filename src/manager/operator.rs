@@ -253,11 +253,10 @@ impl Operator {
             cache: Arc::clone(&self.cache),
             applier: Applier::new(
                 requests,
-                events.clone(),
+                events,
                 self.counters.writes.clone(),
                 Arc::new(move |run| unstored_runs.add(run)),
             ),
-            events,
             unreadable: unreadable.clone(),
             metrics: self.counters.writes.clone(),
             planners: Arc::clone(&planners),

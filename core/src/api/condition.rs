@@ -24,6 +24,10 @@ pub enum ConditionType {
     Guarded,
     /// New pods get the containers of a SidecarSet.
     Injecting,
+    /// The operator works on the object; absent otherwise.
+    Reconciling,
+    /// The object does not reach what its spec describes unless a person acts; absent otherwise.
+    Stalled,
 }
 
 impl ConditionType {
@@ -36,6 +40,8 @@ impl ConditionType {
             Self::FailedUpdate => "FailedUpdate",
             Self::Guarded => "Guarded",
             Self::Injecting => "Injecting",
+            Self::Reconciling => "Reconciling",
+            Self::Stalled => "Stalled",
         }
     }
 }
@@ -123,6 +129,8 @@ pub enum Reason {
     HookRemoved,
     /// Not Guarded: the guard is being removed, but the API server refuses to delete its budget.
     BudgetNotDeleted,
+    /// Stalled: a pod's hook was not successful, and is not run again by itself.
+    HookNotSuccessful,
 }
 
 impl Reason {
@@ -130,6 +138,54 @@ impl Reason {
     pub fn parse(text: &str) -> Option<Self> {
         let text: StrDeserializer<Error> = text.into_deserializer();
         Self::deserialize(text).ok()
+    }
+
+    /// Whether what the reason states lasts until a person acts. A pause that a user or a step asked for is not such a
+    /// state: it is a part of the rollout.
+    pub fn needs_person(self) -> bool {
+        match self {
+            Self::Unreadable
+            | Self::PausedByStepBasedHook
+            | Self::ResumeByApplyIgnored
+            | Self::TemplateRefused
+            | Self::NotInPlace
+            | Self::HotPatchNotSupported
+            | Self::HotPatchNotShown
+            | Self::ResizeNotPossible
+            | Self::RevisionNotFound
+            | Self::PodsEndAtOnce
+            | Self::PodIndexInvalid
+            | Self::PodIndexExhausted
+            | Self::ClaimNotOurs
+            | Self::HookTemplateNotFound
+            | Self::HookTemplateUnreadable
+            | Self::HookArgumentMissing
+            | Self::HookCannotSucceed
+            | Self::FailedCreate
+            | Self::FailedClaim
+            | Self::FailedDelete
+            | Self::FailedHookRun
+            | Self::FailedUpdate
+            | Self::GuardNotInForce
+            | Self::NoPreDeleteHook
+            | Self::HookRemoved
+            | Self::BudgetNotDeleted
+            | Self::HookNotSuccessful => true,
+            Self::AllPodsAvailable
+            | Self::PodsUnavailable
+            | Self::PodsToDelete
+            | Self::RolloutUnderWay
+            | Self::Complete
+            | Self::RollingOut
+            | Self::CreatingInBatches
+            | Self::NodeDraining
+            | Self::Paused
+            | Self::PausedByCanaryPauseStep
+            | Self::ClaimTerminating
+            | Self::PodsGuarded
+            | Self::AnotherBudget
+            | Self::PodsUnlabeled => false,
+        }
     }
 
     /// Whether the rollout is paused, by a user or by a canary step.

@@ -5,7 +5,7 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::names::{self, HookPoint, WorkloadKind};
 use super::{Argument, DryRun, HookPolicy, MeasurementRetention, Metric, TtlStrategy, schema};
@@ -132,6 +132,13 @@ impl fmt::Display for HookPhase {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HookRunStatus {
+    /// Generation of the run that has ended; absent before its end, which kstatus waits for.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "unless_default"
+    )]
+    pub observed_generation: Option<i64>,
     /// State of the run.
     #[serde(default)]
     pub phase: HookPhase,
@@ -148,10 +155,17 @@ pub struct HookRunStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::merged_by("name"))]
     pub metric_results: Vec<MetricResult>,
-    /// Condition Ready is False while the operator cannot decode the run. A run that it can decode has no conditions.
+    /// Condition Stalled is True if the run has ended without success, or while the operator cannot decode it; Ready is
+    /// False then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::merged_by("type"))]
     pub conditions: Vec<Condition>,
+}
+
+/// The observed generation, unless it is the default, which is no generation.
+fn unless_default<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
+    let observed = Option::<i64>::deserialize(from)?;
+    Ok(observed.filter(|it| *it >= 0))
 }
 
 pub(super) fn is_zero(count: &i32) -> bool {

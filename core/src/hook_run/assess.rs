@@ -14,6 +14,7 @@ use super::metric::{self, Verdict};
 use super::record::{entry, record, result, result_mut, take_in_progress};
 use super::schedule::{Due, schedule};
 use crate::api::{HookPhase, HookRunSpec, HookRunStatus, JobReference, Metric, MetricResult};
+use crate::kstatus::{self, State, Why};
 
 /// The message of a run that is Successful because none of its metrics affects the result.
 const NOTHING_DECIDES: &str = "all metrics are dry runs: none affects the result";
@@ -93,7 +94,7 @@ pub fn assess(
     now: Timestamp,
 ) -> Assessment {
     let mut status = status.clone();
-    // Conditions only report that a run cannot be decoded, and this one was decoded.
+    // They report that a run cannot be decoded, and this one was decoded; or how it ended, which is added at its end.
     status.conditions.clear();
     if status.phase.is_completed() {
         return Assessment::ended(status, Vec::new());
@@ -195,6 +196,37 @@ fn finish(
     };
     status.finished_at = Some(Time(now));
     Assessment::ended(status, stop)
+}
+
+/// The status after `before`, with what kstatus reads once a run has ended: the generation and, unless it was
+/// successful, Stalled. A run that ended before there was such a verdict is left alone, because there may be thousands.
+pub fn with_verdict(
+    before: &HookRunStatus,
+    status: HookRunStatus,
+    generation: Option<i64>,
+) -> HookRunStatus {
+    let lacks_verdict = before.phase.is_completed() && before.observed_generation.is_none();
+    if lacks_verdict || !status.phase.is_completed() {
+        return status;
+    }
+    let why = Why {
+        reason: status.phase.to_string(),
+        message: status.message.clone().unwrap_or_default(),
+    };
+    let state = match status.phase.has_failed() {
+        true => State::Blocked { why, since: None },
+        false => State::Done,
+    };
+    let ended = status
+        .finished_at
+        .clone()
+        .map_or(Timestamp::UNIX_EPOCH, |it| it.0);
+    let (stalled, _) = kstatus::condition(state, generation.unwrap_or_default(), &[], ended);
+    HookRunStatus {
+        observed_generation: generation,
+        conditions: stalled.into_iter().collect(),
+        ..status
+    }
 }
 
 /// The rank of a phase; the worst one has rank 0.

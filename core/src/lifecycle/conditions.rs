@@ -7,6 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::ClusterPlan;
 use crate::api::{Cluster, ClusterStatus, LifecycleStep};
+use crate::kstatus::{self, State, Why, is_of_kstatus};
+use crate::observed::time::earlier;
 use crate::write::Event;
 
 /// The condition of the Cluster as a whole.
@@ -192,22 +194,53 @@ fn set(
     }
 }
 
+/// How far the Cluster is, for kstatus.
+fn state(status: &ClusterStatus) -> State {
+    let Some(ready) = status.conditions.iter().find(|it| it.type_ == READY) else {
+        return State::Done;
+    };
+    let why = Why {
+        reason: ready.reason.clone(),
+        message: ready.message.clone(),
+    };
+    let needs_person = |reason: &LifecycleReason| reason.to_string() == ready.reason;
+    if ready.status == "True" {
+        State::Done
+    } else if LifecycleReason::FAILURES.iter().any(needs_person) {
+        let since = Some(ready.last_transition_time.0);
+        State::Blocked { why, since }
+    } else {
+        State::Underway(why)
+    }
+}
+
 /// If the status has changed, adds it to the plan, with events about changed conditions and about attempts at these
 /// steps that have just failed. An event about Ready is added only if there is none about a step.
 pub fn finish(
     cluster: &Cluster,
-    status: ClusterStatus,
+    mut status: ClusterStatus,
     steps: &[(LifecycleStep, StepState)],
     mut plan: ClusterPlan,
+    now: Timestamp,
 ) -> ClusterPlan {
+    let shown = cluster.status.as_ref().map(|it| it.conditions.as_slice());
+    let (progress, wake) = kstatus::condition(
+        state(&status),
+        status.observed_generation,
+        shown.unwrap_or_default(),
+        now,
+    );
+    status.conditions.retain(|it| !is_of_kstatus(&it.type_));
+    status.conditions.extend(progress);
+    plan.wake = earlier(plan.wake, wake);
     if cluster.status.as_ref() == Some(&status) {
         return plan;
     }
-    let old = cluster.status.as_ref().map(|it| it.conditions.as_slice());
     let events = |about_ready: bool| -> Vec<Event> {
         let conditions = status.conditions.iter();
+        let conditions = conditions.filter(|it| !is_of_kstatus(&it.type_));
         let conditions = conditions.filter(|it| (it.type_ == READY) == about_ready);
-        let event = |it| event_of(old.unwrap_or_default(), it, failed_attempt(steps, it));
+        let event = |it| event_of(shown.unwrap_or_default(), it, failed_attempt(steps, it));
         conditions.filter_map(event).collect()
     };
     let step_events = events(false);

@@ -101,7 +101,7 @@ fn blocked(cluster: &Cluster, world: &ClusterWorld, state: StepState) -> Cluster
         conditions: conditions::with_ready(cluster, &old.conditions, &state, world.now),
         ..old
     };
-    conditions::finish(cluster, status, &[], ClusterPlan::default())
+    conditions::finish(cluster, status, &[], ClusterPlan::default(), world.now)
 }
 
 /// The install of the Cluster, and of nodes that join later.

@@ -9,11 +9,25 @@ use super::revision::stable_revision;
 use super::set::Sidecars;
 use super::webhook::OtherPods;
 use crate::api::{ConditionType, SidecarSetStatus, SidecarUpdateType};
+use crate::kstatus::{self, State, Why};
 
 /// The maximum number of pods that a condition names.
 const MAX_NAMED: usize = 3;
 
-/// The status of a set with these pods; `set` is None if the set selects no pods.
+/// The reasons of conditions that last until a person acts.
+const NEEDS_PERSON: [&str; 8] = [
+    "InvalidSelector",
+    "Clash",
+    "RevisionLost",
+    "WebhookDisabled",
+    "WebhookNotInstalled",
+    "WebhookNotTrusted",
+    "Refused",
+    "NotInPlace",
+];
+
+/// The status of a set with these pods, and when to look again because it changes by the passage of time alone. `set`
+/// is None if the set selects no pods.
 pub fn sidecar_set_status(
     set: Option<&Sidecars>,
     pods: &[MatchedPod],
@@ -22,7 +36,7 @@ pub fn sidecar_set_status(
     generation: i64,
     old: Option<&SidecarSetStatus>,
     now: Timestamp,
-) -> SidecarSetStatus {
+) -> (SidecarSetStatus, Option<Timestamp>) {
     let mut status = SidecarSetStatus {
         observed_generation: generation,
         ..SidecarSetStatus::default()
@@ -103,7 +117,35 @@ pub fn sidecar_set_status(
         ),
         condition(ConditionType::Injecting, injecting, generation, old, now),
     ];
-    status
+    let state = state(&status.conditions);
+    let (progress_condition, wake) = kstatus::condition(state, generation, old, now);
+    status.conditions.extend(progress_condition);
+    (status, wake)
+}
+
+/// How far a set with these conditions is, for kstatus. Pods that the strategy or its partition holds back are no
+/// reason to wait; a pause is one.
+fn state(conditions: &[Condition]) -> State {
+    let why_of = |it: &Condition| Why {
+        reason: it.reason.clone(),
+        message: it.message.clone(),
+    };
+    let needs_person = |it: &&Condition| NEEDS_PERSON.contains(&it.reason.as_str());
+    if let Some(problem) = conditions.iter().find(needs_person) {
+        return State::Blocked {
+            why: why_of(problem),
+            since: Some(problem.last_transition_time.0),
+        };
+    }
+    let is_underway = |it: &&Condition| match it.reason.as_str() {
+        "NotUpdate" => false,
+        "Updating" => true,
+        _ => it.status == "False",
+    };
+    match conditions.iter().find(is_underway) {
+        Some(condition) => State::Underway(why_of(condition)),
+        None => State::Done,
+    }
 }
 
 /// The condition Injecting, if it shows a problem that the old status does not show. The caller reports it as an event.

@@ -105,7 +105,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
         obstacles,
         waits_for: draft.waits_for.take(),
     };
-    let status = conclusion::status(
+    let (status, wake) = conclusion::status(
         scene,
         counts,
         status::active(scene.workload, places),
@@ -113,6 +113,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
         reasons,
         old_status.map(AsRef::as_ref),
     );
+    draft.wake_at(wake);
     let status = Some(into_status(status));
     close(scene.workload, scene.own, draft, old_status, status)
 }

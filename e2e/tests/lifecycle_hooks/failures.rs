@@ -1,6 +1,7 @@
 //! Scripts that fail: what is shown, the next attempt, a pause, skipped steps; and what the API server refuses.
 
 use anyhow::{Context, Result, ensure};
+use e2e::addons::kstatus::ensure_status;
 use e2e::case::Case;
 use e2e::checkout::repository;
 use e2e::cluster::lifecycle::Stage;
@@ -102,6 +103,14 @@ async fn show_retry_and_skip(stage: &mut Stage) -> Result<()> {
     stage
         .until_condition("two", "Ready", "False AnotherCluster: Cluster one is older")
         .await?;
+    let until_status = async |name: &str, expected: &str| {
+        eventually(&format!("{name} is {expected}"), LIMIT, async || {
+            ensure_status(&stage.cluster(name).await?, expected).await
+        })
+        .await
+    };
+    until_status("one", "Current").await?;
+    until_status("two", "Failed: Cluster one is older").await?;
     stage.kubectl("delete cluster two --timeout=30s").await?;
     Ok(())
 }

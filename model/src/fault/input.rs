@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use gamekeeper_core::api::names::{self, HookPoint};
-use gamekeeper_core::api::{
-    GameDeployment, GameDeploymentStatus, HookPhase, HookRun, WaitReason, WaitingPod,
-};
+use gamekeeper_core::api::{GameDeployment, HookPhase, HookRun, WaitReason, WaitingPod};
 use gamekeeper_core::observed::{
     ContainerChange, Disruption, Gate, MoveRequest, Pod, PodPhase, Turn,
 };
@@ -169,10 +167,11 @@ impl Fault {
                     status.update_revision = update;
                 }
             }
-            Fault::LostStatusMeansDone if gd.status.is_none() => {
-                let mut status = GameDeploymentStatus::default();
-                status.canary.revision = newest(world).unwrap_or_default();
-                gd.status = Some(status);
+            Fault::LostStatusMeansDone => {
+                let lost = gd.status.iter_mut().find(|it| it.observed_generation < 0);
+                if let Some(status) = lost {
+                    status.canary.revision = newest(world).unwrap_or_default();
+                }
             }
             Fault::WaitingIgnored => name_victims(gd, world),
             Fault::NotAcceptedFirst => {

@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use gamekeeper_core::api::names;
 use gamekeeper_core::api::{
-    GameDeployment, GameDeploymentStatus, GameStatefulSet, GameStatefulSetScaleStrategy,
-    GameStatefulSetSpec, GameStatefulSetStatus, GameStatefulSetUpdateStrategy, HookRun,
-    HookRunStatus, OnNodeGoing, PodManagementPolicy, PodProtection, Protection, ProtectionStatus,
-    WaitReason, WaitingPod,
+    ConditionType, GameDeployment, GameDeploymentStatus, GameStatefulSet,
+    GameStatefulSetScaleStrategy, GameStatefulSetSpec, GameStatefulSetStatus,
+    GameStatefulSetUpdateStrategy, HookRun, HookRunStatus, OnNodeGoing, PodManagementPolicy,
+    PodProtection, Protection, ProtectionStatus, WaitReason, WaitingPod,
 };
 use gamekeeper_core::observed;
 use gamekeeper_core::workload;
-use jiff::SignedDuration;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, Time as Date};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    Condition, FieldsV1, ManagedFieldsEntry, Time as Date,
+};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -82,10 +84,15 @@ impl Translator {
                 ..ManagedFieldsEntry::default()
             }]);
         }
-        // A status's observedGeneration is not modeled, because no rule depends on it.
-        gd.status = (workload.status != 0).then(|| GameDeploymentStatus {
-            observed_generation: i64::from(workload.generation),
+        // The API server gives a new object the observed generation -1. Otherwise it is not modeled, because no rule
+        // depends on it.
+        gd.status = Some(GameDeploymentStatus {
+            observed_generation: match workload.status {
+                0 => -1,
+                _ => i64::from(workload.generation),
+            },
             protection: self.protection(workload, pods),
+            conditions: vec![stalled(workload)],
             ..self.status_value(workload.status)
         });
         gd
@@ -447,6 +454,19 @@ pub(super) fn step_list(steps: &[Step]) -> Value {
         Step::Hook => json!({"hook": hook_step(0)}),
     };
     steps.iter().map(step).collect()
+}
+
+/// The condition that ends the time until a problem stalls the workload, which is not modeled: nothing but this
+/// condition depends on it.
+fn stalled(workload: &Workload) -> Condition {
+    Condition {
+        type_: ConditionType::Stalled.as_str().to_owned(),
+        status: "True".to_owned(),
+        reason: String::new(),
+        message: String::new(),
+        observed_generation: Some(i64::from(workload.generation)),
+        last_transition_time: Date(Timestamp::UNIX_EPOCH),
+    }
 }
 
 pub(super) fn base(scope: &Scope) -> GameDeployment {

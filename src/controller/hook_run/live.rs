@@ -14,7 +14,9 @@ use crate::apply::to_bytes;
 use crate::cache::{Cached, CachedHookRun};
 use crate::provider::Call;
 use gamekeeper_core::api::{HookPhase, HookRunStatus, JobReference};
-use gamekeeper_core::hook_run::{Measured, Rules, assess, job_in_progress, next_number};
+use gamekeeper_core::hook_run::{
+    Measured, Rules, assess, job_in_progress, next_number, with_verdict,
+};
 
 /// How long the write of phase Running is delayed, so that the first result can share the write.
 const RESULT_GRACE: Duration = Duration::from_millis(300);
@@ -141,11 +143,13 @@ impl Live {
         self.running
             .retain(|(metric, _)| measured.iter().all(|ended| ended.metric != *metric));
         let running: BTreeSet<usize> = self.running.iter().map(|(metric, _)| *metric).collect();
-        let next = assess(spec, &self.rules.1, &self.status, &measured, &running, now);
-        if next.status != self.status {
+        let (generation, rules) = &self.rules;
+        let next = assess(spec, rules, &self.status, &measured, &running, now);
+        let status = with_verdict(&self.status, next.status, *generation);
+        if status != self.status {
             self.unsaved.get_or_insert_with(Instant::now);
-            self.urgent |= !measured.is_empty() || next.status.phase.is_completed();
-            self.status = next.status;
+            self.urgent |= !measured.is_empty() || status.phase.is_completed();
+            self.status = status;
         }
         let call = |status: &HookRunStatus, metric: usize| Call {
             run: Arc::clone(&run.object),

@@ -1,10 +1,11 @@
 //! The CustomResourceDefinitions, as printed by `gamekeeper crds` and stored in `crds/`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps,
+    CustomResourceColumnDefinition, CustomResourceDefinition, JSON, JSONSchemaProps,
     JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
+use serde_json::json;
 
 use crate::api::{Cluster, GameDeployment, GameStatefulSet, HookRun, HookTemplate, SidecarSet};
 
@@ -79,6 +80,9 @@ fn crd<K: CustomResourceExt>(columns: &[Column], wide: &[Column]) -> CustomResou
             && let Some(schema) = &mut validation.open_api_v3_schema
         {
             drop_nullable(schema);
+            let properties = schema.properties.iter_mut();
+            let status = properties.flat_map(|it| it.get_mut("status"));
+            status.for_each(default_to_unobserved);
         }
     }
     crd
@@ -94,6 +98,15 @@ fn printer_column(
         json_path: (*json_path).to_owned(),
         priority,
         ..Default::default()
+    }
+}
+
+/// Lets a new object have an observed generation that is not its own, so that kstatus waits for the operator.
+fn default_to_unobserved(status: &mut JSONSchemaProps) {
+    status.default = Some(JSON(json!({})));
+    let mut properties = status.properties.iter_mut();
+    if let Some(observed) = properties.find_map(|it| it.get_mut("observedGeneration")) {
+        observed.default = Some(JSON(json!(-1)));
     }
 }
 

@@ -136,6 +136,9 @@ fn a_version_that_is_set_back_too_late_is_reported() {
     );
     assert!(sim.condition("Ready").starts_with("False"));
     sim.now += jiff::SignedDuration::from_secs(60);
+    sim.settle();
+    assert!(sim.condition("Stalled").starts_with("True FailedUpdate"));
+    sim.now += jiff::SignedDuration::from_secs(60);
     assert!(sim.plan().status.is_none(), "nothing has changed");
     sim.nodes[0].version = "v1.18.3".to_owned();
     sim.settle();

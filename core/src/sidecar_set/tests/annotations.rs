@@ -147,7 +147,7 @@ fn annotations_change_the_revision_and_leave_running_pods_up_to_date() {
                 all: false,
                 webhook: &WebhookState::InForce,
             };
-            let status = sidecar_set_status(Some(to), &pods, progress, &others, 1, None, now);
+            let status = sidecar_set_status(Some(to), &pods, progress, &others, 1, None, now).0;
             assert_eq!(status.updated_pods, i32::from(has_newest));
             assert_eq!(status.latest_revision, to.revision);
         }

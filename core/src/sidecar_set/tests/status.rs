@@ -40,6 +40,7 @@ fn the_status_counts_pods_and_names_those_without_the_containers() {
             old_status,
             at(second),
         )
+        .0
     };
     let status = status_of(
         vec![
@@ -141,7 +142,7 @@ fn the_status_names_a_pod_whose_update_the_api_server_refuses() {
     };
     let progressing = |pods: &[MatchedPod]| {
         let progress = allot(&new, pods, now).progress;
-        let status = sidecar_set_status(Some(&new), pods, &progress, &others, 1, None, now);
+        let status = sidecar_set_status(Some(&new), pods, &progress, &others, 1, None, now).0;
         let condition = &status.conditions[1];
         format!(
             "{} {}: {}",
@@ -180,7 +181,8 @@ fn a_set_whose_selector_is_invalid_says_so() {
         1,
         None,
         now,
-    );
+    )
+    .0;
     for type_ in ["Progressing", "Injecting"] {
         let condition = status.conditions.iter().find(|it| it.type_ == type_);
         let condition = condition.expect("a condition");

@@ -54,6 +54,15 @@ pub enum Clearance {
     PastDeadline,
 }
 
+/// A pod whose hook was not successful and is run again only when a user asks for it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refused {
+    /// When the hook started.
+    pub since: Timestamp,
+    /// The pod, and how the hook ended.
+    pub message: String,
+}
+
 /// The HookRuns of a workload's pods, and what the plan does with them.
 pub struct Hooks<'a> {
     workload: &'a Workload<'a>,
@@ -76,6 +85,8 @@ pub struct Hooks<'a> {
     starts: Vec<Action>,
     /// Pods whose hook did not end Successful, by point.
     pub blocked: BTreeMap<HookPoint, Vec<PodHookCondition>>,
+    /// The one of them that has waited longest for a user.
+    pub refused: Option<Refused>,
     /// Guarded pods that wait for their PreDelete hook, by name.
     pub waiting: BTreeMap<&'a str, Waiting<'a>>,
     /// When the next hook is run again, or the next deadline of a pod passes.
@@ -113,6 +124,7 @@ impl<'a> Hooks<'a> {
             marked: HashMap::new(),
             starts: Vec::new(),
             blocked: BTreeMap::new(),
+            refused: None,
             waiting: BTreeMap::new(),
             wake: None,
             problems: BTreeSet::new(),
@@ -295,16 +307,31 @@ impl<'a> Hooks<'a> {
         let message = || status.and_then(|it| it.message.clone()).unwrap_or_default();
         let why = format!("its PreDelete hook ended {:?}: {}", run.phase(), message());
         self.record_wait(pod, intent, WaitReason::HookNotSuccessful, why);
-        match self.rerun_at(run, pod, intent) {
+        let rerun_at = self.rerun_at(run, pod, intent);
+        if rerun_at.is_some_and(|at| at <= self.world.now) {
             // `settle` deletes the run, and the next plan starts another one.
-            Some(at) if at <= self.world.now => return,
-            at => self.wake = earlier(self.wake, at),
+            return;
         }
+        self.wake = earlier(self.wake, rerun_at);
         self.keep(run, pod, intent);
         let started = status.and_then(|status| status.started_at.clone());
         let Some(start_time) = started.or_else(|| run.creation_timestamp()) else {
             return;
         };
+        if rerun_at.is_none() {
+            let refused = Refused {
+                since: start_time.0,
+                message: format!(
+                    "the {} hook of pod {} ended {:?}: {}; it is run again with kubectl game retry",
+                    intent.point.as_str(),
+                    pod.name,
+                    run.phase(),
+                    message()
+                ),
+            };
+            let earliest = self.refused.take().into_iter().chain([refused]).min();
+            self.refused = earliest;
+        }
         self.blocked
             .entry(intent.point)
             .or_default()

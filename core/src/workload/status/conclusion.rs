@@ -1,7 +1,10 @@
 //! The status to show at the end of a plan.
 
+use jiff::Timestamp;
+
 use crate::api::names::HookPoint;
 use crate::api::{PodHookCondition, WorkloadStatus};
+use crate::kstatus;
 use crate::workload::hooks::Hooks;
 use crate::workload::in_place::is_in_progress;
 use crate::workload::protection;
@@ -14,7 +17,7 @@ use crate::workload::update::Scene;
 /// The maximum number of hook conditions that a status shows for one hook point.
 const HOOK_CONDITIONS: usize = 100;
 
-/// The status to show.
+/// The status to show, and when to plan again because it changes by the passage of time alone.
 pub fn status(
     scene: &Scene,
     counts: PodCounts,
@@ -22,7 +25,7 @@ pub fn status(
     hooks: &Hooks,
     reasons: Reasons,
     old: Option<&WorkloadStatus>,
-) -> WorkloadStatus {
+) -> (WorkloadStatus, Option<Timestamp>) {
     let Scene {
         workload,
         world,
@@ -47,7 +50,10 @@ pub fn status(
     let old = old.map_or(&[][..], |old| &old.conditions);
     let mut conditions = status::conditions(workload, &outcome, old, world.now);
     conditions.extend(status::guard_condition(workload, world, scene.own, old));
-    WorkloadStatus {
+    let state = status::state(outcome.complete, &conditions, hooks.refused.as_ref());
+    let (progress_condition, wake) = kstatus::condition(state, workload.generation, old, world.now);
+    conditions.extend(progress_condition);
+    let status = WorkloadStatus {
         observed_generation: workload.generation,
         replicas: counts.replicas,
         active_replicas: active,
@@ -70,7 +76,8 @@ pub fn status(
         post_inplace_hook_condition: blocked(HookPoint::PostInplace),
         protection: protection::status(workload, hooks, scene.own),
         conditions,
-    }
+    };
+    (status, wake)
 }
 
 /// The number of pods that are to be deleted because their ordinal is reserved.

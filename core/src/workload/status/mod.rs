@@ -8,9 +8,11 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::api::{ConditionType, PauseReason, Reason};
+use crate::kstatus::{State, Why};
 use crate::observed::time::earlier;
 use crate::observed::{Pod, RevisionName};
 use crate::workload::decision::{Blocked, Obstacles};
+use crate::workload::hooks::Refused;
 use crate::workload::in_place::is_at;
 use crate::workload::pods::availability::{available_at, is_available};
 use crate::workload::protection;
@@ -128,6 +130,43 @@ pub fn guard_condition(
         false => Finding::status_false(ConditionType::Guarded, verdict.reason, verdict.message),
     };
     Some(finding.condition(workload, old, world.now))
+}
+
+/// How far a workload with these conditions is, for kstatus. `refused` is a pod whose hook was not successful and is not
+/// run again by itself.
+pub fn state(complete: bool, conditions: &[Condition], refused: Option<&Refused>) -> State {
+    let needs_person = |it: &&Condition| {
+        let holds_by_rights = it.type_ != ConditionType::FailedScale.as_str()
+            && it.type_ != ConditionType::FailedUpdate.as_str();
+        let is_problem = (it.status == "True") != holds_by_rights;
+        is_problem && Reason::parse(&it.reason).is_some_and(Reason::needs_person)
+    };
+    let why_of = |it: &Condition| Why {
+        reason: it.reason.clone(),
+        message: it.message.clone(),
+    };
+    if let Some(problem) = conditions.iter().find(needs_person) {
+        let since = Some(problem.last_transition_time.0);
+        return State::Blocked {
+            why: why_of(problem),
+            since,
+        };
+    }
+    if let Some(Refused { since, message }) = refused {
+        let why = Why {
+            reason: Reason::HookNotSuccessful.to_string(),
+            message: message.clone(),
+        };
+        return State::Blocked {
+            why,
+            since: Some(*since),
+        };
+    }
+    let mut ready = conditions.iter();
+    match ready.find(|it| it.type_ == ConditionType::Ready.as_str() && !complete) {
+        Some(ready) => State::Underway(why_of(ready)),
+        None => State::Done,
+    }
 }
 
 /// A condition as this plan determines it.

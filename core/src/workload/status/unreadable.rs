@@ -6,38 +6,43 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api::{ConditionType, Reason};
+use crate::kstatus::is_of_kstatus;
 
-/// The conditions of an object, with Ready=False and the reason why it cannot be decoded. None if the old
-/// conditions already contain that.
+/// The conditions of an object, with Ready=False and the reason why it cannot be decoded, and Stalled for kstatus. None
+/// if the old conditions already contain that.
 pub fn unreadable_conditions(
     old: &[Value],
     why: &str,
     generation: i64,
     now: Timestamp,
 ) -> Option<Vec<Value>> {
-    let type_ = ConditionType::Ready.as_str();
-    let place = old.iter().position(|it| it["type"] == type_);
-    let old_ready = place.map(|place| &old[place]);
-    let since = old_ready.filter(|it| it["status"] == "False");
-    let since = since.and_then(|it| it["lastTransitionTime"].as_str());
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    let condition = json!({
-        "type": type_,
-        "status": "False",
-        "reason": Reason::Unreadable.to_string(),
-        "message": unreadable_message(why),
-        "observedGeneration": generation,
-        "lastTransitionTime": since.map_or_else(|| now.to_string(), str::to_owned),
-    });
-    if old_ready == Some(&condition) {
+    let condition = |type_: ConditionType, status: &str| {
+        let mut old = old.iter();
+        let same = old.find(|it| it["type"] == type_.as_str() && it["status"] == status);
+        let since = same.and_then(|it| it["lastTransitionTime"].as_str());
+        json!({
+            "type": type_.as_str(),
+            "status": status,
+            "reason": Reason::Unreadable.to_string(),
+            "message": unreadable_message(why),
+            "observedGeneration": generation,
+            "lastTransitionTime": since.map_or_else(|| now.to_string(), str::to_owned),
+        })
+    };
+    let replaced = [
+        condition(ConditionType::Ready, "False"),
+        condition(ConditionType::Stalled, "True"),
+    ];
+    if replaced.iter().all(|it| old.contains(it)) {
         return None;
     }
-    let mut conditions = old.to_vec();
-    match place {
-        Some(place) => conditions[place] = condition,
-        None => conditions.push(condition),
-    }
-    Some(conditions)
+    let is_replaced = |it: &Value| {
+        let type_ = it["type"].as_str().unwrap_or_default();
+        type_ == ConditionType::Ready.as_str() || is_of_kstatus(type_)
+    };
+    let kept = old.iter().filter(|it| !is_replaced(it)).cloned();
+    Some(replaced.iter().cloned().chain(kept).collect())
 }
 
 /// The message about an object that cannot be decoded.
@@ -59,8 +64,12 @@ mod tests {
         let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "then"});
         let old = [ready, strange.clone()];
         let new = unreadable_conditions(&old, "unknown variant", 7, at(100)).expect("a change");
-        assert_eq!(new.len(), 2);
-        assert_eq!(new[1], strange);
+        assert_eq!(new.len(), 3);
+        assert_eq!(new[2], strange);
+        assert_eq!(
+            (&new[1]["type"], &new[1]["status"]),
+            (&json!("Stalled"), &json!("True"))
+        );
         let ready = &new[0];
         assert_eq!(
             (&ready["status"], &ready["reason"]),
@@ -84,6 +93,6 @@ mod tests {
     #[test]
     fn an_object_without_conditions_gets_its_first_condition() {
         let new = unreadable_conditions(&[], "why", 1, at(0)).expect("a change");
-        assert_eq!(new.len(), 1);
+        assert_eq!(new.len(), 2);
     }
 }

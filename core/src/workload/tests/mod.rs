@@ -11,6 +11,7 @@ mod golden;
 mod hooks;
 mod in_place;
 mod indexes;
+mod kstatus;
 mod limits;
 mod migrated;
 mod nothing_to_lose;
