@@ -2,6 +2,9 @@
 //! so they are made one after another.
 
 mod drained;
+mod proof;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,13 +15,14 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use self::drained::remaining_game_pod;
 use super::UnreadableReporter;
 use super::planners::Planners;
 use super::queue::Requeue;
 use super::refused::retry;
 use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
-use crate::apply::{Content, Refusal, RequestResult, Requests, to_bytes};
+use crate::apply::{
+    AdaptiveTimeout, Content, PROOF_LIFETIME, Refusal, RequestResult, Requests, to_bytes,
+};
 use crate::cache::{Cache, Cached, Whole};
 use crate::objects::{Deleted, Kind, ObjectKey, Write};
 use gamekeeper_core::api::names::{
@@ -43,11 +47,12 @@ pub(crate) struct Clusters {
     image: String,
     /// Why the API server refused to create runs, by Cluster and then by the name of the run.
     refused: Mutex<HashMap<ObjectKey, BTreeMap<String, String>>>,
+    proof_timeout: Mutex<AdaptiveTimeout>,
 }
 
 /// Why the rest of a plan is not carried out.
 enum Stop {
-    /// An object that the decision was based on has changed.
+    /// An object that the decision was based on has changed, or may have changed while a write waited.
     Conflict(String),
     Failed(Refusal),
 }
@@ -56,6 +61,7 @@ impl From<Refusal> for Stop {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Conflict(message) | Refusal::NotFound(message) => Stop::Conflict(message),
+            Refusal::Late(late) => Stop::Conflict(late.to_string()),
             refusal => Stop::Failed(refusal),
         }
     }
@@ -78,6 +84,7 @@ impl Clusters {
             planners,
             image,
             refused: Mutex::default(),
+            proof_timeout: Mutex::new(AdaptiveTimeout::new(PROOF_LIFETIME)),
         }
     }
 
@@ -196,7 +203,14 @@ impl Clusters {
         actions: Vec<ClusterAction>,
     ) -> Result<(), Stop> {
         for action in &actions {
-            self.check_drained(action).await?;
+            // The status would say that the script is running.
+            if let ClusterAction::CreateHookRun {
+                drained_node: Some(node),
+                ..
+            } = action
+            {
+                self.check_drained(node).await?;
+            }
         }
         if let Some(status) = status {
             let object = Cluster {
@@ -207,62 +221,37 @@ impl Clusters {
             let written = self.requests.put(&path, to_bytes(&object)).await;
             self.record(cluster, Kind::Cluster, written)?;
         }
-        if actions.iter().any(ClusterAction::is_irrevocable) {
-            self.check_unchanged(cluster).await?;
-        }
         self.refused().remove(&cluster.key());
+        let mut proven_until = None;
         for action in actions {
-            self.act(cluster, action).await?;
+            self.act(cluster, action, &mut proven_until).await?;
         }
         Ok(())
     }
 
-    /// Checks with a quorum GET that the Cluster has not changed since the plan: a started script cannot be undone.
-    async fn check_unchanged(&self, cluster: &Whole<Cluster>) -> Result<(), Stop> {
-        let found = self.requests.get(&path_of(cluster)).await?;
-        let meta = &cluster.object.metadata;
-        let is_same = found.uid == cluster.uid()
-            && Some(found.generation) == meta.generation
-            && found.deletion_timestamp.is_some() == meta.deletion_timestamp.is_some();
-        match is_same {
-            true => Ok(()),
-            false => Err(Stop::Conflict("the Cluster has changed".to_owned())),
-        }
-    }
-
-    /// If the action starts a script that needs a drained node, checks that no game pod is left on the node: the script
-    /// may end matches, and the cache may not show every pod yet. The check comes before the write of the status, which
-    /// would say that the script is running.
-    async fn check_drained(&self, action: &ClusterAction) -> Result<(), Stop> {
-        let ClusterAction::CreateHookRun {
-            drained_node: Some(node),
-            ..
-        } = action
-        else {
-            return Ok(());
-        };
-        match remaining_game_pod(&self.requests, node).await? {
-            None => Ok(()),
-            Some(pod) => Err(Stop::Conflict(format!(
-                "pod {pod} is on node {node}, but not in the cache"
-            ))),
-        }
-    }
-
-    async fn act(&self, cluster: &Whole<Cluster>, action: ClusterAction) -> Result<(), Stop> {
+    async fn act(
+        &self,
+        cluster: &Whole<Cluster>,
+        action: ClusterAction,
+        proven_until: &mut Option<Instant>,
+    ) -> Result<(), Stop> {
+        let requests = self.proven(cluster, None, proven_until).await?;
         match action {
+            ClusterAction::CreateHookRun { run, drained_node } => {
+                let node = drained_node.as_deref();
+                self.create(cluster, &run, node, proven_until).await
+            }
             ClusterAction::SetFinalizer(add) => {
                 let body = finalizer_patch(&cluster.object, add);
                 let path = path_of(cluster);
                 let content = Content::MergePatch;
-                let written = self.requests.patch(&path, content, to_bytes(&body)).await;
+                let written = requests.patch(&path, content, to_bytes(&body)).await;
                 self.record(cluster, Kind::Cluster, written)
             }
-            ClusterAction::CreateHookRun { run, .. } => self.create(cluster, &run).await,
             ClusterAction::DeleteHookRun { name, uid } => {
                 let path = Kind::HookRun.path(HOOKS_NAMESPACE, &name);
                 // The run must exist until its script has ended, because its node is busy until then.
-                match self.requests.delete_after_dependents(&path, &uid).await {
+                match requests.delete_after_dependents(&path, &uid).await {
                     Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => {}
                     Err(refusal) => return Err(refusal.into()),
                 }
@@ -274,7 +263,7 @@ impl Clusters {
                 self.expect(cluster, Write::Deleted(deleted));
                 Ok(())
             }
-            ClusterAction::MovePod(pod) => self.move_pod(cluster, &pod).await,
+            ClusterAction::MovePod(pod) => self.move_pod(cluster, &requests, &pod).await,
             ClusterAction::RecordNode {
                 node,
                 record,
@@ -287,26 +276,31 @@ impl Clusters {
                 if let Some(cordon) = cordon {
                     body["spec"] = json!({"unschedulable": cordon});
                 }
-                self.patch_node(cluster, &node, Content::MergePatch, &body)
+                self.patch_node(cluster, &requests, &node, Content::MergePatch, &body)
                     .await
             }
             ClusterAction::AdmitNode(node) => {
                 let body = without_taint(&node);
-                self.patch_node(cluster, &node, Content::JsonPatch, &body)
+                self.patch_node(cluster, &requests, &node, Content::JsonPatch, &body)
                     .await
             }
         }
     }
 
     /// Sets the annotation that `kubectl game move` sets. If the pod was deleted or replaced, no annotation is needed.
-    async fn move_pod(&self, cluster: &Whole<Cluster>, pod: &GamePod) -> Result<(), Stop> {
+    async fn move_pod(
+        &self,
+        cluster: &Whole<Cluster>,
+        requests: &Requests,
+        pod: &GamePod,
+    ) -> Result<(), Stop> {
         let value = format!("cluster/{}", cluster.name());
         let body = json!({"metadata": {
             "uid": pod.uid, "annotations": {MOVE_ANNOTATION: value},
         }});
         let path = Kind::Pod.path(&pod.namespace, &pod.name);
         let content = Content::MergePatch;
-        let written = self.requests.patch(&path, content, to_bytes(&body)).await;
+        let written = requests.patch(&path, content, to_bytes(&body)).await;
         match written {
             Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => Ok(()),
             written => self.record(cluster, Kind::Pod, written),
@@ -316,18 +310,25 @@ impl Clusters {
     async fn patch_node(
         &self,
         cluster: &Whole<Cluster>,
+        requests: &Requests,
         node: &ClusterNode,
         content: Content,
         body: &Value,
     ) -> Result<(), Stop> {
         let path = Kind::Node.path("", &node.name);
-        let written = self.requests.patch(&path, content, to_bytes(body)).await;
+        let written = requests.patch(&path, content, to_bytes(body)).await;
         self.record(cluster, Kind::Node, written)
     }
 
     /// Creates a run. The creation of its pod is first tried in a dry run: otherwise, a refusal of the pod would only
     /// be visible in events of the Job.
-    async fn create(&self, cluster: &Whole<Cluster>, run: &HookRun) -> Result<(), Stop> {
+    async fn create(
+        &self,
+        cluster: &Whole<Cluster>,
+        run: &HookRun,
+        drained_node: Option<&str>,
+        proven_until: &mut Option<Instant>,
+    ) -> Result<(), Stop> {
         let name = run.metadata.name.clone().unwrap_or_default();
         let pods = Kind::Pod.collection(Some(HOOKS_NAMESPACE));
         let dry_run = self
@@ -341,7 +342,9 @@ impl Clusters {
             return self.record_refusal(cluster, name, why);
         }
         let runs = Kind::HookRun.collection(Some(HOOKS_NAMESPACE));
-        let created = self.requests.create(&runs, to_bytes(run)).await;
+        // A started script cannot be undone, and the dry run may have taken long.
+        let requests = self.proven(cluster, drained_node, proven_until).await?;
+        let created = requests.create(&runs, to_bytes(run)).await;
         match created {
             Err(Refusal::AlreadyExists(_)) => {
                 let path = Kind::HookRun.path(HOOKS_NAMESPACE, &name);
@@ -463,40 +466,4 @@ fn pod(run: &HookRun) -> Value {
         },
         "spec": template["spec"],
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn other_finalizers_are_kept() {
-        let cluster = |finalizers: Value| -> Cluster {
-            let cluster = json!({
-                "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "Cluster",
-                "metadata": {"name": "xa", "uid": "u", "resourceVersion": "7", "finalizers": finalizers},
-                "spec": {},
-            });
-            serde_json::from_value(cluster).unwrap()
-        };
-        let body = finalizer_patch(&cluster(json!(["a/b"])), true);
-        let expected = json!(["a/b", LIFECYCLE_FINALIZER]);
-        assert_eq!(body["metadata"]["finalizers"], expected);
-        assert_eq!(body["metadata"]["resourceVersion"], "7");
-        let body = finalizer_patch(&cluster(expected), false);
-        assert_eq!(body["metadata"]["finalizers"], json!(["a/b"]));
-    }
-
-    #[test]
-    fn only_the_operators_own_taint_is_removed() {
-        let node = ClusterNode {
-            uid: "u".to_owned(),
-            not_installed_taint_index: Some(2),
-            ..ClusterNode::default()
-        };
-        let patch = without_taint(&node);
-        assert_eq!(patch[1]["path"], "/spec/taints/2/key");
-        assert_eq!(patch[1]["value"], NOT_INSTALLED_TAINT);
-        assert_eq!(patch[2]["path"], "/spec/taints/2");
-    }
 }
