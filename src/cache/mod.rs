@@ -426,6 +426,18 @@ impl Cache {
         self.watched().map(|(kind, _)| stats(kind)).collect()
     }
 
+    /// When something of a list in progress last arrived; None if no list is in progress.
+    pub(crate) fn last_list_progress(&self) -> Option<Instant> {
+        let kinds = self.watched().filter(|(kind, _)| {
+            let progress = self.progress(*kind);
+            let progress = progress.borrow();
+            progress.started > progress.listed
+        });
+        kinds
+            .map(|(kind, _)| reflector_of!(self, kind, reflector => reflector.last_event()))
+            .max()
+    }
+
     async fn reach(&self, kind: Kind, version: u64) {
         reflector_of!(self, kind, reflector => reflector.reach(version).await);
     }

@@ -1,9 +1,11 @@
 //! Comparisons of the caches with the API server, retried until they succeed. A process becomes a
 //! candidate once it has the permissions for them, and plans as the leader once its caches have caught up.
 
+use std::cell::Cell;
+use std::pin::pin;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 use tracing::warn;
 
 use super::RunError;
@@ -14,18 +16,41 @@ use gamekeeper_core::causes::with_causes;
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// Retries a comparison of the caches with the API server until it succeeds, but no longer than the limit.
-pub(super) async fn retry_for<F>(limit: Duration, compare: impl Fn() -> F) -> Result<(), RunError>
+/// How many times as long as the limit a comparison may take while lists make progress. The API server cannot continue a
+/// list for longer.
+const MAX_LIMITS: u32 = 10;
+
+/// Retries a comparison of the caches with the API server until it succeeds, but no longer than the limit without
+/// `progress`, which tells when something of a list last arrived. A list of all pods of a large cluster may take longer
+/// than the limit, and another process would have to list them, too.
+pub(super) async fn retry_for<F>(
+    limit: Duration,
+    compare: impl Fn() -> F,
+    progress: impl Fn() -> Option<Instant>,
+) -> Result<(), RunError>
 where
     F: Future<Output = Result<(), kube::Error>>,
 {
-    let mut why = None;
-    let compared = retry(compare, |error| why = Some(error));
-    let compared = timeout(limit, compared).await;
-    compared.map_err(|_| RunError::Behind {
-        limit,
-        why: why.unwrap_or_else(|| "no response to a list or watch".to_owned()),
-    })
+    let why = Cell::new(None);
+    let started = Instant::now();
+    let mut compared = pin!(retry(compare, |error| why.set(Some(error))));
+    let last = started + limit * MAX_LIMITS;
+    let mut deadline = started + limit;
+    while timeout_at(deadline, &mut compared).await.is_err() {
+        let later = progress().map(|at| (at + limit).min(last));
+        match later.filter(|later| *later > deadline) {
+            Some(later) => deadline = later,
+            None => {
+                return Err(RunError::Behind {
+                    limit: started.elapsed(),
+                    why: why
+                        .take()
+                        .unwrap_or_else(|| "no response to a list or watch".to_owned()),
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Retries a comparison of the caches with the API server until it succeeds.
@@ -45,10 +70,6 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
-    use tokio::time::Instant;
-
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(30);
@@ -65,14 +86,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn retries_end_at_the_limit_and_the_error_names_the_missing_permission() {
         let started = Instant::now();
-        let result = retry_for(LIMIT, || async { Err(forbidden()) }).await;
+        let result = retry_for(LIMIT, || async { Err(forbidden()) }, || None).await;
         let error = result.expect_err("a permission is missing").to_string();
         assert!(
             error.contains("30 s") && error.contains("cannot list resource pods"),
             "{error}"
         );
         assert_eq!(started.elapsed(), LIMIT);
-        assert!(retry_for(LIMIT, std::future::pending).await.is_err());
+        assert!(
+            retry_for(LIMIT, std::future::pending, || None)
+                .await
+                .is_err()
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -86,6 +111,29 @@ mod tests {
             };
             async { result }
         };
-        assert!(retry_for(LIMIT, compare).await.is_ok());
+        assert!(retry_for(LIMIT, compare, || None).await.is_ok());
+    }
+
+    /// As in a cluster with 150,000 pods whose API server cannot stream lists.
+    #[tokio::test(start_paused = true)]
+    async fn a_list_may_take_longer_than_the_limit_while_it_makes_progress() {
+        let started = Instant::now();
+        let ends_after = |limits: u32| {
+            move || async move {
+                sleep(LIMIT * limits).await;
+                Ok(())
+            }
+        };
+        let arrives = |until: Duration| move || Some(Instant::now().min(started + until));
+        let listed = retry_for(LIMIT, ends_after(5), arrives(LIMIT * 5)).await;
+        assert!(listed.is_ok());
+        let started = Instant::now();
+        let stalled = retry_for(LIMIT, ends_after(5), move || Some(started + LIMIT)).await;
+        assert!(stalled.is_err());
+        assert_eq!(started.elapsed(), LIMIT * 2);
+        let started = Instant::now();
+        let endless = retry_for(LIMIT, std::future::pending, || Some(Instant::now())).await;
+        assert!(endless.is_err());
+        assert_eq!(started.elapsed(), LIMIT * MAX_LIMITS);
     }
 }

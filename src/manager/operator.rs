@@ -59,8 +59,7 @@ const CLUSTER_CAPACITY: Capacity = Capacity {
 };
 /// How long reconciles may take to finish at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the caches of a new leader may take to catch up with the API server. This is long enough for a list of
-/// all pods.
+/// How long the caches of a new leader may take to catch up with the API server, while nothing of a list arrives.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The controllers and what they share.
@@ -235,7 +234,11 @@ impl Operator {
         let mut stopped = stop.clone();
         tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => return Ok(()),
-            caught_up = retry_for(CATCH_UP_TIMEOUT, || self.catch_up()) => caught_up?,
+            caught_up = retry_for(
+                CATCH_UP_TIMEOUT,
+                || self.catch_up(),
+                || cache.last_list_progress(),
+            ) => caught_up?,
         }
         // No change is lost in between: a reflector changes its store before it queues anything, so a change whose
         // keys were dropped is visible to the reconciles of all objects, which are queued below.
