@@ -16,7 +16,7 @@ pub fn recorded_template(data: &JsonText) -> JsonText {
     fields.remove("$patch");
     match fields.is_empty() {
         true => JsonText::default(),
-        false => JsonText::of(&fields),
+        false => JsonText::of_length(&fields, data.text().len()),
     }
 }
 

@@ -22,6 +22,16 @@ impl JsonText {
         text.map_or_else(|_| Self::default(), |text| Self(text.into()))
     }
 
+    /// The same, of a text that has about this length, for texts that may be long: a buffer that grows takes up to three
+    /// times as much.
+    pub(crate) fn of_length(value: &impl Serialize, length: usize) -> Self {
+        let mut text = Vec::with_capacity(length);
+        let written = serde_json::to_writer(&mut text, value).ok();
+        let text = written.and_then(|()| String::from_utf8(text).ok());
+        let raw = text.and_then(|text| RawValue::from_string(text).ok());
+        raw.map_or_else(Self::default, |raw| Self(raw.into()))
+    }
+
     /// The text.
     pub fn text(&self) -> &str {
         self.0.get()
