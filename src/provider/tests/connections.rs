@@ -1,5 +1,7 @@
 //! Servers that accept and never read, or send without end before they respond.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -7,7 +9,7 @@ use tokio::net::TcpSocket;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use gamekeeper_core::api::HookPhase::Error;
+use gamekeeper_core::api::HookPhase::{Error, Successful};
 
 /// What a server does once the connection is open.
 #[derive(Clone, Copy, PartialEq)]
@@ -20,6 +22,9 @@ enum Deed {
     FloodsWithResponse(&'static [u8]),
 }
 
+/// More than a call may receive and the buffers of the kernel hold, in bytes.
+const MAX_FLOODED: usize = 64 << 20;
+
 /// Settings, without which a client does not accept other frames.
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 const PING: &[u8] = &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
@@ -28,6 +33,8 @@ struct Hostile {
     url: String,
     /// How each connection ended: the bytes that were read at last, and the error.
     ends: Arc<Mutex<Vec<String>>>,
+    /// How many bytes of floods the kernel has accepted, most of which the client has read.
+    flooded: Arc<AtomicUsize>,
 }
 
 impl Hostile {
@@ -43,27 +50,44 @@ impl Hostile {
         let url = format!("{scheme}://{}", listener.local_addr().expect("an address"));
         let ends: Arc<Mutex<Vec<String>>> = Arc::default();
         let recorded = Arc::clone(&ends);
+        let flooded = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&flooded);
         let acceptor = acceptor();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (recorded, acceptor) = (Arc::clone(&recorded), acceptor.clone());
+                let counted = Arc::clone(&counted);
                 tokio::spawn(async move {
                     let end = match http2 {
                         true => match acceptor.accept(stream).await {
-                            Ok(stream) => act(stream, deed, SETTINGS).await,
+                            Ok(stream) => act(stream, deed, SETTINGS, &counted).await,
                             Err(error) => error.to_string(),
                         },
-                        false => act(stream, deed, b"").await,
+                        false => act(stream, deed, b"", &counted).await,
                     };
                     recorded.lock().expect("ends").push(end);
                 });
             }
         });
-        Hostile { url, ends }
+        Hostile { url, ends, flooded }
     }
 }
 
-async fn act(mut stream: impl AsyncRead + AsyncWrite + Unpin, deed: Deed, hello: &[u8]) -> String {
+impl Hostile {
+    /// Returns once the server could send more than [`MAX_FLOODED`].
+    async fn has_flooded(&self) {
+        while self.flooded.load(Ordering::Relaxed) < MAX_FLOODED {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+async fn act(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    deed: Deed,
+    hello: &[u8],
+    flooded: &AtomicUsize,
+) -> String {
     let _ = stream.write_all(hello).await;
     if !matches!(deed, Deed::NeverReads(_)) {
         // The beginning of the request: hyper accepts nothing before that.
@@ -88,7 +112,9 @@ async fn act(mut stream: impl AsyncRead + AsyncWrite + Unpin, deed: Deed, hello:
         }
     };
     let flood = flood.repeat(1_000);
-    while stream.write_all(&flood).await.is_ok() {}
+    while stream.write_all(&flood).await.is_ok() {
+        flooded.fetch_add(flood.len(), Ordering::Relaxed);
+    }
     "closed".to_owned()
 }
 
@@ -180,9 +206,39 @@ async fn what_a_server_sends_is_bounded() {
     ] {
         let server = Hostile::start(deed, http2).await;
         let probe = Probe::new(HERE, None).expect("a probe");
-        let outcome = post(&probe, &server.url, 600).await;
+        let outcome = tokio::select! {
+            outcome = post(&probe, &server.url, 600) => outcome,
+            () = server.has_flooded() => panic!("http2 {http2}: the server could send more"),
+        };
         let message = outcome.message.unwrap_or_default();
         assert_eq!(outcome.phase, Error, "{message}");
         assert!(message.ends_with(expected), "http2 {http2}: {message}");
     }
+}
+
+/// Whatever a server sends is read by other threads than those that renew the lease and write to the API server. Here,
+/// the thread that has asked for the measurement serves nothing until the server has read the whole request.
+#[tokio::test]
+async fn a_call_is_served_by_threads_of_its_own() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let (sender, received) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut left: usize = 1_000_000;
+        let mut buffer = [0; 65_536];
+        while left > 0 {
+            let read = std::io::Read::read(&mut stream, &mut buffer).expect("a request");
+            left = left.saturating_sub(read);
+        }
+        let response = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+        std::io::Write::write_all(&mut stream, response).expect("a response");
+        let _ = sender.send(());
+    });
+    let probe = Probe::new(HERE, None).expect("a probe");
+    let mut measuring = std::pin::pin!(post(&probe, &url, 60));
+    assert!(futures::poll!(&mut measuring).is_pending());
+    let received = received.recv_timeout(Duration::from_secs(30));
+    received.expect("the request is sent without the thread that asked for it");
+    assert_eq!(measuring.await.phase, Successful);
 }
