@@ -158,6 +158,16 @@ fn patch(stored: &Stored, unreadable: &Unreadable, now: Timestamp) -> Option<Val
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use futures::future::join_all;
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use tokio::time::timeout;
+
     use super::*;
     use crate::cache::Control;
 
@@ -196,5 +206,38 @@ mod tests {
         let shown = stored("7", patched["status"].clone());
         assert_eq!(patch(&shown, &unreadable(), now), None);
         assert_eq!(patch(&stored("8", Value::Null), &unreadable(), now), None);
+    }
+
+    #[test]
+    fn conditions_that_are_too_long_or_too_many_maps_are_not_read() {
+        let now = Timestamp::UNIX_EPOCH;
+        let patched = |conditions: Value| {
+            let status = json!({"conditions": conditions});
+            patch(&stored("7", status), &unreadable(), now)
+        };
+        let condition = |message: usize| json!({"type": "A", "message": "x".repeat(message)});
+        assert!(patched(json!([condition(60 << 10)])).is_some());
+        assert!(patched(json!([condition(64 << 10)])).is_none());
+        assert!(patched(json!(vec![json!({"": 0}); 5_000])).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn four_objects_of_a_namespace_are_read_at_a_time() {
+        let read = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&read);
+        let server = tower::service_fn(move |_: Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
+        let requests = Requests::new(Client::new(server, "games"));
+        let reporter = UnreadableReporter::new(requests, EventRecorder::new().0);
+        let report = async |namespace: &str, name: usize| {
+            let key = ObjectKey::new(namespace, name.to_string());
+            reporter.report(Kind::HookRun, &key, &unreadable()).await
+        };
+        let of = |namespace: &'static str| join_all((0..10).map(|it| report(namespace, it)));
+        let reported = timeout(Duration::from_secs(1), of("games")).await;
+        assert!(reported.is_err());
+        assert_eq!(read.load(Ordering::Relaxed), 4);
     }
 }

@@ -41,6 +41,29 @@ fn a_pod_of_another_controller_is_not_parsed() {
 }
 
 #[test]
+fn a_pod_that_would_take_too_much_memory_is_not_parsed() {
+    let mut large = own_pod("game-0");
+    let read = |pod: &Value| {
+        let (text, identity) = (pod.to_string(), Identity::default());
+        let object = Object::Item(&text);
+        CachedPod::read(
+            None,
+            Origin::Watch,
+            &identity,
+            object,
+            false,
+            &mut Interner::default(),
+        )
+    };
+    let maps = |count: usize| json!({"a": vec![json!({"": 0}); count]});
+    large["spec"]["unknown"] = maps(40_000);
+    assert!(read(&large).is_ok());
+    large["spec"]["unknown"] = maps(50_000);
+    let why = read(&large).expect_err("too much memory").to_string();
+    assert!(why.contains("more than 32 MiB"), "{why}");
+}
+
+#[test]
 fn a_pod_of_a_workload_is_kept_in_its_slim_form() {
     let pod = read(&own_pod("game-0")).unwrap();
     let pod = pod.own().unwrap();

@@ -1,6 +1,12 @@
 //! The store, the progress and the routed changes of a reflector.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
+
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use tower::service_fn;
 
 use super::*;
 use crate::cache::memory::MemoryLimits;
@@ -389,4 +395,50 @@ fn the_list_of_a_namespace_brings_no_deleted_object_back() {
     refresh(&reflector, &[("gone", 5, 1), ("kept", 6, 1)]);
     assert_eq!(reflector.store().len(), 1);
     assert!(reflector.get(&ObjectKey::new("games", "kept")).is_some());
+}
+
+/// A tenant can make and take away room as often as he likes.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_is_listed_at_most_once_a_minute() {
+    let lists: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let recorded = Arc::clone(&lists);
+    let server = service_fn(move |request: Request<Body>| {
+        if request.uri().path() == "/apis/x/v1/namespaces/games/things" {
+            recorded.lock().unwrap().push(Instant::now());
+        }
+        let is_watch = request
+            .uri()
+            .query()
+            .is_some_and(|it| it.starts_with("watch"));
+        async move {
+            if is_watch {
+                pending::<()>().await;
+            }
+            let page = r#"{"metadata":{"resourceVersion":"5"},"items":[]}"#;
+            Ok::<_, Infallible>(Response::new(Body::from(page.as_bytes().to_vec())))
+        }
+    });
+    let source = Source {
+        client: Client::new(server, "games"),
+        path: "/apis/x/v1/things".to_owned(),
+        metadata_only: false,
+        streaming: false,
+    };
+    let reflector: Arc<Reflector<Thing>> = Arc::default();
+    let feeding = Arc::clone(&reflector).feed(source, |_, _, _, _| Ok(None), |_| {});
+    let wanting = async {
+        for _ in 0..150 {
+            reflector.list_namespaces(["games".to_owned()]);
+            sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        () = feeding => {}
+        () = wanting => {}
+    }
+    let lists = lists.lock().unwrap();
+    assert!(lists.len() == 3, "{lists:?}");
+    for pair in lists.windows(2) {
+        assert!(pair[1] - pair[0] >= NAMESPACE_INTERVAL);
+    }
 }
