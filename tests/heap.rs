@@ -8,10 +8,11 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gamekeeper::cache::{
-    CachedPod, CachedRevision, Identity, Interner, Object, Origin, Store, Whole, slim_run,
-};
+use gamekeeper::kinds::{CachedPod, CachedRevision, Interner, Whole, slim_run};
 use gamekeeper::provider::{Call, HttpOptions, Probe};
+use gamekeeper::runtime::reflector::Origin;
+use gamekeeper::runtime::store::Store;
+use gamekeeper::runtime::watch::{Identity, Object};
 use gamekeeper_core::api::{GameDeployment, HookPhase, HookRun, Metric};
 use gamekeeper_core::hook_run::used_arguments;
 use peak_alloc::PeakAlloc;

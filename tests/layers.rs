@@ -1,6 +1,6 @@
-//! Layers that Cargo cannot enforce: in the operator `provider, apply, cache <- controller <- manager`, and in the core
-//! `api <- observed <- write <- hook_run, sidecar_set, lifecycle <- workload <- admission <- lint`. Each uses only those
-//! to its left. The core also has no clock.
+//! Layers that Cargo cannot enforce: in the operator `runtime <- kinds, provider <- reconcile <- metrics <- manager`, and
+//! in the core `api <- observed <- write <- hook_run, sidecar_set, lifecycle <- workload <- admission <- lint`. Each uses
+//! only those to its left. The core also has no clock.
 
 mod sources;
 
@@ -49,34 +49,24 @@ const CORE: Layers = (
 const OPERATOR: Layers = (
     "src",
     &[
-        ("fair", &[]),
-        ("metrics", &[]),
-        ("inbound", &[]),
-        ("cache", &[]),
-        ("apply", &["fair", "metrics"]),
-        ("provider", &["evaluation_pool", "fair"]),
-        (
-            "controller",
-            &["fair", "metrics", "cache", "apply", "provider"],
-        ),
+        ("runtime", &[]),
+        ("kinds", &["runtime"]),
+        ("provider", &["runtime"]),
+        ("reconcile", &["runtime", "kinds", "provider"]),
         ("node_hook", &[]),
         ("try_run", &["provider"]),
         ("unguard", &[]),
-        (
-            "webhook",
-            &["evaluation_pool", "fair", "metrics", "cache", "inbound"],
-        ),
+        ("webhook", &["runtime", "kinds"]),
+        ("metrics", &["runtime", "kinds", "reconcile", "webhook"]),
         (
             "manager",
             &[
-                "fair",
-                "metrics",
-                "cache",
-                "apply",
+                "runtime",
+                "kinds",
                 "provider",
-                "controller",
-                "inbound",
+                "reconcile",
                 "webhook",
+                "metrics",
             ],
         ),
     ],

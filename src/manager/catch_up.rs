@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tracing::warn;
 
 use super::RunError;
-use crate::jitter::jittered;
+use crate::runtime::jitter::jittered;
 use gamekeeper_core::causes::with_causes;
 
 /// The backoff between comparisons of the caches with the API server.

@@ -1,6 +1,6 @@
 //! The HTTP server for probes and metrics.
 //!
-//! Every pod in the cluster may reach the port, so it is served within the limits of [`crate::inbound`], and a
+//! Every pod in the cluster may reach the port, so it is served within the limits of [`crate::runtime::inbound`], and a
 //! page of metrics is rendered once for all scrapes within a second, outside the threads that serve timers and
 //! sockets.
 
@@ -20,8 +20,8 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use super::metrics::{MetricsRegistry, Page};
-use crate::cache::Cache;
+use crate::kinds::Cache;
+use crate::metrics::{MetricsRegistry, Page};
 use crate::webhook::ServingCertificate;
 
 /// The parts of the process that the server reads; empty until they have started.

@@ -1,17 +1,9 @@
 //! The process around the controllers: connection, caches, leadership, HTTP, shutdown.
 
 mod catch_up;
-mod client;
-mod connection;
-mod descriptors;
-mod fence;
 mod http;
-mod lease;
-mod metrics;
 mod operator;
 mod options;
-mod requests;
-mod turns;
 pub mod wait_for;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -26,19 +18,21 @@ use tokio::task::{JoinError, JoinSet, spawn_blocking};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-pub use client::ClientError;
 pub use options::{LogFormat, Options};
 
-use self::client::client;
-use self::fence::Fence;
 use self::http::Health;
-use self::lease::{Elector, LeaseTimes};
-use self::metrics::{Counters, MetricsRegistry};
 use self::operator::Operator;
-use crate::cache::{Cache, MemoryLimits, OptionalKinds, Settings};
-use crate::inbound::{self, listen};
+use crate::kinds::{Cache, OptionalKinds, Settings};
+use crate::metrics::{Counters, MetricsRegistry};
 use crate::provider::{Commands, HttpOptions, Probe, ProbeError};
-use crate::threads::OwnRuntime;
+use crate::runtime::client::{ClientError, client};
+use crate::runtime::descriptors;
+use crate::runtime::fence::Fence;
+use crate::runtime::inbound;
+use crate::runtime::inbound::listen;
+use crate::runtime::lease::{Elector, LeaseTimes};
+use crate::runtime::memory::MemoryLimits;
+use crate::runtime::threads::OwnRuntime;
 use crate::webhook;
 use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::hook_run::ExecNamespaces;

@@ -11,18 +11,21 @@ use tracing::{info, warn};
 
 use super::RunError;
 use super::catch_up::{retry, retry_for};
-use super::lease::Elector;
-use super::metrics::Counters;
-use crate::apply::events::EventRecorder;
-use crate::apply::{Applier, Requests};
-use crate::cache::{Cache, Cached, Reflector, Router, Sink, Whole, WorkloadSink};
-use crate::controller::{
-    Clusters, HookRuns, Planners, Queue, Queues, Requeue, Shared, SidecarSets, UnreadableReporter,
-    Workloads, work,
-};
-use crate::fair::Capacity;
-use crate::objects::Kind;
+use crate::kinds::{Cache, Router, Sink, Whole, WorkloadSink};
+use crate::metrics::Counters;
 use crate::provider::Probe;
+use crate::reconcile::apply::Applier;
+use crate::reconcile::apply::events::EventRecorder;
+use crate::reconcile::{
+    Clusters, HookRuns, Planners, Shared, SidecarSets, UnreadableReporter, Workloads,
+};
+use crate::runtime::fair::Capacity;
+use crate::runtime::lease::Elector;
+use crate::runtime::objects::Kind;
+use crate::runtime::queue::{Queue, Queues, Requeue, work};
+use crate::runtime::reflector::Reflector;
+use crate::runtime::request::Requests;
+use crate::runtime::store::Cached;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::sidecar_set::WebhookState;
 use gamekeeper_core::workload::Planned;

@@ -9,7 +9,7 @@ use gamekeeper_core::observed::time::parse_duration;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::lease::{MAX_LEASE_DURATION, MIN_LEASE_DURATION};
+use crate::runtime::lease::{MAX_LEASE_DURATION, MIN_LEASE_DURATION};
 use crate::webhook;
 
 /// Flags of `gamekeeper run`.
@@ -128,7 +128,7 @@ pub struct Options {
     /// Format of log lines.
     #[arg(long, env = "GAMEKEEPER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
-    /// Log level: error, warn, info, debug or trace, also by module (info,gamekeeper::apply=debug).
+    /// Log level: error, warn, info, debug or trace, also by module (info,gamekeeper::reconcile=debug).
     #[arg(
         long,
         env = "GAMEKEEPER_LOG_LEVEL",
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn an_unknown_log_level_is_refused() {
-        for good in ["info", "WARN", "off", "info,gamekeeper::apply=debug"] {
+        for good in ["info", "WARN", "off", "info,gamekeeper::reconcile=debug"] {
             assert_eq!(log_level(good), Ok(good.to_owned()));
         }
         for (bad, word) in [

@@ -14,9 +14,9 @@ use kube::{Api, Client, Config, ResourceExt};
 use tokio::time::sleep;
 
 use super::RunError;
-use super::client::client;
-use super::fence::Fence;
-use super::metrics::Counters;
+use crate::metrics::Counters;
+use crate::runtime::client::client;
+use crate::runtime::fence::Fence;
 use gamekeeper_core::api::API_VERSION;
 use gamekeeper_core::causes::with_causes;
 

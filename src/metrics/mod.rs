@@ -1,176 +1,182 @@
-//! Metric families: one value for each set of labels. Series can be removed by a condition on their labels.
+//! The metrics page: counters of the whole process, and gauges that are read from the caches at each scrape.
 //!
-//! prometheus-client's own families remove only one series at a time, so all series of a deleted workload would have
-//! to be listed. A family that has no series yet would also be missing from the page.
+//! docs/metrics.md lists every metric. The cardinality of every label is bounded. The series of a workload are
+//! removed with it.
 
-mod timing;
+mod clusters;
+mod fold;
+mod guarded;
+mod hooks;
+mod owners;
+mod page;
+mod process;
+mod progress;
+mod sidecars;
+mod waits;
+mod workloads;
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
+use jiff::Timestamp;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Registry;
 
-pub(crate) use timing::Timing;
+use self::guarded::FirstSeen;
+use self::owners::Owners;
+pub(crate) use self::page::Page;
+use self::process::Process;
+use self::progress::Progress;
+use self::waits::Waits;
+use crate::kinds;
+use crate::kinds::Cache;
+use crate::reconcile::HookMetrics;
+use crate::reconcile::apply::Metrics;
+use crate::runtime::fence::Fence;
+use crate::runtime::metrics::{encode_family, encode_one};
+use crate::runtime::queue::Queues;
+use crate::runtime::request_metrics::ApiRequests;
+use crate::webhook::AdmissionMetrics;
 
-/// A value for each set of labels. Clones share the values.
-#[derive(Clone, Debug)]
-pub(crate) struct Family<L, V> {
-    series: Arc<Mutex<BTreeMap<L, V>>>,
-    /// The value of a new series.
-    initial: V,
+pub(crate) struct MetricsRegistry {
+    registry: Registry,
+    cache: Arc<Cache>,
+    writes: Metrics,
+    hooks: HookMetrics,
 }
 
-pub(crate) type Counts<L> = Family<L, u64>;
-pub(crate) type Timings<L> = Family<L, Timing>;
-
-impl<L: Ord + Clone, V: Clone> Family<L, V> {
-    fn with_initial(initial: V) -> Self {
-        Self {
-            series: Arc::default(),
-            initial,
-        }
-    }
-
-    /// Adds a series before anything is counted, so that Prometheus sees the first count as an increase.
-    pub(crate) fn init(&self, labels: L) {
-        self.change(labels, |_| {});
-    }
-
-    pub(crate) fn retain(&self, mut keep: impl FnMut(&L) -> bool) {
-        self.lock().retain(|labels, _| keep(labels));
-    }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// A copy of the series whose labels match.
-    pub(crate) fn filtered(&self, matches: impl Fn(&L) -> bool) -> Self {
-        let mut series = self.lock().clone();
-        series.retain(|labels, _| matches(labels));
-        Self {
-            series: Arc::new(Mutex::new(series)),
-            initial: self.initial.clone(),
-        }
-    }
-
-    fn change(&self, labels: L, change: impl FnOnce(&mut V)) {
-        let mut series = self.lock();
-        change(series.entry(labels).or_insert_with(|| self.initial.clone()));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<L, V>> {
-        self.series.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// The metrics that other parts of the process update.
+#[derive(Clone, Default)]
+pub(crate) struct Counters {
+    /// Reconciles of workloads, and their writes.
+    pub writes: Metrics,
+    pub hooks: HookMetrics,
+    pub requests: ApiRequests,
+    pub admission: AdmissionMetrics,
 }
 
-impl<L: Ord + Clone + EncodeLabelSet, V: Value + Clone> Family<L, V> {
-    /// Encodes a copy of the series, so that counting never waits for a scrape.
-    pub(crate) fn encode(
-        &self,
-        to: &mut DescriptorEncoder<'_>,
-        name: &str,
-        help: &str,
-    ) -> fmt::Result {
-        let series = self.lock().clone();
-        encode_family(to, name, help, series)
-    }
-}
-
-impl<L: Ord + Clone> Default for Counts<L> {
-    fn default() -> Self {
-        Self::with_initial(0)
-    }
-}
-
-impl<L: Ord + Clone> Counts<L> {
-    pub(crate) fn increment(&self, labels: L) {
-        self.change(labels, |count| *count += 1);
-    }
-}
-
-impl<L: Ord + Clone> Timings<L> {
-    /// The bucket bounds are in seconds.
-    pub(crate) fn with_buckets(bounds: &'static [f64]) -> Self {
-        Self::with_initial(Timing::new(bounds))
-    }
-
-    pub(crate) fn observe(&self, labels: L, took: Duration) {
-        self.change(labels, |timing| timing.observe(took));
-    }
-}
-
-impl<L: Ord + Clone + EncodeLabelSet> Timings<L> {
-    /// Encodes the histograms, and their maximum and minimum as gauges with `_max` and `_min` added to the name.
-    pub(crate) fn encode_with_extremes(
-        &self,
-        to: &mut DescriptorEncoder<'_>,
-        name: &str,
-        help: &str,
-    ) -> fmt::Result {
-        let series = self.lock().clone();
-        let gauge = |value: fn(&Timing) -> f64| {
-            let rows = series.iter();
-            rows.map(move |(labels, timing)| (labels.clone(), value(timing)))
+impl MetricsRegistry {
+    pub(crate) fn new(
+        counters: Counters,
+        queues: Queues,
+        cache: Arc<Cache>,
+        fence: Arc<Fence>,
+    ) -> Self {
+        let Counters {
+            writes,
+            hooks,
+            requests,
+            admission,
+        } = counters;
+        let mut registry = Registry::default();
+        let state = State {
+            cache: Arc::clone(&cache),
+            fence,
+            progress: Progress::default(),
+            waits: Waits::default(),
+            going_nodes: FirstSeen::default(),
         };
-        let (max, min) = (format!("{help}: maximum"), format!("{help}: minimum"));
-        encode_family(to, &format!("{name}_max"), &max, gauge(Timing::max))?;
-        encode_family(to, &format!("{name}_min"), &min, gauge(Timing::min))?;
-        encode_family(to, name, help, series)
+        let collectors: [Box<dyn Collector>; 7] = [
+            Box::new(state),
+            Box::new(writes.clone()),
+            Box::new(hooks.clone()),
+            Box::new(queues),
+            Box::new(requests),
+            Box::new(admission),
+            Box::new(Process::starting()),
+        ];
+        for collector in collectors {
+            registry.register_collector(collector);
+        }
+        Self {
+            registry,
+            cache,
+            writes,
+            hooks,
+        }
+    }
+
+    pub(crate) fn page(&self) -> Result<Page, fmt::Error> {
+        self.remove_deleted();
+        page::render(&self.registry)
+    }
+
+    /// Removes the series of deleted objects.
+    pub(crate) fn remove_deleted(&self) {
+        // Collected before the counters are locked.
+        let owners = Owners::read(&self.cache);
+        self.writes.retain(Instant::now(), |kind, namespace, name| {
+            owners.has_name(kind, namespace, name)
+        });
+        self.hooks.retain(&owners.owners());
     }
 }
 
-/// The value of a series; its type decides the type of the metric.
-pub(crate) trait Value {
-    const TYPE: MetricType;
-
-    fn encode(&self, to: MetricEncoder<'_>) -> fmt::Result;
+/// The metrics that are read from the caches at each scrape.
+struct State {
+    cache: Arc<Cache>,
+    /// Open while this process leads.
+    fence: Arc<Fence>,
+    progress: Progress,
+    waits: Waits,
+    going_nodes: FirstSeen,
 }
 
-impl Value for f64 {
-    const TYPE: MetricType = MetricType::Gauge;
-
-    fn encode(&self, mut to: MetricEncoder<'_>) -> fmt::Result {
-        to.encode_gauge(self)
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("State")
     }
 }
 
-impl Value for u64 {
-    const TYPE: MetricType = MetricType::Counter;
-
-    fn encode(&self, mut to: MetricEncoder<'_>) -> fmt::Result {
-        to.encode_counter::<NoLabelSet, _, u64>(self, None)
+impl Collector for State {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
+        let leads = self.fence.is_open();
+        // A standby reads the caches too, so that it knows the history when it becomes the leader.
+        let now = Timestamp::now();
+        let mut workloads = workloads::read(&self.cache, &self.progress, now);
+        let owners = Owners::read(&self.cache);
+        let mut hooks = hooks::read(&self.cache, &owners, &self.waits, now);
+        let mut clusters = clusters::read(&self.cache, now);
+        let mut guarded = guarded::read(&self.cache, &self.going_nodes, now);
+        if !leads {
+            // Only the leader exports the state of the cluster; otherwise sums over replicas would count it more than
+            // once.
+            (workloads, hooks, clusters, guarded) = Default::default();
+        }
+        workloads::encode(&workloads, now, &mut to)?;
+        hooks.encode(&mut to)?;
+        guarded.encode(&mut to)?;
+        sidecars::encode(&self.cache, leads, &mut to)?;
+        clusters::encode(&clusters, &mut to)?;
+        encode_cache(&self.cache, &mut to)?;
+        let help = "1 while this process is the leader";
+        let leads = f64::from(u8::from(leads));
+        encode_one(&mut to, "gamekeeper_leader", help, Some(leads))?;
+        let build = [([("version", env!("CARGO_PKG_VERSION"))], 1.0)];
+        let help = "The running version";
+        encode_family(&mut to, "gamekeeper_build_info", help, build)
     }
 }
 
-/// Encodes a metric: a gauge for `f64`, a counter for `u64` (with `_total` added to the name), a histogram for
-/// [`Timing`].
-pub(crate) fn encode_family<L: EncodeLabelSet, V: Value>(
-    to: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    series: impl IntoIterator<Item = (L, V)>,
-) -> fmt::Result {
-    let mut family = to.encode_descriptor(name, help, None, V::TYPE)?;
-    for (labels, value) in series {
-        value.encode(family.encode_family(&labels)?)?;
-    }
-    Ok(())
-}
-
-/// Encodes a metric without labels, if it has a value.
-pub(crate) fn encode_one<V: Value>(
-    to: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    value: Option<V>,
-) -> fmt::Result {
-    let family = to.encode_descriptor(name, help, None, V::TYPE)?;
-    value.map_or(Ok(()), |value| value.encode(family))
+fn encode_cache(cache: &Cache, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let kinds = cache.stats();
+    let label = |it: &kinds::ReflectorStats| [("kind", format!("{:?}", it.kind))];
+    let objects = kinds.iter().map(|it| (label(it), it.objects as f64));
+    let help = "Objects in the caches";
+    encode_family(to, "gamekeeper_cached_objects", help, objects)?;
+    let unreadable = kinds.iter().map(|it| (label(it), it.unreadable as f64));
+    let help = "Objects that cannot be decoded, and are ignored";
+    encode_family(to, "gamekeeper_unreadable_objects", help, unreadable)?;
+    let lists = kinds.iter().map(|it| (label(it), it.lists));
+    let help = "Full lists of a kind that were started";
+    encode_family(to, "gamekeeper_cache_lists", help, lists)?;
+    let last_event = kinds
+        .iter()
+        .map(|it| (label(it), it.last_event.elapsed().as_secs_f64()));
+    let help = "Time since the last watch event of a kind; there is a bookmark once a minute";
+    encode_family(to, "gamekeeper_cache_silence_seconds", help, last_event)
 }
 
 #[cfg(test)]

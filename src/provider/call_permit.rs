@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::fair::{Capacity, NamespaceLimiter, Permit};
+use crate::runtime::fair::{Capacity, NamespaceLimiter, Permit};
 
 /// The longest text that a measurement may hold without a permit for long texts, in bytes.
 pub(super) const MAX_SHORT_TEXT: usize = 32 << 10;

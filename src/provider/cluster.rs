@@ -20,7 +20,7 @@ use super::call_permit::{CallPermit, MAX_SHORT_TEXT};
 use super::exec::{Ended, with_time_limit};
 use super::job::{Job, Pod};
 use super::remote_command;
-use crate::fair::{Capacity, NamespaceLimiter};
+use crate::runtime::fair::{Capacity, NamespaceLimiter};
 use gamekeeper_core::api::names::JOB_AWAITS_RECORD;
 
 /// The longest wait for a response.

@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 
 use super::address;
 use super::http::HttpOptions;
-use crate::fair::{Capacity, NamespaceLimiter};
+use crate::runtime::fair::{Capacity, NamespaceLimiter};
 
 /// The limits on concurrent lookups. Tokio runs blocking work on up to 512 threads, which it starts as needed.
 const LOOKUP_CAPACITY: Capacity = Capacity {

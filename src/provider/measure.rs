@@ -17,8 +17,8 @@ use super::http::{Http, HttpOptions, HttpRequest, HttpResponse};
 use super::tls::Authorities;
 use super::tokens::Tokens;
 use super::{job, kubernetes, prometheus, web};
-use crate::evaluation_pool::EvaluationPool;
-use crate::threads::OwnRuntime;
+use crate::runtime::evaluation_pool::EvaluationPool;
+use crate::runtime::threads::OwnRuntime;
 use gamekeeper_core::api::{
     Authentication, HookRun, JobReference, Metric, MetricProvider, SecretKeyRef,
 };

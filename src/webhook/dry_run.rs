@@ -22,8 +22,8 @@ use tracing::warn;
 
 use super::metrics::{AdmissionMetrics, RequestLabels};
 use super::review::{AdmissionRequest, concerns_spec};
-use crate::fair::{Capacity, NamespaceLimiter};
-use crate::log_limiter::LogLimiter;
+use crate::runtime::fair::{Capacity, NamespaceLimiter};
+use crate::runtime::log_limiter::LogLimiter;
 use gamekeeper_core::admission::{Finding, is_dns_label};
 use gamekeeper_core::api::names::{MAX_NAME, claim_template_name};
 

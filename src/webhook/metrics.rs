@@ -9,7 +9,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
 use super::review::AdmissionRequest;
-use crate::metrics::{Counts, Timings, encode_one};
+use crate::runtime::metrics::{Counts, Timings, encode_one};
 use gamekeeper_core::admission::KINDS;
 
 /// Histogram buckets, in seconds. The shortest reviews make no request to the API server, the longest time out.

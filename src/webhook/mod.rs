@@ -31,10 +31,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::cache::Cache;
-use crate::evaluation_pool::EvaluationPool;
-use crate::fair::NamespaceLimiter;
-use crate::inbound::Connections;
+use crate::kinds::Cache;
+use crate::runtime::evaluation_pool::EvaluationPool;
+use crate::runtime::fair::NamespaceLimiter;
+use crate::runtime::inbound::Connections;
 use gamekeeper_core::hook_run::ExecNamespaces;
 use gamekeeper_core::observed::time::parse_duration;
 use gamekeeper_core::sidecar_set::WebhookState;

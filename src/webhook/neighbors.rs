@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::review::{AdmissionRequest, concerns_spec};
-use crate::cache::Cache;
+use crate::kinds::Cache;
 use gamekeeper_core::admission::{Neighbor, sidecar_set};
 use gamekeeper_core::sidecar_set::Namespace;
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::dry_run::DryRunFindings;
 use super::neighbors::Neighbors;
-use crate::cache::Whole;
+use crate::kinds::Whole;
 use gamekeeper_core::admission::{
     Finding, Templates, check, conflicts_of_sidecar_sets, conflicts_with_workloads,
     disabled_commands, lies_in, unknown_revision,

@@ -28,7 +28,7 @@ use super::certificates::{CertificateError, Certificates, Due, Pair, due};
 use super::metrics::AdmissionMetrics;
 use super::server::ServingCertificate;
 use super::state::{Configured, webhook_state};
-use crate::jitter::jittered;
+use crate::runtime::jitter::jittered;
 use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::sidecar_set::WebhookState;
 

@@ -22,10 +22,10 @@ use super::metrics::RequestLabels;
 use super::neighbors::Neighbors;
 use super::review::{AdmissionRequest, AdmissionResponse, review};
 use super::server::{Reviewer, ServingCertificate, serve};
-use crate::cache::Cache;
-use crate::evaluation_pool::EvaluationPool;
-use crate::fair::NamespaceLimiter;
-use crate::inbound::Connections;
+use crate::kinds::Cache;
+use crate::runtime::evaluation_pool::EvaluationPool;
+use crate::runtime::fair::NamespaceLimiter;
+use crate::runtime::inbound::Connections;
 use gamekeeper_core::admission::{Finding, Templates};
 use gamekeeper_core::hook_run::ExecNamespaces;
 

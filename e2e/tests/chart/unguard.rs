@@ -40,7 +40,8 @@ fn verbs<'a>(objects: &'a [Value], kind: &str, resource: &str) -> BTreeSet<&'a s
 async fn exactly_the_verbs_in_use_are_granted_on_budgets(case: &mut Case) -> Result<()> {
     for values in VALUES {
         let objects = render(&case.plane().helm, &["--set", values]).await?;
-        // `apply::act` and `unguard::guards` list budgets and delete them; a dry run of a deletion checks the guard.
+        // `reconcile::apply::act` and `unguard::guards` list budgets and delete them; a dry run of a deletion checks the
+        // guard.
         let mut expected = BTreeSet::from(["list", "delete"]);
         if values.contains("guardedPods=true") {
             // A budget is written by server-side apply, which is a patch, and needs `create` for a new object.

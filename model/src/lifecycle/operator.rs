@@ -1,5 +1,5 @@
 //! The operator in the model of lifecycle hooks: it plans from its caches, and carries out one write at a time, as
-//! `controller::cluster` does.
+//! `reconcile::cluster` does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

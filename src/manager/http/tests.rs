@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::*;
-use crate::inbound;
+use crate::runtime::inbound;
 
 /// Longer than the server's timeouts.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);

@@ -5,8 +5,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::fair::{Capacity, NamespaceLimiter};
 use crate::provider::call_permit::CallLimits;
+use crate::runtime::fair::{Capacity, NamespaceLimiter};
 use gamekeeper_core::api::HookPhase::Successful;
 
 /// The timeout of each call, which is longer than any of these tests may take.

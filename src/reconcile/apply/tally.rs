@@ -1,0 +1,293 @@
+//! The results of the actions of one batch, and their consequences.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::events::PendingEvent;
+use super::run::Stop;
+use super::{ApplyOutcome, Memory};
+use crate::runtime::request::{Refusal, RequestResult, ResponseMetadata};
+use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::workload::{
+    Attempt, Backoff, GuardState, GuardedPlayers, OtherBudget, Verdict,
+};
+use gamekeeper_core::write::{Action, DeletionReason, Ground};
+
+#[derive(Default)]
+pub(super) struct Tally {
+    /// The response to a patch of the workload.
+    pub workload: Option<ResponseMetadata>,
+    /// Whether something was left to the next plan.
+    pub unfinished: bool,
+    /// Whether the names of pods can be chosen, rather than being determined by ordinals.
+    chooses_names: bool,
+    /// Revisions whose last pod was refused before this batch. The batch tries to create only one pod of each.
+    on_trial: BTreeSet<String>,
+    /// The revisions on trial for which this batch has already tried to create a pod.
+    tried: BTreeSet<String>,
+    /// Revisions with a pod that was refused in this batch.
+    refused: BTreeSet<String>,
+    /// Revisions with a pod that was created in this batch.
+    accepted: BTreeSet<String>,
+    verdicts: BTreeMap<String, Verdict>,
+    taken: BTreeSet<String>,
+    succeeded: BTreeSet<Attempt>,
+    failed: BTreeMap<Attempt, String>,
+    /// Whether a pod that ended as soon as it started was replaced.
+    backs_off: bool,
+    /// Whether the guard of pods is in force, if that is known.
+    guard: Option<GuardState>,
+    /// The PodDisruptionBudgets of other clients, as last read.
+    other_budgets: Vec<OtherBudget>,
+    /// Guarded pods that may have players.
+    players: GuardedPlayers,
+    created: Vec<String>,
+    deleted: Vec<String>,
+    updated: Vec<String>,
+    /// Pods that were deleted because their deadline had expired.
+    expired: Vec<String>,
+    unavailable: Option<(String, Option<Duration>)>,
+    conflict: Option<String>,
+    rejected: Option<String>,
+    /// Whether the API server refused an action that the rest of the plan depends on.
+    void: bool,
+}
+
+impl Tally {
+    pub(super) fn begin(kind: WorkloadKind, memory: &mut Memory) -> Self {
+        Self {
+            chooses_names: kind == WorkloadKind::GameDeployment,
+            on_trial: memory.refused.clone(),
+            guard: memory.guard.clone(),
+            players: std::mem::take(&mut memory.players),
+            ..Self::default()
+        }
+    }
+
+    /// Whether an action may start, given the results so far.
+    pub(super) fn may_begin(&mut self, action: &Action) -> bool {
+        if self.unavailable.is_some() {
+            return false;
+        }
+        let Action::CreatePod(new) = action else {
+            return true;
+        };
+        if self.refused.contains(&new.revision) {
+            return false;
+        }
+        // If the pod on trial is accepted, the next plan creates the others.
+        if self.tried.contains(&new.revision) {
+            self.unfinished = true;
+            return false;
+        }
+        if self.on_trial.contains(&new.revision) {
+            self.tried.insert(new.revision.clone());
+        }
+        true
+    }
+
+    /// Records the PodDisruptionBudgets of other clients. They become part of the guard's state once a successful probe
+    /// of the guard is counted.
+    pub(super) fn observe_budgets(&mut self, others: Vec<OtherBudget>) {
+        self.other_budgets = others;
+    }
+
+    pub(super) fn count(&mut self, action: &Action, result: RequestResult) {
+        // Even if there is no response, the pod may have been deleted.
+        if let (Action::DeletePod(it), Ok(_) | Err(Refusal::Unavailable { .. })) = (action, &result)
+        {
+            self.players.forget(&it.pod.uid);
+        }
+        // Likewise, the budget may have been deleted.
+        if let (Action::DeleteBudget { .. }, Err(Refusal::Unavailable { .. })) = (action, &result) {
+            self.guard = None;
+        }
+        match result {
+            Ok(metadata) => self.record_success(action, metadata),
+            Err(Refusal::Late(_)) => self.unfinished = true,
+            Err(Refusal::Rejected(message) | Refusal::NamespaceTerminating(message)) => {
+                self.record_rejection(action, message);
+            }
+            Err(Refusal::Busy { message, after } | Refusal::Unavailable { message, after }) => {
+                self.unavailable = Some((message, after));
+            }
+            Err(Refusal::AlreadyExists(message)) => self.record_taken_name(action, message),
+            Err(Refusal::NotFound(_)) if matches!(action, Action::ProbeGuard { .. }) => {
+                self.record_guard(Some(GuardState::no_budget(self.guard.as_ref())));
+            }
+            Err(Refusal::Conflict(message) | Refusal::NotFound(message)) => {
+                self.conflict = Some(message);
+            }
+        }
+    }
+
+    fn record_success(&mut self, action: &Action, metadata: ResponseMetadata) {
+        self.succeeded.extend(Attempt::of(action));
+        match action {
+            Action::PatchWorkload(_) => self.workload = Some(metadata),
+            Action::CreatePod(new) => {
+                self.created.push(new.name.clone());
+                self.accepted.insert(new.revision.clone());
+                self.verdicts
+                    .insert(new.revision.clone(), Verdict::Accepted);
+            }
+            Action::DryRun { revision, .. } => {
+                self.verdicts.insert(revision.clone(), Verdict::Accepted);
+                // The actions that need the verdict are left to the next plan.
+                self.unfinished = true;
+            }
+            Action::ForceDeletePod(pod) => self.deleted.push(pod.name.clone()),
+            Action::DeletePod(deletion) => {
+                self.backs_off |= deletion.reason == DeletionReason::EndedAtOnce;
+                let deleted = match deletion.ground {
+                    Ground::Deadline => &mut self.expired,
+                    _ => &mut self.deleted,
+                };
+                deleted.push(deletion.pod.name.clone());
+            }
+            Action::ProbeGuard { .. } => {
+                let at = Timestamp::now();
+                // While the guard was not in force, any client could change the budget. The next plan therefore applies
+                // it again.
+                let was_not_in_force = matches!(self.guard, Some(GuardState::NotInForce { .. }));
+                let others = std::mem::take(&mut self.other_budgets);
+                let state = GuardState::InForce { at, others };
+                self.record_guard((!was_not_in_force).then_some(state));
+            }
+            Action::DeleteBudget { .. } => {
+                self.record_guard(Some(GuardState::NoBudget { times: 0 }));
+            }
+            Action::PatchInPlace(patch) if !patch.is_continuation() => {
+                self.updated.push(patch.pod.name.clone());
+            }
+            _ => {}
+        }
+    }
+
+    /// Records the state of the guard. The next plan reports this state.
+    fn record_guard(&mut self, guard: Option<GuardState>) {
+        self.guard = guard;
+        self.unfinished = true;
+    }
+
+    fn record_not_in_force(&mut self, message: String) {
+        let previous = self.guard.as_ref();
+        let state = GuardState::not_in_force(previous, message, Timestamp::now());
+        self.record_guard(Some(state));
+    }
+
+    /// Records that another owner's object already has the name. If names can be chosen, the next plan chooses a new
+    /// one.
+    fn record_taken_name(&mut self, action: &Action, message: String) {
+        let name = match action {
+            Action::CreatePod(_) if !self.chooses_names => {
+                self.failed.insert(Attempt::CreatePod, message.clone());
+                self.rejected = Some(message);
+                return;
+            }
+            Action::CreatePod(new) => &new.name,
+            Action::CreateRevision(new) => &new.name,
+            _ => return self.record_rejection(action, message),
+        };
+        self.taken.insert(name.clone());
+        self.conflict = Some(message);
+    }
+
+    fn record_rejection(&mut self, action: &Action, message: String) {
+        match action {
+            Action::CreatePod(new) => {
+                self.refused.insert(new.revision.clone());
+                self.record_refused(&new.revision, &message);
+            }
+            Action::DryRun { revision, .. } => {
+                self.record_refused(revision, &message);
+                self.unfinished = true;
+                return;
+            }
+            Action::ApplyBudget(_) => {
+                let message = format!("the PodDisruptionBudget cannot be created: {message}");
+                return self.record_not_in_force(message);
+            }
+            Action::ProbeGuard { .. } => return self.record_not_in_force(message),
+            // The rest of the plan depends on these actions.
+            Action::PatchWorkload(_) | Action::CreateRevision(_) => self.void = true,
+            _ => {}
+        }
+        let attempt = Attempt::of(action);
+        self.failed.extend(attempt.map(|it| (it, message.clone())));
+        self.rejected = Some(message);
+    }
+
+    /// Records the verdict that pods of a revision are refused.
+    fn record_refused(&mut self, revision: &str, message: &str) {
+        let refused = Verdict::Refused {
+            message: message.to_owned(),
+            at: Timestamp::now(),
+        };
+        self.verdicts.insert(revision.to_owned(), refused);
+    }
+
+    /// The events of this batch. Failures become conditions and events of the next plan.
+    pub(super) fn events(&mut self) -> Vec<PendingEvent> {
+        let pods = |reason, done, names: &mut Vec<String>| {
+            let names = std::mem::take(names);
+            (!names.is_empty()).then_some(PendingEvent::Pods {
+                reason,
+                done,
+                names,
+            })
+        };
+        [
+            pods("SuccessfulCreate", "created", &mut self.created),
+            pods("SuccessfulDelete", "deleted", &mut self.deleted),
+            pods("SuccessfulUpdate", "updated in place", &mut self.updated),
+            pods(
+                "DeadlinePassed",
+                "deleted after spec.protection.deadlineSeconds, before the hook succeeded:",
+                &mut self.expired,
+            ),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// Remembers the results, and returns the outcome of the batch.
+    pub(super) fn settle(self, memory: &mut Memory) -> Result<ApplyOutcome, Stop> {
+        memory.guard = self.guard;
+        memory.players = self.players;
+        memory.verdicts.extend(self.verdicts);
+        memory.taken.extend(self.taken);
+        memory.refused.retain(|it| !self.accepted.contains(it));
+        memory.refused.extend(self.refused);
+        if self.backs_off {
+            memory.backoff = Some(Backoff::after_round(memory.backoff, Timestamp::now()));
+        }
+        let failures = &mut memory.failures;
+        failures.retain(|attempt| !self.succeeded.contains(&attempt));
+        for (attempt, message) in self.failed {
+            failures.record(attempt, message);
+        }
+        if let Some((message, after)) = self.unavailable {
+            return Err(Stop::Failed(message, after));
+        }
+        if let Some(message) = self.rejected {
+            return match self.void {
+                true => Err(Stop::Failed(message, None)),
+                false => Ok(ApplyOutcome::Failed {
+                    message,
+                    after: None,
+                }),
+            };
+        }
+        if let Some(message) = self.conflict {
+            return Err(Stop::Conflict(message));
+        }
+        Ok(match self.unfinished {
+            true => ApplyOutcome::Unfinished,
+            false => ApplyOutcome::Done,
+        })
+    }
+}

@@ -1,0 +1,233 @@
+//! Carries out plans against a fake API server.
+
+mod existing_names;
+mod order;
+mod preconditions;
+mod refusals;
+mod validity;
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::*;
+use crate::runtime::objects::{Deleted, ObjectKey, Write};
+use gamekeeper_core::api::names;
+use gamekeeper_core::write::{
+    Action, Budget, Deletion, DeletionReason, Ground, InPlacePatch, NewClaim, NewPod, NewRevision,
+    Plan, PodRef, WorkloadPatch,
+};
+
+/// The response (code and body) to a request ("METHOD path"), given the number of requests before it.
+type Script = fn(&str, usize) -> (u16, Value);
+
+/// Carries out plans, and records the requests and what `on_write` was called with.
+struct Harness {
+    applier: Applier,
+    sent: Arc<Mutex<Vec<String>>>,
+    bodies: Arc<Mutex<Vec<Value>>>,
+    writes: Mutex<Vec<Write>>,
+    memory: Memory,
+    target: Target,
+    /// HookRuns that were not stored.
+    unstored: Arc<Mutex<Vec<HookRun>>>,
+    _events: events::EventWriter,
+}
+
+impl Harness {
+    fn new(script: Script) -> Self {
+        Self::with_slow_gets(Duration::from_millis(100), script)
+    }
+
+    /// Uses an API server that delays responses to GET requests.
+    fn with_slow_gets(delay: Duration, script: Script) -> Self {
+        Self::with_slow_method(Method::GET, delay, script)
+    }
+
+    /// Uses an API server that delays responses to requests of one method.
+    fn with_slow_method(slow: Method, delay: Duration, script: Script) -> Self {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let bodies = Arc::new(Mutex::new(Vec::new()));
+        let server = service_fn({
+            let sent = Arc::clone(&sent);
+            let bodies = Arc::clone(&bodies);
+            move |request: Request<Body>| {
+                let path = request.uri().path().replace("/namespaces/games", "");
+                let line = format!("{} {path}", request.method());
+                let mut sent = sent.lock().unwrap();
+                let (code, body) = script(&line, sent.len());
+                sent.push(line);
+                let response = Response::builder()
+                    .status(code)
+                    .header("Retry-After", "7")
+                    .body(Body::from(body.to_string().into_bytes()))
+                    .unwrap();
+                let pause = match *request.method() == slow {
+                    true => delay,
+                    false => Duration::from_millis(100),
+                };
+                let bodies = Arc::clone(&bodies);
+                async move {
+                    let body = request.into_body().collect_bytes().await.unwrap();
+                    let body = serde_json::from_slice(&body).unwrap_or_default();
+                    bodies.lock().unwrap().push(body);
+                    tokio::time::sleep(pause).await;
+                    Ok::<_, Infallible>(response)
+                }
+            }
+        });
+        let requests = Requests::new(Client::new(server, "games"));
+        let (events, writer) = events::EventRecorder::new();
+        let unstored = Arc::new(Mutex::new(Vec::new()));
+        let keep_unstored: KeepUnstored = {
+            let unstored = Arc::clone(&unstored);
+            Arc::new(move |run| unstored.lock().unwrap().push(run))
+        };
+        Self {
+            applier: Applier::new(requests, events, Metrics::default(), keep_unstored),
+            unstored,
+            sent,
+            bodies,
+            writes: Mutex::default(),
+            memory: Memory::default(),
+            target: target(),
+            _events: writer,
+        }
+    }
+
+    async fn carry_out(&mut self, plan: Plan<Value>) -> Report {
+        let on_write = |write| self.writes.lock().unwrap().push(write);
+        let old_status = json!({"replicas": 0});
+        self.applier
+            .carry_out(
+                &mut self.target,
+                plan,
+                Some(&old_status),
+                &mut self.memory,
+                &on_write,
+            )
+            .await
+    }
+
+    /// The requests since the last call.
+    fn sent(&self) -> Vec<String> {
+        std::mem::take(&mut self.sent.lock().unwrap())
+    }
+}
+
+fn target() -> Target {
+    Target {
+        kind: WorkloadKind::GameDeployment,
+        namespace: "games".into(),
+        name: "lobby".into(),
+        uid: "u".into(),
+        generation: 3,
+        resource_version: "10".into(),
+        deleting: false,
+        selector_labels: BTreeMap::new(),
+        hooked: false,
+        read_at: Instant::now(),
+    }
+}
+
+const WORKLOAD: &str = "/apis/tkex.tencent.com/v1alpha1/gamedeployments/lobby";
+
+fn object(uid: &str, generation: i64, version: usize) -> Value {
+    json!({"metadata": {
+        "uid": uid, "generation": generation, "resourceVersion": version.to_string(),
+    }})
+}
+
+/// Accepts every request.
+fn accepting(_: &str, count: usize) -> (u16, Value) {
+    (200, object("u", 3, 11 + count))
+}
+
+fn deleted(pod: &str) -> Write {
+    Write::Deleted(Deleted {
+        kind: Kind::Pod,
+        key: ObjectKey::new("games", pod),
+        uid: format!("uid-{pod}"),
+    })
+}
+
+fn create(n: usize) -> Action {
+    Action::CreatePod(NewPod {
+        name: format!("lobby-{n}"),
+        revision: "lobby-1".into(),
+        pod: json!({"metadata": {"name": format!("lobby-{n}")}}).into(),
+        has_gate: false,
+    })
+}
+
+fn delete(name: &str) -> Action {
+    Action::DeletePod(Deletion {
+        pod: pod(name),
+        reason: DeletionReason::ScaleIn,
+        ground: Ground::NoHook,
+    })
+}
+
+/// An action that deletes a pod so that it is replaced.
+fn replace(n: usize) -> Action {
+    Action::DeletePod(Deletion {
+        pod: pod(&format!("lobby-{n}")),
+        reason: DeletionReason::Update,
+        ground: Ground::NoHook,
+    })
+}
+
+fn pod(name: &str) -> PodRef {
+    PodRef {
+        name: name.into(),
+        uid: format!("uid-{name}"),
+        version: None,
+        allowed_until: None,
+    }
+}
+
+/// The number of pods that were created since the last call.
+fn created(harness: &Harness) -> usize {
+    let is_creation = |line: &&String| *line == "POST /api/v1/pods";
+    harness.sent().iter().filter(is_creation).count()
+}
+
+fn plan(actions: Vec<Action>) -> Plan<Value> {
+    Plan {
+        actions,
+        ..Plan::nothing()
+    }
+}
+
+/// An action that closes a pod's gate and then changes the pod.
+fn change(pod: PodRef) -> Action {
+    let record = json!({"revision": "lobby-2", "patchedAt": "2026-01-01T00:00:00Z"});
+    Action::CloseGate {
+        pod: pod.clone(),
+        revision: "lobby-2".into(),
+        then: Some(Box::new(InPlacePatch {
+            pod,
+            from_revision: "lobby-1".into(),
+            images: Vec::new(),
+            labels: Vec::new(),
+            annotated: false,
+            annotations: Vec::new(),
+            tokens: Vec::new(),
+            record: serde_json::from_value(record).unwrap(),
+        })),
+    }
+}
+
+/// The same state, with an API server that accepts everything.
+fn accepting_from_now_on(previous: Harness) -> Harness {
+    Harness {
+        memory: previous.memory,
+        target: previous.target,
+        ..Harness::new(accepting)
+    }
+}

@@ -1,0 +1,63 @@
+//! The runs in progress. Each has a lock of its own, so that no run waits while another one is assessed. The map is
+//! locked only to find, add or remove one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use super::live::Live;
+use crate::runtime::objects::ObjectKey;
+
+#[derive(Default)]
+pub(super) struct LiveRuns(RwLock<HashMap<ObjectKey, Arc<Mutex<Live>>>>);
+
+impl LiveRuns {
+    /// Calls `visit` with a run, if it is in progress.
+    pub(super) fn visit<T>(
+        &self,
+        key: &ObjectKey,
+        visit: impl FnOnce(&mut Live) -> T,
+    ) -> Option<T> {
+        let runs = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let live = runs.get(key).map(Arc::clone);
+        drop(runs);
+        live.map(|live| visit(&mut lock(&live)))
+    }
+
+    /// Calls `visit` with a run, which is added if it is not in progress yet.
+    pub(super) fn visit_or_add<T>(
+        &self,
+        key: &ObjectKey,
+        new: impl FnOnce() -> Live,
+        visit: impl FnOnce(&mut Live) -> T,
+    ) -> T {
+        let mut runs = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let live = runs.entry(key.clone());
+        let live = live.or_insert_with(|| Arc::new(Mutex::new(new())));
+        let live = Arc::clone(live);
+        drop(runs);
+        visit(&mut lock(&live))
+    }
+
+    /// Forgets a run, and ends its calls.
+    pub(super) fn remove(&self, key: &ObjectKey) {
+        let removed = { self.0.write().unwrap_or_else(PoisonError::into_inner) }.remove(key);
+        drop(removed);
+    }
+
+    /// Forgets all runs, and ends their calls.
+    pub(super) fn clear(&self) {
+        let mut runs = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let removed = std::mem::take(&mut *runs);
+        drop(runs);
+        drop(removed);
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.read().expect("the runs").is_empty()
+    }
+}
+
+fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
+    live.lock().unwrap_or_else(PoisonError::into_inner)
+}

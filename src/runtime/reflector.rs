@@ -1,0 +1,679 @@
+//! The reflector of one kind: fed by one watch and shared by all readers. It also records the progress of the watch,
+//! and which objects cannot be decoded or kept.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{error, warn};
+
+use super::control::Control;
+use super::memory::MemoryUse;
+use super::store::{Cached, Store, Transition};
+use super::watch::{Change, Identity, Object, Source, version_number};
+use crate::runtime::log_limiter::LogLimiter;
+use crate::runtime::objects::ObjectKey;
+
+/// How an object's new state was observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// By the watch: no state between the previous one and this one was missed.
+    Watch,
+    /// By a list: states in between may have been missed.
+    List,
+}
+
+/// The progress of a reflector's watch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WatchProgress {
+    /// Every change up to this resourceVersion is in the store.
+    pub version: u64,
+    /// The number of lists that have started.
+    pub started: u64,
+    /// When the last list started.
+    pub started_at: Option<Instant>,
+    /// The number of the list that the store is based on; 0 before the first one.
+    pub listed: u64,
+}
+
+/// An object that cannot be decoded, or that exceeds the memory of its namespace. It is not in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unreadable {
+    pub uid: String,
+    pub resource_version: String,
+    pub reason: String,
+    /// What controls it.
+    pub control: Control,
+    /// Whether it can be decoded, but exceeds the memory of its namespace. It is read again when there is room.
+    pub over_budget: bool,
+}
+
+/// The longest reason that is kept, in bytes, because a reason can quote a value of any length.
+const MAX_REASON_BYTES: usize = 512;
+
+impl Unreadable {
+    fn new(identity: &Identity, mut reason: String, over_budget: bool) -> Self {
+        reason.truncate(reason.floor_char_boundary(MAX_REASON_BYTES));
+        reason.shrink_to_fit();
+        Self {
+            uid: identity.uid.clone(),
+            resource_version: identity.resource_version.clone(),
+            reason,
+            control: identity.control.clone(),
+            over_budget,
+        }
+    }
+}
+
+/// The objects of one kind as the watch shows them.
+pub(crate) struct Reflector<T> {
+    store: RwLock<Store<T>>,
+    unreadable: RwLock<BTreeMap<ObjectKey, Unreadable>>,
+    progress: watch::Sender<WatchProgress>,
+    /// When the last watch event arrived, or when the reflector was created.
+    last_event: Mutex<Instant>,
+    /// The number of the list that callers wait for.
+    wanted: watch::Sender<u64>,
+    /// The namespaces to list again.
+    namespaces: watch::Sender<BTreeSet<String>>,
+    memory: Arc<MemoryUse>,
+}
+
+impl<T> Default for Reflector<T> {
+    fn default() -> Self {
+        Self {
+            store: RwLock::default(),
+            unreadable: RwLock::default(),
+            progress: watch::Sender::default(),
+            last_event: Mutex::new(Instant::now()),
+            wanted: watch::Sender::default(),
+            namespaces: watch::Sender::default(),
+            memory: Arc::default(),
+        }
+    }
+}
+
+impl<T: Cached> Reflector<T> {
+    /// An empty reflector whose objects count toward this memory.
+    pub(crate) fn counting(memory: &Arc<MemoryUse>) -> Arc<Self> {
+        Arc::new(Self {
+            memory: Arc::clone(memory),
+            ..Self::default()
+        })
+    }
+
+    /// Lists some namespaces again, each on its own: the watch has dropped some of their objects.
+    pub(crate) fn list_namespaces(&self, namespaces: impl IntoIterator<Item = String>) {
+        self.namespaces.send_if_modified(|wanted| {
+            let before = wanted.len();
+            wanted.extend(namespaces);
+            wanted.len() > before
+        });
+    }
+
+    /// The store. The guard must not be held across an await.
+    pub(crate) fn store(&self) -> RwLockReadGuard<'_, Store<T>> {
+        // After a panic in a writer, each object in the store is still whole; the next list fixes the rest.
+        self.store.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<T>> {
+        self.store().get(&key.namespace, &key.name)
+    }
+
+    /// Records that an object is unreadable.
+    #[cfg(test)]
+    pub(crate) fn show_unreadable(&self, key: ObjectKey, unreadable: Unreadable) {
+        let mut all = self
+            .unreadable
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.insert(key, unreadable);
+    }
+
+    /// Why an object cannot be decoded; None if it can be decoded or does not exist.
+    pub(crate) fn unreadable(&self, key: &ObjectKey) -> Option<Unreadable> {
+        self.all_unreadable().get(key).cloned()
+    }
+
+    /// All objects that cannot be decoded. The guard must not be held across an await.
+    pub(crate) fn all_unreadable(&self) -> RwLockReadGuard<'_, BTreeMap<ObjectKey, Unreadable>> {
+        let unreadable = self.unreadable.read();
+        unreadable.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn progress(&self) -> watch::Receiver<WatchProgress> {
+        self.progress.subscribe()
+    }
+
+    /// When the last watch event arrived. A working watch receives at least one bookmark a minute.
+    pub(crate) fn last_event(&self) -> Instant {
+        *self
+            .last_event
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until every change up to this resourceVersion is in the store.
+    pub(crate) async fn reach(&self, version: u64) {
+        let reached = |progress: &WatchProgress| progress.listed > 0 && progress.version >= version;
+        // Cannot fail, because self holds the sender.
+        let _ = self.progress().wait_for(reached).await;
+    }
+
+    /// Waits for the end of a list that starts after the call, and at least `interval` after the start of the
+    /// previous list. A list in progress is completed first. Callers that wait at the same time share a list.
+    pub(crate) async fn relist(&self, interval: Duration) {
+        let mut progress = self.progress();
+        let current = *progress.borrow_and_update();
+        let next = current.started + 1;
+        let request = async {
+            if let Some(last) = current.started_at {
+                sleep_until(last + interval).await;
+            }
+            self.wanted.send_if_modified(|wanted| {
+                let is_later = next > *wanted;
+                *wanted = next.max(*wanted);
+                is_later
+            });
+            pending::<()>().await
+        };
+        tokio::select! {
+            () = request => {}
+            _ = progress.wait_for(|progress| progress.listed >= next) => {}
+        }
+    }
+
+    /// Returns when a caller waits for a list that has not started, and no other list is in
+    /// progress.
+    async fn until_list_is_due(&self) {
+        let (mut progress, mut wanted) = (self.progress(), self.wanted.subscribe());
+        loop {
+            let is_due = |wanted: &u64| *wanted > self.progress.borrow().started;
+            // Cannot fail, because self holds the senders.
+            let _ = wanted.wait_for(is_due).await;
+            let _ = progress
+                .wait_for(|progress| progress.listed == progress.started)
+                .await;
+            if is_due(&wanted.borrow()) {
+                return;
+            }
+        }
+    }
+
+    /// Feeds the reflector a whole list.
+    #[cfg(test)]
+    pub(crate) fn show(&self, version: u64, objects: Vec<T>) {
+        let convert = |_: Option<&T>, _, _: &Identity, object: T| Ok(Some(object));
+        let mut feed = Feed::new(self, convert, |_: &Routed<T>| {});
+        feed.apply(Change::<T>::ListBegin);
+        for object in objects {
+            let identity = Identity {
+                namespace: object.namespace().to_owned(),
+                name: object.name().to_owned(),
+                uid: object.uid().to_owned(),
+                ..Identity::default()
+            };
+            feed.apply(Change::Listed(identity, object));
+        }
+        feed.apply(Change::<T>::ListEnd(version));
+    }
+
+    /// Feeds the reflector from a watch, forever. `convert` makes the cached form of an object from its previous
+    /// cached form and its text, or returns None for an object that is not kept.
+    pub(crate) async fn feed<C, R>(self: Arc<Self>, source: Source, convert: C, route: R)
+    where
+        C: FnMut(Option<&T>, Origin, &Identity, Object<'_>) -> Result<Option<T>, DecodeError>
+            + Send,
+        R: Fn(&Routed<T>) + Send,
+    {
+        let feed = Mutex::new(Feed::new(&self, convert, route));
+        let until_list_is_due = || self.until_list_is_due();
+        let apply = |change: Change<Object<'_>>| lock(&feed).apply(change);
+        let watching = super::watch::watch(source.clone(), until_list_is_due, apply);
+        tokio::join!(watching, self.list_wanted_namespaces(&source, &feed));
+    }
+
+    /// Lists namespaces as they are wanted, beside the watch.
+    async fn list_wanted_namespaces<C, R>(&self, source: &Source, feed: &Mutex<Feed<'_, T, C, R>>)
+    where
+        C: FnMut(Option<&T>, Origin, &Identity, Object<'_>) -> Result<Option<T>, DecodeError>
+            + Send,
+        R: Fn(&Routed<T>) + Send,
+    {
+        let mut wanted = self.namespaces.subscribe();
+        let mut recent: HashMap<String, Instant> = HashMap::new();
+        while wanted.wait_for(|wanted| !wanted.is_empty()).await.is_ok() {
+            let started = self.until_listed().await;
+            recent.retain(|_, at| at.elapsed() < NAMESPACE_INTERVAL);
+            let Some(namespace) = self.take_namespace(&recent) else {
+                sleep(RETRY_INTERVAL).await;
+                continue;
+            };
+            recent.insert(namespace.clone(), Instant::now());
+            lock(feed).deleted = Some(HashSet::new());
+            let apply =
+                |identity: Identity, object: Object<'_>| lock(feed).apply_older(&identity, object);
+            let listed = source.list_namespace(&namespace, apply).await;
+            lock(feed).deleted = None;
+            // A list of everything that has started meanwhile has not applied what this one contained.
+            let is_disturbed = self.progress.borrow().started != started;
+            if let Err(error) = &listed {
+                warn!(namespace, %error, "cannot list the objects of a namespace");
+            }
+            if listed.is_err() || is_disturbed {
+                recent.remove(&namespace);
+                self.list_namespaces([namespace]);
+                sleep(RETRY_INTERVAL).await;
+            }
+        }
+    }
+
+    /// Takes a namespace that is to be listed and was not listed recently.
+    fn take_namespace(&self, recent: &HashMap<String, Instant>) -> Option<String> {
+        let mut next = None;
+        self.namespaces.send_if_modified(|wanted| {
+            let mut due = wanted.iter().filter(|it| !recent.contains_key(*it));
+            next = due.next().cloned();
+            next.as_ref().is_some_and(|it| wanted.remove(it))
+        });
+        next
+    }
+
+    /// Waits until no list of everything is in progress. Returns the number of the last one.
+    async fn until_listed(&self) -> u64 {
+        let mut progress = self.progress();
+        let is_listed = |it: &WatchProgress| it.listed > 0 && it.listed == it.started;
+        // Cannot fail, because self holds the sender.
+        let listed = progress.wait_for(is_listed).await;
+        listed.map_or(0, |it| it.started)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The shortest time between two lists of one namespace, because a tenant may cause them.
+const NAMESPACE_INTERVAL: Duration = Duration::from_secs(60);
+/// The interval at which the list of a namespace is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Why an object cannot be decoded.
+pub(super) type DecodeError = serde_json::Error;
+
+/// A change for the router.
+pub(crate) enum Routed<T> {
+    Changed(Transition<T>),
+    /// An object that cannot be decoded, or that could not be decoded before this change:
+    /// [`Reflector::unreadable`] distinguishes the two cases. If the object can be decoded now, a `Changed`
+    /// for it follows. Contains what controls the object.
+    Unreadable(ObjectKey, Control),
+}
+
+/// The objects of a namespace among those that cannot be decoded.
+pub(crate) fn unreadable_in<'u>(
+    unreadable: &'u BTreeMap<ObjectKey, Unreadable>,
+    namespace: &str,
+) -> impl Iterator<Item = (&'u ObjectKey, &'u Unreadable)> {
+    let from = ObjectKey::new(namespace, "");
+    let namespace = namespace.to_owned();
+    let entries = unreadable.range(from..);
+    entries.take_while(move |(key, _)| key.namespace == namespace)
+}
+
+fn over_budget(key: &ObjectKey, identity: &Identity, why: String) -> Unreadable {
+    static LOG: LogLimiter = LogLimiter::new();
+    if let Some(suppressed) = LOG.admit() {
+        warn!(object = %key, why, suppressed, "an object is not kept");
+    }
+    Unreadable::new(identity, why, true)
+}
+
+/// The objects of a list in progress.
+struct Listing<T> {
+    objects: HashMap<ObjectKey, T>,
+    unreadable: BTreeMap<ObjectKey, Unreadable>,
+    /// The memory of `objects`, by namespace.
+    memory: HashMap<Box<str>, usize>,
+}
+
+impl<T> Default for Listing<T> {
+    fn default() -> Self {
+        Self {
+            objects: HashMap::new(),
+            unreadable: BTreeMap::new(),
+            memory: HashMap::new(),
+        }
+    }
+}
+
+impl<T> Listing<T> {
+    fn forget(&mut self, key: &ObjectKey) {
+        self.unreadable.remove(key);
+        // Its memory counts until the list has ended.
+        self.objects.remove(key);
+    }
+}
+
+/// Applies changes to a reflector.
+struct Feed<'a, T, C, R> {
+    reflector: &'a Reflector<T>,
+    convert: C,
+    route: R,
+    listing: Option<Listing<T>>,
+    /// The uids of objects that were deleted since the list of a namespace has begun; None if there is none.
+    deleted: Option<HashSet<String>>,
+}
+
+impl<'r, T: Cached, C, R: Fn(&Routed<T>)> Feed<'r, T, C, R> {
+    fn new(reflector: &'r Reflector<T>, convert: C, route: R) -> Self {
+        Self {
+            reflector,
+            convert,
+            route,
+            listing: None,
+            deleted: None,
+        }
+    }
+
+    /// Applies a change: updates the store, then notifies the router, then records the progress.
+    fn apply<O>(&mut self, change: Change<O>)
+    where
+        C: FnMut(Option<&T>, Origin, &Identity, O) -> Result<Option<T>, DecodeError>,
+    {
+        // The start of a list comes from this process, so it does not show that the server responds.
+        if !matches!(change, Change::ListBegin) {
+            let last_event = self.reflector.last_event.lock();
+            *last_event.unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        }
+        match change {
+            Change::ListBegin => {
+                self.end_charges();
+                self.listing = Some(Listing::default());
+                self.reflector.progress.send_modify(|progress| {
+                    progress.started += 1;
+                    progress.started_at = Some(Instant::now());
+                });
+            }
+            Change::Listed(identity, object) => {
+                let converted = self.convert(Origin::List, &identity, object);
+                self.list(&identity, converted);
+            }
+            Change::ListEnd(version) => self.end_list(version),
+            Change::Applied(identity, object) => {
+                let converted = self.convert(Origin::Watch, &identity, object);
+                self.put(&identity, converted);
+                self.advance(identity.version());
+            }
+            Change::Deleted(identity) => {
+                if let Some(deleted) = &mut self.deleted {
+                    deleted.insert(identity.uid.clone());
+                }
+                self.remove(&identity);
+                self.advance(identity.version());
+            }
+            Change::Bookmark(version) => self.advance(version),
+        }
+    }
+
+    /// Applies an object from the list of a namespace, unless what is known about it is newer.
+    fn apply_older<O>(&mut self, identity: &Identity, object: O)
+    where
+        C: FnMut(Option<&T>, Origin, &Identity, O) -> Result<Option<T>, DecodeError>,
+    {
+        let (key, version) = (identity.key(), identity.version());
+        let is_deleted = self
+            .deleted
+            .as_ref()
+            .is_none_or(|it| it.contains(&identity.uid));
+        let known = self.reflector.get(&key);
+        let unreadable = self.reflector.unreadable(&key);
+        let unreadable_version = unreadable.map(|it| version_number(&it.resource_version));
+        let known_version = known
+            .as_ref()
+            .map(|it| it.version())
+            .max(unreadable_version);
+        let is_newer_known = known_version.is_some_and(|known| known > version);
+        // A list of everything in progress contains the object as well.
+        if is_deleted || is_newer_known || self.listing.is_some() {
+            return;
+        }
+        let converted = self.convert(Origin::List, identity, object);
+        let is_same = match (&converted, &known) {
+            (Ok(Some(object)), Some(known)) => !object.differs_from(known),
+            (Ok(None), None) => unreadable_version.is_none(),
+            _ => false,
+        };
+        if !is_same {
+            self.put(identity, converted);
+        }
+    }
+
+    /// Changes the store, and notifies the router.
+    fn put(&mut self, identity: &Identity, converted: Result<Option<T>, Unreadable>) {
+        match converted {
+            Ok(Some(object)) => {
+                let key = identity.key();
+                let namespace = &identity.namespace;
+                let (before, old) = {
+                    let store = self.reflector.store();
+                    let old = store.get(namespace, &identity.name);
+                    (store.memory(namespace), old.map_or(0, |it| it.memory()))
+                };
+                let after = before + object.memory() - old;
+                if let Err(why) = self.reflector.memory.check(namespace, before, after) {
+                    let unreadable = over_budget(&key, identity, why);
+                    return self.mark_unreadable(identity, unreadable);
+                }
+                let transition = self.write().put(object);
+                self.reflector.memory.change(namespace, before, after);
+                self.forget_unreadable(identity);
+                (self.route)(&Routed::Changed(transition));
+                if after < before {
+                    self.read_again(namespace);
+                }
+            }
+            Ok(None) => self.remove(identity),
+            Err(unreadable) => self.mark_unreadable(identity, unreadable),
+        }
+    }
+
+    /// Removes an object from the store.
+    fn take(&self, identity: &Identity) -> Option<Arc<T>> {
+        let (namespace, name) = (&identity.namespace, &identity.name);
+        let mut store = self.write();
+        let before = store.memory(namespace);
+        let removed = store.remove(namespace, name)?;
+        let after = store.memory(namespace);
+        drop(store);
+        self.reflector.memory.change(namespace, before, after);
+        Some(removed)
+    }
+
+    /// The cached form of an object; None if it is not kept.
+    fn convert<O>(
+        &mut self,
+        origin: Origin,
+        identity: &Identity,
+        object: O,
+    ) -> Result<Option<T>, Unreadable>
+    where
+        C: FnMut(Option<&T>, Origin, &Identity, O) -> Result<Option<T>, DecodeError>,
+    {
+        let key = identity.key();
+        let previous = self.reflector.get(&key);
+        let converted = (self.convert)(previous.as_deref(), origin, identity, object);
+        converted.map_err(|error| {
+            let unreadable = Unreadable::new(identity, error.to_string(), false);
+            static LOG: LogLimiter = LogLimiter::new();
+            if let Some(suppressed) = LOG.admit() {
+                let reason = &unreadable.reason;
+                error!(object = %key, reason, suppressed, "cannot decode an object; ignoring it");
+            }
+            unreadable
+        })
+    }
+
+    /// Adds an object to the list in progress. A streamed list may contain the same object twice.
+    fn list(&mut self, identity: &Identity, converted: Result<Option<T>, Unreadable>) {
+        let key = identity.key();
+        let Some(listing) = &mut self.listing else {
+            return;
+        };
+        listing.forget(&key);
+        match converted {
+            Ok(Some(object)) => {
+                let namespace = &*identity.namespace;
+                let stored = self.reflector.store().memory(namespace);
+                let listed = listing.memory.entry(namespace.into()).or_default();
+                let new = *listed + object.memory();
+                // The list replaces what the store has now, so only what exceeds that is new.
+                let (before, after) = (stored.max(*listed), stored.max(new));
+                if let Err(why) = self.reflector.memory.check(namespace, before, after) {
+                    let unreadable = over_budget(&key, identity, why);
+                    listing.unreadable.insert(key, unreadable);
+                    return;
+                }
+                self.reflector.memory.change(namespace, before, after);
+                *listed = new;
+                listing.objects.insert(key, object);
+            }
+            Ok(None) => {}
+            Err(unreadable) => {
+                listing.unreadable.insert(key, unreadable);
+            }
+        }
+    }
+
+    /// Counts only what the store has from now on, and not what a list in progress has added.
+    fn end_charges(&self) {
+        let listed = self.listing.iter().flat_map(|it| &it.memory);
+        for (namespace, listed) in listed {
+            let stored = self.reflector.store().memory(namespace);
+            let memory = &self.reflector.memory;
+            memory.change(namespace, stored.max(*listed), stored);
+        }
+    }
+
+    fn end_list(&mut self, version: u64) {
+        self.end_charges();
+        let Listing {
+            objects,
+            unreadable,
+            ..
+        } = self.listing.take().unwrap_or_default();
+        let with_control = |(key, it): (&ObjectKey, &Unreadable)| (key.clone(), it.control.clone());
+        let mut concerned: BTreeSet<_> = unreadable.iter().map(with_control).collect();
+        // An object is in the store or unreadable at any time: readers look for both.
+        let previously_unreadable = {
+            let mut all = self.unreadable();
+            let previous = all.clone();
+            all.extend(unreadable.clone());
+            previous
+        };
+        concerned.extend(previously_unreadable.iter().map(with_control));
+        let transitions = {
+            let mut store = self.write();
+            let mut before = store.memory_by_namespace();
+            let transitions = store.replace(objects);
+            for (namespace, after) in store.memory_by_namespace() {
+                let before = before.remove(&namespace).unwrap_or_default();
+                self.reflector.memory.change(&namespace, before, after);
+            }
+            for (namespace, before) in before {
+                self.reflector.memory.change(&namespace, before, 0);
+            }
+            transitions
+        };
+        *self.unreadable() = unreadable;
+        // Some of these objects may have been fixed. The router must see their changes last.
+        for (key, control) in concerned {
+            (self.route)(&Routed::Unreadable(key, control));
+        }
+        for transition in transitions {
+            (self.route)(&Routed::Changed(transition));
+        }
+        self.reflector.progress.send_modify(|progress| {
+            // The version may be lower than before, if etcd was restored from a backup.
+            progress.version = version;
+            progress.listed = progress.started;
+        });
+    }
+
+    fn remove(&mut self, identity: &Identity) {
+        let key = identity.key();
+        if let Some(listing) = &mut self.listing {
+            listing.forget(&key);
+            return;
+        }
+        let was_unreadable = self.forget_unreadable(identity);
+        let removed = self.take(identity);
+        if removed.is_some() {
+            (self.route)(&Routed::Changed((removed, None)));
+            self.read_again(&identity.namespace);
+        }
+        if let Some(unreadable) = was_unreadable {
+            (self.route)(&Routed::Unreadable(key, unreadable.control));
+        }
+    }
+
+    /// Lists a namespace again if it has room for objects that it had no room for.
+    fn read_again(&self, namespace: &str) {
+        let is_left_out = {
+            let unreadable = self.reflector.all_unreadable();
+            let mut in_namespace = unreadable_in(&unreadable, namespace);
+            in_namespace.any(|(_, it)| it.over_budget)
+        };
+        if is_left_out && self.reflector.memory.has_room(namespace) {
+            self.reflector.list_namespaces([namespace.to_owned()]);
+        }
+    }
+
+    /// Records that an object cannot be decoded, and removes its previous version from the store.
+    fn mark_unreadable(&self, identity: &Identity, unreadable: Unreadable) {
+        let key = identity.key();
+        let control = unreadable.control.clone();
+        self.unreadable().insert(key.clone(), unreadable);
+        let removed = self.take(identity);
+        if removed.is_some() {
+            (self.route)(&Routed::Changed((removed, None)));
+        }
+        (self.route)(&Routed::Unreadable(key, control));
+    }
+
+    /// Forgets that an object could not be decoded, if this was recorded.
+    fn forget_unreadable(&self, identity: &Identity) -> Option<Unreadable> {
+        // This runs for each change of any pod, and unreadable objects are rare: avoid the write lock.
+        if self.reflector.all_unreadable().is_empty() {
+            return None;
+        }
+        self.unreadable().remove(&identity.key())
+    }
+
+    fn advance(&self, version: u64) {
+        if self.listing.is_none() {
+            self.reflector.progress.send_if_modified(|progress| {
+                let is_later = version > progress.version;
+                progress.version = progress.version.max(version);
+                is_later
+            });
+        }
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Store<T>> {
+        let store = self.reflector.store.write();
+        store.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unreadable(&self) -> RwLockWriteGuard<'_, BTreeMap<ObjectKey, Unreadable>> {
+        let unreadable = self.reflector.unreadable.write();
+        unreadable.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;
