@@ -56,9 +56,9 @@ create() {
 
 # Waits until a command succeeds.
 eventually() {
-  local until=$((SECONDS + 60))
+  local until=$((SECONDS + 300))
   until "$@" >/dev/null 2>&1; do
-    [ $SECONDS -lt $until ] || die "still failing after 60 s: $*"
+    [ $SECONDS -lt $until ] || die "still failing after 300 s: $*"
     sleep 0.1
   done
 }

@@ -66,7 +66,7 @@ fn workload<K: GameWorkload>(
     // A deletion increments the generation, but need not change the status.
     let unobserved = match cached.terminating() {
         true => 0,
-        false => (generation - status.observed_generation).max(0),
+        false => generation - status.observed_generation.clamp(0, generation),
     };
     Workload {
         key: WorkloadLabels {

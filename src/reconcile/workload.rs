@@ -91,7 +91,10 @@ impl<K: Planned> Workloads<K> {
     fn is_new(&self, key: &ObjectKey, workload: &Whole<K>) -> bool {
         let memories = self.memories();
         let remembered = memories.get(key).filter(|it| it.uid == workload.uid());
-        remembered.is_none() && workload.object.status().is_none()
+        // The API server gives a new object the observed generation -1.
+        let status = workload.object.status().map(AsRef::as_ref);
+        let is_observed = status.is_some_and(|it: &WorkloadStatus| it.observed_generation > 0);
+        remembered.is_none() && !is_observed
     }
 
     /// Handles a workload that is not in the store: reports it if it cannot be decoded; forgets it if it was deleted.
