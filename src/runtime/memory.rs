@@ -33,7 +33,7 @@ impl Default for MemoryLimits {
     }
 }
 
-/// The memory that cached objects take, as estimated by [`Cached::memory`](super::Cached::memory).
+/// The memory that cached objects take, as estimated by [`Cached::memory`](super::store::Cached::memory).
 #[derive(Default)]
 pub(crate) struct MemoryUse {
     limits: MemoryLimits,

@@ -39,7 +39,7 @@ pub struct Pod {
     pub marked_deleting: bool,
     /// Since when it has waited for its deletion, according to its annotation, which other clients may have changed;
     /// the beginning of time if its annotation contains no time. The workload's status is the record (see
-    /// [`crate::workload::spec::Waits`]).
+    /// `workload::Waits`).
     pub waiting_since: Option<Timestamp>,
     /// Who requested its replacement.
     pub move_requested: Option<MoveRequest>,
